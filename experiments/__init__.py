@@ -18,6 +18,7 @@ order in which to read them; each imports only those above it:
     plan           plans of a model on a cluster
     layout         the best division of a model's layers, for training frameworks
     replay         measured training jobs in better orders, and assigned anew
+    replan         ways to go on when a device is lost or slow
     predict        plans and runs that were measured: what is predicted, and how far off it is
     cluster        many jobs on GPUs of several types
     cluster_study  from models to a cluster over months

@@ -25,6 +25,7 @@ Rooms and files in the order in which to read them; each imports only those abov
     robust          one order that is good in many scenarios
     unequal         one batch of micro-batches that differ, on one replica and on several
     replay          measured iterations of a training job, in better orders
+    replanning      ways to go on when a device is lost or slow
     layouts         the best division of layers among the stages of 1F1B and interleaved 1F1B
     tessel          Tessel's own search, beside ours
     searches        the searches by name, with one question and one answer, kept on disk and as files
@@ -78,6 +79,8 @@ _HOME = {
     "schedsearch.modulo.result": ("SearchResult", "Status"),
     "schedsearch.unequal.micro_batches": ("MicroBatchRow", "read_micro_batches", "unequal_batch"),
     "schedsearch.unequal.unequal_search": ("unequal_search",),
+    "schedsearch.replanning.replicated_job": ("ReplicatedJob",),
+    "schedsearch.replanning.replan": ("replan",),
     "schedsearch.schedule": ("Schedule",),
     "schedsearch.schedule_file": ("read_schedule",),
     "schedsearch.baselines": (

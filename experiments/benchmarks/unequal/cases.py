@@ -9,6 +9,7 @@ from functools import partial
 from experiments.benchmarks.benchmark_command import Benchmark
 from experiments.benchmarks.modes.placements import H100_LAYERS
 from experiments.benchmarks.results import BenchmarkCase
+from experiments.benchmarks.unequal.losses import REPLICAS, drawn_losses, lost
 from experiments.benchmarks.unequal.measuring import (
     alike,
     beside_hand_made,
@@ -97,6 +98,18 @@ def slices() -> Iterator[BenchmarkCase]:
             )
 
 
+def losses() -> Iterator[BenchmarkCase]:
+    """Yield lost devices of 8 pipelines: each stage's of 4, and 1 to 8 of 64, drawn one after the other."""
+    reach = "the throughput of ReCycle's rule, or more"
+    for stage in range(4):
+        name = f"{REPLICAS} x 4, a device of stage {stage}"
+        yield BenchmarkCase(name, reach, partial(lost, 4, 8, [(stage, 7)], 4.0))
+    yield BenchmarkCase("a small one", reach, partial(lost, 2, 2, [(1, 7)], 0.3), True)
+    for number in (1, 2, 4, 8, 3, 5, 6, 7):
+        copies = drawn_losses(8, number)
+        yield BenchmarkCase(f"{number} of 64 devices", reach, partial(lost, 8, 8, copies, 1.0))
+
+
 BENCHMARK = Benchmark(
     "unequal",
     "One batch of micro-batches that differ, beside the orders that people use.",
@@ -107,6 +120,7 @@ BENCHMARK = Benchmark(
         "sequences": sequences,
         "quick": quick_mode,
         "slices": slices,
+        "losses": losses,
     },
     load,
 )

@@ -1,0 +1,38 @@
+"""Options of re-planning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.config.declaring import Command
+from experiments.search.options import SearchCommandOptions
+from placements.meaning import REQUIRED, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplanCommandOptions(SearchCommandOptions):
+    """The config of `experiments.replan`; the placement is one of the pipelines."""
+
+    replicas: int = option(REQUIRED, "pipelines side by side, each with search.num_micro_batches", min=1)
+    lost: list[Any] = option([], "lost devices, as [1@2] for device 1 of pipeline 2, both counted from 0")
+    slow: str | list[Any] = option(
+        [],
+        "slow devices and how many times as long they take, as [1@2:1.5], or links, as [0@2-1@2:3]; or a CSV "
+        "with the columns device,slowdown",
+    )
+    objective: str = option(
+        "device_span", "device_span: no stage waits for the optimizer of another | makespan: all wait"
+    )
+    parts: int = option(4, "equal parts of a stage, such as layers, by which stages are divided anew", min=1)
+
+
+COMMANDS = (
+    Command(
+        "replan",
+        "Go on when a device is lost or slow: every way, with its time.",
+        ReplanCommandOptions,
+        task="experiments.replan.task",
+        objective="iteration_ms",
+    ),
+)

@@ -1,0 +1,92 @@
+"""The task of `experiments.replan`: the ways to go on, their table and their schedules."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from experiments.config.options import OptionError, require_known, require_path
+from experiments.config.run_record import output_directory
+from experiments.replan.options import ReplanCommandOptions
+from experiments.search.options import read_options
+from experiments.search.problem import read_problem
+from placements.files import csv_text, write_json, write_text
+from schedsearch.baselines import HAND_MADE
+from schedsearch.modulo.result import FINITE, SearchResult
+from schedsearch.replanning.replan import COLUMNS, Replan, replan
+from schedsearch.replanning.replicated_job import ReplanError, ReplicatedJob, copies_of, read_slow, slow_of
+from schedsearch.schedule_file import read_found, schedule_to_dict
+
+log = logging.getLogger(__name__)
+
+WORK_LIMIT = 20.0
+"""Units of work of a search of all pipelines, where the options give no limit."""
+
+
+def task(config: DictConfig) -> dict[str, float | str]:
+    """Try the ways, print and write them; return the figures of the best."""
+    options = read_options(config, ReplanCommandOptions)
+    require_known("objective", options.objective, FINITE)
+    require_known("schedule", options.schedule, ["searched", *HAND_MADE])
+    search = options.search
+    if search.micro_batches is not None:
+        raise OptionError("search.micro_batches: replan knows no micro-batches that differ; leave it out")
+    before = None
+    if search.begin_with is not None:
+        read = read_found(require_path("search.begin_with", search.begin_with))
+        before = read.schedule if isinstance(read, SearchResult) else read
+    slow = read_slow(options.slow) if isinstance(options.slow, str) else slow_of(options.slow)
+    job = ReplicatedJob(
+        read_problem(options).placement,
+        options.replicas,
+        search.num_micro_batches,
+        copies_of(options.lost),
+        *slow,
+    )
+    if not (job.lost or job.slowdown or job.slow_links):
+        raise ReplanError("lost: names no device, and slow neither; give one of them, as lost=[1@0]")
+    found = replan(
+        job,
+        options.objective,
+        schedule=options.schedule,
+        parts=options.parts,
+        work_limit=search.work_limit or WORK_LIMIT,
+        seed=search.seed,
+        before=before,
+    )
+    directory = output_directory()
+    save(found, directory)
+    log.info("%s", "\n".join(_shown(found)))
+    log.info("table and schedules: %s", directory)
+    best = found.best
+    assert best.iteration_ms is not None and best.throughput is not None, "it is possible"
+    return {
+        "way": best.way,
+        "iteration_ms": best.iteration_ms,
+        "throughput": best.throughput,
+        "bound_ms": found.bound_ms,
+    }
+
+
+def save(found: Replan, directory: Path) -> None:
+    """Write the table, the schedule of each way that keeps the stages, and the best of these."""
+    rows = ([getattr(row, name) for name in COLUMNS] for row in found.rows)
+    write_text(directory / "replan.csv", csv_text(COLUMNS, rows))
+    for way, schedule in found.schedules.items():
+        write_json(directory / f"{way}.json", schedule_to_dict(schedule))
+
+
+def _shown(found: Replan) -> list[str]:
+    """Return a line for each way: what an iteration takes, and how it is."""
+    lines = []
+    for row in found.rows:
+        if row.iteration_ms is None or row.throughput is None:
+            lines.append(f"{row.way}: not possible; {row.status}")
+            continue
+        lines.append(
+            f"{row.way}: {row.iteration_ms:,.6g} ms, {100 * row.throughput:.1f} % of the throughput before; "
+            f"{row.status}"
+        )
+    return [*lines, f"with these stages nothing takes less than {found.bound_ms:,.6g} ms"]

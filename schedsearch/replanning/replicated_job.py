@@ -1,0 +1,296 @@
+"""A data-parallel job: equal pipelines side by side, with devices that are lost or slow.
+
+Micro-batch n belongs to pipeline ``n % num_replicas``. On a device that its pipeline lost it takes another
+copy of the device. Knows no search.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated
+
+from placements import Block, Kind, Placement
+from placements.copies.replicas import replicated
+from placements.meaning import Meaning
+from placements.modes import Chosen
+from placements.plain_data import csv_records, in_file, read_csv
+from schedsearch.bounds.timeline import Timeline
+from schedsearch.modulo.result import Objective
+from schedsearch.schedule import Instance, Schedule, require_plain
+from schedsearch.unequal.micro_batches import UnequalBatch
+
+Copy = tuple[int, int]
+"""A device of the pipeline, and the number of the pipeline whose copy of it is meant."""
+
+
+class ReplanError(ValueError):
+    """A job cannot be as it is said to be; the message names the field and the remedy in one line."""
+
+
+@dataclass(frozen=True)
+class ReplicatedJob:
+    """Pipelines side by side, and what became of their devices.
+
+    Attributes:
+        pipeline: One of them, each block on one device. Optimizer blocks wait for all copies; where there are
+            none, each device gets one of a tick, so that copies of a device end an iteration together.
+        num_replicas: How many there are.
+        num_micro_batches: Micro-batches of each in an iteration.
+        lost: Copies that are lost.
+        slowdown: How many times as long the blocks of a copy take; 1 where absent.
+        slow_links: Likewise the transfers between two copies, in both directions.
+
+    Raises:
+        ReplanError: A copy is not there, or all of a device are lost.
+        PlacementError: The pipeline cannot have copies.
+    """
+
+    pipeline: Placement
+    num_replicas: int
+    num_micro_batches: int
+    lost: frozenset[Copy] = frozenset()
+    slowdown: Mapping[Copy, float] = field(default_factory=dict)
+    slow_links: Mapping[tuple[Copy, Copy], float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check the copies."""
+        linked = (copy for link in self.slow_links for copy in link)
+        for what, copies in (("lost", self.lost), ("slow", [*self.slowdown, *linked])):
+            for device, copy in copies:
+                if not (0 <= device < self.pipeline.num_devices and 0 <= copy < self.num_replicas):
+                    raise ReplanError(
+                        f"{what}: {device}@{copy} is not there; devices are 0 to "
+                        f"{self.pipeline.num_devices - 1}, copies 0 to {self.num_replicas - 1}"
+                    )
+        for where, factor in (*self.slowdown.items(), *self.slow_links.items()):
+            if factor < 1:
+                raise ReplanError(
+                    f"slow: {factor:g} for {where} is less than 1, its time before; give 1 or more"
+                )
+        for device in range(self.pipeline.num_devices):
+            if not self.left(device):
+                raise ReplanError(f"lost: no copy of device {device} is left; leave at least one")
+
+    def left(self, device: int) -> list[int]:
+        """Return the copies of a device that are not lost."""
+        return [copy for copy in range(self.num_replicas) if (device, copy) not in self.lost]
+
+    @property
+    def total(self) -> int:
+        """Micro-batches of an iteration, of all pipelines."""
+        return self.num_replicas * self.num_micro_batches
+
+    @cached_property
+    def updated(self) -> Placement:
+        """The pipeline with an optimizer block on each device."""
+        plain = self.pipeline
+        if plain.optimizer_blocks:
+            return plain
+        last = {block.devices[0]: block.name for block in plain.topological_order}
+        added = [Block(f"O{device}", Kind.O, (device,), 1, after=(name,)) for device, name in last.items()]
+        return replace(plain, blocks=(*plain.blocks, *added))
+
+    @cached_property
+    def placement(self) -> Placement:
+        """All pipelines as one placement, slow blocks and transfers included."""
+        require_plain(self.pipeline, "replan", "use a placement without them")
+        whole = replicated(self.updated, [self.num_replicas] * self.pipeline.num_devices)
+        own = {block.name: divmod(block.devices[0], self.num_replicas) for block in whole.blocks}
+
+        def slowed(block: Block) -> Block:
+            return replace(block, time=round(block.time * self.slowdown.get(own[block.name], 1)))
+
+        links = {frozenset(link): factor for link, factor in self.slow_links.items()}
+        return replace(
+            whole,
+            blocks=tuple(map(slowed, whole.blocks)),
+            transfer=tuple(
+                (a, b, round(ticks * links.get(frozenset((own[a], own[b])), 1)))
+                for a, b, ticks in whole.transfer
+            ),
+        )
+
+    def alone(self, replica: int) -> Placement:
+        """Return one of the pipelines as it is now, with its slow devices and links; lost ones as before."""
+        whole = self.placement.as_run((replica,) * self.pipeline.num_devices)
+
+        def plain(name: str) -> str:
+            return name.rpartition("@")[0]
+
+        times = {
+            plain(block.name): block.time for block in whole.blocks if block.name.endswith(f"@{replica}")
+        }
+        return replace(
+            self.updated,
+            blocks=tuple(replace(block, time=times[block.name]) for block in self.updated.blocks),
+            transfer=tuple((plain(a), plain(b), ticks) for a, b, ticks in whole.transfer),
+        )
+
+    def work(self, device: int, copy: int) -> int:
+        """Return the ticks that a micro-batch takes on a copy of a device."""
+        where = (device * self.num_replicas + copy,)
+        return sum(
+            block.time
+            for block in self.placement.blocks
+            if block.devices == where and block.kind is not Kind.O
+        )
+
+    @property
+    def own(self) -> tuple[Chosen, ...]:
+        """The choices of each micro-batch that leaves its pipeline nowhere."""
+        return tuple((n % self.num_replicas,) * self.pipeline.num_devices for n in range(self.total))
+
+    def rerouted(self, seed: int = 0) -> tuple[Chosen, ...]:
+        """Return choices of micro-batches such that the copies of each device end about together.
+
+        Those of a lost copy go to the others in turn. So do some of a slow one, evenly over the iteration.
+
+        Args:
+            seed: 0 for copies in the order of their numbers; other seeds shuffle them.
+        """
+        rng = random.Random(seed)
+        taken: list[list[int]] = []
+        for device in range(self.pipeline.num_devices):
+            share = dealt({copy: self.work(device, copy) for copy in self.left(device)}, self.total)
+            stay = {copy: min(share[copy], self.num_micro_batches) for copy in share}
+            turns = sorted((turn, copy) for copy in share for turn in range(share[copy] - stay[copy]))
+            room = [copy for _, copy in turns]
+            if seed:
+                rng.shuffle(room)
+            copies = []
+            for n in range(self.total):
+                i, copy = divmod(n, self.num_replicas)
+                kept, every = stay.get(copy, 0), self.num_micro_batches
+                stays = (i + 1) * kept // every > i * kept // every
+                copies.append(copy if stays else room.pop(0))
+            taken.append(copies)
+        return tuple(zip(*taken, strict=True))
+
+    def batch(self, chosen: tuple[Chosen, ...]) -> UnequalBatch:
+        """Return the micro-batches with their choices, for a search."""
+        return UnequalBatch(self.placement, chosen, self.total)
+
+    def orders(self, before: Schedule, chosen: Sequence[Chosen]) -> list[list[Instance]]:
+        """Return orders of all copies: blocks by the starts that they have in a schedule of one pipeline.
+
+        Args:
+            before: It has as many micro-batches as a pipeline had.
+            chosen: The copies that each micro-batch takes.
+        """
+        orders: list[list[Instance]] = [[] for _ in range(self.placement.num_devices)]
+        for _, i, name in before.per_micro_batch.blocks:
+            (device,) = before.placement.by_name[name].devices
+            for n in range(i * self.num_replicas, (i + 1) * self.num_replicas):
+                copy = chosen[n][device]
+                orders[device * self.num_replicas + copy].append((f"{name}@{copy}", n))
+        return orders
+
+    def bound(self, objective: Objective) -> int:
+        """Return ticks that no choice of copies and no order of blocks beats."""
+        plain = self.updated.per_micro_batch
+        line, best = Timeline(plain, frozenset()), 0
+        update = {block.devices[0]: block.time for block in self.updated.optimizer_blocks}
+        for device in range(plain.num_devices):
+            works = {copy: self.work(device, copy) for copy in self.left(device)}
+            shares = dealt(works, self.total)
+            load = max(shares[copy] * works[copy] for copy in works)
+            here = plain.on(device)
+            if objective is Objective.DEVICE_SPAN:
+                best = max(best, load + update.get(device, 0))
+                continue
+            head = min(line.heads[block.name] for block in here)
+            tail = min(line.tails[block.name] for block in here)
+            best = max(best, head + load + max(update.get(device, 0), tail))
+        return best
+
+
+def dealt(works: Mapping[int, int], number: int) -> dict[int, int]:
+    """Return how many of equal pieces of work each worker takes so that the last ends as soon as possible.
+
+    Args:
+        works: Time of a piece for each worker.
+        number: How many there are.
+
+    >>> dealt({0: 2, 1: 3}, 5)
+    {0: 3, 1: 2}
+    """
+    shares = dict.fromkeys(works, 0)
+    for _ in range(number):
+        first = min(works, key=lambda worker: ((shares[worker] + 1) * works[worker], worker))
+        shares[first] += 1
+    return shares
+
+
+def copies_of(names: Iterable[str]) -> frozenset[Copy]:
+    """Return copies by their names: ``1@2`` is device 1 of pipeline 2.
+
+    Raises:
+        ReplanError: A name is another.
+    """
+    return frozenset(map(copy_of, names))
+
+
+def copy_of(name: str) -> Copy:
+    """Return a copy by its name."""
+    device, _, copy = str(name).partition("@")
+    if not (device.isdecimal() and copy.isdecimal()):
+        raise ReplanError(f"{name!r} is not a copy of a device; write 1@2 for device 1 of pipeline 2")
+    return int(device), int(copy)
+
+
+@dataclass(frozen=True)
+class SlowRow:
+    """A row of the table of slow devices."""
+
+    device: Annotated[str, Meaning("device 1 of pipeline 2 as 1@2, or a link as 0@2-1@2")]
+    slowdown: Annotated[float, Meaning("how many times as long it takes", min=1)]
+
+
+Slow = tuple[dict[Copy, float], dict[tuple[Copy, Copy], float]]
+"""How many times as long copies of devices take, and links between two."""
+
+
+def read_slow(path: str | Path) -> Slow:
+    """Return the slow devices and links of a CSV file; the columns are those of `SlowRow`.
+
+    Raises:
+        ReplanError: The file is wrong; the line names it, the row and the remedy.
+    """
+    with in_file(path, ReplanError):
+        text = read_csv(path, ReplanError)
+        return _slow(
+            (row.device, row.slowdown) for _, row in csv_records(text, "slow device", ReplanError, SlowRow)
+        )
+
+
+def slow_of(words: Iterable[object]) -> Slow:
+    """Return slow devices and links by words such as ``1@2:1.5`` and ``0@2-1@2:3``.
+
+    Raises:
+        ReplanError: A word is another.
+    """
+    found = []
+    for word in words:
+        device, _, factor = str(word).rpartition(":")
+        try:
+            found.append((device, float(factor)))
+        except ValueError:
+            raise ReplanError(
+                f"slow: {word!r} does not say how slow; write 1@2:1.5 for device 1 of pipeline 2 at 1.5 times"
+            ) from None
+    return _slow(found)
+
+
+def _slow(rows: Iterable[tuple[str, float]]) -> Slow:
+    copies, links = {}, {}
+    for name, factor in rows:
+        one, dash, other = name.partition("-")
+        if dash:
+            links[copy_of(one), copy_of(other)] = factor
+        else:
+            copies[copy_of(one)] = factor
+    return copies, links

@@ -1,0 +1,160 @@
+"""Ways to go on when a device is lost or slow."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from placements import Placement
+from placements.modes import Chosen
+from placements.shapes import loop_shape, v_shape
+from schedsearch.baselines import zb_h1
+from schedsearch.modulo.result import Objective
+from schedsearch.replanning.division import redivided
+from schedsearch.replanning.replan import Replan, ReplanRow, replan
+from schedsearch.replanning.replicated_job import ReplanError, ReplicatedJob, copies_of, dealt
+from schedsearch.unequal.unequal_search import unequal_search
+from schedsearch.validate import validate
+
+SPLIT = v_shape(4, 20, split_backward=True, input_time=20, weight_time=20).with_memory(6)
+
+
+def rows_of(found: Replan) -> dict[str, ReplanRow]:
+    """Return the rows by the names of the ways."""
+    return {row.way: row for row in found.rows}
+
+
+def test_micro_batches_of_a_lost_copy_go_to_the_others_in_turn() -> None:
+    job = ReplicatedJob(v_shape(4), 4, 6, copies_of(["1@3", "2@0"]))
+    chosen = job.rerouted()
+    for n, copies in enumerate(chosen):
+        own = n % 4
+        assert [copy for copy in copies if copy != own] == [copies[1]] * (own == 3) + [copies[2]] * (own == 0)
+    assert Counter(copies[1] for copies in chosen) == {0: 8, 1: 8, 2: 8}
+    assert [copies[1] for copies in chosen[3::4]] == [0, 1, 2, 0, 1, 2]
+
+
+def test_a_slow_copy_gives_micro_batches_away_evenly_until_all_end_together() -> None:
+    job = ReplicatedJob(v_shape(2, 2, 4), 2, 8, slowdown={(1, 0): 3.0})
+    chosen = job.rerouted()
+    assert Counter(copies[1] for copies in chosen) == {0: 4, 1: 12}
+    assert [copies[1] for copies in chosen[::2]] == [1, 0, 1, 0, 1, 0, 1, 0]
+    assert all(copies == (1, 1) for copies in chosen[1::2])
+
+
+def test_work_is_dealt_as_brute_force_deals_it() -> None:
+    for works in itertools.product((1, 2, 3, 5), repeat=3):
+        ends = [
+            max(number * work for number, work in zip(numbers, works, strict=True))
+            for numbers in itertools.product(range(8), repeat=3)
+            if sum(numbers) == 7
+        ]
+        shares = dealt(dict(enumerate(works)), 7)
+        assert sum(shares.values()) == 7
+        assert max(number * works[worker] for worker, number in shares.items()) == min(ends)
+
+
+def test_no_choice_of_copies_is_under_the_bound_and_the_answer_is_the_least_of_all() -> None:
+    job = ReplicatedJob(v_shape(2, 2, 3), 2, 2, copies_of(["1@1"]))
+    makespans: list[int] = []
+    every: list[Chosen] = [(0, 0), (1, 0)]
+    for chosen in itertools.product(every, repeat=4):
+        found = unequal_search(job.batch(chosen), work_limit=2)
+        assert found.schedule is not None and found.makespan_bound == found.schedule.makespan
+        makespans.append(found.makespan_bound)
+    assert job.bound(Objective.MAKESPAN) <= min(makespans)
+    answer = rows_of(replan(job, "makespan", work_limit=1))["rerouted"]
+    assert answer.iteration_ms == min(makespans)
+
+
+def test_a_lost_device_is_best_met_by_rerouting_in_the_time_of_the_bound() -> None:
+    found = replan(ReplicatedJob(SPLIT, 4, 6, copies_of(["2@1"])), work_limit=0.5)
+    rows = rows_of(found)
+    assert rows["unchanged"].iteration_ms is rows["reordered"].iteration_ms is None
+    assert 6 * 60 + 1 <= (rows["before"].iteration_ms or 0) <= 6 * 60 + 21
+    assert rows["rerouted"].iteration_ms == found.bound_ms == 8 * 60 + 1
+    assert rows["rule"].iteration_ms is not None and rows["rule"].iteration_ms >= found.bound_ms
+    assert rows["dropped"].status == "micro-batches 8, 8, 8"
+    schedule = validate(found.schedules["rerouted"])
+    assert not any(name.endswith("2@1") for name, _ in schedule.start_of)
+    assert not schedule.placement.optimizer_blocks
+
+
+def test_a_slow_device_gives_work_away_or_keeps_it() -> None:
+    job = ReplicatedJob(SPLIT, 2, 6, slowdown={(1, 0): 2.0})
+    found = replan(job, work_limit=0.5, schedule="zb_h1")
+    rows = rows_of(found)
+    times = {way: row.iteration_ms for way, row in rows.items()}
+    assert all(time is not None for time in times.values())
+    assert times["before"] < times["rerouted"] < times["reordered"] <= times["unchanged"]  # type: ignore[operator]
+    assert times["rebalanced"] < times["unchanged"]  # type: ignore[operator]
+    assert times["reordered"] >= 6 * 120  # type: ignore[operator]
+    for schedule in found.schedules.values():
+        validate(schedule)
+
+
+def test_a_slow_link_slows_its_transfers_and_no_others() -> None:
+    on = {block.name: block.devices for block in SPLIT.blocks}
+    links = tuple((a, b.name, 3) for b in SPLIT.blocks for a in b.after if on[a] != b.devices)
+    plain = replace(SPLIT, transfer=links)
+    job = ReplicatedJob(plain, 2, 4, slow_links={((0, 1), (1, 1)): 5.0})
+    placement = job.placement
+    assert placement.transfer_time("F0@1", "F1@1") == placement.transfer_time("I1@1", "I0@1") == 15
+    assert placement.transfer_time("F0@1", "F1@0") == placement.transfer_time("F1@1", "F2@1") == 3
+    assert job.alone(1).transfer_time("F0", "F1") == 15 and job.alone(0).transfer_time("F0", "F1") == 3
+
+
+def test_the_order_before_may_be_given() -> None:
+    job = ReplicatedJob(SPLIT, 2, 5, copies_of(["0@0"]))
+    found = replan(job, before=zb_h1(SPLIT, 5), work_limit=0.3)
+    assert (
+        rows_of(found)["before"].iteration_ms
+        == rows_of(replan(job, schedule="zb_h1", work_limit=0.3))["before"].iteration_ms
+    )
+    with pytest.raises(ReplanError, match="of 5 micro-batches of this pipeline"):
+        replan(job, before=zb_h1(SPLIT, 4), work_limit=1)
+
+
+@pytest.mark.parametrize("slowdown", [[1, 1, 1], [1, 2, 1, 1], [1, 1.5]])
+def test_stages_are_divided_by_the_speed_of_devices(slowdown: list[float]) -> None:
+    plain = replace(SPLIT, memory_unit_mib=8.0)
+    found = redivided(plain, slowdown, 6)
+    assert found is not None and found.memory_unit_mib == 8 / 6
+    works = [sum(block.time for block in found.on(d)) for d in range(found.num_devices)]
+    layers = [work / 60 / factor for work, factor in zip(works, slowdown, strict=True)]
+    assert sum(layers) == 24 and found.ms(60) == 10
+    best = min(
+        max(number * factor for number, factor in zip(numbers, slowdown, strict=True))
+        for numbers in itertools.product(range(25), repeat=len(slowdown))
+        if sum(numbers) == 24
+    )
+    assert max(works) == 60 * best
+    assert found.memory == (36,) * len(slowdown)
+
+
+def test_stages_that_do_not_fit_fewer_devices_or_are_no_chain_are_not_divided() -> None:
+    assert redivided(loop_shape(2, 2), [1], 4) is None
+    held = replace(SPLIT, static_memory=(4,) * 4)
+    assert redivided(held, [1, 1, 1], 4) is None
+    assert redivided(held, [1] * 4, 4) is not None
+
+
+@pytest.mark.parametrize(
+    ("lost", "slow", "message"),
+    [
+        (["4@0"], {}, "lost: 4@0 is not there; devices are 0 to 3, copies 0 to 1"),
+        (["1@0", "1@1"], {}, "lost: no copy of device 1 is left"),
+        ([], {(0, 2): 2.0}, "slow: 0@2 is not there"),
+        ([], {(0, 1): 0.5}, "slow: 0.5 for .* is less than 1"),
+        (["F1"], {}, "'F1' is not a copy of a device; write 1@2"),
+    ],
+)
+def test_jobs_that_cannot_be_are_refused(
+    lost: list[str], slow: dict[tuple[int, int], float], message: str
+) -> None:
+    pipeline: Placement = SPLIT
+    with pytest.raises(ReplanError, match=message):
+        ReplicatedJob(pipeline, 2, 4, copies_of(lost), slow)
