@@ -151,8 +151,8 @@ def of_copies(records: Sequence[Record], placement: Placement) -> tuple[Record, 
         return names.get((block, device), block)
 
     def message(row: MessageRecord) -> MessageRecord:
-        ends = {"producer": named(row.producer, row.source), "consumer": named(row.consumer, row.target)}
-        return row._replace(**ends)
+        producer, consumer = named(row.producer, row.source), named(row.consumer, row.target)
+        return row._replace(producer=producer, consumer=consumer)
 
     return tuple(
         replace(
