@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import yaml
 
 from placements.block import COMPUTE, Block, Kind, PlacementError
-from placements.copies.stages import as_copies
 from placements.meaning import Meaning
 from placements.modes import Choice, Decision
 from placements.plain_data import Field, in_file, in_mib, plain
@@ -447,14 +446,14 @@ def _read_change(
 
 
 def read_placement(path: str | Path) -> Placement:
-    """Read a placement from a YAML file; blocks that take micro-batches in turn are copies in it.
+    """Read a placement from a YAML file.
 
     Raises:
         PlacementError: The file cannot be read or is wrong; the message begins with its path.
     """
     data = read_yaml(path, PlacementError)
     with in_file(path, PlacementError):
-        return as_copies(placement_from_dict(data))
+        return placement_from_dict(data)
 
 
 def read_yaml(path: str | Path, error: type[ValueError]) -> object:

@@ -39,7 +39,7 @@ from runtime.program.program_file import programs_to_dict
 from runtime.program.tensor_flow import OFFLOAD, pair_backward
 from runtime.program.tensor_spec import TensorSpec
 from schedsearch.picture import both_ends
-from schedsearch.schedule import Schedule
+from schedsearch.schedule import CyclicOrderError, Schedule
 from schedsearch.semantics.check import check_versions
 from schedsearch.semantics.residency import peak_versions
 from schedsearch.semantics.stages import orders_of
@@ -73,7 +73,7 @@ def generate_scripts(
     schedule = validate(dataclasses.replace(schedule, placement=schedule.placement.by_gpu))
     if model.weight_versions != WeightMode.FLUSH:
         log.info("%-12s%s", "weights", _versions_in_words(schedule, model))
-        schedule = with_updates(schedule, model.micro_batches_per_update)
+        schedule = _with_updates(schedule, model.micro_batches_per_update)
     programs = _programs(lower(schedule, is_batch=is_batch), model, options)
     write_json(directory / "programs.json", programs_to_dict(programs))
     device_of = [device for device, count in enumerate(whole.placement.gpus) for _ in range(count)]
@@ -114,6 +114,22 @@ def _versions_in_words(schedule: Schedule, model: ModelOptions) -> str:
     return f"{mode}, at most {', '.join(f'{number} of {name}' for name, number in held.items())}"
 
 
+def _with_updates(schedule: Schedule, micro_batches_per_update: int) -> Schedule:
+    """Return a schedule in which copies of a stage wait for each other at each update, and tell its end.
+
+    Raises:
+        OptionError: They wait for each other in a cycle.
+    """
+    try:
+        found = with_updates(schedule, micro_batches_per_update)
+    except CyclicOrderError as error:
+        raise OptionError(f"runtime.weight_versions: {error}; use flush, or schedule=pipedream") from None
+    if found.makespan > schedule.makespan:
+        end_ms = schedule.placement.ms(found.makespan)
+        log.info("%-12s%s", "", f"copies wait for each other's gradients: they end at {end_ms:g} ms")
+    return found
+
+
 def _programs(programs: Programs, model: ModelOptions, options: RuntimeOptions) -> Programs:
     """Return proved programs; of what only a user's own script knows, without the sizes of messages."""
     programs = scattered(recomputed(programs, options.recompute or ()), options.scatter)
@@ -137,6 +153,8 @@ def _programs(programs: Programs, model: ModelOptions, options: RuntimeOptions) 
     programs = programs.with_specs(spec_between)
     programs = prefetch_receives(programs, blocks_ahead(options), options.receive_memory, size_bytes)
     check(programs)
+    if model.weight_versions != WeightMode.FLUSH:
+        check_updates(programs, model.micro_batches_per_update)
     posted = max(peak_posted(programs, size_bytes))
     log.info("receive buffers: at most %d bytes at a time on a device", posted)
     return programs

@@ -46,6 +46,7 @@ from runtime.program.tensor_flow import (
 )
 from runtime.program.tensor_spec import TensorSpec
 from runtime.transport.shards import of_parts, share_of, share_shape, sum_in_order
+from schedsearch.semantics.versions import WeightMode
 
 T = TypeVar("T")
 
@@ -154,6 +155,12 @@ class Blocks:
         self._data = model.data(num_micro_batches)
         self.loss_factor: Callable[[str, int], Tensor | float] = self._loss_factor
         weight, each = model.weight_of_loss, self.store.micro_batches_per_update
+        if weight is not None and self.store.takers:
+            raise ModelError(
+                "has losses that count by their targets, which are not known of an update that copies of "
+                f"a stage make together; use {WeightMode.FLUSH}",
+                "weight_versions",
+            )
         self._loss_shares = None if weight is None else LossShares(weight, self._data, placement, each)
         self.keeps_pace = False
         self.failure: Exception | None = None

@@ -137,26 +137,30 @@ _ROWS: Mapping[str, type[BlockRecord] | type[MessageRecord] | type[CounterSample
 
 
 def of_copies(records: Sequence[Record], placement: Placement) -> tuple[Record, ...]:
-    """Return records of stages with the names of the copies that ran, where a placement has copies."""
+    """Return records of stages with the names of the copies that ran, where a placement has copies.
+
+    Names of copies stay.
+    """
     names = {
         (copy.stage, device): name
         for name, copy in copies_in(placement).items()
         for device in placement.by_name[name].devices
     }
 
+    def named(block: str, device: int) -> str:
+        return names.get((block, device), block)
+
     def message(row: MessageRecord) -> MessageRecord:
-        producer, consumer = names[row.producer, row.source], names[row.consumer, row.target]
+        producer, consumer = named(row.producer, row.source), named(row.consumer, row.target)
         return row._replace(producer=producer, consumer=consumer)
 
     return tuple(
         replace(
             record,
-            blocks=tuple(row._replace(block=names[row.block, record.device]) for row in record.blocks),
+            blocks=tuple(row._replace(block=named(row.block, record.device)) for row in record.blocks),
             receives=tuple(map(message, record.receives)),
             sends=tuple(map(message, record.sends)),
         )
-        if names
-        else record
         for record in records
     )
 

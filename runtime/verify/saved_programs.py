@@ -98,7 +98,7 @@ def check_scripts(scripts: Sequence[Script]) -> str:
     proved = _proved(programs)
     model = scripts[0].model_data
     if model.get("weight_versions", WeightMode.FLUSH) != WeightMode.FLUSH:
-        check_updates(programs, model["micro_batches_per_update"])
+        check_updates(programs, model.get("micro_batches_per_update", 1))
     if missing := sorted(set(programs.channels) - set(first)):
         source, target = missing[0]
         raise UnsafeProgramsError(f"the channels lack ({source}, {target}), on which device {source} sends")

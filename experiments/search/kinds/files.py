@@ -11,6 +11,7 @@ from experiments.config.options import OptionError, require_path
 from experiments.search.kinds.data_parallel import with_data_parallel
 from experiments.search.kinds.kind import Built, Measured, PlacementKind, power_model
 from placements import BlockingPower, Profile
+from placements.copies.stages import as_copies
 from placements.hardware import Gpu
 from placements.meaning import REQUIRED, option
 from placements.placement_file import read_placement, read_times_source
@@ -68,7 +69,8 @@ class FilePlacement(PlacementKind):
 
     def build(self, gpu: Gpu, num_micro_batches: int, profile: Profile | None) -> Built:
         """Return the placement of the file, with the data-parallel groups of the options."""
-        placement = with_data_parallel(read_placement(self.placement_file), self.data_parallel)
+        written = as_copies(read_placement(self.placement_file))
+        placement = with_data_parallel(written, self.data_parallel)
         times, placeholder = self.times_from(gpu)
         return Built(placement, times, power_model(gpu), placeholder, placement.memory_unit_mib)
 

@@ -177,6 +177,25 @@ def test_what_does_not_fit_pipedream_is_refused_in_a_line(
     assert why in one_line_error(done)
 
 
+def test_a_plan_of_pipedream_runs_as_copies(command: Command, nodes: Path, tmp_path: Path) -> None:
+    """Never as a tensor-parallel team: three copies of the first stage take micro-batches in turn."""
+    assert command("plan", "planner=pipedream", f"profiles={nodes}", *FOUR).returncode == 0
+    plan = (tmp_path / "out/placement.yaml").rename(tmp_path / "placement.yaml")
+    where = ("placement=file", f"placement.path={plan}", "search.num_micro_batches=6")
+    done = command("search", *where, "schedule=one_f_one_b")
+    assert "schedule: one_f_one_b knows no copies of stages" in one_line_error(done)
+    quick = ("energy.num_plans=2", "runtime.launcher=in_process", "runtime.iterations=1")
+    versions = ("schedule=pipedream", "runtime.weight_versions=weight_stashing")
+    model = ("runtime.model=synthetic", "runtime.verify=all")
+    done = command("run", *where, *versions, *quick, *model)
+    assert done.returncode == 0, done.stderr
+    assert "weights     weight_stashing, at most 2 of F0, 1 of F1" in done.stdout.splitlines()
+    assert "gradient error 0.0e+00, bitwise equal to a replay in one process: yes" in done.stdout
+    done = command("run", *where, *versions, *quick, *model, "search.num_micro_batches=7")
+    assert done.returncode == 2
+    assert "micro_batches_per_update: 1 on each of its 3 copies is not a divisor" in done.stderr
+
+
 @pytest.mark.skipif(not PIPEDREAM.is_dir(), reason="the profiles are not here")
 def test_vgg_16_has_replicas_of_its_convolutions(command: Command, tmp_path: Path) -> None:
     """On 16 workers of 10 Gb/s; PipeDream has 15-1 (Table 2.2)."""
