@@ -9,13 +9,16 @@ from functools import partial
 from experiments.benchmarks.benchmark_command import Benchmark
 from experiments.benchmarks.modes.placements import H100_LAYERS
 from experiments.benchmarks.results import BenchmarkCase
+from experiments.benchmarks.unequal.batches import SHOPS
 from experiments.benchmarks.unequal.measuring import (
     alike,
     beside_hand_made,
     brute_force,
     johnson,
     load,
+    on_replicas,
     quick,
+    shop,
 )
 
 _WORK = 20.0
@@ -72,6 +75,23 @@ def sequences() -> Iterator[BenchmarkCase]:
         )
 
 
+def replicas() -> Iterator[BenchmarkCase]:
+    """Yield the same on 2 to 4 replicas."""
+    for seed, split, number in itertools.product(range(2), (False, True), (2, 3, 4)):
+        yield BenchmarkCase(
+            f"seed {seed}, {'split' if split else 'whole'} backward, {number} replicas",
+            "10 % below the best by hand or 2 % above the bound; 1 unit within 3 %",
+            partial(on_replicas, seed, split, number, _WORK),
+            lacks=_lacks,
+        )
+
+
+def shops() -> Iterator[BenchmarkCase]:
+    """Yield published job shops and flow shops, each job a micro-batch."""
+    for name in SHOPS:
+        yield BenchmarkCase(name, "within 1 % of the best known", partial(shop, name), name == "ft06")
+
+
 def quick_mode() -> Iterator[BenchmarkCase]:
     """Yield the same with one unit of work."""
     for seed in range(2):
@@ -87,6 +107,14 @@ def quick_mode() -> Iterator[BenchmarkCase]:
 BENCHMARK = Benchmark(
     "unequal",
     "One batch of micro-batches that differ, beside the orders that people use.",
-    {"tiny": tiny, "equal": equal, "flow_shops": flow_shops, "sequences": sequences, "quick": quick_mode},
+    {
+        "tiny": tiny,
+        "equal": equal,
+        "flow_shops": flow_shops,
+        "sequences": sequences,
+        "quick": quick_mode,
+        "replicas": replicas,
+        "shops": shops,
+    },
     load,
 )

@@ -32,7 +32,7 @@ WITHOUT_QUICK = {
     "frontier": {"lowtime", "large", "orders"},
     "cluster": {"simulations"},
     "server": {"long"},
-    "unequal": {"sequences", "quick"},
+    "unequal": {"sequences", "quick", "replicas"},
 }
 """Groups that have no small case."""
 
