@@ -36,6 +36,7 @@ COMMANDS = (
         CompareOptions,
         task="experiments.compare.task",
         refused=("search.begin_with", "search.export", "search.scenarios", "search.scenario_quantile")
-        + ("search.micro_batches", "search.micro_batch_order"),
+        + ("search.micro_batches", "search.micro_batch_order")
+        + ("search.replicas", "search.max_micro_batches"),
     ),
 )

@@ -73,6 +73,15 @@ class SearchOptions:
     micro_batch_order: str = option(
         "free", "free | given: each block runs the micro-batches of search.micro_batches as they are numbered"
     )
+    replicas: int | None = option(
+        None,
+        "data-parallel replicas, each of this placement: which gets which of the micro-batches is searched "
+        "too; null: one",
+        min=1,
+    )
+    max_micro_batches: int | None = option(
+        None, "the most micro-batches that one of search.replicas may have; null: no limit", min=1
+    )
     scenarios: str | list[Any] | None = option(
         None,
         "what the order is to be good in: a YAML file, or a list as [{jitter: 0.1}, {slow_devices: "

@@ -13,6 +13,7 @@ from experiments.config.options import OptionError, require
 from experiments.search.options import SearchCommandOptions
 from experiments.search.problem import SearchProblem
 from experiments.search.profile_reading import CostSource
+from experiments.search.replica_step import check_replicas, search_replicas
 from experiments.search.results import SearchStepResult
 from experiments.search.scenario_step import read_scenarios, with_scenarios
 from experiments.search.schedule_finding import find_schedule
@@ -24,7 +25,7 @@ from runtime.torch_pipelining.csv import NoTorchFormError, in_loss_order, stage_
 from runtime.torch_pipelining.streams import left_out, stream_table
 from schedsearch.device_span import device_spans
 from schedsearch.metrics import bubble_rate, peak_host_memory, peak_memory, steady_period
-from schedsearch.modulo.result import SearchResult, Status
+from schedsearch.modulo.result import SearchProgress, SearchResult, Status
 from schedsearch.picture import fitted
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import schedule_to_dict
@@ -46,7 +47,12 @@ def search_and_save(
     placement, costs, unit = problem.placement, problem.costs, problem.memory_unit
     check_search_export(options, placement)
     scenarios = read_scenarios(options, placement)
-    schedule, result, progress = find_schedule(options, placement, problem.batch)
+    result: SearchResult | None = None
+    progress: tuple[SearchProgress, ...] = ()
+    if check_replicas(options):
+        schedule = search_replicas(options, placement, problem.batch, directory)
+    else:
+        schedule, result, progress = find_schedule(options, placement, problem.batch)
     if scenarios and not (result is not None and result.interrupted):
         schedule, result = with_scenarios(options, scenarios, schedule, result, directory)
     log.info("%s", costs)

@@ -23,7 +23,8 @@ from schedsearch.solver.effort import Effort, OutOfTimeError, OutOfWorkError
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.unequal.replica_bound import replica_bound
 from schedsearch.unequal.replica_work import ReplicaWork
-from schedsearch.unequal.sequence_tables import order_of, schedule_of, sequences_of
+from schedsearch.unequal.sequence_tables import anneal_in_parts, order_of, schedule_of, sequences_of
+from schedsearch.unequal.starts import executed, hand_made_orders
 from schedsearch.unequal.unequal_search import unequal_search
 
 if TYPE_CHECKING:
@@ -31,12 +32,6 @@ if TYPE_CHECKING:
 
 _ROUND = 0.25
 """Units of work of the first round of changes; each later one has twice as many."""
-
-_PART = 0.1
-"""Units of work between two looks for a Ctrl-C."""
-
-_HEAT = 0.004
-"""Share of the value by which a step may be worse at first, on average."""
 
 _WORK_OF_BLOCK = 3.0e-8
 """Units of work for a block in a step of the changes."""
@@ -77,6 +72,7 @@ class ReplicaResult:
         seconds: How long it took.
         ended_by: How it ended.
         found_by: What found it.
+        interrupted: Whether a Ctrl-C ended it; the answer is the best until then.
     """
 
     found: ReplicaSchedules | None
@@ -84,6 +80,7 @@ class ReplicaResult:
     seconds: float
     ended_by: str
     found_by: str
+    interrupted: bool = False
 
 
 def packings(work: ReplicaWork) -> Iterator[tuple[str, list[list[int]]]]:
@@ -105,6 +102,27 @@ def packings(work: ReplicaWork) -> Iterator[tuple[str, list[list[int]]]]:
             load[r] += int(work.times[r, :, n].sum())
             used[r] += float(work.weights[n])
         yield name, [sorted(each) for each in packed]
+
+
+def hand_made_replicas(
+    work: ReplicaWork,
+    objective: str = Objective.MAKESPAN,
+    names: Sequence[str] = ("one_f_one_b", "zb_h1"),
+) -> dict[str, int]:
+    """Return the slowest replica's ticks with usual assignments and schedules by hand, where they fit."""
+    found = {}
+    for how, assigned in packings(work):
+        batches = [work.part(r, numbers) for r, numbers in enumerate(assigned) if numbers]
+        orders = [dict(hand_made_orders(each)) for each in batches]
+        for name in names:
+            made = [
+                executed(batch, own[name], range(batch.num_micro_batches)) if name in own else None
+                for batch, own in zip(batches, orders, strict=True)
+            ]
+            if None not in made:
+                ticks = [FINITE[Objective(objective)].value(each) for each in made if each is not None]
+                found[f"{name}, {how}"] = max(ticks)
+    return found
 
 
 def replica_search(
@@ -153,7 +171,9 @@ def replica_search(
         out_of_work=out_of_work,
     )
     seconds = time.monotonic() - running.began
-    return ReplicaResult(running.best, running.bound, seconds, str(ended_by), running.found_by)
+    return ReplicaResult(
+        running.best, running.bound, seconds, str(ended_by), running.found_by, ending.interrupted
+    )
 
 
 class _ReplicaSearch:
@@ -252,21 +272,14 @@ class _ReplicaSearch:
 
     def sequence(self, orders: list[list[int]], number: int, until: float) -> list[list[int]]:
         """Let micro-batches change replicas and places until so much work is done; return the best."""
-        from schedsearch.unequal.sequencing import anneal_sequences
-
         g = sequences_of(self.work, orders, self.span)
-        work_of_step = 1.5 * self.work.times[0].size / self.work.num_replicas * _WORK_OF_BLOCK
-        total = max(1, round((until - self.effort.spent) / work_of_step))
-        part = max(1, round(_PART / work_of_step))
-        scale = 2 * float(self.work.times.mean())
-        for i, done in enumerate(range(0, total, part)):
-            self.effort.require_s()
-            steps = min(part, total - done)
-            seed = self.seed + 1000 * number + i
-            heat = _HEAT * (1 - done / total)
-            anneal_sequences(g, steps, heat, _HEAT / total, seed, scale, self.given is None)
-            self.effort.spend(steps * work_of_step)
-        self.offer("sequences", g)
+        seed = self.seed + 1000 * number
+        try:
+            for part in anneal_in_parts(g, until - self.effort.spent, seed, self.given is None):
+                self.effort.require_s()
+                self.effort.spend(part)
+        finally:
+            self.offer("sequences", g)
         return [list(order_of(g, r)) for r in range(self.work.num_replicas)]
 
     def polish(self, until: float) -> None:

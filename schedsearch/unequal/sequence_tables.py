@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +18,15 @@ if TYPE_CHECKING:
     from schedsearch.unequal.sequencing import Sequences
 
 _NO_LIMIT = 2**62
+
+_PART = 0.1
+"""Units of work between two looks for a Ctrl-C."""
+
+_HEAT = 0.004
+"""Share of the value by which a step may be worse at first, on average."""
+
+_WORK_OF_BLOCK = 3.0e-8
+"""Units of work for a block in a step of the changes."""
 
 
 def sequences_of(work: ReplicaWork, order: Sequence[Sequence[int]], span: bool = False) -> Sequences:
@@ -71,6 +80,26 @@ def _flat(lists: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np
         np.cumsum([0, *map(len, lists)]).astype(np.int64),
         np.array(list(itertools.chain(*lists)), dtype=np.int64),
     )
+
+
+def anneal_in_parts(g: Sequences, work: float, seed: int, across: bool = False) -> Iterator[float]:
+    """Change sequences for so many units of work, in parts; yield the work of each before it is done.
+
+    Args:
+        g: Sequences; the best are left in them.
+        work: Units, each of about a second.
+        seed: Seed of the random choices.
+        across: Whether micro-batches may go to other replicas.
+    """
+    from schedsearch.unequal.sequencing import anneal_sequences
+
+    work_of_step = 1.5 * g.times[0].size / len(g.times) * _WORK_OF_BLOCK
+    total, part = max(1, round(work / work_of_step)), max(1, round(_PART / work_of_step))
+    scale = 2 * float(g.times.mean())
+    for i, done in enumerate(range(0, total, part)):
+        steps = min(part, total - done)
+        yield steps * work_of_step
+        anneal_sequences(g, steps, _HEAT * (1 - done / total), _HEAT / total, seed + i, scale, across)
 
 
 def order_of(g: Sequences, replica: int) -> tuple[int, ...]:

@@ -27,7 +27,7 @@ AS_GIVEN = "as given"
 
 def hand_made_orders(batch: UnequalBatch) -> Iterator[tuple[str, Orders]]:
     """Yield the orders of schedules made by hand for micro-batches of mean times, with their names."""
-    usual = _mean(batch)
+    usual = _mean(batch) if batch.chosen else replace(batch.placement, memory=None, static_memory=())
     for name, make in HAND_MADE.items():
         with contextlib.suppress(UnsuitablePlacementError, InvalidScheduleError, CyclicOrderError):
             yield name, make(usual, batch.num_micro_batches).lane_orders
@@ -78,7 +78,7 @@ def executed(batch: UnequalBatch, orders: Orders, numbers: Sequence[int]) -> Sch
         [
             (name, last if name in optimizer else numbers[n])
             for name, n in order
-            if name in optimizer or name in runs[numbers[n]]
+            if not runs or name in optimizer or name in runs[numbers[n]]
         ]
         for order in orders
     ]

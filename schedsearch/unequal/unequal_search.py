@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,10 +33,12 @@ from schedsearch.modulo.search import search, seconds_of
 from schedsearch.robust.annealing import PART, anneal_part
 from schedsearch.robust.drawn_orders import drawn_orders, orders_of
 from schedsearch.robust.scenarios import Scenario
-from schedsearch.schedule import CyclicOrderError, Schedule, as_soon_as_possible
+from schedsearch.schedule import CyclicOrderError, Schedule, ScheduledBlock, as_soon_as_possible
 from schedsearch.solver.effort import Effort, OutOfTimeError, OutOfWorkError
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.unequal.micro_batches import UnequalBatch
+from schedsearch.unequal.replica_work import ReplicaWork, replica_work
+from schedsearch.unequal.sequence_tables import anneal_in_parts, order_of, schedule_of, sequences_of
 from schedsearch.unequal.starts import (
     AS_GIVEN,
     Orders,
@@ -46,6 +49,9 @@ from schedsearch.unequal.starts import (
     one_by_one,
 )
 from schedsearch.validate import InvalidScheduleError, validate
+
+if TYPE_CHECKING:
+    from schedsearch.unequal.sequencing import Sequences
 
 _FIRST_ROUND = 0.5
 """Units of work after which the first round of annealing ends; each later one ends at twice as much."""
@@ -58,6 +64,12 @@ _ANNEALED = 0.85
 
 _EXCHANGES = 0.5
 """Share of annealing's steps that move whole micro-batches."""
+
+_BEGUN = 0.25
+"""Share of each round in which schedules to begin with are made."""
+
+_SEQUENCED = 0.6
+"""Share of the rest in which micro-batches change places in a sequence that all devices keep."""
 
 _WORK_OF_BLOCK = 4e-5
 """Units of work for a block of a schedule that is made and checked."""
@@ -152,6 +164,7 @@ class _BatchSearch:
         self.bound = 0
         self.best: Schedule | None = None
         self.found_by = ""
+        self.sequences: tuple[ReplicaWork, Sequences] | None = None
 
     def run(self, begin_with: Schedule | None) -> None:
         """Go on until the best is proved.
@@ -168,9 +181,10 @@ class _BatchSearch:
         improvement: Improvement | None = None
         for number in itertools.count():
             end = max(_FIRST_ROUND, 2 * self.effort.spent)
-            until = self.effort.share(end, 0.5)
+            until = self.effort.share(end, _BEGUN)
             while self.effort.spent < until and not self.proved and next(starts, None) is not None:
                 self.effort.require_s()
+            self.sequence(number, self.effort.share(end, _SEQUENCED))
             small = len(self.lowered.plain.blocks) <= _WHOLE
             share = 1.0 if end <= _SOLVER_FROM else 0.5 if small else _ANNEALED
             self.anneal(number, self.effort.share(end, share))
@@ -243,6 +257,29 @@ class _BatchSearch:
             self.best, self.found_by = settled, name
             self.tell()
         return settled
+
+    def sequence(self, number: int, until: float) -> None:
+        """Let micro-batches change places in a sequence that all devices keep, until so much work is done."""
+        if self.proved or self.given_order or any(len(b.devices) > 1 for b in self.batch.placement.blocks):
+            return
+        if self.sequences is None:
+            work, span = replica_work(self.batch, 1), self.objective is Objective.DEVICE_SPAN
+            self.sequences = work, sequences_of(work, [self.numbers], span)
+        work, g = self.sequences
+        try:
+            for part in anneal_in_parts(g, until - self.effort.spent, self.seed + 1000 * number):
+                self.effort.require_s()
+                self.effort.spend(part)
+        finally:
+            numbers, found = order_of(g, 0), schedule_of(g, 0, work)
+            if found is not None:
+                optimizer = {block.name for block in self.batch.placement.optimizer_blocks}
+                blocks = [
+                    ScheduledBlock(start, n if name in optimizer else numbers[n], name)
+                    for start, n, name in found.blocks
+                ]
+                own = Schedule(self.batch.placement, len(numbers), tuple(blocks), self.batch.chosen)
+                self.offer("sequences", own)
 
     def anneal(self, number: int, until: float) -> None:
         """Let blocks and micro-batches change places, from the best on, until so much work is done."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from pathlib import Path
 
 from experiments.benchmarks.modes.placements import H100_LAYERS
 from placements import Block, Kind, Placement
@@ -93,3 +94,38 @@ def tiny(seed: int, memory: int | None) -> UnequalBatch:
         MicroBatchRow(n, block.name, float(rng.randint(1, 9))) for n in (0, 1) for block in placement.blocks
     ]
     return unequal_batch(placement, rows)
+
+
+SHOPS = {"car1": 7038, "car2": 7166, "car4": 8003, "car5": 7702, "ft06": 55}
+"""Makespans of published shops, all optimal: flow shops of Carlier (1978), a job shop of Fisher and Thompson
+(1963). Their times are in ``shops.csv``, each job's operations in order.
+"""
+
+
+def published_shop(name: str) -> tuple[UnequalBatch, int]:
+    """Return a published shop as a batch whose micro-batches are its jobs, and its least makespan.
+
+    A chain of machines has a block for each; where jobs go different ways, one for each machine and place.
+    """
+    jobs: dict[int, list[tuple[int, float]]] = {}
+    for line in Path(__file__).with_name("shops.csv").read_text(encoding="utf-8").splitlines()[1:]:
+        shop, job, machine, time = line.split(",")
+        if shop == name:
+            jobs.setdefault(int(job), []).append((int(machine), float(time)))
+    places, machines = len(jobs[0]), 1 + max(machine for own in jobs.values() for machine, _ in own)
+    routes = [{own[place][0] for own in jobs.values()} for place in range(places)]
+    names = [[f"F{place}_{machine}" for machine in sorted(route)] for place, route in enumerate(routes)]
+    blocks = tuple(
+        Block(
+            each, Kind.F, (int(each.rpartition("_")[2]),), 1, after=tuple(names[place - 1]) if place else ()
+        )
+        for place, own in enumerate(names)
+        for each in own
+    )
+    rows = [
+        MicroBatchRow(job, each, own[place][1] if each == f"F{place}_{own[place][0]}" else 0.0)
+        for job, own in jobs.items()
+        for place in range(places)
+        for each in names[place]
+    ]
+    return unequal_batch(Placement(name, machines, blocks), rows), SHOPS[name]

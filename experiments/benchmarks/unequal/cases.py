@@ -9,6 +9,7 @@ from functools import partial
 from experiments.benchmarks.benchmark_command import Benchmark
 from experiments.benchmarks.modes.placements import H100_LAYERS
 from experiments.benchmarks.results import BenchmarkCase
+from experiments.benchmarks.unequal.batches import SHOPS
 from experiments.benchmarks.unequal.losses import REPLICAS, drawn_losses, lost
 from experiments.benchmarks.unequal.measuring import (
     alike,
@@ -16,7 +17,9 @@ from experiments.benchmarks.unequal.measuring import (
     brute_force,
     johnson,
     load,
+    on_replicas,
     quick,
+    shop,
 )
 from experiments.benchmarks.unequal.slices import in_slices
 from placements.slices.slices import EQUAL_TIME, EVEN
@@ -75,6 +78,23 @@ def sequences() -> Iterator[BenchmarkCase]:
         )
 
 
+def replicas() -> Iterator[BenchmarkCase]:
+    """Yield the same on 2 to 4 replicas."""
+    for seed, split, number in itertools.product(range(2), (False, True), (2, 3, 4)):
+        yield BenchmarkCase(
+            f"seed {seed}, {'split' if split else 'whole'} backward, {number} replicas",
+            "10 % below the best by hand or 2 % above the bound; 1 unit within 3 %",
+            partial(on_replicas, seed, split, number, _WORK),
+            lacks=_lacks,
+        )
+
+
+def shops() -> Iterator[BenchmarkCase]:
+    """Yield published job shops and flow shops, each job a micro-batch."""
+    for name in SHOPS:
+        yield BenchmarkCase(name, "within 1 % of the best known", partial(shop, name), name == "ft06")
+
+
 def quick_mode() -> Iterator[BenchmarkCase]:
     """Yield the same with one unit of work."""
     for seed in range(2):
@@ -121,6 +141,8 @@ BENCHMARK = Benchmark(
         "quick": quick_mode,
         "slices": slices,
         "losses": losses,
+        "replicas": replicas,
+        "shops": shops,
     },
     load,
 )

@@ -6,12 +6,14 @@ import itertools
 
 from experiments.benchmarks.results import CaseResult, true_of
 from experiments.benchmarks.timing import load_solvers, timed
-from experiments.benchmarks.unequal.batches import flow_shop, sequences, tiny
+from experiments.benchmarks.unequal.batches import flow_shop, published_shop, sequences, tiny
 from placements.shapes import v_shape
-from schedsearch.modulo.result import Status
+from schedsearch.modulo.result import Objective, Status
 from schedsearch.modulo.search import search
 from schedsearch.schedule import CyclicOrderError, as_soon_as_possible
 from schedsearch.unequal.micro_batches import MicroBatchRow, UnequalBatch, unequal_batch
+from schedsearch.unequal.replica_work import replica_work
+from schedsearch.unequal.replicas import hand_made_replicas, replica_search
 from schedsearch.unequal.starts import executed, hand_made_orders, numberings
 from schedsearch.unequal.unequal_search import unequal_search
 from schedsearch.validate import InvalidScheduleError, validate
@@ -55,6 +57,48 @@ def beside_hand_made(seed: int, split: bool, limited: bool, work: float) -> Case
         makespan=ours,
         makespan_bound=bound,
         note=f"{name} {hand[name]} ({ours / hand[name] - 1:+.1%}), bound {ours / bound - 1:+.1%}",
+    )
+
+
+def on_replicas(seed: int, split: bool, replicas: int, work_limit: float) -> CaseResult:
+    """Measure a batch of sequences on replicas: 10 % below the best by hand, or 2 % above the bound."""
+    work = replica_work(sequences(seed, split), replicas)
+    hand = hand_made_replicas(work)
+    name = min(hand, key=hand.__getitem__)
+    fast = replica_search(work, work_limit=1, seed=seed)
+    found, seconds = timed(lambda: replica_search(work, work_limit=work_limit, seed=seed))
+    assert found.found is not None and fast.found is not None
+    ours, bound = found.found.value(Objective.MAKESPAN), found.bound
+    quick_is = fast.found.value(Objective.MAKESPAN) / ours - 1
+    return CaseResult(
+        cpu_s=seconds,
+        missed=true_of(
+            {
+                f"{ours / hand[name] - 1:+.1%}": ours > 0.9 * hand[name] and ours > 1.02 * bound,
+                f"1 unit of work: {quick_is:+.1%}": quick_is > 0.03,
+            },
+        ),
+        status="optimal" if ours <= bound else "feasible",
+        makespan=ours,
+        makespan_bound=bound,
+        note=f"{name} {hand[name]} ({ours / hand[name] - 1:+.1%}), bound {ours / bound - 1:+.1%}, "
+        f"1 unit of work {quick_is:+.1%}",
+    )
+
+
+def shop(name: str) -> CaseResult:
+    """Measure that a published shop ends within 1 % of the best known in 20 units of work."""
+    batch, best = published_shop(name)
+    found, seconds = timed(lambda: unequal_search(batch, work_limit=20))
+    assert found.schedule is not None
+    ours = found.schedule.makespan
+    return CaseResult(
+        cpu_s=seconds,
+        missed=true_of({f"{ours} beside {best}": ours > 1.01 * best}),
+        status=found.status.value,
+        makespan=ours,
+        makespan_bound=found.makespan_bound,
+        note=f"best known {best} ({ours / best - 1:+.1%})",
     )
 
 

@@ -32,7 +32,7 @@ WITHOUT_QUICK = {
     "frontier": {"lowtime", "large", "orders"},
     "cluster": {"simulations"},
     "server": {"long"},
-    "unequal": {"sequences", "quick", "slices"},
+    "unequal": {"sequences", "quick", "replicas", "slices"},
 }
 """Groups that have no small case."""
 

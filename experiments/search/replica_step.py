@@ -1,0 +1,110 @@
+"""One batch on several data-parallel replicas: which gets which micro-batch, beside what people use."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from experiments.config.command import Interrupted
+from experiments.config.options import OptionError, require, require_least
+from experiments.search.options import SearchCommandOptions
+from placements import Placement
+from placements.files import csv_text, write_json, write_text
+from schedsearch.modulo.progress import SearchBar
+from schedsearch.modulo.result import Objective
+from schedsearch.schedule import Schedule
+from schedsearch.schedule_file import schedule_to_dict
+from schedsearch.unequal.micro_batches import MicroBatchError, UnequalBatch
+from schedsearch.unequal.replica_work import replica_work
+from schedsearch.unequal.replicas import ReplicaSchedules, hand_made_replicas, replica_search
+
+log = logging.getLogger(__name__)
+
+_COLUMNS = ("replica", "place", "micro_batch", "start_ms", "end_ms")
+
+
+def check_replicas(options: SearchCommandOptions) -> bool:
+    """Return whether there are several replicas; reject options that do not go with them.
+
+    Raises:
+        OptionError: An option is wrong.
+    """
+    chosen = options.search
+    limit = chosen.max_micro_batches
+    if chosen.replicas is None:
+        remedy = "give search.replicas, or leave it out"
+        require(limit is None, "search.max_micro_batches", limit, "used", remedy)
+        return False
+    require_least("search.replicas", chosen.replicas, 1)
+    for name, is_given in (
+        ("schedule", options.schedule != "searched"),
+        ("search.method", chosen.method != "modulo"),
+        ("search.scenarios", chosen.scenarios is not None),
+        ("search.begin_with", chosen.begin_with is not None),
+        ("search.micro_batch_order", chosen.micro_batch_order != "free"),
+    ):
+        if is_given:
+            raise OptionError(f"{name}: is not for several replicas; leave it or search.replicas out")
+    return True
+
+
+def search_replicas(
+    options: SearchCommandOptions, placement: Placement, batch: UnequalBatch | None, directory: Path
+) -> Schedule:
+    """Search the assignment; write ``replicas.csv`` and the schedule of each replica; return the slowest's.
+
+    Raises:
+        OptionError: No schedule fits the memory, or the placement is not for replicas.
+        Interrupted: Before any was found.
+    """
+    chosen = options.search
+    batch = batch or UnequalBatch(placement, (), chosen.num_micro_batches)
+    assert chosen.replicas is not None, "it is checked"
+    try:
+        work = replica_work(batch, chosen.replicas, chosen.max_micro_batches)
+    except MicroBatchError as error:
+        raise OptionError(str(error)) from None
+    last = str(chosen.objectives[-1]) if chosen.objectives else ""
+    objective = Objective.DEVICE_SPAN if last == Objective.DEVICE_SPAN else Objective.MAKESPAN
+    with SearchBar(placement.tick_ms) as bar:
+        result = replica_search(
+            work,
+            objective=objective,
+            work_limit=chosen.work_limit,
+            time_limit_s=chosen.time_limit_s,
+            seed=chosen.seed,
+            on_progress=bar,
+        )
+    found = result.found
+    if found is None:
+        if result.interrupted:
+            raise Interrupted("interrupted before a schedule was found")
+        raise OptionError("search.memory: no assignment was found that fits; raise it")
+    save(found, placement, directory)
+    best, bound = found.value(objective), result.bound
+    hand = hand_made_replicas(work, objective)
+    listed = "".join(f", {name} {placement.ms(ticks):,.6g} ms" for name, ticks in sorted(hand.items()))
+    proof = "proved" if best <= bound else f"none is under {placement.ms(bound):,.6g} ms"
+    name = objective.value.replace("_", " ")
+    found_in = f"{name} {placement.ms(best):,.6g} ms, {proof}{listed}"
+    log.info("%d replicas: %s", work.num_replicas, found_in)
+    log.info("which replica gets what: %s", directory / "replicas.csv")
+    slowest = found.schedules[found.slowest(objective)]
+    assert slowest is not None, "it has micro-batches"
+    return slowest
+
+
+def save(found: ReplicaSchedules, placement: Placement, directory: Path) -> None:
+    """Write what each replica runs, and its schedule."""
+    rows = []
+    for replica, (numbers, schedule) in enumerate(zip(found.assigned, found.schedules, strict=True)):
+        if schedule is None:
+            continue
+        write_json(directory / f"replica_{replica}" / "schedule.json", schedule_to_dict(schedule))
+        for place, number in enumerate(numbers):
+            own = [each for each in schedule.blocks if each.micro_batch == place]
+            ends = [each.start + schedule.block(each.block, place).time for each in own]
+            first = min((each.start for each in own), default=0)
+            span = placement.ms(first), placement.ms(max(ends, default=0))
+            rows.append([replica, place, number, *span])
+    write_text(directory / "replicas.csv", csv_text(_COLUMNS, rows))

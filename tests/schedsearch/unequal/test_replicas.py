@@ -1,0 +1,145 @@
+"""Micro-batches on several replicas: optima by brute force, bounds, limits, and what people use."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+
+from placements.shapes import v_shape
+from schedsearch.metrics import peak_memory
+from schedsearch.modulo.result import Objective
+from schedsearch.schedule import CyclicOrderError, as_soon_as_possible
+from schedsearch.unequal.micro_batches import MicroBatchError, MicroBatchRow, UnequalBatch, unequal_batch
+from schedsearch.unequal.replica_bound import replica_bound
+from schedsearch.unequal.replica_work import replica_work
+from schedsearch.unequal.replicas import hand_made_replicas, packings, replica_search
+from schedsearch.validate import InvalidScheduleError, validate
+
+
+def random_batch(number: int, devices: int, seed: int, memory: int | None = None) -> UnequalBatch:
+    rng = random.Random(seed)
+    placement = v_shape(devices, 1, 2).with_memory(memory)
+    rows = [
+        MicroBatchRow(n, block.name, float(rng.randint(1, 9)))
+        for n in range(number)
+        for block in placement.blocks
+    ]
+    return unequal_batch(placement, rows)
+
+
+def _after_forward(order: tuple[tuple[str, int], ...], n: int) -> bool:
+    first = next(name for name, number in order if number == n)
+    return first.startswith("F")
+
+
+def least_of(batch: UnequalBatch, numbers: tuple[int, ...]) -> int:
+    """Return the least makespan of some micro-batches, of all orders."""
+    placement, chosen = batch.placement, tuple(batch.chosen[n] for n in numbers)
+    blocks = [
+        [(block.name, n) for block in placement.on(device) for n in range(len(numbers))]
+        for device in range(placement.num_devices)
+    ]
+    best = None
+    possible = (
+        [order for order in itertools.permutations(each) if all(_after_forward(order, n) for _, n in each)]
+        for each in blocks
+    )
+    for orders in itertools.product(*possible):
+        try:
+            made = validate(as_soon_as_possible(placement, len(numbers), orders, chosen)).makespan
+        except (CyclicOrderError, InvalidScheduleError):
+            continue
+        best = made if best is None else min(best, made)
+    assert best is not None
+    return best
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("memory", [None, 1])
+def test_the_best_assignment_and_orders_are_those_of_brute_force(seed: int, memory: int | None) -> None:
+    batch = random_batch(4, 2, seed, memory)
+    work = replica_work(batch, 2, max_micro_batches=2)
+    pairs = {two: least_of(batch, two) for two in itertools.combinations(range(4), 2)}
+    best = min(max(ticks, pairs[tuple(n for n in range(4) if n not in two)]) for two, ticks in pairs.items())
+    result = replica_search(work, work_limit=1, seed=seed)
+    assert result.found is not None
+    assert result.found.value(Objective.MAKESPAN) == best
+    assert replica_bound(work) <= best
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_assignment_is_below_the_bound(seed: int) -> None:
+    rng = random.Random(seed)
+    replicas, memory = rng.choice((2, 3)), rng.choice((None, 2, 3))
+    batch = random_batch(9, 3, seed, memory)
+    work = replica_work(batch, replicas)
+    result = replica_search(work, work_limit=0.3, seed=seed)
+    assert result.found is not None
+    best = result.found.value(Objective.MAKESPAN)
+    assert result.bound <= best
+    assert sorted(itertools.chain(*result.found.assigned)) == list(range(9))
+    for numbers, schedule in zip(result.found.assigned, result.found.schedules, strict=True):
+        if schedule is not None:
+            assert validate(schedule).num_micro_batches == len(numbers)
+            assert schedule.chosen == tuple(batch.chosen[n] for n in numbers)
+            assert memory is None or max(peak_memory(schedule)) <= memory
+    assert best <= min(hand_made_replicas(work).values(), default=best)
+
+
+def test_replicas_have_their_own_speed_and_room() -> None:
+    batch = random_batch(8, 2, 1)
+    alike = replica_work(batch, 2, max_micro_batches=5)
+    slow = np.array(alike.times)
+    slow[1] *= 3
+
+    def part(replica: int, numbers: object) -> UnequalBatch:
+        rows = [
+            MicroBatchRow(place, name, float(slow[replica, kind, n]))
+            for place, n in enumerate(numbers)  # type: ignore[arg-type, var-annotated]
+            for kind, name in enumerate(alike.names)
+        ]
+        return unequal_batch(v_shape(2, 1, 2).with_memory(None), rows)
+
+    work = alike.__class__(
+        alike.placement, slow, alike.memory, alike.transient, part, alike.weights, alike.room
+    )
+    result = replica_search(work, work_limit=0.5)
+    assert result.found is not None
+    fast_has, slow_has = map(len, result.found.assigned)
+    assert (fast_has, slow_has) == (5, 3)
+    assert result.bound <= result.found.value(Objective.MAKESPAN)
+
+
+def test_more_work_is_never_worse_and_seeds_give_the_same() -> None:
+    work = replica_work(random_batch(12, 3, 4, 2), 3)
+    once = replica_search(work, work_limit=0.2, seed=2)
+    again = replica_search(work, work_limit=0.2, seed=2)
+    more = replica_search(work, work_limit=1.0, seed=2)
+    assert once.found is not None
+    assert more.found is not None
+    assert once.found == again.found
+    assert more.found.value(Objective.MAKESPAN) <= once.found.value(Objective.MAKESPAN)
+
+
+def test_device_spans_are_searched_likewise() -> None:
+    work = replica_work(random_batch(6, 2, 5), 2)
+    result = replica_search(work, objective="device_span", work_limit=0.3)
+    assert result.found is not None
+    span, makespan = (result.found.value(each) for each in (Objective.DEVICE_SPAN, Objective.MAKESPAN))
+    assert replica_bound(work, span=True) <= span <= makespan
+
+
+def test_micro_batches_that_are_alike_are_shared_evenly() -> None:
+    work = replica_work(UnequalBatch(v_shape(2, 1, 2), (), 8), 2)
+    result = replica_search(work, work_limit=0.3)
+    assert result.found is not None
+    assert [len(each) for each in result.found.assigned] == [4, 4]
+    assert dict(packings(work))["blocks"] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_what_replicas_cannot_have_is_refused() -> None:
+    with pytest.raises(MicroBatchError, match=r"search.max_micro_batches: 2 replicas of 3 .* at least 4"):
+        replica_work(random_batch(8, 2, 0), 2, max_micro_batches=3)
