@@ -1,5 +1,6 @@
 """Galvatron-BMW's tables and figures (Wang et al., 2023).
 
+- `model_sizes`: Table I
 - `published_columns`: what the paper says of all rows of Tables II to VI
 - `columns`: ours beside it, as rows and as CSV, and what both agree in
 - `search_2022`: Galvatron's search as it was published; `constant_items`: Tables II and III made by it

@@ -132,7 +132,7 @@ EMULATED = tuple(
     )
 )
 """Those of the emulation (Sec. 6.3). The profiles are of a tenth of each stage on one of its eight GPUs; the
-paper does not say how many samples a micro-batch has."""
+paper does not say how many samples a micro-batch has. One is modelled, and the profiles are of six."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from experiments.reproduce.gavel.options import JOB_TYPES, THROUGHPUTS, cluster_
 from experiments.reproduce.gavel.physical import THROUGHPUTS as PHYSICAL_THROUGHPUTS
 from experiments.reproduce.gavel.physical import TRACES
 from experiments.reproduce.gavel.spread import FactorSpread
-from experiments.reproduce.gavel.study import JCT, Factor
+from experiments.reproduce.gavel.study import BAND, JCT, Factor
 from experiments.reproduce.item import Item
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import Job
@@ -104,6 +104,16 @@ def test_a_factor_holds_where_all_of_its_interval_does() -> None:
     more, alike = Factor("average_jct_h", "a", "b"), Factor("average_jct_h", "a", "b", at_most=1.1)
     assert more.holds(FactorSpread(1.5, 1.2, 1.9, 3)) and not more.holds(FactorSpread(1.5, 0.9, 2.5, 3))
     assert alike.holds(FactorSpread(1.05, 0.9, 1.2, 3)) and not alike.holds(FactorSpread(1.15, 1.1, 1.2, 3))
+
+
+def test_a_published_factor_holds_within_its_band_only() -> None:
+    """Above 1 is not enough: finish-time fairness has half of the dissertation's factor."""
+    factor = Factor("average_jct_h", "agnostic", "aware", 3.0)
+    assert f"3 times in the dissertation (within {BAND:.0%})" in factor.says
+    assert factor.holds(FactorSpread(2.5, 2.3, 2.7, 3)) and factor.holds(FactorSpread(3.5, 1.2, 9.0, 3))
+    assert not factor.holds(FactorSpread(1.56, 1.26, 1.94, 3))
+    assert not factor.holds(FactorSpread(4.0, 3.0, 5.0, 3))
+    assert not factor.holds(FactorSpread(2.5, 0.9, 6.0, 3))
 
 
 def test_ideal_shares_are_those_of_two_jobs_on_one_gpu() -> None:

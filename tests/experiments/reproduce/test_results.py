@@ -46,9 +46,7 @@ def test_every_kept_result_is_that_of_an_item() -> None:
 def test_what_differs_has_a_reason_and_names_a_test_or_is_not_understood() -> None:
     page = PAGE.read_text(encoding="utf-8")
     sections = {text.split("`", 1)[0]: text for text in page.split("`experiment=")[1:]}
-    tests = "\n".join(
-        path.read_text(encoding="utf-8") for path in ROOT.glob("tests/experiments/**/test_*.py")
-    )
+    tests = "\n".join(path.read_text(encoding="utf-8") for path in ROOT.glob("tests/**/test_*.py"))
     for item in ITEMS.values():
         found = read_recorded(item.name, "full")
         assert found is not None
