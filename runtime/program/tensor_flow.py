@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 
 from placements import Block, Kind, Placement
-from schedsearch.baselines.early_recompute import recomputations
+from placements.pieces import recomputations
 
 KEEP, RECOMPUTE, OFFLOAD = "keep", "recompute", "offload"
 MODES = (KEEP, RECOMPUTE, OFFLOAD)
@@ -48,7 +48,7 @@ def pair_backward(placement: Placement) -> Mapping[str, str]:
     >>> dict(pair_backward(k_shape(2)))
     {'JB': 'J', 'B0': 'F0', 'B1': 'F1'}
     """
-    for again in recomputations(placement).values():
+    for again in recomputations(placement.blocks).values():
         raise UnrunnablePlacementError(
             f"{placement.name} computes F{again[1:]} again in a block of its own, {again}, and scripts do it "
             "within the backward; use runtime.recompute=all on the placement without it"

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from placements import Block, Kind, Placement
+from placements import Block, Placement
+from placements.pieces import recomputations
 from schedsearch.baselines.pipelines import one_f_one_b
 from schedsearch.baselines.structure import UnsuitablePlacementError, V, stages_in
 from schedsearch.schedule import Schedule, as_soon_as_possible
@@ -51,23 +52,13 @@ def with_early_recomputation(placement: Placement, kept: int = 1) -> Placement:
     return replace(placement, name=f"{placement.name}_early_recompute", blocks=blocks)
 
 
-def recomputations(placement: Placement) -> dict[str, str]:
-    """Return for each backward that has one the block R<n> that computes its forward F<n> again."""
-    return {
-        block.name: name
-        for block in placement.blocks
-        for name in (block.after if block.kind is Kind.B else ())
-        if name[:1] == "R" and placement.by_name[name].after == (f"F{name[1:]}",)
-    }
-
-
 def early_recompute_one_f_one_b(placement: Placement, num_micro_batches: int) -> Schedule:
     """Return 1F1B in which each backward follows the recomputation of its forward.
 
     Raises:
         UnsuitablePlacementError: The placement is not one of `with_early_recomputation`.
     """
-    again = recomputations(placement)
+    again = recomputations(placement.blocks)
     if not again:
         raise UnsuitablePlacementError(
             f"{_TITLE} needs a V-shape whose forwards are computed again in blocks of their own, which "
