@@ -35,6 +35,17 @@ def backwards_of(forward: str) -> tuple[str, ...]:
     return tuple(letters[kind] + number for kind in (Kind.B, Kind.I, Kind.W) if kind in letters)
 
 
+def recomputations(blocks: Sequence[Block]) -> dict[str, str]:
+    """Return for each backward that has one the block R<n> that computes its forward F<n> again."""
+    by_name = {block.name: block for block in blocks}
+    return {
+        block.name: name
+        for block in blocks
+        for name in (block.after if block.kind is Kind.B else ())
+        if name[:1] == "R" and by_name[name].after == (f"F{name[1:]}",)
+    }
+
+
 @dataclass(frozen=True)
 class Piece:
     """A part of the model on its devices.

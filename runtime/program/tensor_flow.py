@@ -49,7 +49,7 @@ def pair_backward(placement: Placement) -> Mapping[str, str]:
     >>> dict(pair_backward(k_shape(2)))
     {'JB': 'J', 'B0': 'F0', 'B1': 'F1'}
     """
-    for again in recomputations(placement).values():
+    for again in recomputations(placement.blocks).values():
         raise UnrunnablePlacementError(
             f"{placement.name} computes F{again[1:]} again in a block of its own, {again}, and scripts do it "
             "within the backward; use runtime.recompute=all on the placement without it"

@@ -58,7 +58,7 @@ def early_recompute_one_f_one_b(placement: Placement, num_micro_batches: int) ->
     Raises:
         UnsuitablePlacementError: The placement is not one of `with_early_recomputation`.
     """
-    again = recomputations(placement)
+    again = recomputations(placement.blocks)
     if not again:
         raise UnsuitablePlacementError(
             f"{_TITLE} needs a V-shape whose forwards are computed again in blocks of their own, which "
