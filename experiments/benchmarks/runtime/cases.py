@@ -21,7 +21,7 @@ from experiments.benchmarks.runtime.measuring import (
     calls,
     computed,
 )
-from experiments.benchmarks.runtime.memory import checkpointed, resident
+from experiments.benchmarks.runtime.memory import checkpointed, resident, sharing
 from experiments.benchmarks.runtime.on_gpu import pipeline_of_gpt, split_of_gpt
 from experiments.benchmarks.runtime.one_device import no_gpu
 from experiments.benchmarks.timing import load_solvers
@@ -185,6 +185,18 @@ def memory() -> Iterator[BenchmarkCase]:
             f"GPT of 303 million parameters, float32, {optimizer}, 4 stages, 4 micro-batches of 64 tokens",
             "weights, gradients, optimizer and activations within 15% in every process",
             partial(resident, v_shape(4), 4, _LARGE_GPT | {"optimizer": optimizer}, tolerance=0.15),
+        )
+    for zero, runs, what in (
+        (0, 1, "plain data parallel"),
+        (1, 1, "ZeRO-1"),
+        (3, 1, "ZeRO-3, gathered for each run"),
+        (3, 0, "ZeRO-3, gathered once an iteration"),
+    ):
+        model = _LARGE_GPT | {"num_layers": 6, "micro_batch_size": 4, "optimizer": "adamw", "zero": zero}
+        yield BenchmarkCase(
+            f"GPT of 76 million parameters, float32, adamw, 4 groups of one GPU, 4 micro-batches, {what}",
+            "at most 35% above the plan's states, activations, and what is gathered or summed",
+            partial(sharing, 4, model, tolerance=0.35, gathered_runs=runs),
         )
     yield BenchmarkCase(
         "asynchronous checkpoint of a GPT of 4 layers, hidden size 1024, float32, adamw, 2 stages",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,15 +19,20 @@ import torch
 from experiments.benchmarks.results import CaseResult
 from experiments.benchmarks.runtime.processes import on_devices
 from placements import Placement
+from placements.models.layers import SINGLE
+from placements.models.memory import state_items
+from placements.models.parallel import SharingLevel
+from placements.shapes import v_shape
 from runtime.checkpoints.saving import Checkpoints
 from runtime.checkpoints.training_state import TrainingState
 from runtime.codegen.codegen import generate
 from runtime.execution.run_options import RunOptions
 from runtime.launching.launch import launch
 from runtime.models import Model, ModelOptions, body_of
+from runtime.models.sharded_weights import sharded_parameters
 from runtime.profiling.process_memory import peak_rss_mib, rss_mib
 from runtime.program.deadlock import check
-from runtime.program.lower import lower, messages
+from runtime.program.lower import keeping_weights, lower, messages
 from runtime.transport.communicators import PAIR
 from runtime.transport.process_groups import connect
 from schedsearch.baselines import one_f_one_b
@@ -72,6 +78,37 @@ def resident(
         if abs(took / must - 1) > tolerance:
             missed.append(f"device {device}: {took:.0f} MiB for {must:.0f}")
     return CaseResult(missed=tuple(missed), note=f"took, of what it must hold: {', '.join(notes)}")
+
+
+def sharing(
+    num_gpus: int, model: Mapping[str, object], *, tolerance: float, gathered_runs: int = 1
+) -> CaseResult:
+    """Run one stage in data-parallel groups of one GPU, and hold its memory against what a plan says.
+
+    A plan counts weights, gradients and AdamW's states by the stage of ZeRO. On top come activations and what
+    is gathered, which are counted in the run, and below ZeRO-3 the row in which gradients are summed. Memory
+    may be more by the tolerance.
+    """
+    options = ModelOptions.from_dict(model)
+    chain = replace(v_shape(1), num_gpus=(num_gpus,))
+    chain = replace(chain, blocks=tuple(replace(each, data_parallel=num_gpus) for each in chain.blocks))
+    programs = lower(one_f_one_b(chain, 4))
+    body = body_of(options, programs.placement)
+    sharded = sharded_parameters(options, body, programs.placement)
+    programs = keeping_weights(programs, sharded, gathered_runs)
+    with tempfile.TemporaryDirectory(prefix="schedsearch_") as name:
+        generate(check(programs), {}, model, Path(name))
+        run = launch(name, num_gpus, RunOptions(2, 590.0, device="cpu", verify="none", trace=True))
+    count = sum({each.name: each.numel for each in body.parameters("F0")}.values())
+    items = state_items(SINGLE, count, SharingLevel(num_gpus, 1), options.zero, has_one_micro_batch=False)
+    states = sum(item.num_bytes for item in items)
+    held = max(sample.value for record in run.records[0] for sample in record.held_bytes)
+    row = 0 if options.zero == 3 else SINGLE.gradient_bytes * count
+    planned = (states + row + run.peak_gathered_bytes[0] + held) / MIB
+    took = run.peak_rss_mib[0] - run.rss_after_import_mib[0]
+    missed = (f"{took:.0f} MiB for {planned:.0f}",) if took > planned * (1 + tolerance) else ()
+    text = f"{states / MIB:.0f} of states, {run.peak_gathered_bytes[0] / MIB:.0f} gathered"
+    return CaseResult(missed=missed, note=f"took {took:.0f} of {planned:.0f} MiB, {text}")
 
 
 def checkpointed(placement: Placement, model: Mapping[str, object], *, most: float) -> CaseResult:
