@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from placements.block import Block, Kind
-from placements.spec import Placement
 
 _LETTERS = {
     "F": {Kind.B: "B", Kind.I: "I", Kind.W: "W"},
@@ -196,13 +195,3 @@ def pieces_on(pipelines: Pipelines, piece: Callable[[str, int, int], Piece]) -> 
     made = [[piece(f"F{i}", device, i) for i, device in enumerate(pipelines[0])]]
     made += [[piece(f"G{device}", device, i) for i, device in enumerate(up)] for up in pipelines[1:]]
     return made
-
-
-def recomputations(placement: Placement) -> dict[str, str]:
-    """Return for each backward that has one the block R<n> that computes its forward F<n> again."""
-    return {
-        block.name: name
-        for block in placement.blocks
-        for name in (block.after if block.kind is Kind.B else ())
-        if name[:1] == "R" and placement.by_name[name].after == (f"F{name[1:]}",)
-    }
