@@ -85,7 +85,13 @@ class SleepingBlocks:
         return TensorSpec("float32", tuple(self._tensor.shape))
 
     def run(
-        self, block: str, micro_batch: int, arrived: Sequence[Tensor], mode: str = KEEP
+        self,
+        block: str,
+        micro_batch: int,
+        arrived: Sequence[Tensor],
+        mode: str = KEEP,
+        *,
+        keep_weights: bool = False,
     ) -> Mapping[str, Tensor]:
         """Sleep, in every mode as long, and hand the tensor to whoever takes one.
 

@@ -56,9 +56,9 @@ def test_a_bare_loop_that_computes_something_else_is_noticed(monkeypatch: pytest
     count = [0]
 
     def disturbed(
-        self: Blocks, block: str, micro_batch: int, arrived: list[Tensor], mode: str = KEEP
+        self: Blocks, block: str, micro_batch: int, arrived: list[Tensor], mode: str = KEEP, **more: bool
     ) -> dict[str, Tensor]:
-        made = dict(original(self, block, micro_batch, arrived, mode))
+        made = dict(original(self, block, micro_batch, arrived, mode, **more))
         count[0] += 1
         is_bare = (count[0] - 1) // len(script.calls.runs) % 2
         return {name: tensor * (1.5 if is_bare else 1.0) for name, tensor in made.items()}
