@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
-from torch.nn.attention.bias import causal_lower_right
 
 from runtime.models.core.attention import Attention, with_output
 from runtime.models.core.layered_block import LayeredBlock
@@ -35,10 +34,7 @@ class SliceAttention(Attention):
         before = sum(each[0].shape[2] for each in past)
         parts = [[*(each[j] for each in past), own[j]] for j in (0, 1)]
         key, value = (torch.cat(each, dim=2) for each in parts)
-        own_length = query.shape[2]
-        seen: Any = causal_lower_right(own_length, before + own_length)  # kernels of GPUs need no mask
-        if not query.is_cuda:
-            seen = query.new_ones(own_length, before + own_length, dtype=torch.bool).tril(before)
+        seen = query.new_ones(query.shape[2], before + query.shape[2], dtype=torch.bool).tril(before)
         with _not_saved_twice([(key, parts[0]), (value, parts[1])]):
             mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=seen)
         return with_output(self, hidden, mixed), own
