@@ -41,6 +41,10 @@ DEFAULTS = {
     "save_weights": None,
     "communicators": "auto",
     "nodes": 1,
+    "arrival_rate": None,
+    "arrivals": "poisson",
+    "arrival_seed": 0,
+    "profile_online": False,
 }
 
 OTHERS = {"iterations", "timeout_s", "launcher"}
