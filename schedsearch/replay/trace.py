@@ -198,7 +198,6 @@ def _steps(
 ) -> tuple[dict[int, tuple[ReplicaIteration, ...]], list[str]]:
     """Return the iterations that are whole, and a line for each that is not."""
     for name, number, degree, size in (
-        ("dp_rank", max((row.replica for row in rows), default=-1), "dp_size", replicas),
         ("stage", max((row.stage for row in rows), default=-1), "pp_size", stages),
         ("mc", max((row.chunk for row in rows), default=-1), "vpp_size", chunks),
     ):
@@ -207,21 +206,24 @@ def _steps(
                 f"column {name}: goes to {number}, where the meta file says {degree} {size}; give all ranks' "
                 "blocks, or the degrees of this trace"
             )
+    lines, there = [], 1 + max(row.replica for row in rows)
+    if there != replicas:
+        lines.append(f"has {there} replicas, where the meta file says dp_size {replicas}; these are replayed")
     ranks: dict[tuple[int, int], set[int]] = defaultdict(set)
     by_step: dict[int, list[_Row]] = defaultdict(list)
     for row in rows:
         ranks[row.replica, row.stage].add(row.rank)
         by_step[row.step].append(row)
     places = [(f"{kind.value}{c}", c % stages) for c in range(stages * chunks) for kind in (Kind.F, Kind.B)]
-    found, lines = {}, []
+    found = {}
     for step, own in sorted(by_step.items()):
-        whole = _whole(own, ranks, places, replicas, stages)
+        whole = _whole(own, ranks, places, there, stages)
         if isinstance(whole, str):
             lines.append(f"step {step} is left out: {whole}")
         else:
             found[step] = whole
     if not found:
-        raise JobTraceError(f"has no iteration that is whole ({lines[0]}); give all blocks of one")
+        raise JobTraceError(f"has no iteration that is whole ({lines[-1]}); give all blocks of one")
     return found, lines
 
 

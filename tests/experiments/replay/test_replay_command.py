@@ -36,9 +36,9 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
     message = refusal("replay", [f"data={tmp_path}"], tmp_path / "out")
     assert "has no trace-NAME.csv.gz; give a folder with at least one" in message
     write_trace(tmp_path, uneven)
-    (tmp_path / "meta-job.yaml").write_text("dp_size: 3\npp_size: 2\n")
+    (tmp_path / "meta-job.yaml").write_text("dp_size: 2\npp_size: 3\n")
     message = refusal("replay", [f"data={tmp_path}"], tmp_path / "out2")
-    assert "column dp_rank: goes to 1, where the meta file says dp_size 3" in message
+    assert "column stage: goes to 1, where the meta file says pp_size 3" in message
 
 
 def test_the_times_of_a_job_are_scenarios_of_a_search(command, tmp_path: Path) -> None:

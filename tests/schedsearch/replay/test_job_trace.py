@@ -66,7 +66,7 @@ def test_an_iteration_without_a_block_is_left_out_and_named(tmp_path: Path) -> N
         ({"mb_id": "mb"}, "line 1: has no column mb_id"),
         (
             {"0,0,0,3,forward": "5,0,0,3,forward"},
-            "column dp_rank: goes to 5, where the meta file says dp_size 2",
+            "step 4 is left out: replica 2 has no blocks",
         ),
         ({"0,0,0,3,forward": "-1,0,0,3,forward"}, "line 2, column dp_rank: -1 is below 0"),
         ({"0,0,0,3,forward-compute": "0,0,0,3,forward-compute,7"}, "line 2: has 12 cells, not 11"),
@@ -80,6 +80,14 @@ def test_a_wrong_trace_is_one_line(tmp_path: Path, change: dict[str, str], says:
     assert says in str(caught.value)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_trace_of_some_replicas_is_read_and_said(tmp_path: Path) -> None:
+    path = write_trace(tmp_path, seconds)
+    (tmp_path / "meta-job.yaml").write_text("dp_size: 8\npp_size: 2\n")
+    trace = read_job_trace(path)
+    assert [len(step) for step in trace.steps.values()] == [2, 2]
+    assert trace.lines == ("job: has 2 replicas, where the meta file says dp_size 8; these are replayed",)
 
 
 def test_wrong_files_are_one_line(tmp_path: Path) -> None:
