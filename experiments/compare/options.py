@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.config.declaring import Command
-from experiments.search.options import SearchOptions
+from experiments.search.options import OF_ONE_PIPELINE, SearchOptions
 from placements.meaning import REQUIRED, group, option
 
 
@@ -37,6 +37,6 @@ COMMANDS = (
         task="experiments.compare.task",
         refused=("search.begin_with", "search.export", "search.scenarios", "search.scenario_quantile")
         + ("search.micro_batches", "search.micro_batch_order")
-        + ("search.replicas", "search.max_micro_batches"),
+        + OF_ONE_PIPELINE,
     ),
 )

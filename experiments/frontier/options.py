@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.config.declaring import Command
-from experiments.search.options import PRESETS, SearchCommandOptions
+from experiments.search.options import OF_ONE_PIPELINE, PRESETS, SearchCommandOptions
 from placements.meaning import group, option
 
 
@@ -106,5 +106,6 @@ COMMANDS = (
         task="experiments.frontier.task",
         presets=PRESETS,
         objective="energy_j",
+        refused=OF_ONE_PIPELINE,
     ),
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments.config.declaring import Command
 from experiments.frontier.options import FrontierCommandOptions
-from experiments.search.options import PRESETS
+from experiments.search.options import OF_ONE_PIPELINE, PRESETS
 from placements.meaning import group, inherited, option
 from runtime.options.model import UserModelOptions
 from runtime.options.run import LAUNCHERS, UserRunOptions
@@ -93,6 +93,7 @@ COMMANDS = (
         task="experiments.run.task",
         presets=PRESETS,
         objective="energy_j",
+        refused=OF_ONE_PIPELINE,
         needs_torch=True,
     ),
 )

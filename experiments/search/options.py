@@ -227,6 +227,9 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 }
 """The choices of ``experiment`` in the commands that search: each sets many options at once."""
 
+OF_ONE_PIPELINE = ("search.replicas", "search.max_micro_batches")
+"""Options that commands refuse which look at one pipeline alone."""
+
 COMMANDS = (
     Command(
         "search",

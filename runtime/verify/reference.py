@@ -115,7 +115,9 @@ def plain(
         Each iteration in turn, valid until the next is asked for.
     """
     if case.placement.num_slices > 1:
-        case, orders = _of_whole_sequences(case, orders)
+        changed = {each: _of_first_slices(case, own) for each, own in (changed or {}).items()}
+        orders = orders and _of_first_slices(case, orders)
+        case = _of_whole_sequences(case)
     # Each block has tensors of its own, so that what it adds to a shared parameter's gradient is known apart.
     body = body_of(case.options, case.placement)
     models = {
@@ -157,10 +159,16 @@ def plain(
         yield TrainingStep(sum_over_sinks(case, losses), gradients, parameters)
 
 
-def _of_whole_sequences(
-    case: ReferenceCase, orders: Sequence[Sequence[Instance]] | None
-) -> tuple[ReferenceCase, Sequence[Sequence[Instance]] | None]:
-    """Return a case of slices as one of whole sequences, in the orders of the slices that end them."""
+def _of_first_slices(
+    case: ReferenceCase, orders: Sequence[Sequence[Instance]]
+) -> Sequence[Sequence[Instance]]:
+    """Return orders of the first slices alone, whose backwards are the last of their sequences."""
+    by_name = case.placement.by_name
+    return [[each for each in order if by_name[each[0]].sequence_slice == 0] for order in orders]
+
+
+def _of_whole_sequences(case: ReferenceCase) -> ReferenceCase:
+    """Return a case of slices as one of whole sequences."""
     names = {block.name for block in case.placement.blocks if block.sequence_slice == 0}
     blocks = tuple(
         replace(block, memory=0, after=tuple(name for name in block.after if name in names))
@@ -170,12 +178,11 @@ def _of_whole_sequences(
     transfer = tuple(each for each in case.placement.transfer if names.issuperset(each[:2]))
     layers = case.options.layers_per_block
     own = None if layers is None else {name: count for name, count in layers.items() if name in names}
-    whole = replace(
+    return replace(
         case,
         placement=replace(case.placement, blocks=blocks, transfer=transfer, memory=None, decisions=()),
         options=replace(case.options, slice_lengths=None, layers_per_block=own),
     )
-    return whole, orders and [[each for each in order if each[0] in names] for order in orders]
 
 
 def _loss_shares(

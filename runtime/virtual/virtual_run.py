@@ -190,6 +190,8 @@ class _Work:
         """Yield when each tensor is there that a device takes of its own blocks."""
         block, micro_batch = instance
         for producer in self._inputs[block]:
+            if (producer, micro_batch) in self._scripts.programs.left_out:
+                continue
             if (producer, block, micro_batch) in self._received[device]:
                 continue
             if (producer, micro_batch) not in self._end_ms:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placements import Kind
+from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.graph.compiling import told_of_compilations
 from schedsearch.improve.improve import NEIGHBOURHOODS, QUERIES, STATES, Improvement, RoundBudget
 from schedsearch.modulo.lowered import Lowered
@@ -165,6 +166,7 @@ class _BatchSearch:
         self.best: Schedule | None = None
         self.found_by = ""
         self.sequences: tuple[ReplicaWork, Sequences] | None = None
+        self.too_large = _too_large(batch)
 
     def run(self, begin_with: Schedule | None) -> None:
         """Go on until the best is proved.
@@ -173,6 +175,8 @@ class _BatchSearch:
             OutOfTimeError: The limit of time or of work is reached.
             KeyboardInterrupt: There was a Ctrl-C.
         """
+        if self.too_large:
+            return
         self.offer("one by one", executed(self.batch, one_by_one(self.batch), self.numbers))
         if begin_with is not None:
             self.offer("given", begin_with)
@@ -185,6 +189,8 @@ class _BatchSearch:
             while self.effort.spent < until and not self.proved and next(starts, None) is not None:
                 self.effort.require_s()
             self.sequence(number, self.effort.share(end, _SEQUENCED))
+            if self.best is None:
+                return
             small = len(self.lowered.plain.blocks) <= _WHOLE
             share = 1.0 if end <= _SOLVER_FROM else 0.5 if small else _ANNEALED
             self.anneal(number, self.effort.share(end, share))
@@ -358,6 +364,7 @@ class _BatchSearch:
         proved = self.proved and not interrupted
         schedule = None if self.best is None else validate(self.lowered.schedule(self.best))
         status = Status.OPTIMAL if proved else Status.FEASIBLE if schedule else Status.UNKNOWN
+        status = Status.INFEASIBLE if self.too_large else status
         plain = self.lowered.plain
         bounds = {
             each: self.bound if each is self.objective else goal.bound(plain, 1)
@@ -375,14 +382,31 @@ class _BatchSearch:
             seconds=time.monotonic() - self.began,
             ended_by=EndedBy.of(
                 interrupted=interrupted,
-                proved=proved,
+                proved=proved or bool(self.too_large),
                 out_of_time=over is not None and not out_of_work,
                 out_of_work=out_of_work,
             ),
             reason=""
             if schedule
-            else "no schedule of these micro-batches fits the memory that was tried; raise it",
+            else self.too_large
+            or "no schedule of these micro-batches fits the memory that was tried; raise it",
         )
+
+
+def _too_large(batch: UnequalBatch) -> str:
+    """Return which micro-batch does not fit alone; empty where each does."""
+    placement = batch.placement
+    if placement.free_memory is None:
+        return ""
+    for n, chosen in enumerate(batch.chosen):
+        own = placement.as_run(chosen)
+        for device, free in enumerate(placement.free_memory):
+            if (needed := minimum_memory(own, device)) > free:
+                return (
+                    f"micro-batch {n} alone needs {needed} units of memory on device {device}, where {free} "
+                    "are free; raise search.memory"
+                )
+    return ""
 
 
 def _on(batch: UnequalBatch, schedule: Schedule) -> Schedule:

@@ -86,7 +86,7 @@ def test_nothing_is_left_after_the_backward_and_after_an_evaluation():
         blocks.begin(0)
         for block in cut.topological_order:
             blocks.run(block.name, 0, [])
-        assert not body.modules["F0s0"]._kept._left
+        assert not body.modules["F0s0"]._past._left
 
 
 def test_keys_and_values_of_earlier_slices_are_not_kept_once_more_by_each_later_one(monkeypatch):
