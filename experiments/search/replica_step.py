@@ -35,8 +35,11 @@ def check_replicas(options: SearchCommandOptions) -> bool:
         remedy = "give search.replicas, or leave it out"
         require(limit is None, "search.max_micro_batches", limit, "used", remedy)
         return False
-    remedy = "leave it out, and give the micro-batches of one replica, as replicas.csv of a search says them"
-    require(type(options) is SearchCommandOptions, "search.replicas", chosen.replicas, "for a search", remedy)
+    if type(options) is not SearchCommandOptions:
+        raise OptionError(
+            "search.replicas: is for schedsearch search alone; leave it out, and give the micro-batches of one "
+            "replica, as its replicas.csv says them"
+        )
     require_least("search.replicas", chosen.replicas, 1)
     for name, is_given in (
         ("schedule", options.schedule != "searched"),

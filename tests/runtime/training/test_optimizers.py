@@ -113,7 +113,7 @@ WRONG = {
     "norm": ({"clip_grad_norm": 0}, "clip_grad_norm: 0 leaves nothing to move"),
     "precision": ({"precision": "int8"}, "precision: 'int8' is not known; use bf16, fp16 or null"),
     "type": ({"precision": "bf16"}, "bf16 keeps parameters in float32, not float64; use dtype=float32"),
-    "zero": ({"zero": 2}, "zero: 2 is not known; use 0 or 1"),
+    "zero": ({"zero": 2}, "zero: 2 is not known; use 0, 1 or 3"),
     "versions": (
         {"zero": 1, "weight_versions": "weight_stashing"},
         "zero: 1 needs all gradients of an update at once, and weight_stashing updates every block by itself",
