@@ -37,8 +37,8 @@ def check_replicas(options: SearchCommandOptions) -> bool:
         return False
     if type(options) is not SearchCommandOptions:
         raise OptionError(
-            "search.replicas: is for schedsearch search alone; leave it out, and give the micro-batches of one "
-            "replica, as its replicas.csv says them"
+            "search.replicas: is for schedsearch search alone; leave it out, and give the micro-batches of "
+            "one replica, as its replicas.csv says them"
         )
     require_least("search.replicas", chosen.replicas, 1)
     for name, is_given in (

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from placements import Placement
+from placements import Kind, Placement
 from placements.modes import Chosen
 from schedsearch.baselines import HAND_MADE
 from schedsearch.modulo.lowered import Lowered
@@ -20,7 +20,7 @@ from schedsearch.modulo.result import FINITE, Objective
 from schedsearch.modulo.search import search
 from schedsearch.replanning.division import redivided
 from schedsearch.replanning.replicated_job import ReplanError, ReplicatedJob, dealt
-from schedsearch.schedule import Schedule, with_optimizer
+from schedsearch.schedule import Schedule, as_soon_as_possible, with_optimizer
 from schedsearch.unequal.starts import dispatched, executed
 from schedsearch.unequal.unequal_search import unequal_search
 from schedsearch.validate import validate
@@ -60,7 +60,8 @@ class Replan:
 
     Attributes:
         rows: Before, and each way.
-        schedules: Of ways that need no other stages, the schedule of all copies.
+        schedules: Of ways that need no other stages, the schedule of all copies; of a single pipeline its
+            own, with the times that it is written with, so that a run of it can take the order over.
         bound_ms: No copies that micro-batches take and no orders beat it, with the stages as they are.
     """
 
@@ -128,8 +129,8 @@ class _Replanning:
             if found is None:
                 rows.append(ReplanRow(way, None, None, None, status))
                 return
-            has_updates = job.pipeline.optimizer_blocks
-            schedules[way], took = found if has_updates else found.per_micro_batch, self.ms(found)
+            own = found if job.pipeline.optimizer_blocks else found.per_micro_batch
+            schedules[way], took = own if job.num_replicas > 1 else self.of_one(own), self.ms(found)
             least = bound_ms if bound is None else max(bound_ms, found.placement.ms(bound))
             rows.append(ReplanRow(way, took, before_ms / took, least, status))
 
@@ -150,6 +151,15 @@ class _Replanning:
             share = None if took_ms is None else before_ms / took_ms
             rows.append(ReplanRow(way, took_ms, share, None, status))
         return Replan(tuple(rows), schedules, bound_ms)
+
+    def of_one(self, found: Schedule) -> Schedule:
+        """Return the orders of the only pipeline as a schedule of it."""
+        by_name = found.placement.by_name
+        orders = [
+            [(name.rpartition("@")[0], n) for name, n in order if by_name[name].kind is not Kind.O]
+            for order in map(found.order, range(found.placement.num_devices))
+        ]
+        return as_soon_as_possible(self.job.pipeline, self.job.num_micro_batches, orders)
 
     @cached_property
     def before(self) -> Schedule:

@@ -12,10 +12,12 @@ from placements import Placement
 from placements.modes import Chosen
 from placements.shapes import loop_shape, v_shape
 from schedsearch.baselines import zb_h1
+from schedsearch.device_span import device_spans, with_least_device_span
 from schedsearch.modulo.result import Objective
 from schedsearch.replanning.division import redivided
 from schedsearch.replanning.replan import Replan, ReplanRow, replan
 from schedsearch.replanning.replicated_job import ReplanError, ReplicatedJob, copies_of, dealt
+from schedsearch.schedule import as_soon_as_possible
 from schedsearch.unequal.unequal_search import unequal_search
 from schedsearch.validate import validate
 
@@ -94,6 +96,22 @@ def test_a_slow_device_gives_work_away_or_keeps_it() -> None:
     assert times["reordered"] >= 6 * 120  # type: ignore[operator]
     for schedule in found.schedules.values():
         validate(schedule)
+
+
+def test_the_order_of_a_single_pipeline_is_one_of_the_pipeline_as_it_is_written() -> None:
+    pipeline = v_shape(3, 2, 4)
+    found = replan(ReplicatedJob(pipeline, 1, 5, slowdown={(1, 0): 2.0}), work_limit=0.3)
+    for way in ("unchanged", "reordered"):
+        schedule = validate(found.schedules[way])
+        assert schedule.placement == pipeline and schedule.num_micro_batches == 5
+    row = next(row for row in found.rows if row.way == "reordered")
+    slowed = replace(
+        pipeline,
+        blocks=tuple(replace(b, time=2 * b.time) if b.devices == (1,) else b for b in pipeline.blocks),
+    )
+    again = as_soon_as_possible(slowed, 5, [found.schedules["reordered"].order(d) for d in range(3)])
+    # and a tick for the optimizer block that each device has besides
+    assert row.iteration_ms == max(device_spans(with_least_device_span(again))) + 1
 
 
 def test_a_slow_link_slows_its_transfers_and_no_others() -> None:
