@@ -49,6 +49,8 @@ class Script:
         specs: What its messages carry; None where only the model knows.
         batch: As of `runtime.program.instructions.Programs`.
         path: Its file; None where it is none.
+        copies: Placement of the script as it is written, where some of its blocks are copies and
+            `placement` has their stages; see `of_stages`.
     """
 
     iteration: Callable[[Any, int], None]
@@ -61,6 +63,7 @@ class Script:
     specs: TensorSpecs | None = None
     batch: tuple[int, ...] = ()
     path: Path | None = None
+    copies: Placement | None = None
 
     def at(self, num_micro_batches: int | None) -> Script:
         """Return the script for so many micro-batches; None leaves its own number.
@@ -101,7 +104,13 @@ class Script:
         specs = self.specs and {
             (stages[producer], stages[consumer]): spec for (producer, consumer), spec in self.specs.items()
         }
-        return replace(self, iteration=iteration, placement=as_stages(self.placement), specs=specs)
+        return replace(
+            self,
+            iteration=iteration,
+            placement=as_stages(self.placement),
+            specs=specs,
+            copies=self.placement,
+        )
 
     @cached_property
     def model(self) -> ModelOptions:

@@ -137,6 +137,7 @@ class Device:
         if script.calls is not self._calls:
             self._calls = script.calls
             self._uses = self._count_uses()
+            self._blocks.follow((run.block, run.micro_batch) for run in self._calls.runs)
 
     def begin(self, iteration: int) -> None:
         """Begin an iteration."""

@@ -17,7 +17,7 @@ one is the other.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple, TypeVar
 
@@ -191,6 +191,10 @@ class Blocks:
             sharded.release()  # what was moved since would not be in them
         if self._loss_shares is not None:
             self._loss_shares.begin(iteration)
+
+    def follow(self, order: Iterable[Instance]) -> None:
+        """Expect another order of the device's blocks from the next iteration on; copies may take others."""
+        self.store.follow(self._placement, order)
 
     def inputs_of(self, block: str, micro_batch: int) -> tuple[str, ...]:
         """Return the blocks whose tensors a block takes in a micro-batch, in order."""

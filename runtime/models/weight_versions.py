@@ -134,6 +134,10 @@ class WeightStore:
         """For each block whose copies take turns and average their gradients at each update their number."""
         return self._versions.copies
 
+    def follow(self, placement: Placement, order: Iterable[Instance]) -> None:
+        """Expect another order of the device's blocks from the next iteration on; see `ReadVersions.on`."""
+        self._versions = self._versions.on(placement, order)
+
     def begin(self) -> None:
         """Begin an iteration: the model's weights are version 0."""
         self._newest: Counter[str] = Counter()

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from placements.copies.stages import copies_in
 from placements.files import write_json
 from runtime.codegen.script import Script
 from runtime.program.calls import ScriptError
@@ -94,14 +95,16 @@ def fitting(programs: Programs, script: Script) -> Programs:
     Raises:
         OfferError: They cannot.
     """
-    placement, number = script.placement, script.num_micro_batches
+    placement, number = script.copies or script.placement, script.num_micro_batches
+    copies = copies_in(placement)
     if programs.placement != placement:
         raise OfferError(f"is for another placement than the run's, {placement.name}")
     if (programs.num_micro_batches, programs.batch) != (number, script.batch):
         raise OfferError(f"is for {programs.num_micro_batches} micro-batches, not for the run's {number}")
     for specs in programs.specs:
         for edge, spec in specs.items():
-            own = (script.specs or {}).get(edge, spec)
+            of_stages = (copies[edge[0]].stage, copies[edge[1]].stage) if copies else edge
+            own = (script.specs or {}).get(of_stages, spec)
             if own != spec:
                 raise OfferError(f"is for another model: {edge[0]} hands {edge[1]} {spec}, here {own}")
     try:

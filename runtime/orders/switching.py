@@ -7,14 +7,16 @@ part of what was sent; nothing is read twice.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
+from placements.copies.stages import copies_in
 from runtime.codegen.script import Script
 from runtime.execution.device_context import DeviceContext
 from runtime.orders.offered import OfferError, ProgramSource, check_switchable, fitting
-from runtime.program.calls import carry_out
+from runtime.program.calls import OfStages, carry_out
 from runtime.program.instructions import Instruction, Programs
 
 
@@ -70,7 +72,9 @@ class ProgramSwitch:
         decision: _Decision = self._context.transport.collect(asked)[0]
         if decision.instructions:
             own = decision.instructions[self._context.process.device]
-            self._other = replace(self._own, iteration=partial(_carried_out, own), path=None)
+            copies = {} if self._own.copies is None else copies_in(self._own.copies)
+            stages = {name: copy.stage for name, copy in copies.items()}
+            self._other = replace(self._own, iteration=partial(_carried_out, own, stages), path=None)
         return self._own if decision.is_default else self._other, decision.note
 
     def _asked(self, iteration: int, source: ProgramSource) -> _Decision:
@@ -93,5 +97,7 @@ class ProgramSwitch:
         return _Decision(is_default=True, note=f"iteration {iteration}: {reason}; the run's own order runs")
 
 
-def _carried_out(instructions: tuple[Instruction, ...], device: object, num_micro_batches: int) -> None:
-    carry_out(instructions, device)
+def _carried_out(
+    instructions: tuple[Instruction, ...], stages: Mapping[str, str], device: object, num_micro_batches: int
+) -> None:
+    carry_out(instructions, OfStages(device, stages) if stages else device)

@@ -303,9 +303,9 @@ def carry_out(
             device.run(
                 each.block,
                 each.micro_batch,
-                clock_mhz,
-                each.mode,
-                each.stream,
+                clock_mhz=clock_mhz,
+                mode=each.mode,
+                stream=each.stream,
                 keep_weights=each.keep_weights,
             )
         elif isinstance(each, Send):

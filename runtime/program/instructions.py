@@ -247,7 +247,20 @@ class Programs:
 
     @cached_property
     def channels(self) -> tuple[tuple[int, int], ...]:
-        """The (source, target) pairs of devices between which anything is sent, ascending."""
+        """The (source, target) pairs of devices between which anything is sent, ascending.
+
+        Of copies all pairs, so that a micro-batch may take other ones in a later iteration.
+        """
+        if copies_in(self.placement):
+            by_name = self.placement.by_name
+            ends = {
+                (source, target)
+                for block in self.placement.blocks
+                for name in block.after
+                for source in by_name[name].devices
+                for target in block.devices
+            }
+            return tuple(sorted(pair for pair in ends if pair[0] != pair[1]))
         return tuple(
             sorted(
                 {

@@ -5,7 +5,7 @@ It must always agree with the run bit for bit, whatever the order of sums: so me
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -44,7 +44,7 @@ def replay(
         ReplayError: The orders wait for each other.
     """
     network = Network(case.placement.num_devices, device=case.torch_device)
-    made = _Made({}, set(), case.placement, {(run, d) for d, order in enumerate(orders) for run in order})
+    made = _Made({}, set(), case.placement, set())
     versions = read_versions(case.options, case.placement, case.num_micro_batches, orders)
     devices = [
         _Replayed(case, network, made, versions.on(case.placement, order), device)
@@ -53,6 +53,8 @@ def replay(
     for iteration in range(case.iterations):
         made.done.clear()
         orders = (changed or {}).get(iteration, orders)
+        made.order.clear()
+        made.order.update((run, d) for d, order in enumerate(orders) for run in order)
         runs = [partial(each.run, iteration, order) for each, order in zip(devices, orders, strict=True)]
         try:
             steps = network.run(runs)
@@ -77,7 +79,7 @@ class _Made(NamedTuple):
     tensors: dict[tuple[str, str, int, int], Tensor]
     done: set[tuple[str, int, int]]
     placement: Placement
-    order: Collection[tuple[Instance, int]]
+    order: set[tuple[Instance, int]]
 
     def devices(self, name: str, micro_batch: int) -> tuple[int, ...]:
         """Return the devices that run a block of a micro-batch: of copies that take turns one."""
@@ -116,6 +118,7 @@ class _Replayed:
 
     def run(self, iteration: int, order: Sequence[Instance]) -> Mapping[ParameterShard, Tensor]:
         """Run an iteration; return the gradients of before the step."""
+        self._blocks.follow(order)
         self._blocks.begin(iteration)
         for self.at in order:
             self._run(*self.at)

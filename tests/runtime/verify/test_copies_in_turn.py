@@ -19,6 +19,7 @@ from placements.placement_file import placement_from_dict, placement_to_dict
 from placements.shapes import v_shape
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Measurement
+from runtime.execution.results import Progress
 from runtime.execution.run_options import RunOptions
 from runtime.launching.launch import launch
 from runtime.models import (
@@ -30,6 +31,7 @@ from runtime.models import (
     load_state_dict_file,
     read_versions,
 )
+from runtime.orders.offered import offer
 from runtime.profiling.records import of_copies
 from runtime.profiling.zero_comm import zero_comm_spans
 from runtime.program.deadlock import UnsafeProgramsError, check, check_updates
@@ -173,6 +175,27 @@ def test_a_lost_device_leaves_its_micro_batches_to_other_copies(number: int) -> 
     require_equal(before)
     require_equal(after)
     for own, other in zip(before.losses, after.losses, strict=True):
+        assert own == pytest.approx(other, rel=1e-12)
+
+
+@pytest.mark.parametrize("launcher", ["in_process", "fork"])
+def test_a_run_goes_on_without_a_lost_device_from_the_next_iteration_on(
+    launcher: str, tmp_path: Path
+) -> None:
+    """The program of the other copies is taken over between two iterations; losses and gradients stay."""
+    adamw = replace(GPT, optimizer="adamw", clip_grad_norm=0.1)
+    whole = programs_of(taking((2, 2), [(n % 2, n % 2) for n in range(6)]))
+    lost = programs_of(taking((2, 2), [(1, n % 2) for n in range(6)]))
+    generate(whole, {}, adamw.to_dict(), tmp_path / "scripts")
+    offer(lost, tmp_path / "programs", first=1)
+    settings = {"launcher": launcher, "iterations": 3, "verify": "all", "programs": tmp_path / "programs"}
+    told = list[Progress]()
+    found = launch(tmp_path / "scripts", 4, RunOptions.of(settings), told.append)
+    assert [each.note for each in told] == ["iteration 1: another program runs", "", ""]
+    require_equal(found)
+    generate(whole, {}, adamw.to_dict(), tmp_path / "again")
+    before = launch(tmp_path / "again", 4, RunOptions.of(settings | {"programs": None}))
+    for own, other in zip(found.losses, before.losses, strict=True):
         assert own == pytest.approx(other, rel=1e-12)
 
 
