@@ -77,7 +77,12 @@ _HOME = {
     "schedsearch.robust.scenarios": ("Scenario",),
     "schedsearch.robust.robust_search": ("RobustResult", "robust_search"),
     "schedsearch.modulo.result": ("SearchResult", "Status"),
-    "schedsearch.unequal.micro_batches": ("MicroBatchRow", "read_micro_batches", "unequal_batch"),
+    "schedsearch.unequal.micro_batches": (
+        "MicroBatchMemoryRow",
+        "MicroBatchRow",
+        "read_micro_batches",
+        "unequal_batch",
+    ),
     "schedsearch.unequal.unequal_search": ("unequal_search",),
     "schedsearch.replanning.replicated_job": ("ReplicatedJob",),
     "schedsearch.replanning.replan": ("replan",),

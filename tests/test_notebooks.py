@@ -28,6 +28,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "memory_gib": [10, 15],
         "work_limit": 1,
     },
+    "unequal_sequences": {"num_devices": 2, "num_sequences": 6, "work_limit": 0.5},
     "energy_and_stragglers": {
         "num_devices": 2,
         "num_micro_batches": 3,
