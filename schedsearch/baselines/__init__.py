@@ -29,7 +29,7 @@ from schedsearch.baselines.embedding import one_f_one_b_plus
 from schedsearch.baselines.hanayo import hanayo
 from schedsearch.baselines.interleaved import breadth_first, interleaved_one_f_one_b
 from schedsearch.baselines.pipelines import eager_one_f_one_b, gpipe, one_f_one_b
-from schedsearch.baselines.slices import seq1f1b, seq1f1b_zb, slimpipe, terapipe
+from schedsearch.baselines.slices import seq_one_f_one_b, seq_one_f_one_b_zb, slimpipe, terapipe
 from schedsearch.baselines.structure import UnsuitablePlacementError
 from schedsearch.baselines.zero_bubble import zb_h1, zb_h2, zb_v
 from schedsearch.schedule import Schedule, with_optimizer
@@ -58,8 +58,8 @@ __all__ = [
     "one_f_one_b_v",
     "pipedream",
     "pipedream_repetend",
-    "seq1f1b",
-    "seq1f1b_zb",
+    "seq_one_f_one_b",
+    "seq_one_f_one_b_zb",
     "slimpipe",
     "terapipe",
     "v_half",
@@ -105,8 +105,8 @@ recomputation in blocks of their own."""
 
 _SLICED: dict[_Maker, tuple[str, bool]] = {
     terapipe: ("v_shape", False),
-    seq1f1b: ("v_shape", False),
-    seq1f1b_zb: ("v_shape", True),
+    seq_one_f_one_b: ("v_shape", False),
+    seq_one_f_one_b_zb: ("v_shape", True),
     slimpipe: ("loop_shape", False),
 }
 """Likewise of those that need it in slices; SlimPipe's may be a V-shape too."""

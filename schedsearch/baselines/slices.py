@@ -25,7 +25,7 @@ def terapipe(placement: Placement, num_micro_batches: int) -> Schedule:
     return _in_slices(placement, num_micro_batches, "TeraPipe", V, ahead=None)
 
 
-def seq1f1b(placement: Placement, num_micro_batches: int) -> Schedule:
+def seq_one_f_one_b(placement: Placement, num_micro_batches: int) -> Schedule:
     """Return Seq1F1B: 1F1B over slices, as long as TeraPipe.
 
     Device d runs p - d - 1 + n - 1 forwards before its first turn, so that it holds p - d - 1 + n units: less
@@ -37,7 +37,7 @@ def seq1f1b(placement: Placement, num_micro_batches: int) -> Schedule:
     return _in_slices(placement, num_micro_batches, "Seq1F1B", V)
 
 
-def seq1f1b_zb(placement: Placement, num_micro_batches: int) -> Schedule:
+def seq_one_f_one_b_zb(placement: Placement, num_micro_batches: int) -> Schedule:
     """Return Seq1F1B with the backward in halves: device d runs weight halves d units late, as in ZB-H1.
 
     Every device then holds p - 1 + n units.

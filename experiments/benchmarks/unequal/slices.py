@@ -8,7 +8,7 @@ from placements import Placement
 from placements.gpus import GPUS
 from placements.models.gpt.gpt_config import GptConfig
 from placements.slices.gpt_slices import gpt_in_slices
-from schedsearch.baselines import HAND_MADE, SLICED, UnsuitablePlacementError, seq1f1b
+from schedsearch.baselines import HAND_MADE, SLICED, UnsuitablePlacementError, seq_one_f_one_b
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
@@ -54,7 +54,7 @@ def in_slices(tokens: int, partition: str, own_memory: bool, work: float) -> Cas
     placement = long_sequences(tokens, partition)
     free = placement.with_memory(None)
     if not own_memory:
-        placement = placement.with_memory(int(max(peak_memory(seq1f1b(free, _NUMBER)))))
+        placement = placement.with_memory(int(max(peak_memory(seq_one_f_one_b(free, _NUMBER)))))
     hand = in_memory(placement)
     best = min(hand, key=lambda name: hand[name].makespan, default=None)
     begin = None if best is None else hand[best]

@@ -24,7 +24,7 @@ sequence_slices: {num_slices: 4, attention_share: 0.4}
 
 
 def test_a_gpt_in_slices_has_the_times_of_its_cost_model(command, tmp_path: Path) -> None:
-    done = command("search", *GPT, "schedule=seq1f1b")
+    done = command("search", *GPT, "schedule=seq_one_f_one_b")
     assert done.returncode == 0, done.stderr
     placement = validate(read_schedule(tmp_path / "out" / "schedule.json")).placement
     times = [placement.by_name[f"F0s{i}"].time for i in range(4)]
@@ -55,11 +55,14 @@ def test_what_cannot_be_cut_is_refused_in_one_line(tmp_path: Path) -> None:
     assert "placement.recompute: true keeps no keys and values" in refusal(
         "search", [*GPT, "placement.recompute=true"], out
     )
-    assert "seq1f1b needs" in refusal("search", ["placement=v_shape", "schedule=seq1f1b"], out).lower()
+    assert (
+        "seq_one_f_one_b needs"
+        in refusal("search", ["placement=v_shape", "schedule=seq_one_f_one_b"], out).lower()
+    )
     path = tmp_path / "stages.yaml"
     path.write_text(STAGES.replace("0.4", "1.4"))
     assert "sequence_slices.attention_share: 1.4" in refusal(
         "search", ["placement=stages", f"placement.path={path}"], out
     )
-    options = [*GPT, "schedule=seq1f1b", "runtime.model=mt5"]
+    options = [*GPT, "schedule=seq_one_f_one_b", "runtime.model=mt5"]
     assert "cannot run slices of a sequence" in refusal("run", options, out)

@@ -14,7 +14,7 @@ from runtime.program.deadlock import check
 from runtime.program.lower import lower
 from runtime.verify.reference import ReferenceCase, plain
 from runtime.verify.replay import replay
-from schedsearch.baselines import gpipe, seq1f1b, seq1f1b_zb, slimpipe, terapipe
+from schedsearch.baselines import gpipe, seq_one_f_one_b, seq_one_f_one_b_zb, slimpipe, terapipe
 
 GPT = ModelOptions.from_dict(SMALL_GPT | {"sequence_length": 7, "num_layers": 4})
 
@@ -45,8 +45,8 @@ def test_slices_may_have_any_lengths(lengths):
     ("make", "placement"),
     [
         (terapipe, v_shape(2)),
-        (seq1f1b, v_shape(2)),
-        (seq1f1b_zb, v_shape(2, split_backward=True)),
+        (seq_one_f_one_b, v_shape(2)),
+        (seq_one_f_one_b_zb, v_shape(2, split_backward=True)),
         (slimpipe, loop_shape(2, 2)),
     ],
 )
@@ -59,13 +59,13 @@ def test_schedules_by_hand_run_and_train_alike(make, placement):
 
 
 def test_processes_run_slices():
-    programs = lower(seq1f1b(sliced(v_shape(2), 2), 2))
+    programs = lower(seq_one_f_one_b(sliced(v_shape(2), 2), 2))
     result = compared(programs, GPT, launcher="torchrun")
     assert result.bitwise_equal and result.max_gradient_error < 1e-12
 
 
 def test_slices_can_be_computed_again_and_kept_on_the_host():
-    schedule = in_modes(seq1f1b(sliced(v_shape(2), 2), 2), lambda decision, n: (decision + n) % 3)
+    schedule = in_modes(seq_one_f_one_b(sliced(v_shape(2), 2), 2), lambda decision, n: (decision + n) % 3)
     result = compared(lower(schedule), GPT)
     assert result.max_gradient_error < 1e-12
 

@@ -17,8 +17,8 @@ from schedsearch.baselines import (
     applicable,
     gpipe,
     one_f_one_b,
-    seq1f1b,
-    seq1f1b_zb,
+    seq_one_f_one_b,
+    seq_one_f_one_b_zb,
     slimpipe,
     terapipe,
 )
@@ -36,7 +36,7 @@ def bubble_over_ideal(schedule: Schedule) -> float:
 
 
 @pytest.mark.parametrize(("p", "n", "m"), _CASES)
-@pytest.mark.parametrize("make", [terapipe, seq1f1b, slimpipe])
+@pytest.mark.parametrize("make", [terapipe, seq_one_f_one_b, slimpipe])
 def test_idle_time_is_that_of_n_times_the_micro_batches(make, p, n, m):
     cut = sliced(v_shape(p, n, 2 * n, stage_memory=n), n)
     schedule = validate(make(cut, m))
@@ -49,7 +49,7 @@ def test_memory_is_that_of_the_slices_before_the_first_backward(p, n, m):
     cut = sliced(v_shape(p, n, 2 * n, stage_memory=n), n)
     units = m * n
     assert peak_memory(terapipe(cut, m)).tolist() == [units] * p
-    assert peak_memory(seq1f1b(cut, m)).tolist() == [min(units, n + p - 1 - d) for d in range(p)]
+    assert peak_memory(seq_one_f_one_b(cut, m)).tolist() == [min(units, n + p - 1 - d) for d in range(p)]
     assert peak_memory(slimpipe(cut, m)).tolist() == [min(units, n + 2 * (p - 1 - d)) for d in range(p)]
     whole = peak_memory(one_f_one_b(v_shape(p, n, 2 * n, stage_memory=n), m)).tolist()
     assert whole == [min(m, p - d) * n for d in range(p)], "1F1B holds whole micro-batches"
@@ -67,7 +67,7 @@ def test_chunks_shorten_the_idle_time_of_slimpipe(p, n, m):
 @pytest.mark.parametrize(("p", "n", "m"), _CASES[:3])
 def test_split_backward_leaves_a_third_of_the_idle_time(p, n, m):
     cut = sliced(v_shape(p, n, 1, True, n, n, stage_memory=n), n)
-    schedule = validate(seq1f1b_zb(cut, m))
+    schedule = validate(seq_one_f_one_b_zb(cut, m))
     assert cut.ms(schedule.makespan) == pytest.approx(3 * m * n + p - 1)
     assert peak_memory(schedule).tolist() == [min(m * n, n + p - 1)] * p
 
@@ -84,17 +84,19 @@ def test_slices_of_equal_time_have_the_idle_time_of_equal_slices():
     p, n, m = 4, 4, 2
     even = sliced(v_shape(p, 1000, 2000), n, attention_share=0.5)
     balanced = sliced(v_shape(p, 1000, 2000), n, attention_share=0.5, partition=EQUAL_TIME)
-    assert bubble_over_ideal(seq1f1b(balanced, m)) == pytest.approx((p - 1) / (m * n), rel=0.01)
-    assert even.ms(seq1f1b(even, m).makespan) > 1.1 * balanced.ms(seq1f1b(balanced, m).makespan)
+    assert bubble_over_ideal(seq_one_f_one_b(balanced, m)) == pytest.approx((p - 1) / (m * n), rel=0.01)
+    assert even.ms(seq_one_f_one_b(even, m).makespan) > 1.1 * balanced.ms(
+        seq_one_f_one_b(balanced, m).makespan
+    )
 
 
 def test_gradients_of_keys_and_values_count():
     cut = sliced(v_shape(2, 4, 8, stage_memory=16), 4, kv_share=0.25)
     without = sliced(v_shape(2, 4, 8, stage_memory=16), 4)
-    assert (peak_memory(seq1f1b(cut, 3)) > peak_memory(seq1f1b(without, 3))).all()
+    assert (peak_memory(seq_one_f_one_b(cut, 3)) > peak_memory(seq_one_f_one_b(without, 3))).all()
 
 
-@pytest.mark.parametrize("make", [terapipe, seq1f1b, seq1f1b_zb, slimpipe])
+@pytest.mark.parametrize("make", [terapipe, seq_one_f_one_b, seq_one_f_one_b_zb, slimpipe])
 def test_whole_sequences_are_refused(make):
     with pytest.raises(UnsuitablePlacementError, match="in slices with .* backward, which v_shape is not"):
         make(v_shape(2), 2)
@@ -102,5 +104,5 @@ def test_whole_sequences_are_refused(make):
 
 def test_orders_by_hand_that_know_no_slices_leave_them_alone():
     cut = sliced(v_shape(4, 8, 16, stage_memory=8), 8)
-    assert set(applicable(cut, 4)) == {"gpipe", *SLICED} - {"seq1f1b_zb"}
+    assert set(applicable(cut, 4)) == {"gpipe", *SLICED} - {"seq_one_f_one_b_zb"}
     assert validate(gpipe(cut, 2)).makespan
