@@ -30,7 +30,7 @@ class ReplanCommandOptions(SearchCommandOptions):
 COMMANDS = (
     Command(
         "replan",
-        "Go on when a device is lost or slow: every way, with its time.",
+        "Ways to go on when a device is lost or slow.",
         ReplanCommandOptions,
         task="experiments.replan.task",
         objective="iteration_ms",

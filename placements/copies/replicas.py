@@ -37,7 +37,7 @@ def replicated(placement: Placement, replicas: Sequence[int]) -> Placement:
     >>> [(block.name, block.devices) for block in two.blocks]
     [('F0@0', (0,)), ('F0@1', (1,)), ('F1@0', (2,)), ('B1@0', (2,)), ('B0@0', (0,)), ('B0@1', (1,))]
     >>> [(block.name, block.after) for block in two.as_run((1, 0)).blocks]
-    [('F0@1', ()), ('F1@0', ('F0@1',)), ('B1@0', ('F1@0',)), ('B0@1', ('B1@0', 'F0@1'))]
+    [('F0@1', ()), ('F1@0', ('F0@1',)), ('B1@0', ('F1@0',)), ('B0@1', ('B1@0',))]
     """
     _check(placement, replicas)
     first = [0, *itertools.accumulate(replicas)]

@@ -32,8 +32,10 @@ def first_forwards(programs: Programs) -> tuple[int, ...]:
     >>> from schedsearch.baselines import one_f_one_b
     >>> programs = lower(one_f_one_b(v_shape(2), 4))
     >>> lengths = first_forwards(programs)
-    >>> [list(map(str, of[:length])) for of, length in zip(programs.instructions, lengths)]
-    [['run F0 #0', 'send F0 -> F1 #0 to 1', 'run F0 #1'], ['receive F0 -> F1 #0 from 0', 'run F1 #0']]
+    >>> for of, length in zip(programs.instructions, lengths):
+    ...     print("; ".join(map(str, of[:length])))
+    run F0 #0; send F0 -> F1 #0 to 1; run F0 #1; send F0 -> F1 #1 to 1
+    receive F0 -> F1 #0 from 0; run F1 #0; receive F0 -> F1 #1 from 0
     """
     by_name = programs.placement.by_name
     parts = tuple(

@@ -141,13 +141,13 @@ def parse_instruction(line: str) -> Instruction:
         ProgramTextError: No instruction has this text.
 
     >>> parse_instruction("send F1 -> F2 #0 to 2")
-    Send(producer='F1', consumer='F2', micro_batch=0, target=2)
+    Send(producer='F1', consumer='F2', micro_batch=0, target=2, part=None)
     >>> parse_instruction("receive F1 -> F2 #0 from 2 part 1 of 4").part
     (1, 4)
     >>> str(parse_instruction('run "my block" #3'))
     'run "my block" #3'
     >>> parse_instruction("run F1 #2 recompute")
-    Run(block='F1', micro_batch=2, mode='recompute', stream='compute')
+    Run(block='F1', micro_batch=2, mode='recompute', stream='compute', keep_weights=False)
     """
     for text, names, build in _TEXTS:
         if found := text.fullmatch(line.strip()):

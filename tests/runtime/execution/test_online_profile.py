@@ -97,9 +97,15 @@ def simulated(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Blocks.run
 
     def run_and_count(
-        self: Blocks, block: str, micro_batch: int, arrived: Sequence[Tensor], mode: str = "keep"
+        self: Blocks,
+        block: str,
+        micro_batch: int,
+        arrived: Sequence[Tensor],
+        mode: str = "keep",
+        *,
+        keep_weights: bool = False,
     ) -> Mapping[str, Tensor]:
-        made = run(self, block, micro_batch, arrived, mode)
+        made = run(self, block, micro_batch, arrived, mode, keep_weights=keep_weights)
         if own:
             own[0].cycles(CYCLES[block])
         return made
