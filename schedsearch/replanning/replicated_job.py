@@ -231,7 +231,10 @@ def copies_of(names: Iterable[str]) -> frozenset[Copy]:
     Raises:
         ReplanError: A name is another.
     """
-    return frozenset(map(copy_of, names))
+    try:
+        return frozenset(map(copy_of, names))
+    except ReplanError as error:
+        raise ReplanError(f"lost: {error}") from None
 
 
 def copy_of(name: str) -> Copy:
@@ -282,7 +285,10 @@ def slow_of(words: Iterable[object]) -> Slow:
             raise ReplanError(
                 f"slow: {word!r} does not say how slow; write 1@2:1.5 for device 1 of pipeline 2 at 1.5 times"
             ) from None
-    return _slow(found)
+    try:
+        return _slow(found)
+    except ReplanError as error:
+        raise ReplanError(f"slow: {error}") from None
 
 
 def _slow(rows: Iterable[tuple[str, float]]) -> Slow:

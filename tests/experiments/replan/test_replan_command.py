@@ -50,7 +50,7 @@ def test_slow_devices_and_links_come_from_a_table(command, tmp_path: Path) -> No
     [
         ([], "lost: names no device, and slow neither; give one of them"),
         (["lost=[3@0]"], "lost: 3@0 is not there; devices are 0 to 2, copies 0 to 2"),
-        (["lost=[F1]"], "'F1' is not a copy of a device; write 1@2"),
+        (["lost=[F1]"], "lost: 'F1' is not a copy of a device; write 1@2"),
         (["slow=[1@0]"], "slow: '1@0' does not say how slow; write 1@2:1.5"),
         (["slow=[1@0:0.5]"], "slow: 0.5 for (1, 0) is less than 1"),
         (["slow=none.csv"], "none.csv: cannot be read"),
