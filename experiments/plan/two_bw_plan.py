@@ -48,7 +48,7 @@ def plan_two_bw(
         options: Those of the command.
         model: Its transformer layers are the equal blocks; embedding and output layer are not counted.
         cluster: Servers of one kind.
-        costs: What layers reach.
+        costs: Shares of the peaks that layers reach.
 
     Raises:
         OptionError: An option is wrong or of another planner, or the layers or nodes are not equal.

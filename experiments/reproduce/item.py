@@ -27,7 +27,7 @@ class Claim(StrEnum):
 
 
 class Basis(StrEnum):
-    """What a value of ours is compared with.
+    """The kind of value that one of ours is compared with.
 
     PRINTED: a value that the paper prints, which ours does not begin with. FORMULA: a formula of the paper,
     by which either the published value is computed, or ours from other printed values. READ_OFF: a value read
@@ -52,7 +52,7 @@ class Row:
         ours: None where there is none; then `note` says why.
         published: None where the paper has none.
         digits: Digits after the point that are printed; of no use without `published`.
-        basis: What the published value is, where it is not the item's basis; None for that.
+        basis: Kind of the published value; None for the kind of its item.
         note: Why the two differ, or what ours is; empty where nothing needs to be said.
         claim: What is claimed of this row, where it is not the item's claim; None for that.
         series: The curve or bar of the figure, or the method of the table; empty where the case says it.
@@ -129,7 +129,7 @@ class Item:
         inputs: The options that are paths of data which the project does not contain; where each is in the
             folder that ``experiment=all`` is given.
         optional_inputs: The same for data without which the item is made in another way.
-        basis: What the published values are.
+        basis: Kind of the published values.
         tolerance: Of `Claim.WITHIN`: the largest difference, as a part of the published value.
         margin: The same in the row's unit; a row is within the larger of the two.
         because: Why no more is claimed, and what differs from the paper; empty where all is as in the paper.

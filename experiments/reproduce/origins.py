@@ -23,7 +23,7 @@ ORIGINS = {
     "https://github.com/sail-sg/zero-bubble-pipeline-parallelism, branch arxiv at f68d3879, and write its "
     "tuples as measured_times.csv (docs/files.md)",
 }
-"""By the first folder of a place in the data."""
+"""Origins of the data, by the first folder of a path in them."""
 
 
 def origins_of(item: Item) -> str:

@@ -25,7 +25,7 @@ def lost(stages: int, micro_batches: int, copies: Sequence[Copy], work: float) -
     Args:
         stages: Stages of each of the pipelines; a device holds the activations of two micro-batches more.
         micro_batches: Micro-batches of each pipeline.
-        copies: What is lost.
+        copies: The lost devices, each with its pipeline.
         work: Units of work of the search.
     """
     pipeline = v_shape(stages, 20, split_backward=True, input_time=20, weight_time=20).with_memory(stages + 2)

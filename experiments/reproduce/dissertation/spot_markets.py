@@ -20,7 +20,7 @@ from schedsearch.cluster.prices.price_files import CLOUDS, read_market, read_spe
 from schedsearch.figures.bars import BarPanel, draw_bars
 
 GCP_DOLLARS_PER_HOUR = {"k80": (0.45, 0.135), "p100": (1.46, 0.43), "v100": (2.48, 0.74)}
-"""Of one GPU without its host, on demand and preemptible, 2020."""
+"""Prices of one GPU without its host, on demand and preemptible, in 2020."""
 
 ON_DEMAND = {
     ("aws", "k80"): 0.90,
