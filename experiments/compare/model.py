@@ -54,7 +54,9 @@ def read_model(options: CompareOptions) -> tuple[StageChain, OwnSchedules]:
     rows = {Path(name).stem: row for name, row in found.given.items()}
     if len(rows) < len(found.given):
         raise OptionError(f"given: two of {', '.join(found.given)} have one name; rename one")
-    rows |= {f"best layout, {row.num_chunks} a device": row for row in best.rows}
+    for row in best.rows:
+        chunks_in_words = f" of {row.num_chunks} chunks" if row.num_chunks > 1 else ""
+        rows[f"best layout, {row.schedule}{chunks_in_words}"] = row
     return chain, {name: _own(row, layers, memory_mib) for name, row in rows.items() if row.found}
 
 

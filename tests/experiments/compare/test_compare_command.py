@@ -108,8 +108,8 @@ def test_a_layout_of_ones_own_stands_beside_the_best(command, tmp_path: Path) ->
     done = command("compare", *files, "schedules=[searched,one_f_one_b]", *quick)
     assert done.returncode == 0, done.stderr
     rows = {row["schedule"]: row for row in csv.DictReader((tmp_path / "out/compare.csv").open())}
-    assert list(rows) == ["mine", "best layout, 1 a device", "searched", "one_f_one_b"]
-    mine, best = rows["mine"], rows["best layout, 1 a device"]
+    assert list(rows) == ["mine", "best layout, one_f_one_b", "searched", "one_f_one_b"]
+    mine, best = rows["mine"], rows["best layout, one_f_one_b"]
     # a stage of 39 ms and one of 60 ms: the way of one micro-batch, and three times the longer stage
     assert float(mine["makespan_ms"]) == 39 + 60 + 3 * 60
     assert mine["note"] == "Et*3|t*3L"
