@@ -69,7 +69,7 @@ OWNERS = {
     "hydra": ["experiments/"],
     "omegaconf": ["experiments/"],
     "tqdm": ["schedsearch/modulo/progress.py"],
-    "yaml": ["placements/placement_file.py", "experiments/config/option_list.py"],
+    "yaml": ["placements/placement_file/yaml_text.py", "experiments/config/option_list.py"],
     "scipy": [
         "schedsearch/bounds/conflicts.py",
         "schedsearch/bounds/memory_occupancy.py",

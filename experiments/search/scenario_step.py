@@ -10,7 +10,7 @@ from experiments.config.options import OptionError
 from experiments.search.options import SearchCommandOptions
 from placements import Placement
 from placements.files import csv_text, write_text
-from placements.placement_file import read_yaml
+from placements.placement_file.yaml_text import read_yaml
 from schedsearch.baselines import applicable
 from schedsearch.modulo.result import SearchResult
 from schedsearch.robust.robust_search import ROBUST, RobustResult, ScenarioRow, robust_search

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, SupportsFloat, SupportsIndex, TypeGuard
 
 from placements.meaning import Meaning
-from placements.placement_file import read_yaml
+from placements.placement_file.yaml_text import read_yaml
 from placements.plain_data import Field, in_file
 from placements.stages.stage_chain import DevicePower, SequenceSlices, Stage, StageChain, StagesError, exact
 

@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from placements import Kind
-from placements.placement_file import read_yaml
+from placements.placement_file.yaml_text import read_yaml
 from placements.plain_data import Field, in_file
 from schedsearch.schedule import Instance
 
