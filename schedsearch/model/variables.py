@@ -79,10 +79,6 @@ class Variables:
             self.model.add(variable == time).only_enforce_if(literal)
         return variable
 
-    def may_be_left_out(self, instance: Instance) -> bool:
-        """Return whether a mode leaves an instance out."""
-        return any(not block.time for _, block in self.modes(instance))
-
     def present(self, instance: Instance) -> list[Literal]:
         """Return the literals that are all true where an instance runs; none where it always does."""
         return [~literal for literal, block in self.modes(instance) if not block.time]
