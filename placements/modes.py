@@ -13,6 +13,9 @@ from functools import cached_property
 
 from placements.block import Block, PlacementError
 
+OF_MICRO_BATCH = "as micro-batch"
+"""How names of choices begin that are no modes, but how micro-batches that differ run."""
+
 Chosen = tuple[int, ...]
 """For each decision of a placement the number of its choice, of one micro-batch."""
 
@@ -59,6 +62,11 @@ class Decision:
     def names(self) -> tuple[str, ...]:
         """The names of the choices."""
         return tuple(choice.name for choice in self.choices)
+
+    @property
+    def is_of_micro_batches(self) -> bool:
+        """Whether its choices are how micro-batches that differ run, and so nothing to choose."""
+        return self.names[0].startswith(OF_MICRO_BATCH)
 
 
 def as_chosen(

@@ -56,13 +56,15 @@ def instances(
 def mode_in(placement: Placement, chosen: Chosen, name: str) -> str:
     """Return the name of the mode that a block runs in; empty for the first choice, and without one.
 
+    How a micro-batch runs that differs from the others is no mode.
+
     Args:
         placement: What is decided on.
         chosen: The choices of the block's micro-batch.
         name: The block's.
     """
     decision = placement.decision_of.get(name)
-    if decision is None or not chosen[decision]:
+    if decision is None or not chosen[decision] or placement.decisions[decision].is_of_micro_batches:
         return ""
     return placement.decisions[decision].choices[chosen[decision]].name
 

@@ -85,7 +85,8 @@ def introduction(found: SearchStepResult, brought: str = "") -> str:
 def schedule_sections(found: SearchStepResult) -> list[Section]:
     """Return the timeline, what is known of the schedule, and its memory."""
     progress = "progress" if found.progress else ""
-    modes = [Section("Modes", _mode_facts(found))] if found.schedule.chosen else []
+    facts = _mode_facts(found)
+    modes = [Section("Modes", facts)] if facts else []
     return [
         Section("Timeline", panel="timeline"),
         Section("Schedule", _schedule_facts(found), text=_text_picture(found), panel=progress),
@@ -186,6 +187,8 @@ def _mode_facts(found: SearchStepResult) -> tuple[Fact, ...]:
     schedule = found.schedule
     facts = []
     for i, decision in enumerate(found.placement.decisions):
+        if decision.is_of_micro_batches:
+            continue
         counts = Counter(decision.choices[chosen[i]].name for chosen in schedule.chosen)
         times = ", ".join(f"{counts[name]} {name}" for name in decision.names)
         facts.append(Fact(", ".join(decision.blocks), times, f"of {len(schedule.chosen)} micro-batches"))

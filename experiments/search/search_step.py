@@ -151,7 +151,7 @@ def figures(schedule: Schedule, result: SearchResult | None, memory_unit: str) -
         device_span += f" (bound {in_ms(placement, result.device_span_bound)})"
     yield "device span", f"{device_span}, from a device's first start to its last end"
     yield "bubble", f"{bubble_rate(schedule):.1%} of makespan times devices"
-    if schedule.chosen:
+    if not all(decision.is_of_micro_batches for decision in placement.decisions):
         yield "modes", _modes_in_words(schedule)
     yield "peak memory", _peaks(peak_memory(schedule).tolist(), placement.memory, memory_unit)
     if any(hosts := peak_host_memory(schedule).tolist()):

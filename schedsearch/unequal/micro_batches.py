@@ -14,7 +14,7 @@ from typing import Annotated
 
 from placements import Block, Kind, Placement, PlacementError
 from placements.meaning import Meaning
-from placements.modes import Choice, Chosen, Decision
+from placements.modes import OF_MICRO_BATCH, Choice, Chosen, Decision
 from placements.plain_data import csv_records, in_file, read_csv
 from schedsearch.schedule import require_plain
 
@@ -146,7 +146,9 @@ def _batch(
     first = {kind: n for n, kind in reversed(list(enumerate(numbers)))}
     every = placement.per_micro_batch.blocks
     choices = [
-        Choice(f"as micro-batch {first[kind]}", tuple(dict(differ).get(block.name, block) for block in every))
+        Choice(
+            f"{OF_MICRO_BATCH} {first[kind]}", tuple(dict(differ).get(block.name, block) for block in every)
+        )
         for differ, kind in kinds.items()
     ]
     try:
