@@ -184,6 +184,10 @@ class ClusterCommandOptions:
     rounds: str | None = option(
         None, "gavel: as Gavel's simulator | one_queue: as its text; null: gavel, except for policies of cost"
     )
+    placement_sensitive: bool = option(
+        False,
+        "true: jobs are slower on more servers than they need, and policies know it; las_blind does not",
+    )
     checkpoint_s: float = option(0, "time to save a job that has to leave its GPUs, in s")
     restart_s: float = option(0, "time to start a job on GPUs where it was not before, in s")
     stop_at_h: float | None = option(

@@ -29,6 +29,7 @@ from experiments.cluster.report import (
 from experiments.cluster.running import (
     Setting,
     SimulationPoint,
+    check_placement,
     check_points,
     jcts_before,
     points_of,
@@ -58,7 +59,10 @@ def task(config: DictConfig) -> dict[str, float | str]:
     if options.allocate is not None:
         return _decide(options)
     trace = trace_options(options.trace)
-    cluster, data = gpu_cluster(options.cluster), read_data(options.data)
+    cluster = gpu_cluster(options.cluster)
+    is_sensitive = options.placement_sensitive
+    data = read_data(options.data, unconsolidated=is_sensitive)
+    check_placement(options)
     told: dict[str, object] = {"options": asdict(options), "command": _command_line()}
     setting, points = Setting(options, cluster, data, trace, told), points_of(options)
     check_points(points, setting)
