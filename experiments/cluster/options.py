@@ -127,6 +127,20 @@ class PolicyOptions:
     )
 
 
+@dataclass(frozen=True)
+class RealRunOptions:
+    """The `run` group; see `runtime.leases`."""
+
+    command: str | None = option(
+        None,
+        "runs the jobs in processes of this machine too, as 'python train.py {type}'; {job} is a job's name",
+    )
+    retries: int = option(1, "how often a job may fail and go on from its last checkpoint", min=0)
+    timeout_s: float | None = option(
+        None, "time that a job may take for the steps of a round, in s, before it counts as failed; null: any"
+    )
+
+
 CLUSTERS: Mapping[str, tuple[Option, ...]] = {
     # Gavel's simulated cluster and its physical one (dissertation, Sec. 5.7.1)
     "gavel": own_options(GpuClusterOptions),
@@ -202,6 +216,7 @@ class ClusterCommandOptions:
     policy_options: PolicyOptions = group()
     estimator: EstimatorOptions = group()
     failures: FailureGroupOptions = group()
+    run: RealRunOptions = group()
 
 
 COMMANDS = (

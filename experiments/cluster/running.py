@@ -137,7 +137,7 @@ def check_points(points: list[SimulationPoint], setting: Setting) -> None:
     """
     kinds: dict[tuple[int, str], Job] = {}
     for point in points:
-        _policy(point, setting)
+        policy_of_point(point, setting)
         trace = at_load(setting.trace, point.jobs_per_hour, point.seed)
         if point.policy == points[0].policy:
             work = work_of(trace, setting.data, setting.cluster, setting.options)
@@ -155,7 +155,7 @@ def _check_decision(name: str, job: Job, setting: Setting) -> None:
     Raises:
         ClusterError: The policy is not for such jobs, or lacks a price or an entity.
     """
-    policy = _policy(SimulationPoint(name), setting)
+    policy = policy_of_point(SimulationPoint(name), setting)
     nearly_done = ActiveJob(replace(job, slo_s=math.inf), 1e-9 * job.steps)
     try:
         policy.allocate(setting.data.throughputs.demand(setting.cluster, [nearly_done]))
@@ -193,7 +193,7 @@ def run_point(point: SimulationPoint, setting: Setting, directory: Path) -> Ran:
                     work.jobs,
                     setting.cluster,
                     setting.data.throughputs,
-                    _policy(point, setting),
+                    policy_of_point(point, setting),
                     simulation_options(options, trace, work.span_s, point.policy),
                     show,
                     state,
@@ -205,7 +205,7 @@ def run_point(point: SimulationPoint, setting: Setting, directory: Path) -> Ran:
     return Ran(found, work.skipped_in_words, state.exists())
 
 
-def _policy(point: SimulationPoint, setting: Setting) -> Policy:
+def policy_of_point(point: SimulationPoint, setting: Setting) -> Policy:
     """Return the policy of a simulation, with estimates of pairs where options ask for them."""
     policy = chosen_policy(point.policy.removesuffix(BLIND), setting.options.policy_options)
     asked = setting.options.estimator

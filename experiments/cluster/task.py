@@ -19,6 +19,7 @@ from experiments.cluster.loads import COLUMNS, cells, load_rows
 from experiments.cluster.options import ClusterCommandOptions
 from experiments.cluster.outcome_files import figures_of
 from experiments.cluster.pictures import save_load_pictures, save_pictures
+from experiments.cluster.real_run import run_jobs
 from experiments.cluster.report import (
     cluster_in_words,
     load_lines,
@@ -69,6 +70,8 @@ def task(config: DictConfig) -> dict[str, float | str]:
     free = [gpu_type for gpu_type in cluster.gpu_types if gpu_type not in cluster.dollars_per_hour]
     if free:
         log.info("no price is known for %s; costs in dollars leave them out", ", ".join(free))
+    if options.run.command is not None:
+        return run_jobs(points, setting, output_directory)
     return _simulate_all(points, setting) if len(points) > 1 else _simulate(points[0], setting)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -74,6 +75,16 @@ class Throughputs:
         """Return the highest throughput of a job alone, in steps per second; 0 where it cannot run."""
         points = self.alone.get((job_type, scale_factor), {}).get(gpu_type, ())
         return points[0].steps_per_s if points else 0.0
+
+    def slowest(self, job_type: str, scale_factor: int) -> float:
+        """Return the lowest throughput above 0 that a job can have, alone or not; infinite if none."""
+        kind = job_type, scale_factor
+        rates = [point.steps_per_s for points in self.alone.get(kind, {}).values() for point in points]
+        for (one, other, gpus), row in self.pairs.items():
+            if gpus == scale_factor and job_type in (one, other):
+                rates += [rate for both in row.values() for rate in both]
+        apart = [] if self.unconsolidated is None else [self.unconsolidated.slowest(*kind)]
+        return min([*(rate for rate in rates if rate > 0), *apart], default=math.inf)
 
     def pair(self, one: str, other: str, scale_factor: int) -> Mapping[str, tuple[float, float]]:
         """Return the throughputs of both on each GPU type, of `one` first; empty where they cannot share."""
