@@ -5,6 +5,7 @@ Rooms in the order in which to read them; each imports only those above it:
     program           what each device runs, sends and receives, from a schedule, proved free of deadlock
     transport         how a device reaches the others: processes, or threads of one process
     options           what a user gives of a run and of its model: no torch
+    leases            jobs of a cluster that run in rounds, each a process of its own: no torch
     plans             newer clocks for a run that goes on, from a server
     clocks            the clock of a GPU: asked for, set, measured, given back
     hooks             the clocks of a plan, and an order of ours, in a loop that someone else wrote
@@ -33,6 +34,7 @@ What scripts, users' files and documented command lines name stands beside the r
     client            the requests of the server in Python
 
 `runtime.Pipeline` is the pipeline of a job in a training loop of one's own; see `runtime.loops.pipeline`.
+`runtime.LeasedIterator` is the iterator of a job of a cluster; see `runtime.leases.iterator`.
 `runtime.PlanClocks` is `schedsearch.clocks`; see `runtime.hooks.plan_clocks`.
 """
 
@@ -43,9 +45,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from runtime.hooks.plan_clocks import PlanClocks
+    from runtime.leases.iterator import LeasedIterator
     from runtime.loops.pipeline import Pipeline
 
-__all__ = ["Pipeline", "PlanClocks"]
+__all__ = ["LeasedIterator", "Pipeline", "PlanClocks"]
 
 if "RANK" in os.environ:  # one of several processes
     from runtime.transport.error_lines import print_errors_in_one_line
@@ -59,6 +62,10 @@ def __getattr__(name: str) -> Any:
         from runtime.loops.pipeline import Pipeline
 
         return Pipeline
+    if name == "LeasedIterator":
+        from runtime.leases.iterator import LeasedIterator
+
+        return LeasedIterator
     if name == "PlanClocks":
         from runtime.hooks.plan_clocks import PlanClocks
 

@@ -127,6 +127,20 @@ class PolicyOptions:
     )
 
 
+@dataclass(frozen=True)
+class RealRunOptions:
+    """The `run` group; see `runtime.leases`."""
+
+    command: str | None = option(
+        None,
+        "runs the jobs in processes of this machine too, as 'python train.py {type}'; {job} is a job's name",
+    )
+    retries: int = option(1, "how often a job may fail and go on from its last checkpoint", min=0)
+    timeout_s: float | None = option(
+        None, "time that a job may take for the steps of a round, in s, before it counts as failed; null: any"
+    )
+
+
 CLUSTERS: Mapping[str, tuple[Option, ...]] = {
     # Gavel's simulated cluster and its physical one (dissertation, Sec. 5.7.1)
     "gavel": own_options(GpuClusterOptions),
@@ -184,6 +198,10 @@ class ClusterCommandOptions:
     rounds: str | None = option(
         None, "gavel: as Gavel's simulator | one_queue: as its text; null: gavel, except for policies of cost"
     )
+    placement_sensitive: bool = option(
+        False,
+        "true: jobs are slower on more servers than they need, and policies know it; las_blind does not",
+    )
     checkpoint_s: float = option(0, "time to save a job that has to leave its GPUs, in s")
     restart_s: float = option(0, "time to start a job on GPUs where it was not before, in s")
     stop_at_h: float | None = option(
@@ -198,6 +216,7 @@ class ClusterCommandOptions:
     policy_options: PolicyOptions = group()
     estimator: EstimatorOptions = group()
     failures: FailureGroupOptions = group()
+    run: RealRunOptions = group()
 
 
 COMMANDS = (

@@ -20,6 +20,7 @@ from schedsearch.cluster.allocation import InfeasibleError
 from schedsearch.cluster.estimator.estimating_policy import EstimatingPolicy, profiled
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import ActiveJob, Job
+from schedsearch.cluster.policies.placement_blind import BLIND, PlacementBlindPolicy
 from schedsearch.cluster.policies.policy import Policy
 from schedsearch.cluster.simulator.job_table import ClusterProgress
 from schedsearch.cluster.simulator.outcome import Outcome
@@ -112,6 +113,22 @@ def points_of(options: ClusterCommandOptions) -> list[SimulationPoint]:
     return [SimulationPoint(*each) for each in every]
 
 
+def check_placement(options: ClusterCommandOptions) -> None:
+    """Check what belongs to servers: their sizes, and policies that do not know them.
+
+    Raises:
+        OptionError: Servers have no sizes, or an option is of servers and they do not matter.
+    """
+    if options.placement_sensitive:
+        sizes, share = options.cluster.gpus_per_server, options.estimator.reference_share
+        require(sizes is not None, "cluster.gpus_per_server", None, "known", "give it, as in 4:4:8")
+        none = "null beside placement_sensitive"
+        require(share is None, "estimator.reference_share", share, none, "leave one of them out")
+        return
+    for name in names_of(options.policy):
+        require(not name.endswith(BLIND), "policy", name, "of placement_sensitive=true", "set it too")
+
+
 def check_points(points: list[SimulationPoint], setting: Setting) -> None:
     """Check what each simulation is given, before the first one begins.
 
@@ -120,7 +137,7 @@ def check_points(points: list[SimulationPoint], setting: Setting) -> None:
     """
     kinds: dict[tuple[int, str], Job] = {}
     for point in points:
-        _policy(point, setting)
+        policy_of_point(point, setting)
         trace = at_load(setting.trace, point.jobs_per_hour, point.seed)
         if point.policy == points[0].policy:
             work = work_of(trace, setting.data, setting.cluster, setting.options)
@@ -138,7 +155,7 @@ def _check_decision(name: str, job: Job, setting: Setting) -> None:
     Raises:
         ClusterError: The policy is not for such jobs, or lacks a price or an entity.
     """
-    policy = chosen_policy(name, setting.options.policy_options)
+    policy = policy_of_point(SimulationPoint(name), setting)
     nearly_done = ActiveJob(replace(job, slo_s=math.inf), 1e-9 * job.steps)
     try:
         policy.allocate(setting.data.throughputs.demand(setting.cluster, [nearly_done]))
@@ -176,7 +193,7 @@ def run_point(point: SimulationPoint, setting: Setting, directory: Path) -> Ran:
                     work.jobs,
                     setting.cluster,
                     setting.data.throughputs,
-                    _policy(point, setting),
+                    policy_of_point(point, setting),
                     simulation_options(options, trace, work.span_s, point.policy),
                     show,
                     state,
@@ -188,12 +205,13 @@ def run_point(point: SimulationPoint, setting: Setting, directory: Path) -> Ran:
     return Ran(found, work.skipped_in_words, state.exists())
 
 
-def _policy(point: SimulationPoint, setting: Setting) -> Policy:
+def policy_of_point(point: SimulationPoint, setting: Setting) -> Policy:
     """Return the policy of a simulation, with estimates of pairs where options ask for them."""
-    policy = chosen_policy(point.policy, setting.options.policy_options)
+    policy = chosen_policy(point.policy.removesuffix(BLIND), setting.options.policy_options)
     asked = setting.options.estimator
     if asked.reference_share is None:
-        return policy
+        is_blind = point.policy.endswith(BLIND)
+        return PlacementBlindPolicy(policy, setting.data.throughputs) if is_blind else policy
     profile = profiled(setting.data.throughputs, asked.reference_share, asked.profiled, asked.seed)
     return EstimatingPolicy(policy, profile, asked.learns, asked.seed)
 

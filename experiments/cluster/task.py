@@ -19,6 +19,7 @@ from experiments.cluster.loads import COLUMNS, cells, load_rows
 from experiments.cluster.options import ClusterCommandOptions
 from experiments.cluster.outcome_files import figures_of
 from experiments.cluster.pictures import save_load_pictures, save_pictures
+from experiments.cluster.real_run import run_jobs
 from experiments.cluster.report import (
     cluster_in_words,
     load_lines,
@@ -29,6 +30,7 @@ from experiments.cluster.report import (
 from experiments.cluster.running import (
     Setting,
     SimulationPoint,
+    check_placement,
     check_points,
     jcts_before,
     points_of,
@@ -58,13 +60,18 @@ def task(config: DictConfig) -> dict[str, float | str]:
     if options.allocate is not None:
         return _decide(options)
     trace = trace_options(options.trace)
-    cluster, data = gpu_cluster(options.cluster), read_data(options.data)
+    cluster = gpu_cluster(options.cluster)
+    is_sensitive = options.placement_sensitive
+    data = read_data(options.data, unconsolidated=is_sensitive)
+    check_placement(options)
     told: dict[str, object] = {"options": asdict(options), "command": _command_line()}
     setting, points = Setting(options, cluster, data, trace, told), points_of(options)
     check_points(points, setting)
     free = [gpu_type for gpu_type in cluster.gpu_types if gpu_type not in cluster.dollars_per_hour]
     if free:
         log.info("no price is known for %s; costs in dollars leave them out", ", ".join(free))
+    if options.run.command is not None:
+        return run_jobs(points, setting, output_directory)
     return _simulate_all(points, setting) if len(points) > 1 else _simulate(points[0], setting)
 
 

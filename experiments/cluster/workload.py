@@ -21,6 +21,7 @@ from schedsearch.cluster.inputs.job_type_file import read_job_types
 from schedsearch.cluster.inputs.throughput_file import read_throughputs
 from schedsearch.cluster.inputs.trace_file import read_trace
 from schedsearch.cluster.jobs import Job
+from schedsearch.cluster.policies.placement_blind import BLIND
 from schedsearch.cluster.policies.registry import policy_entry
 from schedsearch.cluster.simulator import options as simulator
 from schedsearch.cluster.throughputs import Throughputs
@@ -71,8 +72,12 @@ class Work:
 Trace = GeneratedTraceOptions | FileTraceOptions
 
 
-def read_data(given: str | None) -> JobTypeData:
+def read_data(given: str | None, *, unconsolidated: bool = False) -> JobTypeData:
     """Return the throughputs and types of a folder, or of a file and the job types beside it.
+
+    Args:
+        given: Path of the folder or file.
+        unconsolidated: Whether to read what jobs get on several servers too.
 
     Raises:
         OptionError: Neither is there.
@@ -84,7 +89,7 @@ def read_data(given: str | None) -> JobTypeData:
     require(
         file.exists(), "data", given, "there" if file == path else f"a folder with {THROUGHPUTS}", _WANTED
     )
-    throughputs = read_throughputs(file)
+    throughputs = read_throughputs(file, unconsolidated=unconsolidated)
     types = file.parent / JOB_TYPES
     if types.exists():
         return JobTypeData(throughputs, read_job_types(types))
@@ -225,7 +230,7 @@ def rounds_of(options: ClusterCommandOptions, policy: str) -> str:
         OptionError: It is not known.
     """
     if options.rounds is None:
-        return ONE_QUEUE if policy_entry(policy).idles_on_purpose else GAVEL
+        return ONE_QUEUE if policy_entry(policy.removesuffix(BLIND)).idles_on_purpose else GAVEL
     require_known("rounds", options.rounds, (GAVEL, ONE_QUEUE))
     return options.rounds
 

@@ -45,9 +45,10 @@ def alike(demand: Demand, values: FloatArray) -> AlikeGroups:
     """
     found = demand.configurations
     job = found.jobs[:, 0]
-    order = np.lexsort((found.clock_mhz, found.gpus, found.gpu_type, job))
+    order = np.lexsort((found.is_unconsolidated, found.clock_mhz, found.gpus, found.gpu_type, job))
     parts = found.steps_per_s[:, 0] / demand.fastest_steps_per_s[job]
-    rows = np.column_stack([found.gpu_type, found.gpus, found.clock_mhz, found.power_w, parts])[order]
+    columns = found.gpu_type, found.gpus, found.clock_mhz, found.is_unconsolidated, found.power_w, parts
+    rows = np.column_stack(columns)[order]
     ends = np.searchsorted(job[order], np.arange(len(demand.jobs) + 1))
     group_of: dict[tuple[float, bytes], int] = {}
     groups = np.array(

@@ -19,6 +19,7 @@ from schedsearch.cluster.jobs import ActiveJob
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
 
 NOBODY = -1
 """Stands for the second job of a configuration of one job."""
@@ -38,6 +39,7 @@ class Configuration:
         steps_per_s: Speed of each of the jobs; above 0.
         power_w: Power of all its GPUs, in W; 0 where it is not known.
         clock_mhz: Clock of its GPUs, the mean where blocks differ; 0 where they run as they are delivered.
+        is_unconsolidated: Its GPUs are in more servers than they need.
     """
 
     jobs: tuple[int, ...]
@@ -46,6 +48,7 @@ class Configuration:
     steps_per_s: tuple[float, ...]
     power_w: float = 0.0
     clock_mhz: int = 0
+    is_unconsolidated: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +64,7 @@ class Configurations:
             second.
         power_w: Power of all GPUs, in W.
         clock_mhz: 0 where it is not set.
+        is_unconsolidated: Whether its GPUs are in more servers than they need.
     """
 
     jobs: IntArray
@@ -69,23 +73,29 @@ class Configurations:
     steps_per_s: FloatArray
     power_w: FloatArray
     clock_mhz: IntArray
+    is_unconsolidated: BoolArray
 
     @classmethod
     def none(cls) -> Configurations:
         """Return no configurations."""
         ints, floats = np.zeros(0, dtype=np.int64), np.zeros(0)
-        return cls(ints.reshape(0, 2), ints, ints, floats.reshape(0, 2), floats, ints)
+        return cls(ints.reshape(0, 2), ints, ints, floats.reshape(0, 2), floats, ints, ints > 0)
 
     def __len__(self) -> int:
         return len(self.gpus)
 
     @property
-    def is_alone(self) -> npt.NDArray[np.bool_]:
+    def ways(self) -> IntArray:
+        """Return what tells them apart but for their servers: jobs, type, GPUs, clock; shape (.., 5)."""
+        return np.column_stack([self.jobs, self.gpu_type, self.gpus, self.clock_mhz])
+
+    @property
+    def is_alone(self) -> BoolArray:
         """Return which have one job."""
-        is_alone: npt.NDArray[np.bool_] = self.jobs[:, 1] == NOBODY
+        is_alone: BoolArray = self.jobs[:, 1] == NOBODY
         return is_alone
 
-    def only(self, which: npt.NDArray[np.bool_] | IntArray) -> Configurations:
+    def only(self, which: BoolArray | IntArray) -> Configurations:
         """Return some of them: in the same order, or in that of the indices which are given."""
         return Configurations(*(getattr(self, column.name)[which] for column in fields(self)))
 
@@ -146,6 +156,7 @@ class Demand:
                 np.array(rates, dtype=np.float64).reshape(-1, 2),
                 np.array([one.power_w for one in kept], dtype=np.float64),
                 np.array([one.clock_mhz for one in kept], dtype=np.int64),
+                np.array([one.is_unconsolidated for one in kept], dtype=np.bool_),
             ),
             now_s,
         )
@@ -182,12 +193,10 @@ class Demand:
         return table
 
     @cached_property
-    def _is_usual(self) -> npt.NDArray[np.bool_]:
+    def _is_usual(self) -> BoolArray:
         """Return which configurations are of one job on its usual number of GPUs."""
         found = self.configurations
-        is_usual: npt.NDArray[np.bool_] = found.is_alone & (
-            found.gpus == self.scale_factors[found.jobs[:, 0]]
-        )
+        is_usual: BoolArray = found.is_alone & (found.gpus == self.scale_factors[found.jobs[:, 0]])
         return is_usual
 
     @cached_property

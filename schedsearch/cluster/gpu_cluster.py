@@ -93,3 +93,19 @@ class GpuCluster:
     def server_of(self, gpu_type: str) -> int:
         """Return the number of GPUs of a type in one server."""
         return self.gpus_per_server.get(gpu_type, 1)
+
+    def placements(self, gpu_type: str, gpus: int) -> tuple[bool, ...]:
+        """Return whether each kind of placement of a job is unconsolidated; empty where it does not fit.
+
+        A job is consolidated where as many of its GPUs share a server as can (dissertation, Sec. 5.3.1).
+        """
+        workers, size = self.workers.get(gpu_type, 0), self.server_of(gpu_type)
+        if workers < gpus:
+            return ()
+        can_be_apart = gpus > 1 and math.ceil(workers / size) > math.ceil(gpus / size)
+        return (gpus > 1,) if size == 1 else (False, True) if can_be_apart else (False,)
+
+    def is_unconsolidated(self, gpu_type: str, gpu_ids: tuple[int, ...]) -> bool:
+        """Return whether GPUs of one job are in more servers than they need, or each in one of its own."""
+        size, gpus = self.server_of(gpu_type), len(gpu_ids)
+        return gpus > 1 and (size == 1 or len({gpu // size for gpu in gpu_ids}) > math.ceil(gpus / size))

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from schedsearch.cluster.allocation import Allocation
-from schedsearch.cluster.demand import NOBODY, Configurations, FloatArray
+from schedsearch.cluster.demand import NOBODY, BoolArray, Configurations, FloatArray
 from schedsearch.cluster.gpu_cluster import GpuCluster
 
 MIN_SHARE = 1e-9
 """Shares up to here are none: a linear program's zeros."""
 
-Key = tuple[tuple[str, ...], int, int, int]
-"""A configuration: names of its jobs, index of the GPU type, GPUs, clock in MHz."""
+Key = tuple[tuple[str, ...], int, int, int, bool]
+"""A configuration: names of its jobs, index of the GPU type, GPUs, clock in MHz, if unconsolidated."""
 
 
 class Assignment(NamedTuple):
@@ -32,6 +32,7 @@ class Assignment(NamedTuple):
         gpu_type: Index of the type.
         gpu_ids: Ids of its GPUs, among those of the type.
         renewed: Whether each job ran on the same GPUs in the round before: its lease is renewed.
+        placed_as: Index of the configuration that it is on these GPUs: the candidate's, but for its servers.
     """
 
     candidate: int
@@ -39,6 +40,7 @@ class Assignment(NamedTuple):
     gpu_type: int
     gpu_ids: tuple[int, ...]
     renewed: tuple[bool, ...]
+    placed_as: int
 
 
 class Lease(NamedTuple):
@@ -68,11 +70,13 @@ class RunnableConfigurations:
         keys: What each one is.
         configurations: The same as arrays.
         share: Share of the time.
+        is_queued: Whether it waits for its turn; others are what those become in other servers.
     """
 
     keys: tuple[Key, ...] = ()
     configurations: Configurations = field(default_factory=Configurations.none)
     share: FloatArray = field(default_factory=lambda: np.zeros(0))
+    is_queued: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
 
     @classmethod
     def of(cls, allocation: Allocation, *, fills_idle_gpus: bool) -> RunnableConfigurations:
@@ -81,11 +85,16 @@ class RunnableConfigurations:
         may_run = shares > MIN_SHARE
         if fills_idle_gpus:
             may_run |= found.is_alone
-        found, shares = found.only(may_run), np.where(shares > MIN_SHARE, shares, 0.0)[may_run]
+        kept = may_run
+        if found.is_unconsolidated.any():
+            _, way = np.unique(found.ways, axis=0, return_inverse=True)
+            kept = (np.bincount(way.reshape(-1), may_run) > 0)[way.reshape(-1)]
+        found, shares = found.only(kept), np.where(shares > MIN_SHARE, shares, 0.0)[kept]
         names = [active.name for active in allocation.demand.jobs]
         jobs = [tuple(names[job] for job in pair if job != NOBODY) for pair in found.jobs.tolist()]
-        numbers = found.gpu_type.tolist(), found.gpus.tolist(), found.clock_mhz.tolist()
-        return cls(tuple(zip(jobs, *numbers, strict=True)), found, shares)
+        columns = found.gpu_type, found.gpus, found.clock_mhz, found.is_unconsolidated
+        keys = zip(jobs, *(column.tolist() for column in columns), strict=True)
+        return cls(tuple(keys), found, shares, may_run[kept])
 
 
 @dataclass(eq=False)
@@ -106,6 +115,7 @@ class RoundScheduler:
         cluster: Its GPUs.
         round_s: Length of a round; each candidate begins as if it had received half of it.
         fills_idle_gpus: Candidates without a share run on GPUs that would idle.
+        sees_servers: A job is as fast as in the servers that it is placed in; one that cannot run so waits.
         candidates: Until the next decision.
         received_s: By each candidate since the decision, and half a round.
         deficits_s: What earlier allocations owe, by configuration; below 0 where it got too much.
@@ -115,6 +125,7 @@ class RoundScheduler:
     cluster: GpuCluster
     round_s: float
     fills_idle_gpus: bool = False
+    sees_servers: bool = False
     candidates: RunnableConfigurations = field(default_factory=RunnableConfigurations)
     received_s: FloatArray = field(default_factory=lambda: np.zeros(0))
     deficits_s: dict[Key, float] = field(default_factory=dict)
@@ -222,7 +233,8 @@ class RoundScheduler:
         for candidate, key in enumerate(found.keys):
             for name in key[0]:
                 self._with.setdefault(name, []).append(candidate)
-        self._is_there: npt.NDArray[np.bool_] = np.ones(len(found.keys), dtype=bool)
+        self._is_there: BoolArray = found.is_queued.copy()
+        self._place = {key: candidate for candidate, key in enumerate(found.keys)}
 
     def _queue(self, type_order: Sequence[int] | None) -> list[int]:
         """Return the candidates, first what should run first; equal ones as in the demand."""
@@ -262,7 +274,10 @@ class RoundScheduler:
         return chosen
 
     def _placed(self, number: int, chosen: Sequence[int], usable: Sequence[int]) -> Iterable[Assignment]:
-        """Yield candidates with their GPUs: larger ones first, of equal ones those first that keep theirs."""
+        """Yield candidates with their GPUs: larger ones first, of equal ones those first that keep theirs.
+
+        Those that want to be consolidated then choose before the others, which go where least is lost.
+        """
         free = FreeGpus(usable, self.cluster.server_of(self.cluster.gpu_types[number]))
         sizes = sorted({self._gpus[candidate] for candidate in chosen}, reverse=True)
         for size in sizes:
@@ -272,9 +287,13 @@ class RoundScheduler:
                 if kept is None:
                     new.append(candidate)
                 else:
-                    yield self._assignment(number, candidate, free.take(kept))
-            for candidate in new:
-                yield self._assignment(number, candidate, free.take(free.best(size)))
+                    yield from self._assignment(number, candidate, free, kept)
+            for candidate in sorted(new, key=self._is_apart):
+                gpu_ids = free.apart(size) if self._is_apart(candidate) else free.best(size)
+                yield from self._assignment(number, candidate, free, gpu_ids)
+
+    def _is_apart(self, candidate: int) -> bool:
+        return self.candidates.keys[candidate][-1]
 
     def _kept(self, number: int, candidate: int, free: FreeGpus) -> tuple[int, ...] | None:
         """Return the GPUs that one of the jobs had in the last round, if all can be had again."""
@@ -285,16 +304,27 @@ class RoundScheduler:
                 and lease.gpu_type == number
                 and len(lease.gpu_ids) == self._gpus[candidate]
                 and free.has(lease.gpu_ids)
+                and self._placed_as(number, candidate, lease.gpu_ids) == candidate
             ):
                 return lease.gpu_ids
         return None
 
-    def _assignment(self, number: int, candidate: int, gpu_ids: tuple[int, ...]) -> Assignment:
-        jobs = self.candidates.keys[candidate][0]
-        lease = (number, gpu_ids)
-        return Assignment(
-            candidate, jobs, number, gpu_ids, tuple(self.leases.get(name) == lease for name in jobs)
-        )
+    def _placed_as(self, number: int, candidate: int, gpu_ids: tuple[int, ...]) -> int | None:
+        """Return what a candidate is on given GPUs; None where it cannot run in their servers."""
+        if not self.sees_servers:
+            return candidate
+        is_apart = self.cluster.is_unconsolidated(self.cluster.gpu_types[number], gpu_ids)
+        return self._place.get((*self.candidates.keys[candidate][:-1], is_apart))
+
+    def _assignment(
+        self, number: int, candidate: int, free: FreeGpus, gpu_ids: tuple[int, ...]
+    ) -> Iterable[Assignment]:
+        """Yield a candidate on GPUs that it takes; nothing where it cannot run in their servers."""
+        placed_as = self._placed_as(number, candidate, gpu_ids)
+        if placed_as is not None:
+            jobs = self.candidates.keys[candidate][0]
+            renewed = tuple(self.leases.get(name) == (number, gpu_ids) for name in jobs)
+            yield Assignment(candidate, jobs, number, free.take(gpu_ids), renewed, placed_as)
 
 
 class FreeGpus:
@@ -321,15 +351,25 @@ class FreeGpus:
             while self._lowest[-1] not in self._free:
                 self._lowest.pop()
             return (self._lowest[-1],)
-        servers: dict[int, list[int]] = {}
-        for gpu in sorted(self._free):
-            servers.setdefault(gpu // self._per_server, []).append(gpu)
-        fitting = [one for one in servers.values() if len(one) >= gpus]
+        servers = self._servers()
+        fitting = [one for one in servers if len(one) >= gpus]
         if fitting:
             return tuple(min(fitting, key=len)[:gpus])
-        fullest_first = sorted(servers.values(), key=len, reverse=True)
+        fullest_first = sorted(servers, key=len, reverse=True)
         picked: list[int] = []
         while len(picked) + len(fullest_first[0]) < gpus:
             picked += fullest_first.pop(0)
         last = min((one for one in fullest_first if len(one) >= gpus - len(picked)), key=len)
         return tuple(sorted(picked + last[: gpus - len(picked)]))
+
+    def apart(self, gpus: int) -> tuple[int, ...]:
+        """Return this number of GPUs in as many servers as can be, first those where least is free."""
+        in_turn = zip_longest(*sorted(self._servers(), key=len))
+        return tuple(sorted([gpu for each in in_turn for gpu in each if gpu is not None][:gpus]))
+
+    def _servers(self) -> list[list[int]]:
+        """Return the free GPUs of each server that has some."""
+        servers: dict[int, list[int]] = {}
+        for gpu in sorted(self._free):
+            servers.setdefault(gpu // self._per_server, []).append(gpu)
+        return [*servers.values()]

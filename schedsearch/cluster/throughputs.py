@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from schedsearch.cluster.demand import (
     NOBODY,
+    BoolArray,
     Configuration,
     Configurations,
     Demand,
@@ -44,16 +46,45 @@ class Throughputs:
             cannot run there, and so does a GPU type that is not there.
         pairs: Steps per second of both by (type, other type, scale factor) and GPU type, in one order of the
             types; a zero says that they cannot share these GPUs.
+        unconsolidated: The same where each GPU of a job is in a server of its own; None where servers do not
+            matter. A job that lacks it on a type runs there only in as few servers as it needs.
     """
 
     alone: Mapping[tuple[str, int], Mapping[str, tuple[JobOperatingPoint, ...]]]
     pairs: Mapping[tuple[str, str, int], Mapping[str, tuple[float, float]]] = field(default_factory=dict)
+    unconsolidated: Throughputs | None = None
     _rows: dict[tuple[Any, ...], _Rows] = field(default_factory=dict, init=False, repr=False)
+
+    def placed(self, cluster: GpuCluster, gpu_type: str, gpus: int) -> Iterator[tuple[Throughputs, bool]]:
+        """Yield the throughputs of each placement that a job can have, and whether it is unconsolidated."""
+        if self.unconsolidated is None:
+            yield from [(self, False)] * (cluster.workers.get(gpu_type, 0) >= gpus)
+            return
+        for is_unconsolidated in cluster.placements(gpu_type, gpus):
+            yield (self.unconsolidated if is_unconsolidated else self), is_unconsolidated
+
+    def can_run(self, cluster: GpuCluster, job_type: str, gpus: int) -> bool:
+        """Return whether a job makes steps on some type of a cluster."""
+        return any(
+            table.rate(job_type, gpus, gpu_type) > 0
+            for gpu_type in cluster.workers
+            for table, _ in self.placed(cluster, gpu_type, gpus)
+        )
 
     def rate(self, job_type: str, scale_factor: int, gpu_type: str) -> float:
         """Return the highest throughput of a job alone, in steps per second; 0 where it cannot run."""
         points = self.alone.get((job_type, scale_factor), {}).get(gpu_type, ())
         return points[0].steps_per_s if points else 0.0
+
+    def slowest(self, job_type: str, scale_factor: int) -> float:
+        """Return the lowest throughput above 0 that a job can have, alone or not; infinite if none."""
+        kind = job_type, scale_factor
+        rates = [point.steps_per_s for points in self.alone.get(kind, {}).values() for point in points]
+        for (one, other, gpus), row in self.pairs.items():
+            if gpus == scale_factor and job_type in (one, other):
+                rates += [rate for both in row.values() for rate in both]
+        apart = [] if self.unconsolidated is None else [self.unconsolidated.slowest(*kind)]
+        return min([*(rate for rate in rates if rate > 0), *apart], default=math.inf)
 
     def pair(self, one: str, other: str, scale_factor: int) -> Mapping[str, tuple[float, float]]:
         """Return the throughputs of both on each GPU type, of `one` first; empty where they cannot share."""
@@ -88,11 +119,13 @@ class Throughputs:
         return self._kept_rows(
             (_fitting(cluster, counts), job_type, counts),
             lambda: [
-                Configuration((0,), gpu_type, gpus, (point.steps_per_s,), point.power_w, point.clock_mhz)
+                Configuration(
+                    (0,), gpu_type, gpus, (point.steps_per_s,), point.power_w, point.clock_mhz, is_apart
+                )
                 for gpus in counts
-                for gpu_type, points in self.alone.get((job_type, gpus), {}).items()
-                if cluster.workers.get(gpu_type, 0) >= gpus
-                for point in points
+                for gpu_type in self.alone.get((job_type, gpus), {})
+                for table, is_apart in self.placed(cluster, gpu_type, gpus)
+                for point in table.alone.get((job_type, gpus), {}).get(gpu_type, ())
             ],
             cluster,
         )
@@ -109,9 +142,11 @@ class Throughputs:
         return self._kept_rows(
             (_fitting(cluster, counts[:1]), one, gpus, other, counts_of_other[0]),
             lambda: [
-                Configuration((0, 1), gpu_type, gpus, rates)
-                for gpu_type, rates in self.pair(one, other, gpus).items()
-                if gpus == counts_of_other[0] and cluster.workers.get(gpu_type, 0) >= gpus
+                Configuration((0, 1), gpu_type, gpus, rates, is_unconsolidated=is_apart)
+                for gpu_type in self.pair(one, other, gpus)
+                if gpus == counts_of_other[0]
+                for table, is_apart in self.placed(cluster, gpu_type, gpus)
+                for rates in [table.pair(one, other, gpus).get(gpu_type, (0.0, 0.0))]
             ],
             cluster,
         )
@@ -126,9 +161,9 @@ class Throughputs:
         return self._rows[key]
 
 
-def _fitting(cluster: GpuCluster, counts: tuple[int, ...]) -> tuple[tuple[str, bool], ...]:
+def _fitting(cluster: GpuCluster, counts: tuple[int, ...]) -> tuple[tuple[str, tuple[bool, ...]], ...]:
     return tuple(
-        (gpu_type, workers >= gpus) for gpu_type, workers in cluster.workers.items() for gpus in counts
+        (gpu_type, cluster.placements(gpu_type, gpus)) for gpu_type in cluster.workers for gpus in counts
     )
 
 
@@ -140,15 +175,16 @@ class _Rows(NamedTuple):
     steps_per_s: FloatArray
     power_w: FloatArray
     clock_mhz: IntArray
+    is_unconsolidated: BoolArray
 
     @classmethod
     def of(cls, found: Configurations) -> _Rows:
-        return cls(found.gpu_type, found.gpus, found.steps_per_s, found.power_w, found.clock_mhz)
+        return cls(*(getattr(found, column) for column in cls._fields))
 
 
 def _gathered(
     rows: Sequence[_Rows], kind_of: IntArray, first: IntArray, second: IntArray
-) -> tuple[IntArray | FloatArray, ...]:
+) -> tuple[IntArray | FloatArray | BoolArray, ...]:
     """Return the columns of `Configurations` for jobs, or pairs of jobs, of these kinds; in their order."""
     counts = np.array([len(one.gpus) for one in rows], dtype=np.int64)
     begins = np.cumsum(counts) - counts

@@ -12,13 +12,15 @@ factor)": [steps/s of this, of other]}}}``. A table has a row for each way to ru
 
 The first four columns are needed. Steps per second and watts are of all its GPUs together. Several clocks are
 several rows; a row with another type of job is the two on the same GPUs, and a zero there says that they
-cannot share. What a table does not name cannot run.
+cannot share. What a table does not name cannot run. One more column, ``unconsolidated_steps_per_s``, is the
+speed of the same GPUs each in a server of its own, which Gavel's form has in types named so.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +30,13 @@ from schedsearch.cluster.inputs.table import TableRow, at_least_0, count_of_gpus
 from schedsearch.cluster.throughputs import JobOperatingPoint, Throughputs
 
 REQUIRED = ("job_type", "scale_factor", "gpu_type", "steps_per_s")
-OPTIONAL = ("power_w", "clock_mhz", "other_job_type", "other_steps_per_s")
+OPTIONAL = ("power_w", "clock_mhz", "unconsolidated_steps_per_s", "other_job_type", "other_steps_per_s")
 
 ALONE = "null"
 """The key in Gavel's form of the throughput of a job alone."""
 
 UNCONSOLIDATED = "_unconsolidated"
-"""End of the names of Gavel's GPU types whose GPUs are on several servers; these are left out."""
+"""End of the names of Gavel's GPU types whose GPUs are on several servers."""
 
 _WANTED = "Gavel's JSON or a CSV table of throughputs"
 
@@ -42,28 +44,43 @@ _Alone = dict[tuple[str, int], dict[str, tuple[JobOperatingPoint, ...]]]
 _Pairs = dict[tuple[str, str, int], dict[str, tuple[float, float]]]
 
 
-def read_throughputs(path: str | Path) -> Throughputs:
+def read_throughputs(path: str | Path, *, unconsolidated: bool = False) -> Throughputs:
     """Return the throughputs of a file: Gavel's JSON where its name ends so, else a CSV table.
 
+    Args:
+        path: The file.
+        unconsolidated: Whether to read too how fast jobs are whose GPUs are in several servers.
+
     Raises:
-        ClusterError: The file cannot be read or is wrong.
+        ClusterError: The file cannot be read, is wrong, or lacks what is to be read.
     """
     if Path(path).suffix == ".json":
         with json_file(path, _WANTED, ClusterError) as data:
-            return gavel_throughputs(data)
-    with in_file(path, ClusterError):
-        return _table(rows_of(read_text(path, _WANTED), REQUIRED, OPTIONAL))
+            found = gavel_throughputs(data)
+            apart = gavel_throughputs(data, UNCONSOLIDATED) if unconsolidated else None
+    else:
+        with in_file(path, ClusterError):
+            rows = rows_of(read_text(path, _WANTED), REQUIRED, OPTIONAL)
+            found = _table(rows, "steps_per_s")
+            apart = _table(rows, "unconsolidated_steps_per_s") if unconsolidated else None
+    if apart is not None and not apart.alone:
+        raise ClusterError(
+            f"{path}: does not say how fast a job is on several servers; give GPU types that end in "
+            f"{UNCONSOLIDATED} in Gavel's JSON, or the column unconsolidated_steps_per_s in a CSV table"
+        )
+    return replace(found, unconsolidated=apart)
 
 
-def gavel_throughputs(data: Field) -> Throughputs:
-    """Return the throughputs of plain data in Gavel's form; see `read_throughputs`."""
+def gavel_throughputs(data: Field, suffix: str = "") -> Throughputs:
+    """Return the throughputs of plain data in Gavel's form, of the GPU types whose names end so."""
     alone: _Alone = {}
     pairs: _Pairs = {}
     types: dict[str, tuple[str, int]] = {}  # keys repeat some thousand times
-    for gpu_type in data.mapping("throughputs by GPU type", _WANTED):
-        if gpu_type.endswith(UNCONSOLIDATED):
+    for name in data.mapping("throughputs by GPU type", _WANTED):
+        gpu_type = name.removesuffix(UNCONSOLIDATED)
+        if name != gpu_type + suffix:
             continue
-        for key, row in _fields(data[gpu_type]):
+        for key, row in _fields(data[name]):
             job_type, scale_factor = _typed(key, row, types)
             for other, cell in _fields(row):
                 if other == ALONE:
@@ -74,7 +91,7 @@ def gavel_throughputs(data: Field) -> Throughputs:
                 if other_factor != scale_factor:
                     raise cell.wrong(f"of jobs with {scale_factor} GPUs", "pair jobs of one scale factor")
                 _add_gavel_pair(pairs, (job_type, other_type, scale_factor), gpu_type, cell)
-    if not alone:
+    if not alone and not suffix:
         raise data.wrong("throughputs", f"give {_WANTED}")
     return Throughputs(alone, pairs)
 
@@ -127,13 +144,16 @@ def rates_of_two(cell: Field) -> tuple[float, float]:
     return first, second
 
 
-def _table(rows: list[TableRow]) -> Throughputs:
+def _table(rows: list[TableRow], column: str) -> Throughputs:
+    """Return the throughputs of a column; rows that leave it empty are left out, but in the first."""
     alone: _Alone = {}
     pairs: _Pairs = {}
     for row in rows:
+        if column not in row and column not in REQUIRED:
+            continue
         job_type, gpu_type = row.text("job_type"), row.text("gpu_type")
         scale_factor = count_of_gpus(row["scale_factor"])
-        rate = rate_of(row["steps_per_s"])
+        rate = rate_of(row[column])
         if "other_job_type" in row:
             _add_pair(pairs, row, (job_type, row.text("other_job_type"), scale_factor), gpu_type, rate)
             continue
@@ -157,7 +177,7 @@ def _point(row: TableRow, rate: float) -> JobOperatingPoint:
 
 
 def _add_pair(pairs: _Pairs, row: TableRow, key: tuple[str, str, int], gpu_type: str, rate: float) -> None:
-    for column in ("power_w", "clock_mhz"):
+    for column in ("power_w", "clock_mhz", "unconsolidated_steps_per_s"):
         if column in row:
             raise row.wrong(f"has {column} for two jobs on the same GPUs; leave it empty")
     first, second, scale_factor = key

@@ -12,5 +12,6 @@ In the order in which to read:
 - `allox`: least average completion time by matching
 - `gandiva`: sharing of GPUs by trial
 - `spending`: least cost, energy or carbon, with deadlines and within budgets
+- `placement_blind`: any of them without knowledge of servers, as a baseline
 - `registry`: policies by name
 """

@@ -331,7 +331,7 @@ def _has_much_in_common(old: Demand, new: Demand) -> bool:
 def _same_configurations(old: Demand, new: Demand, chosen: IntArray) -> IntArray:
     """Return where chosen configurations of an old demand are in a new one; -1 for those that are not.
 
-    They are the same if they have the same jobs, type, GPUs, clock and throughputs.
+    They are the same if they have the same jobs, type, GPUs, clock, servers and throughputs.
     """
     if not len(new.configurations):
         return np.full(len(chosen), NO_CONFIGURATION)
@@ -351,9 +351,8 @@ def _same_configurations(old: Demand, new: Demand, chosen: IntArray) -> IntArray
 
 
 def _columns_of(demand: Demand) -> IntArray:
-    """Return what tells configurations apart: jobs, type, GPUs, clock; shape (configurations, 5)."""
-    found = demand.configurations
-    return np.column_stack([found.jobs, found.gpu_type, found.gpus, found.clock_mhz])
+    """Return what tells configurations apart: jobs, type, GPUs, clock, servers; (configurations, 6)."""
+    return np.column_stack([demand.configurations.ways, demand.configurations.is_unconsolidated])
 
 
 def _codes(columns: IntArray, sizes: IntArray) -> IntArray:

@@ -88,8 +88,5 @@ def check_job_fits(job: Job, cluster: GpuCluster, throughputs: Throughputs) -> N
 
 
 def can_run(job: Job, cluster: GpuCluster, throughputs: Throughputs) -> bool:
-    """Return whether a job has a throughput on a type with enough GPUs."""
-    return any(
-        workers >= job.scale_factor and throughputs.rate(job.type, job.scale_factor, gpu_type) > 0
-        for gpu_type, workers in cluster.workers.items()
-    )
+    """Return whether a job has a throughput on a type with enough GPUs, in servers as they are there."""
+    return throughputs.can_run(cluster, job.type, job.scale_factor)

@@ -61,6 +61,7 @@ class ClusterSimulation:
             cluster,
             options.round_s,
             _chosen(options.fills_idle_gpus, policy, "fills_idle_gpus", otherwise=True),
+            throughputs.unconsolidated is not None,
         )
         self.failures = GpuFailures.of(cluster, options.failures, options.seed)
         self.shuffler = Random(options.seed + 5)

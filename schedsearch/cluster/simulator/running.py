@@ -99,7 +99,7 @@ def run(
     of = np.repeat(np.arange(len(assignments)), [len(one.jobs) for one in assignments])
     job = np.array([table.index[name] for one in assignments for name in one.jobs], dtype=np.int64)
     renewed = np.array([flag for one in assignments for flag in one.renewed], dtype=bool)
-    ways = candidates.configurations.only(np.array([one.candidate for one in assignments], dtype=np.int64))
+    ways = candidates.configurations.only(np.array([one.placed_as for one in assignments], dtype=np.int64))
     rate = ways.steps_per_s[ways.jobs != NOBODY]
     lost_s = np.zeros(len(assignments))
     if options.restart_s or options.checkpoint_s:

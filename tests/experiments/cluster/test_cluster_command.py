@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from browser import chromium, needs_chromium
-from commands import one_line_error
+from commands import one_line_error, refusal
 from places import ROOT
 
 TABLE = """job_type,scale_factor,gpu_type,steps_per_s,power_w
@@ -209,3 +209,32 @@ def test_the_page_opens_in_a_browser(command, data: str, trace: str, tmp_path: P
     assert titles[:3] == ["Completion times", "Busy GPUs", "Allocation"]
     assert min(sizes) > 500
     assert len(sizes) == 3
+
+
+PLACED = """job_type,scale_factor,gpu_type,steps_per_s,unconsolidated_steps_per_s
+chatty,2,v100,8,1
+chatty,2,k80,4,2
+quiet,2,v100,8,7
+quiet,2,k80,4,4
+"""
+
+
+def test_a_policy_that_knows_servers_beside_one_that_does_not(command, tmp_path: Path) -> None:
+    """As `test_placement` has it by hand: both jobs end at 1000 s where the policy knows servers."""
+    (tmp_path / "placed.csv").write_text(PLACED)
+    header = "name,job_type,scale_factor,steps,arrival_s\n"
+    (tmp_path / "two.csv").write_text(f"{header}a,chatty,2,4000,0\nb,quiet,2,7000,0\n")
+    given = [f"data={tmp_path / 'placed.csv'}", "trace=file", f"trace.path={tmp_path / 'two.csv'}"]
+    given += ["cluster.workers={v100:2,k80:2}", "round_s=100", "recompute_s=0", "rounds=one_queue"]
+    given += ["policy=[las_blind,las]"]
+    servers = "cluster.gpus_per_server={v100:1,k80:2}"
+    done = command("cluster", *given, servers, "placement_sensitive=true")
+    assert done.returncode == 0, done.stderr
+    blind, knowing = rows_of(tmp_path / "out/loads.csv")
+    assert (knowing["policy"], float(knowing["average_jct_s"])) == ("las", 1000.0)
+    assert float(blind["average_jct_s"]) > 1400
+    assert "las_blind takes 1." in done.stdout
+    without = refusal("cluster", [*given, servers], tmp_path / "no")
+    assert without == "policy: 'las_blind' is not of placement_sensitive=true; set it too"
+    without = refusal("cluster", [*given, "placement_sensitive=true"], tmp_path / "no")
+    assert without == "cluster.gpus_per_server: None is not known; give it, as in 4:4:8"

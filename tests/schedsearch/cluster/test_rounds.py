@@ -85,7 +85,11 @@ def test_received_times_converge_to_fair_allocations(seed: int) -> None:
         assert (rounds.candidates.share - received).max() <= (0.06 if count == 50 else 0.035) + 1e-9
         by_key = dict(zip(rounds.candidates.keys, received, strict=True))
         shares = np.array(
-            [by_key.get(((str(job),), number, 1, 0), 0.0) for job in range(len(jobs)) for number in range(3)]
+            [
+                by_key.get(((str(job),), number, 1, 0, False), 0.0)
+                for job in range(len(jobs))
+                for number in range(3)
+            ]
         )
         assert (demand.rates(shares) / allocation.rates).min() >= least
 
@@ -124,8 +128,8 @@ def test_priority_is_share_over_received_then_what_is_owed() -> None:
     assert [one.jobs for one in rounds.next_round()] == [("0",)]
     rounds.receive([0], np.array([ROUND_S]))
     rounds.decide(allocation_of(cluster, [1, 1], both), ROUND_S)  # job 0 got too much, job 1 too little
-    assert rounds.deficits_s[("0",), 0, 1, 0] == -ROUND_S / 2
-    assert rounds.deficits_s[("1",), 0, 1, 0] == ROUND_S / 2
+    assert rounds.deficits_s[("0",), 0, 1, 0, False] == -ROUND_S / 2
+    assert rounds.deficits_s[("1",), 0, 1, 0, False] == ROUND_S / 2
     assert [one.jobs for one in rounds.next_round()] == [("1",)]
 
 

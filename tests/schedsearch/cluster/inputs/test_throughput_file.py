@@ -127,3 +127,24 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ClusterError, match="is not UTF-8 text"):
         read_throughputs(tmp_path / "t.csv")
+
+
+def test_throughputs_on_several_servers(tmp_path: Path) -> None:
+    """A table has them in a column, which may be empty; Gavel's JSON in types of their own."""
+    header, *rows = TABLE.splitlines()
+    lines = [f"{header},unconsolidated_steps_per_s", f"{rows[0]},2.5", *(f"{row}," for row in rows[1:])]
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(lines))
+    assert read_throughputs(path).unconsolidated is None
+    apart = read_throughputs(path, unconsolidated=True).unconsolidated
+    assert apart is not None
+    assert dict(apart.alone) == {("GPT", 8): {"h100": (JobOperatingPoint(2.5, 3100, 1400),)}}
+    apart = read_throughputs(write_json(tmp_path / "t.json", SMALL), unconsolidated=True).unconsolidated
+    assert apart is not None
+    assert apart.rate("A", 1, "v100") == 3.0
+    (tmp_path / "plain.csv").write_text(TABLE)
+    with pytest.raises(ClusterError, match="plain.csv: does not say how fast a job is on several servers"):
+        read_throughputs(tmp_path / "plain.csv", unconsolidated=True)
+    path.write_text("\n".join([lines[0], f"{rows[4]},1"]))
+    with pytest.raises(ClusterError, match="has unconsolidated_steps_per_s for two jobs on the same GPUs"):
+        read_throughputs(path, unconsolidated=True)

@@ -1,0 +1,228 @@
+"""The jobs of a trace in processes of this machine, beside their simulation (dissertation, Sec. 5.6)."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import shlex
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from experiments.cluster.running import Setting, SimulationPoint, policy_of_point
+from experiments.cluster.workload import simulation_options, work_of
+from experiments.config.command import Failed, Interrupted
+from experiments.config.options import OptionError, require
+from placements.files import csv_text, write_text
+from runtime.leases.engine import LocalProcesses
+from runtime.leases.leased_run import JobStart, LeasedRun, LeasedSteps, start_of, steps_of_rounds
+from schedsearch.cluster.jobs import Job
+from schedsearch.cluster.simulator.options import SimulationOptions
+from schedsearch.cluster.simulator.simulation import simulate_cluster
+from schedsearch.solver.interrupts import INTERRUPTS
+
+log = logging.getLogger(__name__)
+
+ROUNDS, SHARES = "rounds.csv", "shares.csv"
+"""What each job did in each round, and its time by GPU type; both simulated and run."""
+
+
+def run_jobs(
+    points: Sequence[SimulationPoint], setting: Setting, directory: Callable[[], Path]
+) -> dict[str, float | str]:
+    """Run the jobs of a simulation as well; return its figures.
+
+    Args:
+        points: The one simulation.
+        setting: What it is given.
+        directory: Makes the folder of the files and jobs; jobs go on from the checkpoints there.
+
+    Raises:
+        OptionError: An option does not fit a real run.
+        Interrupted: From the keyboard; all jobs have written their checkpoints.
+        Failed: A job is given up; all others are done.
+    """
+    jobs, options = _jobs(points, setting)
+    command = _command(str(setting.options.run.command))
+    folder = directory()
+    starts = {
+        job.name: start_of(folder / "jobs" / _folder_name(number, job.name), _of_job(command, job))
+        for number, job in enumerate(jobs)
+    }
+    left = [
+        replace(job, steps=job.steps - starts[job.name].done)
+        for job in jobs
+        if job.steps > starts[job.name].done
+    ]
+    if not left:
+        raise OptionError(f"hydra.run.dir: all jobs of {folder} are done; give another folder")
+    simulated = _simulated(points[0], setting, left, options)
+    run = _run(points[0], setting, left, options, starts)
+    _save(simulated, run.steps_done, folder)
+    log.info("%s", "\n".join(_lines(simulated, run.steps_done, folder)))
+    if run.stopped_at:
+        at = ", ".join(f"{name} at step {steps}" for name, steps in run.stopped_at.items())
+        raise Interrupted(f"stopped after a checkpoint: {at}; go on with hydra.run.dir={folder}")
+    if run.given_up:
+        logs = f"see log.txt in {folder / 'jobs'}"
+        raise Failed(
+            f"{len(run.given_up)} of {len(left)} jobs are given up: {', '.join(run.given_up)}; {logs}"
+        )
+    if run.reason:
+        raise Failed(run.reason)
+    moves = _moves(run.steps_done)
+    figures = {"jobs": len(left), "rounds": len(run.history.recorded), "moves": moves}
+    return {"policy": points[0].policy, **figures}
+
+
+def _jobs(points: Sequence[SimulationPoint], setting: Setting) -> tuple[list[Job], SimulationOptions]:
+    """Return the jobs and how their rounds are made.
+
+    Raises:
+        OptionError: An option is not of a real run, or a job has no whole steps in a round.
+    """
+    given = setting.options
+    require(len(points) == 1, "run.command", len(points), "for one simulation", "give one policy and seed")
+    require(given.window is None, "window", given.window, "null for a real run", "leave it out")
+    fails = given.failures.mean_h
+    require(fails is None, "failures.mean_h", fails, "null for a real run", "leave it out")
+    timeout_s = given.run.timeout_s
+    require(timeout_s is None or timeout_s > 0, "run.timeout_s", timeout_s, "above 0", "give seconds")
+    work = work_of(setting.trace, setting.data, setting.cluster, given)
+    if work.skipped_in_words:
+        log.warning("%s", work.skipped_in_words)
+    jobs = [replace(job, steps=float(math.ceil(job.steps))) for job in work.jobs]
+    options = simulation_options(given, setting.trace, work.span_s, points[0].policy)
+    shortest_s = options.round_s - options.checkpoint_s - options.restart_s
+    for job in jobs:
+        rate = setting.data.throughputs.slowest(job.type, job.scale_factor)
+        wanted = f"as long as a step of job {job.name}, {1 / rate:.4g} s and its start"
+        require(rate * shortest_s >= 1, "round_s", options.round_s, wanted, "give more")
+    return jobs, options
+
+
+def _command(given: str) -> list[str]:
+    try:
+        command = shlex.split(given)
+    except ValueError as cause:
+        raise OptionError(f"run.command: {given!r} cannot be read ({cause}); close it") from None
+    wanted = "a program that is there"
+    require(
+        bool(command) and shutil.which(command[0]) is not None, "run.command", given, wanted, "correct it"
+    )
+    return command
+
+
+def _of_job(command: Iterable[str], job: Job) -> list[str]:
+    return [part.replace("{job}", job.name).replace("{type}", job.type) for part in command]
+
+
+def _folder_name(number: int, name: str) -> str:
+    return f"{number}_{re.sub('[^A-Za-z0-9_.-]', '_', name)}"
+
+
+def _simulated(
+    point: SimulationPoint, setting: Setting, jobs: Sequence[Job], options: SimulationOptions
+) -> list[LeasedSteps]:
+    found = simulate_cluster(
+        jobs,
+        setting.cluster,
+        setting.data.throughputs,
+        policy_of_point(point, setting),
+        replace(options, records_rounds=True),
+    )
+    return steps_of_rounds(found.recorded, [one.job.name for one in found.jobs], setting.cluster)
+
+
+def _run(
+    point: SimulationPoint,
+    setting: Setting,
+    jobs: Sequence[Job],
+    options: SimulationOptions,
+    starts: Mapping[str, JobStart],
+) -> LeasedRun:
+    asked = setting.options.run
+    run = LeasedRun(
+        jobs,
+        setting.cluster,
+        setting.data.throughputs,
+        policy_of_point(point, setting),
+        options,
+        starts,
+        LocalProcesses(setting.cluster),
+        log.warning,
+        retries=asked.retries,
+        timeout_s=math.inf if asked.timeout_s is None else asked.timeout_s,
+    )
+    with INTERRUPTS.answered():
+        run.run(None)
+    return run
+
+
+_Key = tuple[int, str, str, tuple[int, ...]]
+
+
+def _by_key(steps: Iterable[LeasedSteps]) -> dict[_Key, LeasedSteps]:
+    return {each[:4]: each for each in steps}
+
+
+def _save(simulated: Sequence[LeasedSteps], real: Sequence[LeasedSteps], directory: Path) -> None:
+    """Write the tables of rounds and shares."""
+    planned, done = _by_key(simulated), _by_key(real)
+    rows = [
+        (
+            *key[:3],
+            " ".join(map(str, key[3])),
+            *(side[key].steps if key in side else None for side in (planned, done)),
+        )
+        for key in sorted({**planned, **done})
+    ]
+    header = ("round", "job", "gpu_type", "gpus", "simulated_steps", "steps")
+    write_text(directory / ROUNDS, csv_text(header, rows))
+    shares = [_shares(simulated), _shares(real)]
+    cells = [
+        (*key, *(f"{side.get(key, 0.0):.6f}" for side in shares))
+        for key in sorted({**shares[0], **shares[1]})
+    ]
+    write_text(directory / SHARES, csv_text(("job", "gpu_type", "simulated_share", "share"), cells))
+
+
+def _shares(steps: Iterable[LeasedSteps]) -> dict[tuple[str, str], float]:
+    """Return the share of the time of a job that it spends on each type."""
+    by_type: dict[tuple[str, str], float] = {}
+    by_job: dict[str, float] = {}
+    for each in steps:
+        by_type[each.job, each.gpu_type] = by_type.get((each.job, each.gpu_type), 0.0) + each.duration_s
+        by_job[each.job] = by_job.get(each.job, 0.0) + each.duration_s
+    return {key: seconds / by_job[key[0]] if by_job[key[0]] else 0.0 for key, seconds in by_type.items()}
+
+
+def _moves(steps: Iterable[LeasedSteps]) -> int:
+    """Return how often a job went on in another place than before."""
+    last: dict[str, tuple[str, tuple[int, ...]]] = {}
+    moves = 0
+    for each in sorted(steps):
+        place = each.gpu_type, each.gpu_ids
+        moves += last.get(each.job, place) != place
+        last[each.job] = place
+    return moves
+
+
+def _lines(simulated: Sequence[LeasedSteps], real: Sequence[LeasedSteps], directory: Path) -> list[str]:
+    """Return for a terminal the share of its time of each job by GPU type, and how many leases agree."""
+    shares = [_shares(simulated), _shares(real)]
+    keys = sorted({**shares[0], **shares[1]})
+    width = max((len(job) for job, _ in keys), default=3)
+    lines = [f"{'job':<{width}}  {'GPU type':<10} {'simulated':>10} {'run':>10}"]
+    lines += [
+        f"{job:<{width}}  {gpu_type:<10} "
+        + " ".join(f"{side.get((job, gpu_type), 0.0):>10.2%}" for side in shares)
+        for job, gpu_type in keys
+    ]
+    planned, done = _by_key(simulated), _by_key(real)
+    same = sum(key in done and done[key].steps == each.steps for key, each in planned.items())
+    total = sum(each.steps for each in real)
+    lines.append(f"{same} of {len(planned)} leases as simulated, {total} steps, {_moves(real)} moves")
+    return [*lines, f"rounds and shares in {directory / ROUNDS} and {SHARES}"]

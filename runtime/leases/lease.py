@@ -1,0 +1,157 @@
+"""What a scheduler and a job tell each other, as files in the folder of the job.
+
+A lease is a number of steps, so that what a job does depends on no clock. The scheduler decides on the next
+round while this one runs, and its answer waits for the job at the end of the lease.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from placements.files import write_json
+
+LEASES = "SCHEDSEARCH_LEASES"
+"""Environment variable with the folder of the job."""
+
+_CHECKPOINTS, _LEASE, _STOP, _STOP_AT = "checkpoints", "lease.json", "stop", "stop_at.json"
+_NUM_KEPT = 2
+
+
+class LeaseError(ValueError):
+    """A job has no lease, or cannot keep it; the message is one line with the remedy."""
+
+
+@dataclass(frozen=True)
+class Lease:
+    """Steps that a job may do on some GPUs.
+
+    Attributes:
+        round: Number of the round, from 1.
+        first: Steps that were done before.
+        until: Steps that are done at its end.
+        total: Steps of the job.
+        gpu_type: Type of its GPUs.
+        gpu_ids: Their ids among those of the type.
+        scheduler_pid: Process of the scheduler, on the same machine; 0 where it is on another.
+    """
+
+    round: int
+    first: int
+    until: int
+    total: int
+    gpu_type: str
+    gpu_ids: tuple[int, ...]
+    scheduler_pid: int = 0
+
+    @property
+    def place(self) -> tuple[str, tuple[int, ...]]:
+        """Return its GPUs."""
+        return self.gpu_type, self.gpu_ids
+
+
+@dataclass(frozen=True)
+class JobFolder:
+    """The files of one job; each is whole or not there.
+
+    Attributes:
+        path: The folder.
+    """
+
+    path: Path
+
+    def begin(self) -> None:
+        """Make the folder; of a run before only checkpoints and the log stay."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        for old in self.path.iterdir():
+            if old.suffix == ".json" or old.name == _STOP:
+                old.unlink()
+        for torn in self.path.glob(f"{_CHECKPOINTS}/torn_*"):
+            _remove(torn)
+
+    def start(self, lease: Lease) -> None:
+        """Leave the lease with which the next process of the job begins."""
+        write_json(self.path / _LEASE, asdict(lease))
+
+    def lease(self) -> Lease:
+        """Return the lease with which a process of the job begins.
+
+        Raises:
+            LeaseError: There is none.
+        """
+        found = _lease_of(self._read(_LEASE))
+        if found is None:
+            raise LeaseError(f"{self.path / _LEASE}: there is no lease; start the job with run.command")
+        return found
+
+    def answer(self, number: int, renewal: Lease | None) -> None:
+        """Tell the job what comes after the lease of a round; None to leave its GPUs."""
+        write_json(self.path / f"after_{number}.json", None if renewal is None else asdict(renewal))
+
+    def is_answered(self, number: int) -> bool:
+        """Return whether the answer after the lease of a round is there."""
+        return (self.path / f"after_{number}.json").exists()
+
+    def renewal(self, number: int) -> Lease | None:
+        """Return the lease after that of a round; None to leave."""
+        return _lease_of(self._read(f"after_{number}.json"))
+
+    def report(self, number: int, steps: int) -> None:
+        """Tell the scheduler that the lease of a round is at its end, after so many steps."""
+        write_json(self.path / f"did_{number}.json", steps)
+
+    def is_reported(self, number: int) -> bool:
+        """Return whether a job is at the end of a round's lease."""
+        return (self.path / f"did_{number}.json").exists()
+
+    def stop(self) -> None:
+        """Tell the job to end at its next step, after a checkpoint."""
+        write_json(self.path / _STOP, None)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the job is to end at its next step."""
+        return (self.path / _STOP).exists()
+
+    def stop_step(self, steps: int, rank: int, num_ranks: int) -> int | None:
+        """Return the steps after which all processes of the job end; None while they need not.
+
+        The first of several processes sets it before a step that all do together, to the end of the next
+        one, so that each has read it by then.
+        """
+        found: int | None = self._read(_STOP_AT)
+        if found is None and rank == 0 and self.is_stopping:
+            found = steps if num_ranks == 1 else steps + 1
+            write_json(self.path / _STOP_AT, found)
+        return found
+
+    def newest_checkpoint(self) -> tuple[int, Path | None]:
+        """Return the steps of the newest whole checkpoint and its path; 0 and None where there is none."""
+        found = sorted((int(path.name), path) for path in self.path.glob(f"{_CHECKPOINTS}/[0-9]*"))
+        return found[-1] if found else (0, None)
+
+    def save(self, steps: int, save: Callable[[Path], object], rank: int) -> None:
+        """Write a checkpoint, which is there when all of it is; older ones are removed but for one."""
+        torn = self.path / _CHECKPOINTS / f"torn_{steps}"  # torch refuses names that begin with a dot
+        torn.parent.mkdir(exist_ok=True)
+        save(torn)
+        if rank == 0:
+            torn.replace(torn.with_name(str(steps)))
+            for _, old in sorted((int(path.name), path) for path in torn.parent.glob("[0-9]*"))[:-_NUM_KEPT]:
+                _remove(old)
+
+    def _read(self, name: str) -> Any:
+        path = self.path / name
+        return json.loads(path.read_text()) if path.exists() else None
+
+
+def _lease_of(data: Any) -> Lease | None:
+    return None if data is None else Lease(**{**data, "gpu_ids": tuple(data["gpu_ids"])})
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()

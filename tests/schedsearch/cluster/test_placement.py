@@ -1,0 +1,162 @@
+"""Jobs whose GPUs are in several servers (dissertation, Sec. 5.3.1): by hand, and simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from cluster.small_clusters import GAVEL, needs_gavel
+
+from schedsearch.cluster.allocation import Allocation
+from schedsearch.cluster.demand import Demand
+from schedsearch.cluster.gpu_cluster import GpuCluster
+from schedsearch.cluster.inputs.throughput_file import read_throughputs
+from schedsearch.cluster.jobs import ActiveJob, Job
+from schedsearch.cluster.policies.placement_blind import PlacementBlindPolicy
+from schedsearch.cluster.policies.policy import Policy
+from schedsearch.cluster.policies.registry import policy_of
+from schedsearch.cluster.rounds import Assignment, RoundScheduler
+from schedsearch.cluster.simulator.options import SimulationOptions
+from schedsearch.cluster.simulator.simulation import simulate_cluster
+from schedsearch.cluster.throughputs import JobOperatingPoint, Throughputs
+
+Rates = Mapping[str, Mapping[str, tuple[float, float]]]
+
+RATES: Rates = {
+    "chatty": {"v100": (8.0, 1.0), "k80": (4.0, 2.0)},
+    "quiet": {"v100": (8.0, 7.0), "k80": (4.0, 4.0)},
+}
+"""Steps per second in as few servers as can be, and with each GPU in its own."""
+
+SPLIT = GpuCluster({"v100": 2, "k80": 2}, gpus_per_server={"v100": 1, "k80": 2})
+"""V100s that stand alone, and K80s in pairs."""
+
+
+def placed_throughputs(rates: Rates, gpus: tuple[int, ...] = (2,)) -> Throughputs:
+    def table(which: int) -> dict[tuple[str, int], dict[str, tuple[JobOperatingPoint, ...]]]:
+        return {
+            (job_type, count): {name: (JobOperatingPoint(rate[which]),) for name, rate in row.items()}
+            for job_type, row in rates.items()
+            for count in gpus
+        }
+
+    return Throughputs(table(0), unconsolidated=Throughputs(table(1)))
+
+
+def rates_of(demand: Demand) -> list[tuple[str, bool, float]]:
+    found = demand.configurations
+    types = [demand.cluster.gpu_types[number] for number in found.gpu_type]
+    return [*zip(types, found.is_unconsolidated.tolist(), found.steps_per_s[:, 0].tolist(), strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("workers", "per_server", "gpus", "kinds"),
+    [
+        (8, 4, 1, (False,)),
+        (8, 4, 2, (False, True)),
+        (8, 4, 6, (False,)),  # the two servers that it needs are all
+        (12, 4, 6, (False, True)),
+        (4, 4, 2, (False,)),
+        (4, 1, 2, (True,)),
+        (4, 1, 5, ()),
+    ],
+)
+def test_placements_that_a_job_can_have(
+    workers: int, per_server: int, gpus: int, kinds: tuple[bool, ...]
+) -> None:
+    cluster = GpuCluster({"v100": workers}, gpus_per_server={"v100": per_server})
+    assert cluster.placements("v100", gpus) == kinds
+
+
+def test_a_placement_is_unconsolidated_where_it_spans_more_servers_than_it_needs() -> None:
+    cluster = GpuCluster({"v100": 12, "k80": 4}, gpus_per_server={"v100": 4})
+    spans = {(0, 1): False, (3, 4): True, (0, 1, 2, 3, 4, 5): False, (0, 1, 2, 4, 5, 8): True, (5,): False}
+    assert {ids: cluster.is_unconsolidated("v100", ids) for ids in spans} == spans
+    assert cluster.is_unconsolidated("k80", (0, 1))
+
+
+def test_a_demand_has_a_configuration_for_each_placement() -> None:
+    jobs = [ActiveJob(Job("a", "chatty", 10.0, 2), 10.0)]
+    throughputs = placed_throughputs(RATES)
+    assert rates_of(throughputs.demand(SPLIT, jobs)) == [("v100", True, 1.0), ("k80", False, 4.0)]
+    servers_of_two = GpuCluster({"v100": 4}, gpus_per_server={"v100": 2})
+    assert rates_of(throughputs.demand(servers_of_two, jobs)) == [("v100", False, 8.0), ("v100", True, 1.0)]
+    ignored = Throughputs(throughputs.alone)
+    assert rates_of(ignored.demand(SPLIT, jobs)) == [("v100", False, 8.0), ("k80", False, 4.0)]
+
+
+def allocation_on_servers_of_four(throughputs: Throughputs) -> tuple[GpuCluster, Allocation]:
+    """Return an allocation of jobs of 3, 3 and 2 GPUs that gives each all the time, consolidated."""
+    cluster = GpuCluster({"v100": 8}, gpus_per_server={"v100": 4})
+    names = {"a": ("quiet", 3), "b": ("quiet", 3), "c": ("chatty", 2)}
+    jobs = [ActiveJob(Job(name, kind, 1000.0, gpus), 1000.0) for name, (kind, gpus) in names.items()]
+    demand = throughputs.demand(cluster, jobs)
+    return cluster, Allocation(demand, (~demand.configurations.is_unconsolidated).astype(float), 0.0)
+
+
+def one_round(throughputs: Throughputs) -> tuple[RoundScheduler, list[Assignment]]:
+    cluster, allocation = allocation_on_servers_of_four(throughputs)
+    rounds = RoundScheduler(cluster, 360.0, sees_servers=True)
+    rounds.decide(allocation, 0.0)
+    return rounds, rounds.next_round()
+
+
+def test_who_finds_no_room_in_a_server_runs_at_its_lower_throughput_or_waits() -> None:
+    throughputs = placed_throughputs(RATES, (2, 3))
+    rounds, found = one_round(throughputs)
+    placed = {one.jobs[0]: one.gpu_ids for one in found}
+    assert placed == {"a": (0, 1, 2), "b": (4, 5, 6), "c": (3, 7)}
+    speeds = rounds.candidates.configurations.steps_per_s[:, 0]
+    assert [float(speeds[one.placed_as]) for one in found] == [8.0, 8.0, 1.0]
+    assert [float(speeds[one.candidate]) for one in found] == [8.0, 8.0, 8.0]  # whose time is counted
+    assert throughputs.unconsolidated is not None
+    lacking = {key: row for key, row in throughputs.unconsolidated.alone.items() if key[0] == "quiet"}
+    _, found = one_round(Throughputs(throughputs.alone, unconsolidated=Throughputs(lacking)))
+    assert [one.jobs for one in found] == [("a",), ("b",)]
+
+
+def test_a_configuration_on_several_servers_takes_a_gpu_of_each_in_turn() -> None:
+    """What is left for c is in one server, so it runs as fast as there."""
+    cluster, allocation = allocation_on_servers_of_four(placed_throughputs(RATES, (2, 3)))
+    is_apart = allocation.demand.configurations.is_unconsolidated
+    rounds = RoundScheduler(cluster, 360.0, sees_servers=True)
+    rounds.decide(Allocation(allocation.demand, is_apart.astype(float), 0.0), 0.0)
+    for _ in range(2):
+        found = rounds.next_round()
+        placed = {one.jobs[0]: one.gpu_ids for one in found}
+        assert placed == {"a": (0, 1, 4), "b": (2, 3, 5), "c": (6, 7)}
+        speeds = rounds.candidates.configurations.steps_per_s[:, 0]
+        assert [float(speeds[one.placed_as]) for one in found] == [7.0, 7.0, 8.0]
+    assert all(all(one.renewed) for one in found)
+
+
+def ends(policy: Policy, throughputs: Throughputs) -> list[float]:
+    jobs = [Job("chatty", "chatty", 4000.0, 2), Job("quiet", "quiet", 7000.0, 2)]
+    options = SimulationOptions(round_s=100.0, reset_s=0.0, types_in_turn=False, fills_idle_gpus=False)
+    return [one.finish_s for one in simulate_cluster(jobs, SPLIT, throughputs, policy, options).jobs]
+
+
+def test_a_policy_that_knows_servers_puts_the_chatty_job_where_its_gpus_share_one() -> None:
+    """Knowing: chatty makes 4 steps/s on the K80s and quiet 7 on the V100s, so both end at 1000 s.
+
+    Not knowing, both seem twice as fast on V100s and take turns. In twelve rounds quiet makes 6 x (7 + 4) x
+    100 steps, and chatty 6 x (1 + 4) x 100. Quiet ends in round 13, where chatty has the other type; then
+    chatty, alone, is given the V100s and does one step a second.
+    """
+    throughputs = placed_throughputs(RATES)
+    assert ends(policy_of("las"), throughputs) == [1000.0, 1000.0]
+    chatty, quiet = ends(PlacementBlindPolicy(policy_of("las"), throughputs), throughputs)
+    assert quiet in (1200 + 400 / 7, 1300.0)
+    of_round_13 = 400 if quiet < 1300 else 100
+    assert chatty == pytest.approx(1300 + (1000 - of_round_13))
+
+
+@needs_gavel
+def test_gavels_measurements_on_several_servers() -> None:
+    found = read_throughputs(GAVEL / "simulation_throughputs.json", unconsolidated=True)
+    assert found.unconsolidated is not None
+    model = "LM (batch size 20)", 8
+    assert found.rate(*model, "v100") == pytest.approx(497.295, abs=1e-3)
+    assert found.unconsolidated.rate(*model, "v100") == pytest.approx(58.888, abs=1e-3)
+    assert found.unconsolidated.rate(*model, "k80") == pytest.approx(58.070, abs=1e-3)
+    assert found.unconsolidated.pairs
