@@ -11,7 +11,12 @@ from experiments.reproduce.tessel.flava_inference import (
     latency_ms,
     v_shape_placement,
 )
-from experiments.reproduce.tessel.large_vocabulary import CASES
+from experiments.reproduce.tessel.large_vocabulary import (
+    CASES,
+    PAPER_CASES,
+    LargeVocabularyCase,
+    model_of,
+)
 from experiments.reproduce.tessel.run_times import (
     PlanPlacement,
     hand_made_schedule,
@@ -85,6 +90,23 @@ def test_blocks_on_the_same_devices_become_one() -> None:
 def test_shapes_without_such_blocks_stay_as_they_are() -> None:
     placement = m_shape(4)
     assert whole_stages(placement).blocks == placement.blocks
+
+
+def test_what_a_parameter_needs_decides_between_1f1b_and_1f1b_plus() -> None:
+    """With 8 bytes GPT with 24B shares its table within a server, with 16 over two, which makes 1F1B slow."""
+
+    def slower_than_plus(case: LargeVocabularyCase) -> float:
+        ordinary, shared = v_shape_of(case), shared_shape_of(case)
+        assert ordinary is not None and shared is not None
+        plain = hand_made_schedule(ordinary, "one_f_one_b")
+        plus = hand_made_schedule(shared, "one_f_one_b_plus")
+        assert plain is not None and plus is not None
+        return ordinary.seconds(plain.makespan) / shared.seconds(plus.makespan)
+
+    few, usual = PAPER_CASES["gpt_24b"], CASES["gpt_24b"]
+    assert (model_of(few).precision.static_bytes, model_of(usual).precision.static_bytes) == (8, 16)
+    assert slower_than_plus(few) < 1
+    assert slower_than_plus(usual) > 2
 
 
 def test_every_v_shape_has_a_1f1b_and_blocking_is_never_faster() -> None:
