@@ -210,8 +210,8 @@ FIGURE_6 = Item(
     small=CaseOptions(only=("A",)),
     because=(
         "costs are of data sheets. The plans are in a picture; the text names the strategies that they mix, "
-        "so that numbers of layers are not compared. Plans have the batch of the tables. Ours have many small "
-        "micro-batches, with which nothing else is needed to fit; the paper's number of them is not printed"
+        "so that numbers of layers are not compared. Plans have the batch of the tables. Ours have many "
+        "small micro-batches, with which nothing else is needed to fit; the paper's number is not printed"
     ),
 )
 """Four plans."""

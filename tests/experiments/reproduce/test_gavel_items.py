@@ -151,16 +151,20 @@ def test_the_policies_share_of_the_cluster_is_that_of_the_static_partition_where
 @pytest.mark.skipif(not GAVEL.exists(), reason="needs Gavel's data")
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_an_agnostic_policy_can_serve_4_8_jobs_per_hour_and_no_more(seed: int) -> None:
-    """GPUs that 5000 jobs keep busy where each runs on all types alike; 108 are there."""
+    """GPUs that 5000 jobs keep busy where each runs on all types that it can alike; 108 are there."""
     throughputs, types = gavel_throughputs(GAVEL), gavel_types(GAVEL)
 
-    def busy_gpus(jobs_per_hour: float) -> float:
-        options = GeneratorOptions(seed=seed, lam_s=3600 / jobs_per_hour, num_jobs=5000)
+    def gpu_s(job: Job) -> float:
+        rates = [throughputs.rate(job.type, job.scale_factor, gpu) for gpu in RATES]
+        return job.scale_factor * job.steps / fmean(rate for rate in rates if rate > 0)
+
+    def busy_gpus(jobs_per_hour: float, multi_gpu: bool = False) -> float:
+        options = GeneratorOptions(seed=seed, lam_s=3600 / jobs_per_hour, num_jobs=5000, multi_gpu=multi_gpu)
         jobs = [*generated(types, throughputs, options)]
-        mean_rates = (fmean(throughputs.rate(job.type, 1, gpu) for gpu in RATES) for job in jobs)
-        return sum(job.steps / rate for job, rate in zip(jobs, mean_rates, strict=True)) / jobs[-1].arrival_s
+        return sum(map(gpu_s, jobs)) / jobs[-1].arrival_s
 
     whole = cluster_of(36).num_gpus
     assert busy_gpus(4.0) < 0.86 * whole
     assert busy_gpus(4.8) == pytest.approx(whole, rel=0.03)
     assert busy_gpus(5.6) > 1.13 * whole
+    assert busy_gpus(2.6, multi_gpu=True) > 1.06 * whole

@@ -17,6 +17,7 @@ from experiments.reproduce.tessel.large_vocabulary import (
     LargeVocabularyCase,
     model_of,
 )
+from experiments.reproduce.tessel.published import PARAMETERS
 from experiments.reproduce.tessel.run_times import (
     PlanPlacement,
     hand_made_schedule,
@@ -34,6 +35,7 @@ from experiments.reproduce.tessel.search_times import (
 )
 from experiments.reproduce.tessel.vocabulary_imbalance import best_division
 from placements import Block, Kind, Placement
+from placements.models.zoo import read_model
 from placements.shapes import m_shape
 from runtime.virtual.rules import Communication
 from schedsearch.baselines import HAND_MADE
@@ -172,3 +174,10 @@ def test_a_search_that_was_ended_too_early_shows_nothing() -> None:
     shown = [row("v_shape", 3.0), row("m_shape", None, 7.44)]
     assert FIGURE_9.trends(shown)[0].holds
     assert not FIGURE_9.trends([*shown, row("nn_shape", None, 0.436)])[0].holds
+
+
+def test_the_smallest_mt5_has_the_tables_size_with_a_vocabulary_of_a_million() -> None:
+    """Table III prints 1.8 billion and a vocabulary of half a million, with which its shape has 1.2."""
+    own, larger = (read_model("mt5_1.8b", vocab_size=size).num_parameters for size in (512_000, 1_000_000))
+    assert own == pytest.approx(1.23e9, rel=0.01)
+    assert larger == pytest.approx(PARAMETERS["mt5_1.8b"] * 1e9, rel=0.05)
