@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import NamedTuple
 
 import numpy as np
@@ -347,10 +347,12 @@ class FreeGpus:
 
     def best(self, gpus: int) -> tuple[int, ...]:
         """Return this number of GPUs on as few servers as can be, where least of a server stays free."""
-        if gpus == 1 and self._per_server == 1:
+        if self._per_server == 1:
             while self._lowest[-1] not in self._free:
                 self._lowest.pop()
-            return (self._lowest[-1],)
+            if gpus == 1:
+                return (self._lowest[-1],)
+            return tuple(islice((gpu for gpu in reversed(self._lowest) if gpu in self._free), gpus))
         servers = self._servers()
         fitting = [one for one in servers if len(one) >= gpus]
         if fitting:

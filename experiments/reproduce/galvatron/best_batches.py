@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from experiments.reproduce.galvatron.published_columns import Best
+from experiments.reproduce.galvatron.published_columns import DEEPSPEED, MEMORY_BALANCED, Best
 from placements.cluster import Cluster, DeviceGroup
 from placements.models.chain import ModelShape
 from placements.models.layers import Layer
@@ -49,11 +49,18 @@ METHODS = {
     "1F1B+Bi-obj": _BI_OBJECTIVE,
     "Galvatron-Base": _BASE,
     "Galvatron-BMW": replace(_BI_OBJECTIVE, trees=TreeOptions(PAPER), method="exact"),
+    MEMORY_BALANCED: replace(_BI_OBJECTIVE, method="memory"),
+    DEEPSPEED: replace(
+        _BASE,
+        trees=TreeOptions((Paradigm.DP, Paradigm.TP), ("none",), tensor_parallel=(2,)),
+        num_stages=(2,),
+    ),
 }
 """What each row of the tables may choose (Galvatron-BMW, Sec. VII-A), by its name.
 
 Without 1F1B all micro-batches are held, as GPipe does. Divisions are exact in Galvatron-BMW's row; the paper
-has its Alg. 2 there, as in 1F1B+Bi-obj.
+has its Alg. 2 there, as in 1F1B+Bi-obj. DeepSpeed 3D has two stages and pairs that share a layer by tensor
+parallelism; all else is data parallel (Sec. VII-B).
 """
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +18,9 @@ PATH = Path(__file__).with_name("published_columns.csv")
 
 TABLES = ("II", "III", "IV", "V", "VI")
 """By their numbers in the paper."""
+
+DEEPSPEED, MEMORY_BALANCED = "DeepSpeed 3D", "1F1B+Mem"
+"""Rows that have items of their own: degrees by experts in all tables, and balanced memory in Table V."""
 
 
 class Best(NamedTuple):
@@ -65,10 +68,21 @@ class PublishedColumn:
         return self.model.lower().replace("-", "_").replace("/", "_")
 
 
-def published_columns(tables: Sequence[str] = TABLES) -> list[PublishedColumn]:
-    """Return the columns of some tables, in the paper's order."""
+def published_columns(
+    tables: Sequence[str] = TABLES, *, only: Collection[str] | None = None
+) -> list[PublishedColumn]:
+    """Return the columns of some tables, in the paper's order.
+
+    Args:
+        tables: Of `TABLES`.
+        only: Methods; where none are given, all but those that have items of their own.
+    """
+
+    def is_wanted(method: str) -> bool:
+        return method in only if only is not None else method not in (DEEPSPEED, MEMORY_BALANCED)
+
     with PATH.open(encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["table"] in tables]
+        rows = [row for row in csv.DictReader(file) if row["table"] in tables and is_wanted(row["method"])]
     places = ("table", "model", "cluster", "memory_gb")
     return [
         PublishedColumn(table, model, cluster, int(gb), {row["method"]: _best(row) for row in methods})

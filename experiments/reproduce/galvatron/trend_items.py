@@ -51,7 +51,7 @@ def _cases(options: TrendOptions) -> dict[str, PublishedColumn]:
 
 
 def _rows(_: TrendOptions, column: PublishedColumn) -> Iterator[Row]:
-    costs, cluster = _costs(column.model_name, column.cluster), CLUSTERS[column.cluster]
+    costs, cluster = costs_of(column.model_name, column.cluster), CLUSTERS[column.cluster]
     found = best_batches(costs, cluster, column.memory_gb, column.best)
     return ReproducedColumn(column, found).rows()
 
@@ -96,7 +96,7 @@ def _read(rows: Sequence[Row]) -> list[ReproducedColumn]:
 
 
 @lru_cache(maxsize=2)
-def _costs(model_name: str, cluster: str) -> RememberedCosts:
+def costs_of(model_name: str, cluster: str) -> RememberedCosts:
     """Return the costs of a model, to be used on one cluster only."""
     return RememberedCosts(ShapeCosts(MODELS[model_name]))
 

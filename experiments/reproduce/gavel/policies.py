@@ -26,6 +26,9 @@ MULTIPLE = GavelWorkload(
 
 _SMALL = ShorterTraceOptions(jobs=40, seeds=(0,))
 
+_OVERLOADED = "test_an_agnostic_policy_can_serve_4_8_jobs_per_hour_and_no_more"
+"""Test of what jobs need where each runs on all types alike."""
+
 _FEWER = (
     "The last fifth of `jobs` jobs counts; the dissertation has 5000, here there are fewer by default. "
     "Queues of a policy that cannot keep up grow as long as jobs come, and factors with them"
@@ -53,8 +56,11 @@ LAS_ITEM = study_item(
     small=TraceOptions(jobs=40, seeds=(0,)),
     because=(
         "The loads are those at which the dissertation gives its factors, and jobs 4000 to 4999 count, as "
-        "there. Its traces are not public: types, durations and arrivals are drawn by the same rules"
+        "there. Its traces are not public: types, durations and arrivals are drawn by the same rules. At "
+        "both loads an agnostic policy has too few GPUs: its queue grows as long as jobs come, by what the "
+        "seed has drawn, so that factors of single seeds differ by a third"
     ),
+    supported_by=_OVERLOADED,
 )
 
 FINISH_TIME_ITEM = study_item(
@@ -75,15 +81,21 @@ FIFO_ITEM = study_item(
     "gavel_fifo",
     "Sec. 5.7.3",
     "Average completion time of first in, first out",
-    (_beside_agnostic(SINGLE, "fifo", average_jct_h=2.7),),
-    small=_SMALL,
-    because=(
-        "The last fifth of `jobs` jobs counts; the dissertation has 5000, here there are fewer by default. "
-        "The load of its figure is not given ('high'); ours is that of LAS. With 500 jobs the factor is "
-        "below the dissertation's, with 5000 above it (4.02 in one run): the load at which it is 2.7 is "
-        "not known, and why ours grows so fast is not understood. Its 3.8 times with space sharing needs "
-        "programs of tens of thousands of pairs at every event, and is left out"
+    (
+        _beside_agnostic(
+            replace(SINGLE, title="one GPU, 4.8 jobs per hour", jobs_per_hour=4.8), "fifo", average_jct_h=2.7
+        ),
     ),
+    small=TraceOptions(jobs=40, seeds=(0,)),
+    because=(
+        "The load of its figure is not given ('high'). At 4.8 jobs per hour the jobs need 106 to 110 of the "
+        "108 GPUs where each runs on all types alike, as an agnostic policy has it, so that this is the most "
+        "that it can serve. Above it has no steady state, and the factor is one of how many jobs there were: "
+        "at the 5.6 of LAS 1.39 with 500 and 4.02 with 5000. Below it is 1.42 (4.0 per hour, one seed). How "
+        "long queues are at 4.8 hangs on the seed. Its 3.8 times with space sharing needs programs of tens "
+        "of thousands of pairs at every event, and is left out"
+    ),
+    supported_by=_OVERLOADED,
 )
 
 PRIORITIES_ITEM = study_item(
@@ -99,7 +111,9 @@ PRIORITIES_ITEM = study_item(
         ),
     ),
     small=replace(_SMALL, jobs=60),
-    because=f"{_FEWER}. High priority is a weight of 5, as in Gavel's generator",
+    because=f"{_FEWER}. At 5.6 jobs per hour the agnostic policy cannot. High priority is a weight of 5, as "
+    "in Gavel's generator",
+    supported_by=_OVERLOADED,
 )
 
 MAKESPAN_ITEM = study_item(
@@ -108,7 +122,13 @@ MAKESPAN_ITEM = study_item(
     "Makespan of jobs that are all there from the start",
     (
         GavelStudy(
-            GavelWorkload("static", "one GPU, all at the start", 0.0, is_steady=False),
+            GavelWorkload(
+                "static",
+                "1 to 8 GPUs, all at the start",
+                0.0,
+                is_steady=False,
+                generator=GeneratorOptions(multi_gpu=True),
+            ),
             {
                 "aware": SchedulingWay("makespan"),
                 "FIFO": SchedulingWay("fifo_agnostic"),
@@ -120,8 +140,9 @@ MAKESPAN_ITEM = study_item(
     ),
     small=_SMALL,
     because=(
-        "The number of jobs is not given. Space sharing, which shortens the makespan by 8 % more in the "
-        "dissertation, needs programs of tens of thousands of pairs, and is left out"
+        "The number of jobs is not given; Gavel's experiments go up to 500, of 1 to 8 GPUs. Space sharing, "
+        "which shortens the makespan by 8 % more in the dissertation, needs programs of tens of thousands of "
+        "pairs, and is left out"
     ),
 )
 

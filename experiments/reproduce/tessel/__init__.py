@@ -10,6 +10,7 @@
 - `large_vocabulary`: models in a V-shape, and with the vocabulary on all GPUs
 - `vocabulary_item`: Fig. 13 and 14, made of them
 - `run_times`: Fig. 16 and 17, likewise
+- `throughput`: Fig. 13 and 14 on the paper's GPUs, with 1F1B+ and Chimera
 - `flava_inference`: Fig. 15
 - `items`: all items
 """

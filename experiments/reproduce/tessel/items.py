@@ -10,6 +10,7 @@ from experiments.reproduce.tessel.flava_inference import FIGURE_15
 from experiments.reproduce.tessel.model_sizes import TABLE_3
 from experiments.reproduce.tessel.run_times import FIGURE_16, FIGURE_17
 from experiments.reproduce.tessel.search_times import FIGURE_3, FIGURE_9, FIGURE_10
+from experiments.reproduce.tessel.throughput import FIGURE_13
 from experiments.reproduce.tessel.vocabulary_imbalance import FIGURE_2
 from experiments.reproduce.tessel.vocabulary_item import LARGE_VOCABULARY
 
@@ -24,6 +25,7 @@ ITEMS: tuple[Item, ...] = (
     TABLE_3,
     FIGURE_12,
     LARGE_VOCABULARY,
+    FIGURE_13,
     FIGURE_15,
     FIGURE_16,
     FIGURE_17,

@@ -45,11 +45,13 @@ class LargeVocabularyCase(NamedTuple):
         num_gpus: V100 with 32 GB. The table's growing models on 4 to 32 GPUs of the paper do not fit with 16
             bytes for each parameter, so some have twice as many.
         shape: Shape that has the vocabulary on all GPUs.
+        state_bytes: Bytes of a parameter's weight, gradient and optimizer states.
     """
 
     model: str
     num_gpus: int
     shape: str
+    state_bytes: float = 16
 
 
 CASES = {
@@ -64,6 +66,24 @@ CASES = {
     )
 }
 """By model."""
+
+FP16_STATES = 8
+"""Bytes of a parameter whose weight, gradient and two moments have 16 bits each."""
+
+PAPER_CASES = {
+    case.model: case
+    for case in (
+        LargeVocabularyCase("gpt_11b", 4, "m_shape", FP16_STATES),
+        LargeVocabularyCase("gpt_24b", 8, "m_shape", FP16_STATES),
+        LargeVocabularyCase("gpt_47b", 16, "m_shape", FP16_STATES),
+        LargeVocabularyCase("gpt_77b", 32, "m_shape", FP16_STATES),
+        LargeVocabularyCase("mt5_1.8b", 4, "nn_shape", FP16_STATES),
+        LargeVocabularyCase("mt5_9.5b", 8, "nn_shape", FP16_STATES),
+        LargeVocabularyCase("mt5_43b", 16, "nn_shape", FP16_STATES),
+        LargeVocabularyCase("mt5_88b", 32, "nn_shape", FP16_STATES),
+    )
+}
+"""On the paper's GPUs, where the larger ones do not fit with 16 bytes for each parameter."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +154,10 @@ def cluster_of(case: LargeVocabularyCase) -> Cluster:
 
 def model_of(case: LargeVocabularyCase) -> ModelShape:
     """Return the model of a case; for an NN-shape the decoder looks its tokens up itself."""
-    return read_model(case.model, **({"second_lookup": True} if case.shape == "nn_shape" else {}))
+    model = read_model(case.model, **({"second_lookup": True} if case.shape == "nn_shape" else {}))
+    known = model.precision
+    own = replace(known, optimizer_bytes=case.state_bytes - known.weight_bytes - known.gradient_bytes)
+    return replace(model, precision=own)
 
 
 def compare_shapes(

@@ -50,7 +50,8 @@ TABLE_3 = Item(
     tolerance=0.05,
     because=(
         "The table rounds, and leaves out sequences, whose positions count. Its smallest mT5 is not what its "
-        "shape gives: 1.2 for 1.8 billion."
+        "shape gives: 1.2 for 1.8 billion, and 1.7 with twice the vocabulary."
     ),
+    supported_by="test_the_smallest_mt5_has_the_tables_size_with_a_vocabulary_of_a_million",
 )
 """Eight models."""

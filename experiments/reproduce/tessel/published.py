@@ -58,6 +58,9 @@ NN_SHAPE_BUBBLE_RATE = 0.20
 MEAN_SEARCH_S = 147.3
 """Of Tessel's searches (Sec. VI-B, of Fig. 10)."""
 
+OVER_ONE_F_ONE_B_PLUS = 1.4
+"""Tessel's speedup over 1F1B+ in training, at most, of GPT and of mT5 (Sec. VI-D, of Fig. 13 and 14)."""
+
 PARAMETERS = {
     "gpt_11b": 11.0,
     "gpt_24b": 24.0,

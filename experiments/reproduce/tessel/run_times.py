@@ -162,7 +162,8 @@ def played_s(planned: PlanPlacement, schedule: Schedule, communication: Communic
     return planned.seconds(play(programs, communication, transfer_time=transfer_time).time)
 
 
-def _in_words(plan: Plan) -> str:
+def plan_in_words(plan: Plan) -> str:
+    """Return stages, GPUs and micro-batches of a plan."""
     stages = "1 stage" if plan.num_stages == 1 else f"{plan.num_stages} stages"
     return f"{stages} on {plan.cluster.num_gpus} GPUs, {plan.num_micro_batches} micro-batches"
 
@@ -191,7 +192,7 @@ def _system_rows(label: str, planned: PlanPlacement, schedule: Schedule) -> Iter
         for device in range(placement.num_devices)
     )
     block_s = planned.seconds(busy)
-    yield Row(label, _BLOCK_S, block_s, digits=1, note=_in_words(planned.plan))
+    yield Row(label, _BLOCK_S, block_s, digits=1, note=plan_in_words(planned.plan))
     yield Row(label, _PLANNED_WAIT, 1 - block_s / planned.seconds(schedule.makespan), digits=3)
     yield Row(label, _WAIT, 1 - block_s / played_s(planned, schedule, Communication.DIRECTED), digits=3)
 
@@ -267,7 +268,7 @@ def _transfer_rows(options: VocabularyOptions, case: str) -> Iterator[Row]:
         return
     blocking_s = played_s(shared, schedule, Communication.BLOCKING)
     non_blocking_s = played_s(shared, schedule, Communication.DIRECTED)
-    yield Row("blocking", _ITERATION_S, blocking_s, digits=1, note=_in_words(shared.plan))
+    yield Row("blocking", _ITERATION_S, blocking_s, digits=1, note=plan_in_words(shared.plan))
     yield Row("non-blocking", _ITERATION_S, non_blocking_s, digits=1)
     yield Row(_TESSEL, _RATIO, blocking_s / non_blocking_s, digits=2)
 

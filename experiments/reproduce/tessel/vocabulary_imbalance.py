@@ -141,5 +141,6 @@ FIGURE_2 = Item(
         "decides: with 16 bytes 40 layers do not fit in four GPUs of 32 GB, and with 8 the first stage has "
         "room for half of them, so that its two GPUs are as busy as the others."
     ),
+    supported_by="test_more_for_each_parameter_makes_stages_less_even_and_then_does_not_fit",
 )
 """A vocabulary of 768,000 on four V100."""

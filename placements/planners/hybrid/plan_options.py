@@ -17,9 +17,10 @@ from placements.planners.parallel_plan import PlanError
 from placements.planners.stage_search.exact import solve
 from placements.planners.stage_search.paper import solve_as_paper
 
-METHODS = ("exact", "bmw", "base", "megatron")
+METHODS = ("exact", "bmw", "base", "memory", "megatron")
 """How layers are divided into stages: with the least time; by Galvatron-BMW's Alg. 2, or evenly where that is
-better; evenly in time, whatever memory each stage has (its Alg. 1). The last is `rules_of_thumb`."""
+better; evenly in time, whatever memory each stage has (its Alg. 1); evenly in memory, as its Alg. 2 begins.
+The last is `rules_of_thumb`."""
 
 STAGE_METHODS = {"exact": solve, "paper": solve_as_paper}
 """Solvers that find the strategies of a stage, by name."""

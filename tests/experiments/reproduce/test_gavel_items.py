@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from places import SHARED_DATA
@@ -13,12 +14,19 @@ from places import SHARED_DATA
 from experiments.config.options import OptionError
 from experiments.reproduce.gavel.ideal import ideal_average_jct_s
 from experiments.reproduce.gavel.items import ITEMS
-from experiments.reproduce.gavel.options import JOB_TYPES, THROUGHPUTS, cluster_of
+from experiments.reproduce.gavel.options import (
+    JOB_TYPES,
+    THROUGHPUTS,
+    cluster_of,
+    gavel_throughputs,
+    gavel_types,
+)
 from experiments.reproduce.gavel.physical import THROUGHPUTS as PHYSICAL_THROUGHPUTS
 from experiments.reproduce.gavel.physical import TRACES
 from experiments.reproduce.gavel.spread import FactorSpread
 from experiments.reproduce.gavel.study import BAND, JCT, Factor
 from experiments.reproduce.item import Item
+from schedsearch.cluster.generator import GeneratorOptions, generated
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.policies.registry import policy_of
@@ -138,3 +146,25 @@ def test_the_policies_share_of_the_cluster_is_that_of_the_static_partition_where
     assert last == pytest.approx(cluster_of(3).num_gpus)
     (factor,) = (row.ours for row in rows if row.metric == "total_throughput_factor")
     assert factor is not None and factor <= 1 + 1e-9
+
+
+@pytest.mark.skipif(not GAVEL.exists(), reason="needs Gavel's data")
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_an_agnostic_policy_can_serve_4_8_jobs_per_hour_and_no_more(seed: int) -> None:
+    """GPUs that 5000 jobs keep busy where each runs on all types that it can alike; 108 are there."""
+    throughputs, types = gavel_throughputs(GAVEL), gavel_types(GAVEL)
+
+    def gpu_s(job: Job) -> float:
+        rates = [throughputs.rate(job.type, job.scale_factor, gpu) for gpu in RATES]
+        return job.scale_factor * job.steps / fmean(rate for rate in rates if rate > 0)
+
+    def busy_gpus(jobs_per_hour: float, multi_gpu: bool = False) -> float:
+        options = GeneratorOptions(seed=seed, lam_s=3600 / jobs_per_hour, num_jobs=5000, multi_gpu=multi_gpu)
+        jobs = [*generated(types, throughputs, options)]
+        return sum(map(gpu_s, jobs)) / jobs[-1].arrival_s
+
+    whole = cluster_of(36).num_gpus
+    assert busy_gpus(4.0) < 0.86 * whole
+    assert busy_gpus(4.8) == pytest.approx(whole, rel=0.03)
+    assert busy_gpus(5.6) > 1.13 * whole
+    assert busy_gpus(2.6, multi_gpu=True) > 1.06 * whole

@@ -202,7 +202,7 @@ class PipelineStages:
         method = self._problem.options.method
         if method == "exact":
             return self._exact(limit_ms, on_better)
-        even = _ends(self._balanced_in_time())
+        even = _ends(self._balanced_in_memory() if method == "memory" else self._balanced_in_time())
         found = [even] if all(self.solution(*stage) for stage in stages_of(even)) else []
         if method == "bmw":
             division = bi_objective_partition(

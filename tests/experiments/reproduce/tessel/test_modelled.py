@@ -11,7 +11,13 @@ from experiments.reproduce.tessel.flava_inference import (
     latency_ms,
     v_shape_placement,
 )
-from experiments.reproduce.tessel.large_vocabulary import CASES
+from experiments.reproduce.tessel.large_vocabulary import (
+    CASES,
+    PAPER_CASES,
+    LargeVocabularyCase,
+    model_of,
+)
+from experiments.reproduce.tessel.published import PARAMETERS
 from experiments.reproduce.tessel.run_times import (
     PlanPlacement,
     hand_made_schedule,
@@ -29,6 +35,7 @@ from experiments.reproduce.tessel.search_times import (
 )
 from experiments.reproduce.tessel.vocabulary_imbalance import best_division
 from placements import Block, Kind, Placement
+from placements.models.zoo import read_model
 from placements.shapes import m_shape
 from runtime.virtual.rules import Communication
 from schedsearch.baselines import HAND_MADE
@@ -85,6 +92,23 @@ def test_blocks_on_the_same_devices_become_one() -> None:
 def test_shapes_without_such_blocks_stay_as_they_are() -> None:
     placement = m_shape(4)
     assert whole_stages(placement).blocks == placement.blocks
+
+
+def test_what_a_parameter_needs_decides_between_1f1b_and_1f1b_plus() -> None:
+    """With 8 bytes GPT with 24B shares its table within a server, with 16 over two, which makes 1F1B slow."""
+
+    def slower_than_plus(case: LargeVocabularyCase) -> float:
+        ordinary, shared = v_shape_of(case), shared_shape_of(case)
+        assert ordinary is not None and shared is not None
+        plain = hand_made_schedule(ordinary, "one_f_one_b")
+        plus = hand_made_schedule(shared, "one_f_one_b_plus")
+        assert plain is not None and plus is not None
+        return ordinary.seconds(plain.makespan) / shared.seconds(plus.makespan)
+
+    few, usual = PAPER_CASES["gpt_24b"], CASES["gpt_24b"]
+    assert (model_of(few).precision.static_bytes, model_of(usual).precision.static_bytes) == (8, 16)
+    assert slower_than_plus(few) < 1
+    assert slower_than_plus(usual) > 2
 
 
 def test_every_v_shape_has_a_1f1b_and_blocking_is_never_faster() -> None:
@@ -150,3 +174,10 @@ def test_a_search_that_was_ended_too_early_shows_nothing() -> None:
     shown = [row("v_shape", 3.0), row("m_shape", None, 7.44)]
     assert FIGURE_9.trends(shown)[0].holds
     assert not FIGURE_9.trends([*shown, row("nn_shape", None, 0.436)])[0].holds
+
+
+def test_the_smallest_mt5_has_the_tables_size_with_a_vocabulary_of_a_million() -> None:
+    """Table III prints 1.8 billion and a vocabulary of half a million, with which its shape has 1.2."""
+    own, larger = (read_model("mt5_1.8b", vocab_size=size).num_parameters for size in (512_000, 1_000_000))
+    assert own == pytest.approx(1.23e9, rel=0.01)
+    assert larger == pytest.approx(PARAMETERS["mt5_1.8b"] * 1e9, rel=0.05)
