@@ -9,6 +9,7 @@ Knows nothing of the search. In the order in which to read:
 - `mode_choice`: the period where blocks have modes, by time and memory over all mixes of them.
 - `conflicts`: the period by what cannot run at once, as each two share some device.
 - `load_and_path`: the period by load, the span by the critical path.
+- `sequences`: the makespan by what runs one after the other on a device, and on two in a row.
 - `ends`: how long a device must be idle at both ends, under its memory; the device span.
 - `makespan`: the makespan of some micro-batches.
 - `memory_need`: the memory of one micro-batch.

@@ -13,6 +13,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from placements import Block, Kind, Placement
+from schedsearch.bounds.sequences import one_device
 from schedsearch.bounds.timeline import Timeline, timelines
 from schedsearch.schedule import micro_batches_of
 
@@ -58,12 +59,13 @@ def ends_bound(timeline: Timeline, num_micro_batches: int) -> int:
     micro-batches none of which has begun a block of X. Likewise for the blocks Y with a tail of at least so
     many ticks, after the last of them has ended. The device is idle for what is left, at the begin and at the
     end. These are apart unless all of Y can be through before X begins, with every micro-batch in between:
-    where memory does not let it, both count.
+    where memory does not let it, both count. Blocks with heads and tails of their own may leave a device idle
+    in between too (`one_device`).
     """
     bound = max(start + timeline.length[name] for name, start in timeline.heads.items())
     for device in range(timeline.placement.num_devices):
         ends = _Ends(timeline, device, num_micro_batches)
-        bound = max(bound, ends.bound(timeline.heads, timeline.tails))
+        bound = max(bound, ends.bound(timeline.heads, timeline.tails), ends.one_after_another())
     return bound + num_micro_batches * timeline.shared_time
 
 
@@ -94,11 +96,18 @@ class _Ends:
         shared = {block.name for block in timeline.shared}
         self.blocks = [block for block in placement.on(device) if block.name not in shared]
         self.once = [block for block in self.blocks if block.kind is Kind.O]
-        runs = {b.name: len(micro_batches_of(placement, b.name, num_micro_batches)) for b in self.blocks}
-        self.work = sum(runs[block.name] * timeline.length[block.name] for block in self.blocks)
+        self.runs = {b.name: len(micro_batches_of(placement, b.name, num_micro_batches)) for b in self.blocks}
+        self.work = sum(self.runs[block.name] * timeline.length[block.name] for block in self.blocks)
         here = [block for block in placement.on(device) if block.kind is not Kind.O]
         self.device = device
         self.states, self.knows_all = _states(timeline, device, here)
+
+    def one_after_another(self) -> int:
+        """Return the ticks of the device's work, each block between its head and its tail."""
+        ticks, heads, tails = self.timeline.length, self.timeline.heads, self.timeline.tails
+        return one_device(
+            (heads[b.name], self.runs[b.name] * ticks[b.name], tails[b.name]) for b in self.blocks
+        )
 
     def bound(self, heads: Mapping[str, int], tails: Mapping[str, int]) -> int:
         """Return the device's work and idle time at its ends, by heads and tails of its blocks in ticks."""

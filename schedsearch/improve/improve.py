@@ -284,8 +284,17 @@ class Improvement:
             self.on_progress(self.value, self.bound, self.move)
 
     def solve_whole(self, more: float) -> Iterator[Callable[[], None]]:
-        """Order everything anew; first to be shorter, then to prove that it cannot be."""
+        """Order everything anew; first to be shorter, then to prove that it cannot be.
+
+        With one micro-batch all blocks differ: so are several made one that differ.
+        """
         move, whole = "all blocks anew", self.whole
+        if self.best.num_micro_batches == 1:
+            yield partial(
+                self.step, move, whole, lambda model, budget: model.prove_by_conflicts(budget), 2 * more
+            )
+            yield partial(self.step, move, whole, lambda model, budget: model.prove(budget), more)
+            return
         yield partial(self.step, move, whole, lambda model, budget: (model.shorten(budget), 0), more)
         yield partial(self.step, move, whole, lambda model, budget: (model.shorten_quickly(budget), 0), more)
         yield partial(self.step, move, whole, lambda model, budget: model.prove(budget), 2 * more)

@@ -86,9 +86,19 @@ class NeighbourhoodModel:
 
     def prove(self, budget: SolverBudget) -> tuple[Starts | None, int]:
         """Return starts as `shorten` does, and a bound that no order beats, which it is rather for."""
+        return self._prove(budget, {"use_objective_lb_search": True})
+
+    def prove_by_conflicts(self, budget: SolverBudget) -> tuple[Starts | None, int]:
+        """Return starts and a bound, by learning which block of two comes first, from the best starts down.
+
+        That is by far the quickest where all blocks have times of their own, as in a job shop.
+        """
+        return self._prove(budget, {"linearization_level": 0})
+
+    def _prove(self, budget: SolverBudget, parameters: Mapping[str, int]) -> tuple[Starts | None, int]:
         self.model.minimize(self.makespan)
         max_pairs = "max_size_to_create_precedence_literals_in_disjunctive"
-        starts = self._solve(budget, {"use_objective_lb_search": True, max_pairs: 200})
+        starts = self._solve(budget, {**parameters, max_pairs: 200})
         proved = min(self.neighbourhood.makespan, math.ceil(self.solver.best_objective_bound - 1e-6))
         return starts, max(self.neighbourhood.bound, proved)
 

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from placements import Kind
+from placements import Block, Kind
 from schedsearch.bounds.memory_need import minimum_memory
+from schedsearch.bounds.sequences import two_devices
+from schedsearch.bounds.timeline import Timeline
 from schedsearch.graph.compiling import told_of_compilations
 from schedsearch.improve.improve import NEIGHBOURHOODS, QUERIES, STATES, Improvement, RoundBudget
 from schedsearch.modulo.lowered import Lowered
@@ -58,7 +60,7 @@ _FIRST_ROUND = 0.5
 """Units of work after which the first round of annealing ends; each later one ends at twice as much."""
 
 _SOLVER_FROM = 2.0
-"""Units of work from which on the second half of each round is the solver's."""
+"""Units of work from which on each round ends with the solver; small batches have half of all rounds."""
 
 _ANNEALED = 0.85
 """Share of the work that annealing has of large batches, where a solver orders small parts alone."""
@@ -83,6 +85,9 @@ _GOOD = (AS_GIVEN, "short first", "long first")
 
 _WHOLE = 100
 """Blocks up to which all are ordered anew at once; with memory, models of more take a solver long to read."""
+
+_SMALL = 0.1
+"""Units of work of the solver's first steps where it orders all blocks: small batches are proved in it."""
 
 
 def unequal_search(
@@ -181,6 +186,8 @@ class _BatchSearch:
         if begin_with is not None:
             self.offer("given", begin_with)
         self.bound = self.goal.bound(self.lowered.plain, 1)
+        if self.goal.one_clock:
+            self.bound = max(self.bound, _in_a_row(self.lowered))
         starts = self.begin()
         improvement: Improvement | None = None
         for number in itertools.count():
@@ -192,7 +199,7 @@ class _BatchSearch:
             if self.best is None:
                 return
             small = len(self.lowered.plain.blocks) <= _WHOLE
-            share = 1.0 if end <= _SOLVER_FROM else 0.5 if small else _ANNEALED
+            share = 0.5 if small else 1.0 if end <= _SOLVER_FROM else _ANNEALED
             self.anneal(number, self.effort.share(end, share))
             improvement = self.improve(improvement, end)
             if self.proved:
@@ -319,9 +326,9 @@ class _BatchSearch:
     def improve(self, improvement: Improvement | None, until: float) -> Improvement | None:
         """Order parts of the best schedule anew, with a solver, until so much work is done."""
         assert self.best is not None
-        if until <= _SOLVER_FROM or self.proved or self.effort.spent >= until:
-            return improvement
         small = len(self.best.blocks) <= _WHOLE
+        if (until <= _SOLVER_FROM and not small) or self.proved or self.effort.spent >= until:
+            return improvement
         if improvement is None:
             improvement = Improvement(
                 self.best,
@@ -330,7 +337,7 @@ class _BatchSearch:
                 self.bound,
                 self.seed,
                 self.improved,
-                RoundBudget(work=0.5, whole_blocks=_WHOLE),
+                RoundBudget(work=_SMALL if small else 0.5, work_of_states=_SMALL, whole_blocks=_WHOLE),
                 (QUERIES, STATES, NEIGHBOURHOODS) if small else (NEIGHBOURHOODS,),
             )
         elif self.value < improvement.value:
@@ -391,6 +398,29 @@ class _BatchSearch:
             else self.too_large
             or "no schedule of these micro-batches fits the memory that was tried; raise it",
         )
+
+
+def _in_a_row(lowered: Lowered) -> int:
+    """Return a lower bound on the makespan: two blocks in a row on two devices, by Johnson's rule.
+
+    Before the first of them there is at least the least head of all micro-batches, after the last the least
+    tail. The shortest transfer is in between: it moves the second device by so much.
+    """
+    placement, bound = lowered.plain, 0
+    whole = Timeline(placement, frozenset())
+    rows: dict[tuple[str, str], list[tuple[Block, Block]]] = {}
+    for block in placement.per_micro_batch.blocks:
+        for name in block.after:
+            before = placement.by_name[name]
+            if not {*block.devices} & {*before.devices}:
+                rows.setdefault((lowered.own(name)[0], lowered.own(block.name)[0]), []).append(
+                    (before, block)
+                )
+    for row in rows.values():
+        head, tail = min(whole.heads[a.name] for a, _ in row), min(whole.tails[b.name] for _, b in row)
+        transfer = min(placement.transfer_time(a.name, b.name) for a, b in row)
+        bound = max(bound, head + two_devices((a.time, b.time) for a, b in row) + transfer + tail)
+    return bound
 
 
 def _too_large(batch: UnequalBatch) -> str:

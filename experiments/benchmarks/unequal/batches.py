@@ -96,10 +96,61 @@ def tiny(seed: int, memory: int | None) -> UnequalBatch:
     return unequal_batch(placement, rows)
 
 
-SHOPS = {"car1": 7038, "car2": 7166, "car4": 8003, "car5": 7702, "ft06": 55}
-"""Makespans of published shops, all optimal: flow shops of Carlier (1978), a job shop of Fisher and Thompson
-(1963). Their times are in ``shops.csv``, each job's operations in order.
+SHOPS = {
+    "ft06": 55,
+    "ft10": 930,
+    "ft20": 1165,
+    "la01": 666,
+    "la02": 655,
+    "la03": 597,
+    "la04": 590,
+    "la05": 593,
+    "la16": 945,
+    "car1": 7038,
+    "car2": 7166,
+    "car3": 7312,
+    "car4": 8003,
+    "car5": 7702,
+    "car6": 8313,
+    "car7": 6558,
+    "car8": 8264,
+    "ta001": 1278,
+    "ta002": 1359,
+    "ta003": 1081,
+    "ta004": 1293,
+    "ta005": 1235,
+}
+"""Makespans of published shops: job shops of Fisher and Thompson (1963) and Lawrence (1984), flow shops of
+Carlier (1978) and Taillard (1993). All but Taillard's are optimal; his are optimal where all machines run the
+jobs in the same order, which ours need not. Times are in ``shops.csv``, a job a line, or made from a seed.
 """
+
+_TAILLARD = {
+    "ta001": 873654221,
+    "ta002": 379008056,
+    "ta003": 1866992158,
+    "ta004": 216771124,
+    "ta005": 495070989,
+}
+"""Published seeds of the times of 20 jobs on 5 machines (Taillard 1993, Sec. 2)."""
+
+
+def _taillard(seed: int, jobs: int = 20, machines: int = 5) -> list[list[tuple[int, float]]]:
+    """Return each job's machines and times from 1 to 99, drawn by Taillard's generator machine by machine."""
+    times = []
+    for _ in range(jobs * machines):
+        seed = 16807 * seed % 2147483647
+        times.append(1 + 99 * seed // 2147483647)
+    return [[(m, float(times[m * jobs + job])) for m in range(machines)] for job in range(jobs)]
+
+
+def _jobs(name: str) -> list[list[tuple[int, float]]]:
+    """Return each job's machines and times in order."""
+    if name in _TAILLARD:
+        return _taillard(_TAILLARD[name])
+    lines = Path(__file__).with_name("shops.csv").read_text(encoding="utf-8").splitlines()
+    each = [[*map(int, line.partition(",")[2].split())] for line in lines if line.startswith(f"{name},")]
+    return [[(m, float(time)) for m, time in zip(own[::2], own[1::2], strict=True)] for own in each]
 
 
 def published_shop(name: str) -> tuple[UnequalBatch, int]:
@@ -107,13 +158,9 @@ def published_shop(name: str) -> tuple[UnequalBatch, int]:
 
     A chain of machines has a block for each; where jobs go different ways, one for each machine and place.
     """
-    jobs: dict[int, list[tuple[int, float]]] = {}
-    for line in Path(__file__).with_name("shops.csv").read_text(encoding="utf-8").splitlines()[1:]:
-        shop, job, machine, time = line.split(",")
-        if shop == name:
-            jobs.setdefault(int(job), []).append((int(machine), float(time)))
-    places, machines = len(jobs[0]), 1 + max(machine for own in jobs.values() for machine, _ in own)
-    routes = [{own[place][0] for own in jobs.values()} for place in range(places)]
+    jobs = _jobs(name)
+    places, machines = len(jobs[0]), 1 + max(machine for own in jobs for machine, _ in own)
+    routes = [{own[place][0] for own in jobs} for place in range(places)]
     names = [[f"F{place}_{machine}" for machine in sorted(route)] for place, route in enumerate(routes)]
     blocks = tuple(
         Block(
@@ -124,7 +171,7 @@ def published_shop(name: str) -> tuple[UnequalBatch, int]:
     )
     rows = [
         MicroBatchRow(job, each, own[place][1] if each == f"F{place}_{own[place][0]}" else 0.0)
-        for job, own in jobs.items()
+        for job, own in enumerate(jobs)
         for place in range(places)
         for each in names[place]
     ]

@@ -69,6 +69,16 @@ def test_tiny_batches_are_as_brute_force_says(seed: int) -> None:
     assert found.schedule.makespan == brute_force(batch)
 
 
+def test_a_flow_shop_whose_machines_both_wait_is_proved_by_johnsons_rule() -> None:
+    """For each device alone the bound is 25."""
+    pairs = [(2, 3), (6, 6), (4, 4), (8, 7), (2, 3)]
+    batch = unequal_batch(
+        FLOW, [MicroBatchRow(n, f"F{i}", float(pair[i])) for n, pair in enumerate(pairs) for i in (0, 1)]
+    )
+    found = unequal_search(batch, work_limit=0.1)
+    assert found.status is Status.OPTIMAL and found.makespan_bound == 29
+
+
 @pytest.mark.parametrize("number", [5, 10, 20])
 def test_johnsons_optimum_is_found_and_proved(number: int) -> None:
     batch, optimum = flow_shop(number, number)
