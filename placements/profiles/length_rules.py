@@ -213,7 +213,7 @@ def _rule(terms: Mapping[int, LengthRuleRow]) -> LengthRule:
 
 
 def rules_to_csv(rules: Mapping[str, LengthRule]) -> str:
-    """Return rules as the CSV that `read_length_rules` reads."""
+    """Return rules as the CSV that `read_length_rules` reads, with factors of six digits."""
     rows = []
     has_memory = any(rule.memory_mib is not None for rule in rules.values())
     for name, rule in rules.items():
@@ -221,7 +221,11 @@ def rules_to_csv(rules: Mapping[str, LengthRule]) -> str:
         for power in range(max(len(rule.time_ms), len(memory))):
             time_ms = rule.time_ms[power] if power < len(rule.time_ms) else 0.0
             mib = memory[power] if power < len(memory) else None
-            row = [name, power, time_ms, mib if has_memory else None]
+            row = [name, power, _short(time_ms), None if mib is None else _short(mib)]
             if time_ms or mib or not power:
                 rows.append(row[: 4 if has_memory else 3])
     return csv_text(keys_of(LengthRuleMemoryRow if has_memory else LengthRuleRow), rows)
+
+
+def _short(factor: float) -> float:
+    return float(f"{factor:.6g}")
