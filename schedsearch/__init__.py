@@ -65,7 +65,8 @@ TableResult.presentation = staticmethod(lambda: importlib.import_module("schedse
 _HOME = {
     "runtime": ("Pipeline", "clocks"),  # of a later layer, so that a training loop needs one import
     "schedsearch.modulo.search": ("search",),
-    "schedsearch.comparison": ("Comparison", "compare"),
+    "schedsearch.comparison.rows": ("Comparison",),
+    "schedsearch.comparison.compare": ("compare",),
     "schedsearch.energy": ("Frontier", "frontier"),
     "schedsearch.layouts.layouts": ("BestLayouts", "layout"),
     "schedsearch.planning.planner": ("plan",),

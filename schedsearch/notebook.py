@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from placements.files import read_json, write_json
-from schedsearch.comparison import COLUMNS, Comparison
+from schedsearch.comparison.rows import COLUMNS, Comparison
 from schedsearch.device_span import device_spans
 from schedsearch.energy import Frontier
 from schedsearch.figures.bars import BarPanel, draw_bars

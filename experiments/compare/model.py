@@ -7,13 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from experiments.compare.options import CompareOptions
-from experiments.config.options import OptionError, require_path
+from experiments.config.options import OptionError, require, require_known, require_path
 from placements.layouts.framework_files import read_any
 from placements.layouts.layer_file import ModelLayers
 from placements.layouts.measured_layers import read_measured
 from placements.stages.layout_stages import place_layout, stage_of
 from placements.stages.stage_chain import PlacedStages, StageChain
 from placements.stages.stage_file import read_stages, with_memory
+from schedsearch.comparison.unequal import read_chains
 from schedsearch.layouts.layouts import LayoutRow, layout
 from schedsearch.schedule import Schedule
 
@@ -58,6 +59,28 @@ def read_model(options: CompareOptions) -> tuple[StageChain, OwnSchedules]:
         chunks_in_words = f" of {row.num_chunks} chunks" if row.num_chunks > 1 else ""
         rows[f"best layout, {row.schedule}{chunks_in_words}"] = row
     return chain, {name: _own(row, layers, memory_mib) for name, row in rows.items() if row.found}
+
+
+def read_unequal(options: CompareOptions, stages: StageChain) -> tuple[StageChain, ...]:
+    """Return the model as each micro-batch takes it, where they differ; else nothing.
+
+    Raises:
+        OptionError: An option does not go with them.
+        MicroBatchError: Their file is wrong.
+    """
+    chosen = options.search
+    if chosen.micro_batches is None:
+        for name, usual in (("length_rules", None), ("micro_batch_order", "free")):
+            value, remedy = getattr(chosen, name), "give search.micro_batches, or leave it out"
+            require(value == usual, f"search.{name}", value, "used", remedy)
+        return ()
+    require_known("search.micro_batch_order", chosen.micro_batch_order, ["free", "given"])
+    remedy = "leave it or search.micro_batches out"
+    wanted = "for micro-batches that differ"
+    require(chosen.method == "modulo", "search.method", chosen.method, wanted, remedy)
+    require(not options.given, "given", list(options.given), wanted, remedy)
+    number, rules = chosen.num_micro_batches, chosen.length_rules
+    return read_chains(stages, require_path("search.micro_batches", chosen.micro_batches), number, rules)
 
 
 def _limited(chain: StageChain, options: CompareOptions) -> StageChain:

@@ -36,7 +36,6 @@ COMMANDS = (
         CompareOptions,
         task="experiments.compare.task",
         refused=("search.begin_with", "search.export", "search.scenarios", "search.scenario_quantile")
-        + ("search.micro_batches", "search.micro_batch_order")
         + OF_ONE_PIPELINE,
     ),
 )

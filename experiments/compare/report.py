@@ -7,7 +7,7 @@ from pathlib import Path
 from experiments.report.html_report import Fact, Section, write_report
 from experiments.report.page_data import PageData
 from experiments.search.profile_reading import CostSource
-from schedsearch.comparison import ComparedRow, Comparison
+from schedsearch.comparison.rows import ComparedRow, Comparison
 from schedsearch.modulo.result import proved_text
 
 
@@ -34,7 +34,8 @@ def _in_words(found: Comparison) -> str:
     """Return which schedule is shortest, what is proved of it, and how it stands to 1F1B or the longest."""
     times = {row.schedule: row.makespan_ms for row in found.rows if row.makespan_ms is not None}
     best = min((row for row in found.rows if row.schedule in times), key=lambda row: times[row.schedule])
-    other = "one_f_one_b" if "one_f_one_b" in times else max(times, key=lambda name: times[name])
+    usual = [name for name in times if name.partition(",")[0] == "one_f_one_b"]
+    other = min(usual, key=times.__getitem__) if usual else max(times, key=times.__getitem__)
     text = f"{best.schedule} takes {times[best.schedule]:,.6g} ms on {best.placement} ({best.proved})"
     if times[best.schedule] == times[other]:
         return f"{text}. None takes less."

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from experiments.compare.model import read_model
+from experiments.compare.model import read_model, read_unequal
 from experiments.compare.options import CompareOptions
 from experiments.compare.report import save_comparison_report
 from experiments.config.command import Interrupted
@@ -20,7 +20,8 @@ from experiments.search.options import SearchOptions, read_options
 from experiments.search.profile_reading import CostSource, stages_cost_source
 from experiments.search.schedule_finding import cache_directory, search_limits
 from placements.files import csv_text, write_json, write_text
-from schedsearch.comparison import COLUMNS, ComparedRow, Comparison, compare
+from schedsearch.comparison.compare import compare
+from schedsearch.comparison.rows import COLUMNS, ComparedRow, Comparison
 from schedsearch.figures.canvas import COLUMN_INCHES, save_widths
 from schedsearch.figures.comparison import draw_timelines
 from schedsearch.modulo.progress import PlanProgress
@@ -40,6 +41,7 @@ def task(config: DictConfig) -> dict[str, float]:
     for name in commands()["compare"].refused:
         given, usual = (getattr(of, name.removeprefix("search.")) for of in (options.search, SearchOptions()))
         require(given == usual, name, given, "for a comparison", "leave it out")
+    chains = read_unequal(options, stages)
     cache = cache_directory(options.search.cache_dir, "search.cache_dir")
     with PlanProgress() as show:
         found = compare(
@@ -48,6 +50,8 @@ def task(config: DictConfig) -> dict[str, float]:
             options.search.num_micro_batches,
             num_chunks=options.num_chunks,
             given=own,
+            micro_batches=chains,
+            given_order=options.search.micro_batch_order == "given",
             on_progress=lambda row, on, event: show.search(f"{row}, {on.name}", on.tick_ms, event),
             answer=lambda request, report: cached_search(cache, request, report)[0],
             **search_limits(options.search),

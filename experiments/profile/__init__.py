@@ -1,4 +1,5 @@
 """What the blocks of a placement cost on this machine: ``schedsearch profile``.
 
 - `options`, and `task`, which does it
+- `lengths`: what blocks take by the length of sequences
 """

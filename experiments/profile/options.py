@@ -28,6 +28,11 @@ class ProfilingOptions:
     trace: str | None = option(
         None, "trace of a run, or folder of traces, to measure from; nothing is run then"
     )
+    length_table: str | None = option(
+        None,
+        "CSV of tokens,block,time_ms and perhaps memory_mib, of three lengths or more, to fit rules of the "
+        "length to; nothing is run then",
+    )
     pattern: str | None = option(
         None, "pattern of the trace's labels; null: those of torch's pipelines and of our own traces"
     )

@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 from experiments.config.command import Failed
 from experiments.config.options import OptionError, require_least, require_path
 from experiments.config.run_record import output_directory
+from experiments.profile.lengths import lengths_to_measure, save_length_rules, save_measured_lengths
 from experiments.profile.options import ProfileCommandOptions
 from experiments.run.run_options import (
     check_device_of,
@@ -24,11 +25,13 @@ from experiments.search.kinds.files import PROFILE_FILES
 from experiments.search.options import read_options
 from experiments.search.problem import SearchProblem, read_problem
 from experiments.search.search_step import search_and_save
-from placements import OperatingPoint, Placement, Profile
+from placements import OperatingPoint, Placement, Profile, ProfileError
 from placements.copies.stages import copies_in
 from placements.files import write_json, write_text
 from placements.measured.run_trace import TraceError, block_times, read_traces
 from placements.placement_file import placement_to_yaml
+from placements.plain_data import in_file
+from placements.profiles.length_rules import LengthTimeRow, read_measured_lengths
 from placements.profiles.profile_csv import write_profile_rows
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Measurement
@@ -60,16 +63,33 @@ def task(config: DictConfig) -> None:
     if options.profiling.trace is not None:
         save_traced(placement, options.profiling.trace, options.profiling.pattern, directory)
         return
+    if options.profiling.length_table is not None:
+        path = require_path("profiling.length_table", options.profiling.length_table)
+        measured = read_measured_lengths(path)
+        with in_file(path, ProfileError):
+            save_length_rules(measured, directory)
+        return
     check_device_of(options.runtime, placement)
     number = options.search.num_micro_batches
-    model = choose_model(options.runtime, placement, number, problem.planned)
+    lengths = lengths_to_measure(options, placement)
+    longest = replace(options.runtime, sequence_lengths=lengths[:1] * number or None)
+    model = choose_model(longest, placement, number, problem.planned)
     schedules = _schedules(options, problem, directory)
     folders = [directory / (f"scripts_{k}" if k else "scripts") for k in range(len(schedules))]
-    save_profile(
-        placement,
-        [(each, _run(options, each, model, at)) for each, at in zip(schedules, folders, strict=True)],
-        directory,
-    )
+    runs = [(each, _run(options, each, model, at)) for each, at in zip(schedules, folders, strict=True)]
+    save_profile(placement, runs, directory)
+    if not lengths:
+        return
+    rows = []
+    for tokens in lengths:
+        if tokens != lengths[0]:
+            own = replace(model, sequence_lengths=(tokens,) * number)
+            at = directory / f"scripts_{tokens}_tokens"
+            runs = [(schedules[0], _run(options, schedules[0], own, at))]
+        costs = merged(runs[0][1].profiles)
+        rows += [LengthTimeRow(tokens, name, found[-1].time_ms) for name, found in costs.items()]
+    save_measured_lengths(rows, directory)
+    save_length_rules(rows, directory)
 
 
 def save_traced(placement: Placement, trace: str, pattern: str | None, directory: Path) -> None:

@@ -21,7 +21,7 @@ from experiments.search.results import SearchStepResult
 from placements import Placement
 from schedsearch.baselines import HAND_MADE, NEEDS, UnsuitablePlacementError, applicable, one_f_one_b
 from schedsearch.baselines.chosen_modes import with_chosen_modes
-from schedsearch.comparison import compare
+from schedsearch.comparison.compare import compare
 from schedsearch.energy import compute_frontier
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.schedule import Schedule, with_optimizer

@@ -68,7 +68,13 @@ class SearchOptions:
     micro_batches: str | None = option(
         None,
         "CSV of micro-batches that differ: micro_batch,block,time_ms and optionally memory_mib; what it does "
-        "not list is as in the placement, and the makespan or device_span is made less; null: all are alike",
+        "not list is as in the placement, and the makespan or device_span is made less; or "
+        "micro_batch,tokens; null: all are alike",
+    )
+    length_rules: str | None = option(
+        None,
+        "with micro_batch,tokens: CSV of what blocks take by the length, "
+        "block,power,time_ms and optionally memory_mib; null: none",
     )
     micro_batch_order: str = option(
         "free", "free | given: each block runs the micro-batches of search.micro_batches as they are numbered"

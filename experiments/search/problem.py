@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from experiments.config.options import OptionError
+from experiments.config.options import OptionError, require
 from experiments.search.kinds.kind import Built, Measured, RunPlan
 from experiments.search.options import ProfileOptions, SearchCommandOptions, read_gpu
 from experiments.search.profile_reading import (
@@ -43,6 +43,7 @@ class SearchProblem:
         transfer_power_w: What a GPU draws for a transfer, in W.
         is_memory_given: Whether its memory is that of the options, and not of its kind.
         batch: Its micro-batches, where these differ.
+        tokens: The length of each; empty where it is not known.
     """
 
     placement: Placement
@@ -56,6 +57,7 @@ class SearchProblem:
     transfer_power_w: float
     is_memory_given: bool
     batch: UnequalBatch | None = None
+    tokens: tuple[int, ...] = ()
 
     @property
     def whole_profile(self) -> Profile:
@@ -107,11 +109,16 @@ def read_problem(options: SearchCommandOptions) -> SearchProblem:
         placement = replace(placement, memory=capacity)
     if profile is not None:
         placement, profile = _timed(placement, profile, chosen, "" if built.placeholder else path)
-    batch = None
+    tokens: tuple[int, ...] = ()
+    batch, rules = None, options.search.length_rules
     if options.search.micro_batches is not None:
-        number = options.search.num_micro_batches
-        batch = read_micro_batches(options.search.micro_batches, placement, number, built.memory_unit_mib)
-        placement, batch = batch.placement, batch if batch.chosen else None
+        number, unit_mib = options.search.num_micro_batches, built.memory_unit_mib
+        batch = read_micro_batches(options.search.micro_batches, placement, number, unit_mib, rules)
+        tokens, placement, batch = batch.tokens, batch.placement, batch if batch.chosen else None
+    else:
+        require(
+            rules is None, "search.length_rules", rules, "used", "give search.micro_batches, or leave it out"
+        )
     require_capacity(placement)
     if (options.search.memory is not None or not unit) and (hint := mixed_memory(placement)):
         log.warning("warning: %s", hint)
@@ -130,6 +137,7 @@ def read_problem(options: SearchCommandOptions) -> SearchProblem:
         chosen.transfer_power_w,
         is_memory_given=options.search.memory is not None,
         batch=batch,
+        tokens=tokens,
     )
 
 

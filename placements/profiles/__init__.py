@@ -6,5 +6,6 @@ In the order in which to read:
 - `profile_csv`: the file form of a profile
 - `profile`: the cost of each block at each clock
 - `mode_costs`: what blocks cost in their modes
+- `length_rules`: what blocks take by the length of a sequence, as polynomials
 - `partitions`: blocks of several partitions, each with configurations of its own
 """

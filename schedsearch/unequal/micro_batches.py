@@ -6,7 +6,7 @@ So all that knows modes knows them: the rules, memory, pictures, files. Knows no
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -16,6 +16,7 @@ from placements import Block, Kind, Placement, PlacementError
 from placements.meaning import Meaning
 from placements.modes import OF_MICRO_BATCH, Choice, Chosen, Decision
 from placements.plain_data import csv_records, in_file, read_csv
+from placements.profiles.length_rules import LengthRule, read_length_rules, value
 from schedsearch.schedule import require_plain
 
 _FINEST = 10_000
@@ -46,6 +47,14 @@ class MicroBatchMemoryRow(MicroBatchRow):
 
 
 @dataclass(frozen=True)
+class MicroBatchTokensRow:
+    """A row of the other form: the length of a micro-batch, of which rules say what each block takes."""
+
+    micro_batch: Annotated[int, Meaning("number of the micro-batch, from 0 on", min=0, max=1e6)]
+    tokens: Annotated[int, Meaning("tokens of its sequence", min=1, max=1e9)]
+
+
+@dataclass(frozen=True)
 class UnequalBatch:
     """The micro-batches of one batch.
 
@@ -53,30 +62,61 @@ class UnequalBatch:
         placement: With one decision, whose choices are micro-batches; with none where all are alike.
         chosen: The choice of each micro-batch; empty where all are alike.
         num_micro_batches: How many there are.
+        tokens: The length of each micro-batch; empty where it is not known.
     """
 
     placement: Placement
     chosen: tuple[Chosen, ...]
     num_micro_batches: int
+    tokens: tuple[int, ...] = ()
 
 
 def read_micro_batches(
-    path: str | Path, placement: Placement, num_micro_batches: int | None = None, unit_mib: float | None = 1.0
+    path: str | Path,
+    placement: Placement,
+    num_micro_batches: int | None = None,
+    unit_mib: float | None = 1.0,
+    length_rules: str | Path | None = None,
 ) -> UnequalBatch:
-    """Return the micro-batches of a CSV file; the columns are those of `MicroBatchMemoryRow`.
+    """Return the micro-batches of a CSV file.
+
+    The columns are those of `MicroBatchMemoryRow`; what is not in the file is as in the placement. Or they
+    are those of `MicroBatchTokensRow`, and rules say what each block takes.
 
     Args:
         path: The file.
-        placement: What is not in the file is as here.
+        placement: The blocks of a micro-batch.
         num_micro_batches: How many there must be; None for those of the file.
         unit_mib: MiB of a unit of the placement's memory; None where that is not known.
+        length_rules: File of the rules, for lengths; see `placements.profiles.length_rules`.
 
     Raises:
         MicroBatchError: The file is wrong; the line names it, the row, the field and the remedy.
+        ProfileError: Likewise of the rules.
         PlacementError: The placement has modes or streams.
     """
+    rules = None if length_rules is None else read_length_rules(length_rules)
     with in_file(path, MicroBatchError):
-        return _batch(placement, _rows(path), num_micro_batches, unit_mib)
+        rows, lengths = _rows(path)
+        if not lengths:
+            if rules is not None:
+                raise MicroBatchError(
+                    "has times, and search.length_rules is for lengths; leave one of the two out"
+                )
+            return _batch(placement, rows, num_micro_batches, unit_mib)
+        if rules is None:
+            raise MicroBatchError(
+                "has lengths, and nothing says what blocks take of them; give search.length_rules"
+            )
+        if num_micro_batches not in (None, len(lengths)):
+            raise MicroBatchError(
+                f"has {len(lengths)} lengths, and search.num_micro_batches is {num_micro_batches}; leave "
+                "that out"
+            )
+    with in_file(str(length_rules), MicroBatchError):
+        require_plain(placement, "rules of lengths", "leave search.micro_batches out")
+        made = list(enumerate(ruled_rows(placement, lengths, rules, unit_mib), 1))
+        return replace(_batch(placement, made, None, unit_mib), tokens=lengths)
 
 
 def count_micro_batches(path: str | Path) -> int:
@@ -86,12 +126,75 @@ def count_micro_batches(path: str | Path) -> int:
         MicroBatchError: The file is wrong.
     """
     with in_file(path, MicroBatchError):
-        return 1 + max(row.micro_batch for _, row in _rows(path))
+        rows, lengths = _rows(path)
+        return len(lengths) or 1 + max(row.micro_batch for _, row in rows)
 
 
-def _rows(path: str | Path) -> list[tuple[int, MicroBatchRow]]:
-    text = read_csv(path, MicroBatchError)
-    return csv_records(text, "block of a micro-batch", MicroBatchError, MicroBatchMemoryRow, MicroBatchRow)
+def _rows(path: str | Path) -> tuple[list[tuple[int, MicroBatchRow]], tuple[int, ...]]:
+    """Return the rows of a file with their lines, or else the length of each micro-batch."""
+    kinds = MicroBatchMemoryRow, MicroBatchRow, MicroBatchTokensRow
+    found = csv_records(read_csv(path, MicroBatchError), "micro-batch", MicroBatchError, *kinds)
+    lengths = [(line, row) for line, row in found if isinstance(row, MicroBatchTokensRow)]
+    tokens: dict[int, int] = {}
+    for line, row in lengths:
+        if row.micro_batch in tokens:
+            raise MicroBatchError(
+                f"line {line}, column micro_batch: {row.micro_batch} is there twice; keep one row"
+            )
+        tokens[row.micro_batch] = row.tokens
+    for n in range(len(tokens)):
+        if n not in tokens:
+            raise MicroBatchError(f"has no row for micro-batch {n}; number {len(tokens)} from 0 on")
+    return (
+        [(line, row) for line, row in found if isinstance(row, MicroBatchRow)],
+        tuple(tokens[n] for n in range(len(tokens))),
+    )
+
+
+def ruled_rows(
+    placement: Placement,
+    lengths: Sequence[int],
+    rules: Mapping[str, LengthRule],
+    unit_mib: float | None = 1.0,
+) -> Iterator[MicroBatchRow]:
+    """Yield what rules say of the blocks of a placement in sequences of some lengths.
+
+    Memory is in whole units, and the last block of a device that releases some takes what is left over by
+    that. Rules of other blocks are not used.
+
+    Args:
+        placement: The blocks of a micro-batch.
+        lengths: Tokens of each micro-batch.
+        rules: A rule for each block.
+        unit_mib: MiB of a unit of the placement's memory; None where that is not known.
+
+    Raises:
+        MicroBatchError: A block has no rule, or memory is of no use.
+    """
+    blocks = placement.per_micro_batch.topological_order
+    for block in blocks:
+        if block.name not in rules:
+            raise MicroBatchError(f"has no rule for block {block.name} of {placement.name}; add one")
+        if unit_mib is None and rules[block.name].memory_mib is not None:
+            raise MicroBatchError(
+                f"block {block.name}, column memory_mib: the placement's memory is not in MiB; leave the "
+                "column out"
+            )
+    for n, tokens in enumerate(lengths):
+        units: dict[str, int] = {}
+        for block in blocks:
+            if (memory := rules[block.name].memory_mib) is not None:
+                units[block.name] = round(value(memory, tokens / 1000) / (unit_mib or 1.0))
+        for device in range(placement.num_devices):
+            here = [block.name for block in blocks if device in block.devices and block.name in units]
+            left = sum(units[name] for name in here)
+            last = next((name for name in reversed(here) if units[name] < 0), None)
+            if last is not None and abs(left) < len(here):
+                units[last] -= left
+        for block in blocks:
+            time_ms = value(rules[block.name].time_ms, tokens / 1000)
+            held = None if block.name not in units else units[block.name] * (unit_mib or 1.0)
+            yield MicroBatchMemoryRow(n, block.name, time_ms, held)
 
 
 def unequal_batch(

@@ -6,7 +6,7 @@ Knows no search.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -25,12 +25,17 @@ AS_GIVEN = "as given"
 """Name of the order of micro-batches in which they are numbered."""
 
 
-def hand_made_orders(batch: UnequalBatch) -> Iterator[tuple[str, Orders]]:
-    """Yield the orders of schedules made by hand for micro-batches of mean times, with their names."""
+def hand_made_orders(
+    batch: UnequalBatch, names: Iterable[str] = tuple(HAND_MADE)
+) -> Iterator[tuple[str, Orders]]:
+    """Yield the orders of schedules made by hand for micro-batches of mean times, with their names.
+
+    Those that are not defined for the placement are left out.
+    """
     usual = _mean(batch) if batch.chosen else replace(batch.placement, memory=None, static_memory=())
-    for name, make in HAND_MADE.items():
+    for name in names:
         with contextlib.suppress(UnsuitablePlacementError, InvalidScheduleError, CyclicOrderError):
-            yield name, make(usual, batch.num_micro_batches).lane_orders
+            yield name, HAND_MADE[name](usual, batch.num_micro_batches).lane_orders
 
 
 def one_by_one(batch: UnequalBatch) -> Orders:
@@ -48,6 +53,8 @@ def numberings(batch: UnequalBatch) -> Iterator[tuple[str, list[int]]]:
     """Yield orders of the micro-batches, with their names; the first is that in which they are numbered."""
     numbers = list(range(batch.num_micro_batches))
     yield AS_GIVEN, numbers
+    if not batch.chosen:
+        return
     first, second = {}, {}
     for n in numbers:
         blocks = batch.placement.as_run(batch.chosen[n]).per_micro_batch.topological_order
@@ -86,6 +93,19 @@ def executed(batch: UnequalBatch, orders: Orders, numbers: Sequence[int]) -> Sch
         return validate(as_soon_as_possible(placement, batch.num_micro_batches, own, batch.chosen))
     except (CyclicOrderError, InvalidScheduleError):
         return None
+
+
+def by_hand(batch: UnequalBatch, names: Iterable[str]) -> dict[str, Schedule | None]:
+    """Return schedules made by hand with the micro-batches as they come and sorted, by name and order.
+
+    None is one that is not valid for these micro-batches, or does not fit their memory.
+    """
+    return {
+        f"{name}, {how}": executed(batch, orders, numbers)
+        for name, orders in hand_made_orders(batch, names)
+        for how, numbers in numberings(batch)
+        if how in (AS_GIVEN, "short first", "long first")
+    }
 
 
 def dispatched(lowered: Lowered, numbers: Sequence[int]) -> Schedule | None:

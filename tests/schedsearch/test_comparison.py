@@ -10,7 +10,8 @@ import pytest
 from placements.stages.stage_chain import StageChain, place
 from placements.stages.stage_file import stages_from_dict
 from schedsearch.baselines import NEEDS
-from schedsearch.comparison import DOES_NOT_FIT, NOT_APPLICABLE, Comparison, compare
+from schedsearch.comparison.compare import compare
+from schedsearch.comparison.rows import DOES_NOT_FIT, NOT_APPLICABLE, Comparison
 from schedsearch.modulo.result import EndedBy, SearchError, SearchResult
 from schedsearch.searches.methods import SearchRequest, find
 from schedsearch.validate import validate

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from experiments.benchmarks.modes.placements import H100_LAYERS
 from placements import Block, Kind, Placement
+from placements.profiles.length_rules import Coefficients, fitted, value
 from placements.shapes import v_shape
 from schedsearch.unequal.micro_batches import MicroBatchMemoryRow, MicroBatchRow, UnequalBatch, unequal_batch
 
@@ -38,9 +39,9 @@ def sequences(
     placement = v_shape(stages, 1, 2, split_backward=split).with_memory(_CAPACITY_MIB if limited else None)
     rows = []
     for n, length in enumerate(lengths):
-        ms = {name: _LAYERS * (rule[0] * length + rule[1] * length**2) for name, rule in rules.items()}
+        ms = {name: _LAYERS * value(rule, length) for name, rule in rules.items()}
         ms["weights"] = ms["backward"] - ms["input_gradient_only"]
-        kept = round(_LAYERS * rules["kept"][0] * length)
+        kept = round(ms["kept"])
         name_of = {Kind.F: "forward", Kind.B: "backward", Kind.I: "input_gradient_only", Kind.W: "weights"}
         for block in placement.blocks:
             time_ms = max(0.1, round(ms[name_of[block.kind]], 1))
@@ -50,25 +51,20 @@ def sequences(
     return unequal_batch(placement, rows)
 
 
-def _rules() -> Mapping[str, tuple[float, float]]:
-    """Return what a layer takes in ms, or keeps in MiB, by factors of 1000 tokens and their square."""
-    at: dict[str, dict[float, float]] = {}
+def _rules() -> Mapping[str, Coefficients]:
+    """Return what a layer takes in ms, or keeps in MiB, by powers of 1000 tokens."""
+    at: dict[str, list[tuple[float, float]]] = {}
     for line in H100_LAYERS.read_text(encoding="utf-8").splitlines():
         cells = line.split(",")
         if cells[0] in ("llama3_8b_s8192", "llama3_8b_s4096"):
             length = float(cells[0].rpartition("_s")[2]) / 1000
-            at.setdefault(cells[1], {})[length] = float(cells[2])
-            if cells[1] == "forward":
-                at.setdefault("kept", {})[length] = float(cells[4])
-    found = {}
-    for name in ("forward", "backward", "input_gradient_only", "kept"):
-        (one, y), (other, z) = sorted(at[name].items())
-        square = (z / other - y / one) / (other - one)
-        found[name] = (y / one - square * one, square)
-    found["kept"] = (at["kept"][8.192] / 8.192, 0.0)
-    linear, square = found["input_gradient_only"]
-    found["input_gradient_only"] = (linear, min(square, found["backward"][1]))  # weights have no attention
-    return found
+            at.setdefault(cells[1], []).append((length, float(cells[2])))
+            if cells[:2] == ["llama3_8b_s8192", "forward"]:
+                at["kept"] = [(length, float(cells[4]))]
+    found = {name: fitted(at[name], (1, 2)) for name in ("forward", "backward", "input_gradient_only")}
+    _, linear, square = found["input_gradient_only"]
+    square = min(square, found["backward"][2])  # weights have no attention
+    return found | {"input_gradient_only": (0.0, linear, square), "kept": fitted(at["kept"], (1,))}
 
 
 def flow_shop(number: int, seed: int) -> tuple[UnequalBatch, int]:

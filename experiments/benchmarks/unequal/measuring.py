@@ -11,15 +11,12 @@ from placements.shapes import v_shape
 from schedsearch.modulo.result import Objective, Status
 from schedsearch.modulo.search import search
 from schedsearch.schedule import CyclicOrderError, as_soon_as_possible
-from schedsearch.unequal.micro_batches import MicroBatchRow, UnequalBatch, unequal_batch
+from schedsearch.unequal.micro_batches import MicroBatchRow, unequal_batch
 from schedsearch.unequal.replica_work import replica_work
 from schedsearch.unequal.replicas import hand_made_replicas, replica_search
-from schedsearch.unequal.starts import executed, hand_made_orders, numberings
+from schedsearch.unequal.starts import by_hand
 from schedsearch.unequal.unequal_search import unequal_search
 from schedsearch.validate import InvalidScheduleError, validate
-
-_SORTED = ("as given", "short first", "long first")
-"""Orders of micro-batches that people use."""
 
 
 def load() -> None:
@@ -28,22 +25,11 @@ def load() -> None:
     unequal_search(flow_shop(3, 0)[0], work_limit=5)
 
 
-def by_hand(batch: UnequalBatch, names: tuple[str, ...] = ("one_f_one_b", "zb_h1")) -> dict[str, int]:
-    """Return the makespans of schedules by hand with micro-batches as they come and sorted."""
-    found = {}
-    orders_of = dict(hand_made_orders(batch))
-    for name, (how, numbers) in itertools.product(names, numberings(batch)):
-        if name in orders_of and how in _SORTED:
-            schedule = executed(batch, orders_of[name], numbers)
-            if schedule is not None:
-                found[f"{name}, {how}"] = schedule.makespan
-    return found
-
-
 def beside_hand_made(seed: int, split: bool, limited: bool, work: float) -> CaseResult:
     """Measure a batch of sequences: 10 % below the best by hand, or 2 % above the bound."""
     batch = sequences(seed, split, limited)
-    hand = by_hand(batch)
+    made = by_hand(batch, ("one_f_one_b", "zb_h1"))
+    hand = {name: schedule.makespan for name, schedule in made.items() if schedule is not None}
     name = min(hand, key=hand.__getitem__)
     found, seconds = timed(lambda: unequal_search(batch, work_limit=work, seed=seed))
     assert found.schedule is not None

@@ -146,3 +146,51 @@ def test_energies_come_from_the_power_of_a_device(command, stages: Path, tmp_pat
 
 def test_stages_are_required(refused) -> None:
     assert "stages: has no value" in refused("compare")
+
+
+LENGTHS = "micro_batch,tokens\n0,1000\n1,4000\n2,500\n3,2000\n"
+RULES = "block,power,time_ms,memory_mib\n" + "".join(
+    f"F{i},1,10,25\nF{i},2,1,\nB{i},1,20,-25\nB{i},2,2,\n" for i in (0, 1)
+)
+
+
+def test_a_batch_of_lengths_in_several_orders(command, stages: Path, tmp_path: Path) -> None:
+    (tmp_path / "lengths.csv").write_text(LENGTHS)
+    (tmp_path / "rules.csv").write_text(RULES)
+    files = [f"search.micro_batches={tmp_path}/lengths.csv", f"search.length_rules={tmp_path}/rules.csv"]
+    done = command(
+        "compare", f"stages={stages}", *files, "schedules=[searched,one_f_one_b]", "search.work_limit=1"
+    )
+    assert done.returncode == 0, done.stderr
+    rows = {row["schedule"]: row for row in csv.DictReader((tmp_path / "out/compare.csv").open())}
+    assert list(rows) == [
+        "searched",
+        *(f"one_f_one_b, {how}" for how in ("as given", "short first", "long first")),
+    ]
+    found = read_schedule(tmp_path / "out/schedules/one_f_one_b, short first.json")
+    ms = [found.placement.ms(found.block("F1", n).time) for n in range(4)]
+    assert ms == [11, 56, 5.25, 24]
+    assert all(float(rows["searched"]["makespan_ms"]) <= float(row["makespan_ms"]) for row in rows.values())
+    page = (tmp_path / "out/report.html").read_text()
+    assert "less than one_f_one_b, " in page or "None takes less" in page
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["search.length_rules=a.csv"],
+            "search.length_rules: 'a.csv' is not used; give search.micro_batches",
+        ),
+        (["search.micro_batch_order=given"], "search.micro_batch_order: 'given' is not used; give search"),
+        (["search.micro_batches={lengths}"], "has lengths, and nothing says what blocks take of them; give"),
+        (
+            ["search.micro_batches={lengths}", "search.method=tessel"],
+            "search.method: 'tessel' is not for micro",
+        ),
+    ],
+)
+def test_wrong_batches(overrides: list[str], message: str, refused, stages: Path, tmp_path: Path) -> None:
+    (tmp_path / "lengths.csv").write_text(LENGTHS)
+    given = [each.format(lengths=tmp_path / "lengths.csv") for each in overrides]
+    assert message in refused("compare", f"stages={stages}", *given)

@@ -34,8 +34,8 @@ from experiments.search import report as search_report
 from placements.stages.stage_chain import StageChain
 from runtime.execution.measurement import Measurement, ReferenceComparison
 from runtime.profiling.utilisation import DeviceShares, UtilisationTable
-from schedsearch.comparison import ComparedRow
-from schedsearch.comparison import Comparison as ComparedSchedules
+from schedsearch.comparison.rows import ComparedRow
+from schedsearch.comparison.rows import Comparison as ComparedSchedules
 from schedsearch.modulo.result import Objective, SearchProgress, Status
 
 Told = list[tuple[str, str, str]]

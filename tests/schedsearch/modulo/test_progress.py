@@ -21,7 +21,7 @@ import pytest
 import schedsearch
 from placements.gpus import A100_SXM_80GB
 from placements.hardware import modelled_profile
-from schedsearch.comparison import compare
+from schedsearch.comparison.compare import compare
 from schedsearch.energy import compute_frontier
 from schedsearch.modulo import progress
 from schedsearch.modulo.progress import PlanProgress, StepBar

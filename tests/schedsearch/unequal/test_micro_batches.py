@@ -126,3 +126,63 @@ def test_micro_batches_that_differ_are_no_modes_in_pictures() -> None:
         "0 | F.0 .   .   .   B.0 B.0 F.1 F.1 F.1 .   .   .   B.1 B.1",
         "1 | .   F.0 B.0 B.0 .   .   .   .   .   F.1 B.1 B.1 .   .",
     ]
+
+
+RULES = "block,power,time_ms,memory_mib\n" + "".join(
+    f"F{i},0,0.5,\nF{i},1,3,1.5\nI{i},1,2,0\nI{i},2,0.5,-0.4\nW{i},1,2,-1.5\nW{i},2,0,0.4\n" for i in (0, 1)
+)
+
+
+def test_rules_of_the_length_are_times_and_memory_in_whole_units(tmp_path: Path) -> None:
+    path = rows("micro_batch,tokens\n1,3000\n0,500\n2,1000\n", tmp_path)
+    (tmp_path / "rules.csv").write_text(RULES + "B0,1,9,\n")
+    split = v_shape(2, 1, 2, split_backward=True).with_memory(20)
+    batch = read_micro_batches(path, split, None, 1.0, tmp_path / "rules.csv")
+    assert batch.tokens == (500, 3000, 1000) and count_micro_batches(path) == 3
+    runs = [batch.placement.as_run(each).by_name for each in batch.chosen]
+    ms = batch.placement.ms
+    assert [ms(run["F1"].time) for run in runs] == pytest.approx([2.0, 9.5, 3.5])
+    assert [ms(run["I0"].time) for run in runs] == pytest.approx([1.125, 10.5, 2.5])
+    # 0.75 and -0.1 and -0.65, 4.5 and -3.6 and -0.9, 1.5 and -0.4 and -1.1, of which nothing is left over
+    memory = [[run[name].memory for name in ("F0", "I0", "W0")] for run in runs]
+    assert memory == [[1, 0, -1], [4, -4, 0], [2, 0, -2]]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "rules", "number", "says"),
+    [
+        (
+            "0,5\n0,6",
+            RULES,
+            None,
+            "micro_batches.csv: line 3, column micro_batch: 0 is there twice; keep one",
+        ),
+        ("1,5", RULES, None, "micro_batches.csv: has no row for micro-batch 0; number 1 from 0 on"),
+        ("0,0", RULES, None, "micro_batches.csv: line 2, column tokens: '0' is not a whole number from 1"),
+        (
+            "0,5",
+            None,
+            None,
+            "micro_batches.csv: has lengths, and nothing says what blocks take of them; give",
+        ),
+        ("0,5", RULES, 2, "micro_batches.csv: has 1 lengths, and search.num_micro_batches is 2; leave that"),
+        ("0,5", RULES.replace("W1", "W2"), None, "rules.csv: has no rule for block W1 of v_shape; add one"),
+        ("0,5000", RULES.replace("W1,1,2,-1.5", "W1,1,2,"), None, "rules.csv: micro-batch 0: the memory of"),
+    ],
+)
+def test_wrong_lengths_and_rules_are_refused(
+    lengths: str, rules: str | None, number: int | None, says: str, tmp_path: Path
+) -> None:
+    path = rows(f"micro_batch,tokens\n{lengths}\n", tmp_path)
+    (tmp_path / "rules.csv").write_text(rules or "")
+    given = None if rules is None else tmp_path / "rules.csv"
+    with pytest.raises(MicroBatchError) as caught:
+        read_micro_batches(path, v_shape(2, 1, 2, split_backward=True), number, 1.0, given)
+    assert str(caught.value).startswith(f"{tmp_path}/{says}")
+
+
+def test_rules_are_for_lengths(tmp_path: Path) -> None:
+    path = rows("micro_batch,block,time_ms\n0,F0,1\n", tmp_path)
+    (tmp_path / "rules.csv").write_text(RULES)
+    with pytest.raises(MicroBatchError, match="has times, and search.length_rules is for lengths"):
+        read_micro_batches(path, V2, None, 1.0, tmp_path / "rules.csv")

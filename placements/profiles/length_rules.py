@@ -1,0 +1,231 @@
+"""Rules of what blocks cost by the length of a sequence: polynomials, fitted to measurements, and their file.
+
+The length is in thousands of tokens, so that factors are readable. Attention is in the square, the rest of a
+layer is linear, and what kernels take to start is constant. The module does not know micro-batches.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import numpy as np
+
+from placements.files import csv_text
+from placements.meaning import Meaning
+from placements.plain_data import csv_records, in_file, keys_of, read_csv
+from placements.profiles.operating_point import ProfileError
+
+POWERS = (0, 1, 2)
+"""Powers of the length in a fitted rule."""
+
+Coefficients = tuple[float, ...]
+"""Factors of the powers 0, 1, ... of a thousand tokens."""
+
+
+@dataclass(frozen=True)
+class LengthRuleRow:
+    """A term of the rule of a block."""
+
+    block: Annotated[str, Meaning("name of a block")]
+    power: Annotated[int, Meaning("power of the length that the row is of", min=0, max=4)]
+    time_ms: Annotated[float, Meaning("time for a thousand tokens to that power", "ms", min=0)]
+
+
+@dataclass(frozen=True)
+class LengthRuleMemoryRow(LengthRuleRow):
+    """Likewise, with memory."""
+
+    memory_mib: Annotated[
+        float | None,
+        Meaning("what the block allocates likewise, less than 0 for what it releases; empty for none"),
+    ] = None
+
+
+@dataclass(frozen=True)
+class LengthTimeRow:
+    """What a block was measured to take in sequences of some length."""
+
+    tokens: Annotated[int, Meaning("length of the sequences", min=1, max=1e9)]
+    block: Annotated[str, Meaning("name of the block")]
+    time_ms: Annotated[float, Meaning("its time", "ms", above=0)]
+    memory_mib: Annotated[
+        float | None,
+        Meaning("what it allocates, less than 0 for what it releases; may be left out, or empty"),
+    ] = None
+
+
+class LengthRule(NamedTuple):
+    """What a block takes in a sequence of any length.
+
+    Attributes:
+        time_ms: Its time.
+        memory_mib: What it allocates, less than 0 for what it releases; None where no rule is known.
+    """
+
+    time_ms: Coefficients
+    memory_mib: Coefficients | None = None
+
+
+class FittedRule(NamedTuple):
+    """A rule that was fitted, and what it misses.
+
+    Attributes:
+        rule: The rule.
+        deviation: Largest deviation of its time from a measured one, as a share of that.
+        worst_tokens: Length at which that is.
+    """
+
+    rule: LengthRule
+    deviation: float
+    worst_tokens: int
+
+    def __str__(self) -> str:
+        """Return the polynomial and its worst deviation."""
+        text = f"{in_words(self.rule.time_ms)} ms"
+        if self.rule.memory_mib is not None:
+            text += f", {in_words(self.rule.memory_mib)} MiB"
+        return f"{text}; worst {self.deviation:.1%}, at {self.worst_tokens:,} tokens"
+
+
+def value(coefficients: Sequence[float], thousands: float) -> float:
+    """Return what a polynomial is at a length.
+
+    >>> value((1.0, 0.0, 2.0), 3.0)
+    19.0
+    """
+    return sum(factor * thousands**power for power, factor in enumerate(coefficients))
+
+
+def in_words(coefficients: Sequence[float]) -> str:
+    """Return a polynomial in words, x being a thousand tokens.
+
+    >>> in_words((0.02, 3.1, 0.0188)), in_words((0.0, -625.0)), in_words((0.0,))
+    ('0.02 + 3.1 x + 0.0188 x^2', '-625 x', '0')
+    """
+    names = ["", " x", *(f" x^{power}" for power in range(2, len(coefficients)))]
+    terms = [f"{factor:.4g}{name}" for factor, name in zip(coefficients, names, strict=False) if factor]
+    return " + ".join(terms) or "0"
+
+
+def fitted(points: Iterable[tuple[float, float]], powers: Sequence[int] = POWERS) -> Coefficients:
+    """Return the polynomial of factors of 0 or more with the least squares of relative deviations.
+
+    The least one is that of some powers alone where no factor is below 0, so all choices of powers are tried.
+
+    Args:
+        points: Lengths in thousands of tokens, and what was measured, all of 0 or more, or all of 0 or less.
+        powers: Powers that may occur.
+
+    >>> [round(each, 6) for each in fitted([(1, 3.0), (2, 7.0), (4, 21.0)])]
+    [1.0, 1.0, 1.0]
+    >>> fitted([(1, 3.0), (2, 5.0), (4, 5.0)])[2]  # never a curve that bends down
+    0.0
+    """
+    lengths, values = np.array(sorted(points), dtype=float).T
+    sign = -1.0 if values.sum() < 0 else 1.0
+    weights = 1 / np.maximum(np.abs(values), np.abs(values).max() * 1e-9 or 1.0)
+    best, least = np.zeros(max(powers) + 1), float(np.sum((weights * values) ** 2))
+    for number in range(1, len(powers) + 1):
+        for chosen in itertools.combinations(powers, number):
+            table = weights[:, None] * lengths[:, None] ** np.array(chosen)
+            factors, *_ = np.linalg.lstsq(table, sign * weights * values, rcond=None)
+            missed = float(np.sum((table @ factors - sign * weights * values) ** 2))
+            if (factors >= 0).all() and missed < least:
+                best, least = np.zeros(max(powers) + 1), missed
+                best[list(chosen)] = sign * factors
+    return tuple(best.tolist())
+
+
+def fit_rules(rows: Iterable[LengthTimeRow]) -> dict[str, FittedRule]:
+    """Return the rule of each block from what was measured.
+
+    Raises:
+        ProfileError: A block has fewer lengths than the rule has factors, or memory for some of them alone.
+    """
+    by_block: dict[str, list[LengthTimeRow]] = {}
+    for row in rows:
+        by_block.setdefault(row.block, []).append(row)
+    return {name: _fit(name, own) for name, own in by_block.items()}
+
+
+def _fit(name: str, rows: Sequence[LengthTimeRow]) -> FittedRule:
+    lengths = {row.tokens for row in rows}
+    if len(lengths) < len(POWERS):
+        word = "length" if len(lengths) == 1 else "lengths"
+        raise ProfileError(f"block {name}: has {len(lengths)} {word}; give {len(POWERS)} or more")
+    held = [(row.tokens / 1000, row.memory_mib) for row in rows]
+    known = [(length, mib) for length, mib in held if mib is not None]
+    if known and (len(known) < len(held) or len({mib > 0 for _, mib in known if mib}) > 1):
+        raise ProfileError(
+            f"block {name}, column memory_mib: some cells are empty, or above 0 and others below; give all "
+            "with one sign, or none"
+        )
+    times = fitted((row.tokens / 1000, row.time_ms) for row in rows)
+    missed = {row.tokens: abs(value(times, row.tokens / 1000) / row.time_ms - 1) for row in rows}
+    worst = max(missed, key=missed.__getitem__)
+    return FittedRule(LengthRule(times, fitted(known) if known else None), missed[worst], worst)
+
+
+def read_measured_lengths(path: str | Path) -> list[LengthTimeRow]:
+    """Read what blocks took at several lengths: a CSV with the columns of `LengthTimeRow`, others aside.
+
+    Raises:
+        ProfileError: The file is wrong; one line with its path, the place and the remedy.
+    """
+    with in_file(path, ProfileError):
+        text = read_csv(path, ProfileError)
+        found = csv_records(text, "block and length", ProfileError, LengthTimeRow, others=True)
+        return [row for _, row in found]
+
+
+def read_length_rules(path: str | Path) -> dict[str, LengthRule]:
+    """Read rules by block: a CSV with the columns of `LengthRuleMemoryRow`.
+
+    Raises:
+        ProfileError: The file is wrong; one line with its path, the place and the remedy.
+    """
+    with in_file(path, ProfileError):
+        text = read_csv(path, ProfileError)
+        terms: dict[str, dict[int, LengthRuleRow]] = {}
+        for line, row in csv_records(
+            text, "block and power", ProfileError, LengthRuleMemoryRow, LengthRuleRow
+        ):
+            if row.power in terms.setdefault(row.block, {}):
+                raise ProfileError(
+                    f"line {line}, column power: {row.power} of block {row.block} is there twice; keep one"
+                )
+            terms[row.block][row.power] = row
+    return {name: _rule(own) for name, own in terms.items()}
+
+
+def _rule(terms: Mapping[int, LengthRuleRow]) -> LengthRule:
+    times, memory = [0.0] * (1 + max(terms)), [0.0] * (1 + max(terms))
+    is_known = False
+    for power, row in terms.items():
+        times[power] = row.time_ms
+        if isinstance(row, LengthRuleMemoryRow) and row.memory_mib is not None:
+            memory[power], is_known = row.memory_mib, True
+    return LengthRule(tuple(times), tuple(memory) if is_known else None)
+
+
+def rules_to_csv(rules: Mapping[str, LengthRule]) -> str:
+    """Return rules as the CSV that `read_length_rules` reads, with factors of six digits."""
+    rows = []
+    has_memory = any(rule.memory_mib is not None for rule in rules.values())
+    for name, rule in rules.items():
+        memory = rule.memory_mib or ()
+        for power in range(max(len(rule.time_ms), len(memory))):
+            time_ms = rule.time_ms[power] if power < len(rule.time_ms) else 0.0
+            mib = memory[power] if power < len(memory) else None
+            row = [name, power, _short(time_ms), None if mib is None else _short(mib)]
+            if time_ms or mib or not power:
+                rows.append(row[: 4 if has_memory else 3])
+    return csv_text(keys_of(LengthRuleMemoryRow if has_memory else LengthRuleRow), rows)
+
+
+def _short(factor: float) -> float:
+    return float(f"{factor:.6g}")

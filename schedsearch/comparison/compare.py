@@ -1,0 +1,133 @@
+"""Schedules of one model side by side, each on the placement that it needs, with equal samples and memory."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, SupportsIndex
+
+from placements.block import COMPUTE
+from placements.pieces import PIPELINES
+from placements.stages.stage_chain import DevicePower, PlacedStages, StageChain
+from schedsearch.baselines import HAND_MADE
+from schedsearch.bounds.makespan import makespan_bound
+from schedsearch.comparison.course import SEARCHED, VARIANTS, ComparisonCourse, ComparisonReport, Method
+from schedsearch.comparison.rows import DOES_NOT_FIT, ComparedRow, Comparison, judged, missing_memory, row_of
+from schedsearch.comparison.unequal import UnequalCourse
+from schedsearch.metrics import peak_memory
+from schedsearch.modulo.result import SearchError
+from schedsearch.schedule import Schedule
+from schedsearch.searches.methods import find
+from schedsearch.validate import validate
+
+
+def compare(
+    stages: StageChain,
+    schedules: Sequence[str] = (SEARCHED, "one_f_one_b"),
+    num_micro_batches: int = 16,
+    *,
+    num_chunks: int = 2,
+    given: Mapping[str, tuple[PlacedStages, Schedule]] | None = None,
+    micro_batches: Sequence[StageChain] = (),
+    given_order: bool = False,
+    on_progress: ComparisonReport | None = None,
+    answer: Method = find,
+    **options: Any,
+) -> Comparison:
+    """Put schedules of one model side by side: the same samples, devices and memory, weights included.
+
+    Each hand-made schedule is put on the shape that it needs (see `schedsearch.baselines.NEEDS`): the V, a
+    loop or wave of `num_chunks` pieces on each device, or the X, on which each device holds the weights of
+    two stages and every pair of micro-batches runs in both directions. ``searched`` is the best that is found
+    on the shapes of all others; ``searched@v_shape`` and the like search one shape. A search begins with the
+    best schedule of the list that is made by hand for its shape and fits: none of them is shorter than what
+    it finds.
+
+    Args:
+        stages: The model.
+        schedules: Names: ``searched``, ``searched@SHAPE``, or keys of `schedsearch.baselines.HAND_MADE`.
+        num_micro_batches: Micro-batches of every schedule.
+        num_chunks: Pieces of the model on each device of a loop or wave.
+        given: Schedules of one's own by name, each with the model on its devices. Their rows come first.
+        micro_batches: The model as each micro-batch takes it, where they differ; see
+            `schedsearch.comparison.unequal.read_chains`. A hand-made schedule then has a row with them as
+            they come, one with the short ones first, and one with the long ones first.
+        given_order: Whether each block runs these as they are numbered.
+        on_progress: Told how far the searches are.
+        answer: What answers the searches, such as one with a cache.
+        options: Options of each search: the fields of `SearchRequest`, such as ``time_limit_s``.
+
+    Raises:
+        SearchError: A name is not known or there twice, or a number is out of its range.
+    """
+    _check(stages, schedules, num_micro_batches, num_chunks)
+    usual = (stages, num_micro_batches, num_chunks, answer, options, on_progress or (lambda *_: None))
+    running = (
+        UnequalCourse(*usual, chains=micro_batches, given_order=given_order)
+        if micro_batches
+        else (ComparisonCourse(*usual))
+    )
+    rows = {name: running.made_rows(name) for name in schedules if name in HAND_MADE}
+    variants = list(dict.fromkeys(VARIANTS[name] for name in rows if name in VARIANTS)) or [
+        ("v_shape", False)
+    ]
+    for name in schedules:
+        if name not in rows:
+            shape = name.partition("@")[2]
+            of_shape = [*running.variants(shape), *(each for each in variants if each[0] == shape)]
+            rows[name] = [running.searched(name, list(dict.fromkeys(of_shape)) if shape else variants)]
+    proved = running.bound_ms
+    own = [_given(name, *each) for name, each in (given or {}).items()]
+    bounds = {name: proved.get(VARIANTS.get(name, ("", False)), 0.0) for name in schedules}
+    rated = (*own, *(judged(row, bounds[name]) for name in schedules for row in rows[name]))
+    powered = (replace(row, energy_j=_energy_j(row.found, stages.power_w)) for row in rated)
+    return Comparison(num_micro_batches, tuple(powered), running.interrupted)
+
+
+def _check(stages: StageChain, schedules: Sequence[str], num_micro_batches: int, num_chunks: int) -> None:
+    if not isinstance(stages, StageChain):
+        raise SearchError(
+            f"stages: a {type(stages).__name__} is not a chain of stages; give what stages_of or read_stages "
+            "returns"
+        )
+    if isinstance(schedules, str):
+        raise SearchError(f"schedules: {schedules!r} is not a list; write [{schedules!r}]")
+    known = [SEARCHED, *(f"{SEARCHED}@{shape}" for shape in PIPELINES), *HAND_MADE]
+    for name in schedules:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=1)
+            remedy = f"did you mean {near[0]}?" if near else f"use some of {', '.join(known)}"
+            raise SearchError(f"schedules: {name!r} is not a schedule; {remedy}")
+        if list(schedules).count(name) > 1:
+            raise SearchError(f"schedules: {name!r} is named twice; name each once")
+    if not schedules:
+        raise SearchError(f"schedules: is empty; use some of {', '.join(known)}")
+    for what, number in (("search.num_micro_batches", num_micro_batches), ("num_chunks", num_chunks)):
+        if not isinstance(number, SupportsIndex):
+            raise SearchError(f"{what}: {number!r} is not a whole number")
+        if number < 1:
+            raise SearchError(f"{what}: {number} is not at least 1")
+
+
+def _given(name: str, placed: PlacedStages, schedule: Schedule) -> ComparedRow:
+    """Return the row of a schedule of one's own; its bound is for the model as it has it on devices."""
+    if missing := missing_memory(placed, peak_memory(schedule).tolist()):
+        return ComparedRow(
+            name, placed.placement.name, DOES_NOT_FIT, note="; ".join([missing, *placed.notes])
+        )
+    row = row_of(name, placed, validate(schedule.under(placed.placement)), "; ".join(placed.notes))
+    bound = makespan_bound(placed.placement, schedule.num_micro_batches)
+    return judged(replace(row, makespan_bound_ms=placed.placement.ms(bound)), 0.0)
+
+
+def _energy_j(schedule: Schedule | None, power_w: DevicePower | None) -> float | None:
+    """Return what all devices use while they compute and wait."""
+    if schedule is None or power_w is None:
+        return None
+    placement = schedule.placement
+    run = (schedule.block(name, n) for _, n, name in schedule.blocks)
+    run = (block for block in run if block.stream == COMPUTE)
+    busy = sum(len(block.devices) * block.time for block in run)
+    waiting = placement.num_devices * schedule.makespan - busy
+    return (placement.ms(busy) * power_w.running + placement.ms(waiting) * power_w.blocking) / 1e3

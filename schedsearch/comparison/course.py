@@ -1,0 +1,249 @@
+"""A comparison that goes on: schedules made by hand on the shapes that they need, and searches on these."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from placements import Placement
+from placements.slices.slices import place_in_slices
+from placements.stages.stage_chain import PlacedStages, StageChain, StagesError, place
+from schedsearch.baselines import HAND_MADE, NEEDS, SLICED, UnsuitablePlacementError
+from schedsearch.baselines.chosen_modes import with_chosen_modes
+from schedsearch.baselines.structure import TooFewMicroBatchesError
+from schedsearch.bounds.makespan import makespan_bound
+from schedsearch.bounds.memory_need import minimum_memory
+from schedsearch.comparison.rows import (
+    DOES_NOT_FIT,
+    ComparedRow,
+    missing_memory,
+    row_of,
+)
+from schedsearch.metrics import peak_memory
+from schedsearch.modulo.result import SearchProgress, SearchResult, Status
+from schedsearch.schedule import Schedule
+from schedsearch.searches.methods import SearchReport, SearchRequest
+from schedsearch.validate import validate
+
+SEARCHED = "searched"
+"""The name of a schedule that is searched; with a shape behind an @ it is searched on that one alone."""
+
+Maker = Callable[[Placement, int], Schedule]
+"""A hand-made schedule."""
+
+Method = Callable[[SearchRequest, SearchReport], SearchResult]
+"""A way to answer a search."""
+
+ComparisonReport = Callable[[str, Placement, SearchProgress], None]
+"""Told which schedule is searched, the placement that it is searched on, and how far that is."""
+
+
+class UnplacedError(ValueError):
+    """The model cannot be put on a shape as asked; the message says why."""
+
+
+Variant = tuple[str, bool]
+"""A shape, perhaps in slices, and whether its backward is split."""
+
+IN_SLICES = " in slices"
+
+VARIANTS = {**NEEDS, **{name: (f"{shape}{IN_SLICES}", split) for name, (shape, split) in SLICED.items()}}
+"""The shape that each hand-made schedule needs."""
+
+
+@dataclass
+class ShapeAttempt:
+    """A shape that is searched.
+
+    Attributes:
+        placed: The model on it.
+        number: Micro-batches of the placement.
+        bound_ms: No schedule on it is shorter.
+        result: Result of the search, once it was made.
+    """
+
+    placed: PlacedStages
+    number: int
+    bound_ms: float
+    result: SearchResult | None = None
+
+    @property
+    def makespan_ms(self) -> float:
+        """Makespan of the best schedule found, infinite where there is none."""
+        if self.result is None or self.result.schedule is None:
+            return math.inf
+        return self.placed.placement.ms(self.result.schedule.makespan)
+
+
+@dataclass
+class ComparisonCourse:
+    """A comparison that goes on; see `compare` for the attributes.
+
+    Attributes:
+        bound_ms: What searches proved of each variant.
+        made: The shortest schedule made by hand for each variant, of those that fit.
+        interrupted: Whether Ctrl-C ended it; then nothing more is searched.
+    """
+
+    stages: StageChain
+    num_micro_batches: int
+    num_chunks: int
+    answer: Method
+    options: Mapping[str, Any]
+    report: ComparisonReport
+    bound_ms: dict[Variant, float] = field(default_factory=dict)
+    made: dict[Variant, Schedule] = field(default_factory=dict)
+    interrupted: bool = False
+
+    def made_rows(self, name: str) -> list[ComparedRow]:
+        """Return the rows of a hand-made schedule."""
+        return [self.hand_made(name)]
+
+    def hand_made(self, name: str) -> ComparedRow:
+        """Return the row of a hand-made schedule."""
+        if name not in VARIANTS:
+            return ComparedRow(name, note="needs stages on all devices, and a chain of stages has none")
+        shape, _ = VARIANTS[name]
+        try:
+            placed, number = self._placed(VARIANTS[name])
+        except UnplacedError as error:
+            return ComparedRow(name, shape, note=str(error))
+        if placed.placement.decisions:
+            return self._hand_made_with_modes(name, placed, number)
+        try:
+            schedule = HAND_MADE[name](placed.placement, number)
+        except TooFewMicroBatchesError as error:
+            return ComparedRow(name, shape, note=error.in_samples(placed.num_samples))
+        except UnsuitablePlacementError as error:
+            return ComparedRow(name, shape, note=error.reason)
+        if missing := missing_memory(placed, peak_memory(schedule).tolist()):
+            return ComparedRow(name, shape, DOES_NOT_FIT, note="; ".join([missing, *placed.notes]))
+        row = row_of(name, placed, validate(schedule), "; ".join(placed.notes))
+        best = self.made.setdefault(VARIANTS[name], schedule)
+        self.made[VARIANTS[name]] = min(best, schedule, key=lambda each: each.makespan)
+        bound = self._bound_ms(VARIANTS[name], placed)
+        return replace(row, makespan_bound_ms=bound, period_ms=_growth_ms(HAND_MADE[name], placed, number))
+
+    def _hand_made_with_modes(self, name: str, placed: PlacedStages, number: int) -> ComparedRow:
+        """Return the row of a hand-made schedule with the best of the ways in which people choose modes."""
+        made = with_chosen_modes(placed.placement, number, {name: HAND_MADE[name]})
+        best = min(made, key=lambda each: each[1].makespan, default=None)
+        shape = VARIANTS[name][0]
+        if best is None:
+            note = "no modes chosen by hand fit its memory, or it is not defined for this model"
+            return ComparedRow(name, shape, DOES_NOT_FIT, note="; ".join([note, *placed.notes]))
+        how = best[0].partition(", ")[2]
+        earlier = self.made.setdefault(VARIANTS[name], best[1])
+        self.made[VARIANTS[name]] = min(earlier, best[1], key=lambda each: each.makespan)
+        row = row_of(name, placed, best[1], "; ".join([f"modes: {how}", *placed.notes]))
+        return replace(row, makespan_bound_ms=self._bound_ms(VARIANTS[name], placed))
+
+    def _bound_ms(self, variant: Variant, placed: PlacedStages) -> float:
+        """Return what no schedule on a shape beats."""
+        number = self.num_micro_batches // placed.num_samples
+        return placed.placement.ms(makespan_bound(placed.placement, number))
+
+    def variants(self, shape: str) -> list[Variant]:
+        """Return a shape with whole backward blocks, and split where the stages tell the halves."""
+        return [(shape, False)] + [(shape, True)] * self.stages.knows_halves
+
+    def searched(self, name: str, variants: Sequence[Variant]) -> ComparedRow:
+        """Return the row of the best that is found on some shapes; those of the least bound come first."""
+        began = time.monotonic()
+        tried: dict[Variant, ShapeAttempt] = {}
+        reasons = []
+        for variant in variants:
+            try:
+                placed, number = self._placed(variant)
+                _require_room(placed)
+                tried[variant] = ShapeAttempt(placed, number, self._bound_ms(variant, placed))
+            except UnplacedError as error:
+                reasons.append(f"{variant[0]}: {error}")
+        for variant, each in sorted(tried.items(), key=lambda item: item[1].bound_ms):
+            if self.interrupted or min(other.makespan_ms for other in tried.values()) <= each.bound_ms:
+                break  # nothing shorter is possible on the others
+            result = each.result = self._search(name, each, self.made.get(variant))
+            each.bound_ms = max(each.bound_ms, each.placed.placement.ms(result.makespan_bound))
+            self.bound_ms[variant] = each.bound_ms
+            self.interrupted = result.interrupted
+        row = best_row(name, list(tried.values()), reasons)
+        return replace(row, search_seconds=time.monotonic() - began)
+
+    @property
+    def _is_ours(self) -> bool:
+        """Whether our own method searches; others begin with nothing."""
+        return bool(self.options.get("method", "modulo") == "modulo")
+
+    def _search(self, name: str, tried: ShapeAttempt, made: Schedule | None) -> SearchResult:
+        placement = tried.placed.placement
+        begin_with = {"begin_with": made} if self._is_ours else {}
+        request = SearchRequest(placement, tried.number, **begin_with | dict(self.options))
+        return self.answer(request, lambda progress: self.report(name, placement, progress))
+
+    def _placed(self, variant: Variant) -> tuple[PlacedStages, int]:
+        """Return the model on a shape, and the placement's number of micro-batches."""
+        try:
+            shape, _, in_slices = variant[0].partition(IN_SLICES[:1])
+            make = place_in_slices if in_slices else place
+            placed = make(self.stages, shape, variant[1], self.num_chunks)
+        except StagesError as error:
+            raise UnplacedError(str(error)) from None
+        number, rest = divmod(self.num_micro_batches, placed.num_samples)
+        if rest:
+            raise UnplacedError(
+                "runs pairs of micro-batches, one in each direction; "
+                f"set search.num_micro_batches={self.num_micro_batches + rest}"
+            )
+        return placed, number
+
+
+def best_row(name: str, tried: Sequence[ShapeAttempt], reasons: Sequence[str]) -> ComparedRow:
+    """Return the row of the best schedule on any of the shapes that were tried, or why there is none.
+
+    Args:
+        name: Name of the row.
+        tried: The shapes.
+        reasons: Why others could not be tried.
+    """
+    best = min(tried, key=lambda each: each.makespan_ms, default=None)
+    if best is None:
+        return ComparedRow(name, proved="infeasible", note="; ".join(reasons))
+    if best.result is None or best.result.schedule is None:
+        found = [each.result for each in tried if each.result is not None]
+        undecided = [each.reason for each in found if each.status is not Status.INFEASIBLE]
+        proved = "unknown" if undecided or len(found) < len(tried) else "infeasible"
+        return ComparedRow(name, proved=proved, note="; ".join([*undecided, *reasons]))
+    placed, repetend = best.placed, best.result.repetend
+    notes = [f"best on {placed.placement.name}", *placed.notes, *reasons]
+    if best.result.interrupted:
+        notes.append("interrupted")
+    elif any(each.result.is_cut for each in tried if each.result is not None):
+        notes.append("stopped by a time limit; another run may find a better one")
+    row = row_of(name, placed, best.result.schedule, "; ".join(notes))
+    period_ms = None
+    if repetend is not None:
+        period_ms = placed.placement.ms(repetend.period) / repetend.micro_batches / placed.num_samples
+    return replace(row, makespan_bound_ms=min(each.bound_ms for each in tried), period_ms=period_ms)
+
+
+def _growth_ms(make: Maker, placed: PlacedStages, number: int) -> float | None:
+    """Return by how much one more micro-batch lengthens a hand-made schedule once all devices are filled."""
+    more = 2 * placed.placement.num_devices
+    many = number + 2 * more
+    try:
+        short, long = (make(placed.placement, each).makespan for each in (many, many + more))
+    except UnsuitablePlacementError:
+        return None
+    return placed.placement.ms(long - short) / more / placed.num_samples
+
+
+def _require_room(placed: PlacedStages) -> None:
+    placement = placed.placement
+    best = placement.at_best
+    needed = [minimum_memory(best, d) + placement.static[d] for d in range(placement.num_devices)]
+    if missing := missing_memory(placed, needed):
+        one = "one micro-batch" if placed.num_samples == 1 else "one pair of micro-batches"
+        raise UnplacedError(f"even {one} {missing}")

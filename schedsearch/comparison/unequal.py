@@ -1,0 +1,194 @@
+"""Comparisons of micro-batches that differ: by hand as they come and sorted, and searched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from placements import Block, Placement
+from placements.stages.stage_chain import PlacedStages, Stage, StageChain, exact, place
+from schedsearch.comparison.course import (
+    IN_SLICES,
+    VARIANTS,
+    ComparisonCourse,
+    ShapeAttempt,
+    UnplacedError,
+    Variant,
+)
+from schedsearch.comparison.rows import DOES_NOT_FIT, ComparedRow, missing_memory, row_of
+from schedsearch.metrics import peak_memory
+from schedsearch.modulo.result import Objective, SearchResult
+from schedsearch.schedule import Schedule
+from schedsearch.unequal.micro_batches import (
+    MicroBatchError,
+    MicroBatchMemoryRow,
+    UnequalBatch,
+    read_micro_batches,
+    unequal_batch,
+)
+from schedsearch.unequal.replica_bound import replica_bound
+from schedsearch.unequal.replica_work import replica_work
+from schedsearch.unequal.starts import AS_GIVEN, by_hand
+from schedsearch.unequal.unequal_search import unequal_search
+
+
+def read_chains(
+    stages: StageChain,
+    path: str | Path,
+    num_micro_batches: int | None = None,
+    length_rules: str | Path | None = None,
+) -> tuple[StageChain, ...]:
+    """Return the model as each micro-batch of a file takes it, a stage for each device.
+
+    The blocks of the file are those of the V-shape: F0 and B0 of the first stage, or I0 and W0 for the halves
+    of its backward.
+
+    Args:
+        stages: The model; what is not in the file is as here.
+        path: As of `schedsearch.unequal.micro_batches.read_micro_batches`, as for the rest.
+        num_micro_batches: How many there must be; None for those of the file.
+        length_rules: Rules for lengths; None for none.
+
+    Raises:
+        MicroBatchError: The file is wrong, or a block does not run in one of them.
+        ProfileError: The rules are wrong.
+        PlacementError: The stages have modes.
+        StagesError: The stages cannot be one for each device.
+    """
+    chunks, _ = stages.in_chunks(stages.num_devices)
+    chain = replace(stages, pieces=chunks, are_layers=False)
+    errors: dict[bool, MicroBatchError] = {}
+    for split in (True, False):
+        placement = place(chain, "v_shape", split).placement
+        unit_mib = placement.memory_unit_mib
+        try:
+            batch = read_micro_batches(path, placement, num_micro_batches, unit_mib, length_rules)
+        except MicroBatchError as error:
+            errors[split] = error
+            continue
+        return tuple(
+            replace(chain, pieces=tuple(_pieces(chain, batch, n, split, path)))
+            for n in range(batch.num_micro_batches)
+        )
+    raise errors[stages.knows_halves]
+
+
+def _pieces(chain: StageChain, batch: UnequalBatch, n: int, split: bool, path: str | Path) -> list[Stage]:
+    """Return the stages as a micro-batch takes them."""
+    placement = batch.placement
+    run = (placement.as_run(batch.chosen[n]) if batch.chosen else placement).by_name
+
+    def ms(name: str) -> float:
+        if name not in run:
+            raise MicroBatchError(f"{path}: block {name} of micro-batch {n} does not run; give it a time")
+        return round(placement.ms(run[name].time), 9)
+
+    pieces = []
+    for i, stage in enumerate(chain.pieces):
+        backward, half = (ms(f"I{i}") + ms(f"W{i}"), ms(f"I{i}")) if split else (ms(f"B{i}"), None)
+        if half is None and stage.input_gradient_ms is not None:
+            half = round(backward * float(exact(stage.input_gradient_ms) / exact(stage.backward_ms)), 9)
+        held = placement.mib(run[f"F{i}"].memory_on(i))
+        pieces.append(
+            replace(
+                stage,
+                forward_ms=ms(f"F{i}"),
+                backward_ms=round(backward, 9),
+                input_gradient_ms=half,
+                activation_mib=held,
+            )
+        )
+    return pieces
+
+
+@dataclass
+class UnequalCourse(ComparisonCourse):
+    """A comparison of micro-batches that differ.
+
+    Attributes:
+        chains: The model as each micro-batch takes it.
+        given_order: Whether each block runs the micro-batches as they are numbered.
+        batches: The micro-batches on each shape.
+    """
+
+    chains: Sequence[StageChain] = ()
+    given_order: bool = False
+    batches: dict[Variant, UnequalBatch] = field(default_factory=dict)
+
+    def made_rows(self, name: str) -> list[ComparedRow]:
+        """Return the rows of a hand-made schedule, with the micro-batches as they come and sorted."""
+        if name not in VARIANTS:
+            return super().made_rows(name)
+        variant = VARIANTS[name]
+        try:
+            placed, _ = self._placed(variant)
+        except UnplacedError as error:
+            return [ComparedRow(name, variant[0], note=str(error))]
+        found = [
+            self._made(title, variant, placed, schedule)
+            for title, schedule in by_hand(self.batches[variant], [name]).items()
+            if not self.given_order or title.endswith(AS_GIVEN)
+        ]
+        note = "is not defined for these devices or this number of micro-batches"
+        return found or [ComparedRow(name, variant[0], note=note)]
+
+    def _made(
+        self, title: str, variant: Variant, placed: PlacedStages, schedule: Schedule | None
+    ) -> ComparedRow:
+        if schedule is None:
+            note = _why_not(title, placed, self.batches[variant])
+            return ComparedRow(title, variant[0], DOES_NOT_FIT, note=note)
+        best = self.made.setdefault(variant, schedule)
+        self.made[variant] = min(best, schedule, key=lambda each: each.makespan)
+        row = row_of(title, placed, schedule, "; ".join(placed.notes))
+        return replace(row, makespan_bound_ms=self._bound_ms(variant, placed))
+
+    def _bound_ms(self, variant: Variant, placed: PlacedStages) -> float:
+        if variant not in self.bound_ms:
+            ticks = replica_bound(replica_work(self.batches[variant], 1))
+            self.bound_ms[variant] = placed.placement.ms(ticks)
+        return self.bound_ms[variant]
+
+    def _search(self, name: str, tried: ShapeAttempt, made: Schedule | None) -> SearchResult:
+        placement = tried.placed.placement
+        batch = next(each for each in self.batches.values() if each.placement is placement)
+        is_span = (self.options.get("objectives") or [""])[-1] == Objective.DEVICE_SPAN
+        known = ("time_limit_s", "work_limit", "seed")
+        return unequal_search(
+            batch,
+            objective=Objective.DEVICE_SPAN if is_span else Objective.MAKESPAN,
+            given_order=self.given_order,
+            begin_with=made,
+            on_progress=lambda progress: self.report(name, placement, progress),
+            **{option: self.options[option] for option in known if option in self.options},
+        )
+
+    def _placed(self, variant: Variant) -> tuple[PlacedStages, int]:
+        if IN_SLICES in variant[0]:
+            raise UnplacedError("cuts all sequences alike, and these micro-batches differ")
+        placed, number = super()._placed(variant)
+        if placed.num_samples > 1:
+            raise UnplacedError("runs pairs of micro-batches, and these differ")
+        if variant not in self.batches:
+            rows = []
+            for n, chain in enumerate(self.chains):
+                own = place(chain, *variant, self.num_chunks).placement
+                rows += [MicroBatchMemoryRow(n, *_figures(own, block)) for block in own.blocks]
+            base = placed.placement
+            self.batches[variant] = unequal_batch(base, rows, number, base.memory_unit_mib)
+        return replace(placed, placement=self.batches[variant].placement), number
+
+
+def _figures(placement: Placement, block: Block) -> tuple[str, float, float]:
+    """Return the name, the ms and the MiB of a block."""
+    held = placement.mib(block.memory_on(block.devices[0]))
+    return block.name, round(placement.ms(block.time), 9), held
+
+
+def _why_not(title: str, placed: PlacedStages, batch: UnequalBatch) -> str:
+    """Return what a schedule lacks that does not fit."""
+    free = replace(batch, placement=replace(batch.placement, memory=None))
+    made = by_hand(free, [title.partition(",")[0]])[title]
+    missing = "" if made is None else missing_memory(placed, peak_memory(made).tolist())
+    return "; ".join([missing or "its order comes to a standstill with these micro-batches", *placed.notes])

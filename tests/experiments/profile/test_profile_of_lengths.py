@@ -1,0 +1,72 @@
+"""Blocks measured at several lengths, or given as a table, and the rules that are fitted to them."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from commands import refusal
+
+from placements.profiles.length_rules import fit_rules, read_length_rules, read_measured_lengths, value
+
+OPTIONS = ["placement=v_shape", "placement.num_devices=2"]
+
+
+def test_each_block_is_measured_at_each_length(command, tmp_path: Path) -> None:
+    small = ["runtime.hidden_size=8", "runtime.sequence_length=16", "search.num_micro_batches=2"]
+    small += ["profiling.iterations=1", "runtime.launcher=in_process"]
+    done = command("profile", *OPTIONS, *small, "runtime.sequence_lengths=[4,16,8]")
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    rows = read_measured_lengths(out / "measured_lengths.csv")
+    names = {"F0", "F1", "B0", "B1"}
+    assert {(row.tokens, row.block) for row in rows} == {(n, name) for n in (4, 8, 16) for name in names}
+    profile = {row["block"]: float(row["time"]) for row in csv.DictReader((out / "profile.csv").open())}
+    longest = {row.block: row.time_ms for row in rows if row.tokens == 16}
+    assert profile == pytest.approx({name: ms / 1e3 for name, ms in longest.items()}, rel=1e-5)
+    fitted = fit_rules(rows)
+    found = read_length_rules(out / "length_rules.csv")
+    for name in names:
+        expected = value(fitted[name].rule.time_ms, 0.012)
+        assert value(found[name].time_ms, 0.012) == pytest.approx(expected, rel=1e-5)
+        assert f"  {name}: {fitted[name]}" in done.stdout
+
+
+def test_a_table_of_any_profiler_is_fitted_and_searched(command, tmp_path: Path) -> None:
+    table = tmp_path / "measured.csv"
+    lines = [
+        f"gpu 0,{tokens},{name},{scale * (1 + tokens / 1000 + (tokens / 1000) ** 2)}"
+        for tokens in (1000, 2000, 4000)
+        for name, scale in (("F0", 1), ("B0", 2), ("F1", 1), ("B1", 2))
+    ]
+    table.write_text("\n".join(["device,tokens,block,time_ms", *lines]) + "\n")
+    done = command("profile", *OPTIONS, f"profiling.length_table={table}")
+    assert done.returncode == 0, done.stderr
+    assert "  B1: 2 + 2 x + 2 x^2 ms; worst 0.0%, at" in done.stdout
+    rules = tmp_path / "rules.csv"
+    (tmp_path / "out" / "length_rules.csv").rename(rules)
+    assert value(read_length_rules(rules)["F0"].time_ms, 3) == pytest.approx(13)
+    (tmp_path / "out" / "result.json").unlink(missing_ok=True)
+    lengths = tmp_path / "lengths.csv"
+    lengths.write_text("micro_batch,tokens\n0,3000\n1,1000\n")
+    given = [f"search.micro_batches={lengths}", f"search.length_rules={rules}", "search.work_limit=1"]
+    done = command("search", *OPTIONS, *given)
+    assert done.returncode == 0, done.stderr
+    # 13 and 3 ms forward, twice that backward: the short one first, and its B0 before that of the long one
+    assert "makespan    81 ms" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["runtime.sequence_lengths=[8,16,8]"], "runtime.sequence_lengths: [8, 16, 8] is not enough; give 3"),
+        (
+            ["runtime.sequence_lengths=[8,16,99]"],
+            "runtime.sequence_lengths[2]: 99 is not a whole number",
+        ),
+        (["profiling.length_table=none.csv"], "none.csv: cannot be read"),
+    ],
+)
+def test_wrong_lengths_are_refused(overrides: list[str], says: str, tmp_path: Path) -> None:
+    assert says in refusal("profile", [*OPTIONS, *overrides], tmp_path / "out")
