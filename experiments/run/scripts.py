@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
@@ -139,15 +139,18 @@ def _programs(programs: Programs, model: ModelOptions, options: RuntimeOptions) 
         return check(prefetch_receives(programs, blocks_ahead(options)))
     if model.weight_versions != WeightMode.FLUSH:
         check_updates(programs, model.micro_batches_per_update)
-    stages, copies = as_stages(programs.decided), copies_in(programs.placement)
+    stages, copies = as_stages(programs.placement), copies_in(programs.placement)
     built = Model(model, stages, {})
     blocks = Blocks(stages, built, 1)
 
+    def of_stages(names: tuple[str, ...]) -> Iterator[str]:
+        return (copies[name].stage if copies else name for name in names)
+
     def spec_between(*names: str) -> TensorSpec:
-        return blocks.spec_between(*(copies[name].stage if copies else name for name in names))
+        return blocks.spec_between(*of_stages(names))
 
     def size_bytes(*names: str) -> int:
-        return spec_between(*names).num_bytes(blocks.dtype.itemsize, blocks.max_tokens)
+        return blocks.max_bytes(*of_stages(names))
 
     programs = _with_shards(programs, sharded_parameters(model, built.body, stages), options)
     programs = programs.with_specs(spec_between)

@@ -317,6 +317,11 @@ class Model:
         """
         return () if computes_loss(self._placement, block) else self.body.output_shape(block)
 
+    def branches(self, block: str) -> tuple[str, ...]:
+        """Return the blocks whose positions a forward block joins; see `LayeredBlock.branches`."""
+        module = self.body.modules.get(block)
+        return module.branches if isinstance(module, LayeredBlock) else ()
+
     def weights(self, block: str) -> dict[str, Tensor]:
         """Return the parameters of a block, by name."""
         return {each.name: self._weights[each.name] for each in self.body.parameters(block)}
