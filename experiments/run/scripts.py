@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
@@ -143,14 +143,14 @@ def _programs(programs: Programs, model: ModelOptions, options: RuntimeOptions) 
     built = Model(model, stages, {})
     blocks = Blocks(stages, built, 1)
 
-    def of_stages(names: tuple[str, ...]) -> Iterator[str]:
-        return (copies[name].stage if copies else name for name in names)
+    def stage(name: str) -> str:
+        return copies[name].stage if copies else name
 
-    def spec_between(*names: str) -> TensorSpec:
-        return blocks.spec_between(*of_stages(names))
+    def spec_between(producer: str, consumer: str) -> TensorSpec:
+        return blocks.spec_between(stage(producer), stage(consumer))
 
-    def size_bytes(*names: str) -> int:
-        return blocks.max_bytes(*of_stages(names))
+    def size_bytes(producer: str, consumer: str) -> int:
+        return blocks.max_bytes(stage(producer), stage(consumer))
 
     programs = _with_shards(programs, sharded_parameters(model, built.body, stages), options)
     programs = programs.with_specs(spec_between)

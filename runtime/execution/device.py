@@ -408,7 +408,7 @@ class Device:
             raise ScriptError(
                 f"device {self._index}: {transfer.consumer} takes nothing from {transfer.producer}"
             )
-        return self._blocks.spec_between(transfer.producer, transfer.consumer)
+        return self._blocks.spec_between(*transfer)
 
     def _count_uses(self) -> Counter[Transfer]:
         """Return how often each tensor that this device makes is sent or taken in an iteration."""
@@ -449,6 +449,7 @@ class Device:
         transfer = message.transfer
         spec = self._specs.get((transfer.producer, transfer.consumer)) or self.spec_of_model(transfer)
         dtype: torch.dtype = getattr(torch, spec.dtype)
+        self._varies |= self._blocks.varies
         if spec.varies:
             self._varies = True
             spec = self._blocks.spec_of(*transfer, spec)

@@ -214,16 +214,33 @@ class Blocks:
         for (block, _), half in list(self._halfway.items()):
             yield Saved(block, tuple(half.held), False)
 
-    def spec_between(self, producer: str, consumer: str) -> TensorSpec:
+    def spec_between(self, producer: str, consumer: str, micro_batch: int | None = None) -> TensorSpec:
         """Return the form of what a device hands to another: an output, the gradient of one, or a share.
 
         Where the samples of micro-batches differ in their tokens it is the form of any of them.
+
+        Args:
+            producer: The block that makes it.
+            consumer: The block that takes it.
+            micro_batch: A micro-batch of the iteration begun last; None where they have the same shapes.
         """
         block = self._placement.by_name[producer]
-        whole = self._model.output_shape(producer if block.kind is Kind.F else self._pairs[consumer])
+        forward = producer if block.kind is Kind.F else self._pairs[consumer]
+        whole = self._model.output_shape(forward, self._shaped(forward, micro_batch))
         is_share = (producer, consumer) in self._in_shares
         shape = share_shape(whole, block.num_shares) if is_share else whole
         return TensorSpec.of(self.dtype, shape)
+
+    def _shaped(self, block: str, micro_batch: int | None) -> Sample | None:
+        """Return what tells the shapes of a micro-batch; None where all have the same."""
+        if micro_batch is None or not self.varies:
+            return None
+        return self._data.read(block, self._iteration, micro_batch)
+
+    @property
+    def varies(self) -> bool:
+        """Whether micro-batches may have shapes of their own, which what is read tells."""
+        return self._data.varies
 
     def max_bytes(self, producer: str, consumer: str) -> int:
         """Return the most bytes that a block hands to another for one micro-batch."""
@@ -334,7 +351,8 @@ class Blocks:
 
     def _zeros_as(self, block: str, forward: str, micro_batch: int) -> Tensor:
         """Return the share of a block's group in zeros, in the form of a forward block's output."""
-        shape = share_shape(self._model.output_shape(forward), self._placement.by_name[block].num_shares)
+        whole = self._model.output_shape(forward, self._shaped(forward, micro_batch))
+        shape = share_shape(whole, self._placement.by_name[block].num_shares)
         spec = self._sized(TensorSpec.of(self.dtype, shape), forward, micro_batch)
         return torch.zeros(spec.shape, dtype=self.dtype, device=self._model.device)
 
