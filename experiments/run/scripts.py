@@ -139,15 +139,18 @@ def _programs(programs: Programs, model: ModelOptions, options: RuntimeOptions) 
         return check(prefetch_receives(programs, blocks_ahead(options)))
     if model.weight_versions != WeightMode.FLUSH:
         check_updates(programs, model.micro_batches_per_update)
-    stages, copies = as_stages(programs.decided), copies_in(programs.placement)
+    stages, copies = as_stages(programs.placement), copies_in(programs.placement)
     built = Model(model, stages, {})
     blocks = Blocks(stages, built, 1)
 
-    def spec_between(*names: str) -> TensorSpec:
-        return blocks.spec_between(*(copies[name].stage if copies else name for name in names))
+    def stage(name: str) -> str:
+        return copies[name].stage if copies else name
 
-    def size_bytes(*names: str) -> int:
-        return spec_between(*names).num_bytes(blocks.dtype.itemsize, blocks.max_tokens)
+    def spec_between(producer: str, consumer: str) -> TensorSpec:
+        return blocks.spec_between(stage(producer), stage(consumer))
+
+    def size_bytes(producer: str, consumer: str) -> int:
+        return blocks.max_bytes(stage(producer), stage(consumer))
 
     programs = _with_shards(programs, sharded_parameters(model, built.body, stages), options)
     programs = programs.with_specs(spec_between)

@@ -25,7 +25,7 @@ from runtime.profiling.observer import DeviceObserver
 from runtime.program.calls import BlockCall, Message, ScriptError, Transfer
 from runtime.program.data_parallel import Part
 from runtime.program.tensor_flow import KEEP
-from runtime.program.tensor_spec import TOKENS, TensorSpec
+from runtime.program.tensor_spec import TensorSpec
 from runtime.transport.contact import reason
 from runtime.transport.protocol import Channel, Pending, TransferError, Transport
 from runtime.transport.shards import part_of, part_size
@@ -408,7 +408,7 @@ class Device:
             raise ScriptError(
                 f"device {self._index}: {transfer.consumer} takes nothing from {transfer.producer}"
             )
-        return self._blocks.spec_between(transfer.producer, transfer.consumer)
+        return self._blocks.spec_between(*transfer)
 
     def _count_uses(self) -> Counter[Transfer]:
         """Return how often each tensor that this device makes is sent or taken in an iteration."""
@@ -449,9 +449,10 @@ class Device:
         transfer = message.transfer
         spec = self._specs.get((transfer.producer, transfer.consumer)) or self.spec_of_model(transfer)
         dtype: torch.dtype = getattr(torch, spec.dtype)
-        if TOKENS in spec.shape:
+        self._varies |= self._blocks.varies
+        if spec.varies:
             self._varies = True
-            spec = spec.with_tokens(self._blocks.tokens_of(transfer.micro_batch))
+            spec = self._blocks.spec_of(*transfer, spec)
         form = _Form(self._channel(message), spec, torch.Size(spec.shape), dtype)
         return self._forms.setdefault(message, form)
 

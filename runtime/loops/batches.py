@@ -7,7 +7,7 @@ blocks compute is not known here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from placements import Kind, Placement
+from runtime.models.user.packing import Forms
 from runtime.models.user.reading import INPUTS, TARGETS, Reading, ReadNames, Sample
 from runtime.models.user.seeds import digest
 
@@ -67,6 +68,7 @@ class BatchData:
         weighs: Whether losses have weights: then a process with a loss reads the targets of all losses, of
             which its own is a part.
         names: Names of the arguments of all blocks' modules, as far as `cut` knows them.
+        varies: Whether tensors may have other shapes in each micro-batch.
     """
 
     def __init__(
@@ -78,8 +80,11 @@ class BatchData:
         device: torch.device,
         weighs: bool = False,
         names: ReadNames | None = None,
+        varies: bool = False,
     ) -> None:
         """Find the blocks that read; nothing is taken yet."""
+        self.varies, self._forms = varies, list[Mapping[str, Forms]]()
+        self._num_shares = {block.name: block.num_shares for block in placement.blocks}
         self._reading = Reading(
             placement, names or {}, dtype, device, lambda reason: BatchError(f"batch: {reason}")
         )
@@ -138,7 +143,7 @@ class BatchData:
                 f"give a multiple of {self.num_graphs}"
             )
         number = len(pairs) // self.num_graphs
-        self._read = {}
+        self._read, self._forms = {}, []
         for block in dict.fromkeys((*self._begins, *self._weighed)):
             for n in range(number):
                 inputs, targets = pairs[n * self.num_graphs + self._reading.graph_of[block]]
@@ -152,7 +157,17 @@ class BatchData:
     def read(self, block: str, iteration: int, micro_batch: int) -> Sample:
         """Return what a block reads of a micro-batch."""
         seed = digest(self._seed, block, iteration, micro_batch)
-        return self._read.get((block, micro_batch), Sample((), (), 0))._replace(seed=seed)
+        forms = self._forms[micro_batch] if self._forms else None
+        return self._read.get((block, micro_batch), Sample((), (), 0))._replace(seed=seed, forms=forms)
+
+    def shapes(self, micro_batch: int) -> tuple[tuple[int, ...], ...]:
+        """Return the shapes of all that this process reads of a micro-batch."""
+        read = (each for (_, n), each in self._read.items() if n == micro_batch)
+        return tuple(tuple(value.shape) for each in read for value in (*each.inputs, *each.targets))
+
+    def know(self, forms: Sequence[Mapping[str, Forms]]) -> None:
+        """Take over what all blocks hand over in each micro-batch of the batch that was taken."""
+        self._forms = list(forms)
 
     def _num_samples(self) -> int | None:
         """Return the samples of a micro-batch, as those of the first batch were."""
@@ -163,10 +178,17 @@ class BatchData:
         values = self._reading.tensors(found, block, what)
         shapes = [tuple(value.shape) for value in values]
         first = self._first.setdefault((block, what), shapes)
-        if shapes != first:
+        if self.varies:
+            count = self._num_shares[block]
+            if odd := [shape for shape in shapes if not shape or shape[0] % count]:
+                raise BatchError(
+                    f"batch: the {what} of a micro-batch of {block} are of shape {odd[0]}, which its {count} "
+                    f"data-parallel groups cannot share; give a multiple of {count} samples"
+                )
+        elif shapes != first:
             raise BatchError(
                 f"batch: the {what} of a micro-batch of {block} are of shapes {shapes}, and were {first} in "
-                "the first step, as its messages are; pad or cut them to these"
+                "the first step, as its messages are; pad or cut them to these, or use Pipeline(unequal=True)"
             )
         return values
 

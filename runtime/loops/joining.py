@@ -47,13 +47,18 @@ def own_process(options: RunOptions) -> Process:
 
 
 def batch_data(
-    script: Script, process: Process, transport: Transport, body: GivenModules | None = None
+    script: Script,
+    process: Process,
+    transport: Transport,
+    body: GivenModules | None = None,
+    unequal: bool = False,
 ) -> BatchData:
     """Return what reads batches for the blocks of this process; with a body as that wants it."""
     model = script.model
     dtype: torch.dtype = getattr(torch, model.dtype)
     weighs, names = (False, {}) if body is None else (body.weight_of_loss is not None, body.read_names)
-    return BatchData(script.placement, process.device, model.seed, dtype, transport.device, weighs, names)
+    where = process.device, model.seed, dtype, transport.device
+    return BatchData(script.placement, *where, weighs, names, unequal)
 
 
 class Given(NamedTuple):
@@ -64,6 +69,7 @@ class Given(NamedTuple):
     loss_weight: LossWeight | None
     precision: str | None
     compile: str | None
+    unequal: bool
 
 
 def join(given: Given, script: Script, process: Process, transport: Transport) -> tuple[GivenModules, Script]:
@@ -73,6 +79,11 @@ def join(given: Given, script: Script, process: Process, transport: Transport) -
         PipelineError: The modules of some process do not fit the placement.
     """
     placement, job = script.placement, script.model
+    if given.unequal and script.specs is not None:
+        raise ScriptError(
+            f"unequal: the job, of the model {job.name!r}, has fixed shapes; generate it with "
+            f"runtime.model={GIVEN_MODEL}"
+        )
     own = [block.name for block in placement.on(process.device) if block.kind is Kind.F]
     modules = given.modules
 
@@ -100,5 +111,5 @@ def join(given: Given, script: Script, process: Process, transport: Transport) -
     )
     body.know(described)
     script = replace(script, model_data=model.to_dict())
-    body.read_from(batch_data(script, process, transport, body))
+    body.read_from(batch_data(script, process, transport, body, given.unequal))
     return body, script

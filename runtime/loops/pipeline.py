@@ -72,7 +72,10 @@ class Pipeline:
         exact: Whether sums over devices, of copies, shards and the norm, are made in the order of the
             devices, so that they have the bits of the model in one piece; otherwise the library adds up.
         compile: Backend of `torch.compile` for the own blocks' modules: ``inductor``, ``aot_eager`` or
-            ``eager``; None for the job's own. The four options of modules need `modules`.
+            ``eager``; None for the job's own.
+        unequal: Whether each micro-batch may have shapes of its own, as samples of another length. The
+            processes then tell each other what they read before each step. The five options of modules need
+            `modules`.
         programs: Where another program for a step may come from: a folder (see `runtime.orders.offered`), or
             a function that device 0 calls with the number of the step; None to run the job's own alone.
         profile_online: Whether the first steps measure the blocks at each clock, for the server whose plans
@@ -95,6 +98,7 @@ class Pipeline:
         finite: bool = True,
         exact: bool = False,
         compile: str | None = None,
+        unequal: bool = False,
         programs: str | Path | ProgramSource | None = None,
         profile_online: bool = False,
     ) -> None:
@@ -106,12 +110,14 @@ class Pipeline:
         )
         script = read_script_of(job, process.device).of_stages
         check_script(script, process.device, process.num_devices)
-        of_modules = {"loss": loss, "precision": precision, "loss_weight": loss_weight, "compile": compile}
+        of_modules: dict[str, Any] = {"loss": loss, "precision": precision, "loss_weight": loss_weight}
+        of_modules |= {"compile": compile, "unequal": unequal or None}
         with ExitStack() as stack:
             transport = stack.enter_context(connected(script, process))
             body = None
             if modules is not None:
-                given = Given(modules, loss, loss_weight, precision, compile or script.model.compile)
+                compiler = compile or script.model.compile
+                given = Given(modules, loss, loss_weight, precision, compiler, unequal)
                 body, script = join(given, script, process, transport)
             elif unused := [name for name, value in of_modules.items() if value is not None]:
                 raise ScriptError(f"{unused[0]}: is for modules, and there are none; leave it out")
@@ -161,8 +167,8 @@ class Pipeline:
         Gradients of the mean over the micro-batches are added to ``.grad``. The processes meet once beside
         the schedule, in a sum of a few numbers over gloo at its end: losses, and whether something failed. A
         process with a wrong batch or a module that fails goes through the schedule all the same, with zeros,
-        so that no other waits for it. In the first step, and where a block of the job's own model is cut over
-        several devices, they also meet before the schedule.
+        so that no other waits for it. In the first step, with `unequal`, and where a block of the job's own
+        model is cut over several devices, they also meet before the schedule.
 
         After an error gradients are of no use, and the next step begins anew.
 
@@ -177,7 +183,9 @@ class Pipeline:
             TransferError: A tensor did not arrive or could not be sent, or a process did not come.
         """
         number, blocks = self._context.script.num_micro_batches, self._context.blocks
-        if self._keeps_pace and self._intake.has_shapes:
+        if not self._intake.has_shapes:
+            self._intake.take_together(batch, number)
+        elif self._keeps_pace:
             blocks.attempt(lambda: self._intake.take(batch, number))
         else:
             succeeded(
@@ -185,7 +193,6 @@ class Pipeline:
                 self._context.process.device,
                 lambda: self._intake.take(batch, number),
             )
-            self._intake.ensure_shapes()
         self._iterations.follow_plan()
         self._iterations.run_to_add(self.num_steps)
         self.num_steps += 1
@@ -216,7 +223,6 @@ class Pipeline:
             TransferError: A tensor did not arrive or could not be sent, or a process did not come.
         """
         number = self._intake.take_together(batch)
-        self._intake.ensure_shapes()
         if number not in self._evaluations:
             context = self._context
             self._evaluations[number] = Evaluation(

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from placements import Kind, Placement
 from placements.block import COMPUTE
-from runtime.models.core.options import ModelError
+from runtime.models.core.options import OF_BRANCHES, ModelError
 from runtime.models.loss_shares import LossShares
 from runtime.models.model import Model
 from runtime.models.offloading import Offloaded
@@ -120,10 +120,10 @@ class Blocks:
         Raises:
             ModelError: Micro-batches leave out blocks that the model needs.
         """
-        if left_out and model.options.name != "synthetic":
+        if left_out and model.options.name not in OF_BRANCHES:
             raise ModelError(
                 f"{model.options.name} needs all blocks in each micro-batch, and {sorted(left_out)[0][0]} is "
-                "left out in one; use the model synthetic, or give it a time above 0",
+                f"left out in one; use the model {' or '.join(OF_BRANCHES)}, or give it a time above 0",
                 "name",
             )
         self._left_out = frozenset(left_out)
@@ -214,25 +214,50 @@ class Blocks:
         for (block, _), half in list(self._halfway.items()):
             yield Saved(block, tuple(half.held), False)
 
-    def spec_between(self, producer: str, consumer: str) -> TensorSpec:
+    def spec_between(self, producer: str, consumer: str, micro_batch: int | None = None) -> TensorSpec:
         """Return the form of what a device hands to another: an output, the gradient of one, or a share.
 
         Where the samples of micro-batches differ in their tokens it is the form of any of them.
+
+        Args:
+            producer: The block that makes it.
+            consumer: The block that takes it.
+            micro_batch: A micro-batch of the iteration begun last; None where they have the same shapes.
         """
         block = self._placement.by_name[producer]
-        whole = self._model.output_shape(producer if block.kind is Kind.F else self._pairs[consumer])
+        forward = producer if block.kind is Kind.F else self._pairs[consumer]
+        whole = self._model.output_shape(forward, self._shaped(forward, micro_batch))
         is_share = (producer, consumer) in self._in_shares
         shape = share_shape(whole, block.num_shares) if is_share else whole
         return TensorSpec.of(self.dtype, shape)
 
-    @property
-    def max_tokens(self) -> int:
-        """The most tokens that the samples of a micro-batch may have."""
-        return self._model.options.sequence_length
+    def _shaped(self, block: str, micro_batch: int | None) -> Sample | None:
+        """Return what tells the shapes of a micro-batch; None where all have the same."""
+        if micro_batch is None or not self.varies:
+            return None
+        return self._data.read(block, self._iteration, micro_batch)
 
-    def tokens_of(self, micro_batch: int) -> int:
-        """Return the tokens of the samples of a micro-batch of the iteration begun last."""
-        return self._model.options.tokens_of(self._iteration, micro_batch, self._num_micro_batches)
+    @property
+    def varies(self) -> bool:
+        """Whether micro-batches may have shapes of their own, which what is read tells."""
+        return self._data.varies
+
+    def max_bytes(self, producer: str, consumer: str) -> int:
+        """Return the most bytes that a block hands to another for one micro-batch."""
+        forward = producer if self._placement.by_name[producer].kind is Kind.F else self._pairs[consumer]
+        tokens = self._model.options.sequence_length * max(1, len(self._model.branches(forward)))
+        return self.spec_between(producer, consumer).num_bytes(self.dtype.itemsize, tokens)
+
+    def spec_of(self, producer: str, consumer: str, micro_batch: int, spec: TensorSpec) -> TensorSpec:
+        """Return the form of what is handed over in a micro-batch of the iteration begun last."""
+        is_forward = self._placement.by_name[producer].kind is Kind.F
+        return self._sized(spec, producer if is_forward else self._pairs[consumer], micro_batch)
+
+    def _sized(self, spec: TensorSpec, forward: str, micro_batch: int) -> TensorSpec:
+        """Return a form with the positions that a forward block has in a micro-batch."""
+        tokens = self._model.options.tokens_of(self._iteration, micro_batch, self._num_micro_batches)
+        branches = self._model.branches(forward)
+        return spec.with_tokens(tokens * max(1, len(self._running(branches, micro_batch))))
 
     def gathered(self, consumer: str, part: Tensor, shape: Sequence[int]) -> Tensor:
         """Return a tensor of which each device of a block's group received a part; all of them call it."""
@@ -326,8 +351,9 @@ class Blocks:
 
     def _zeros_as(self, block: str, forward: str, micro_batch: int) -> Tensor:
         """Return the share of a block's group in zeros, in the form of a forward block's output."""
-        shape = share_shape(self._model.output_shape(forward), self._placement.by_name[block].num_shares)
-        spec = TensorSpec.of(self.dtype, shape).with_tokens(self.tokens_of(micro_batch))
+        whole = self._model.output_shape(forward, self._shaped(forward, micro_batch))
+        shape = share_shape(whole, self._placement.by_name[block].num_shares)
+        spec = self._sized(TensorSpec.of(self.dtype, shape), forward, micro_batch)
         return torch.zeros(spec.shape, dtype=self.dtype, device=self._model.device)
 
     def _run(self, block: str, micro_batch: int, arrived: Sequence[Tensor], mode: str) -> _Made:

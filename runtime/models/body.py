@@ -125,16 +125,21 @@ class Body:
         """Return new initial parameters of the block's module, by the module's names."""
         return {local: self.initial(each).to(self.dtype) for local, each in self._parameters[block].items()}
 
-    def output_shape(self, block: str) -> tuple[int, ...]:
-        """Return the shape of what a block hands over: of its one output, or of all packed into one."""
-        return packed_shape(self._carried(block), self._carried_dtype)
+    def output_shape(self, block: str, forms: Mapping[str, Forms] | None = None) -> tuple[int, ...]:
+        """Return the shape of what a block hands over: of its one output, or of all packed into one.
 
-    def _carried(self, block: str) -> Forms:
+        Args:
+            block: A forward block.
+            forms: What blocks hand over in a micro-batch that has shapes of its own.
+        """
+        return packed_shape(self._carried(block, forms), self._carried_dtype)
+
+    def _carried(self, block: str, forms: Mapping[str, Forms] | None) -> Forms:
         """Return the forms of what a block hands over, with floats as blocks compute them."""
         float_dtype = str(self.dtype).removeprefix("torch.")
         return tuple(
             TensorSpec.of(self._carried_dtype, form.shape) if form.dtype == float_dtype else form
-            for form in self.forms[block]
+            for form in (forms or self.forms)[block]
         )
 
     @property
@@ -228,7 +233,7 @@ class Body:
         )
         expected = tuple(
             TensorSpec(form.dtype, share_shape(form.shape, sample.num_shares))
-            for form in self._carried(block)
+            for form in self._carried(block, sample.forms)
         )
         found_forms = forms_of(outputs)
         if len(expected) != len(found_forms) or not all(
@@ -236,8 +241,9 @@ class Body:
         ):
             found, wanted = (", ".join(map(str, forms)) for forms in (found_forms, expected))
             raise ModelError(
-                f"module: {block} returned {found}, and {wanted} for the first micro-batch; "
-                "let it return the same types and shapes for every one"
+                f"module: {block} returned {found}, and {wanted} was expected from other micro-batches; let "
+                "it return the same types and shapes for every one"
+                + ("" if sample.forms is None else ", or sizes that are linear in those that are read")
             )
         return packed(outputs, self._carried_dtype)
 
@@ -259,7 +265,7 @@ class Body:
         arguments = [
             argument
             for producer, value in zip(producers, inputs, strict=True)
-            for argument in unpacked(value, self._arrives(producer, value))
+            for argument in unpacked(value, self._arrives(producer, value, sample.forms))
         ]
         arguments += sample.inputs
         ends, loss = computes_loss(self.placement, block), self.source.loss
@@ -273,9 +279,10 @@ class Body:
             return outputs
         return several(loss(*outputs) if takes_targets else loss(*outputs, *sample.targets))
 
-    def _arrives(self, producer: str, value: Tensor) -> Forms:
+    def _arrives(self, producer: str, value: Tensor, forms: Mapping[str, Forms] | None) -> Forms:
         """Return the forms of what was packed into a value; blocks are tried in the parameters' type."""
-        return self.forms[producer] if value.dtype == self.dtype else self._carried(producer)
+        is_own = value.dtype == self.dtype
+        return (forms or self.forms)[producer] if is_own else self._carried(producer, forms)
 
     def buffers(self, block: str, device: torch.device | str) -> dict[str, Tensor]:
         """Return new buffers of the block's module, by the module's names."""

@@ -298,7 +298,7 @@ class Model:
             ends = computes_loss(self._placement, block)
             output = output.to(getattr(torch, self.options.dtype) if ends else self.dtype)
         expected = TensorSpec.of(
-            output.dtype, share_shape(self.output_shape(block), self.groups[block].count)
+            output.dtype, share_shape(self.output_shape(block, sample), self.groups[block].count)
         )
         assert expected.fits(output.dtype, output.shape), f"{block} returned a wrong shape"
         return output
@@ -310,12 +310,21 @@ class Model:
         assert isinstance(module, LayeredBlock)
         return module.in_segments(self.options.checkpoints)
 
-    def output_shape(self, block: str) -> tuple[int, ...]:
+    def output_shape(self, block: str, sample: Sample | None = None) -> tuple[int, ...]:
         """Return the shape of a forward block's output for all samples; its gradient has the same.
+
+        It is that of the micro-batch that a sample is of, where these differ.
 
         A size is `runtime.program.tensor_spec.TOKENS` where samples differ in their tokens.
         """
-        return () if computes_loss(self._placement, block) else self.body.output_shape(block)
+        if computes_loss(self._placement, block):
+            return ()
+        return self.body.output_shape(block, None if sample is None else sample.forms)
+
+    def branches(self, block: str) -> tuple[str, ...]:
+        """Return the blocks whose positions a forward block joins; see `LayeredBlock.branches`."""
+        module = self.body.modules.get(block)
+        return module.branches if isinstance(module, LayeredBlock) else ()
 
     def weights(self, block: str) -> dict[str, Tensor]:
         """Return the parameters of a block, by name."""

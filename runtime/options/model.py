@@ -36,8 +36,8 @@ class UserModelOptions:
     sequence_length: int = option(64, "tokens of a sample")
     sequence_lengths: Sequence[Any] | None = option(
         None,
-        "of gpt and synthetic: tokens of the samples of each micro-batch, as in [64,16,32], in turn through "
-        "all iterations; null: sequence_length",
+        "tokens of the samples of each micro-batch, as in [64,16,32], in turn through all "
+        "iterations; null: sequence_length",
         hash=False,
     )
     micro_batch_size: int | None = option(None, "samples of a micro-batch; null: those of the plan, else 2")

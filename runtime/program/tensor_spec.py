@@ -7,13 +7,14 @@ before anything starts.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from placements.plain_data import Field
 
 TOKENS = -1
-"""A size of a shape: as many as the micro-batch has tokens in a sample."""
+"""A size of a shape: one for each token of a sample of the micro-batch; -2 is two for each, and so on."""
 
 _TOKENS_TEXT = "tokens"
 
@@ -30,7 +31,7 @@ class TensorSpec(NamedTuple):
 
     Attributes:
         dtype: Name of its element type, as in torch.
-        shape: Its sizes, of which one may be `TOKENS`; empty for a scalar.
+        shape: Its sizes, of which one may be a multiple of `TOKENS`; empty for a scalar.
     """
 
     dtype: str
@@ -43,13 +44,19 @@ class TensorSpec(NamedTuple):
 
     def with_tokens(self, count: int) -> TensorSpec:
         """Return the spec of a micro-batch whose samples have so many tokens."""
-        return TensorSpec(self.dtype, tuple(count if size == TOKENS else size for size in self.shape))
+        return TensorSpec(self.dtype, tuple(size if size >= 0 else -size * count for size in self.shape))
+
+    @property
+    def varies(self) -> bool:
+        """Whether its shape depends on the tokens of the micro-batch."""
+        return any(size < 0 for size in self.shape)
 
     def fits(self, dtype: object, shape: Iterable[int]) -> bool:
         """Tell whether a tensor of some number of tokens has this form."""
         other = TensorSpec.of(dtype, shape)
         return (self.dtype, len(self.shape)) == (other.dtype, len(other.shape)) and all(
-            mine in (TOKENS, size) for mine, size in zip(self.shape, other.shape, strict=True)
+            mine == size or (mine < 0 and size % mine == 0)
+            for mine, size in zip(self.shape, other.shape, strict=True)
         )
 
     def num_bytes(self, element_bytes: int, tokens: int) -> int:
@@ -58,7 +65,7 @@ class TensorSpec(NamedTuple):
 
     def __str__(self) -> str:
         """Return it as errors name it."""
-        return f"{self.dtype} {self.shape}".replace(str(TOKENS), _TOKENS_TEXT)
+        return f"{self.dtype} {_sizes(self.shape)}".replace("'", "")
 
 
 TensorSpecs = Mapping[TensorEdge, TensorSpec]
@@ -81,7 +88,9 @@ def specs_to_plain(specs: TensorSpecs) -> list[dict[str, Any]]:
 
 
 def _sizes(shape: tuple[int, ...]) -> tuple[int | str, ...]:
-    return tuple(_TOKENS_TEXT if size == TOKENS else size for size in shape)
+    return tuple(
+        size if size >= 0 else _TOKENS_TEXT if size == TOKENS else f"{-size} {_TOKENS_TEXT}" for size in shape
+    )
 
 
 def specs_from_plain(data: object, where: str) -> dict[TensorEdge, TensorSpec]:
@@ -110,9 +119,14 @@ def _row(row: Field) -> tuple[TensorSpec, list[TensorEdge]]:
     row.only(("dtype", "shape", "edges"))
     dtype = row["dtype"].text("the name of a type", "give one such as 'float64'")
     sizes = row["shape"].items("a list of sizes")
-    remedy = f"give a whole number from 0 on, or {_TOKENS_TEXT!r}"
-    shape = tuple(TOKENS if size.value == _TOKENS_TEXT else size.whole("a size", remedy, 0) for size in sizes)
-    return TensorSpec(dtype, shape), [_edge(edge) for edge in row["edges"].items()]
+    return TensorSpec(dtype, tuple(map(_size, sizes))), [_edge(edge) for edge in row["edges"].items()]
+
+
+def _size(field: Field) -> int:
+    found = re.fullmatch(rf"(?:([1-9]\d*) )?{_TOKENS_TEXT}", str(field.value))
+    if found:
+        return TOKENS * int(found[1] or 1)
+    return field.whole("a size", f"give a whole number from 0 on, or {_TOKENS_TEXT!r}", 0)
 
 
 def _edge(field: Field) -> TensorEdge:

@@ -29,6 +29,8 @@ class LayeredBlock(nn.Module):
         layers: Each from hidden values to hidden values, of shape ``(rows, positions, hidden_size)``.
         output: Returns the loss; None in a block that feeds others.
         returns: Shapes of what it hands over, for all samples.
+        branches: Blocks each of which that runs in a micro-batch brings it as many positions as there are
+            tokens; empty if all bring the same positions.
 
     Args:
         options: Give the sizes.
@@ -36,6 +38,7 @@ class LayeredBlock(nn.Module):
 
     start: nn.Module | None
     output: Output | None
+    branches: tuple[str, ...] = ()
     _kept: list[Tensor] | None = None
 
     def __init__(self, options: ModelOptions) -> None:

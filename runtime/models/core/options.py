@@ -41,8 +41,8 @@ SGD_RATE = 0.1
 _OF_USER = (USER_MODEL, GIVEN_MODEL)
 """The models whose sizes only the user's modules know."""
 
-OF_UNEQUAL_LENGTHS = ("gpt", "synthetic")
-"""The models whose micro-batches may have samples of different lengths."""
+OF_BRANCHES = ("synthetic", "flava")
+"""The models whose micro-batches may leave out blocks."""
 
 _NOT_OF_LAYERS = ("synthetic", *_OF_USER)
 """The models whose blocks hold no number of transformer layers."""
@@ -188,10 +188,10 @@ class ModelOptions(UserModelOptions):
         lengths = self.sequence_lengths
         if lengths is None:
             return
-        if self.name not in OF_UNEQUAL_LENGTHS:
+        if self.name in _OF_USER:
             raise ModelError(
-                f"{self.name} reads samples of one length; leave it out, or use the model "
-                f"{' or '.join(OF_UNEQUAL_LENGTHS)}",
+                f"{self.name} reads samples of its own; leave it out (a loop of your own may give other "
+                "lengths to each step)",
                 "sequence_lengths",
             )
         if isinstance(lengths, str) or not isinstance(lengths, Sequence) or not lengths:

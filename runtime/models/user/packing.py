@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -66,8 +66,10 @@ def unpacked(value: Tensor, forms: Forms) -> list[Tensor]:
     if len(forms) == 1 and _dtype(forms[0]) == value.dtype:
         return [value]
     num_rows = len(value) if have_samples(forms) else 1
-    apply: Any = _Parted.apply
-    parts = apply(value.reshape(num_rows, -1), _widths(forms, value.dtype))
+    rows, apply = value.reshape(num_rows, -1), cast(Any, _Parted.apply)
+    if (width := sum(_widths(forms, value.dtype))) < 0:  # so many for each token
+        forms = tuple(form.with_tokens(-rows.shape[1] // width) for form in forms)
+    parts = apply(rows, _widths(forms, value.dtype))
     return [_as_before(part, form, have_samples(forms)) for part, form in zip(parts, forms, strict=True)]
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from placements import Placement
+from runtime.models.user.packing import Forms
 from runtime.models.user.seeds import digest
 from runtime.models.user.sources import ModuleSource
 from runtime.program.tensor_flow import computes_loss, forward_graphs, forward_inputs
@@ -33,19 +34,21 @@ class Sample(NamedTuple):
         targets: For a block that computes a loss; else empty.
         seed: Seed of the block's random numbers; None for one that draws none.
         num_shares: How many of these would be all samples.
+        forms: What each block hands over in the micro-batch; None where that is the same for all.
     """
 
     inputs: tuple[Tensor, ...]
     targets: tuple[Tensor, ...]
     seed: int | None
     num_shares: int = 1
+    forms: Mapping[str, Forms] | None = None
 
     def share(self, index: int, count: int) -> Sample:
         """Return one of several equal shares of the samples, which are dimension 0 of every tensor."""
         inputs, targets = (
             tuple(share_of(value, index, count) for value in values) for values in (self.inputs, self.targets)
         )
-        return Sample(inputs, targets, self.seed, count)
+        return self._replace(inputs=inputs, targets=targets, num_shares=count)
 
     def copied(self) -> Sample:
         """Return a copy, for a block that is only tried: it may change what it reads in place."""
@@ -54,7 +57,13 @@ class Sample(NamedTuple):
 
 
 class ModelData(Protocol):
-    """What the blocks of a process read."""
+    """What the blocks of a process read.
+
+    Attributes:
+        varies: Whether what blocks hand over may have other shapes in each micro-batch; samples say which.
+    """
+
+    varies: bool
 
     def read(self, block: str, iteration: int, micro_batch: int) -> Sample:
         """Return what a forward block is given beside its inputs; the same whenever it is asked for."""
@@ -156,6 +165,8 @@ class SourceData:
     Raises:
         ModelError: The source has nothing to read.
     """
+
+    varies = False
 
     def __init__(
         self, source: ModuleSource, reading: Reading, num_micro_batches: int, device: torch.device | str

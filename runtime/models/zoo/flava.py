@@ -9,6 +9,9 @@ patch of 8 pixels for each byte, which are its bits: so a model that looks can f
 Each encoder has `num_layers` layers, the cross-encoder half as many, at least one for each of its blocks;
 or each block has as many as the options say.
 Flava's contrastive and single-modality losses are left out.
+
+A micro-batch may leave out one of the branches, as one without images does. The cross-encoder then sees the
+positions of the other alone.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.core.parameters import parameter
 from runtime.models.core.tokens import MASK_STRIDE
 from runtime.program.tensor_flow import forward_consumers, forward_graphs, forward_inputs
+from runtime.program.tensor_spec import TOKENS
 
 PATCH_SIZE = 8
 """Pixels of a patch: the bits of a byte."""
@@ -52,41 +56,35 @@ class Patches(nn.Module):
         """Return the embedded image; shape ``(rows, sequence_length, hidden_size)``."""
         bits = torch.arange(PATCH_SIZE, device=self.projection.device)
         pixels = (values.unsqueeze(-1) >> bits & 1) * 2 - 1
-        return pixels.to(self.projection.dtype) @ self.projection + self.positions
+        return pixels.to(self.projection.dtype) @ self.projection + self.positions[: values.shape[1]]
 
 
-class HiddenBytes(nn.Module):
-    """Keep what the model found at the places of the bytes that it has to restore.
+class HiddenBytes(Output):
+    """Score the bytes that the model has to restore, which are among the first positions."""
 
-    Args:
-        sequence_length: Patches before the text.
-    """
-
-    def __init__(self, sequence_length: int) -> None:
-        """Keep the length."""
-        super().__init__()
-        self.sequence_length = sequence_length
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Return ``(rows, number of hidden bytes, hidden_size)``."""
-        return hidden[:, self.sequence_length :: MASK_STRIDE]
+    def forward(self, hidden: Tensor, truth: Tensor) -> Tensor:
+        """Return the loss: a scalar."""
+        return super().forward(hidden[:, ::MASK_STRIDE][:, : truth.shape[1]], truth)
 
 
 class CrossBlock(LayeredBlock):
-    """Layers of the cross-encoder, over image and text one after the other: twice the positions.
+    """Layers of the cross-encoder, over text and image one after the other: twice the positions.
 
     Args:
         options: Give the sizes.
+        branches: The last blocks of image and text.
+        varies: Whether some micro-batch may leave one out.
     """
 
-    def __init__(self, options: ModelOptions) -> None:
+    def __init__(self, options: ModelOptions, branches: tuple[str, str], varies: bool) -> None:
         """Begin without any layer."""
         super().__init__(options)
-        self.returns = [(options.micro_batch_size, 2 * options.sequence_length, options.hidden_size)]
+        (rows, length, width), self.branches = self.returns[0], branches
+        self.returns = [(rows, TOKENS if varies else 2 * length, width)]
 
     def join(self, inputs: Sequence[Tensor]) -> Tensor:
-        """Return image and text one after the other, along the positions."""
-        return torch.cat(list(inputs), dim=1) if len(inputs) > 1 else inputs[0]
+        """Return text and image one after the other, along the positions, as far as they are there."""
+        return torch.cat(list(inputs)[::-1], dim=1)
 
 
 class Parts(NamedTuple):
@@ -113,7 +111,9 @@ def blocks(placement: Placement, options: ModelOptions) -> Mapping[str, LayeredB
     image, text, cross = parts(placement)
     check_holders(placement, (*image, *text, *cross), options)
     found = {block.name: LayeredBlock(options) for block in (*image, *text)}
-    found |= {block.name: CrossBlock(options) for block in cross}
+    varies = options.sequence_lengths is not None or leaves_out(placement, (*image, *text))
+    ends = image[-1].name, text[-1].name
+    found |= {block.name: CrossBlock(options, ends, varies) for block in cross}
     found[image[0].name].start = Patches(options)
     found[text[0].name].start = Embedding("text.tokens", "text.positions", options, reads="masked")
     for name, part in (("image", image), ("text", text), ("cross", cross)):
@@ -125,9 +125,15 @@ def blocks(placement: Placement, options: ModelOptions) -> Mapping[str, LayeredB
             found[block].layers.extend(transformer_layer(f"{name}{index}", options, causal=False))
     for name, part in (("image", image), ("text", text)):
         found[part[-1].name].layers.append(Normalization(name, options))
-    found[cross[-1].name].layers.append(HiddenBytes(options.sequence_length))
-    found[cross[-1].name].output = Output("output", "output.tokens", options, truth="hidden")
+    found[cross[-1].name].output = HiddenBytes("output", "output.tokens", options, truth="hidden")
     return found
+
+
+def leaves_out(placement: Placement, branches: Sequence[Block]) -> bool:
+    """Tell whether some micro-batch may leave out blocks of the branches: they then have no time."""
+    names = {block.name for block in branches}
+    choices = (choice for decision in placement.decisions for choice in decision.choices)
+    return any(block.name in names and not block.time for choice in choices for block in choice.blocks)
 
 
 def parts(placement: Placement) -> Parts:

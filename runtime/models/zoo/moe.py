@@ -107,13 +107,14 @@ def _check_sizes(chain: Sequence[Block], options: ModelOptions) -> None:
                 f"least {count}",
                 "num_experts",
             )
-        tokens = options.micro_batch_size // block.data_parallel * options.sequence_length
-        if tokens % count:
-            raise ModelError(
-                f"{tokens} tokens of a micro-batch have no equal shares for the {count} devices of "
-                f"{block.name}; use a multiple of {count}",
-                "sequence_length",
-            )
+        rows = options.micro_batch_size // block.data_parallel
+        for length in options.sequence_lengths or (options.sequence_length,):
+            if rows * length % count:
+                raise ModelError(
+                    f"{rows * length} tokens of a micro-batch have no equal shares for the {count} devices "
+                    f"of {block.name}; use a multiple of {count}",
+                    "sequence_length" if options.sequence_lengths is None else "sequence_lengths",
+                )
 
 
 class _ExpertBlock(LayeredBlock):

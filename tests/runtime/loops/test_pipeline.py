@@ -524,7 +524,7 @@ ON_ALL = {
     ),
     "another type returned": (
         returns_later(torch.zeros(2, 6)),
-        "device 0: module: F0 returned float32 (2, 6), and float64 (2, 6) for the first micro-batch; let it",
+        "device 0: module: F0 returned float32 (2, 6), and float64 (2, 6) was expected from other",
     ),
     "a state that lacks something": (
         lacks_one,

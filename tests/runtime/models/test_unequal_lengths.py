@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from moe_layers import moe_schedule, moe_stages
 from small_runs import SMALL_GPT, compared, edited, launched
 
 from placements import Block, Kind, Placement
 from placements.files import write_json
-from placements.shapes import k_shape, m_shape, v_shape, x_shape
+from placements.shapes import k_shape, m_shape, nn_shape, v_shape, x_shape
 from runtime.codegen.codegen import generate
 from runtime.models import ModelError, ModelOptions, body_of
 from runtime.models.blocks import Blocks
@@ -56,12 +57,23 @@ def test_a_batch_in_any_order_has_the_bits_of_the_unpipelined_model(launcher: st
 
 @pytest.mark.parametrize(
     ("placement", "name"),
-    [(x_shape(2), "gpt"), (m_shape(2), "gpt"), (k_shape(2), "synthetic"), (v_shape(2), "synthetic")],
+    [
+        (x_shape(2), "gpt"),
+        (m_shape(2), "gpt"),
+        (k_shape(2), "synthetic"),
+        (v_shape(2), "synthetic"),
+        (nn_shape(2), "mt5"),
+        (k_shape(2), "flava"),
+        (moe_stages([(0, 1)]), "moe"),
+        (moe_stages([(0,), (1,)]), "moe"),
+    ],
     ids=lambda value: getattr(value, "name", value),
 )
 def test_other_shapes_train_as_the_unpipelined_model(placement: Placement, name: str) -> None:
-    options = replace(GPT, name=name)
-    found = compared(check(lower(gpipe(placement, len(LENGTHS)))), options)
+    layers = sum(block.name.startswith("attention_F") for block in placement.blocks) or 2
+    options = replace(GPT, name=name, num_layers=layers, num_experts=4, experts_per_token=2)
+    schedule = (moe_schedule if name == "moe" else gpipe)(placement, len(LENGTHS))
+    found = compared(check(lower(schedule)), options)
     assert found.bitwise_equal
     assert found.max_gradient_error < 1e-12
 
@@ -127,7 +139,7 @@ def test_scripts_of_a_batch_name_each_block_in_a_line(tmp_path: Path) -> None:
         ({"sequence_lengths": [0]}, r"sequence_lengths\[0\]: 0 is not"),
         ({"sequence_lengths": []}, r"sequence_lengths: \[\] is not a list"),
         ({"sequence_lengths": "3"}, r"sequence_lengths: '3' is not a list"),
-        ({"name": "mt5"}, "mt5 reads samples of one length"),
+        ({"name": "given"}, "given reads samples of its own"),
     ],
 )
 def test_wrong_lengths_are_refused(change: dict[str, object], error: str) -> None:
@@ -156,10 +168,34 @@ ENCODED = Placement(
 """An encoder, such as of images, beside the first stage."""
 
 
-def without(*blocks: str) -> Schedule:
+BRANCHES = Placement(
+    "branches",
+    3,
+    (
+        Block("I0", Kind.F, (0,), 2, memory=1),
+        Block("I1", Kind.F, (1,), 2, memory=1, after=("I0",)),
+        Block("T", Kind.F, (2,), 1, memory=1),
+        Block("J", Kind.F, (2,), 1, memory=1, after=("I1", "T")),
+        Block("C", Kind.F, (1,), 1, memory=1, after=("J",)),
+        Block("CB", Kind.B, (1,), 2, memory=-1, after=("C",)),
+        Block("JB", Kind.B, (2,), 2, memory=-1, after=("CB",)),
+        Block("TB", Kind.B, (2,), 2, memory=-1, after=("JB",)),
+        Block("IB1", Kind.B, (1,), 4, memory=-1, after=("JB",)),
+        Block("IB0", Kind.B, (0,), 4, memory=-1, after=("IB1",)),
+    ),
+)
+"""An image encoder of two stages beside a text encoder, and a cross-encoder of two stages."""
+
+IMAGE, TEXT = ("I0", "I1", "IB1", "IB0"), ("T", "TB")
+
+
+def without(*blocks: str, placement: Placement = ENCODED) -> Schedule:
     """Return a schedule of three micro-batches, of which the second leaves out some blocks."""
-    rows = [*(MicroBatchRow(1, name, 0.0) for name in blocks), MicroBatchRow(2, "F0", 5.0)]
-    batch = unequal_batch(ENCODED, rows)
+    rows = [
+        *(MicroBatchRow(1, name, 0.0) for name in blocks),
+        MicroBatchRow(2, placement.blocks[0].name, 5.0),
+    ]
+    batch = unequal_batch(placement, rows)
     found = unequal_search(batch, work_limit=0.2).schedule
     assert found is not None
     return found
@@ -174,6 +210,24 @@ def test_an_encoder_is_left_out_of_micro_batches_without_its_input(launcher: str
         GPT, name="synthetic", sequence_lengths=[3, 6, 2], optimizer="adamw", clip_grad_norm=0.1
     )
     found = compared(programs, options, launcher)
+    assert found.bitwise_equal
+    assert found.max_gradient_error == found.max_parameter_error == found.max_loss_error == 0
+
+
+@pytest.mark.parametrize("lengths", [None, [3, 6, 2]])
+@pytest.mark.parametrize("branch", [IMAGE, TEXT])
+def test_flava_leaves_out_a_branch(
+    branch: tuple[str, ...], lengths: list[int] | None, tmp_path: Path
+) -> None:
+    programs = lower(without(*branch, placement=BRANCHES), is_batch=True)
+    options = replace(GPT, name="flava", sequence_lengths=lengths, optimizer="adamw", clip_grad_norm=0.1)
+    blocks = Blocks(BRANCHES, Model(options, programs.placement, {}), 3, left_out=programs.left_out)
+    spec = blocks.spec_between("J", "C")
+    tokens = lengths or [6, 6, 6]
+    shapes = [blocks.spec_of("J", "C", n, spec).shape for n in range(3)]
+    assert shapes == [(2, tokens[n] * (1 if n == 1 else 2), 8) for n in range(3)]
+    assert blocks.max_bytes("J", "C") == 2 * 12 * 8 * 8
+    found = compared(check(programs.with_specs(blocks.spec_between)), options, "fork")
     assert found.bitwise_equal
     assert found.max_gradient_error == found.max_parameter_error == found.max_loss_error == 0
 
