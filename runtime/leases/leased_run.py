@@ -289,6 +289,7 @@ class LeasedRun(ClusterSimulation):
             while self._running[name].task.poll() is None:
                 time.sleep(_POLL_S)
             self.stopped_at[name], _ = self._starts[name].folder.newest_checkpoint()
+            self._note(name, self.stopped_at[name] - self._running[name].lease.first)
             del self._running[name]
 
     def _number(self, name: str) -> int:
