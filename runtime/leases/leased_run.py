@@ -230,6 +230,7 @@ class LeasedRun(ClusterSimulation):
                 running.task.kill()
                 why = f"took longer than {self._timeout_s:g} s for its lease"
             time.sleep(_POLL_S)
+        folder.leave()
         kept, _ = folder.newest_checkpoint()
         if not why and code:
             why = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
@@ -288,6 +289,7 @@ class LeasedRun(ClusterSimulation):
         for name in [*self._running]:
             while self._running[name].task.poll() is None:
                 time.sleep(_POLL_S)
+            self._starts[name].folder.leave()
             self.stopped_at[name], _ = self._starts[name].folder.newest_checkpoint()
             self._note(name, self.stopped_at[name] - self._running[name].lease.first)
             del self._running[name]
