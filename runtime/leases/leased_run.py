@@ -188,7 +188,8 @@ class LeasedRun(ClusterSimulation):
     def _lease(self, plan: LeasedSteps) -> Lease:
         first = self._reached[plan.job]
         until, total = first + plan.steps, self._totals[plan.job]
-        return Lease(plan.round, first, until, total, plan.gpu_type, plan.gpu_ids, os.getpid())
+        pid = os.getpid() if self._engine.is_local else 0
+        return Lease(plan.round, first, until, total, plan.gpu_type, plan.gpu_ids, pid)
 
     def _start(self, plan: LeasedSteps) -> None:
         start, lease, job = self._starts[plan.job], self._lease(plan), self._job(plan.job)
