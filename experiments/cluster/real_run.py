@@ -214,7 +214,7 @@ def _lines(simulated: Sequence[LeasedSteps], real: Sequence[LeasedSteps], direct
     """Return for a terminal the share of its time of each job by GPU type, and how many leases agree."""
     shares = [_shares(simulated), _shares(real)]
     keys = sorted({**shares[0], **shares[1]})
-    width = max((len(job) for job, _ in keys), default=3)
+    width = max([3, *(len(job) for job, _ in keys)])
     lines = [f"{'job':<{width}}  {'GPU type':<10} {'simulated':>10} {'run':>10}"]
     lines += [
         f"{job:<{width}}  {gpu_type:<10} "

@@ -67,11 +67,11 @@ def task(config: DictConfig) -> dict[str, float | str]:
     told: dict[str, object] = {"options": asdict(options), "command": _command_line()}
     setting, points = Setting(options, cluster, data, trace, told), points_of(options)
     check_points(points, setting)
+    if options.run.command is not None:
+        return run_jobs(points, setting, output_directory)
     free = [gpu_type for gpu_type in cluster.gpu_types if gpu_type not in cluster.dollars_per_hour]
     if free:
         log.info("no price is known for %s; costs in dollars leave them out", ", ".join(free))
-    if options.run.command is not None:
-        return run_jobs(points, setting, output_directory)
     return _simulate_all(points, setting) if len(points) > 1 else _simulate(points[0], setting)
 
 

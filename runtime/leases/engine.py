@@ -32,7 +32,13 @@ class Task(Protocol):
 
 
 class Engine(Protocol):
-    """Starts jobs on workers."""
+    """Starts jobs on workers.
+
+    Attributes:
+        is_local: Whether jobs run on the machine of the scheduler, and see when it is gone.
+    """
+
+    is_local: bool
 
     def start(self, lease: Lease, command: Sequence[str], environment: Mapping[str, str], log: Path) -> Task:
         """Start a command on the GPUs of a lease.
@@ -80,6 +86,8 @@ class LocalProcesses:
     Args:
         cluster: The GPUs.
     """
+
+    is_local = True
 
     def __init__(self, cluster: GpuCluster) -> None:
         """Count the GPUs before those of each type."""

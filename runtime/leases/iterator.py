@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from runtime.leases.lease import LEASES, JobFolder, Lease, LeaseError
+from runtime.leases.lease import LEASES, JobFolder, Lease, LeaseError, is_alive
 
 Batch = TypeVar("Batch")
 
@@ -65,6 +65,8 @@ class LeasedIterator(Generic[Batch]):
         self._folder, self._loader, self._save = JobFolder(Path(folder)), loader, save_checkpoint
         self._rank, self._num_ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
         self.lease: Lease = self._folder.lease()
+        if self._rank == 0 and self.lease.scheduler_pid:
+            self._folder.enter(os.getpid())
         self.num_steps, path = self._folder.newest_checkpoint()
         self._saved = self.num_steps
         keeps_place = hasattr(loader, "load_state_dict")
@@ -108,7 +110,7 @@ class LeasedIterator(Generic[Batch]):
     def _answer(self) -> Lease | None:
         """Wait for what the scheduler says; a job that is to stop, or whose scheduler is gone, leaves."""
         while not self._folder.is_answered(self.lease.round):
-            if self._folder.is_stopping or not _is_alive(self.lease.scheduler_pid):
+            if self._folder.is_stopping or not is_alive(self.lease.scheduler_pid):
                 return None
             time.sleep(_POLL_S)
         return self._folder.renewal(self.lease.round)
@@ -134,15 +136,3 @@ class LeasedIterator(Generic[Batch]):
         if not number:
             raise LeaseError("the loader has no batches; give it at least one")
         return number
-
-
-def _is_alive(pid: int) -> bool:
-    if not pid:
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

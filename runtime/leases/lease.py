@@ -7,6 +7,7 @@ round while this one runs, and its answer waits for the job at the end of the le
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -19,6 +20,7 @@ LEASES = "SCHEDSEARCH_LEASES"
 """Environment variable with the folder of the job."""
 
 _CHECKPOINTS, _LEASE, _STOP, _STOP_AT = "checkpoints", "lease.json", "stop", "stop_at.json"
+_PROCESS = "process.json"
 _NUM_KEPT = 2
 
 
@@ -65,7 +67,17 @@ class JobFolder:
     path: Path
 
     def begin(self) -> None:
-        """Make the folder; of a run before only checkpoints and the log stay."""
+        """Make the folder; of a run before only checkpoints and the log stay.
+
+        Raises:
+            LeaseError: A process of that run is still there, as its scheduler was killed.
+        """
+        pid = self._read(_PROCESS)
+        if pid is not None and is_alive(pid):
+            raise LeaseError(
+                f"{self.path}: process {pid} of a run before still runs this job; wait until it is gone, or "
+                "end it"
+            )
         self.path.mkdir(parents=True, exist_ok=True)
         for old in self.path.iterdir():
             if old.suffix == ".json" or old.name == _STOP:
@@ -76,6 +88,14 @@ class JobFolder:
     def start(self, lease: Lease) -> None:
         """Leave the lease with which the next process of the job begins."""
         write_json(self.path / _LEASE, asdict(lease))
+
+    def enter(self, pid: int) -> None:
+        """Note which process of this machine runs the job."""
+        write_json(self.path / _PROCESS, pid)
+
+    def leave(self) -> None:
+        """Note that no process runs the job."""
+        (self.path / _PROCESS).unlink(missing_ok=True)
 
     def lease(self) -> Lease:
         """Return the lease with which a process of the job begins.
@@ -151,6 +171,19 @@ class JobFolder:
 
 def _lease_of(data: Any) -> Lease | None:
     return None if data is None else Lease(**{**data, "gpu_ids": tuple(data["gpu_ids"])})
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether a process of this machine runs; so does 0, which stands for one of another."""
+    if not pid:
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _remove(path: Path) -> None:

@@ -188,7 +188,8 @@ class LeasedRun(ClusterSimulation):
     def _lease(self, plan: LeasedSteps) -> Lease:
         first = self._reached[plan.job]
         until, total = first + plan.steps, self._totals[plan.job]
-        return Lease(plan.round, first, until, total, plan.gpu_type, plan.gpu_ids, os.getpid())
+        pid = os.getpid() if self._engine.is_local else 0
+        return Lease(plan.round, first, until, total, plan.gpu_type, plan.gpu_ids, pid)
 
     def _start(self, plan: LeasedSteps) -> None:
         start, lease, job = self._starts[plan.job], self._lease(plan), self._job(plan.job)
@@ -230,6 +231,7 @@ class LeasedRun(ClusterSimulation):
                 running.task.kill()
                 why = f"took longer than {self._timeout_s:g} s for its lease"
             time.sleep(_POLL_S)
+        folder.leave()
         kept, _ = folder.newest_checkpoint()
         if not why and code:
             why = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
@@ -288,7 +290,9 @@ class LeasedRun(ClusterSimulation):
         for name in [*self._running]:
             while self._running[name].task.poll() is None:
                 time.sleep(_POLL_S)
+            self._starts[name].folder.leave()
             self.stopped_at[name], _ = self._starts[name].folder.newest_checkpoint()
+            self._note(name, self.stopped_at[name] - self._running[name].lease.first)
             del self._running[name]
 
     def _number(self, name: str) -> int:

@@ -234,7 +234,7 @@ class RoundScheduler:
             for name in key[0]:
                 self._with.setdefault(name, []).append(candidate)
         self._is_there: BoolArray = found.is_queued.copy()
-        self._place = {key: candidate for candidate, key in enumerate(found.keys)}
+        self._place = dict(zip(found.keys, range(len(found.keys)), strict=True)) if self.sees_servers else {}
 
     def _queue(self, type_order: Sequence[int] | None) -> list[int]:
         """Return the candidates, first what should run first; equal ones as in the demand."""

@@ -238,3 +238,70 @@ def test_a_policy_that_knows_servers_beside_one_that_does_not(command, tmp_path:
     assert without == "policy: 'las_blind' is not of placement_sensitive=true; set it too"
     without = refusal("cluster", [*given, "placement_sensitive=true"], tmp_path / "no")
     assert without == "cluster.gpus_per_server: None is not known; give it, as in 4:4:8"
+
+
+JOB = """
+import os, runtime
+
+batches = runtime.LeasedIterator(range(5), lambda path: path.read_text(), lambda path: path.write_text("x"))
+for batch in batches:
+    print(batches.num_steps, flush=True)
+    if os.environ["SCHEDSEARCH_JOB"] == "c":
+        raise SystemExit("out of memory")
+"""
+
+
+def test_real_jobs_beside_their_simulation(command, data: str, tmp_path: Path) -> None:
+    """Jobs a and b move between a V100 and a K80; a job that always fails is given up."""
+    (tmp_path / "job.py").write_text(JOB)
+    header = "name,job_type,scale_factor,steps,arrival_s\n"
+    (tmp_path / "two.csv").write_text(f"{header}a,slow,1,25,0\nb,fast,1,50,0\n")
+    run = f"run.command='{sys.executable} {tmp_path / 'job.py'} {{type}}'"
+    given = [data, "rounds=one_queue", "round_s=10", "recompute_s=0", run]
+    moving = [*given, f"trace={tmp_path / 'two.csv'}", "cluster.workers={v100:1,k80:1}"]
+    done = command("cluster", *moving, "cluster.dollars_per_hour=null")
+    assert done.returncode == 0, done.stderr
+    rows = rows_of(tmp_path / "out/rounds.csv")
+    assert all(row["steps"] == row["simulated_steps"] for row in rows)
+    assert {name: sum(int(row["steps"]) for row in rows if row["job"] == name) for name in "ab"} == {
+        "a": 25,
+        "b": 50,
+    }
+    assert {row["gpu_type"] for row in rows if row["job"] == "a"} == {"v100", "k80"}
+    assert (tmp_path / "out/jobs/0_a/log.txt").read_text().split() == [str(step) for step in range(25)]
+    shares = rows_of(tmp_path / "out/shares.csv")
+    assert all(row["share"] == row["simulated_share"] for row in shares)
+    assert f"{len(rows)} of {len(rows)} leases as simulated, 75 steps, " in done.stdout
+    again = command("cluster", *moving, "cluster.dollars_per_hour=null")
+    assert one_line_error(again).endswith(f"all jobs of {tmp_path / 'out'} are done; give another folder")
+    (tmp_path / "two.csv").write_text(f"{header}c,slow,1,20,0\nd,slow,1,20,0\n")
+    failing = [*given, f"trace={tmp_path / 'two.csv'}", "cluster.workers={v100:2}", "run.retries=0"]
+    failed = command("cluster", *failing, f"hydra.run.dir={tmp_path / 'other'}")
+    assert failed.returncode == 1
+    assert "in round 1 ended with exit code 1: out of memory; it is given up, and the others" in failed.stdout
+    assert "1 of 2 jobs are given up: c; see log.txt in " in failed.stderr
+    assert ["d", "v100", "100.00%", "100.00%"] in [line.split() for line in failed.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["run.command=no_such_program"], "run.command: 'no_such_program' is not a program that is there"),
+        (['run.command="\'python x"'], 'run.command: "\'python x" cannot be read (No closing quotation)'),
+        (
+            ["run.command=python", "round_s=0.5"],
+            "round_s: 0.5 is not as long as a step of job a, 2 s and",
+        ),
+        (["run.command=python", "policy=[las,fifo]"], "run.command: 2 is not for one simulation; give one"),
+        (["run.command=python", "failures.mean_h=9"], "failures.mean_h: 9 is not null for a real run"),
+        (["run.command=python", "window=[0,1]"], "window: [0, 1] is not null for a real run; leave it out"),
+        (["run.command=python", "run.timeout_s=0"], "run.timeout_s: 0 is not above 0; give seconds"),
+        (["run.command=python", "run.retries=-1"], "run.retries: -1 is not at least 0"),
+    ],
+)
+def test_what_a_real_run_refuses(
+    data: str, trace: str, options: list[str], message: str, tmp_path: Path
+) -> None:
+    path = ["trace=file", f"trace.path={trace.removeprefix('trace=')}"]
+    told = refusal("cluster", [data, *path, *OWN, *options], tmp_path / "no")
+    assert told.startswith(message)

@@ -120,3 +120,14 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         run([])
     with pytest.raises(LeaseError, match="the loader has no length; give one that has, or load_state_dict"):
         run(iter("xyz"))
+
+
+def test_a_job_that_another_run_left_behind_is_not_started_twice(folder: JobFolder) -> None:
+    folder.start(lease(1, 0, 2))
+    folder.answer(1, None)
+    run("xyz")  # by this process, which goes on
+    with pytest.raises(LeaseError, match=f"process {os.getpid()} of a run before still runs this job; wait"):
+        folder.begin()
+    folder.enter(NOBODY)
+    folder.begin()
+    assert folder.newest_checkpoint()[0] == 2

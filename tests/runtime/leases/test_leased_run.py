@@ -58,16 +58,19 @@ class Jobs:
         return {job.name: start_of(self.folder / job.name, command) for job in JOBS}
 
     def run(self, **options: object) -> LeasedRun:
+        found = self.prepared(**options)
+        found.run(None)
+        return found
+
+    def prepared(self, **options: object) -> LeasedRun:
         starts = self.starts()
         left = [Job(job.name, job.type, job.steps - starts[job.name].done) for job in JOBS]
         if not any(start.done for start in starts.values()):
             left = JOBS
         engine = options.pop("engine", LocalProcesses(CLUSTER))
-        found = LeasedRun(
+        return LeasedRun(
             left, CLUSTER, THROUGHPUTS, policy_of("las"), OPTIONS, starts, engine, self.told.append, **options
         )  # type: ignore[arg-type]
-        found.run(None)
-        return found
 
     def lines(self, name: str) -> list[str]:
         return (self.folder / name / LOG).read_text().splitlines()
@@ -183,11 +186,15 @@ def test_a_ctrl_c_stops_all_jobs_after_a_checkpoint_and_no_step_is_done_twice(tm
         "if job == 'a' and batches.num_steps == 25 and not once.exists(): "
         "once.touch(); os.kill(os.getppid(), signal.SIGINT)",
     )
+    stopped = jobs.prepared()
     with pytest.raises(KeyboardInterrupt), INTERRUPTS.watched():
-        jobs.run()
+        stopped.run(None)
     done = {name: start.done for name, start in jobs.starts().items()}
     assert 25 <= done["a"] < 90
     assert 0 < done["b"] < 60
+    assert stopped.stopped_at.items() <= done.items()
+    for name, steps in done.items():
+        assert sum(each.steps for each in stopped.steps_done if each.job == name) == steps
     assert all(len(jobs.steps(name)) == steps for name, steps in done.items() if steps)
     jobs.run()
     check_results(jobs)

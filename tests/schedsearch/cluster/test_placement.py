@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from random import Random
 
 import pytest
-from cluster.small_clusters import GAVEL, needs_gavel
+from cluster.small_clusters import GAVEL, drawn_jobs, drawn_throughputs, needs_gavel
 
 from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Demand
@@ -14,7 +16,7 @@ from schedsearch.cluster.inputs.throughput_file import read_throughputs
 from schedsearch.cluster.jobs import ActiveJob, Job
 from schedsearch.cluster.policies.placement_blind import PlacementBlindPolicy
 from schedsearch.cluster.policies.policy import Policy
-from schedsearch.cluster.policies.registry import policy_of
+from schedsearch.cluster.policies.registry import POLICIES, policy_of
 from schedsearch.cluster.rounds import Assignment, RoundScheduler
 from schedsearch.cluster.simulator.options import SimulationOptions
 from schedsearch.cluster.simulator.simulation import simulate_cluster
@@ -160,3 +162,41 @@ def test_gavels_measurements_on_several_servers() -> None:
     assert found.unconsolidated.rate(*model, "v100") == pytest.approx(58.888, abs=1e-3)
     assert found.unconsolidated.rate(*model, "k80") == pytest.approx(58.070, abs=1e-3)
     assert found.unconsolidated.pairs
+
+
+NEEDS_OPTIONS = {"hierarchical", "hierarchical_packed", "makespan_budget", "least_signal_cost"}
+NOT_FOR_THESE = {*NEEDS_OPTIONS, "allox", "min_cost_slo"}
+"""Policies that need options, jobs of one GPU, or SLOs that can all be kept."""
+
+
+@pytest.mark.parametrize("name", [*(one for one in POLICIES if one not in NOT_FOR_THESE), "las_blind"])
+def test_every_job_runs_at_the_throughput_of_the_servers_that_it_is_in(name: str) -> None:
+    random = Random(name)
+    cluster = GpuCluster({"x": 8, "y": 6, "z": 5}, {"x": 3.0, "y": 2.0, "z": 1.0}, {"x": 4, "z": 2})
+    near = drawn_throughputs(random, cluster.gpu_types, pairs=True)
+    alone = {
+        key: {gpu_type: (replace(points[0], steps_per_s=points[0].steps_per_s * random.uniform(0.1, 1.1)),)}
+        for key, row in near.alone.items()
+        for gpu_type, points in row.items()
+    }
+    throughputs = replace(near, unconsolidated=Throughputs({**near.alone, **alone}, near.pairs))
+    jobs = drawn_jobs(random, 25, 4)
+    policy: Policy = policy_of(name.removesuffix("_blind"))
+    if name.endswith("_blind"):
+        policy = PlacementBlindPolicy(policy, throughputs)
+    options = SimulationOptions(types_in_turn=random.random() < 0.5, records_rounds=True)
+    found = simulate_cluster(jobs, cluster, throughputs, policy, options)
+    assert all(one.finish_s > 0 for one in found.jobs)
+    apart = throughputs.unconsolidated
+    assert apart is not None
+    placements = set()
+    for run in (run for each in found.recorded for run in each.runs):
+        gpu_type, who = cluster.gpu_types[run.gpu_type], [found.jobs[job].job for job in run.jobs]
+        is_apart = cluster.is_unconsolidated(gpu_type, run.gpu_ids)
+        placements.add(is_apart)
+        table = apart if is_apart else near
+        if len(who) == 2:
+            assert run.steps_per_s == table.pair(who[0].type, who[1].type, len(run.gpu_ids))[gpu_type]
+        else:
+            assert run.steps_per_s == (table.rate(who[0].type, len(run.gpu_ids), gpu_type),)
+    assert placements == {False, True} or name != "las"
