@@ -92,7 +92,7 @@ class PlanCommandOptions:
         None,
         "micro-batches of an iteration, as a list to try; numbers that do not divide the batch are left out",
     )
-    method: str = option("exact", "exact | bmw, base: Galvatron-BMW's Alg. 2, 1 | megatron: rules of thumb")
+    method: str = option("exact", "exact | bmw, base, memory: Galvatron-BMW's | megatron: rules of thumb")
     stage_method: str = option(
         "exact", "strategies inside a stage: exact | paper (Galvatron-BMW's programme)"
     )

@@ -84,7 +84,17 @@ def _draw(rows: Sequence[Row]) -> Any:
 
 
 MEMORY_ITEMS = tuple(
-    figure(number, title, Claim.TREND, BATCH_SIZES, _rows, _trends, _draw, because=because)
+    figure(
+        number,
+        title,
+        Claim.TREND,
+        BATCH_SIZES,
+        _rows,
+        _trends,
+        _draw,
+        because=because,
+        supported_by="test_a_second_version_of_the_weights_outweighs_the_inputs_that_gpipe_keeps",
+    )
     for number, title, because in (
         (
             "3.7",

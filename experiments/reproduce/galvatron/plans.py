@@ -148,8 +148,8 @@ class DrawnPlan:
 DRAWN = {
     "A": DrawnPlan("BERT-Huge-32", "galvatron_titan_8", "II", ("PP+DP+CKPT", "PP+SDP+CKPT")),
     "B": DrawnPlan("Swin-Huge-32", "galvatron_titan_8", "II", ("PP+DP", "PP+DP+CKPT", "PP+DP+TP")),
-    "C, low": DrawnPlan("T5-512/4-32", "galvatron_titan_16", "III", ("PP+DP+TP",)),
-    "C, high": DrawnPlan("T5-512/4-32", "galvatron_a100_16", "III", ("PP+DP", "PP+SDP", "PP+SDP+CKPT")),
+    "C_low": DrawnPlan("T5-512/4-32", "galvatron_titan_16", "III", ("PP+DP+TP",)),
+    "C_high": DrawnPlan("T5-512/4-32", "galvatron_a100_16", "III", ("PP+DP", "PP+SDP", "PP+SDP+CKPT")),
 }
 """Plans under 8 GB (Sec. VII-H), by case."""
 

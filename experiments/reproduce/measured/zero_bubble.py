@@ -153,4 +153,5 @@ ZERO_BUBBLE = Item(
         "hand-made schedules are as published, to the digits printed; those of ZB-1p and ZB-2p are of a "
         "heuristic, which a searched schedule may beat"
     ),
+    supported_by="test_a_run_beside_what_is_published",
 )

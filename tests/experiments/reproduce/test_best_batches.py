@@ -19,7 +19,10 @@ from experiments.reproduce.galvatron.columns import (
     same_order,
     same_winners,
 )
+from experiments.reproduce.galvatron.plans import kind_of
 from experiments.reproduce.galvatron.published_columns import (
+    DEEPSPEED,
+    MEMORY_BALANCED,
     TABLES,
     Best,
     PublishedColumn,
@@ -27,6 +30,7 @@ from experiments.reproduce.galvatron.published_columns import (
 )
 from placements.cluster import CLUSTERS
 from placements.models.zoo import MODELS, read_model
+from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
 
 PAPER = SHARED_DATA / "galvatron" / "paper_tables.json"
@@ -39,6 +43,7 @@ PAPER_NAMES = {
     "DP+TP": "Galvatron (DP+TP)",
     "DP+PP": "Galvatron (DP+PP)",
     "1F1B+Time": "Galvatron (1F1B+Time)",
+    MEMORY_BALANCED: "Galvatron (1F1B+Mem)",
     "1F1B+Bi-obj": "Galvatron (1F1B+Bi-obj)",
 }
 
@@ -50,7 +55,10 @@ def test_all_models_clusters_and_methods_are_known() -> None:
         assert column.model_name in MODELS
         assert CLUSTERS[column.cluster].whole.memory_gib >= column.memory_gb
         assert set(column.best) <= set(METHODS)
-        assert set(column.best) == set(METHODS) - {"1F1B+Time"} or column.table == "V"
+        others = {"1F1B+Time", DEEPSPEED, MEMORY_BALANCED}
+        assert set(column.best) == set(METHODS) - others or column.table == "V"
+    assert len(published_columns(only=(DEEPSPEED,))) == 63
+    assert len(published_columns(only=(MEMORY_BALANCED,))) == 8
 
 
 @pytest.mark.skipif(not PAPER.exists(), reason="the shared data are not here")
@@ -61,12 +69,35 @@ def test_the_published_figures_are_the_papers() -> None:
         for row in rows
     }
     clusters = {"galvatron_titan_16": "16xRTX-TITAN(low)", "galvatron_a100_16": "16xA100(high)"}
-    for column in published_columns():
+    for column in (*published_columns(), *published_columns(only=(DEEPSPEED, MEMORY_BALANCED))):
         cluster = clusters[column.cluster] if column.table == "III" else ""
         for method, best in column.best.items():
             name = PAPER_NAMES.get(method, method)
             row = papers[column.table, column.model, column.memory_gb, name, cluster]
             assert best == (None if row["oom"] else (row["batch"], row["samples_per_s"]))
+
+
+def test_deepspeed_has_two_stages_and_pairs_that_share_each_layer() -> None:
+    costs, cluster = ShapeCosts(read_model("bert_huge_32", num_layers=4)), CLUSTERS["galvatron_titan_8"]
+    plan = search_plans(costs, cluster, 8, METHODS[DEEPSPEED]).plans[0].plan
+    assert len(plan.stages) == 2
+    strategies = {each for stage in plan.stages for each in stage.strategies}
+    assert {(each.tensor_parallel, each.data_parallel, each.zero) for each in strategies} == {(2, 2, 0)}
+    assert {kind_of(each, 2) for each in strategies} == {"PP+DP+TP"}
+
+
+def test_a_division_even_in_memory_is_more_even_in_memory_than_one_even_in_time() -> None:
+    """The first stage holds two micro-batches, so that it gets fewer layers."""
+    costs, cluster = ShapeCosts(read_model("bert_huge_32")), CLUSTERS["galvatron_a100_16"]
+
+    def stages(method: str) -> tuple[int, float]:
+        options = replace(METHODS[method], num_stages=(2,), num_micro_batches=(4,))
+        found = search_plans(costs, cluster, 32, options).plans[0]
+        peaks = [stage.peak_mib for stage in found.stages]
+        return len(found.plan.stages[0].layers), max(peaks) / min(peaks)
+
+    (fewer, even), (more, uneven) = stages(MEMORY_BALANCED), stages("1F1B+Time")
+    assert fewer < more and even < uneven
 
 
 @pytest.mark.parametrize("memory_gib", [1.5, 3.0, 8.0])

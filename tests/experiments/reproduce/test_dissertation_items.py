@@ -184,6 +184,17 @@ def test_the_first_stage_of_vgg_holds_the_activations_of_four_inputs() -> None:
     assert first.activation_bytes > 0.4 * sum(node.activation_bytes for node in profile.nodes)
 
 
+def test_a_second_version_of_the_weights_outweighs_the_inputs_that_gpipe_keeps() -> None:
+    """Activations recomputed, in the largest batch: stages keep their inputs alone; else GPipe needs most."""
+    item = next(item for item in ITEMS if item.name == "dissertation_figure3_7")
+    gb = {row.label: row.ours or 0.0 for row in item.rows(item.options(), "batch_64")}
+    for how, is_more in (("recomputed", True), ("kept", False)):
+        flush, double, gpipe = (
+            gb[f"{name}, {how}"] for name in ("PipeDream-Flush", "PipeDream-2BW", "GPipe")
+        )
+        assert gpipe > flush and (double - flush > gpipe - flush) is is_more
+
+
 def test_interleaving_holds_more_than_the_table_says() -> None:
     scheme = SCHEMES["interleaved"]
     for p, m in SIZES:

@@ -8,6 +8,7 @@ import pytest
 
 from experiments.reproduce.tessel.large_vocabulary import (
     CASES,
+    VocabularyPlans,
     VocabularyRow,
     cluster_of,
     compare_shapes,
@@ -19,6 +20,7 @@ from placements.cluster import read_cluster
 from placements.models.chain import ModelShape
 from placements.models.zoo import read_model
 from placements.planners.hybrid.plan_options import PlanOptions
+from placements.planners.hybrid.shape_costs import ShapeCosts
 
 GPT = read_model("gpt_11b", num_layers=8, hidden_size=2048, num_heads=16)
 T5 = read_model("mt5_9.5b", num_layers=8, hidden_size=2048, num_heads=16, second_lookup=True)
@@ -45,6 +47,19 @@ def test_over_slow_links_the_shared_vocabulary_is_faster_and_smaller(model: Mode
         assert row.iteration_ms is not None and row.iteration_bound_ms is not None
         assert row.iteration_bound_ms <= row.iteration_ms * (1 + 1e-9)
         assert row.peak_mib is not None and row.peak_mib <= (14 - options.reserve_gib) * 1024
+
+
+def test_within_a_server_the_shared_vocabulary_gains_less() -> None:
+    """Tensor-parallel GPUs of a V-shape's stage share the table; only over slow links that costs much."""
+    options = PlanOptions(num_plans=1, num_micro_batches=(16,), memory_gib=14.0, idle_gpus=False)
+
+    def gain(gpus_per_node: int) -> float:
+        cluster = read_cluster("v100_8", gpus_per_node=gpus_per_node, node_bandwidth_gb_s=12.5)
+        plans = VocabularyPlans(ShapeCosts(T5), cluster, 16, "nn_shape", options)
+        ordinary, shared = (next(found) for found in (plans.ordinary(), plans.shared()))
+        return ordinary.iteration_ms(ordinary.searched(2.5)) / shared.iteration_ms(shared.searched(2.5))
+
+    assert gain(8) < 1.1 < 1.3 < gain(2)
 
 
 def test_each_case_has_its_vocabulary() -> None:

@@ -295,7 +295,7 @@ def test_what_stages_leave_unproved_is_in_the_status(monkeypatch: pytest.MonkeyP
     [
         ({"time_limit_s": 0.0}, "time_limit_s: 0 is not above 0; give a number of seconds"),
         ({"time_limit_s": math.nan}, "time_limit_s: nan is not above 0; give a number of seconds"),
-        ({"method": "best"}, "method: 'best' is not known; use exact or bmw or base or megatron"),
+        ({"method": "best"}, "method: 'best' is not known; use exact or bmw or base or memory or megatron"),
         ({"stage_method": "x"}, "stage_method: 'x' is not known; use exact or paper"),
         ({"pipeline": "x"}, "pipeline: 'x' is not known; use 1f1b or gpipe"),
         ({"num_stages": (0,)}, "num_stages: 0 is not a whole number of at least 1; give one"),
