@@ -15,7 +15,6 @@ from schedsearch.bounds.ends import device_span_bound
 from schedsearch.bounds.load_and_path import critical_path, period_bound
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import require_capacity
-from schedsearch.graph.compiling import told_of_compilations
 from schedsearch.modulo.finite_schedule import FiniteSchedule
 from schedsearch.modulo.finite_with_modes import FiniteWithModes
 from schedsearch.modulo.lowered import AtWorst, Lowered
@@ -35,8 +34,7 @@ from schedsearch.modulo.state import SearchState
 from schedsearch.modulo.strategies.mode_choices import ModeChoices
 from schedsearch.modulo.strategies.registry import chosen
 from schedsearch.modulo.strategies.strategy import Strategy
-from schedsearch.solver.effort import Effort, OutOfTimeError, OutOfWorkError
-from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.effort import Effort, OutOfTimeError
 from schedsearch.solver.portfolio import SOLVERS
 from schedsearch.starts.first_repetends import Start
 
@@ -179,26 +177,21 @@ def search(
     finite = (FiniteSchedule if placement.is_plain else FiniteWithModes)(
         placement, num_micro_batches, last, given.schedule if last in wanted else None, oracle, uses
     )
-    over: OutOfTimeError | None = None
-    with INTERRUPTS.answered() as ending, told_of_compilations(effort.postpone):
-        try:
-            if given.repetend is not None:
-                rounds.take(GIVEN, [Start(given.repetend, GIVEN)])
-            _in_rounds(rounds, finite, after, Objective.PERIOD in wanted)
-        except OutOfTimeError as error:
-            over = error
+    with effort.answered() as ending:
+        if given.repetend is not None:
+            rounds.take(GIVEN, [Start(given.repetend, GIVEN)])
+        _in_rounds(rounds, finite, after, Objective.PERIOD in wanted)
     with contextlib.suppress(OutOfTimeError):
         if rounds.state.best is None and rounds.state.failure.status is Status.UNKNOWN:
             rounds.begin()
     result = replace(_result(rounds, finite, uses, ending.interrupted), solver=solver)
     if Objective.PERIOD not in wanted:
         result = _without_period(result, finite, ending.interrupted)
-    out_of_work = isinstance(over, OutOfWorkError)
     ended_by = EndedBy.of(
         interrupted=ending.interrupted,
-        proved=_is_proved(result, wanted, over is not None),
-        out_of_time=over is not None and not out_of_work,
-        out_of_work=out_of_work,
+        proved=_is_proved(result, wanted, ending.out_of_time or ending.out_of_work),
+        out_of_time=ending.out_of_time,
+        out_of_work=ending.out_of_work,
     )
     return replace(result, ended_by=ended_by)
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+from schedsearch.graph.compiling import told_of_compilations
 from schedsearch.solver.budget import SolverBudget
-from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.interrupts import INTERRUPTS, Ending
 
 
 class OutOfTimeError(Exception):
@@ -66,6 +69,20 @@ class Effort:
         if left_s <= 0:
             raise OutOfTimeError
         return left_s
+
+    @contextmanager
+    def answered(self) -> Iterator[Ending]:
+        """End what is inside at a limit or a Ctrl-C, and go on after it; what is yielded tells which it was.
+
+        Time in which numba compiles does not count.
+        """
+        with INTERRUPTS.answered() as ending, told_of_compilations(self.postpone):
+            try:
+                yield ending
+            except OutOfWorkError:
+                ending.out_of_work = True
+            except OutOfTimeError:
+                ending.out_of_time = True
 
     def budget(self, work: float, seed: int, keep_s: float = 0.0) -> SolverBudget:
         """Return what one call of a solver may spend: that much work, or what is left.

@@ -22,9 +22,13 @@ class Ending:
 
     Attributes:
         interrupted: By a Ctrl-C.
+        out_of_time: By a limit of time.
+        out_of_work: By a limit of counted work.
     """
 
     interrupted: bool = False
+    out_of_time: bool = False
+    out_of_work: bool = False
 
 
 @dataclass(eq=False)

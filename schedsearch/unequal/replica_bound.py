@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +18,8 @@ _SAFE = 1e-6
 def replica_bound(work: ReplicaWork, span: bool = False) -> int:
     """Return ticks in which no assignment and no order ends on all replicas.
 
-    It is the largest of three. The longest micro-batch takes its path where that is shortest. Of any
-    micro-batches ``h R + 1``, one of R replicas has h + 1, and on each device at least the shortest of them.
+    It is the largest of three. The longest micro-batch takes its path where that is shortest. Of the
+    micro-batches that load a device most, some replica has at least the average, and `_shared` says how many.
     And a linear program assigns parts of micro-batches: each device of each replica has its load, what must
     come before and after it, and memory times the least time for which it is held.
 
@@ -32,40 +33,30 @@ def replica_bound(work: ReplicaWork, span: bool = False) -> int:
     heads = np.max(np.where(paths >= 0, paths, -1), axis=1)  # to the start of each kind
     tails = np.max(np.where(paths >= 0, paths + work.times[:, None], -1), axis=2)  # from its start on
     best = 0 if span else int(np.min(tails.max(axis=1), axis=0).max())
-    devices = range(work.placement.num_devices)
-    free = work.placement.free_memory
+    free = () if span or work.placement.free_memory is None else work.placement.free_memory
+    ends = np.zeros((work.placement.num_devices, replicas))
     rows, limits = [], []
-    for own in devices:
-        kinds_here = np.flatnonzero(device == own)
-        if not len(kinds_here):
-            continue
-        load = work.times[:, kinds_here].sum(axis=1)
-        before = after = np.zeros(replicas)
+    for own in np.unique(device):
+        here = np.flatnonzero(device == own)
+        load = work.times[:, here].sum(axis=1)
+        before = after = np.zeros((replicas, number))
         if not span:
-            before = heads[:, kinds_here].min(axis=(1, 2))
-            after = (tails[:, kinds_here] - work.times[:, kinds_here]).min(axis=(1, 2))
-        least = np.sort(load.min(axis=0))[::-1]
-        for some in range(number // replicas + 1):
-            if some * replicas < number:
-                few = least[some * replicas - some : some * replicas + 1].sum()
-                best = max(best, int(few + (before + after).min()))
+            before, after = heads[:, here].min(axis=1), (tails - work.times)[:, here].min(axis=1)
+        ends[own] = before.min(axis=1) + after.min(axis=1)
+        best = max(best, _shared(load.min(axis=0), before.min(axis=0), after.min(axis=0), replicas))
         for replica in range(replicas):
-            row = np.zeros(number * replicas + 1)
-            row[replica * number : (replica + 1) * number], row[-1] = load[replica], -1
-            rows.append(row)
-            limits.append(-(before + after)[replica])
-            if free is not None and not span:
-                row = np.zeros(number * replicas + 1)
-                row[replica * number : (replica + 1) * number] = _held(work, paths[replica], kinds_here)
-                row[-1] = -float(free[own])
-                rows.append(row)
-                limits.append(0.0)
-    if math.isfinite(work.room):
+            rows.append(_row(number, replica, load[replica], 1.0, replicas))
+            limits.append(-ends[own, replica])
+    for own in np.unique(device) if free else ():
+        here = np.flatnonzero(device == own)
         for replica in range(replicas):
-            row = np.zeros(number * replicas + 1)
-            row[replica * number : (replica + 1) * number] = work.weights
-            rows.append(row)
-            limits.append(work.room)
+            lost = _lost(work.memory[here], work.times[replica, here], free[own], best - ends[own, replica])
+            area = _held(work, replica, paths[replica], here)
+            rows.append(_row(number, replica, area, float(free[own]), replicas))
+            limits.append(-float(free[own]) * (ends[own, replica] + lost))
+    for replica in range(replicas if math.isfinite(work.room) else 0):
+        rows.append(_row(number, replica, work.weights, 0.0, replicas))
+        limits.append(work.room)
     whole = np.concatenate([np.tile(np.eye(number), replicas), np.zeros((number, 1))], axis=1)
     goal = np.zeros(number * replicas + 1)
     goal[-1] = 1
@@ -73,6 +64,67 @@ def replica_bound(work: ReplicaWork, span: bool = False) -> int:
     if found.status == 0:
         best = max(best, math.ceil(found.fun * (1 - _SAFE) - _SAFE))
     return best
+
+
+def _row(
+    number: int, replica: int, weights: NDArray[Any], ticks: float, replicas: int
+) -> NDArray[np.float64]:
+    """Return a row of the linear program: what a replica has, less so much for each tick."""
+    row = np.zeros(number * replicas + 1)
+    row[replica * number : (replica + 1) * number], row[-1] = weights, -ticks
+    return row
+
+
+def _shared(
+    load: NDArray[np.int64], before: NDArray[np.int64], after: NDArray[np.int64], replicas: int
+) -> int:
+    """Return ticks of some replica for a device, by the micro-batches that load it most.
+
+    Of the first k of them, one of R replicas has at least the average load, and one has at least k / R of
+    them. Before the first and after the last of these, there are at least their own least ends.
+
+    Args:
+        load: Ticks of each micro-batch on the device where they are fewest.
+        before: Ticks before its first block there.
+        after: Ticks after its last.
+        replicas: How many there are.
+    """
+    order = np.argsort(-load, kind="stable")
+    order = order[load[order] > 0]
+    if not len(order):
+        return 0
+    total = np.concatenate([[0], np.cumsum(load[order])])
+    k = np.arange(1, len(order) + 1)
+    shortest = total[k] - total[k - (k + replicas - 1) // replicas]
+    average = -(-total[k] // replicas)
+    ends = np.minimum.accumulate(before[order]) + np.minimum.accumulate(after[order])
+    return int(np.max(ends + np.maximum(shortest, average)))
+
+
+def _lost(memory: NDArray[np.int64], times: NDArray[np.int64], free: int, ticks: float) -> float:
+    """Return ticks for which a device's memory cannot be full while it fills at first and empties at last.
+
+    Blocks allocate one after another. So after t ticks a device holds at most what the quickest of them
+    allocate in t ticks and what one allocates; likewise before the end.
+
+    Args:
+        memory: What the blocks of the device allocate or, below 0, release; shape ``(kinds, number)``.
+        times: Their ticks; likewise.
+        free: The memory of the device.
+        ticks: A bound of what passes between the first and the last of them; if it is less than what filling
+            and emptying take, 0 is returned.
+    """
+    lost = spent = 0.0
+    for sign in (1, -1):
+        own, needed = sign * memory[sign * memory > 0], times[sign * memory > 0]
+        if not len(own) or own.max() + own.sum() < free:
+            return 0.0
+        order = np.argsort(needed / own)
+        level = np.minimum(own.max() + np.concatenate([[0], np.cumsum(own[order])]), free)
+        passed = np.diff(level) / own[order] * needed[order]
+        lost += float(np.sum(passed * (free - (level[1:] + level[:-1]) / 2))) / free
+        spent += float(passed.sum())
+    return lost if spent <= ticks else 0.0
 
 
 def _paths(work: ReplicaWork) -> NDArray[np.int64]:
@@ -96,11 +148,14 @@ def _paths(work: ReplicaWork) -> NDArray[np.int64]:
     return paths
 
 
-def _held(work: ReplicaWork, paths: NDArray[np.int64], kinds: NDArray[np.int64]) -> NDArray[np.float64]:
+def _held(
+    work: ReplicaWork, replica: int, paths: NDArray[np.int64], kinds: NDArray[np.int64]
+) -> NDArray[np.float64]:
     """Return memory times the least ticks for which each micro-batch holds it on a device.
 
-    What is allocated is matched with what is released, in any way: the area is the sum over both, as the
-    memory of a micro-batch sums to 0.
+    It is held from the start of the block that allocates it to the end of that which releases it, as no other
+    block of the device runs meanwhile. What is allocated is matched with what is released, in any way: the
+    area is the sum over both, as the memory of a micro-batch sums to 0.
     """
     area = np.zeros(work.num_micro_batches)
     for n in range(work.num_micro_batches):
@@ -111,7 +166,7 @@ def _held(work: ReplicaWork, paths: NDArray[np.int64], kinds: NDArray[np.int64])
                 piece, ticks = min(left, allocated[0][1]), int(paths[allocated[0][0], kind, n])
                 if ticks < 0:
                     return np.zeros(work.num_micro_batches)  # it may be released before, by others
-                area[n] += piece * ticks
+                area[n] += piece * (ticks + int(work.times[replica, kind, n]))
                 left -= piece
                 allocated[0][1] -= piece
                 if not allocated[0][1]:

@@ -15,17 +15,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from schedsearch.graph.compiling import told_of_compilations
-from schedsearch.modulo.result import FINITE, EndedBy, Objective, SearchError, SearchProgress
-from schedsearch.modulo.search import seconds_of
+from schedsearch.modulo.result import FINITE, EndedBy, Objective, SearchProgress
 from schedsearch.schedule import Schedule
-from schedsearch.solver.effort import Effort, OutOfTimeError, OutOfWorkError
-from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.effort import Effort
 from schedsearch.unequal.replica_bound import replica_bound
 from schedsearch.unequal.replica_work import ReplicaWork
 from schedsearch.unequal.sequence_tables import anneal_in_parts, order_of, schedule_of, sequences_of
 from schedsearch.unequal.starts import executed, hand_made_orders
-from schedsearch.unequal.unequal_search import unequal_search
+from schedsearch.unequal.unequal_search import effort_of, finite_objective, unequal_search
 
 if TYPE_CHECKING:
     from schedsearch.unequal.sequencing import Sequences
@@ -38,6 +35,18 @@ _WORK_OF_BLOCK = 3.0e-8
 
 _SEQUENCED = 0.7
 """Share of the work that changes replicas and sequences; the rest is for blocks of the slowest replica."""
+
+_BLOCKS_FROM = 2.0
+"""Units of work of a round from which on it is for blocks too; their bound takes a second beside it."""
+
+_FEW_BLOCKS = 200
+"""Blocks of all micro-batches up to which every round is for blocks too."""
+
+_LONG = 1.0
+"""Units of work of a round from which on it begins with more heat."""
+
+_HEAT, _HEAT_OF_LONG = 0.004, 0.03
+"""Share of the value by which a step may be worse at first, on average."""
 
 
 @dataclass(frozen=True)
@@ -151,24 +160,15 @@ def replica_search(
     Raises:
         SearchError: An argument is out of its range.
     """
-    if objective not in FINITE:
-        raise SearchError(
-            f"search.objectives: {objective!r} is not for one batch; use makespan or device_span"
-        )
-    effort = Effort(time.monotonic() + seconds_of(time_limit_s, work_limit), limit=work_limit or math.inf)
-    running = _ReplicaSearch(work, Objective(objective), given, effort, seed, on_progress)
-    over: OutOfTimeError | None = None
-    with INTERRUPTS.answered() as ending, told_of_compilations(effort.postpone):
-        try:
-            running.run(begin_with)
-        except OutOfTimeError as error:
-            over = error
-    out_of_work = isinstance(over, OutOfWorkError)
+    effort = effort_of(time_limit_s, work_limit)
+    running = _ReplicaSearch(work, finite_objective(objective), given, effort, seed, on_progress)
+    with effort.answered() as ending:
+        running.run(begin_with)
     ended_by = EndedBy.of(
         interrupted=ending.interrupted,
         proved=running.proved and not ending.interrupted,
-        out_of_time=over is not None and not out_of_work,
-        out_of_work=out_of_work,
+        out_of_time=ending.out_of_time,
+        out_of_work=ending.out_of_work,
     )
     seconds = time.monotonic() - running.began
     return ReplicaResult(
@@ -234,8 +234,10 @@ class _ReplicaSearch:
             if self.proved:
                 return
             end = max(_ROUND, 2 * self.effort.spent)
-            orders = self.sequence(orders, number, self.effort.share(end, _SEQUENCED))
-            self.polish(end)
+            blocks = end >= _BLOCKS_FROM or self.work.times[0].size <= _FEW_BLOCKS
+            orders = self.sequence(orders, number, self.effort.share(end, _SEQUENCED if blocks else 1.0))
+            if blocks:
+                self.polish(end)
             self.effort.spent = max(self.effort.spent, end)
             self.effort.require_s()
 
@@ -273,9 +275,10 @@ class _ReplicaSearch:
     def sequence(self, orders: list[list[int]], number: int, until: float) -> list[list[int]]:
         """Let micro-batches change replicas and places until so much work is done; return the best."""
         g = sequences_of(self.work, orders, self.span)
-        seed = self.seed + 1000 * number
+        seed, work = self.seed + 1000 * number, until - self.effort.spent
+        heat = _HEAT_OF_LONG if work >= _LONG * _SEQUENCED else _HEAT
         try:
-            for part in anneal_in_parts(g, until - self.effort.spent, seed, self.given is None):
+            for part in anneal_in_parts(g, work, seed, heat, self.given is None):
                 self.effort.require_s()
                 self.effort.spend(part)
         finally:

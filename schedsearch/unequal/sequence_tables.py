@@ -22,9 +22,6 @@ _NO_LIMIT = 2**62
 _PART = 0.1
 """Units of work between two looks for a Ctrl-C."""
 
-_HEAT = 0.004
-"""Share of the value by which a step may be worse at first, on average."""
-
 _WORK_OF_BLOCK = 3.0e-8
 """Units of work for a block in a step of the changes."""
 
@@ -82,13 +79,16 @@ def _flat(lists: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np
     )
 
 
-def anneal_in_parts(g: Sequences, work: float, seed: int, across: bool = False) -> Iterator[float]:
+def anneal_in_parts(
+    g: Sequences, work: float, seed: int, heat: float, across: bool = False
+) -> Iterator[float]:
     """Change sequences for so many units of work, in parts; yield the work of each before it is done.
 
     Args:
         g: Sequences; the best are left in them.
         work: Units, each of about a second.
         seed: Seed of the random choices.
+        heat: Share of the value by which a step may be worse at first, on average.
         across: Whether micro-batches may go to other replicas.
     """
     from schedsearch.unequal.sequencing import anneal_sequences
@@ -99,7 +99,7 @@ def anneal_in_parts(g: Sequences, work: float, seed: int, across: bool = False) 
     for i, done in enumerate(range(0, total, part)):
         steps = min(part, total - done)
         yield steps * work_of_step
-        anneal_sequences(g, steps, _HEAT * (1 - done / total), _HEAT / total, seed + i, scale, across)
+        anneal_sequences(g, steps, heat * (1 - done / total), heat / total, seed + i, scale, across)
 
 
 def order_of(g: Sequences, replica: int) -> tuple[int, ...]:

@@ -20,7 +20,6 @@ from placements import Block, Kind
 from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.bounds.sequences import two_devices
 from schedsearch.bounds.timeline import Timeline
-from schedsearch.graph.compiling import told_of_compilations
 from schedsearch.improve.improve import NEIGHBOURHOODS, QUERIES, STATES, Improvement, RoundBudget
 from schedsearch.modulo.lowered import Lowered
 from schedsearch.modulo.result import (
@@ -37,8 +36,8 @@ from schedsearch.robust.annealing import PART, anneal_part
 from schedsearch.robust.drawn_orders import drawn_orders, orders_of
 from schedsearch.robust.scenarios import Scenario
 from schedsearch.schedule import CyclicOrderError, Schedule, ScheduledBlock, as_soon_as_possible
-from schedsearch.solver.effort import Effort, OutOfTimeError, OutOfWorkError
-from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.effort import Effort
+from schedsearch.solver.interrupts import Ending
 from schedsearch.unequal.micro_batches import UnequalBatch
 from schedsearch.unequal.replica_work import ReplicaWork, replica_work
 from schedsearch.unequal.sequence_tables import anneal_in_parts, order_of, schedule_of, sequences_of
@@ -73,6 +72,9 @@ _BEGUN = 0.25
 
 _SEQUENCED = 0.6
 """Share of the rest in which micro-batches change places in a sequence that all devices keep."""
+
+_HEAT = 0.004
+"""Share of the value by which a step of that may be worse at first, on average."""
 
 _WORK_OF_BLOCK = 4e-5
 """Units of work for a block of a schedule that is made and checked."""
@@ -116,10 +118,7 @@ def unequal_search(
     Raises:
         SearchError: An argument is out of its range, or `begin_with` is not for this batch.
     """
-    if objective not in FINITE:
-        raise SearchError(
-            f"search.objectives: {objective!r} is not for one batch; use makespan or device_span"
-        )
+    goal = finite_objective(objective)
     if not batch.chosen:
         return search(
             batch.placement,
@@ -133,15 +132,27 @@ def unequal_search(
         )
     if begin_with is not None:
         begin_with = _on(batch, begin_with)
-    effort = Effort(time.monotonic() + seconds_of(time_limit_s, work_limit), limit=work_limit or math.inf)
-    running = _BatchSearch(batch, Objective(objective), given_order, effort, seed, on_progress)
-    over: OutOfTimeError | None = None
-    with INTERRUPTS.answered() as ending, told_of_compilations(effort.postpone):
-        try:
-            running.run(begin_with)
-        except OutOfTimeError as error:
-            over = error
-    return running.result(ending.interrupted, over)
+    effort = effort_of(time_limit_s, work_limit)
+    running = _BatchSearch(batch, goal, given_order, effort, seed, on_progress)
+    with effort.answered() as ending:
+        running.run(begin_with)
+    return running.result(ending)
+
+
+def finite_objective(name: str) -> Objective:
+    """Return the objective of that name.
+
+    Raises:
+        SearchError: It is not for one batch.
+    """
+    if name not in FINITE:
+        raise SearchError(f"search.objectives: {name!r} is not for one batch; use makespan or device_span")
+    return Objective(name)
+
+
+def effort_of(time_limit_s: float | None, work_limit: float | None) -> Effort:
+    """Return the limits of a search that begins now."""
+    return Effort(time.monotonic() + seconds_of(time_limit_s, work_limit), limit=work_limit or math.inf)
 
 
 class _BatchSearch:
@@ -280,7 +291,7 @@ class _BatchSearch:
             self.sequences = work, sequences_of(work, [self.numbers], span)
         work, g = self.sequences
         try:
-            for part in anneal_in_parts(g, until - self.effort.spent, self.seed + 1000 * number):
+            for part in anneal_in_parts(g, until - self.effort.spent, self.seed + 1000 * number, _HEAT):
                 self.effort.require_s()
                 self.effort.spend(part)
         finally:
@@ -365,10 +376,9 @@ class _BatchSearch:
             SearchProgress(self.objective.value, best, self.bound, 0, elapsed_s, 1, self.found_by)
         )
 
-    def result(self, interrupted: bool, over: OutOfTimeError | None) -> SearchResult:
+    def result(self, ending: Ending) -> SearchResult:
         """Return the answer as it stands."""
-        out_of_work = isinstance(over, OutOfWorkError)
-        proved = self.proved and not interrupted
+        proved = self.proved and not ending.interrupted
         schedule = None if self.best is None else validate(self.lowered.schedule(self.best))
         status = Status.OPTIMAL if proved else Status.FEASIBLE if schedule else Status.UNKNOWN
         status = Status.INFEASIBLE if self.too_large else status
@@ -388,10 +398,10 @@ class _BatchSearch:
             queries=0,
             seconds=time.monotonic() - self.began,
             ended_by=EndedBy.of(
-                interrupted=interrupted,
+                interrupted=ending.interrupted,
                 proved=proved or bool(self.too_large),
-                out_of_time=over is not None and not out_of_work,
-                out_of_work=out_of_work,
+                out_of_time=ending.out_of_time,
+                out_of_work=ending.out_of_work,
             ),
             reason=""
             if schedule

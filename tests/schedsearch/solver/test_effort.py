@@ -58,6 +58,22 @@ def test_a_ctrl_c_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
         Effort().require_s()
 
 
+@pytest.mark.parametrize(
+    ("raised", "ended"),
+    [
+        (None, (False, False, False)),
+        (OutOfTimeError, (False, True, False)),
+        (OutOfWorkError, (False, False, True)),
+        (KeyboardInterrupt, (True, False, False)),
+    ],
+)
+def test_what_ended_it_is_told(raised: type[BaseException] | None, ended: tuple[bool, bool, bool]) -> None:
+    with Effort().answered() as ending:
+        if raised is not None:
+            raise raised
+    assert (ending.interrupted, ending.out_of_time, ending.out_of_work) == ended
+
+
 def test_a_share_of_what_is_left() -> None:
     effort = Effort(spent=2.0)
     assert effort.share(10.0, 0.25) == 4.0

@@ -12,7 +12,13 @@ from placements.shapes import v_shape
 from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import Objective
 from schedsearch.schedule import CyclicOrderError, as_soon_as_possible
-from schedsearch.unequal.micro_batches import MicroBatchError, MicroBatchRow, UnequalBatch, unequal_batch
+from schedsearch.unequal.micro_batches import (
+    MicroBatchError,
+    MicroBatchMemoryRow,
+    MicroBatchRow,
+    UnequalBatch,
+    unequal_batch,
+)
 from schedsearch.unequal.replica_bound import replica_bound
 from schedsearch.unequal.replica_work import replica_work
 from schedsearch.unequal.replicas import hand_made_replicas, packings, replica_search
@@ -87,6 +93,55 @@ def test_no_assignment_is_below_the_bound(seed: int) -> None:
             assert schedule.chosen == tuple(batch.chosen[n] for n in numbers)
             assert memory is None or max(peak_memory(schedule)) <= memory
     assert best <= min(hand_made_replicas(work).values(), default=best)
+
+
+def test_what_fits_one_after_another_holds_memory_to_the_end_of_its_release() -> None:
+    work = replica_work(UnequalBatch(v_shape(2, 1, 2).with_memory(1), (), 4), 2)
+    result = replica_search(work, work_limit=0.3)
+    assert result.found is not None
+    assert (result.found.value(Objective.MAKESPAN), result.bound) == (12, 12)  # two of 6 ticks on each
+
+
+def test_the_longest_must_share_a_replica_and_nothing_short_shortens_their_ends() -> None:
+    stages, lengths = v_shape(3, 1, 2), [4, 4, 4, 1, 1]
+    rows = [
+        MicroBatchRow(n, block.name, float(block.time * length))
+        for n, length in enumerate(lengths)
+        for block in stages.blocks
+    ]
+    work = replica_work(unequal_batch(stages, rows), 2)
+    # two long ones on one replica: 8 ticks before the last device, twice 12 on it, 16 after it
+    assert replica_bound(work) == 8 + 24 + 16
+    result = replica_search(work, work_limit=0.5)
+    assert result.found is not None
+    assert result.found.value(Objective.MAKESPAN) == 48
+
+
+def test_memory_that_fills_and_empties_is_not_full_meanwhile() -> None:
+    work = replica_work(UnequalBatch(v_shape(8, 1, 2).with_memory(3), (), 30), 1)
+    held = 30 * 24 // 3  # each holds a third of the first device for 24 ticks
+    result = replica_search(work, work_limit=0.3)
+    assert result.found is not None
+    assert held < replica_bound(work) <= result.found.value(Objective.MAKESPAN)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_unequal_memory_has_no_schedule_below_the_bound(seed: int) -> None:
+    rng = random.Random(seed)
+    stages, number = v_shape(rng.choice((1, 2, 3)), 1, 2, split_backward=seed % 2 == 1), rng.choice((4, 6))
+    held = [rng.randint(1, 9) for _ in range(number)]
+    rows = []
+    for n, memory in enumerate(held):
+        for block in stages.blocks:
+            own = block.memory_on(block.devices[0])
+            sign = (own > 0) - (own < 0)
+            time_ms = float(rng.randint(1, 9) * memory)
+            rows.append(MicroBatchMemoryRow(n, block.name, time_ms, float(sign * memory)))
+    batch = unequal_batch(stages.with_memory(max(held) + rng.randint(0, 12)), rows)
+    work = replica_work(batch, rng.choice((1, 2)))
+    result = replica_search(work, work_limit=0.3, seed=seed)
+    assert result.found is not None
+    assert replica_bound(work) <= result.found.value(Objective.MAKESPAN)
 
 
 def test_replicas_have_their_own_speed_and_room() -> None:
