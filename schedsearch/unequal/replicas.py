@@ -130,19 +130,27 @@ def hand_made_replicas(
     names: Sequence[str] = ("one_f_one_b", "zb_h1"),
 ) -> dict[str, int]:
     """Return the slowest replica's ticks with usual assignments and schedules by hand, where they fit."""
-    found = {}
+    made = replicas_by_hand(work, names)
+    return {name: found.value(Objective(objective)) for name, found in made if found is not None}
+
+
+def replicas_by_hand(
+    work: ReplicaWork, names: Sequence[str]
+) -> Iterator[tuple[str, ReplicaSchedules | None]]:
+    """Yield usual assignments with schedules by hand, by name; None is one that does not fit on a replica."""
     for how, assigned in packings(work):
-        batches = [work.part(r, numbers) for r, numbers in enumerate(assigned) if numbers]
-        orders = [dict(hand_made_orders(each)) for each in batches]
+        batches = {r: work.part(r, numbers) for r, numbers in enumerate(assigned) if numbers}
+        orders = {r: dict(hand_made_orders(each, names)) for r, each in batches.items()}
         for name in names:
-            made = [
-                executed(batch, own[name], range(batch.num_micro_batches)) if name in own else None
-                for batch, own in zip(batches, orders, strict=True)
-            ]
-            if None not in made:
-                ticks = [FINITE[Objective(objective)].value(each) for each in made if each is not None]
-                found[f"{name}, {how}"] = max(ticks)
-    return found
+            if any(name not in own for own in orders.values()):
+                continue
+            made = {
+                r: executed(each, orders[r][name], range(each.num_micro_batches))
+                for r, each in batches.items()
+            }
+            schedules = tuple(made.get(r) for r in range(work.num_replicas))
+            fits = None not in made.values()
+            yield f"{name}, {how}", ReplicaSchedules(tuple(map(tuple, assigned)), schedules) if fits else None
 
 
 def replica_search(
