@@ -15,8 +15,8 @@
 # the order of the micro-batches matters, and so does which data-parallel replica gets which. Here both are
 # searched, beside 1F1B with the sequences as they come and sorted.
 #
-# A stage has four layers of Llama 3 8B on an H100. The time of a layer is a rule of the length, through two
-# lengths that were measured with PyTorch 2.11; x is in thousands of tokens.
+# A stage has four layers of Llama 3 8B on an H100. The time of a layer is a polynomial of the length, fitted to
+# two lengths that were measured with PyTorch 2.11; x is in thousands of tokens.
 
 # %% tags=["parameters"]
 num_devices = 8
@@ -33,14 +33,17 @@ import matplotlib.pyplot as plt
 import pandas as pd
 
 import schedsearch
+from placements.profiles.length_rules import fitted, in_words, value
 from schedsearch.unequal.replica_work import replica_work
 from schedsearch.unequal.replicas import replica_search
-from schedsearch.unequal.starts import executed, hand_made_orders, numberings
+from schedsearch.unequal.starts import by_hand
 
 # %%
 layers = 4
-times_ms = {"F": (0.7734, 0.00469), "B": (1.5866, 0.02648)}  # for each thousand tokens, and its square
+measured_ms = {"F": {4.096: 3.2467, 8.192: 6.6508}, "B": {4.096: 6.943, 8.192: 14.7745}}  # of a layer
 kept_mib = 156.4  # of each thousand tokens
+rules = {kind: fitted(times.items(), powers=(1, 2)) for kind, times in measured_ms.items()}
+print("\n".join(f"{kind}: {in_words(rule)} ms" for kind, rule in rules.items()))
 
 draw = random.Random(seed)
 lengths = [min(32.768, draw.lognormvariate(1.504, 1.0)) for _ in range(num_sequences)]
@@ -54,18 +57,13 @@ placement = schedsearch.v_shape(num_devices).with_memory(memory_gib * 1024)
 rows = []
 for n, length in enumerate(lengths):
     for block in placement.blocks:
-        linear, square = times_ms[str(block.kind)]
-        time_ms = round(layers * (linear * length + square * length**2), 1)
+        time_ms = round(layers * value(rules[str(block.kind)], length), 1)
         held = round(layers * kept_mib * length) * (1 if str(block.kind) == "F" else -1)
         rows.append(schedsearch.MicroBatchMemoryRow(n, block.name, time_ms, held))
 batch = schedsearch.unequal_batch(placement, rows)
 
 # %%
-orders, numbers = dict(hand_made_orders(batch)), dict(numberings(batch))
-schedules = {
-    f"1F1B, {how}": executed(batch, orders["one_f_one_b"], numbers[how])
-    for how in ("as given", "short first", "long first")
-}
+schedules = by_hand(batch, ["one_f_one_b"])
 found = schedsearch.unequal_search(batch, work_limit=work_limit)
 schedules["searched"] = found.schedule
 table = pd.DataFrame(

@@ -7,14 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from experiments.compare.options import CompareOptions
-from experiments.config.options import OptionError, require, require_known, require_path
+from experiments.config.options import OptionError, require, require_known, require_least, require_path
+from experiments.search.options import SearchOptions
 from placements.layouts.framework_files import read_any
 from placements.layouts.layer_file import ModelLayers
 from placements.layouts.measured_layers import read_measured
 from placements.stages.layout_stages import place_layout, stage_of
 from placements.stages.stage_chain import PlacedStages, StageChain
 from placements.stages.stage_file import read_stages, with_memory
-from schedsearch.comparison.unequal import read_chains
+from schedsearch.comparison.unequal import UnequalModel, read_chains
 from schedsearch.layouts.layouts import LayoutRow, layout
 from schedsearch.schedule import Schedule
 
@@ -61,8 +62,8 @@ def read_model(options: CompareOptions) -> tuple[StageChain, OwnSchedules]:
     return chain, {name: _own(row, layers, memory_mib) for name, row in rows.items() if row.found}
 
 
-def read_unequal(options: CompareOptions, stages: StageChain) -> tuple[StageChain, ...]:
-    """Return the model as each micro-batch takes it, where they differ; else nothing.
+def read_unequal(options: CompareOptions, stages: StageChain) -> UnequalModel | None:
+    """Return the model as each micro-batch takes it, where they differ; else None.
 
     Raises:
         OptionError: An option does not go with them.
@@ -70,17 +71,34 @@ def read_unequal(options: CompareOptions, stages: StageChain) -> tuple[StageChai
     """
     chosen = options.search
     if chosen.micro_batches is None:
-        for name, usual in (("length_rules", None), ("micro_batch_order", "free")):
+        for name in ("length_rules", "micro_batch_order", "replicas", "max_micro_batches"):
             value, remedy = getattr(chosen, name), "give search.micro_batches, or leave it out"
-            require(value == usual, f"search.{name}", value, "used", remedy)
-        return ()
+            require(value == getattr(SearchOptions(), name), f"search.{name}", value, "used", remedy)
+        return None
     require_known("search.micro_batch_order", chosen.micro_batch_order, ["free", "given"])
     remedy = "leave it or search.micro_batches out"
     wanted = "for micro-batches that differ"
     require(chosen.method == "modulo", "search.method", chosen.method, wanted, remedy)
     require(not options.given, "given", list(options.given), wanted, remedy)
     number, rules = chosen.num_micro_batches, chosen.length_rules
-    return read_chains(stages, require_path("search.micro_batches", chosen.micro_batches), number, rules)
+    chains = read_chains(stages, require_path("search.micro_batches", chosen.micro_batches), number, rules)
+    given_order = chosen.micro_batch_order == "given"
+    replicas, limit = chosen.replicas, chosen.max_micro_batches
+    if replicas is None:
+        remedy = "give search.replicas, or leave it out"
+        require(limit is None, "search.max_micro_batches", limit, "used", remedy)
+        return UnequalModel(chains, given_order)
+    require(not given_order, "search.micro_batch_order", "given", "for replicas", "leave one of the two out")
+    require_least("search.replicas", replicas, 1)
+    least = -(-len(chains) // replicas)
+    require(
+        limit is None or limit >= least,
+        "search.max_micro_batches",
+        limit,
+        f"enough for {len(chains)} on {replicas} replicas",
+        f"give at least {least}",
+    )
+    return UnequalModel(chains, given_order, replicas, limit)
 
 
 def _limited(chain: StageChain, options: CompareOptions) -> StageChain:

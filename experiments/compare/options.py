@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.config.declaring import Command
-from experiments.search.options import OF_ONE_PIPELINE, SearchOptions
+from experiments.search.options import SearchOptions
 from placements.meaning import REQUIRED, group, option
 
 
@@ -36,6 +36,6 @@ COMMANDS = (
         CompareOptions,
         task="experiments.compare.task",
         refused=("search.begin_with", "search.export", "search.scenarios", "search.scenario_quantile")
-        + OF_ONE_PIPELINE,
+        + ("search.max_tokens",),
     ),
 )

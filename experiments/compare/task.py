@@ -41,7 +41,7 @@ def task(config: DictConfig) -> dict[str, float]:
     for name in commands()["compare"].refused:
         given, usual = (getattr(of, name.removeprefix("search.")) for of in (options.search, SearchOptions()))
         require(given == usual, name, given, "for a comparison", "leave it out")
-    chains = read_unequal(options, stages)
+    batch = read_unequal(options, stages)
     cache = cache_directory(options.search.cache_dir, "search.cache_dir")
     with PlanProgress() as show:
         found = compare(
@@ -50,8 +50,7 @@ def task(config: DictConfig) -> dict[str, float]:
             options.search.num_micro_batches,
             num_chunks=options.num_chunks,
             given=own,
-            micro_batches=chains,
-            given_order=options.search.micro_batch_order == "given",
+            micro_batches=batch,
             on_progress=lambda row, on, event: show.search(f"{row}, {on.name}", on.tick_ms, event),
             answer=lambda request, report: cached_search(cache, request, report)[0],
             **search_limits(options.search),

@@ -88,6 +88,12 @@ class SearchOptions:
     max_micro_batches: int | None = option(
         None, "the most micro-batches that one of search.replicas may have; null: no limit", min=1
     )
+    max_tokens: int | None = option(
+        None,
+        "the most tokens that one of search.replicas may have, of a search.micro_batches of "
+        "micro_batch,tokens; null: no limit",
+        min=1,
+    )
     scenarios: str | list[Any] | None = option(
         None,
         "what the order is to be good in: a YAML file, or a list as [{jitter: 0.1}, {slow_devices: "
@@ -233,7 +239,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 }
 """The choices of ``experiment`` in the commands that search: each sets many options at once."""
 
-OF_ONE_PIPELINE = ("search.replicas", "search.max_micro_batches")
+OF_ONE_PIPELINE = ("search.replicas", "search.max_micro_batches", "search.max_tokens")
 """Options that commands refuse which look at one pipeline alone."""
 
 COMMANDS = (

@@ -8,6 +8,7 @@ from pathlib import Path
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require, require_least
 from experiments.search.options import SearchCommandOptions
+from experiments.search.problem import SearchProblem
 from placements import Placement
 from placements.files import csv_text, write_json, write_text
 from schedsearch.modulo.progress import SearchBar
@@ -30,17 +31,21 @@ def check_replicas(options: SearchCommandOptions) -> bool:
         OptionError: An option is wrong.
     """
     chosen = options.search
-    limit = chosen.max_micro_batches
+    limits = {name: getattr(chosen, name) for name in ("max_micro_batches", "max_tokens")}
     if chosen.replicas is None:
-        remedy = "give search.replicas, or leave it out"
-        require(limit is None, "search.max_micro_batches", limit, "used", remedy)
+        for name, limit in limits.items():
+            require(limit is None, f"search.{name}", limit, "used", "give search.replicas, or leave it out")
         return False
+    if None not in limits.values():
+        raise OptionError("search.max_tokens: replaces search.max_micro_batches; leave one of the two out")
     if type(options) is not SearchCommandOptions:
         raise OptionError(
             "search.replicas: is for schedsearch search alone; leave it out, and give the micro-batches of "
             "one replica, as its replicas.csv says them"
         )
     require_least("search.replicas", chosen.replicas, 1)
+    for name, limit in limits.items():
+        require_least(f"search.{name}", limit, 1)
     for name, is_given in (
         ("schedule", options.schedule != "searched"),
         ("search.method", chosen.method != "modulo"),
@@ -53,20 +58,18 @@ def check_replicas(options: SearchCommandOptions) -> bool:
     return True
 
 
-def search_replicas(
-    options: SearchCommandOptions, placement: Placement, batch: UnequalBatch | None, directory: Path
-) -> Schedule:
+def search_replicas(options: SearchCommandOptions, problem: SearchProblem, directory: Path) -> Schedule:
     """Search the assignment; write ``replicas.csv`` and the schedule of each replica; return the slowest's.
 
     Raises:
         OptionError: No schedule fits the memory, or the placement is not for replicas.
         Interrupted: Before any was found.
     """
-    chosen = options.search
-    batch = batch or UnequalBatch(placement, (), chosen.num_micro_batches)
+    chosen, placement = options.search, problem.placement
+    batch = problem.batch or UnequalBatch(placement, (), chosen.num_micro_batches, problem.tokens)
     assert chosen.replicas is not None, "it is checked"
     try:
-        work = replica_work(batch, chosen.replicas, chosen.max_micro_batches)
+        work = replica_work(batch, chosen.replicas, chosen.max_micro_batches, chosen.max_tokens)
     except MicroBatchError as error:
         raise OptionError(str(error)) from None
     last = str(chosen.objectives[-1]) if chosen.objectives else ""

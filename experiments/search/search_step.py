@@ -50,7 +50,7 @@ def search_and_save(
     result: SearchResult | None = None
     progress: tuple[SearchProgress, ...] = ()
     if check_replicas(options):
-        schedule = search_replicas(options, placement, problem.batch, directory)
+        schedule = search_replicas(options, problem, directory)
     else:
         schedule, result, progress = find_schedule(options, placement, problem.batch)
     if scenarios and not (result is not None and result.interrupted):

@@ -14,7 +14,7 @@ from schedsearch.baselines import HAND_MADE
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.comparison.course import SEARCHED, VARIANTS, ComparisonCourse, ComparisonReport, Method
 from schedsearch.comparison.rows import DOES_NOT_FIT, ComparedRow, Comparison, judged, missing_memory, row_of
-from schedsearch.comparison.unequal import UnequalCourse
+from schedsearch.comparison.unequal import UnequalCourse, UnequalModel
 from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import SearchError
 from schedsearch.schedule import Schedule
@@ -29,8 +29,7 @@ def compare(
     *,
     num_chunks: int = 2,
     given: Mapping[str, tuple[PlacedStages, Schedule]] | None = None,
-    micro_batches: Sequence[StageChain] = (),
-    given_order: bool = False,
+    micro_batches: UnequalModel | None = None,
     on_progress: ComparisonReport | None = None,
     answer: Method = find,
     **options: Any,
@@ -51,9 +50,8 @@ def compare(
         num_chunks: Pieces of the model on each device of a loop or wave.
         given: Schedules of one's own by name, each with the model on its devices. Their rows come first.
         micro_batches: The model as each micro-batch takes it, where they differ; see
-            `schedsearch.comparison.unequal.read_chains`. A hand-made schedule then has a row with them as
-            they come, one with the short ones first, and one with the long ones first.
-        given_order: Whether each block runs these as they are numbered.
+            `schedsearch.comparison.unequal`. A hand-made schedule then has a row with them as they come, one
+            with the short ones first, and one with the long ones first; on replicas one for each assignment.
         on_progress: Told how far the searches are.
         answer: What answers the searches, such as one with a cache.
         options: Options of each search: the fields of `SearchRequest`, such as ``time_limit_s``.
@@ -63,11 +61,9 @@ def compare(
     """
     _check(stages, schedules, num_micro_batches, num_chunks)
     usual = (stages, num_micro_batches, num_chunks, answer, options, on_progress or (lambda *_: None))
-    running = (
-        UnequalCourse(*usual, chains=micro_batches, given_order=given_order)
-        if micro_batches
-        else (ComparisonCourse(*usual))
-    )
+    running = ComparisonCourse(*usual)
+    if micro_batches is not None:
+        running = UnequalCourse(*usual, model=micro_batches)
     rows = {name: running.made_rows(name) for name in schedules if name in HAND_MADE}
     variants = list(dict.fromkeys(VARIANTS[name] for name in rows if name in VARIANTS)) or [
         ("v_shape", False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from schedsearch.comparison.course import (
 )
 from schedsearch.comparison.rows import DOES_NOT_FIT, ComparedRow, missing_memory, row_of
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.result import Objective, SearchResult
+from schedsearch.modulo.result import EndedBy, Objective, SearchProgress, SearchResult, Status
 from schedsearch.schedule import Schedule
 from schedsearch.unequal.micro_batches import (
     MicroBatchError,
@@ -28,9 +27,27 @@ from schedsearch.unequal.micro_batches import (
     unequal_batch,
 )
 from schedsearch.unequal.replica_bound import replica_bound
-from schedsearch.unequal.replica_work import replica_work
+from schedsearch.unequal.replica_work import ReplicaWork, replica_work
+from schedsearch.unequal.replicas import ReplicaResult, replica_search, replicas_by_hand
 from schedsearch.unequal.starts import AS_GIVEN, by_hand
 from schedsearch.unequal.unequal_search import unequal_search
+
+
+@dataclass(frozen=True)
+class UnequalModel:
+    """A model as each micro-batch of a batch takes it.
+
+    Attributes:
+        chains: The model for each of them.
+        given_order: Whether each block runs them as they are numbered.
+        replicas: Data-parallel replicas that share them; None for one pipeline that has all.
+        max_micro_batches: The most that a replica may have; None for no limit.
+    """
+
+    chains: tuple[StageChain, ...]
+    given_order: bool = False
+    replicas: int | None = None
+    max_micro_batches: int | None = None
 
 
 def read_chains(
@@ -102,18 +119,19 @@ def _pieces(chain: StageChain, batch: UnequalBatch, n: int, split: bool, path: s
     return pieces
 
 
+_NOT_DEFINED = "is not defined for these devices or this number of micro-batches"
+
+
 @dataclass
 class UnequalCourse(ComparisonCourse):
     """A comparison of micro-batches that differ.
 
     Attributes:
-        chains: The model as each micro-batch takes it.
-        given_order: Whether each block runs the micro-batches as they are numbered.
+        model: The model as each of them takes it.
         batches: The micro-batches on each shape.
     """
 
-    chains: Sequence[StageChain] = ()
-    given_order: bool = False
+    model: UnequalModel = field(default_factory=lambda: UnequalModel(()))
     batches: dict[Variant, UnequalBatch] = field(default_factory=dict)
 
     def made_rows(self, name: str) -> list[ComparedRow]:
@@ -125,13 +143,31 @@ class UnequalCourse(ComparisonCourse):
             placed, _ = self._placed(variant)
         except UnplacedError as error:
             return [ComparedRow(name, variant[0], note=str(error))]
+        if self.model.replicas is not None:
+            return self._shared_rows(name, variant, placed)
         found = [
             self._made(title, variant, placed, schedule)
             for title, schedule in by_hand(self.batches[variant], [name]).items()
-            if not self.given_order or title.endswith(AS_GIVEN)
+            if not self.model.given_order or title.endswith(AS_GIVEN)
         ]
-        note = "is not defined for these devices or this number of micro-batches"
-        return found or [ComparedRow(name, variant[0], note=note)]
+        return found or [ComparedRow(name, variant[0], note=_NOT_DEFINED)]
+
+    def _shared_rows(self, name: str, variant: Variant, placed: PlacedStages) -> list[ComparedRow]:
+        """Return the rows of a hand-made schedule on replicas: of the slowest one in each assignment."""
+        found = []
+        for title, each in replicas_by_hand(self._work(self.batches[variant]), [name]):
+            if each is None:
+                found.append(ComparedRow(title, variant[0], DOES_NOT_FIT, note="; ".join(placed.notes)))
+                continue
+            slowest = each.schedules[each.slowest(Objective.MAKESPAN)]
+            assert slowest is not None, "it has micro-batches"
+            notes = (f"the slowest of {self.model.replicas} replicas", *placed.notes)
+            row = row_of(title, placed, slowest, "; ".join(notes))
+            found.append(replace(row, makespan_bound_ms=self._bound_ms(variant, placed)))
+        return found or [ComparedRow(name, variant[0], note=_NOT_DEFINED)]
+
+    def _work(self, batch: UnequalBatch) -> ReplicaWork:
+        return replica_work(batch, self.model.replicas or 1, self.model.max_micro_batches)
 
     def _made(
         self, title: str, variant: Variant, placed: PlacedStages, schedule: Schedule | None
@@ -146,22 +182,31 @@ class UnequalCourse(ComparisonCourse):
 
     def _bound_ms(self, variant: Variant, placed: PlacedStages) -> float:
         if variant not in self.bound_ms:
-            ticks = replica_bound(replica_work(self.batches[variant], 1))
+            ticks = replica_bound(self._work(self.batches[variant]))
             self.bound_ms[variant] = placed.placement.ms(ticks)
         return self.bound_ms[variant]
 
     def _search(self, name: str, tried: ShapeAttempt, made: Schedule | None) -> SearchResult:
         placement = tried.placed.placement
         batch = next(each for each in self.batches.values() if each.placement is placement)
-        is_span = (self.options.get("objectives") or [""])[-1] == Objective.DEVICE_SPAN
         known = ("time_limit_s", "work_limit", "seed")
+        limits = {option: self.options[option] for option in known if option in self.options}
+        is_span = (self.options.get("objectives") or [""])[-1] == Objective.DEVICE_SPAN
+        objective = Objective.DEVICE_SPAN if is_span else Objective.MAKESPAN
+
+        def tell(progress: SearchProgress) -> None:
+            self.report(name, placement, progress)
+
+        if self.model.replicas is not None:
+            shared = replica_search(self._work(batch), objective=objective, on_progress=tell, **limits)
+            return _of_slowest(shared, objective)
         return unequal_search(
             batch,
-            objective=Objective.DEVICE_SPAN if is_span else Objective.MAKESPAN,
-            given_order=self.given_order,
+            objective=objective,
+            given_order=self.model.given_order,
             begin_with=made,
-            on_progress=lambda progress: self.report(name, placement, progress),
-            **{option: self.options[option] for option in known if option in self.options},
+            on_progress=tell,
+            **limits,
         )
 
     def _placed(self, variant: Variant) -> tuple[PlacedStages, int]:
@@ -172,12 +217,35 @@ class UnequalCourse(ComparisonCourse):
             raise UnplacedError("runs pairs of micro-batches, and these differ")
         if variant not in self.batches:
             rows = []
-            for n, chain in enumerate(self.chains):
+            for n, chain in enumerate(self.model.chains):
                 own = place(chain, *variant, self.num_chunks).placement
                 rows += [MicroBatchMemoryRow(n, *_figures(own, block)) for block in own.blocks]
             base = placed.placement
             self.batches[variant] = unequal_batch(base, rows, number, base.memory_unit_mib)
         return replace(placed, placement=self.batches[variant].placement), number
+
+
+def _of_slowest(found: ReplicaResult, objective: Objective) -> SearchResult:
+    """Return what was found on replicas as that of the slowest one."""
+    best = found.found
+    schedule = None if best is None else best.schedules[best.slowest(objective)]
+    is_makespan = objective is Objective.MAKESPAN
+    status = Status.UNKNOWN
+    if best is not None:
+        status = Status.OPTIMAL if best.value(objective) <= found.bound else Status.FEASIBLE
+    return SearchResult(
+        status=status,
+        repetend=None,
+        schedule=schedule,
+        period_bound=0.0,
+        span_bound=0,
+        makespan_bound=found.bound if is_makespan else 0,
+        device_span_bound=0 if is_makespan else found.bound,
+        queries=0,
+        seconds=found.seconds,
+        ended_by=EndedBy(found.ended_by),
+        reason="" if schedule else "no assignment to the replicas was found that fits the memory; raise it",
+    )
 
 
 def _figures(placement: Placement, block: Block) -> tuple[str, float, float]:

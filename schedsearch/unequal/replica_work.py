@@ -55,7 +55,7 @@ def replica_work(
     batch: UnequalBatch,
     num_replicas: int,
     max_micro_batches: int | None = None,
-    factors: Sequence[float] | None = None,
+    max_tokens: int | None = None,
 ) -> ReplicaWork:
     """Return the micro-batches of a batch on replicas that are alike.
 
@@ -63,10 +63,11 @@ def replica_work(
         batch: All micro-batches.
         num_replicas: At least 1.
         max_micro_batches: The most that a replica may have; None for no limit.
-        factors: Time of each replica as a multiple of the batch's; None for 1 each.
+        max_tokens: The most tokens that a replica may have, in place of `max_micro_batches`; None likewise.
 
     Raises:
-        MicroBatchError: A block is on several devices, or the replicas cannot have all micro-batches.
+        MicroBatchError: A block is on several devices, the replicas cannot have all micro-batches, or there
+            is a limit of tokens, and nobody knows how many there are.
     """
     placement = batch.placement
     for block in placement.blocks:
@@ -81,6 +82,10 @@ def replica_work(
             f"search.max_micro_batches: {num_replicas} replicas of {max_micro_batches} micro-batches cannot "
             f"have all {number}; give at least {-(-number // num_replicas)}"
         )
+    weights, room = np.ones(number), float("inf") if max_micro_batches is None else float(max_micro_batches)
+    if max_tokens is not None:
+        _check_tokens(batch.tokens, num_replicas, max_tokens)
+        weights, room = np.array(batch.tokens, dtype=np.float64), float(max_tokens)
     names = [block.name for block in placement.per_micro_batch.topological_order]
     tables = np.zeros((3, len(names), number), np.int64)
     for n in range(number):
@@ -99,6 +104,21 @@ def replica_work(
         tables[1],
         tables[2],
         part,
-        np.ones(number),
-        float("inf") if max_micro_batches is None else float(max_micro_batches),
+        weights,
+        room,
     )
+
+
+def _check_tokens(tokens: Sequence[int], num_replicas: int, max_tokens: int) -> None:
+    """Check that replicas of so many tokens can have all, as far as that is easy to say."""
+    if not tokens:
+        raise MicroBatchError(
+            "search.max_tokens: the tokens are not known; give a search.micro_batches of micro_batch,tokens, "
+            "or leave it out"
+        )
+    least = max(max(tokens), -(-sum(tokens) // num_replicas))
+    if max_tokens < least:
+        raise MicroBatchError(
+            f"search.max_tokens: {num_replicas} replicas of {max_tokens} tokens cannot have {sum(tokens)}, "
+            f"of which a micro-batch has up to {max(tokens)}; give at least {least}"
+        )

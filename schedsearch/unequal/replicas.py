@@ -93,23 +93,43 @@ class ReplicaResult:
 
 
 def packings(work: ReplicaWork) -> Iterator[tuple[str, list[list[int]]]]:
-    """Yield assignments that people use, with their names; the sequence is that of the numbers or sorted."""
+    """Yield assignments that people use, with their names, of those that keep to the replicas' room.
+
+    The sequence of each replica is that of the numbers, or sorted.
+    """
+    for name, assigned in _packings(work):
+        if max(float(work.weights[own].sum()) for own in assigned) <= work.room:
+            yield name, assigned
+
+
+def _packings(work: ReplicaWork) -> Iterator[tuple[str, list[list[int]]]]:
     replicas, number = work.num_replicas, work.num_micro_batches
     total = work.times.sum(axis=1).min(axis=0)
     longest = sorted(range(number), key=lambda n: -int(total[n]))
+    heaviest = sorted(range(number), key=lambda n: -float(work.weights[n]))
     yield "round robin", [list(range(r, number, replicas)) for r in range(replicas)]
     yield "blocks", [part.tolist() for part in np.array_split(np.arange(number), replicas)]
     yield "sorted", [longest[r::replicas] for r in range(replicas)]
-    for name, limit in (("balanced", work.room), ("balanced, equal numbers", -(-number // replicas))):
+    used, load = np.zeros(replicas), np.zeros(replicas)
+    ways = [
+        ("balanced", longest, number, lambda r: load[r]),
+        ("balanced, equal numbers", longest, -(-number // replicas), lambda r: load[r]),
+    ]
+    if float(np.ptp(work.weights)) > 0:
+        ways += [
+            ("balanced by tokens", heaviest, number, lambda r: used[r]),
+            ("filled by tokens", heaviest, number, lambda r: -used[r]),
+        ]
+    for name, order, limit, key in ways:
         packed: list[list[int]] = [[] for _ in range(replicas)]
-        load, used = [0] * replicas, [0.0] * replicas
-        for n in longest:
+        used[:], load[:] = 0, 0
+        for n in order:
             fits = [r for r in range(replicas) if used[r] + work.weights[n] <= work.room]
             fits = [r for r in fits if len(packed[r]) < limit] or fits or list(range(replicas))
-            r = min(fits, key=lambda r: load[r] + int(work.times[r, :, n].sum()))
+            r = min(fits, key=key)
             packed[r].append(n)
-            load[r] += int(work.times[r, :, n].sum())
-            used[r] += float(work.weights[n])
+            load[r] += work.times[r, :, n].sum()
+            used[r] += work.weights[n]
         yield name, [sorted(each) for each in packed]
 
 
@@ -119,19 +139,27 @@ def hand_made_replicas(
     names: Sequence[str] = ("one_f_one_b", "zb_h1"),
 ) -> dict[str, int]:
     """Return the slowest replica's ticks with usual assignments and schedules by hand, where they fit."""
-    found = {}
+    made = replicas_by_hand(work, names)
+    return {name: found.value(Objective(objective)) for name, found in made if found is not None}
+
+
+def replicas_by_hand(
+    work: ReplicaWork, names: Sequence[str]
+) -> Iterator[tuple[str, ReplicaSchedules | None]]:
+    """Yield usual assignments with schedules by hand, by name; None is one that does not fit on a replica."""
     for how, assigned in packings(work):
-        batches = [work.part(r, numbers) for r, numbers in enumerate(assigned) if numbers]
-        orders = [dict(hand_made_orders(each)) for each in batches]
+        batches = {r: work.part(r, numbers) for r, numbers in enumerate(assigned) if numbers}
+        orders = {r: dict(hand_made_orders(each, names)) for r, each in batches.items()}
         for name in names:
-            made = [
-                executed(batch, own[name], range(batch.num_micro_batches)) if name in own else None
-                for batch, own in zip(batches, orders, strict=True)
-            ]
-            if None not in made:
-                ticks = [FINITE[Objective(objective)].value(each) for each in made if each is not None]
-                found[f"{name}, {how}"] = max(ticks)
-    return found
+            if any(name not in own for own in orders.values()):
+                continue
+            made = {
+                r: executed(each, orders[r][name], range(each.num_micro_batches))
+                for r, each in batches.items()
+            }
+            schedules = tuple(made.get(r) for r in range(work.num_replicas))
+            fits = None not in made.values()
+            yield f"{name}, {how}", ReplicaSchedules(tuple(map(tuple, assigned)), schedules) if fits else None
 
 
 def replica_search(
@@ -260,6 +288,11 @@ class _ReplicaSearch:
             value = max(run_of(g, r, ends, ran, 0, np.inf) for r in range(self.work.num_replicas))
             self.effort.spend(self.work.times[0].size * _WORK_OF_BLOCK)
             ranked.append((value, name))
+        if not ranked:
+            raise SearchError(
+                f"search.max_tokens: no assignment to {self.work.num_replicas} replicas was found of which "
+                f"none has more than {self.work.room:.0f}; give more"
+            )
         value, name = min(ranked)
         if math.isfinite(value):
             self.offer(name, sequences_of(self.work, starts[name], self.span))

@@ -10,7 +10,7 @@ import pytest
 from placements.stages.stage_file import stages_of
 from schedsearch.comparison.compare import compare
 from schedsearch.comparison.rows import DOES_NOT_FIT, NOT_APPLICABLE
-from schedsearch.comparison.unequal import read_chains
+from schedsearch.comparison.unequal import UnequalModel, read_chains
 from schedsearch.schedule import CyclicOrderError, as_soon_as_possible
 from schedsearch.unequal.micro_batches import MicroBatchError
 from schedsearch.validate import InvalidScheduleError, validate
@@ -33,7 +33,7 @@ def table(tmp_path: Path, scales: list[float]) -> Path:
 
 def test_equal_micro_batches_as_a_table_are_as_long_as_without(tmp_path: Path) -> None:
     chains = read_chains(STAGES, table(tmp_path, [1.0] * 4))
-    found = compare(STAGES, NAMES[:4], 4, micro_batches=chains, work_limit=1)
+    found = compare(STAGES, NAMES[:4], 4, micro_batches=UnequalModel(chains), work_limit=1)
     plain = {row.schedule: row for row in compare(STAGES, NAMES[:4], 4, work_limit=1).rows}
     for row in found.rows[1:4]:
         usual = plain[row.schedule.removesuffix(", as given")]
@@ -43,7 +43,7 @@ def test_equal_micro_batches_as_a_table_are_as_long_as_without(tmp_path: Path) -
 
 def test_each_schedule_stands_in_three_orders_beside_the_search(tmp_path: Path) -> None:
     chains = read_chains(STAGES, table(tmp_path, [1, 3, 0.5, 2]))
-    found = compare(STAGES, NAMES, 4, micro_batches=chains, work_limit=1)
+    found = compare(STAGES, NAMES, 4, micro_batches=UnequalModel(chains), work_limit=1)
     rows = {row.schedule: row for row in found.rows}
     orders = ("as given", "short first", "long first")
     assert list(rows) == [
@@ -64,7 +64,7 @@ def test_each_schedule_stands_in_three_orders_beside_the_search(tmp_path: Path) 
 
 def test_what_needs_too_much_memory_does_not_fit(tmp_path: Path) -> None:
     chains = read_chains(STAGES, table(tmp_path, [1, 3, 0.5, 2]))
-    found = compare(STAGES, ["gpipe", "one_f_one_b"], 4, micro_batches=chains, given_order=True)
+    found = compare(STAGES, ["gpipe", "one_f_one_b"], 4, micro_batches=UnequalModel(chains, given_order=True))
     assert [row.schedule for row in found.rows] == ["gpipe, as given", "one_f_one_b, as given"]
     assert found.rows[0].proved == DOES_NOT_FIT
     assert found.rows[0].note.startswith("needs 650 MiB on device 0, which has 600 MiB")
@@ -73,7 +73,9 @@ def test_what_needs_too_much_memory_does_not_fit(tmp_path: Path) -> None:
 @pytest.mark.parametrize("scales", [[1, 3], [2, 0.5]])
 def test_the_search_is_the_least_of_all_orders(scales: list[float], tmp_path: Path) -> None:
     chains = read_chains(STAGES, table(tmp_path, scales))
-    row = compare(STAGES, ["searched", "one_f_one_b"], 2, micro_batches=chains, work_limit=2).rows[0]
+    row = compare(
+        STAGES, ["searched", "one_f_one_b"], 2, micro_batches=UnequalModel(chains), work_limit=2
+    ).rows[0]
     assert row.found is not None
     placement, chosen = row.found.placement, row.found.chosen
     blocks = [[(b.name, n) for b in placement.on(d) for n in range(2)] for d in range(2)]
@@ -107,3 +109,20 @@ def test_wrong_files_are_refused(tmp_path: Path) -> None:
     path.write_text("micro_batch,block,time_ms\n0,F0,0\n0,B0,0\n1,F0,1\n")
     with pytest.raises(MicroBatchError, match=r"wrong.csv: block B0 of micro-batch 0 does not run; give it"):
         read_chains(STAGES, path)
+
+
+def test_replicas_stand_in_each_assignment_beside_the_search(tmp_path: Path) -> None:
+    chains = read_chains(STAGES, table(tmp_path, [1, 3, 0.5, 2, 1]))
+    model = UnequalModel(chains, replicas=2, max_micro_batches=3)
+    found = compare(STAGES, ["searched", "one_f_one_b"], 5, micro_batches=model, work_limit=1)
+    rows = {row.schedule: row for row in found.rows}
+    ways = ("round robin", "blocks", "sorted", "balanced", "balanced, equal numbers")
+    assert list(rows) == ["searched", *(f"one_f_one_b, {how}" for how in ways)]
+    best = rows["searched"]
+    assert best.makespan_ms is not None and best.makespan_bound_ms is not None
+    assert best.makespan_ms >= best.makespan_bound_ms
+    for row in found.rows:
+        assert row.found is not None and validate(row.found).num_micro_batches <= 3
+        assert row.makespan_ms is not None and row.makespan_ms >= best.makespan_ms
+    # Micro-batches 0, 1, 2 alone: B1 of the second ends at 130 ms, its B0 at 190, and the third's B0 at 200.
+    assert rows["one_f_one_b, blocks"].makespan_ms == 200

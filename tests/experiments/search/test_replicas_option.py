@@ -49,6 +49,12 @@ def test_each_replica_has_its_schedule(command, files: list[str], tmp_path: Path
             ["search.replicas=2", "search.max_micro_batches=3"],
             "2 replicas of 3 micro-batches cannot",
         ),
+        (["search.replicas=2", "search.max_tokens=9"], "search.max_tokens: the tokens are not known; give a"),
+        (["search.max_tokens=3"], "search.max_tokens: 3 is not used; give search.replicas"),
+        (
+            ["search.replicas=2", "search.max_tokens=9", "search.max_micro_batches=5"],
+            "search.max_tokens: replaces search.max_micro_batches; leave one of the two out",
+        ),
         (["search.max_micro_batches=3"], "search.max_micro_batches: 3 is not used; give search.replicas"),
         (["search.replicas=2", "schedule=one_f_one_b"], "schedule: is not for several replicas"),
     ],

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from placements.shapes import v_shape
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.result import Objective
+from schedsearch.modulo.result import Objective, SearchError
 from schedsearch.schedule import CyclicOrderError, as_soon_as_possible
 from schedsearch.unequal.micro_batches import (
     MicroBatchError,
@@ -198,3 +199,33 @@ def test_micro_batches_that_are_alike_are_shared_evenly() -> None:
 def test_what_replicas_cannot_have_is_refused() -> None:
     with pytest.raises(MicroBatchError, match=r"search.max_micro_batches: 2 replicas of 3 .* at least 4"):
         replica_work(random_batch(8, 2, 0), 2, max_micro_batches=3)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_limit_of_tokens_is_kept_and_the_best_within_it_found(seed: int) -> None:
+    tokens = (6, 4, 3, 2)
+    batch = replace(random_batch(4, 2, seed), tokens=tokens)
+    work = replica_work(batch, 2, max_tokens=9)
+    parts = [[(0,), (1, 2, 3)], [(0, 2), (1, 3)], [(0, 3), (1, 2)]]
+    best = min(max(least_of(batch, own) for own in each) for each in parts)
+    result = replica_search(work, work_limit=1, seed=seed)
+    assert result.found is not None and result.bound <= best
+    assert result.found.value(Objective.MAKESPAN) == best
+    assert max(sum(tokens[n] for n in own) for own in result.found.assigned) <= 9
+    assert all(max(sum(tokens[n] for n in own) for own in each) <= 9 for _, each in packings(work))
+
+
+def test_tokens_that_replicas_cannot_have_are_refused() -> None:
+    batch = random_batch(4, 2, 0)
+    with pytest.raises(
+        MicroBatchError, match=r"search.max_tokens: the tokens are not known; give a search.mic"
+    ):
+        replica_work(batch, 2, max_tokens=9)
+    known = replace(batch, tokens=(6, 4, 3, 2))
+    with pytest.raises(MicroBatchError, match=r"search.max_tokens: 2 replicas of 7 .* give at least 8"):
+        replica_work(known, 2, max_tokens=7)
+    odd = replace(batch, tokens=(6, 6, 4, 4))
+    with pytest.raises(MicroBatchError, match=r"2 replicas of 5 tokens .* has up to 6; give at least 10"):
+        replica_work(odd, 2, max_tokens=5)
+    with pytest.raises(SearchError, match=r"search.max_tokens: no assignment to 2 replicas was found"):
+        replica_search(replica_work(replace(batch, tokens=(6, 6, 6, 2)), 2, max_tokens=11), work_limit=0.1)
