@@ -18,14 +18,15 @@ class PlacementError(ValueError):
 class Kind(StrEnum):
     """Kind of work that a block does.
 
-    F forward, B whole backward, I and W its input and weight halves; O an optimizer step, which runs once,
-    after the last micro-batch.
+    F forward, B whole backward, I and W its input and weight halves; R computes a forward again, before its
+    backward; O an optimizer step, which runs once, after the last micro-batch.
     """
 
     F = "F"
     B = "B"
     I = "I"  # noqa: E741 - the literature's name for the input-gradient half
     W = "W"
+    R = "R"
     O = "O"  # noqa: E741
 
 

@@ -35,14 +35,9 @@ def backwards_of(forward: str) -> tuple[str, ...]:
 
 
 def recomputations(blocks: Sequence[Block]) -> dict[str, str]:
-    """Return for each backward that has one the block R<n> that computes its forward F<n> again."""
-    by_name = {block.name: block for block in blocks}
-    return {
-        block.name: name
-        for block in blocks
-        for name in (block.after if block.kind is Kind.B else ())
-        if name[:1] == "R" and by_name[name].after == (f"F{name[1:]}",)
-    }
+    """Return for each backward that has one the block that computes its forward again."""
+    again = {block.name for block in blocks if block.kind is Kind.R}
+    return {block.name: name for block in blocks for name in block.after if name in again}
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from runtime.execution.results import Position
 from runtime.execution.side_streams import Later, Made, SideStreams
 from runtime.models import Blocks
 from runtime.profiling.observer import DeviceObserver
-from runtime.program.calls import BlockCall, Message, ScriptError, Transfer
+from runtime.program.calls import BlockCall, Message, ScriptError, Transfer, Verbs
 from runtime.program.data_parallel import Part
 from runtime.program.tensor_flow import KEEP
 from runtime.program.tensor_spec import TensorSpec
@@ -61,7 +61,7 @@ class _Form(NamedTuple):
     dtype: torch.dtype
 
 
-class Device:
+class Device(Verbs):
     """One device of the placement, as its script sees it.
 
     Transfers never wait. `run` waits for the tensors that its block takes and for no others. What is sent
@@ -185,54 +185,9 @@ class Device:
         """Post a receive ahead of other blocks than the one that takes it; see `receive`."""
         self.receive(producer, consumer, micro_batch, source=source, part=part)
 
-    def forward(
-        self,
-        block: str,
-        micro_batch: int,
-        *,
-        clock_mhz: int | None = None,
-        mode: str = KEEP,
-        stream: str = COMPUTE,
-        keep_weights: bool = False,
-    ) -> None:
-        """Run a forward block; see `run`."""
-        self.run(block, micro_batch, clock_mhz, mode, stream, keep_weights)
-
-    def backward(
-        self,
-        block: str,
-        micro_batch: int,
-        *,
-        clock_mhz: int | None = None,
-        stream: str = COMPUTE,
-        keep_weights: bool = False,
-    ) -> None:
-        """Run a whole backward block; see `run`."""
-        self.run(block, micro_batch, clock_mhz, KEEP, stream, keep_weights)
-
-    def backward_input(
-        self,
-        block: str,
-        micro_batch: int,
-        *,
-        clock_mhz: int | None = None,
-        stream: str = COMPUTE,
-        keep_weights: bool = False,
-    ) -> None:
-        """Run a block of input gradients; see `run`."""
-        self.run(block, micro_batch, clock_mhz, KEEP, stream, keep_weights)
-
-    def backward_weight(
-        self,
-        block: str,
-        micro_batch: int,
-        *,
-        clock_mhz: int | None = None,
-        stream: str = COMPUTE,
-        keep_weights: bool = False,
-    ) -> None:
-        """Run a block of weight gradients; see `run`."""
-        self.run(block, micro_batch, clock_mhz, KEEP, stream, keep_weights)
+    def compute(self, verb: str, block: str, micro_batch: int, *how: Any) -> None:
+        """Run a block; see `run`."""
+        self.run(block, micro_batch, *how)
 
     def run(
         self,

@@ -362,6 +362,9 @@ class Blocks:
         if kind is Kind.F:
             return self._forward(block, micro_batch, arrived, mode)
         forward = self._pairs[block]
+        if kind is Kind.R:
+            self._saved[forward, micro_batch] = self._graph(forward, micro_batch)
+            return _Made([])
         if kind is Kind.W:
             self._weight_half(forward, micro_batch)
             return _Made([])

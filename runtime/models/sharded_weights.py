@@ -149,7 +149,7 @@ class ShardedBlock:
         self._keeps, self._is_lazy = keeps, kind is not Kind.I
         self._gather(self._outside if self._is_lazy else self._all)
         yield
-        if kind is not Kind.F:
+        if kind not in (Kind.F, Kind.R):
             for each in self._all:
                 each.reduce()
         if not keeps:

@@ -31,6 +31,7 @@ KIND_COLOR = {
     Kind.B: "thread_state_iowait",
     Kind.I: "thread_state_uninterruptible",
     Kind.W: "rail_load",
+    Kind.R: "thread_state_runnable",
     Kind.O: "grey",
 }
 """Names of Chrome's colours; Perfetto takes a colour from the name of the block instead."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ VERBS = {
     Kind.B: "backward",
     Kind.I: "backward_input",
     Kind.W: "backward_weight",
+    Kind.R: "recompute",
 }
 """What a script calls the run of a block, by the block's kind."""
 
@@ -91,8 +93,84 @@ class BlockCall(NamedTuple):
         return f"{self.block} of micro-batch {self.micro_batch}"
 
 
+class Verbs(ABC):
+    """What a script calls to run blocks, a verb for each kind; all come to the same."""
+
+    @abstractmethod
+    def compute(self, verb: str, block: str, micro_batch: int, *how: Any) -> None:
+        """Run a block, or write that down.
+
+        Args:
+            verb: What the script called.
+            block: Name of the block.
+            micro_batch: Number of the micro-batch.
+            how: The other fields of `BlockCall`.
+        """
+
+    def forward(
+        self,
+        block: str,
+        micro_batch: int,
+        *,
+        clock_mhz: int | None = None,
+        mode: str = KEEP,
+        stream: str = COMPUTE,
+        keep_weights: bool = False,
+    ) -> None:
+        """Run a forward block."""
+        self.compute("forward", block, micro_batch, clock_mhz, mode, stream, keep_weights)
+
+    def backward(
+        self,
+        block: str,
+        micro_batch: int,
+        *,
+        clock_mhz: int | None = None,
+        stream: str = COMPUTE,
+        keep_weights: bool = False,
+    ) -> None:
+        """Run a whole backward block."""
+        self.compute("backward", block, micro_batch, clock_mhz, KEEP, stream, keep_weights)
+
+    def backward_input(
+        self,
+        block: str,
+        micro_batch: int,
+        *,
+        clock_mhz: int | None = None,
+        stream: str = COMPUTE,
+        keep_weights: bool = False,
+    ) -> None:
+        """Run a block of input gradients."""
+        self.compute("backward_input", block, micro_batch, clock_mhz, KEEP, stream, keep_weights)
+
+    def backward_weight(
+        self,
+        block: str,
+        micro_batch: int,
+        *,
+        clock_mhz: int | None = None,
+        stream: str = COMPUTE,
+        keep_weights: bool = False,
+    ) -> None:
+        """Run a block of weight gradients."""
+        self.compute("backward_weight", block, micro_batch, clock_mhz, KEEP, stream, keep_weights)
+
+    def recompute(
+        self,
+        block: str,
+        micro_batch: int,
+        *,
+        clock_mhz: int | None = None,
+        stream: str = COMPUTE,
+        keep_weights: bool = False,
+    ) -> None:
+        """Run a block that computes a forward block again, ahead of its backward."""
+        self.compute("recompute", block, micro_batch, clock_mhz, KEEP, stream, keep_weights)
+
+
 @dataclass
-class Calls:
+class Calls(Verbs):
     """The calls of a script's iteration, written down without being carried out.
 
     A script may call it like a `Device`; so counts and mistakes are known before any process waits.
@@ -112,60 +190,6 @@ class Calls:
     receives: list[tuple[Transfer, int]] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
-
-    def forward(
-        self,
-        block: str,
-        micro_batch: int,
-        *,
-        clock_mhz: int | None = None,
-        mode: str = KEEP,
-        stream: str = COMPUTE,
-        keep_weights: bool = False,
-    ) -> None:
-        """Write down the run of a forward block, at a clock if it is given one.
-
-        Raises:
-            ScriptError: It is another kind of block, the clock is none that a GPU can be asked for or is one
-                of a block beside the stream ``compute``, or there is no such mode.
-        """
-        self._compute("forward", block, micro_batch, clock_mhz, mode, stream, keep_weights)
-
-    def backward(
-        self,
-        block: str,
-        micro_batch: int,
-        *,
-        clock_mhz: int | None = None,
-        stream: str = COMPUTE,
-        keep_weights: bool = False,
-    ) -> None:
-        """Write down the run of a whole backward block; see `forward`."""
-        self._compute("backward", block, micro_batch, clock_mhz, KEEP, stream, keep_weights)
-
-    def backward_input(
-        self,
-        block: str,
-        micro_batch: int,
-        *,
-        clock_mhz: int | None = None,
-        stream: str = COMPUTE,
-        keep_weights: bool = False,
-    ) -> None:
-        """Write down the run of a block that computes input gradients; see `forward`."""
-        self._compute("backward_input", block, micro_batch, clock_mhz, KEEP, stream, keep_weights)
-
-    def backward_weight(
-        self,
-        block: str,
-        micro_batch: int,
-        *,
-        clock_mhz: int | None = None,
-        stream: str = COMPUTE,
-        keep_weights: bool = False,
-    ) -> None:
-        """Write down the run of a block that computes weight gradients; see `forward`."""
-        self._compute("backward_weight", block, micro_batch, clock_mhz, KEEP, stream, keep_weights)
 
     def run(
         self,
@@ -246,23 +270,19 @@ class Calls:
                 "all blocks of the script, or to none"
             )
 
-    def _compute(
-        self,
-        verb: str,
-        block: str,
-        micro_batch: int,
-        clock_mhz: int | None,
-        mode: str = KEEP,
-        stream: str = COMPUTE,
-        keep_weights: bool = False,
-    ) -> None:
+    def compute(self, verb: str, block: str, micro_batch: int, *how: Any) -> None:
+        """Write down the run of a block.
+
+        Raises:
+            ScriptError: It is another kind of block than the verb is for; or see `run`.
+        """
         known = self.placement.by_name.get(block) if self.placement else None
         if known is not None and VERBS.get(known.kind) != verb:
             raise ScriptError(
                 f"line {_line()}: {verb} of {block}, a block of kind {known.kind}; "
                 f"write {VERBS.get(known.kind, 'run')}"
             )
-        self.run(block, micro_batch, clock_mhz, mode, stream, keep_weights)
+        self.run(block, micro_batch, *how)
 
     def _add(self, instruction: Instruction) -> None:
         self.instructions.append(instruction)

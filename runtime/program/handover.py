@@ -12,7 +12,15 @@ from placements import Kind
 from runtime.program.data_parallel import Part, coordinate, holders, part_for
 from runtime.program.error_grid import ProgramPosition, all_of, at, fault
 from runtime.program.instructions import Programs, Receive, Run, Send, quoted
-from runtime.program.tensor_flow import KEEP, MODES, pair_backward, stage_decisions, tensor_inputs
+from runtime.program.tensor_flow import (
+    KEEP,
+    MODES,
+    RECOMPUTE,
+    computed_again,
+    pair_backward,
+    stage_decisions,
+    tensor_inputs,
+)
 from runtime.program.tensor_spec import TensorSpec
 from schedsearch.schedule import Instance
 
@@ -47,7 +55,7 @@ def check_runs(programs: Programs) -> None:
 def check_modes(programs: Programs) -> None:
     """Ensure that forward blocks run in modes of the placement, those of a decision all in the same."""
     placement = programs.decided
-    decision_of = stage_decisions(placement)
+    decision_of, again = stage_decisions(placement), computed_again(placement)
     first: dict[tuple[str | int, int], tuple[ProgramPosition, Run]] = {}
     for position, run in all_of(programs, Run):
         text = f"device {position[0]} runs {run_text(run)} in mode {run.mode!r}"
@@ -57,6 +65,8 @@ def check_modes(programs: Programs) -> None:
             continue
         decision = decision_of.get(run.block)
         names = MODES if decision is None else placement.decisions[decision].names
+        if run.block in again:
+            names = (RECOMPUTE,)
         if run.mode not in names:
             raise fault(programs, f"{text}, but its modes are {', '.join(names)}", [position])
         key = run.block if decision is None else decision

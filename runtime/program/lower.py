@@ -18,6 +18,7 @@ from runtime.program.tensor_flow import (
     KEEP,
     RECOMPUTE,
     UnrunnablePlacementError,
+    computed_again,
     computes_loss,
     forward_consumers,
     forward_inputs,
@@ -116,12 +117,13 @@ def lower(schedule: Schedule, *, is_batch: bool = False) -> Programs:
     if is_batch:
         check_batch(schedule.placement)
     gone = left_out(schedule.placement, schedule.chosen if is_batch else ())
+    again = computed_again(schedule.placement)
     instructions: list[list[Instruction]] = [[] for _ in range(schedule.placement.num_devices)]
     for operator in sorted(_operators(schedule)):
         if operator.message is None:
             run = Run(operator.block, operator.micro_batch)
             block = schedule.placement.by_name[operator.block]
-            mode = mode_of.get((run.block, run.micro_batch), KEEP)
+            mode = RECOMPUTE if run.block in again else mode_of.get((run.block, run.micro_batch), KEEP)
             run = replace(run, mode=mode, stream=block.stream)
             for device in block.devices:
                 instructions[device].append(run)

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 
 from placements import Block, Kind, Placement
 from placements.copies.stages import copies_in
-from placements.pieces import recomputations
 
 KEEP, RECOMPUTE, OFFLOAD = "keep", "recompute", "offload"
 MODES = (KEEP, RECOMPUTE, OFFLOAD)
@@ -38,8 +37,8 @@ def pair_backward(placement: Placement) -> Mapping[str, str]:
     number, then the first in the placement. A W block has the partner of the I block that it is after.
 
     Returns:
-        Name of each B, I and W block -> name of its forward block, in topological order; empty for
-        inference. A forward block without one is not trained, nor are those before it.
+        Name of each B, I and W block -> name of its forward block, in topological order, then those of R
+        blocks; empty for inference. A forward block without one is not trained, nor are those before it.
 
     Raises:
         UnrunnablePlacementError: A backward block has no such partner or misses a gradient, or has not as
@@ -49,20 +48,24 @@ def pair_backward(placement: Placement) -> Mapping[str, str]:
     >>> dict(pair_backward(k_shape(2)))
     {'JB': 'J', 'B0': 'F0', 'B1': 'F1'}
     """
-    for again in recomputations(placement.blocks).values():
-        raise UnrunnablePlacementError(
-            f"{placement.name} computes F{again[1:]} again in a block of its own, {again}, and scripts do it "
-            "within the backward; use runtime.recompute=all on the placement without it"
-        )
     pairs: dict[str, str] = {}
     for block in placement.topological_order:
         if block.kind is Kind.W:
             pairs[block.name] = _partner_of_weight_half(placement, block, pairs)
-        elif block.kind is not Kind.F:
+        elif block.kind not in (Kind.F, Kind.R):
             pairs[block.name] = _partner(placement, block, pairs)
+    pairs |= _computed_again(placement, pairs)
     _check_every_input_half_has_weight_half(placement, pairs)
     _check_groups(placement, pairs)
     return pairs
+
+
+def computed_again(placement: Placement) -> frozenset[str]:
+    """Return the forward blocks that an R block computes again."""
+    if all(block.kind is not Kind.R for block in placement.blocks):
+        return frozenset()
+    pairs, by_name = pair_backward(placement), placement.by_name
+    return frozenset(forward for name, forward in pairs.items() if by_name[name].kind is Kind.R)
 
 
 def forward_inputs(placement: Placement, block: str) -> tuple[str, ...]:
@@ -123,8 +126,8 @@ def gradient_inputs(placement: Placement, pairs: Mapping[str, str], block: str) 
 def tensor_inputs(placement: Placement) -> Mapping[str, tuple[str, ...]]:
     """Return for every block the blocks whose tensors it takes, in the order in which it takes them.
 
-    A forward block takes outputs and a B or I block gradients. A W block takes none: what it needs was
-    left on its devices by its I block. All other `after` are for order only.
+    A forward block takes outputs and a B or I block gradients. A W or R block takes none: what it needs was
+    left on its devices by its I or forward block. All other `after` are for order only.
 
     Raises:
         UnrunnablePlacementError: See `pair_backward`.
@@ -134,7 +137,7 @@ def tensor_inputs(placement: Placement) -> Mapping[str, tuple[str, ...]]:
     for block in placement.blocks:
         if block.kind is Kind.F:
             inputs[block.name] = forward_inputs(placement, block.name)
-        elif block.kind is Kind.W:
+        elif block.kind in (Kind.W, Kind.R):
             inputs[block.name] = ()
         else:
             inputs[block.name] = gradient_inputs(placement, pairs, block.name)
@@ -174,7 +177,8 @@ def stage_decisions(placement: Placement) -> Mapping[str, int]:
                     f"{where}.{gone[0]}: is left out, but a run needs it; give it a time of 1 tick at least"
                 )
     found: dict[str, int] = {}
-    pairs = pair_backward(placement) if placement.decisions or placement.has_streams else {}
+    again = any(block.kind is Kind.R for block in placement.blocks)
+    pairs = pair_backward(placement) if placement.decisions or placement.has_streams or again else {}
     for name, forward in pairs.items():
         ours, theirs = (placement.by_name[each].stream for each in (name, forward))
         if ours != theirs:
@@ -182,8 +186,13 @@ def stage_decisions(placement: Placement) -> Mapping[str, int]:
                 f"blocks ({name}).stream: is {ours!r}, that of {forward}, whose gradient it computes, "
                 f"{theirs!r}; give both the same"
             )
+    blocks_again = computed_again(placement) if again else frozenset()
     for name, i in placement.decision_of.items():
         forward = pairs.get(name, name)
+        if forward in blocks_again:
+            raise UnrunnablePlacementError(
+                f"modes[{i}]: is about {forward}, which an R block computes again; leave one of them out"
+            )
         if found.setdefault(forward, i) != i:
             raise UnrunnablePlacementError(
                 f"modes: modes[{found[forward]}] and modes[{i}] are both about {forward} and its backward; "
@@ -253,6 +262,29 @@ def _partner_of_weight_half(placement: Placement, block: Block, pairs: Mapping[s
             "add its I block to its 'after'"
         )
     return pairs[min(halves, key=lambda name: _number(name) != _number(block.name))]
+
+
+def _computed_again(placement: Placement, pairs: Mapping[str, str]) -> dict[str, str]:
+    """Return for each R block the forward block that it computes again.
+
+    Raises:
+        UnrunnablePlacementError: It is after no forward block of its devices, or that one's backward is not
+            after it; or another R block computes it again.
+    """
+    found: dict[str, str] = {}
+    before = {(forward, each) for name, forward in pairs.items() for each in placement.by_name[name].after}
+    for block in placement.blocks:
+        if block.kind is Kind.R:
+            own = [
+                name for name in block.after if (name, block.name) in before and name not in found.values()
+            ]
+            if len(own) != 1 or placement.by_name[own[0]].devices != block.devices:
+                raise UnrunnablePlacementError(
+                    f"{block.name}: computes no forward block of {_devices(block)} again; let it be after "
+                    "that one, and the backward of that one after it, and make one such block for each"
+                )
+            found[block.name] = own[0]
+    return found
 
 
 def _check_every_input_half_has_weight_half(placement: Placement, pairs: Mapping[str, str]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from placements import Block, Placement
+from placements import Block, Kind, Placement
 from placements.pieces import recomputations
 from schedsearch.baselines.pipelines import one_f_one_b
 from schedsearch.baselines.structure import UnsuitablePlacementError, V, stages_in
@@ -44,7 +44,9 @@ def with_early_recomputation(placement: Placement, kept: int = 1) -> Placement:
                 f"kept: {kept} is not between 0 and the {held} units that {forward.name} holds",
                 "give such a number",
             )
-        own = replace(forward, name=f"R{forward.name[1:]}", after=(forward.name,), memory=held - kept)
+        own = replace(
+            forward, name=f"R{forward.name[1:]}", kind=Kind.R, after=(forward.name,), memory=held - kept
+        )
         again.append(own)
         changed[forward.name] = replace(forward, memory=kept)
         changed[backward.name] = replace(backward, after=(*backward.after, own.name))

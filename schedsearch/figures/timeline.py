@@ -32,10 +32,24 @@ from schedsearch.schedule import Instance
 Color = tuple[float, float, float]
 """Red, green and blue; 0 to 1."""
 
-KIND_COLOR = {Kind.F: "#0072B2", Kind.B: "#E69F00", Kind.I: "#D55E00", Kind.W: "#F0E442", Kind.O: "#BBBBBB"}
+KIND_COLOR = {
+    Kind.F: "#0072B2",
+    Kind.B: "#E69F00",
+    Kind.I: "#D55E00",
+    Kind.W: "#F0E442",
+    Kind.R: "#56B4E9",
+    Kind.O: "#BBBBBB",
+}
 """Colours of blocks on one device: the palette of Okabe and Ito, safe for the colour-blind and in grey."""
 
-SHARED_COLOR = {Kind.F: "#009E73", Kind.B: "#CC79A7", Kind.I: "#CC79A7", Kind.W: "#CC79A7", Kind.O: "#444444"}
+SHARED_COLOR = {
+    Kind.F: "#009E73",
+    Kind.B: "#CC79A7",
+    Kind.I: "#CC79A7",
+    Kind.W: "#CC79A7",
+    Kind.R: "#009E73",
+    Kind.O: "#444444",
+}
 """Colours of blocks on several devices."""
 
 KIND_NAME = {
@@ -43,6 +57,7 @@ KIND_NAME = {
     Kind.B: "backward",
     Kind.I: "input gradient",
     Kind.W: "weight gradient",
+    Kind.R: "forward again",
     Kind.O: "optimizer step",
 }
 

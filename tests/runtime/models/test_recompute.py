@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from small_runs import SYNTHETIC, blocks_of, launched, with_modes
+from small_runs import SMALL_GPT, SYNTHETIC, blocks_of, compared, edited, launched, with_modes
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -17,12 +18,14 @@ from placements import Placement
 from placements.models.gpt.checkpoints import optimal_checkpoints, stage_bytes
 from placements.shapes import k_shape, m_shape, v_shape, wave_shape
 from runtime.codegen.codegen import generate
-from runtime.models import Blocks
+from runtime.models import Blocks, ModelOptions
 from runtime.models.core.layers import FeedForward
 from runtime.models.core.options import ModelError
+from runtime.program.deadlock import UnsafeProgramsError, check
+from runtime.program.instructions import Run
 from runtime.program.lower import RecomputeError, blocks_to_recompute, lower, recomputed
-from runtime.program.tensor_flow import KEEP, MODES, RECOMPUTE
-from schedsearch.baselines import gpipe
+from runtime.program.tensor_flow import KEEP, MODES, RECOMPUTE, UnrunnablePlacementError, pair_backward
+from schedsearch.baselines import early_recompute_one_f_one_b, gpipe, with_early_recomputation
 
 
 def saved_bytes(blocks: Blocks, block: str, arrived: Sequence[Tensor], mode: str) -> int:
@@ -208,3 +211,43 @@ def test_what_the_schedule_decides_is_not_decided_again() -> None:
     with pytest.raises(RecomputeError, match=r"recompute: modes\[1\] of the placement is about F1, whose"):
         blocks_to_recompute(with_modes(v_shape(2)), ["F1"])
     assert blocks_to_recompute(with_modes(v_shape(2)), []) == ()
+
+
+@pytest.mark.parametrize("launcher", ["in_process", "fork"])
+def test_a_forward_is_computed_again_before_its_gradient_arrives(launcher: str, tmp_path: Path) -> None:
+    """Early-recomputation 1F1B: the bits of the unpipelined model, and as its own line of the script."""
+    schedule = early_recompute_one_f_one_b(with_early_recomputation(v_shape(3, stage_memory=4)), 4)
+    programs = check(lower(schedule))
+    first = [str(each) for each in programs.instructions[0]]
+    again = first.index("run R0 #0")
+    assert first[again + 1 :][:2] == ["receive B1 -> B0 #0 from 1", "run B0 #0"], "it waits for no gradient"
+    assert "run F0 #0 recompute" in first
+    assert "run F2 #0" in [str(each) for each in programs.instructions[2]]
+    found = compared(programs, ModelOptions.from_dict(SMALL_GPT | {"num_layers": 3}), launcher)
+    assert found.bitwise_equal
+    assert found.max_gradient_error == found.max_parameter_error == found.max_loss_error == 0
+    text = generate(programs, {}, SYNTHETIC, tmp_path)[0].read_text()
+    assert 'device.recompute("R0", ' in text
+
+
+def test_early_recomputation_keeps_inputs_until_then() -> None:
+    placement = with_early_recomputation(v_shape(2, stage_memory=4))
+    blocks, _ = blocks_of(placement)
+    blocks.run("F0", 0, [], RECOMPUTE)
+    assert [each.has_graph for each in blocks.saved()] == [False]
+    blocks.run("R0", 0, [])
+    assert [each.has_graph for each in blocks.saved()] == [True]
+
+
+def test_programs_that_keep_what_is_computed_again_are_not_safe() -> None:
+    placement = with_early_recomputation(v_shape(2, stage_memory=4))
+    programs = lower(early_recompute_one_f_one_b(placement, 2))
+    kept = edited(programs, 0, lambda program: program.__setitem__(0, Run("F0", 0)))
+    with pytest.raises(
+        UnsafeProgramsError, match="F0 of micro-batch 0 in mode 'keep', but its modes are recompute"
+    ):
+        check(kept)
+    late = replace(placement.by_name["R0"], after=())
+    others = tuple(block for block in placement.blocks if block.name != "R0")
+    with pytest.raises(UnrunnablePlacementError, match="R0: computes no forward block of device 0 again"):
+        pair_backward(replace(placement, blocks=(*others, late)))

@@ -6,8 +6,6 @@ from placements import Placement
 from placements.gpus import GPUS
 from placements.hardware import modelled_profile
 from placements.shapes import v_shape, x_shape
-from runtime.program.lower import lower
-from runtime.program.tensor_flow import UnrunnablePlacementError
 from schedsearch.baselines import (
     HAND_MADE,
     UnsuitablePlacementError,
@@ -56,5 +54,3 @@ def test_what_it_is_not_for_is_refused() -> None:
         with_early_recomputation(x_shape(2))
     with pytest.raises(UnsuitablePlacementError, match="kept: 9 is not between 0 and the 8 units"):
         with_early_recomputation(v_shape(2, stage_memory=8), kept=9)
-    with pytest.raises(UnrunnablePlacementError, match="computes F2 again in a block of its own, R2"):
-        lower(early_recompute_one_f_one_b(early(), 2))
