@@ -50,6 +50,13 @@ class ReplicaWork:
         """The blocks of a micro-batch, in topological order."""
         return [block.name for block in self.placement.per_micro_batch.topological_order]
 
+    def no_room(self) -> MicroBatchError:
+        """Return the error of an assignment within the limit that was not found."""
+        return MicroBatchError(
+            f"search.max_tokens: no assignment to {self.num_replicas} replicas was found in which none has "
+            f"more than {self.room:.0f}; give more"
+        )
+
 
 def replica_work(
     batch: UnequalBatch,

@@ -289,10 +289,7 @@ class _ReplicaSearch:
             self.effort.spend(self.work.times[0].size * _WORK_OF_BLOCK)
             ranked.append((value, name))
         if not ranked:
-            raise SearchError(
-                f"search.max_tokens: no assignment to {self.work.num_replicas} replicas was found of which "
-                f"none has more than {self.work.room:.0f}; give more"
-            )
+            raise self.work.no_room()
         value, name = min(ranked)
         if math.isfinite(value):
             self.offer(name, sequences_of(self.work, starts[name], self.span))
