@@ -138,8 +138,8 @@ MAKESPAN_ITEM = study_item(
     small=_SMALL,
     because=(
         "The number of jobs is not given. Gavel's experiments have up to 500, of 1 to 8 GPUs; here jobs "
-        "are of one. Space sharing, which shortens the makespan by 8 % more in the dissertation, needs programs of "
-        "tens of thousands of pairs, and is left out"
+        "are of one. Space sharing, which shortens the makespan by 8 % more in the dissertation, needs "
+        "programs of tens of thousands of pairs, and is left out"
     ),
 )
 
