@@ -20,20 +20,19 @@ from runtime.program.calls import carry_out
 from runtime.program.deadlock import check
 from runtime.program.instructions import Programs
 from runtime.program.lower import by_lane, lower
-from runtime.program.tensor_flow import forward_inputs
 from runtime.transport.agreement import PipelineError
 from runtime.transport.protocol import Transport
 from schedsearch.schedule import Instance, as_soon_as_possible
 
 
 def forward_placement(placement: Placement) -> Placement:
-    """Return the placement of the forward blocks alone, which keep nothing."""
+    """Return the placement of the forward blocks alone, which keep nothing; slices stay in their order."""
+    names = {block.name for block in placement.blocks if block.kind is Kind.F}
     blocks = tuple(
-        replace(block, memory=0, after=forward_inputs(placement, block.name))
+        replace(block, memory=0, after=tuple(name for name in block.after if name in names))
         for block in placement.blocks
-        if block.kind is Kind.F
+        if block.name in names
     )
-    names = {block.name for block in blocks}
     transfer = tuple(each for each in placement.transfer if names.issuperset(each[:2]))
     return replace(placement, blocks=blocks, transfer=transfer, decisions=())
 

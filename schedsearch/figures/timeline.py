@@ -37,7 +37,7 @@ KIND_COLOR = {
     Kind.B: "#E69F00",
     Kind.I: "#D55E00",
     Kind.W: "#F0E442",
-    Kind.R: "#56B4E9",
+    Kind.R: "#003B5C",
     Kind.O: "#BBBBBB",
 }
 """Colours of blocks on one device: the palette of Okabe and Ito, safe for the colour-blind and in grey."""
@@ -47,7 +47,7 @@ SHARED_COLOR = {
     Kind.B: "#CC79A7",
     Kind.I: "#CC79A7",
     Kind.W: "#CC79A7",
-    Kind.R: "#009E73",
+    Kind.R: "#002B1F",
     Kind.O: "#444444",
 }
 """Colours of blocks on several devices."""

@@ -8,9 +8,11 @@ from small_runs import SMALL_GPT, check_cut, compared, in_modes
 
 from placements.shapes import loop_shape, nn_shape, v_shape, wave_shape, x_shape
 from placements.slices.slices import sliced
+from runtime.loops.evaluation import forward_programs
 from runtime.models import WHOLE, Model, ModelError, ModelOptions, body_of
 from runtime.models.blocks import Blocks
 from runtime.program.deadlock import check
+from runtime.program.instructions import Run
 from runtime.program.lower import lower
 from runtime.verify.reference import ReferenceCase, plain
 from runtime.verify.replay import replay
@@ -146,3 +148,14 @@ def test_gpipe_runs_slices_too():
     (whole,) = plain(case)
     (again,) = replay(case, [schedule.order(device) for device in range(2)])
     assert again.losses == pytest.approx(whole.losses, rel=1e-13)
+
+
+def test_an_evaluation_runs_slices_in_their_order():
+    """Forward blocks alone, also where the placement names a later slice first."""
+    cut = sliced(v_shape(2), 3)
+    turned = replace(cut, blocks=cut.blocks[::-1])
+    programs = forward_programs(turned, 2)
+    for device in range(2):
+        order = [run.block for run in programs.instructions[device] if isinstance(run, Run)]
+        assert order[:3] == [f"F{device}s{i}" for i in range(3)]
+    body_of(GPT, programs.placement)
