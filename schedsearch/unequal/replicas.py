@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from schedsearch.modulo.result import FINITE, EndedBy, Objective, SearchError, SearchProgress
+from schedsearch.modulo.result import FINITE, EndedBy, Objective, SearchProgress
 from schedsearch.schedule import Schedule
 from schedsearch.solver.effort import Effort
 from schedsearch.unequal.replica_bound import replica_bound
