@@ -96,6 +96,7 @@ def setup(app: Sphinx) -> None:
     app.connect("builder-inited", lambda app: draw_figures(ITEMS.values(), HERE / FIGURES))
     app.connect("source-read", _as_site)
     app.connect("autodoc-process-docstring", _keep_lines)
+    app.connect("autodoc-skip-member", _skip_added_member)
     app.connect("build-finished", _copy_live_pages)
 
 
@@ -111,6 +112,11 @@ def _keep_lines(app: Sphinx, what: str, name: str, obj: object, options: object,
     if what == "module":
         text = re.sub(r"(?m)^(\S.*[^:\n]:?)\n\n(?= {4}\S)", r"\1\n\n::\n\n", "\n".join(lines))
         lines[:] = text.split("\n")
+
+
+def _skip_added_member(app: Sphinx, what: str, name: str, obj: object, skip: bool, options: object) -> bool:
+    """Leave out what matplotlib adds to each class of figures: its docstring is in another form."""
+    return skip or str(getattr(obj, "__module__", "")).startswith("matplotlib")
 
 
 def _copy_live_pages(app: Sphinx, error: Exception | None) -> None:

@@ -149,7 +149,7 @@ def _block_entry(field: Field) -> Field:
 def _read_block(entry: Field, time: int, unit_mib: float | None) -> Block:
     kind = entry["kind"]
     if kind.value not in list(Kind):
-        raise kind.wrong("a kind", "use F, B, I, W or O")
+        raise kind.wrong("a kind", "use F, R, B, I, W or O")
     listed = isinstance(entry["devices"].value, list)
     devices = tuple(integer_of(each) for each in (entry["devices"].items() if listed else [entry["devices"]]))
     return Block(

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,12 +54,12 @@ class ModeTable:
     config: NDArray[np.object_] | None = None
 
     @cached_property
-    def clock(self) -> NDArray[np.object_] | Ints:
+    def clock(self) -> NDArray[Any] | Ints:
         """The clock of each mode, with its configuration if it has one; shape ``(blocks, most modes)``."""
         if self.config is None:
             return self.clock_mhz
         named = np.frompyfunc(lambda mhz, config: Clock(mhz, config) if config else int(mhz), 2, 1)
-        clock: NDArray[np.object_] = named(self.clock_mhz, self.config)
+        clock: NDArray[Any] = named(self.clock_mhz, self.config)
         return clock
 
     def times(self, choice: Ints) -> Floats:
