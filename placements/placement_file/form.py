@@ -20,8 +20,8 @@ class BlockEntry:
     kind: Annotated[
         Field,
         Meaning(
-            "`F` (forward), `R` (a forward computed again), `B` (backward), `I` and `W` (its input and weight "
-            "halves), or `O`: an optimizer step, which runs once, after its inputs of every micro-batch"
+            "`F` (forward), `R` (a forward computed again), `B` (backward), `I` and `W` (its input and weight"
+            " halves), or `O`: an optimizer step, which runs once, after its inputs of every micro-batch"
         ),
     ]
     devices: Annotated[
