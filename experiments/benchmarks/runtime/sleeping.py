@@ -64,8 +64,11 @@ class SleepingBlocks:
     """Stands in for `runtime.models.Blocks`; the devices of a block meet at its begin.
 
     Attributes:
+        varies: Whether messages have other forms in another iteration.
         slept_ms: How long each (block, micro-batch) of this iteration slept.
     """
+
+    varies = False
 
     def __init__(
         self, placement: Placement, transport: Transport, tick_ms: float, message_bytes: int
@@ -80,7 +83,7 @@ class SleepingBlocks:
         """Begin with no block that has slept; all iterations are alike."""
         self.slept_ms = {}
 
-    def spec_between(self, producer: str, consumer: str) -> TensorSpec:
+    def spec_between(self, producer: str, consumer: str, micro_batch: int | None = None) -> TensorSpec:
         """Return the form of every message."""
         return TensorSpec("float32", tuple(self._tensor.shape))
 

@@ -284,7 +284,9 @@ class OneBlock:
 
     def begin(self, iteration: int) -> None: ...
 
-    def spec_between(self, producer: str, consumer: str) -> TensorSpec:
+    varies = False
+
+    def spec_between(self, producer: str, consumer: str, micro_batch: int | None = None) -> TensorSpec:
         return TensorSpec("float32", (2,))
 
     def run(

@@ -198,7 +198,8 @@ UNREADABLE = {
     "unknown verb": (
         'device.forward("F1", 0, clock_mhz=1410)',
         'device.forwards("F1", 0)',
-        "line {line}: forwards is no action; write forward, backward, backward_input, backward_weight, send",
+        "line {line}: forwards is no action; write forward, backward, backward_input, backward_weight, "
+        "recompute, send",
     ),
     "no target": (
         'device.send("B1", "B0", 0, target=0)',
