@@ -73,10 +73,11 @@ FINISH_TIME_ITEM = study_item(
         "The last fifth of `jobs` jobs counts; the dissertation has 5000, here there are fewer. At 2.6 jobs "
         "per hour 5000 jobs need 116 to 120 of the 108 GPUs where each runs on all types alike, so that the "
         "agnostic policy's queue grows, but slowly: with seed 0 some 55 jobs are active until the 3000th "
-        "comes, and 128 when the 5000th does; with 500 or 1500 jobs most of the factor is still to come, and "
-        "with 5000 its longest jobs still waited when the 11 500th came. At 2.3 per hour, which it can "
+        "comes, and 128 when the 5000th does; with 500 or 1500 jobs most of the factor is still to come, "
+        "and with 5000 its longest jobs still waited when the 11 500th came. At 2.3 per hour, which it can "
         "serve, 5000 jobs end in 70 s of CPU time, with factors of 1.61 and 1.29 (seed 0). Of ratios the "
-        "dissertation divides by a run of its own in which each job has 1/n of the cluster; here n is that of the policy's own run, which is larger where queues are, and hides them"
+        "dissertation divides by a run of its own in which each job has 1/n of the cluster; here n is that "
+        "of the policy's own run, which is larger where queues are, and hides them"
     ),
     supported_by=_OVERLOADED,
 )
