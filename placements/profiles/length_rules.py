@@ -103,12 +103,12 @@ def value(coefficients: Sequence[float], thousands: float) -> float:
 def in_words(coefficients: Sequence[float]) -> str:
     """Return a polynomial in words, x being a thousand tokens.
 
-    >>> in_words((0.02, 3.1, 0.0188)), in_words((0.0, -625.0)), in_words((0.0,))
-    ('0.02 + 3.1 x + 0.0188 x^2', '-625 x', '0')
+    >>> in_words((0.02, 3.1, 0.0188)), in_words((0.0, -625.0, -0.4)), in_words((0.0,))
+    ('0.02 + 3.1 x + 0.0188 x^2', '-625 x - 0.4 x^2', '0')
     """
     names = ["", " x", *(f" x^{power}" for power in range(2, len(coefficients)))]
     terms = [f"{factor:.4g}{name}" for factor, name in zip(coefficients, names, strict=False) if factor]
-    return " + ".join(terms) or "0"
+    return " + ".join(terms).replace("+ -", "- ") or "0"
 
 
 def fitted(points: Iterable[tuple[float, float]], powers: Sequence[int] = POWERS) -> Coefficients:
