@@ -170,7 +170,7 @@ def test_one_capacity_for_all_devices_and_transfer_as_triples() -> None:
         ("blocks.0.time_ms", 3, "either 'time' .* or 'time_ms'"),
         ("blocks.1.time_ms", 1e-15, "from the shortest time to the longest is too far"),
         ("blocks.1.time_ms", -1, "time_ms: -1 is not a time above 0"),
-        ("blocks.0.kind", "X", "'X' is not a kind; use F, B, I, W or O"),
+        ("blocks.0.kind", "X", "'X' is not a kind; use F, R, B, I, W or O"),
         ("blocks.0.kind", "O", "would be held by an optimizer block"),
         ("blocks.0.transient", -1, "transient: -1 is negative"),
         ("static_memory", [1], "static_memory: has 1 entries for 2 devices"),
