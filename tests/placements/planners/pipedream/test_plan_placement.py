@@ -73,7 +73,7 @@ ROWS = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=2, max
 @settings(max_examples=30, deadline=None)
 @given(ROWS, st.integers(2, 5))
 def test_1f1b_rr_is_no_faster_than_a_plan_and_reaches_it(rows: list[tuple[int, int]], workers: int) -> None:
-    """Without transfers, with as many inputs in flight as 1F1B has; where copies stand first, it reaches it."""
+    """Without transfers, with as many inputs in flight as 1F1B has; with copies first it reaches it."""
     graph = chain_graph(ProfiledNode(f"n{i}", "", a, 2 * a, 0, 1e6 * w) for i, (a, w) in enumerate(rows))
     plan = best_plan(graph, [Level(workers, 0.5)])
     placement = plan_placement(plan, tick_ms=1e-3)
