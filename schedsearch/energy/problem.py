@@ -51,7 +51,7 @@ class ModeTable:
     energy_mj: Floats
     next_on_hull: Ints
     last_on_hull: Ints
-    config: NDArray[np.object_] | None = None
+    config: NDArray[Any] | None = None
 
     @cached_property
     def clock(self) -> NDArray[Any] | Ints:
@@ -217,7 +217,7 @@ class ClockProblem:
 
 
 def clocks_by_block(
-    graph: InstanceGraph, clock: NDArray[np.object_] | Ints
+    graph: InstanceGraph, clock: NDArray[Any] | Ints
 ) -> list[dict[str, tuple[int, ...]]]:
     """Return for each plan the clocks of each block, by micro-batch.
 
