@@ -216,9 +216,7 @@ class ClockProblem:
         }
 
 
-def clocks_by_block(
-    graph: InstanceGraph, clock: NDArray[Any] | Ints
-) -> list[dict[str, tuple[int, ...]]]:
+def clocks_by_block(graph: InstanceGraph, clock: NDArray[Any] | Ints) -> list[dict[str, tuple[int, ...]]]:
     """Return for each plan the clocks of each block, by micro-batch.
 
     Args:

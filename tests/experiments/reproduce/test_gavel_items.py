@@ -167,4 +167,5 @@ def test_an_agnostic_policy_can_serve_4_8_jobs_per_hour_and_no_more(seed: int) -
     assert busy_gpus(4.0) < 0.86 * whole
     assert busy_gpus(4.8) == pytest.approx(whole, rel=0.03)
     assert busy_gpus(5.6) > 1.13 * whole
+    assert busy_gpus(2.4, multi_gpu=True) == pytest.approx(whole, rel=0.03)
     assert busy_gpus(2.6, multi_gpu=True) > 1.06 * whole
