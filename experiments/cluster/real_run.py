@@ -26,7 +26,7 @@ from schedsearch.solver.interrupts import INTERRUPTS
 log = logging.getLogger(__name__)
 
 ROUNDS, SHARES = "rounds.csv", "shares.csv"
-"""What each job did in each round, and its time by GPU type; both simulated and run."""
+"""Tables of the steps of each job in each round, and of its time by GPU type, simulated and run."""
 
 
 def run_jobs(
@@ -36,7 +36,7 @@ def run_jobs(
 
     Args:
         points: The one simulation.
-        setting: What it is given.
+        setting: Cluster, trace, throughputs and options of the simulation.
         directory: Makes the folder of the files and jobs; jobs go on from the checkpoints there.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What blocks take by the length of sequences: measured here at several lengths, or given, and fitted."""
+"""Rules of block times by the length of a sequence, fitted to times measured here or given as a table."""
 
 from __future__ import annotations
 

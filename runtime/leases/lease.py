@@ -121,7 +121,7 @@ class JobFolder:
         return _lease_of(self._read(f"after_{number}.json"))
 
     def report(self, number: int, steps: int) -> None:
-        """Tell the scheduler that the lease of a round is at its end, after so many steps."""
+        """Tell the scheduler that the lease of a round is at its end, and the steps done until then."""
         write_json(self.path / f"did_{number}.json", steps)
 
     def is_reported(self, number: int) -> bool:

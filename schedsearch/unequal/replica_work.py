@@ -117,7 +117,7 @@ def replica_work(
 
 
 def _check_tokens(tokens: Sequence[int], num_replicas: int, max_tokens: int) -> None:
-    """Check that replicas of so many tokens can have all, as far as that is easy to say."""
+    """Check by sums alone that replicas within this limit can hold all tokens."""
     if not tokens:
         raise MicroBatchError(
             "search.max_tokens: the tokens are not known; give a search.micro_batches of micro_batch,tokens, "

@@ -34,7 +34,7 @@ _columns = partial(published_columns, only=(*PURE, DEEPSPEED))
 
 @dataclass(frozen=True)
 class DeepSpeedOptions:
-    """Which tables."""
+    """Options of the item: the tables to compare."""
 
     tables: tuple[str, ...] = option(_TABLES, "tables of the paper")
 

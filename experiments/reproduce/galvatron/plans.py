@@ -136,7 +136,7 @@ class DrawnPlan:
         model: As in Table I.
         cluster: One of `placements.cluster.CLUSTERS`.
         table: Where its batch is.
-        kinds: What the text says that it mixes, or prefers.
+        kinds: Strategies that the text says the plan mixes, or prefers.
     """
 
     model: str

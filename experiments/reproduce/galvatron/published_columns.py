@@ -74,7 +74,7 @@ def published_columns(
     """Return the columns of some tables, in the paper's order.
 
     Args:
-        tables: Of `TABLES`.
+        tables: Names of tables, as in `TABLES`.
         only: Methods; where none are given, all but those that have items of their own.
     """
 

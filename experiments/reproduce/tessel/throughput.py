@@ -34,7 +34,7 @@ from placements.meaning import option
 from schedsearch.figures.bars import BarPanel, draw_bars
 from schedsearch.schedule import Schedule
 
-_PFLOPS, _STATES_GIB, _SPEEDUP = "pflops", "least_state_gib", "speedup"
+_PFLOPS, _STATES_GIB, _SPEEDUP = "pflops", "min_state_gib", "speedup"
 _TESSEL, _PLUS, _PLAIN, _CHIMERA = "Tessel's placement, our search", "1F1B+", "1F1B", "Chimera"
 
 _BAND = 0.1
@@ -49,7 +49,7 @@ _PER_FORWARD = 3
 
 @dataclass(frozen=True)
 class ThroughputOptions:
-    """Which models, and how long a search may take."""
+    """Options of the item: the models, and the limit of a search."""
 
     models: tuple[str, ...] = option(tuple(PAPER_CASES), "models of Tessel's Table III")
     work_limit: float = option(

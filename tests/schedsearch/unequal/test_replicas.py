@@ -42,7 +42,7 @@ def _after_forward(order: tuple[tuple[str, int], ...], n: int) -> bool:
     return first.startswith("F")
 
 
-def least_of(batch: UnequalBatch, numbers: tuple[int, ...]) -> int:
+def min_makespan_of(batch: UnequalBatch, numbers: tuple[int, ...]) -> int:
     """Return the least makespan of some micro-batches, of all orders."""
     placement, chosen = batch.placement, tuple(batch.chosen[n] for n in numbers)
     blocks = [
@@ -69,7 +69,7 @@ def least_of(batch: UnequalBatch, numbers: tuple[int, ...]) -> int:
 def test_the_best_assignment_and_orders_are_those_of_brute_force(seed: int, memory: int | None) -> None:
     batch = random_batch(4, 2, seed, memory)
     work = replica_work(batch, 2, max_micro_batches=2)
-    pairs = {two: least_of(batch, two) for two in itertools.combinations(range(4), 2)}
+    pairs = {two: min_makespan_of(batch, two) for two in itertools.combinations(range(4), 2)}
     best = min(max(ticks, pairs[tuple(n for n in range(4) if n not in two)]) for two, ticks in pairs.items())
     result = replica_search(work, work_limit=1, seed=seed)
     assert result.found is not None
@@ -207,7 +207,7 @@ def test_a_limit_of_tokens_is_kept_and_the_best_within_it_found(seed: int) -> No
     batch = replace(random_batch(4, 2, seed), tokens=tokens)
     work = replica_work(batch, 2, max_tokens=9)
     parts = [[(0,), (1, 2, 3)], [(0, 2), (1, 3)], [(0, 3), (1, 2)]]
-    best = min(max(least_of(batch, own) for own in each) for each in parts)
+    best = min(max(min_makespan_of(batch, own) for own in each) for each in parts)
     result = replica_search(work, work_limit=1, seed=seed)
     assert result.found is not None and result.bound <= best
     assert result.found.value(Objective.MAKESPAN) == best
