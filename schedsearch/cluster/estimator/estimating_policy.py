@@ -17,7 +17,7 @@ from schedsearch.cluster.demand import Demand, FloatArray, IntArray
 from schedsearch.cluster.estimator.completion import Settings
 from schedsearch.cluster.estimator.pairs import estimate_pairs, with_measurement
 from schedsearch.cluster.gpu_cluster import ClusterError, require
-from schedsearch.cluster.policies.policy import Policy
+from schedsearch.cluster.policies.policy import AskingPolicy
 from schedsearch.cluster.throughputs import Throughputs
 
 _RUN = 1e-9
@@ -67,7 +67,7 @@ def profiled(throughputs: Throughputs, reference_share: float, beside: int, seed
 
 
 @dataclass
-class EstimatingPolicy:
+class EstimatingPolicy(AskingPolicy):
     """Asks another policy as if pairs ran as they were measured or else are estimated.
 
     Two jobs that do not fit on the same GPUs never share them, whatever was estimated: a cluster sees that at
@@ -84,7 +84,6 @@ class EstimatingPolicy:
         ClusterError: The policy does not look at pairs, or a reference has no throughputs.
     """
 
-    policy: Policy
     profile: ThroughputProfile
     learns: bool = True
     seed: int = 0
@@ -109,21 +108,6 @@ class EstimatingPolicy:
     def name(self) -> str:
         """Return the name of the policy, and that it is given estimates."""
         return f"{self.policy.name}_estimated"
-
-    @property
-    def shares_space(self) -> bool:
-        """Return that pairs are looked at."""
-        return True
-
-    @property
-    def fills_idle_gpus(self) -> bool:
-        """Return whether GPUs to which the policy gives no job may run one."""
-        return bool(getattr(self.policy, "fills_idle_gpus", True))
-
-    @property
-    def is_agnostic(self) -> bool:
-        """Return whether the policy takes all GPU types for equal."""
-        return bool(getattr(self.policy, "is_agnostic", False))
 
     def allocate(self, demand: Demand) -> Allocation:
         """Return what the policy decides on estimates, as shares of what jobs really get."""

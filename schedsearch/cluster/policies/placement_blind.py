@@ -8,7 +8,7 @@ import numpy as np
 
 from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Demand
-from schedsearch.cluster.policies.policy import Policy
+from schedsearch.cluster.policies.policy import AskingPolicy
 from schedsearch.cluster.throughputs import Throughputs
 
 BLIND = "_blind"
@@ -16,7 +16,7 @@ BLIND = "_blind"
 
 
 @dataclass
-class PlacementBlindPolicy:
+class PlacementBlindPolicy(AskingPolicy):
     """Asks another policy as if each job had all its GPUs in as few servers as it needs.
 
     What jobs get is the throughput in the servers that they are placed in.
@@ -26,7 +26,6 @@ class PlacementBlindPolicy:
         throughputs: What it knows.
     """
 
-    policy: Policy
     throughputs: Throughputs
 
     def __post_init__(self) -> None:
@@ -37,21 +36,6 @@ class PlacementBlindPolicy:
     def name(self) -> str:
         """Return the name of the policy, and that it does not know servers."""
         return self.policy.name + BLIND
-
-    @property
-    def shares_space(self) -> bool:
-        """Return whether the policy looks at pairs."""
-        return self.policy.shares_space
-
-    @property
-    def fills_idle_gpus(self) -> bool:
-        """Return whether GPUs to which the policy gives no job may run one."""
-        return bool(getattr(self.policy, "fills_idle_gpus", True))
-
-    @property
-    def is_agnostic(self) -> bool:
-        """Return whether the policy takes all GPU types for equal."""
-        return bool(getattr(self.policy, "is_agnostic", False))
 
     def allocate(self, demand: Demand) -> Allocation:
         """Return what the policy decides, as shares of configurations in as few servers as can be.

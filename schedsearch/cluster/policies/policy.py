@@ -39,6 +39,32 @@ class Policy(Protocol):
         """
 
 
+@dataclass
+class AskingPolicy:
+    """Asks another policy about other jobs or throughputs than there are.
+
+    Attributes:
+        policy: Policy that decides.
+    """
+
+    policy: Policy
+
+    @property
+    def shares_space(self) -> bool:
+        """Return whether the policy looks at pairs."""
+        return self.policy.shares_space
+
+    @property
+    def fills_idle_gpus(self) -> bool:
+        """Return whether GPUs to which the policy gives no job may run one."""
+        return bool(getattr(self.policy, "fills_idle_gpus", True))
+
+    @property
+    def is_agnostic(self) -> bool:
+        """Return whether the policy takes all GPU types for equal."""
+        return bool(getattr(self.policy, "is_agnostic", False))
+
+
 @dataclass(frozen=True, kw_only=True)
 class SharesPolicy(ABC):
     """One of Gavel's policies of shares, in three forms: plain, agnostic of the types, with space sharing.
