@@ -38,7 +38,7 @@ def _in_words(found: Comparison) -> str:
     other = min(usual, key=times.__getitem__) if usual else max(times, key=times.__getitem__)
     text = f"{best.schedule} takes {times[best.schedule]:,.6g} ms on {best.placement} ({best.proved})"
     if times[best.schedule] == times[other]:
-        return f"{text}. None takes less."
+        return f"{text}. None of these schedules takes less."
     less = 1 - times[best.schedule] / times[other]
     return f"{text}. That is {less:.1%} less than {other}, which takes {times[other]:,.6g} ms."
 
