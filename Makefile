@@ -1,6 +1,8 @@
-# make run: eight unequal stages on a fresh machine, with a tenth more time than at the highest clocks to save energy in. make test: lint, types and the whole test suite, without a GPU.
-# make test-fast: a minute's tests, which start no process. WORKERS=1 for fewer processes than the machine has cores.
-# make test-gpu: what needs one; put a CUDA build of torch into .venv first.
+# make run: eight unequal stages on a fresh machine, with a tenth more time than at the highest clocks to save energy in.
+# make test: lint, types, the ceiling of lines, and all tests that are fast, without a GPU; for the time between two changes.
+# make test-all: every test, with new random cases; writes tests/cpu_times.csv, which says what is fast.
+# WORKERS=1 for fewer processes than the machine has cores. make test-gpu: what needs a GPU; put a CUDA build of torch into .venv first.
+# make size: lines of each package and room. make ceiling: what is less than the ceiling becomes the ceiling.
 # The set-up compiles annealing, which takes some ten seconds, so that no search has to.
 # make docs: the site, in build/docs. make notebooks: opens notebooks/ in Jupyter.
 PYTHON ?= python3
@@ -9,9 +11,10 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
 WORKERS ?= logical
+RECORD ?= --write-cpu-times
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
 
-.PHONY: run test test-fast test-gpu docs notebooks clean
+.PHONY: run test test-all test-gpu size ceiling docs notebooks clean
 
 run: $(INSTALLED)
 	$(BIN)/python -m experiments.run placement=stages placement.path=examples/stages.yaml energy.slowdown=1.1 runtime.launcher=in_process
@@ -20,10 +23,17 @@ test: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(MEASURED) $(PYTEST)
+	$(BIN)/python tests/size.py --check
+	$(PYTEST) --skip-slow
 
-test-fast: $(INSTALLED)
-	$(PYTEST) --fast
+test-all: $(INSTALLED)
+	$(MEASURED) $(PYTEST) $(RECORD) --hypothesis-profile='new cases'
+
+size:
+	$(PYTHON) tests/size.py
+
+ceiling:
+	$(PYTHON) tests/size.py --lower
 
 test-gpu: $(INSTALLED)
 	$(BIN)/pytest -m gpu tests/gpu

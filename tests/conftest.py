@@ -6,38 +6,18 @@ import importlib.util
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
+import cpu_times
 import pytest
 from hypothesis import settings
 
-settings.register_profile("any machine", deadline=None)
-settings.load_profile("any machine")
+settings.register_profile("same cases", deadline=None, derandomize=True, database=None)
+settings.register_profile("new cases", deadline=None, derandomize="CI" in os.environ, print_blob=True)
+settings.load_profile("same cases")
 
 GOLDEN = Path(__file__).parent / "golden"
-
-SLOW = (
-    *(
-        f"tests/schedsearch/{room}/"
-        for room in (
-            "baselines",
-            "certificate",
-            "energy",
-            "improve",
-            "modulo",
-            "solver",
-            "state_space",
-            "tessel",
-        )
-    ),
-    *(f"tests/runtime/{room}/" for room in ("execution", "loops", "models", "verify")),
-    *("tests/placements/test_shapes.py", "tests/experiments/config/test_sweeps.py", "/docs/"),
-)
-"""Parts of paths: what solves or trains much, and so is left out where it shall be fast."""
-
-REFUSED: list[str] = []
-"""What the test that runs was not allowed."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -46,7 +26,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--update-golden", action="store_true", help="write what golden tests produce to tests/golden"
     )
     parser.addoption("--gpu-on-cpu", action="store_true", help="run the tests of tests/gpu on the CPU")
-    parser.addoption("--fast", action="store_true", help="skip what is slow and what starts a process")
+    parser.addoption(
+        "--skip-slow", action="store_true", help="leave out what tests/cpu_times.csv says is slow"
+    )
+    parser.addoption("--write-cpu-times", action="store_true", help="write tests/cpu_times.csv anew")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -63,42 +46,16 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.markexpr != "gpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.pluginmanager.register(cpu_times.CpuTimes(config))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is slow, if asked."""
-    if config.option.fast:
-        slow = [
-            item
-            for item in items
-            if item.get_closest_marker("slow") or any(part in str(item.path) for part in SLOW)
-        ]
-        config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if item not in slow]
-
-
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Refuse processes, if asked."""
-    if session.config.option.fast and not getattr(session.config.option, "numprocesses", None):
-        sys.addaudithook(_refuse_processes)
-
-
-def _refuse_processes(event: str, arguments: object) -> None:
-    if event in ("os.fork", "os.posix_spawn", "subprocess.Popen"):
-        REFUSED.append(event)
-        pytest.skip("starts a process")
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call() -> Iterator[None]:
-    """Skip a test that was refused a process, also if it failed when it cleaned up after that."""
-    REFUSED.clear()
-    try:
-        yield
-    except Exception:
-        if REFUSED:
-            pytest.skip("starts a process")
-        raise
+    if config.option.skip_slow:
+        slow = {test for test, seconds in cpu_times.read().items() if seconds >= cpu_times.SLOW_S}
+        left_out = [item for item in items if item.nodeid in slow and not item.get_closest_marker("always")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
 
 
 @pytest.fixture

@@ -65,7 +65,12 @@ class ForkServer:
 
     Args:
         root: Where it starts; modules are found from there.
+
+    Attributes:
+        cpu_s: CPU seconds of all commands that were run.
     """
+
+    cpu_s = 0.0
 
     def __init__(self, root: Path) -> None:
         """Start it; it is ready when it answers."""
@@ -108,7 +113,8 @@ class ForkServer:
         assert self._process.stdin and self._process.stdout
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
-        status = json.loads(self._process.stdout.readline())
+        status, cpu_s = json.loads(self._process.stdout.readline())
+        ForkServer.cpu_s += cpu_s
         printed, errors = (path.read_text() for path in outputs)
         if status is None:
             raise subprocess.TimeoutExpired(module, timeout_s, printed, errors)
@@ -121,7 +127,7 @@ class ForkServer:
 
 
 def _serve() -> None:
-    """Answer each line with an exit status, or null for a child that had to be killed."""
+    """Answer each line with an exit status, or null for a child that had to be killed, and its CPU seconds."""
     for name in IMPORTED:
         importlib.import_module(name)
     gc.freeze()
@@ -169,16 +175,16 @@ def _become(request: dict[str, Any]) -> NoReturn:
     os._exit(status)  # Taking apart all that was imported is slow.
 
 
-def _wait(child: int, timeout_s: float) -> int | None:
+def _wait(child: int, timeout_s: float) -> tuple[int | None, float]:
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        found, status = os.waitpid(child, os.WNOHANG)
+        found, status, usage = os.wait4(child, os.WNOHANG)
         if found:
-            return os.waitstatus_to_exitcode(status)
+            return os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
         time.sleep(0.005)
     os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return None
+    usage = os.wait4(child, 0)[2]
+    return None, usage.ru_utime + usage.ru_stime
 
 
 if __name__ == "__main__":

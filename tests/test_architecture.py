@@ -220,6 +220,24 @@ def test_a_room_is_small_and_its_guide_names_what_is_in_it(room: str) -> None:
     assert len({*here.glob("*.py")} - {here / "__main__.py"}) <= MOST_FILES
 
 
+MAP = re.compile(r"(?<=\| folder \| what is in it \|\n\|---\|---\|\n).*?(?=\n\n)", re.DOTALL)
+"""The rows of CONTRIBUTING's table of rooms."""
+
+
+def test_contributings_map_is_made_of_the_rooms_first_lines(request: pytest.FixtureRequest) -> None:
+    rooms = [layer + room for layer in LAYERS for room in ("", *(f"/{name}" for name in listed(ROOT / layer)))]
+    rows = (
+        f"| `{room}/` | {guide(ROOT / room).splitlines()[0]} |"
+        for room in rooms
+        if (ROOT / room / "__init__.py").exists()
+    )
+    page = ROOT / "CONTRIBUTING.md"
+    expected = MAP.sub(lambda _: "\n".join(rows), page.read_text(encoding="utf-8"))
+    if request.config.getoption("--update-golden"):
+        page.write_text(expected, encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == expected, "write it anew with --update-golden"
+
+
 @pytest.mark.parametrize("library", OWNERS)
 def test_each_library_has_its_owner(library: str) -> None:
     users = {str(path.relative_to(ROOT)) for path in sources() if library in imported(path)}
