@@ -25,7 +25,6 @@ order in which to read them; each imports only those above it:
     prices         what a job saves by moving among spot prices
     reproduce      published tables, and ours beside them
     benchmarks     what must be reached, measured case by case
-    playground     schedules for the playground of the docs
 
 One file makes a table of what they left, another runs all of them by one name, ``schedsearch COMMAND``:
 
