@@ -48,7 +48,7 @@ OWNERS = {
     ],
     "numba": ["schedsearch/graph/compiled.py"],
     "pybind11_abseil": ["schedsearch/cluster/linear_program.py"],  # comes with ortools
-    "joblib": ["schedsearch/searches/cache.py", "experiments/figures/pool.py"],
+    "joblib": ["schedsearch/searches/cache.py", "experiments/reproduce/processes.py"],
     "bokeh": ["experiments/report/drawings.py"],
     "matplotlib": ["schedsearch/figures/"],
     "IPython": ["schedsearch/figures/"],  # where it runs already
@@ -280,7 +280,6 @@ def test_nor_does_a_run_or_a_loop_of_ones_own(launcher: str, tmp_path: Path) -> 
 WITHOUT_TORCH = [
     "experiments.search.task",
     "experiments.frontier.task",
-    "experiments.figures.time_by_transfer",
     "schedsearch.energy",
     "runtime.server.app",
     "runtime.client",
