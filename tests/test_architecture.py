@@ -52,7 +52,7 @@ OWNERS = {
     "bokeh": ["experiments/report/drawings.py"],
     "matplotlib": ["schedsearch/figures/"],
     "IPython": ["schedsearch/figures/"],  # where it runs already
-    "pandas": ["schedsearch/notebook.py", "experiments/collect.py"],
+    "pandas": ["schedsearch/notebook.py", "experiments/collect.py", "experiments/sweep.py"],
     "pynvml": ["runtime/clocks/nvml.py"],
     "safetensors": ["runtime/models/tensor_files.py"],
     "torch": [
