@@ -21,13 +21,12 @@ order in which to read them; each imports only those above it:
     replan         ways to go on when a device is lost or slow
     predict        plans and runs that were measured: what is predicted, and how far off it is
     cluster        many jobs on GPUs of several types
-    cluster_study  from models to a cluster over months
     prices         what a job saves by moving among spot prices
     reproduce      published tables, and ours beside them
     benchmarks     what must be reached, measured case by case
-    playground     schedules for the playground of the docs
 
-One file makes a table of what they left, another runs all of them by one name, ``schedsearch COMMAND``:
+One file makes a table of what they left, one ends a sweep with it and a picture, another runs all of them by
+one name, ``schedsearch COMMAND``:
 
-    collect, __main__
+    collect, sweep, __main__
 """

@@ -48,11 +48,11 @@ OWNERS = {
     ],
     "numba": ["schedsearch/graph/compiled.py"],
     "pybind11_abseil": ["schedsearch/cluster/linear_program.py"],  # comes with ortools
-    "joblib": ["schedsearch/searches/cache.py", "experiments/figures/pool.py"],
+    "joblib": ["schedsearch/searches/cache.py", "experiments/reproduce/processes.py"],
     "bokeh": ["experiments/report/drawings.py"],
     "matplotlib": ["schedsearch/figures/"],
     "IPython": ["schedsearch/figures/"],  # where it runs already
-    "pandas": ["schedsearch/notebook.py", "experiments/collect.py"],
+    "pandas": ["schedsearch/notebook.py", "experiments/collect.py", "experiments/sweep.py"],
     "pynvml": ["runtime/clocks/nvml.py"],
     "safetensors": ["runtime/models/tensor_files.py"],
     "torch": [
@@ -298,7 +298,6 @@ def test_nor_does_a_run_or_a_loop_of_ones_own(launcher: str, tmp_path: Path) -> 
 WITHOUT_TORCH = [
     "experiments.search.task",
     "experiments.frontier.task",
-    "experiments.figures.time_by_transfer",
     "schedsearch.energy",
     "runtime.server.app",
     "runtime.client",

@@ -39,7 +39,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_wheel_has_what_commands_need_and_no_more(wheel: Path) -> None:
     names = ZipFile(wheel).namelist()
-    left_out = [f"experiments/{room}/" for room in ("benchmarks", "playground", "reproduce")]
+    left_out = [f"experiments/{room}/" for room in ("benchmarks", "reproduce")]
     assert not [name for name in names if name.startswith((*left_out, "tests/"))]
     assert {"experiments/conf/output.yaml", "experiments/report/browser/main.js"} <= set(names)
     assert "runtime/models/core/text.txt" in names

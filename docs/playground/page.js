@@ -40,7 +40,7 @@
   const OPENING = "p=nn-recomputed&d=4&n=8&m=6"; // proved, and shorter than all made by hand
 
   if (typeof SCHEDULES === "undefined") {
-    showNotice("schedules.js is missing; make it with python -m experiments.playground.");
+    showNotice("schedules.js is missing; make it with python docs/playground_data.py.");
     return;
   }
 

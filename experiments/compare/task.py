@@ -42,7 +42,7 @@ def task(config: DictConfig) -> dict[str, float]:
         given, usual = (getattr(of, name.removeprefix("search.")) for of in (options.search, SearchOptions()))
         require(given == usual, name, given, "for a comparison", "leave it out")
     batch = read_unequal(options, stages)
-    cache = cache_directory(options.search.cache_dir, "search.cache_dir")
+    cache = cache_directory(options.search.cache_dir)
     with PlanProgress() as show:
         found = compare(
             stages,

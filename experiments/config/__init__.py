@@ -1,7 +1,7 @@
 """From the command line to typed options; knows nothing of what is done with them.
 
 - `declaring`: what a command and an option are; `commands`: all commands, and what Hydra is told
-- `command`: runs a command; its errors are one line; `run_record`: how a run, or a sweep of them, ended
+- `command`: runs a command; its errors are one line; `run_record`: how a run ended
 - `composing`: configs that cannot be composed, in one line, and in a sweep as a row
 - `options`: the checked options of a config; `option_list`: what help and docs say of them
 - `machine`: what a measurement depends on

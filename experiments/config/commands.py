@@ -24,7 +24,7 @@ _ROOMS = (
         "check",
         "cluster",
     ),
-    *("replan", "prices", "predict", "cluster_study", "figures", "reproduce"),
+    *("replan", "prices", "predict", "reproduce"),
 )
 """The rooms of the commands, those that most people want first."""
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
@@ -162,32 +159,6 @@ def _plain(override: Override) -> int | float | bool | str | None:
     if value is None or isinstance(value, (int, float, bool, str)):
         return value
     return override.get_value_string()
-
-
-class SweepEnd(Callback):
-    """Ends a sweep whose points did not all succeed with their names and exit code 1; called by Hydra."""
-
-    def __init__(self, started: str, refused: str | None) -> None:
-        """Take when the command began; what else is in the config is for `RunRecord`."""
-        self._started = started
-
-    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Say which points of this command failed, and exit if there are some."""
-        directory = Path(config.hydra.sweep.dir)
-        failed = []
-        for path in sorted(directory.rglob(FILE)):
-            try:
-                record = read_run_record(path.parent)
-            except RunRecordError as error:
-                failed.append(str(error))
-                continue
-            if record.started == self._started and record.status != DONE:
-                swept = " ".join(record.overrides)
-                failed.append(f"{path.parent}: {record.status}: {swept}: {record.message}")
-        if failed:
-            end = f"{config.hydra.job.name}: not done: {len(failed)} points; {how_to_resume(directory)}"
-            print(*failed, end, sep="\n", file=sys.stderr)  # noqa: T201
-            sys.exit(1)
 
 
 def output_directory() -> Path:

@@ -9,6 +9,7 @@
 - `catalogue`: all items by name
 - `origins`: what to download for items that need data
 - `kept_cases`: the rows that are made, in a file; `run_item`: an item made case by case
+- `processes`: cases in several processes
 - `item_files`: what is written and said of it
 - `recorded`: the results that the project keeps, in ``results``; `results_page`: the page of them
 - `task`: an item, or all of them

@@ -5,8 +5,6 @@ from __future__ import annotations
 from experiments.reproduce.item import Item
 
 ORIGINS = {
-    "galvatron": "download tools/Galvatron of https://github.com/PKU-DAIR/Hetu at df32daa and write its "
-    "profiled constants into one JSON file (docs/commands/reproduce.md, The constants)",
     "gavel": "download scheduler/simulation_throughputs.json, scheduler/physical_cluster_throughputs.json "
     "and scheduler/traces of https://github.com/stanford-futuredata/gavel at c4fa4009, and list the types "
     "of scheduler/job_table.py in job_types.csv",

@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiments.figures.pool import in_any_order
 from experiments.reproduce.item import Item, Row, Trend
 from experiments.reproduce.kept_cases import KeptCases, MadeCase, dependences
+from experiments.reproduce.processes import in_any_order
 
 Report = Callable[[str, int, int], None]
 """Told a case that is made now, how many are done, and of how many."""

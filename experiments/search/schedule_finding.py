@@ -56,7 +56,7 @@ def find_schedule(
         return find_unequal_schedule(options, batch)
     if options.schedule == "searched":
         request = search_request(options, placement)
-        directory = cache_directory(options.search.cache_dir, "search.cache_dir")
+        directory = cache_directory(options.search.cache_dir)
         told: list[SearchProgress] = []
         with SearchBar(placement.tick_ms) as bar:
 
@@ -129,20 +129,20 @@ def search_limits(chosen: SearchOptions) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in limits.items()}
 
 
-def cache_directory(value: str | None, where: str = "cache_dir") -> Path | None:
-    """Return the directory that an option names, made if it is not there; None for none.
+def cache_directory(value: str | None) -> Path | None:
+    """Return the directory that ``search.cache_dir`` names, made if it is not there; None for none.
 
     Raises:
         OptionError: It is not a path, or the directory cannot be made.
     """
     if value is None:
         return None
-    directory = Path(require_path(where, value))
+    directory = Path(require_path("search.cache_dir", value))
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OptionError(
-            f"{where}: {directory} cannot be made ({error.strerror}); give another directory"
+            f"search.cache_dir: {directory} cannot be made ({error.strerror}); give another directory"
         ) from None
     return directory
 

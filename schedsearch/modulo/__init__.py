@@ -17,5 +17,4 @@ read:
 - `finite_with_modes`: `finite_schedule` where blocks have modes or devices streams.
 - `search`: all of these in turn.
 - `alternatives`: other schedules of the same period.
-- `period_by_in_flight`: the least period by micro-batches in flight (Tessel, Fig. 11).
 """

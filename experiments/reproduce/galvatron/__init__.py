@@ -3,7 +3,6 @@
 - `model_sizes`: Table I
 - `published_columns`: what the paper says of all rows of Tables II to VI
 - `columns`: ours beside it, as rows and as CSV, and what both agree in
-- `search_2022`: Galvatron's search as it was published; `constant_items`: Tables II and III made by it
 - `best_batches`: all rows by our planner; `trend_items`: beside the paper's, as an item
 - `deepspeed`: DeepSpeed 3D in Tables II to VI
 - `plans`: Table V's partitions and the strategies of Fig. 6

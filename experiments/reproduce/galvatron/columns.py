@@ -57,31 +57,25 @@ class ReproducedColumn:
     found: Mapping[str, Best | None]
 
     @classmethod
-    def read(cls, published: PublishedColumn, rows: Sequence[Row], case: str, label: str) -> ReproducedColumn:
-        """Return the column of rows that `rows` made, with the same words."""
+    def read(cls, published: PublishedColumn, rows: Sequence[Row], case: str) -> ReproducedColumn:
+        """Return the column of rows that `rows` made."""
         value = value_of(rows)
         found = dict[str, Best | None]()
         for method in published.best:
-            place = case, label.format(gb=published.memory_gb, method=method)
-            fits = (*place, BATCH) in value
-            found[method] = Best(int(value[*place, BATCH]), value[*place, RATE]) if fits else None
+            fits = (case, method, BATCH) in value
+            found[method] = Best(int(value[case, method, BATCH]), value[case, method, RATE]) if fits else None
         return cls(published, found)
 
-    def rows(self, label: str = "{method}") -> Iterator[Row]:
-        """Yield the batch and the throughput of each cell.
-
-        Args:
-            label: With ``{gb}`` and ``{method}`` in place of them.
-        """
+    def rows(self) -> Iterator[Row]:
+        """Yield the batch and the throughput of each cell."""
         for method, ours, paper in self.cells:
             here, there = ours is None, paper is None
             where = "both" if here and there else "ours" if here else "the paper"
             note = f"out of memory in {where}" if here or there else ""
-            name = label.format(gb=self.published.memory_gb, method=method)
             for metric, digits in ((BATCH, 0), (RATE, 2)):
                 found = None if ours is None else float(getattr(ours, metric))
                 published = None if paper is None else float(getattr(paper, metric))
-                yield Row(name, metric, found, published, digits, note=note, series=method)
+                yield Row(method, metric, found, published, digits, note=note, series=method)
 
     @property
     def cells(self) -> Iterator[tuple[str, Best | None, Best | None]]:
@@ -120,10 +114,10 @@ class ReproducedColumn:
         return None if paper is None else (_winner(self.found), paper)
 
 
-def same_memory(columns: Sequence[ReproducedColumn], of: str = "cells") -> Trend:
+def same_memory(columns: Sequence[ReproducedColumn]) -> Trend:
     """Return whether the same cells fit in ours and in the paper."""
     same = [(ours is None) == (paper is None) for column in columns for _, ours, paper in column.cells]
-    return in_all("what fits is what fits in the paper", same, of, start="")
+    return in_all("what fits is what fits in the paper", same, "cells", start="")
 
 
 def same_winners(columns: Sequence[ReproducedColumn]) -> Iterator[Trend]:

@@ -69,7 +69,7 @@ def _over(best: dict[str, Best | None], methods: Sequence[str]) -> float | None:
 def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
     own = grouped(rows)
     columns = [
-        ReproducedColumn.read(_only(column), own[column.name], column.name, "{method}")
+        ReproducedColumn.read(_only(column), own[column.name], column.name)
         for column in _columns()
         if column.name in own
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from experiments.reproduce.galvatron.constant_items import CONSTANT_ITEMS
 from experiments.reproduce.galvatron.deepspeed import DEEPSPEED_ITEM
 from experiments.reproduce.galvatron.model_sizes import MODEL_SIZES
 from experiments.reproduce.galvatron.partitions import PARTITIONS
@@ -13,7 +12,6 @@ from experiments.reproduce.item import Item
 
 ITEMS: tuple[Item, ...] = (
     MODEL_SIZES,
-    *CONSTANT_ITEMS,
     TRENDS,
     DEEPSPEED_ITEM,
     TABLE_5_PARTITIONS,

@@ -89,7 +89,7 @@ def _files(rows: Sequence[Row]) -> Mapping[str, str]:
 def _read(rows: Sequence[Row]) -> list[ReproducedColumn]:
     own = grouped(rows)
     return [
-        ReproducedColumn.read(column, own[column.name], column.name, "{method}")
+        ReproducedColumn.read(column, own[column.name], column.name)
         for column in published_columns()
         if column.name in own
     ]

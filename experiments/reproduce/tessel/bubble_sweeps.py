@@ -1,22 +1,13 @@
-"""Fig. 11 and 12: the bubble rate by micro-batches in flight, and by memory.
-
-The searches are those of `experiments.bubble_by_in_flight` and `experiments.bubble_by_memory`; here their
-rows stand beside what the paper prints.
-"""
+"""Fig. 11 and 12: the bubble rate by micro-batches in flight and by memory, by Tessel's search and ours."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 from experiments.config.options import require_limits
-from experiments.figures import bubble_by_in_flight, bubble_by_memory
-from experiments.figures.cases import FigureCase, ours
-from experiments.figures.cases import SteadyStateRow as Searched
-from experiments.figures.options import MemorySweepOptions, SweepOptions
-from experiments.figures.sweep import shape_title
 from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.item_options import check_names
 from experiments.reproduce.rows import curves, grouped, in_all, rows_with, value_of
@@ -25,14 +16,30 @@ from experiments.reproduce.tessel.published import (
     LEAST_IN_FLIGHT,
     MAX_MICRO_BATCHES,
     NUM_DEVICES,
+    shape_title,
 )
+from placements import Placement
 from placements.meaning import option
+from placements.shapes import SHAPES
+from schedsearch.bounds.load_and_path import period_bound
+from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.figures.canvas import COLUMN_INCHES
 from schedsearch.figures.panels import Panel, draw_shares
+from schedsearch.modulo.result import SearchResult, Status
+from schedsearch.modulo.search import search
+from schedsearch.repetend import Repetend
+from schedsearch.tessel import tessel
+from schedsearch.tessel.candidates import max_in_flight
 
 _RATE, _LEAST = "bubble_rate", "least_in_flight_without_bubble"
 _SEVERAL = 3
 """Micro-batches of our repetends, at most."""
+
+_TESSEL = "Tessel"
+"""Its curve in Fig. 11."""
+
+_MOST_IN_FLIGHT = NUM_DEVICES + 3
+"""Where the curves of Fig. 11 end: Tessel's placements need up to two more than there are devices."""
 
 
 @dataclass(frozen=True)
@@ -52,51 +59,114 @@ def _cases(options: BubbleSweepOptions) -> Sequence[str]:
     return options.shapes
 
 
-def _sweep(options: BubbleSweepOptions) -> SweepOptions:
-    """Return the options as those of the commands that draw these figures."""
-    return SweepOptions(
-        stages=None,
-        shapes=list(options.shapes),
-        num_devices=NUM_DEVICES,
-        max_in_flight=None,
-        tessel_time_limit_s=options.tessel_time_limit_s,
-        work_limit=options.work_limit,
-        solver="portfolio",
-        seed=0,
-        num_processes=1,
-        cache_dir=None,
-    )
+def _row(
+    name: str, place: float, repetend: Repetend | None, placement: Placement, bound: float, is_decided: bool
+) -> Row:
+    """Return the row of the best steady state that a search knows.
 
-
-def _row(searched: Searched, place: float) -> Row:
-    name, rate, is_open = searched.searched_by, searched.bubble_rate, not searched.decided
-    note = f"open: at least {searched.least_bubble_rate:.4f}" if is_open else ""
+    Args:
+        name: The curve.
+        place: On the figure's axis.
+        repetend: The steady state; None where none was found.
+        placement: What runs where.
+        bound: Ticks that no period of this kind is below.
+        is_decided: Whether none of its kind is better, which is proved.
+    """
+    rate = repetend.bubble_rate if repetend is not None else None
+    work = sum(placement.load(device) for device in range(placement.num_devices))
+    least = 1 - work / (placement.num_devices * bound)
+    note = "" if is_decided else f"open: at least {least:.4f}"
     if rate is None:
-        note = "none found within the limit" if is_open else "one micro-batch does not fit"
-    bound = searched.least_bubble_rate if is_open and rate is not None else None
-    return Row(f"{name} at {place:g}", _RATE, rate, note=note, series=name, at=place, bound=bound)
+        note = "none found within the limit"
+    open_bound = least if not is_decided and rate is not None else None
+    return Row(f"{name} at {place:g}", _RATE, rate, note=note, series=name, at=place, bound=open_bound)
+
+
+def _tessel(placement: Placement, most: int, options: BubbleSweepOptions) -> SearchResult:
+    """Return what Tessel's search finds: one for all numbers in flight, as each comes after the last."""
+    limit_s = options.tessel_time_limit_s
+    return _uninterrupted(tessel(placement, most, max_in_flight=most, time_limit_s=limit_s))
+
+
+def _uninterrupted(result: SearchResult) -> SearchResult:
+    """Return a search's result; raise KeyboardInterrupt where that ended it."""
+    if result.interrupted:
+        raise KeyboardInterrupt
+    return result
+
+
+def _tessel_row(name: str, place: float, in_flight: int, result: SearchResult, placement: Placement) -> Row:
+    """Return what Tessel's search knew when it had tried repetends of up to so many micro-batches."""
+    *_, last = [None, *(found for found in result.by_in_flight if found.in_flight <= in_flight)]
+    repetend = last.repetend if last is not None else None
+    refuted = last.bound if last is not None and last.in_flight == in_flight else 0
+    is_decided = repetend is not None and repetend.period <= max(refuted, result.period_bound)
+    return _row(name, place, repetend, placement, float(period_bound(placement)), is_decided)
+
+
+def _ours(most: int) -> str:
+    """Return the name of our curve with up to so many micro-batches per repetend."""
+    return f"ours, 1 to {most} micro-batches per repetend" if most > 1 else "ours, 1 micro-batch per repetend"
+
+
+def _our_row(most: int, place: float, searched: Placement, placement: Placement, work_limit: float) -> Row:
+    """Return what our search finds with up to so many micro-batches per repetend.
+
+    Args:
+        most: Micro-batches.
+        place: On the figure's axis.
+        searched: The placement with the limit on memory.
+        placement: The one whose bubble is told.
+        work_limit: Units of work.
+    """
+    result = _uninterrupted(
+        search(
+            searched, 1, max_micro_batches_per_repetend=most, objectives=("period",), work_limit=work_limit
+        )
+    )
+    is_decided = result.status is Status.OPTIMAL
+    return _row(_ours(most), place, result.repetend, placement, result.period_bound, is_decided)
+
+
+def in_flight_as_memory(placement: Placement, in_flight: int) -> Placement | None:
+    """Return the placement with room for so many micro-batches in flight and no other limit on memory.
+
+    A micro-batch allocates one unit when a block that waits for none starts, and releases it with one that
+    none waits for, of the same devices. Branches with a first and a last block each count on their own.
+    None where such blocks are not on the same devices. It counts over all time, so it holds for any number
+    of micro-batches per repetend.
+    """
+    placement = placement.per_micro_batch
+    first = {block.devices: block.name for block in placement.blocks if not block.after}
+    last = {block.devices: block.name for block in placement.blocks if not placement.successors[block.name]}
+    if set(first) != set(last) or set(first.values()) & set(last.values()):
+        return None
+    change = dict.fromkeys(first.values(), 1) | dict.fromkeys(last.values(), -1)
+    blocks = (replace(block, memory=change.get(block.name, 0), transient=0) for block in placement.blocks)
+    room = (in_flight,) * placement.num_devices
+    return replace(placement, blocks=tuple(blocks), memory=room, static_memory=())
 
 
 def _in_flight_rows(options: BubbleSweepOptions, case: str) -> Iterator[Row]:
-    most = NUM_DEVICES + bubble_by_in_flight.MORE_THAN_DEVICES
-    searched = FigureCase(bubble_by_in_flight.NAME, case, most, _sweep(options))
-    found = [
-        *bubble_by_in_flight.tessel_search(searched, None).rows,
-        *bubble_by_in_flight.several_search(searched, None).rows,
-    ]
-    for each in found:
-        assert each.in_flight is not None
-        yield _row(each, each.in_flight)
-    for name in dict.fromkeys(each.searched_by for each in found):
-        numbers = [each.in_flight for each in found if each.searched_by == name and each.bubble_rate == 0]
-        least = min((float(number) for number in numbers if number is not None), default=None)
-        published = LEAST_IN_FLIGHT.get(case) if name == bubble_by_in_flight.TESSEL else None
-        note = f"none up to {most}" if least is None else ""
+    placement = SHAPES[case](NUM_DEVICES)
+    result = _tessel(placement, _MOST_IN_FLIGHT, options)
+    numbers = range(1, _MOST_IN_FLIGHT + 1)
+    found = [_tessel_row(_TESSEL, number, number, result, placement) for number in numbers]
+    for number in numbers:
+        if (limited := in_flight_as_memory(placement, number)) is not None:
+            share = options.work_limit / _MOST_IN_FLIGHT
+            found.append(_our_row(_SEVERAL, number, limited, placement, share))
+    yield from found
+    for name in dict.fromkeys(row.series for row in found):
+        ends = [row.at for row in found if row.series == name and row.ours == 0 and row.at is not None]
+        least = min(ends, default=None)
+        published = LEAST_IN_FLIGHT.get(case) if name == _TESSEL else None
+        note = f"none up to {_MOST_IN_FLIGHT}" if least is None else ""
         yield Row(name, _LEAST, least, published, digits=0, note=note, series=name)
 
 
 def _in_flight_trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    least = rows_with(rows, metric=_LEAST, series=bubble_by_in_flight.TESSEL)
+    least = rows_with(rows, metric=_LEAST, series=_TESSEL)
     yield Trend(
         "every placement has no bubble with enough micro-batches in flight",
         bool(least) and all(row.ours is not None for row in least),
@@ -110,11 +180,11 @@ def _in_flight_trends(rows: Sequence[Row]) -> Iterator[Trend]:
 def _never_worse(rows: Sequence[Row], says: str) -> Trend:
     """Return whether our search is at most Tessel's everywhere."""
     rate = value_of(rows_with(rows, metric=_RATE), "case", "at", "series")
-    mine = ours(_SEVERAL)
+    mine = _ours(_SEVERAL)
     pairs = [
         (rate[case, place, mine], theirs)
         for (case, place, name), theirs in rate.items()
-        if name not in (mine, ours(1)) and (case, place, mine) in rate
+        if name not in (mine, _ours(1)) and (case, place, mine) in rate
     ]
     better = sum(a < b - 1e-9 for a, b in pairs)
     return Trend(
@@ -147,17 +217,16 @@ FIGURE_11 = Item(
 
 
 def _memory_rows(options: BubbleSweepOptions, case: str) -> Iterator[Row]:
-    sweep = MemorySweepOptions(
-        **vars(_sweep(options)), memories=None, max_micro_batches_per_repetend=_SEVERAL
-    )
-    for memory in bubble_by_memory.memories(case, sweep):
-        searched = FigureCase(bubble_by_memory.NAME, case, MAX_MICRO_BATCHES, sweep, memory)
-        for each in (
-            *bubble_by_memory.tessel_search(searched, None).rows,
-            *bubble_by_memory.own_search(searched, None, 1).rows,
-            *bubble_by_memory.own_search(searched, None, _SEVERAL).rows,
-        ):
-            yield _row(each, memory)
+    whole, most = SHAPES[case](NUM_DEVICES), MAX_MICRO_BATCHES
+    least = max(minimum_memory(whole, device) for device in range(NUM_DEVICES))
+    for memory in range(least, NUM_DEVICES * 3 // 2 + 1):
+        placement = whole.with_memory(memory)
+        result = _tessel(placement, most, options)
+        by_memory = min(most, max_in_flight(placement, most))
+        yield _tessel_row("Tessel, N_R up to the memory (Alg. 1)", memory, by_memory, result, placement)
+        yield _tessel_row(f"Tessel, N_R up to {most} (Fig. 12)", memory, most, result, placement)
+        for number in (1, _SEVERAL):
+            yield _our_row(number, memory, placement, placement, options.work_limit)
 
 
 def _memory_trends(rows: Sequence[Row]) -> Iterator[Trend]:
@@ -165,7 +234,7 @@ def _memory_trends(rows: Sequence[Row]) -> Iterator[Trend]:
         [point.value for point in curve]
         for own in grouped(rows).values()
         for name, curve in curves(own).items()
-        if name != ours(_SEVERAL)
+        if name != _ours(_SEVERAL)
     ]
     less = [all(after <= before + 1e-9 for before, after in pairwise(curve)) for curve in rates]
     yield in_all("less memory means a larger bubble rate, or the same", less, "curves")

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.config.options import require_limits
-from experiments.figures.sweep import shape_title
 from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.item_options import check_names
 from experiments.reproduce.rows import cases_in, numbers, rows_with, value_of
-from experiments.reproduce.tessel.published import MAX_MICRO_BATCHES, MODELS, NUM_DEVICES
+from experiments.reproduce.tessel.published import MAX_MICRO_BATCHES, MODELS, NUM_DEVICES, shape_title
 from placements import Placement
 from placements.meaning import option
 from placements.shapes import SHAPES

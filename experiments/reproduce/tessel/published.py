@@ -43,6 +43,17 @@ NUM_DEVICES = 4
 FIGURE_SHAPES = ("v_shape", "x_shape", "m_shape", "nn_shape", "k_shape")
 """Of the placements of Fig. 9 to 12."""
 
+
+def shape_title(shape: str) -> str:
+    """Return the name of a shape as people write it.
+
+    >>> shape_title("nn_shape")
+    'NN-shape'
+    """
+    letters = shape.removesuffix("_shape")
+    return f"{letters.upper() if len(letters) <= 2 else letters.capitalize()}-shape"
+
+
 MAX_MICRO_BATCHES = 6
 """Of a repetend in Fig. 8 to 10 (Sec. VI-B), and in Fig. 12, where "the same" is enough as in Fig. 11."""
 

@@ -299,7 +299,7 @@ FIGURE_17 = Item(
     small=VocabularyOptions(models=("mt5_1.8b",)),
     because=(
         "Modelled; see Fig. 16. Transfers take what the data sheets' links do, with nothing for launching "
-        "them; `experiments.time_by_transfer` shows any ratio."
+        "them."
     ),
 )
 """GPT in M-shapes and mT5 in NN-shapes."""

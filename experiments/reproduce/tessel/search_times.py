@@ -17,7 +17,6 @@ from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
 
 from experiments.config.options import require_limits
-from experiments.figures.sweep import shape_title
 from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.item_options import check_names, check_numbers
 from experiments.reproduce.rows import (
@@ -39,6 +38,7 @@ from experiments.reproduce.tessel.published import (
     NN_SHAPE_BUBBLE_RATE,
     NUM_DEVICES,
     TIME_OPTIMAL_S,
+    shape_title,
 )
 from placements import Placement
 from placements.meaning import option

@@ -6,8 +6,7 @@ each speed costs. Times and powers are modelled (`placements.hardware`). The mod
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 from placements.cluster import GpusError, read_cluster
 from placements.gpus import GPUS
@@ -17,7 +16,6 @@ from placements.planners.parallel_plan import PlanError
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.energy import Frontier, compute_frontier
 from schedsearch.planning.planner import plan
-from schedsearch.searches.cache import remembered
 
 
 @dataclass(frozen=True)
@@ -89,20 +87,3 @@ def planned_frontier(asked: PlanRequest) -> PlannedFrontier:
     profile = modelled_profile(best.candidate.placement, GPUS[asked.gpu_type])
     frontier = compute_frontier(ranked.schedule, profile, num_plans=asked.num_plans)
     return PlannedFrontier(asked, best.name, str(ranked.status), frontier)
-
-
-def kept_frontier(asked: PlanRequest, directory: Path) -> PlannedFrontier:
-    """Return what was planned before, as it is kept in a directory, or plan it and keep it there.
-
-    Raises:
-        ClusterError: See `planned_frontier`.
-        PlacementError: Likewise.
-    """
-    found, _ = remembered(
-        directory,
-        {"what": "planned frontier", **asdict(asked)},
-        lambda: planned_frontier(asked),
-        is_worth_keeping=lambda _: True,
-        is_answer=lambda found: isinstance(found, PlannedFrontier) and found.asked == asked,
-    )
-    return found

@@ -6,11 +6,9 @@ counted until the same time for all, the end of the last run, with idle GPUs.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
@@ -25,8 +23,6 @@ from schedsearch.cluster.simulator.options import SimulationOptions
 from schedsearch.cluster.simulator.outcome import Outcome
 from schedsearch.cluster.simulator.simulation import simulate_cluster
 from schedsearch.energy import Interval
-from schedsearch.searches.cache import remembered
-from schedsearch.solver.interrupts import INTERRUPTS
 
 
 @dataclass(frozen=True)
@@ -183,12 +179,7 @@ def _savings(row: Mapping[str, Any], baseline: Mapping[str, Any] | None) -> dict
 
 
 def study(
-    table: PlannedThroughputs,
-    jobs: Sequence[Job],
-    cluster: GpuCluster,
-    options: StudyOptions,
-    on_run: Callable[[str], None] | None = None,
-    directory: Path | None = None,
+    table: PlannedThroughputs, jobs: Sequence[Job], cluster: GpuCluster, options: StudyOptions
 ) -> StudyResult:
     """Simulate the trace in each run.
 
@@ -197,10 +188,6 @@ def study(
         jobs: Jobs in the order of their arrival.
         cluster: Cluster without a cap; capped runs have that of the options.
         options: What is compared.
-        on_run: Told the name of each run before it begins.
-        directory: Where runs are kept, those that ended and the state of one that was interrupted; what is
-            there of the same jobs, cluster, throughputs and options is not simulated again. None to keep
-            none.
 
     Raises:
         ClusterError: There are no jobs, or a job cannot run.
@@ -210,47 +197,12 @@ def study(
         raise ClusterError("trace: has no jobs; give more days or jobs_per_day")
     wanted = {*options.runs, *(RUNS[name].baseline for name in options.runs)}
     outcomes = {}
-    for name in (name for name in RUNS if name in wanted):
-        if on_run is not None:
-            on_run(name)
-        outcomes[name] = _kept(name, table, jobs, cluster, options, directory)
-    return StudyResult(options, outcomes)
-
-
-def _kept(
-    name: str,
-    table: PlannedThroughputs,
-    jobs: Sequence[Job],
-    cluster: GpuCluster,
-    options: StudyOptions,
-    directory: Path | None,
-) -> Outcome:
-    """Return what a run found: as it is kept, or by simulation."""
-    run = RUNS[name]
-    throughputs = table.throughputs if run.has_clocks else table.highest_clocks
-    asked = (name, throughputs, jobs, cluster, replace(options, runs=()))
-    mark = hashlib.sha256(repr(asked).encode()).hexdigest()[:16]
-    state = None if directory is None else directory / f"{name}_{mark}_state.pkl"
-
-    def simulated() -> Outcome:
-        found = simulate_cluster(
+    for name, run in ((name, run) for name, run in RUNS.items() if name in wanted):
+        outcomes[name] = simulate_cluster(
             jobs,
             replace(cluster, power_cap_w=options.power_cap_w) if run.is_capped else cluster,
-            throughputs,
+            table.throughputs if run.has_clocks else table.highest_clocks,
             run.policy(options),
             SimulationOptions(round_s=options.round_s, reset_s=0.0, records_rounds=True),
-            state_path=state,
         )
-        if state is not None and state.exists():
-            raise KeyboardInterrupt
-        return found
-
-    with INTERRUPTS.watched():  # until it is kept, as a simulation that is done has no state
-        outcome, _ = remembered(
-            directory,
-            {"what": "run of a study", "run": name, "asked": mark},
-            simulated,
-            is_worth_keeping=lambda _: True,
-            is_answer=lambda found: isinstance(found, Outcome),
-        )
-    return outcome
+    return StudyResult(options, outcomes)

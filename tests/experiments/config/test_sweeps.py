@@ -14,7 +14,8 @@ from omegaconf import DictConfig
 
 from experiments.collect import TABLE, collect, main
 from experiments.config.command import Failed, Interrupted, run
-from experiments.config.run_record import RunRecordError, SweepEnd, read_run_record
+from experiments.config.run_record import RunRecordError, read_run_record
+from experiments.sweep import SweepEnd, draw_sweep
 
 SMALL = ["placement=v_shape", "search.num_micro_batches=4", "search.work_limit=2.5"]
 
@@ -64,6 +65,37 @@ def test_a_point_that_fails_is_a_row_and_the_sweep_goes_on(command, tmp_path: Pa
     assert (tmp_path / "0/schedule.json").exists()
     assert not (tmp_path / "1/schedule.json").exists(), "a point that is done is not run again"
     assert statuses(tmp_path) == ["done", "done", "rejected"]
+
+
+def test_a_sweep_writes_its_table_and_draws_its_main_figure(sweep, tmp_path: Path, capsys) -> None:
+    def task(config: DictConfig) -> dict[str, float | str]:
+        if config.search.memory == 3:
+            raise Failed("too little")
+        times = len(config.placement.kind) * 100 / config.search.memory
+        return {"proved": "period", "period_ms": 1.0, "makespan_ms": times}
+
+    assert sweep(task, "placement=v_shape,gpt", "search.memory=10,3,5", "search.num_micro_batches=4") == 1
+    table = pd.read_csv(tmp_path / TABLE)
+    assert list(table["search.memory"]) == [10, 3, 5] * 2
+    assert capsys.readouterr().out.splitlines()[-1] == f"written: {tmp_path / TABLE} {tmp_path}/sweep.png"
+    assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "sweep.svg").exists()
+
+    figure = draw_sweep(table, "makespan_ms")
+    (axes,) = figure.axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("search.memory", "makespan_ms")
+    curves = {
+        line.get_label(): line.get_xydata().tolist() for line in axes.lines if len(line.get_xdata()) > 1
+    }
+    assert curves == {
+        "placement=gpt": [[5, 60], [10, 30]],
+        "placement=v_shape": [[5, 140], [10, 70]],
+    }
+    alone = draw_sweep(table[table["search.memory"] == 5])
+    assert [text.get_text() for text in alone.axes[0].get_xticklabels()] == ["v_shape", "gpt"]
+    assert alone.axes[0].get_ylabel() == "period_ms", "the first number where no objective is known"
+    assert draw_sweep(table.assign(**{"search.num_micro_batches": range(6)})) is None
+    assert draw_sweep(table[table["status"] == "failed"]) is None
 
 
 def test_a_point_that_cannot_be_composed_is_a_row(sweep, tmp_path: Path, capsys) -> None:

@@ -114,13 +114,6 @@ WRONG = [
         ["stages={}", "schedules=[gpipe,gpipe]"],
         "schedules: 'gpipe' is named twice; name each once",
     ),
-    ("bubble_by_memory", ["shapes=[v_shape,v_shape]"], "shapes: 'v_shape' is named twice; name each once"),
-    ("bubble_by_in_flight", ["shapes=v_shape"], "shapes: 'v_shape' is not a list; write [v_shape]"),
-    (
-        "time_by_transfer",
-        ["memory=0", "placements=[v_shape]"],
-        "v_shape: memory[0]: 0 is too small for one micro-",
-    ),
     (
         "run",
         [V_SHAPE, "runtime.resume=docs"],

@@ -136,8 +136,8 @@ def test_the_agreement_by_hand() -> None:
     nothing = ReproducedColumn(PublishedColumn("II", "", "", 8, dict.fromkeys(PURE)), dict.fromkeys(PURE))
     assert nothing.winners is None and [*same_winners([nothing]), *same_order([nothing], 0.8)] == []
     assert dict(first.lines)["TP"] == ("true", "", "", "false", "8", "1")
-    rows = [replace(row, case="BERT") for row in first.rows("{gb} GB, {method}")]
-    assert ReproducedColumn.read(first.published, rows, "BERT", "{gb} GB, {method}") == first
+    rows = [replace(row, case="BERT") for row in first.rows()]
+    assert ReproducedColumn.read(first.published, rows, "BERT") == first
 
 
 def test_rank_correlation() -> None:

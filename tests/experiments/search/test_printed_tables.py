@@ -1,15 +1,11 @@
-"""Cells of tables under the right heads, with their units: of predictions, studies and plans by profile."""
+"""Cells of tables under the right heads, with their units: of predictions and plans by profile."""
 
 from __future__ import annotations
 
-import csv
-import json
-from pathlib import Path
 from typing import cast
 
 import pytest
 
-from experiments.cluster_study import task as cluster_study
 from experiments.plan import pipedream_plan
 from experiments.predict import task as predict
 from experiments.predict.errors import Errors
@@ -17,7 +13,6 @@ from experiments.predict.measured_folder import MeasuredPlan
 from experiments.predict.prediction import PlanPrediction
 from placements.measured.plan_file import ReplicatedPlan
 from placements.planners.pipedream.plan import PipelinePlan, PlannedStage
-from schedsearch.cluster.planned_jobs.study import StudyResult
 
 MIB = 2**20
 
@@ -43,71 +38,6 @@ def test_an_error_is_a_share_of_what_was_measured() -> None:
     assert found[0].memory_error == -0.125
     assert predicted(None, 1.5).time_error is None
     assert str(Errors.of([-0.25])) == "mean absolute error 25.0%, mean error -25.0%, worst 25.0%, of 1 plan"
-
-
-ROW = {
-    "run": "shifted",
-    "kwh": 1234.56,
-    "dollars": 78.9,
-    "kg_co2": 345.67,
-    "average_jct_h": 2.5,
-    "slo_misses": 3,
-    "jobs_with_slo": 40,
-    "peak_kw": 5.25,
-    "share_above_cap": 0.125,
-}
-
-
-def test_a_study_has_a_cell_for_each_head() -> None:
-    assert dict(zip(cluster_study.HEADS, cluster_study.cells(ROW), strict=True)) == {
-        "run": "shifted",
-        "kWh": "1,234.6",
-        "$": "78.90",
-        "kg CO2": "345.7",
-        "mean JCT": "2.5 h",
-        "SLOs missed": "3 of 40",
-        "peak": "5.25 kW",
-        "above cap": "12.5%",
-    }
-    assert cluster_study.cells(ROW | {"share_above_cap": None})[-1] == ""
-
-
-class Study:
-    """Two runs, of which the second is held against the first."""
-
-    end_s = 9000.0
-
-    def kw_by_hour(self) -> dict[str, object]:
-        return {}
-
-    def rows(self) -> list[dict[str, object]]:
-        saved = {
-            "kwh_saved": 0.25,
-            "dollars_saved": 0.125,
-            "kg_co2_saved": -0.5,
-            "average_jct_h_saved": -0.61,
-        }
-        names = {"in_words": "later", "baseline": "first"}
-        return [ROW | {"run": "first", "baseline": ""}, ROW | names | saved]
-
-
-def test_a_study_in_words_tells_how_long_jobs_take() -> None:
-    """The time that is saved was printed as that which is taken: +61 % of the time for 1.61 times as long."""
-    *_, line = cluster_study._shown(cast(StudyResult, Study()))
-    assert line.startswith("shifted: later; compared with first, it saves 25.0% of the energy, 12.5% of the ")
-    assert "-50.0% of the CO2; " in line and line.endswith("jobs take 1.61 times as long")
-
-
-def test_the_files_of_a_study_have_hours_and_a_column_for_each_figure(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    for name in ("save_figure", "draw_savings", "draw_power_by_hour"):
-        monkeypatch.setattr(cluster_study, name, lambda *given: None)
-    cluster_study._save(cast(StudyResult, Study()), tmp_path)
-    assert json.loads((tmp_path / "cluster_study.json").read_text())["end_h"] == 2.5
-    first, *_ = csv.DictReader((tmp_path / "cluster_study.csv").open())
-    assert (first["kwh"], first["dollars"], first["peak_kw"]) == ("1234.56", "78.9", "5.25")
-    assert "1,234.6" in (tmp_path / "cluster_study.md").read_text()
 
 
 PLAN = PipelinePlan(

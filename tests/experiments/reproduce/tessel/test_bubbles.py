@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 from experiments.reproduce.tessel.bubble_rates import added_bubble_rate
+from experiments.reproduce.tessel.bubble_sweeps import in_flight_as_memory
 from experiments.reproduce.tessel.drawn_schedules import FIGURE_8, drawn_repetend, placement_of
 from experiments.reproduce.tessel.published import MODELS
 from placements.shapes import SHAPES, v_shape, x_shape
 from schedsearch.baselines import HAND_MADE
+from schedsearch.modulo.search import search
+from schedsearch.tessel import tessel
 from schedsearch.validate import validate
 
 
@@ -47,3 +50,16 @@ def test_the_drawn_schedules_have_a_timeline_each() -> None:
     assert FIGURE_8.draw is not None
     titles = [axes.get_title(loc="left") for axes in FIGURE_8.draw(rows).axes]
     assert titles == ["Flava (K-shape), training", "Flava (K-shape), inference"]
+
+
+@pytest.mark.parametrize("shape", ["v_shape", "m_shape"])
+def test_micro_batches_in_flight_are_units_of_memory(shape: str) -> None:
+    """On three devices, where Tessel's search tries every assignment in a moment."""
+    placement = SHAPES[shape](num_devices=3)
+    for theirs in tessel(placement, 3, max_in_flight=3, time_limit_s=60).by_in_flight:
+        limited = in_flight_as_memory(placement, theirs.in_flight)
+        assert limited is not None
+        ours = search(limited, 1, micro_batches_per_repetend=1, objectives=["period"]).repetend
+        assert ours is not None and theirs.repetend is not None
+        assert ours.period == theirs.repetend.period == theirs.bound
+    assert in_flight_as_memory(SHAPES[shape](inference=True), 2) is None

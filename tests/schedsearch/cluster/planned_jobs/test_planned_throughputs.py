@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from schedsearch.cluster.allocation import check_allocation
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.jobs import ActiveJob, Job
-from schedsearch.cluster.planned_jobs import planned_frontier as module
-from schedsearch.cluster.planned_jobs.planned_frontier import PlanRequest, kept_frontier, planned_frontier
+from schedsearch.cluster.planned_jobs.planned_frontier import PlanRequest, planned_frontier
 from schedsearch.cluster.planned_jobs.planned_throughputs import planned_throughputs
 from schedsearch.cluster.policies.fairness import MaxMinFairness
 
@@ -54,19 +52,6 @@ def test_a_model_that_does_not_fit_is_left_out_with_the_reason() -> None:
     table = planned_throughputs([found])
     assert "80 GiB less 4 in reserve are too little" in table.left_out[found.asked]
     assert not table.throughputs.alone
-
-
-def test_what_was_planned_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = kept_frontier(ONE, tmp_path)
-    monkeypatch.setattr(module, "plan", lambda *_, **__: pytest.fail("planned again"))
-    again = kept_frontier(ONE, tmp_path)
-    assert planned_throughputs([again]).throughputs.alone == planned_throughputs([first]).throughputs.alone
-
-
-def test_other_options_are_planned_anew(tmp_path: Path) -> None:
-    assert kept_frontier(ONE, tmp_path).asked == ONE
-    other = kept_frontier(replace(ONE, num_plans=6), tmp_path)
-    assert other.asked.num_plans == 6
 
 
 def test_wrong_questions_are_refused() -> None:

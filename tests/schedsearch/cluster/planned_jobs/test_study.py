@@ -17,7 +17,6 @@ from schedsearch.cluster.planned_jobs.planned_throughputs import PlannedThroughp
 from schedsearch.cluster.planned_jobs.study import RUNS, StudyOptions, study
 from schedsearch.cluster.policies.fairness import MaxMinFairness
 from schedsearch.cluster.policies.spending.shifting import LeastSignalCost
-from schedsearch.cluster.simulator.engine import ClusterSimulation
 from schedsearch.cluster.simulator.options import SimulationOptions
 from schedsearch.cluster.simulator.simulation import simulate_cluster
 from schedsearch.cluster.throughputs import JobOperatingPoint, Throughputs
@@ -99,33 +98,6 @@ def test_each_run_is_held_against_its_baseline(tmp_path: Path) -> None:
     for name, outcome in found.outcomes.items():
         idle_kwh = 0.2 * (found.end_s - outcome.end_s) / 3600
         assert rows[name]["kwh"] == pytest.approx(outcome.kwh + idle_kwh)
-
-
-def test_an_interrupted_study_goes_on_in_the_run_where_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    jobs = drawn_jobs(TABLE.throughputs, CLUSTER, DrawOptions(days=1.0, jobs_per_day=8.0, hours=(1.0, 3.0)))
-    options = StudyOptions(("frontier", "least_carbon"), 1000.0, DAY)
-    begun = list[str]()
-    admit = ClusterSimulation._admit
-
-    def interrupted(self: ClusterSimulation) -> None:
-        if begun[-1] == "least_carbon" and self.now_s > 20000:
-            raise KeyboardInterrupt
-        admit(self)
-
-    monkeypatch.setattr(ClusterSimulation, "_admit", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        study(TABLE, jobs, CLUSTER, options, begun.append, tmp_path)
-    monkeypatch.undo()
-    (state,) = tmp_path.glob("least_carbon_*_state.pkl")
-    written = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir() if path != state}
-    assert len(written) == 2  # the two runs before it
-    resumed = study(TABLE, jobs, CLUSTER, options, directory=tmp_path)
-    assert {path: path.stat().st_mtime_ns for path in written} == written
-    whole = study(TABLE, jobs, CLUSTER, options)
-    for one, other in zip(resumed.rows(), whole.rows(), strict=True):
-        assert {k: (v, other[k]) for k, v in one.items() if v != other[k]} == {}
 
 
 def test_a_decision_ends_with_its_interval() -> None:

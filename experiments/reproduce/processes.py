@@ -1,4 +1,4 @@
-"""Independent searches in several processes; their rows are written each time that one ends."""
+"""Independent calls in several processes; each answer comes as soon as its call ends."""
 
 from __future__ import annotations
 
@@ -9,75 +9,16 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from dataclasses import dataclass
 from itertools import islice
 from multiprocessing import resource_tracker
-from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TypeVar
 
 import joblib
 from joblib.externals.loky import ProcessPoolExecutor
 
-from experiments.config.command import Interrupted
-from placements.files import write_text
-from schedsearch.modulo.progress import StepBar
 from schedsearch.solver.interrupts import INTERRUPTS
 
 Answer = TypeVar("Answer")
-AnyRow = TypeVar("AnyRow")
-
-
-@dataclass(frozen=True)
-class SweepAnswer(Generic[AnyRow]):
-    """What one search of a sweep brings.
-
-    Attributes:
-        rows: In any order.
-        interrupted: Whether Ctrl-C ended it; then its rows do not count.
-    """
-
-    rows: tuple[AnyRow, ...]
-    interrupted: bool = False
-
-
-def collect(
-    name: str,
-    searches: Sequence[Callable[[], SweepAnswer[AnyRow]]],
-    num_processes: int | None,
-    path: Path,
-    to_csv: Callable[[Iterable[AnyRow]], str],
-    place: Callable[[AnyRow], Any],
-    in_short: Callable[[AnyRow], str],
-) -> list[AnyRow]:
-    """Run the searches, and write the rows that are there as CSV each time that one ends.
-
-    Args:
-        name: Shown beside the progress.
-        searches: The longest first, if possible.
-        num_processes: To use; None for one per processor.
-        path: Path of the CSV.
-        to_csv: Its text.
-        place: What the rows are sorted by.
-        in_short: What is shown of a row as progress.
-
-    Raises:
-        Interrupted: By Ctrl-C; the rows of the searches that had ended are written.
-    """
-    rows: list[AnyRow] = []
-    bar = StepBar(name)
-    write_text(path, to_csv(rows))
-    try:
-        bar("starts", 0, len(searches))
-        with bar, contextlib.closing(in_any_order(searches, num_processes)) as answers:
-            for done, found in enumerate(answers, 1):
-                if found.interrupted:
-                    raise KeyboardInterrupt
-                rows = sorted([*rows, *found.rows], key=place)
-                write_text(path, to_csv(rows))
-                bar(in_short(found.rows[-1]), done, len(searches))
-    except KeyboardInterrupt:
-        raise Interrupted(f"interrupted; the {len(rows)} rows found so far are in {path}") from None
-    return rows
 
 
 def in_any_order(

@@ -13,8 +13,8 @@ from hydra import compose, initialize_config_dir
 from javascript import PLAYGROUND, browsed, text_of
 from places import ROOT
 
+from docs.playground_data import PRESETS
 from experiments.config.commands import tell_hydra
-from experiments.playground.problems import PlaygroundProblem, problems
 from experiments.search.options import SearchCommandOptions, read_options
 from experiments.search.problem import read_problem
 
@@ -112,12 +112,12 @@ def command_of(state: str) -> list[str]:
 
 @pytest.mark.parametrize("name", ["v-measured", "m-recomputed", "nn-kept", "k-kept", "loop-kept", "x-split"])
 def test_the_command_is_the_problem(name: str) -> None:
-    problem = PlaygroundProblem(next(each for each in problems() if each.preset.name == name).preset, 4, 16)
-    memory = problem.preset.capacities(4)[-1]
+    preset = next(each for each in PRESETS if each.name == name)
+    memory = preset.capacities(4)[-1]
     overrides = command_of(f"#p={name}&d=4&n=16&m={memory}")
     tell_hydra("search")
     with initialize_config_dir(str(ROOT / "experiments" / "conf"), version_base="1.3"):
         options = read_options(compose("search", overrides), SearchCommandOptions)
-    assert read_problem(options).placement == problem.placement.with_memory(memory)
+    assert read_problem(options).placement == preset.placement(4).with_memory(memory)
     assert options.search.num_micro_batches == 16
     assert options.search.time_limit_s == 4

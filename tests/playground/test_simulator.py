@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 from javascript import simulated
 
-from experiments.playground.orders import orders_to_text
-from experiments.playground.page_data import blocks_to_rows
-from experiments.playground.presets import presets
+from docs.playground_data import PRESETS, blocks_to_rows, orders_to_text
 from placements import Placement
 from placements.placement_file import placement_from_dict
 from schedsearch.baselines import gpipe
@@ -77,7 +75,7 @@ def orders_at_random(choose: random.Random, placement: Placement, number: int) -
 def cases() -> list[tuple[Placement, int, int, list[list[Instance]]]]:
     choose = random.Random(7)
     found = []
-    for preset in presets():
+    for preset in PRESETS:
         for _ in range(12):
             number, transfer = choose.randint(1, 6), choose.choice([0, 0, 1, 3])
             placement = with_transfer(preset.placement(choose.choice([2, 4])), transfer)
@@ -187,7 +185,7 @@ return [
 
 def test_a_block_on_all_devices_is_moved_on_all(tmp_path: Path) -> None:
     """The embedding's backward of micro-batch 0, moved behind that of 1, would else be a deadlock."""
-    placement = next(preset for preset in presets() if preset.shape == "m_shape").placement(2)
+    placement = next(preset for preset in PRESETS if preset.shape == "m_shape").placement(2)
     schedule = gpipe(placement, 2)
     index = {block.name: i for i, block in enumerate(placement.blocks)}
     orders = [[[index[name], n] for name, n in schedule.order(device)] for device in range(2)]
