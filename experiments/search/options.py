@@ -58,8 +58,8 @@ class SearchOptions:
     )
     strategies: list[Any] | None = option(
         None,
-        "what the period is searched with, in this order; null: hand_made, greedy, device_by_device, "
-        "annealing, simulated, patterns, neighbourhoods, queries, states",
+        "what is searched with, in this order; null: hand_made, greedy, annealing, modes, queries, states, "
+        "and for the whole schedule turns, simulated, samples, neighbourhoods",
     )
     without: list[Any] = option([], "strategies to leave out, as [annealing]")
     cache_dir: str | None = option(
