@@ -77,7 +77,6 @@ OWNERS = {
         "schedsearch/cluster/linear_program.py",
         "schedsearch/cluster/policies/allox.py",
         "schedsearch/cluster/policies/program.py",
-        "schedsearch/cluster/policies/spending/shifting.py",
         "schedsearch/energy/relaxed/",
         "schedsearch/energy/baselines/max_flow.py",
         "schedsearch/unequal/replica_bound.py",

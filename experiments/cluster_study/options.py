@@ -37,7 +37,7 @@ class ClusterStudyOptions:
     slo_factors: list[Any] = option([1.5, 4], "shortest and longest SLO, as multiples of the job's hours")
     seed: int = option(0, "seed of the trace")
     runs: list[Any] = option(
-        ["frontier", "frontier_capped", "least_energy", "least_carbon"],
+        ["frontier", "frontier_capped", "least_energy"],
         "runs to compare; their baselines are run too",
     )
     power_cap_w: float = option(7500, "power cap of the runs under a cap, in W, idle GPUs included")
@@ -48,17 +48,11 @@ class ClusterStudyOptions:
         None, "price of one GPU of each type; null: only electricity costs"
     )
     dollars_per_kwh: float = option(0.1, "price of electricity")
-    carbon_g_per_kwh: list[Any] = option(
-        [400, 380, 270, 150, 150, 280, 430, 410], "over equal parts of each day; made up, much solar power"
-    )
-    signal: str | None = option(None, "CSV of duration_s,price_per_kwh instead, which repeats")
     min_share: float = option(
         0.9,
-        "minimum share of their fair throughput for jobs without an SLO, where energy, cost or carbon is "
-        "minimised",
+        "minimum share of their fair throughput for jobs without an SLO, where energy or cost is minimised",
     )
     spare_s: float = option(3600, "how long before its SLO a job should be done, in s")
-    horizon_s: float = option(86400, "how far ahead policies look at the carbon of electricity, in s")
     round_s: float = option(360, "length of a round, in s")
 
 

@@ -20,17 +20,14 @@ from schedsearch.cluster.planned_jobs.drawn_jobs import DrawOptions, drawn_jobs
 from schedsearch.cluster.planned_jobs.planned_frontier import PlanRequest, kept_frontier
 from schedsearch.cluster.planned_jobs.planned_throughputs import PlannedThroughputs, planned_throughputs
 from schedsearch.cluster.planned_jobs.study import StudyOptions, StudyResult, study
-from schedsearch.energy import Interval, read_signal
 from schedsearch.figures.canvas import save as save_figure
 from schedsearch.figures.cluster_study import draw_power_by_hour, draw_savings
 from schedsearch.planning.explanation import table as text_table
 
 log = logging.getLogger(__name__)
 
-HEADS = ["run", "kWh", "$", "kg CO2", "mean JCT", "SLOs missed", "peak", "above cap"]
+HEADS = ["run", "kWh", "$", "mean JCT", "SLOs missed", "peak", "above cap"]
 """Of the table that is shown."""
-
-_DAY_S = 86400.0
 
 
 def task(config: DictConfig) -> dict[str, float | str]:
@@ -102,22 +99,11 @@ def _study_options(options: ClusterStudyOptions) -> StudyOptions:
     return StudyOptions(
         tuple(options.runs),
         options.power_cap_w,
-        _signal(options),
         options.dollars_per_kwh,
         options.min_share,
         options.spare_s,
-        options.horizon_s,
         options.round_s,
     )
-
-
-def _signal(options: ClusterStudyOptions) -> tuple[Interval, ...]:
-    if options.signal is not None:
-        return read_signal(options.signal)
-    values = options.carbon_g_per_kwh
-    is_right = len(values) > 0 and all(type(one) in (int, float) for one in values)
-    require(is_right, "carbon_g_per_kwh", values, "a list of numbers", "give one at least")
-    return tuple(Interval(_DAY_S / len(values), float(value)) for value in values)
 
 
 def _table(options: ClusterStudyOptions, cluster: GpuCluster, directory: Path) -> PlannedThroughputs:
@@ -148,7 +134,7 @@ def _shown(found: StudyResult) -> list[str]:
     rows = [HEADS, *(cells(row) for row in found.rows())]
     lines = [
         f"{row['run']}: {row['in_words']}; compared with {row['baseline']}, it saves {row['kwh_saved']:.1%} "
-        f"of the energy, {row['dollars_saved']:.1%} of the dollars and {row['kg_co2_saved']:.1%} of the CO2; "
+        f"of the energy and {row['dollars_saved']:.1%} of the dollars; "
         f"jobs take {1 - row['average_jct_h_saved']:.2f} times as long"
         for row in found.rows()
         if row["baseline"]
@@ -163,7 +149,6 @@ def cells(row: Mapping[str, Any]) -> list[str]:
         row["run"],
         f"{row['kwh']:,.1f}",
         f"{row['dollars']:,.2f}",
-        f"{row['kg_co2']:,.1f}",
         f"{row['average_jct_h']:.3g} h",
         f"{row['slo_misses']} of {row['jobs_with_slo']}",
         f"{row['peak_kw']:.3g} kW",
