@@ -179,7 +179,7 @@ def read_options(config: DictConfig, record: type[AnyOptions]) -> AnyOptions:
 
 def _fill_in(data: dict[Any, Any]) -> None:
     """Put what the plan says, if there is one, in the place of nulls."""
-    usual, layers = PlannedRun(NUM_MICRO_BATCHES, MICRO_BATCH_SIZE, (), ()), None
+    usual, layers = PlannedRun(NUM_MICRO_BATCHES, MICRO_BATCH_SIZE, (), {}), None
     runtime, profile = data.get("runtime"), data.get("profile")
     if isinstance(data.get("placement"), dict):
         kind = read_placement_kind(data["placement"])
