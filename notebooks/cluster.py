@@ -21,7 +21,7 @@ counts = [2, 4, 8]
 workers = {"a100": 8, "h100": 8}
 days = 3
 jobs_per_day = 18
-runs = ("frontier", "frontier_capped", "least_energy", "least_carbon")
+runs = ("frontier", "frontier_capped", "least_energy")
 
 # %%
 import pandas as pd
@@ -32,7 +32,6 @@ from schedsearch.cluster.planned_jobs.drawn_jobs import DrawOptions, drawn_jobs
 from schedsearch.cluster.planned_jobs.planned_frontier import PlanRequest, planned_frontier
 from schedsearch.cluster.planned_jobs.planned_throughputs import planned_throughputs
 from schedsearch.cluster.planned_jobs.study import StudyOptions, study
-from schedsearch.energy import Interval
 from schedsearch.figures.cluster_study import draw_power_by_hour, draw_savings
 
 # %% [markdown]
@@ -62,13 +61,11 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# Jobs arrive, half of them with a deadline, and may run on any of these numbers of GPUs. The carbon of a
-# kilowatt-hour is made up: little at noon, much in the evening.
+# Jobs arrive, half of them with a deadline, and may run on any of these numbers of GPUs.
 
 # %%
 jobs = drawn_jobs(table.throughputs, cluster, DrawOptions(days=days, jobs_per_day=jobs_per_day))
-signal = tuple(Interval(10800.0, grams) for grams in (400, 380, 270, 150, 150, 280, 430, 410))
-result = study(table, jobs, cluster, StudyOptions(runs, 7500.0, signal, spare_s=3600.0))
+result = study(table, jobs, cluster, StudyOptions(runs, 7500.0, spare_s=3600.0))
 pd.DataFrame(result.rows()).set_index("run").drop(columns="in_words")
 
 # %%

@@ -218,13 +218,13 @@ def _(result: BestLayouts) -> Any:
 @figure.register
 def _(result: Plans) -> Any:
     best = result.best
-    used = [strategy for chain in best.chains for strategy in chain.plan.strategies]
+    used = best.plan.strategies
     names = {
         each: strategy_in_words(each) for each in (*used, *([best.shared.strategy] if best.shared else ()))
     }
     peaks_gib = [each / 1024 for each in best.peaks_mib]
     return draw_plan(
-        best.chains, names, peaks_gib, best.capacities_gib(result.options), best.shared, best.name
+        best.rated, names, peaks_gib, best.capacities_gib(result.options), best.shared, best.name
     )
 
 

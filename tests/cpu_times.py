@@ -1,18 +1,19 @@
 """CPU time of every test: measured in a whole run, and read to leave out what is slow.
 
-CPU time does not depend on how busy a machine is. That of child processes counts once they have ended, that of
-a fixture which several tests share counts for each of them.
+CPU time does not depend on how busy a machine is. That of child processes counts once they have ended,
+that of a fixture which several tests share counts for each of them.
 """
 
 from __future__ import annotations
 
 import csv
+import importlib
 import os
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from forking import ForkServer
+from forking import IMPORTED, ForkServer
 
 RECORD = Path(__file__).with_name("cpu_times.csv")
 """Seconds of the tests that take `RECORDED_S` or more. What is not in it counts as fast."""
@@ -54,10 +55,13 @@ def _cpu_s() -> float:
 
 
 class CpuTimes:
-    """Measures each test in the process that runs it; where tests are spread over processes, collects them."""
+    """The pytest plugin: measures each test in the process that runs it, and collects from all processes."""
 
     def __init__(self, config: pytest.Config) -> None:
-        """Start without a measurement."""
+        """Start with everything loaded if times are written: no test pays for the imports of others."""
+        if config.option.write_cpu_times:
+            for name in IMPORTED:
+                importlib.import_module(name)
         self._writes = config.option.write_cpu_times and not hasattr(config, "workerinput")
         self._measured: dict[str, float] = {}
         self._slower: list[str] = []

@@ -127,7 +127,7 @@ class ForkServer:
 
 
 def _serve() -> None:
-    """Answer each line with an exit status, or null for a child that had to be killed, and its CPU seconds."""
+    """Answer each line with an exit status, null for a child that had to be killed, and its CPU seconds."""
     for name in IMPORTED:
         importlib.import_module(name)
     gc.freeze()

@@ -119,8 +119,6 @@ class PolicyOptions:
     )
     is_strict: bool | None = option(None, "for policies with SLOs: an SLO that cannot be kept is an error")
     dollars_per_kwh: float | None = option(None, "for least_cost_slo: the price of electricity")
-    signal: str | None = option(None, "for least_signal_cost: CSV of duration_s,price_per_kwh, which repeats")
-    horizon_s: float | None = option(None, "for least_signal_cost: how far it looks ahead, in s")
     parts: int | None = option(
         None,
         "number of parts of the cluster that are decided on separately, which is faster (POP); null: one",

@@ -240,9 +240,7 @@ def _hash_of(point: SimulationPoint, setting: Setting) -> str:
     options = replace(setting.options, policy=point.policy, loads=None, seeds=None)
     trace = at_load(setting.trace, point.jobs_per_hour, point.seed)
     found = hashlib.sha256(repr((options, trace)).encode())
-    signal = options.policy_options.signal
-    paths = [Path(str(options.data))] + ([] if signal is None else [Path(str(signal))])
-    paths += [Path(trace.path)] if isinstance(trace, FileTraceOptions) else []
+    paths = [Path(str(options.data)), *([Path(trace.path)] if isinstance(trace, FileTraceOptions) else [])]
     for path in paths:
         for file in sorted(path.glob("*.*")) if path.is_dir() else [path]:
             if file.is_file():

@@ -13,7 +13,6 @@ from experiments.frontier.results import EnergyResult
 from placements.files import write_json
 from schedsearch.energy import (
     CappedPlan,
-    EnergyPolicy,
     FrequencyPlan,
     Frontier,
     SwitchedPeriodicPlan,
@@ -25,7 +24,7 @@ from schedsearch.energy.frontier import clocks_to_dict
 
 CONSTRAINED_PLANS_SCHEMA_VERSION = 1
 """Version of the forms of ``periodic.json``, ``switched.json``, ``periodic_switched.json``, ``capped.json``,
-``policy.json``, ``robust.json`` and ``shaped.json``."""
+``robust.json`` and ``shaped.json``."""
 
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
 """Shares of the simulated iterations whose longest time stands in ``robust.json``."""
@@ -66,8 +65,6 @@ def _forms(
         yield "periodic_switched", *_of_both(frontier, both, periodic, switched)
     if plans.capped is not None:
         yield "capped", *_of_capped(plans.capped)
-    if plans.policy is not None:
-        yield "policy", *_of_policy(plans.policy)
     if plans.robust is not None:
         yield "robust", *_of_robust(plans.robust)
     if plans.shaped is not None:
@@ -134,27 +131,6 @@ def _of_capped(found: CappedPlan) -> tuple[dict[str, Any], Fact]:
         f"no iteration under the cap is shorter than {found.min_ms:.6g} ms"
     )
     return data, ("Under the power cap", _time_and_energy(found.plan), note)
-
-
-def _of_policy(policy: EnergyPolicy) -> tuple[dict[str, Any], Fact]:
-    data = {
-        "cost": policy.cost,
-        "min_cost": policy.min_cost,
-        "energy_mj": policy.energy_mj,
-        "intervals": [
-            {
-                "duration_s": stay.interval.duration_s,
-                "price_per_kwh": stay.interval.price_per_kwh,
-                "runs": [
-                    {"iterations": count, "time_ms": plan.time_ms, "energy_mj": plan.energy_mj}
-                    for plan, count in stay.runs
-                ],
-            }
-            for stay in policy.stays
-        ],
-    }
-    note = f"cost {policy.cost:.6g}; no policy costs less than {policy.min_cost:.6g}"
-    return data, ("Over the signal", f"{policy.energy_mj / 3.6e9:.6g} kWh", note)
 
 
 def _of_robust(found: RobustPlan) -> tuple[dict[str, Any], Fact]:

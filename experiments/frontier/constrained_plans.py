@@ -1,4 +1,4 @@
-"""Plans that a real job can run: their clocks repeat or change seldom, limit power, or follow a price."""
+"""Plans that a real job can run: their clocks repeat or change seldom, or limit power."""
 
 from __future__ import annotations
 
@@ -17,27 +17,21 @@ from schedsearch.baselines import HAND_MADE
 from schedsearch.energy import (
     CappedPlan,
     EnergyError,
-    EnergyPolicy,
     FrequencyPlan,
-    Interval,
     PeriodicPlan,
     PeriodicSchedule,
     PowerCap,
-    SignalJob,
     SwitchedPeriodicPlan,
     SwitchedPlan,
     SwitchingLimits,
     capped_plan,
     changes_per_iteration,
     has_order_of,
-    min_cost_policy,
     num_clock_changes,
     periodic_plan,
-    read_signal,
     repetend_of,
     switched_periodic_plan,
     switched_plan,
-    until,
 )
 from schedsearch.energy.constrained.power_shape import PowerLimits, ShapedPlan, shaped_plan
 from schedsearch.energy.constrained.robust import RobustPlan, Spread, robust_plan
@@ -84,7 +78,6 @@ class ConstrainedPlans:
     switched: SwitchedPlan | None = None
     periodic_switched: SwitchedPeriodicPlan | None = None
     capped: CappedPlan | None = None
-    policy: EnergyPolicy | None = None
     robust: RobustPlan | None = None
     shaped: ShapedPlan | None = None
 
@@ -100,7 +93,7 @@ def check_constrained_plans(options: FrontierCommandOptions) -> None:
     """Reject wrong options before any work starts.
 
     Raises:
-        OptionError: One is out of its range, or the signal is wrong.
+        OptionError: One is out of its range.
     """
     energy = options.energy
     if energy.periodic and options.schedule == "searched" and options.search.method == "time_optimal":
@@ -114,7 +107,6 @@ def check_constrained_plans(options: FrontierCommandOptions) -> None:
         _power_limits(energy)
     except EnergyError as error:
         raise OptionError(f"energy.{error}") from None
-    _check_job(energy)
 
 
 def _spread(options: FrontierCommandOptions) -> Spread:
@@ -130,17 +122,6 @@ def _power_limits(energy: EnergyOptions) -> PowerLimits | None:
     """Return the limits on the shape of power; None where there are none."""
     limits = PowerLimits(energy.peak_w, energy.ramp_w_per_s, energy.band_w)
     return None if limits == PowerLimits() else limits
-
-
-def _check_job(energy: EnergyOptions) -> None:
-    for name in ("iterations", "job_deadline_s"):
-        if energy.signal is None and getattr(energy, name) is not None:
-            raise OptionError(f"energy.{name}: is given without energy.signal; give that CSV too")
-    if energy.signal is None:
-        return
-    if energy.iterations is None:
-        raise OptionError("energy.iterations: has no value beside energy.signal; give those of the job")
-    _signal(energy)
 
 
 def check_constrained_plans_on(options: FrontierCommandOptions, problem: SearchProblem) -> None:
@@ -173,19 +154,6 @@ def check_constrained_plans_on(options: FrontierCommandOptions, problem: SearchP
         require(value is None or value > min_w, f"energy.{name}", value, above, "give more")
 
 
-def _signal(energy: EnergyOptions) -> tuple[Interval, ...]:
-    """Return the signal up to the job's deadline."""
-    assert energy.signal is not None, "checked by the caller"
-    try:
-        signal = read_signal(energy.signal)
-    except EnergyError as error:
-        raise OptionError(f"energy.signal: {error}") from None
-    try:
-        return signal if energy.job_deadline_s is None else until(signal, energy.job_deadline_s)
-    except EnergyError as error:
-        raise OptionError(f"energy.{error}") from None
-
-
 def constrain_plans(
     options: FrontierCommandOptions, found: SearchStepResult, tuned: EnergyResult
 ) -> ConstrainedPlans:
@@ -212,9 +180,6 @@ def constrain_plans(
             if periodic is None or switched is None
             else _both(periodic, switched, limits),
             capped=None if cap == PowerCap() else capped_plan(schedule, profile, frontier, cap),
-            policy=None
-            if energy.signal is None
-            else min_cost_policy(frontier, SignalJob(energy.iterations or 0, _signal(energy))),
             robust=None
             if energy.confidence is None
             else robust_plan(schedule, profile, frontier, deadline_ms, _spread(options), energy.confidence),

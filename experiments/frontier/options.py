@@ -84,11 +84,6 @@ class EnergyOptions:
         None, "and whose part between 0.1 and 20 Hz is at most this (root mean square), in W", above=0
     )
     copies: int = option(1, "data-parallel copies of the job, which may start one after the other", min=1)
-    signal: str | None = option(None, "CSV of duration_s,price_per_kwh; also writes which plan to run when")
-    iterations: int | None = option(None, "iterations of the job that runs over the signal", min=1)
-    job_deadline_s: float | None = option(
-        None, "deadline of that job, in s; null: the end of the signal", above=0
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

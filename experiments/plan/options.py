@@ -106,7 +106,7 @@ class PlanCommandOptions:
         "schedule", "plans by their searched schedule | by the planner's formula | energy at deadline_ms"
     )
     shapes: list[Any] = option(
-        ["v_shape"], "placements to compare: v_shape, loop_shape, wave_shape, m_shape, nn_shape, k_shape"
+        ["v_shape"], "placements to compare: v_shape, loop_shape, wave_shape, m_shape, nn_shape"
     )
     num_chunks: int = option(2, "model chunks of a device in wave and loop", min=2)
     search_time_limit_s: float = option(

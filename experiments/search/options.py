@@ -58,8 +58,8 @@ class SearchOptions:
     )
     strategies: list[Any] | None = option(
         None,
-        "what the period is searched with, in this order; null: hand_made, greedy, device_by_device, "
-        "annealing, simulated, patterns, neighbourhoods, queries, states",
+        "what is searched with, in this order; null: hand_made, greedy, annealing, modes, queries, states, "
+        "and for the whole schedule turns, simulated, samples, neighbourhoods",
     )
     without: list[Any] = option([], "strategies to leave out, as [annealing]")
     cache_dir: str | None = option(
@@ -179,7 +179,7 @@ def read_options(config: DictConfig, record: type[AnyOptions]) -> AnyOptions:
 
 def _fill_in(data: dict[Any, Any]) -> None:
     """Put what the plan says, if there is one, in the place of nulls."""
-    usual, layers = PlannedRun(NUM_MICRO_BATCHES, MICRO_BATCH_SIZE, (), ()), None
+    usual, layers = PlannedRun(NUM_MICRO_BATCHES, MICRO_BATCH_SIZE, (), {}), None
     runtime, profile = data.get("runtime"), data.get("profile")
     if isinstance(data.get("placement"), dict):
         kind = read_placement_kind(data["placement"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,15 +47,12 @@ class Allocation:
         shares: Share of the time in which each configuration of the demand runs; 0 to 1.
         objective: What the policy maximizes or minimizes, in its own unit.
         notes: What the policy could not do and left out, one line each.
-        valid_until_s: When to decide again at the latest, in seconds of the simulation, although no job came
-            or ended.
     """
 
     demand: Demand
     shares: FloatArray
     objective: float
     notes: tuple[str, ...] = ()
-    valid_until_s: float = math.inf
 
     @property
     def rates(self) -> FloatArray:

@@ -6,7 +6,6 @@ like the whole; so parts are decided on in far less time, for a small loss (POP:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -91,7 +90,6 @@ class PartitionedPolicy:
         shares = np.zeros(len(found))
         objectives: list[float] = []
         notes: list[str] = []
-        until_s = math.inf
         for part, policy in enumerate(self._policies):
             members = np.flatnonzero(part_of == part)
             if not len(members):
@@ -103,9 +101,8 @@ class PartitionedPolicy:
             shares[ways] = allocation.shares
             objectives.append(allocation.objective)
             notes.extend(allocation.notes)
-            until_s = min(until_s, allocation.valid_until_s)
         shares = shares if self.shares_space else shares[found.is_alone]
-        return Allocation(whole, shares, float(self.joined(objectives or [0.0])), tuple(notes), until_s)
+        return Allocation(whole, shares, float(self.joined(objectives or [0.0])), tuple(notes))
 
     def _placed(self, demand: Demand, clusters: Sequence[GpuCluster]) -> IntArray:
         """Return the part of each job: where it is, or one of those that need the fewest GPUs per GPU."""

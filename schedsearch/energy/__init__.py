@@ -16,7 +16,6 @@ In the order in which to read:
 - `constrained`: clocks that repeat, power caps.
 - `switching`: plans whose clocks change seldom.
 - `baselines`: what others do.
-- `policy`: which plan to run when, over a price that changes.
 - `interchange`: files for other programs.
 """
 
@@ -30,15 +29,6 @@ from schedsearch.energy.graph import EnergyError, InstanceGraph, instance_graph
 from schedsearch.energy.interchange import frequencies_csv, frontier_csv, zeus_files, zeus_stages
 from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder, best_order
 from schedsearch.energy.planning import compute_frontier
-from schedsearch.energy.policy import (
-    EnergyPolicy,
-    Interval,
-    SignalJob,
-    Stay,
-    min_cost_policy,
-    read_signal,
-    until,
-)
 from schedsearch.energy.problem import ClockProblem
 from schedsearch.energy.relaxed.relaxation import Breakpoint, breakpoints
 from schedsearch.energy.simulation import ClockedIteration, all_maximum_clocks, simulate_at_clocks
@@ -58,21 +48,17 @@ __all__ = [
     "ClockedIteration",
     "CostCurve",
     "EnergyError",
-    "EnergyPolicy",
     "ExactPlan",
     "ExactStatus",
     "FrequencyPlan",
     "Frontier",
     "InstanceGraph",
-    "Interval",
     "OnProgress",
     "OrderChoice",
     "PeriodicPlan",
     "PeriodicSchedule",
     "PowerCap",
     "RatedOrder",
-    "SignalJob",
-    "Stay",
     "SwitchedPeriodicPlan",
     "SwitchedPlan",
     "SwitchingLimits",
@@ -89,16 +75,13 @@ __all__ = [
     "frontier_csv",
     "has_order_of",
     "instance_graph",
-    "min_cost_policy",
     "num_clock_changes",
     "periodic_plan",
-    "read_signal",
     "repetend_of",
     "simulate_at_clocks",
     "simulate_switching",
     "switched_periodic_plan",
     "switched_plan",
-    "until",
     "zeus_files",
     "zeus_stages",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,9 +29,6 @@ from schedsearch.schedule import Schedule
 
 GENERATORS = ("fastest", "floor", "forward", "backward", "fixed", "spliced", "neighbourhoods", "exact")
 """What makes plans, by name; see `FrequencyPlan.made_by`."""
-
-_FIXED_DEVICES = 64
-"""Devices whose clocks are fixed for all deadlines that are asked for together; each is a linear program."""
 
 _DEADLINES_AT_ONCE = 512
 """Deadlines rounded in one go; bounds the memory and the time between two calls of `OnProgress`."""
@@ -108,9 +105,9 @@ def compute_frontier(
         _tell(on_progress, i + 1, 2 * len(parts))
     at = np.unique(np.searchsorted(deadlines, [deadlines[0], *asked]).clip(max=len(deadlines) - 1))
     wanted_ms = deadlines[at]
-    for i, max_devices in _to_fix(candidates, bound, deadlines, asked):
+    for i in at:
         planned_ms, price_w = relaxed.planned_ms[:, i], relaxed.price_w[:, i]
-        candidates.add_all(fixed(problem, planned_ms, price_w, float(deadlines[i]), max_devices))
+        candidates.add_all(fixed(problem, planned_ms, price_w, float(deadlines[i])))
     envelope = candidates.envelope()
     for i, part in enumerate(parts):
         candidates.add_all(spliced(problem, envelope, deadlines[part]))
@@ -131,9 +128,7 @@ def compute_frontier(
     )
 
 
-def plan_for(
-    problem: ClockProblem, deadline_ms: float, work_limit: float = 0.0, max_devices: int = 1
-) -> FrequencyPlan | None:
+def plan_for(problem: ClockProblem, deadline_ms: float, work_limit: float = 0.0) -> FrequencyPlan | None:
     """Return a plan of little energy for one deadline, None where no clocks keep it.
 
     It is made as those of `compute_frontier` for a deadline that is asked for, from one linear program in
@@ -144,7 +139,6 @@ def plan_for(
         problem: Problem whose modes are chosen.
         deadline_ms: For the end of the iteration.
         work_limit: Units of work, of about a second, to improve the plan with.
-        max_devices: Devices whose clocks are fixed one by one; each takes one more linear program.
     """
     until_ms = deadline_ms * (1 + TIME_TOLERANCE)
     if problem.span_ms[0] > until_ms:
@@ -161,32 +155,10 @@ def plan_for(
     candidates, at = PlanPool(problem), np.array([until_ms])
     candidates.add("fastest", np.zeros((graph.size, 1), dtype=np.int64))
     candidates.add_all(rounded(problem, planned_ms[:, None], at))
-    candidates.add_all(fixed(problem, planned_ms, price_w, until_ms, max_devices))
+    candidates.add_all(fixed(problem, planned_ms, price_w, until_ms))
     improvement = DeadlineImprovement(candidates, bound, at)
     improvement.run(work_limit)
     return improvement.plans(candidates.best(at, bound))[-1]
-
-
-def _to_fix(
-    candidates: PlanPool, bound: LowerBound, deadlines: Floats, asked: Sequence[float]
-) -> Iterator[tuple[int, int]]:
-    """Yield for which deadlines devices are fixed one by one: its index, and how many devices at most.
-
-    For the shortest time it is one device. For those that are asked for it is all, as long as
-    `_FIXED_DEVICES` are not exceeded: of more deadlines, those whose plans are furthest above their bounds.
-    """
-    num_devices = candidates.problem.graph.num_devices
-    if deadlines[0] not in asked:
-        yield 0, 1
-    most = max(_FIXED_DEVICES // num_devices, 1)
-    at = np.flatnonzero(np.isin(deadlines, asked))
-    if len(at) > most:
-        above_mj = [
-            candidates.best_for(ms)[1] + bound.waiting_w * ms - bound.at(ms) for ms in deadlines[at].tolist()
-        ]
-        at = np.sort(at[np.argsort(above_mj, kind="stable")[-most:]])
-    for i in at.tolist():
-        yield i, num_devices
 
 
 def _tell(on_progress: OnProgress | None, done: int, of: int) -> None:

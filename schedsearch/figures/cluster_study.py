@@ -9,12 +9,12 @@ from schedsearch.figures.bars import BarPanel, draw_bars
 from schedsearch.figures.canvas import Figure
 from schedsearch.figures.panels import CurvePoint, Panel, draw_panels
 
-_SHOWN = {"kwh": "energy", "kg_co2": "CO2", "average_jct_h": "completion"}
+_SHOWN = {"kwh": "energy", "average_jct_h": "completion"}
 """Figures of a run that are drawn, by their names in the picture."""
 
 
 def draw_savings(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Draw energy, carbon and completion times of each row of a study as shares of its baseline's."""
+    """Draw energy and completion times of each row of a study as shares of its baseline's."""
     bars = {
         name: {row["run"]: 1 - row[f"{key}_saved"] for row in rows if row["baseline"]}
         for key, name in _SHOWN.items()

@@ -20,7 +20,7 @@ _CAPACITY_LINE: dict[str, Any] = {"color": "#D55E00", "linewidth": 1.2, "linesty
 
 
 def draw_plan(
-    chains: Sequence[RatedPlan],
+    rated: RatedPlan,
     names: Mapping[LayerStrategy, str],
     peaks_gib: Sequence[float],
     capacities_gib: Sequence[float],
@@ -32,25 +32,26 @@ def draw_plan(
     Layers on all GPUs go through all rows.
 
     Args:
-        chains: The plans and what their stages hold; of several branches one each.
-        names: Name of each strategy in them, for the legend.
+        rated: The plan and what its stages hold.
+        names: Name of each strategy in it, for the legend.
         peaks_gib: The most memory of a GPU of each stage, with what is on all GPUs.
         capacities_gib: What each GPU of a stage has for states and activations, by stage.
         shared: The layers on all GPUs.
         title: Shown above.
     """
-    own = [strategy for chain in chains for strategy in chain.plan.strategies]
-    used = dict.fromkeys(own if shared is None else [*own, shared.strategy])
+    plan = rated.plan
+    used = dict.fromkeys([*plan.strategies, *([] if shared is None else [shared.strategy])])
     colors = {strategy: COLORS[i % len(COLORS)] for i, strategy in enumerate(used)}
-    stages = [(stage, _kinds(chain.plan, i)) for chain in chains for i, stage in enumerate(chain.plan.stages)]
     with mpl.rc_context(STYLE):
-        figure = Figure(12.0, 1.6 + 0.34 * len(stages))
+        figure = Figure(12.0, 1.6 + 0.34 * plan.num_stages)
         layers, memory = figure.subplots(1, 2, sharey=True, width_ratios=(4, 1))
-        _draw_layers(layers, _bars(chains, shared), colors)
+        _draw_layers(layers, _bars(plan, shared), colors)
         _draw_memory(memory, peaks_gib, capacities_gib)
-        rows = [f"stage {i}: GPUs {_span(stage.gpus)}{kind}" for i, (stage, kind) in enumerate(stages)]
-        layers.set_yticks(range(len(stages)), rows)
-        layers.set_ylim(len(stages) - 0.45, -0.55)
+        rows = [
+            f"stage {i}: GPUs {_span(stage.gpus)}{_kinds(plan, i)}" for i, stage in enumerate(plan.stages)
+        ]
+        layers.set_yticks(range(plan.num_stages), rows)
+        layers.set_ylim(plan.num_stages - 0.45, -0.55)
         layers.set_title(title, loc="left")
         legend_below(figure, [Patch(color=color, label=names[how]) for how, color in colors.items()])
     return figure
@@ -74,26 +75,23 @@ class _Bar(NamedTuple):
     strategy: LayerStrategy
 
 
-def _bars(chains: Sequence[RatedPlan], shared: SharedLayers | None) -> list[_Bar]:
+def _bars(plan: Plan, shared: SharedLayers | None) -> list[_Bar]:
     """Return the bars of all stages, and those of the layers on all GPUs between them."""
     places = () if shared is None else shared.places
     bars: list[_Bar] = []
-    first = 0
-    for chain in chains:
-        for number, stage in enumerate(chain.plan.stages):
-            place, rows = stage.layers.start, range(first + number, first + number + 1)
-            for layer, strategy, count in chain.plan.runs(number):
-                for begin, end in pairwise(_cut(place, place + count, places)):
-                    left = begin + sum(each <= begin for each in places)
-                    bars.append(_Bar(rows, left, end - begin, layer.name, strategy))
-                place += count
-        first += chain.plan.num_stages
+    for number, stage in enumerate(plan.stages):
+        place, rows = stage.layers.start, range(number, number + 1)
+        for layer, strategy, count in plan.runs(number):
+            for begin, end in pairwise(_cut(place, place + count, places)):
+                left = begin + sum(each <= begin for each in places)
+                bars.append(_Bar(rows, left, end - begin, layer.name, strategy))
+            place += count
     if shared is None:
         return bars
     alike = groupby(enumerate(shared.layers), key=lambda each: (places[each[0]], each[1].name))
     for (place, name), layers in alike:
         indices = [i for i, _ in layers]
-        bars.append(_Bar(range(first), place + indices[0], len(indices), name, shared.strategy))
+        bars.append(_Bar(range(plan.num_stages), place + indices[0], len(indices), name, shared.strategy))
     return bars
 
 

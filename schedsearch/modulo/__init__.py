@@ -8,9 +8,8 @@ read:
 - `knowledge`: what is known of the repetends of one size, and the next query.
 - `oracle`: the solver that is asked, with a count of the questions and of the work.
 - `starting_point`: what a caller begins with, on the placement that is searched.
-- `device_by_device`: a search from device to device, for rings under tight memory.
 - `state`: what is known of the period of all sizes, as one frozen record.
-- `strategies`: these and others by name, as objects whose findings make the next state.
+- `strategies`: what finds repetends, by name, as objects whose findings make the next state.
 - `rounds`: the search for the period, strategies in rounds of counted work.
 - `finite_schedule`: the objectives after the period, and the asked number of micro-batches.
 - `lowered`: a placement with its modes chosen and a device for each stream, and back.

@@ -11,7 +11,7 @@ from itertools import groupby
 from placements.cluster import Cluster
 from placements.models.layers import Layer
 from placements.models.parallel import Cost, LayerStrategy
-from placements.planners.hybrid.plan_options import Obstacle, RatedPlan, Trial
+from placements.planners.hybrid.plan_options import Obstacle, Trial
 from placements.planners.hybrid.stage_tables import LayerCosts, layer_table
 from schedsearch.modulo.result import Status
 from schedsearch.planning.plans import Plans, ProposedPlan
@@ -156,17 +156,15 @@ def _lost_by_favourite(plans: Plans, best: ProposedPlan) -> Iterator[str]:
 
 
 def _stages(best: ProposedPlan, plans: Plans) -> Iterator[str]:
+    plan = best.plan
     rows = [["stage", "GPUs", "layers", "ms", "update ms", "peak GiB", "in flight"]]
     figures = zip(best.capacities_gib(plans.options), best.peaks_mib, best.in_flight, strict=True)
-    stages = [(chain, number) for chain in best.chains for number in range(chain.plan.num_stages)]
-    for (chain, number), (capacity_gib, peak_mib, in_flight) in zip(stages, figures, strict=True):
-        gpus, estimate = chain.plan.stages[number].gpus, chain.stages[number]
-        runs = [
-            f"{count} {each.name}: {strategy_in_words(how)}" for each, how, count in chain.plan.runs(number)
-        ]
+    for number, (capacity_gib, peak_mib, in_flight) in enumerate(figures):
+        gpus, estimate = plan.stages[number].gpus, best.rated.stages[number]
+        runs = [f"{count} {each.name}: {strategy_in_words(how)}" for each, how, count in plan.runs(number)]
         rows.append(
             [
-                str(len(rows) - 1),
+                str(number),
                 "-".join(str(gpu) for gpu in dict.fromkeys((gpus.start, gpus.stop - 1))),
                 "; ".join(runs),
                 f"{estimate.time_ms:.4g}",
@@ -207,16 +205,13 @@ def _layers(best: ProposedPlan, plans: Plans) -> Iterator[str]:
     ]
     rows = [head]
     seen: set[object] = set()
-    first = 0
-    for chain in best.chains:
-        plan = chain.plan
-        for number in range(plan.num_stages):
-            for layer, chosen, count in plan.runs(number):
-                key = (layer, chosen, plan.group(number).pattern, chain.stages[number].in_flight)
-                if key not in seen:
-                    seen.add(key)
-                    rows += _choices(best, plans, chain, number, first + number, layer, chosen, count)
-        first += plan.num_stages
+    plan = best.plan
+    for number in range(plan.num_stages):
+        for layer, chosen, count in plan.runs(number):
+            key = (layer, chosen, plan.group(number).pattern, best.rated.stages[number].in_flight)
+            if key not in seen:
+                seen.add(key)
+                rows += _choices(best, plans, number, layer, chosen, count)
     yield "Time of one micro-batch through one layer, and of the layer's update, once in an iteration."
     yield "Below each the fastest other ways: how much longer a micro-batch through all these layers is,"
     yield "with its share of the update and without what a change of layout costs, and the peak of a GPU."
@@ -227,21 +222,19 @@ def _layers(best: ProposedPlan, plans: Plans) -> Iterator[str]:
 def _choices(
     best: ProposedPlan,
     plans: Plans,
-    chain: RatedPlan,
     number: int,
-    row: int,
     layer: Layer,
     chosen: LayerStrategy,
     count: int,
 ) -> Iterator[list[str]]:
-    plan, in_flight = chain.plan, best.in_flight[row]
+    plan, in_flight = best.plan, best.in_flight[number]
     group, m = plan.group(number), plan.num_micro_batches
     costs: LayerCosts = plans.costs
     options = plans.options.trees
     found = layer_table(costs, layer, options, plan.micro_batch_size, m, group)
     by_strategy = dict(zip(found.strategies, found.costs, strict=True))
     own = by_strategy.get(chosen) or costs.cost(layer, chosen, plan.micro_batch_size, m, group)
-    capacity_mib = best.capacities_gib(plans.options)[row] * 1024
+    capacity_mib = best.capacities_gib(plans.options)[number] * 1024
 
     def whole_ms(cost: Cost) -> float:
         return cost.forward.time_ms + cost.backward.time_ms + cost.update_ms / m
@@ -255,14 +248,14 @@ def _choices(
         held = count * (
             (cost.static_bytes - own.static_bytes) + in_flight * (cost.kept_bytes - own.kept_bytes)
         )
-        peak_mib = best.peaks_mib[row] + held / 2**20
+        peak_mib = best.peaks_mib[number] + held / 2**20
         verdict = "chosen"
         if strategy != chosen:
             longer = count * (whole_ms(cost) - whole_ms(own))
             fits = "" if peak_mib <= capacity_mib else ", which does not fit"
             verdict = f"{longer:+.3g} ms, {peak_mib / 1024:.1f} GiB{fits}"
         yield [
-            str(row),
+            str(number),
             layer.name,
             strategy_in_words(strategy),
             f"{time_ms:.4g}",

@@ -55,7 +55,7 @@ def plan(
 
     Args:
         model: A model, the name of one, or the path of its `config.json`; see `placements.models.zoo`.
-            Branches are side by side in a K-shape, and one after the other in all others.
+            Branches are one after the other.
         cluster: GPUs, or their name; see `placements.cluster.read_cluster`.
         batch: Samples of an iteration; of several the one with the most samples per second is first.
         options: How GPUs may share layers, and what numbers are tried.

@@ -10,8 +10,6 @@ from typing import Any
 
 from placements.cluster import Cluster
 from placements.models.chain import ModelShape
-from placements.planners.hybrid.joined_plan import JoinedPlan
-from placements.planners.hybrid.placing.branch_search import BranchedPlan
 from placements.planners.hybrid.placing.shared_layers import SharedLayers
 from placements.planners.hybrid.placing.trunk_search import TrunkPlan
 from placements.planners.hybrid.plan import Plan
@@ -23,15 +21,13 @@ from schedsearch.metrics import in_flight
 from schedsearch.planning.ranking import PlanCandidate, RankedPlan
 from schedsearch.results import FileResult
 
-FoundPlan = RatedPlan | TrunkPlan | BranchedPlan
-"""A plan as its search gives it: all layers in a chain, with the vocabulary on all GPUs, or with branches."""
+FoundPlan = RatedPlan | TrunkPlan
+"""A plan as its search gives it: all layers in a chain, or those between the vocabulary on all GPUs."""
 
 
-def chains_of(found: FoundPlan) -> tuple[RatedPlan, ...]:
-    """Return a plan's chains of stages in order of their devices: one of each branch, else one."""
-    if isinstance(found, BranchedPlan):
-        return found.branches
-    return (found.rated if isinstance(found, TrunkPlan) else found,)
+def chain_of(found: FoundPlan) -> RatedPlan:
+    """Return a plan's chain of stages in order of their devices."""
+    return found.rated if isinstance(found, TrunkPlan) else found
 
 
 @dataclass(frozen=True)
@@ -54,34 +50,29 @@ class ProposedPlan:
         return self.candidate.name
 
     @property
-    def chains(self) -> tuple[RatedPlan, ...]:
-        """See `chains_of`."""
-        return chains_of(self.found)
-
-    @property
     def rated(self) -> RatedPlan:
-        """Its first chain; of all but a K-shape the only one."""
-        return self.chains[0]
+        """Its chain of stages, with what they hold; see `plan`."""
+        return chain_of(self.found)
 
     @property
     def shared(self) -> SharedLayers | None:
-        """The layers that are on all GPUs, beside the chains; None for none."""
+        """The layers that are on all GPUs, beside the chain; None for none."""
         return None if isinstance(self.found, RatedPlan) else self.found.shared
 
     @property
-    def plan(self) -> Plan | JoinedPlan:
+    def plan(self) -> Plan:
         """The plan itself; of an M- or NN-shape only the layers between embeddings and output layer."""
-        return self.found.plan if isinstance(self.found, BranchedPlan) else self.rated.plan
+        return self.rated.plan
 
     @property
     def num_stages(self) -> int:
-        """The number of stages of all chains."""
-        return sum(chain.plan.num_stages for chain in self.chains)
+        """The number of stages of the chain."""
+        return self.plan.num_stages
 
     @property
     def num_gpus(self) -> int:
         """GPUs that are used."""
-        return sum(chain.plan.num_gpus for chain in self.chains)
+        return self.plan.num_gpus
 
     @property
     def formula_samples_per_s(self) -> float | None:
@@ -97,8 +88,8 @@ class ProposedPlan:
 
     @property
     def is_uniform(self) -> bool:
-        """All layers of its chains are shared alike."""
-        return all(chain.plan.is_uniform for chain in self.chains)
+        """All layers of its chain are shared alike."""
+        return self.plan.is_uniform
 
     @property
     def peaks_mib(self) -> tuple[float, ...]:
@@ -106,14 +97,14 @@ class ProposedPlan:
         if self.ranked is not None and self.ranked.peaks_mib is not None:
             return self.ranked.peaks_mib
         held_mib = 0.0 if self.shared is None else self.shared.held_mib
-        return tuple(stage.peak_mib + held_mib for chain in self.chains for stage in chain.stages)
+        return tuple(stage.peak_mib + held_mib for stage in self.rated.stages)
 
     @property
     def in_flight(self) -> tuple[int, ...]:
         """Micro-batches that each stage holds at most: with its schedule, or by the planner."""
         if self.ranked is not None and self.ranked.schedule is not None:
             return tuple(in_flight(self.ranked.schedule).tolist())
-        return tuple(stage.in_flight for chain in self.chains for stage in chain.stages)
+        return tuple(stage.in_flight for stage in self.rated.stages)
 
     def tokens_per_s_per_gpu(self, model: ModelShape) -> float | None:
         """Return the throughput in tokens of each GPU that is used; None of a model without tokens."""
@@ -130,7 +121,7 @@ class ProposedPlan:
         Args:
             model: The whole one.
         """
-        gpus = [kind for chain in self.chains for stage in chain.plan.stage_gpus for kind in stage.items()]
+        gpus = [kind for stage in self.plan.stage_gpus for kind in stage.items()]
         peak_tflops = sum(number * model.precision.peak_tflops(gpu) for gpu, number in gpus)
         rate = self.samples_per_s
         return (
@@ -139,7 +130,7 @@ class ProposedPlan:
 
     def capacities_gib(self, options: PlanOptions) -> tuple[float, ...]:
         """Return the GiB that each GPU of a stage has for states and activations, by stage."""
-        return tuple(each for chain in self.chains for each in capacities_of(chain, options))
+        return capacities_of(self.rated, options)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The plans of each shape, made placements; where a shape cannot be made, why.
 
-The plans of a chain become a V-shape, a loop or a wave; M-, NN- and K-shapes have searches of their own.
+The plans of a chain become a V-shape, a loop or a wave; M- and NN-shapes have a search of their own.
 The module does not know which plan is best.
 """
 
@@ -11,11 +11,6 @@ from dataclasses import dataclass, field
 
 from placements import Placement, PlacementError
 from placements.cluster import Cluster
-from placements.planners.hybrid.placing.branch_search import (
-    BranchedPlan,
-    branched_placement,
-    search_branches,
-)
 from placements.planners.hybrid.placing.planned_placement import (
     CHUNKED,
     SHARED_VOCABULARY,
@@ -28,10 +23,10 @@ from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
 from placements.planners.hybrid.search.plan_search import PlannerReport
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.parallel_plan import PlanError, UnsuitableShapeError
-from schedsearch.planning.plans import FoundPlan, ProposedPlan, capacities_of, chains_of
+from schedsearch.planning.plans import FoundPlan, ProposedPlan, capacities_of, chain_of
 from schedsearch.planning.ranking import PlanCandidate
 
-SHAPES = ("v_shape", *CHUNKED, *SHARED_VOCABULARY, "k_shape")
+SHAPES = ("v_shape", *CHUNKED, *SHARED_VOCABULARY)
 """Placements that can compete."""
 
 
@@ -40,12 +35,12 @@ class ShapePlans:
     """The plans of each shape, of the same costs and GPUs.
 
     Attributes:
-        costs: Costs of the whole model, with its branches.
+        costs: Costs of the whole model.
         cluster: Its GPUs.
         batches: Samples of an iteration, one or more sizes.
         options: What is allowed.
         num_chunks: Chunks of each device in a wave or a loop.
-        on_progress: Told about the searches of M-, NN- and K-shapes.
+        on_progress: Told about the searches of M- and NN-shapes.
         left_out: Plans that could not be made, and why, a line each.
     """
 
@@ -81,28 +76,25 @@ class ShapePlans:
         return [each for each in proposed if each is not None]
 
     def _found(self, shape: str, chains: Sequence[RatedPlan]) -> Sequence[FoundPlan]:
-        if shape not in SHARED_VOCABULARY and shape != "k_shape":
+        if shape not in SHARED_VOCABULARY:
             return chains
         if self.cluster.num_gpus == 1:
             raise PlanError("of one GPU there is no other shape than v_shape")
-        found = [each for batch in self.batches for each in self._searched(shape, batch)]
-        rates = [chains_of(each)[0].plan.global_batch_size / each.time_ms for each in found]
+        found = [
+            each
+            for batch in self.batches
+            for each in search_trunks(self.costs, self.cluster, batch, shape, self.options, self.on_progress)
+        ]
+        rates = [each.rated.plan.global_batch_size / each.time_ms for each in found]
         order = sorted(range(len(found)), key=lambda i: -rates[i])
         return [found[i] for i in order[: self.options.num_plans]]
 
-    def _searched(self, shape: str, batch: int) -> Sequence[TrunkPlan | BranchedPlan]:
-        numbers = (self.costs, self.cluster, batch)
-        if shape == "k_shape":
-            return search_branches(*numbers, self.options, self.on_progress)
-        return search_trunks(*numbers, shape, self.options, self.on_progress)
-
     def _proposed(self, shape: str, found: FoundPlan) -> ProposedPlan | None:
         """Return a plan with its placement; where that cannot be, say why."""
-        plan = chains_of(found)[0].plan
-        num_stages = sum(chain.plan.num_stages for chain in chains_of(found))
-        numbers = f"{num_stages}x{len(plan.stages[0].gpus)}, {plan.num_micro_batches}x{plan.micro_batch_size}"
-        name = f"{shape} {numbers}"
-        if shape in CHUNKED and num_stages == 1:
+        plan = chain_of(found).plan
+        gpus = f"{plan.num_stages}x{len(plan.stages[0].gpus)}"
+        name = f"{shape} {gpus}, {plan.num_micro_batches}x{plan.micro_batch_size}"
+        if shape in CHUNKED and plan.num_stages == 1:
             self.left_out.append(f"{shape}: of one stage there is no other shape than v_shape")
             return None
         try:
@@ -115,10 +107,7 @@ class ShapePlans:
         return ProposedPlan(found, PlanCandidate(name, shape, placement, number, batch, formula_ms))
 
     def _placement(self, shape: str, found: FoundPlan) -> Placement:
-        capacities_gib = capacities_of(chains_of(found)[0], self.options)
-        if isinstance(found, BranchedPlan):
-            return branched_placement(found, self.costs, min(capacities_gib))
-        plan = chains_of(found)[0].plan
+        plan, capacities_gib = chain_of(found).plan, capacities_of(chain_of(found), self.options)
         if isinstance(found, TrunkPlan):
             return shared_vocabulary_placement(
                 self.costs.model, plan, self.costs, found.data_parallel, capacities_gib

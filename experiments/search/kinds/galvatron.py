@@ -52,7 +52,7 @@ class GalvatronPlacement(ModelledKind):
     def run(self, gpu: Gpu) -> PlannedRun:
         """Return what the plan says of a run; the model of the run shares its layers itself."""
         plan = self.planned(gpu).plan
-        return PlannedRun(plan.num_micro_batches, plan.micro_batch_size, tuple(recomputed_blocks(plan)), ())
+        return PlannedRun(plan.num_micro_batches, plan.micro_batch_size, tuple(recomputed_blocks(plan)), {})
 
     def planned(self, gpu: Gpu, num_micro_batches: int | None = None) -> RunPlan:
         """Return the plan, with its layers divided anew if the options ask for it.

@@ -61,37 +61,23 @@ class PlannedRun(NamedTuple):
         num_micro_batches: Number of micro-batches of an iteration.
         micro_batch_size: Samples of one, of all data-parallel groups together.
         recompute: Forward blocks that are computed again for the backward.
-        layers: Transformer layers of each forward block that has some: of the chain; or of each branch, and
-            then of what joins them.
+        layers: Transformer layers of each forward block; empty where the plan says nothing of them.
     """
 
     num_micro_batches: int
     micro_batch_size: int
     recompute: tuple[str, ...]
-    layers: tuple[dict[str, int], ...]
-
-    @property
-    def layers_per_block(self) -> dict[str, int]:
-        """Of all blocks; empty where the plan says nothing of layers."""
-        return {name: count for part in self.layers for name, count in part.items()}
+    layers: dict[str, int]
 
     def shared_layers(self, num_layers: object) -> dict[str, int] | None:
         """Return the layers of each block, the plan's or a number in its proportions; None for none.
-
-        The number is that of a chain, or of each branch; what joins these has half of it, as in
-        `runtime.models.zoo.flava`.
 
         Raises:
             PlanError: There are fewer layers than blocks.
         """
         if not isinstance(num_layers, int) or not self.layers:
-            return self.layers_per_block or None
-        *branches, last = self.layers
-        numbers = [num_layers for _ in branches] + [max(1, num_layers // 2) if branches else num_layers]
-        shared: dict[str, int] = {}
-        for part, number in zip((*branches, last), numbers, strict=True):
-            shared |= zip(part, in_proportion(tuple(part.values()), number), strict=True)
-        return shared
+            return self.layers or None
+        return dict(zip(self.layers, in_proportion(tuple(self.layers.values()), num_layers), strict=True))
 
 
 class Measured(NamedTuple):

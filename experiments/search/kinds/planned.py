@@ -18,7 +18,6 @@ from placements.models.layers import Layer
 from placements.models.parallel import LayerStrategy
 from placements.models.transformer import TransformerLayer
 from placements.placement_file import read_placement
-from placements.planners.hybrid.joined_plan import JoinedPlan
 from placements.planners.hybrid.plan import Plan
 from placements.planners.hybrid.plan_file import read_plan_file
 from schedsearch.planning.power import mixed_profile
@@ -58,7 +57,7 @@ class PlannedPlacement(FilePlacement):
         return self.given / PLAN_FILES.placement
 
     @property
-    def plan(self) -> Plan | JoinedPlan:
+    def plan(self) -> Plan:
         """The plan.
 
         Raises:
@@ -108,47 +107,30 @@ class _PlannedBlock(NamedTuple):
     is_recomputed: bool
 
 
-def of_plan(plan: Plan | JoinedPlan, placement: Placement) -> PlannedRun:
+def of_plan(plan: Plan, placement: Placement) -> PlannedRun:
     """Return what a plan of `placements.planners.hybrid` says of a run.
 
     Args:
         plan: What was planned.
         placement: Its blocks. Where they are not the plan's pieces one by one, as in a wave or an M-shape,
-            the plan says nothing of layers and recomputation. Nor does it of layers where a block has none,
-            or where there are more than the two branches that a model of the runtime has: a run then shares
-            its layers evenly.
+            the plan says nothing of layers and recomputation. Nor does it of layers where a block has none:
+            a run then shares its layers evenly.
     """
     numbers = plan.num_micro_batches, plan.micro_batch_size
     forwards = [block for block in placement.blocks if block.kind is Kind.F]
-    parts = _parts(plan)
-    wanted = [block for part in parts for block in part]
+    wanted = _blocks_of(plan)
     if [block.devices for block in forwards] != [block.devices for block in wanted]:
-        return PlannedRun(*numbers, (), ())
+        return PlannedRun(*numbers, (), {})
     names = [f"F{i}" for i in range(len(wanted))]
     recompute = [name for name, block in zip(names, wanted, strict=True) if block.is_recomputed]
-    layers = []
-    if all(block.num_inner for block in wanted) and len(parts) <= 3:
-        left = iter(names)
-        layers = [{next(left): block.num_inner for block in part} for part in parts]
-    return PlannedRun(*numbers, tuple(recompute), tuple(layers))
+    layers = {name: block.num_inner for name, block in zip(names, wanted, strict=True)}
+    return PlannedRun(*numbers, tuple(recompute), layers if all(layers.values()) else {})
 
 
-def _parts(plan: Plan | JoinedPlan) -> list[list[_PlannedBlock]]:
-    """Return the forward blocks of a chain; or of each branch, and then the one that joins them."""
-    if isinstance(plan, Plan):
-        return [_blocks_of(plan, 0)]
-    parts, first = [], 0
-    for branch in plan.branches:
-        parts.append(_blocks_of(branch, first))
-        first += branch.num_stages
-    joined = _block(tuple(range(first)), plan.model.layers, (plan.joined,) * len(plan.model.layers))
-    return [*parts, [joined]]
-
-
-def _blocks_of(plan: Plan, first_device: int) -> list[_PlannedBlock]:
+def _blocks_of(plan: Plan) -> list[_PlannedBlock]:
     return [
         _block(
-            (piece.stage + first_device,),
+            (piece.stage,),
             [plan.model.layers[i] for i in piece.layers],
             tuple(plan.strategies[i] for i in piece.layers),
         )

@@ -6,7 +6,6 @@ The module knows JSON's plain data and the layers' fields. It does not know what
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from placements.models.parallel import LayerStrategy
 from placements.models.profiled_layer import ProfiledLayer
 from placements.models.transformer import TransformerLayer
 from placements.plain_data import Field, json_file, plain
-from placements.planners.hybrid.joined_plan import JoinedPlan
 from placements.planners.hybrid.plan import Plan, StagePlan
 from placements.planners.parallel_plan import PlanError
 
@@ -43,25 +41,22 @@ _MAX_GPUS = 10**6
 """Greatest size, number of layers of a run, and number of GPUs of a node or a cluster."""
 
 
-def plan_to_dict(plan: Plan | JoinedPlan) -> dict[str, Any]:
+def plan_to_dict(plan: Plan) -> dict[str, Any]:
     """Return a plan as plain data, of which `plan_from_dict` makes an equal one.
 
     GPUs of `placements.gpus.GPUS` are written as their names, others with all their figures.
     """
-    whole = {
+    return {
         "schema_version": SCHEMA_VERSION,
         "model": _model_to_dict(plan.model),
         "cluster": plain(plan.cluster, NAMED_GPUS),
         "global_batch_size": plan.global_batch_size,
         "num_micro_batches": plan.num_micro_batches,
+        "stages": _stages_to_list(plan),
     }
-    if isinstance(plan, Plan):
-        return whole | {"stages": _stages_to_list(plan)}
-    branches = [{"stages": _stages_to_list(branch)} for branch in plan.branches]
-    return whole | {"branches": branches, "joined": plain(plan.joined, defaults=False)}
 
 
-def read_plan_file(path: str | Path) -> Plan | JoinedPlan:
+def read_plan_file(path: str | Path) -> Plan:
     """Read a plan from a JSON file; see `plan_from_dict`.
 
     Raises:
@@ -71,35 +66,18 @@ def read_plan_file(path: str | Path) -> Plan | JoinedPlan:
         return plan_from_dict(data.value)
 
 
-def plan_from_dict(data: object) -> Plan | JoinedPlan:
+def plan_from_dict(data: object) -> Plan:
     """Build a plan from its file form.
 
     Raises:
         PlanError: A field is missing, unknown or wrong, or a rule is broken.
     """
-    is_joined = isinstance(data, dict) and "branches" in data
-    own = ("branches", "joined") if is_joined else ("stages",)
-    required = ("schema_version", "model", "cluster", "global_batch_size", "num_micro_batches", *own)
+    required = ("schema_version", "model", "cluster", "global_batch_size", "num_micro_batches", "stages")
     fields = Field(data, "plan", PlanError, is_root=True).only(required, ("estimate",))
     fields.version(SCHEMA_VERSION)
     model, cluster = _model(fields["model"]), fields["cluster"].record(Cluster, named=NAMED_GPUS)
     batch, number = _count(fields["global_batch_size"]), _count(fields["num_micro_batches"])
-    if not is_joined:
-        return Plan(model, cluster, _stages(fields["stages"]), batch, number)
-    chains = [each.only(("stages",), ()) for each in fields["branches"].items()]
-    branches = [
-        _made(
-            chain,
-            partial(Plan, branch.chained, cluster, _stages(chain["stages"]), batch, number),
-        )
-        for chain, branch in zip(chains, model.branches, strict=False)
-    ]
-    if len(chains) != len(model.branches):
-        raise PlanError(
-            f"branches: {len(chains)} plans for the {len(model.branches)} branches of {model.name}; give one "
-            "of each"
-        )
-    return JoinedPlan(model, tuple(branches), fields["joined"].record(LayerStrategy))
+    return Plan(model, cluster, _stages(fields["stages"]), batch, number)
 
 
 def _stages_to_list(plan: Plan) -> list[dict[str, Any]]:

@@ -6,6 +6,6 @@ In the order in which to read:
 - `planned_frontier`: from a model and GPUs of one type to the frontier of its best plan
 - `planned_throughputs`: from such frontiers to a table of throughputs
 - `drawn_jobs`: a trace of such models, drawn at random
-- `energy_over_time`: what a simulated cluster draws, and what that costs by a signal
+- `energy_over_time`: what a simulated cluster draws
 - `study`: a trace under several policies, each beside its baseline
 """

@@ -1,11 +1,10 @@
-"""The power of a simulated cluster over time, idle GPUs included, and its cost by a signal.
+"""The power of a simulated cluster over time, idle GPUs included.
 
 Read from the rounds that a simulation recorded, apart from its own sums, so that the two check each other.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,7 +13,6 @@ import numpy.typing as npt
 
 from schedsearch.cluster.demand import FloatArray
 from schedsearch.cluster.simulator.outcome import Outcome
-from schedsearch.energy import Interval
 
 _J_PER_KWH = 3.6e6
 """Joules in a kilowatt-hour."""
@@ -53,14 +51,6 @@ class EnergyOverTime:
         joules = np.concatenate([[0.0], np.cumsum(power_w * np.diff(ends_s))])
         found: FloatArray = np.interp(np.asarray(times_s, dtype=np.float64), ends_s, joules) / _J_PER_KWH
         return found
-
-    def cost(self, signal: tuple[Interval, ...], until_s: float) -> float:
-        """Return the cost of the energy until a time, of a signal that begins at 0 and repeats."""
-        durations = np.array([interval.duration_s for interval in signal])
-        repeats = math.ceil(until_s / durations.sum())
-        edges = np.concatenate([[0.0], np.cumsum(np.tile(durations, repeats))])
-        prices = np.tile([interval.price_per_kwh for interval in signal], repeats)
-        return float(prices @ np.diff(self.kwh_until(np.minimum(edges, until_s))))
 
     def kw_by_hour(self, until_s: float) -> FloatArray:
         """Return the mean power in each hour of the day, in kW; of whole days, shape (24,).

@@ -1,4 +1,4 @@
-"""One trace on one cluster under several policies: energy, money, carbon, completion times, SLOs.
+"""One trace on one cluster under several policies: energy, money, completion times, SLOs.
 
 Each is held against a baseline that is named: a run at the highest clocks with the same power cap. Energy is
 counted until the same time for all, the end of the last run, with idle GPUs.
@@ -17,12 +17,10 @@ from schedsearch.cluster.planned_jobs.energy_over_time import EnergyOverTime
 from schedsearch.cluster.planned_jobs.planned_throughputs import PlannedThroughputs
 from schedsearch.cluster.policies.policy import Policy
 from schedsearch.cluster.policies.spending.energy import LeastCost, LeastEnergy
-from schedsearch.cluster.policies.spending.shifting import LeastSignalCost
 from schedsearch.cluster.policies.water_filling import WaterFilling
 from schedsearch.cluster.simulator.options import SimulationOptions
 from schedsearch.cluster.simulator.outcome import Outcome
 from schedsearch.cluster.simulator.simulation import simulate_cluster
-from schedsearch.energy import Interval
 
 
 @dataclass(frozen=True)
@@ -32,11 +30,9 @@ class StudyOptions:
     Attributes:
         runs: Keys of `RUNS`; the baselines of those that have one are run too.
         power_cap_w: Power cap of the runs under a cap.
-        signal: Grams of CO2 per kWh over time, from 0 on; after its end it begins again.
         dollars_per_kwh: Price of electricity.
         min_share: See `FloorRules`.
         spare_s: Likewise.
-        horizon_s: See `LeastSignalCost`.
         round_s: Length of a round, after which jobs may change places.
 
     Raises:
@@ -45,11 +41,9 @@ class StudyOptions:
 
     runs: tuple[str, ...]
     power_cap_w: float
-    signal: tuple[Interval, ...]
     dollars_per_kwh: float = 0.1
     min_share: float = 0.9
     spare_s: float = 1800.0
-    horizon_s: float = 86400.0
     round_s: float = 360.0
 
     def __post_init__(self) -> None:
@@ -107,10 +101,6 @@ RUNS: Mapping[str, StudyCase] = {
         "least dollars of GPUs and electricity, likewise",
         lambda of: LeastCost(of.min_share, of.spare_s, dollars_per_kwh=of.dollars_per_kwh),
     ),
-    "least_carbon": StudyCase(
-        "least carbon over the hours to come, likewise",
-        lambda of: LeastSignalCost(of.min_share, of.spare_s, signal=of.signal, horizon_s=of.horizon_s),
-    ),
 }
 """The runs that can be compared, by name."""
 
@@ -157,7 +147,6 @@ class StudyResult:
                     "baseline": RUNS[name].baseline,
                     "kwh": kwh,
                     "dollars": outcome.dollars + self.options.dollars_per_kwh * kwh,
-                    "kg_co2": energy.cost(self.options.signal, self.end_s) / 1e3,
                     "average_jct_h": outcome.average_jct_s / 3600,
                     "makespan_h": outcome.makespan_s / 3600,
                     "utilisation": sum(outcome.busy_s.values()) / (outcome.cluster.num_gpus * self.end_s),
@@ -174,7 +163,7 @@ class StudyResult:
 def _savings(row: Mapping[str, Any], baseline: Mapping[str, Any] | None) -> dict[str, float | None]:
     return {
         f"{name}_saved": None if baseline is None else 1 - row[name] / baseline[name]
-        for name in ("kwh", "dollars", "kg_co2", "average_jct_h")
+        for name in ("kwh", "dollars", "average_jct_h")
     }
 
 

@@ -17,7 +17,6 @@ from schedsearch.cluster.policies.hierarchical import Hierarchical
 from schedsearch.cluster.policies.policy import Policy
 from schedsearch.cluster.policies.spending.cost import MakespanWithinBudget, MinCost, MinCostWithSlos
 from schedsearch.cluster.policies.spending.energy import LeastCost, LeastEnergy
-from schedsearch.cluster.policies.spending.shifting import LeastSignalCost
 from schedsearch.cluster.policies.throughput import FirstInFirstOut, MaxTotalThroughput, ShortestJobFirst
 from schedsearch.cluster.policies.water_filling import WaterFilling
 
@@ -118,11 +117,6 @@ _ENTRIES: Mapping[str, PolicyEntry] = {
         "the least dollars of GPUs and electricity, with the same floors",
         idles_on_purpose=True,
     ),
-    "least_signal_cost": PolicyEntry(
-        LeastSignalCost.of_file,
-        "the least cost or carbon of energy over time, with the same floors",
-        idles_on_purpose=True,
-    ),
     "max_total_throughput": PolicyEntry(MaxTotalThroughput, "the largest sum of steps per second"),
     "isolated": PolicyEntry(IsolatedSplit, "1/n of the GPUs of each type for each of n jobs", min),
 }
@@ -162,7 +156,7 @@ def policy_of(name: str, **options: object) -> Policy:
         options: Options of that policy, by the names of its parameters.
 
     Raises:
-        ClusterError: There is no such policy, it has no such option, or it lacks one that it needs.
+        ClusterError: There is no such policy, or it has no such option.
     """
     known = options_of(name)
     for option in options:
@@ -170,9 +164,6 @@ def policy_of(name: str, **options: object) -> Policy:
             raise ClusterError(
                 f"policy {name} has no option {option!r}; it has {', '.join(known) if known else 'none'}"
             )
-    for option, parameter in inspect.signature(policy_entry(name).make).parameters.items():
-        if parameter.default is inspect.Parameter.empty and option not in options:
-            raise ClusterError(f"policy {name} needs option {option!r}, which is not given; give it")
     return policy_entry(name).make(**options)
 
 

@@ -71,7 +71,6 @@ class ClusterSimulation:
         self.now_s = 0.0
         self.decided_s = 0.0
         self.is_stale = False
-        self.valid_until_s = math.inf
         self.table = JobTable()
         self.done = 0
         self.reason = ""
@@ -148,8 +147,7 @@ class ClusterSimulation:
 
     def _decide_if_due(self) -> None:
         elapsed_s = self.now_s - self.decided_s
-        is_due = self.is_stale and (self.now_s >= self._due_s or self.decided_s == 0)
-        if is_due or self.now_s >= self.valid_until_s:
+        if self.is_stale and (self.now_s >= self._due_s or self.decided_s == 0):
             demand = self._demand()
             allocation = None if demand is None else self.policy.allocate(demand)
             self.history.settle(self.rounds.decide(allocation, elapsed_s))
@@ -158,7 +156,6 @@ class ClusterSimulation:
                 self._note_snapshot(allocation)
             self.history.decide(self.now_s, len(self.table.index))
             self.decided_s, self.is_stale = self.now_s, False
-            self.valid_until_s = math.inf if allocation is None else allocation.valid_until_s
 
     @property
     def _due_s(self) -> float:
@@ -243,7 +240,7 @@ class ClusterSimulation:
     def _wait(self) -> bool:
         """Go on to the next event when nothing runs; return whether there is one."""
         due_s = self._due_s if self.is_stale and not self.options.skips_to_arrivals else math.inf
-        event_s = min(self.failures.next_repair_s(), self.valid_until_s, due_s)
+        event_s = min(self.failures.next_repair_s(), due_s)
         if self.arrivals.next is not None:
             self.now_s = max(self.now_s, min(self.arrivals.next.arrival_s, event_s))
         elif self.is_stale:

@@ -15,7 +15,7 @@ from schedsearch.cluster.policies.policy import Policy
 from schedsearch.cluster.simulator.engine import ClusterSimulation
 
 _STATE = (
-    *("now_s", "decided_s", "is_stale", "valid_until_s", "done"),
+    *("now_s", "decided_s", "is_stale", "done"),
     *("table", "rounds", "failures", "shuffler", "history", "policy"),
 )
 """Attributes of a simulation that change while it runs; where the trace is follows from the table's jobs."""

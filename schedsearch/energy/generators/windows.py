@@ -9,10 +9,6 @@ import numpy as np
 from schedsearch.energy.generators.rounding import TOLERANCE
 from schedsearch.energy.graph import Floats, Ints
 
-SHARES_OF_SLACK = (0.5, 0.0, 1.0)
-"""When the other devices run within their slack: in the middle, as early as they can, or as late."""
-
-
 MAX_LABELS = 64
 """Labels that are kept, evenly over time."""
 
@@ -38,7 +34,6 @@ def windows_of(
     end_ms: Floats,
     latest_ms: float,
     waits: tuple[Ints, Ints, Floats],
-    delay_ms: Floats | None = None,
 ) -> Windows:
     """Return when the instances of a device may run if all others start and end at given times.
 
@@ -50,10 +45,8 @@ def windows_of(
         end_ms: End of each instance.
         latest_ms: End of the iteration.
         waits: Who is waited for, who waits, and the least time between the two.
-        delay_ms: Time between the two at the clocks of now; by default the least.
     """
     tail, head, min_ms = waits
-    delay = min_ms if delay_ms is None else delay_ms
     place = np.full(len(start_ms), -2)
     place[members] = np.arange(len(members))
     at_head, at_tail = place[head], place[tail]
@@ -63,8 +56,8 @@ def windows_of(
     np.maximum.at(gap, head[is_next], min_ms[is_next])
     beyond = ~((at_head >= 0) & (at_tail >= 0)) | (~is_next & (min_ms > 0))
     entering, leaving = (at_head >= 0) & beyond, (at_tail >= 0) & beyond
-    np.maximum.at(release, head[entering], (end_ms[tail] + delay)[entering])
-    np.minimum.at(due, tail[leaving], (start_ms[head] - delay)[leaving])
+    np.maximum.at(release, head[entering], (end_ms[tail] + min_ms)[entering])
+    np.minimum.at(due, tail[leaving], (start_ms[head] - min_ms)[leaving])
     slip_ms = TOLERANCE * latest_ms
     return Windows(release[members] - slip_ms, due[members] + slip_ms, gap[members])
 

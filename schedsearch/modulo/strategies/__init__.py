@@ -9,8 +9,6 @@ In the order in which to read:
 - `queries`: questions about all blocks at once, and the bound of the state-space search.
 - `critical_swaps`: steps from one order to the next, compiled.
 - `annealing`: the best order that such steps lead to.
-- `shifted_model`: a pattern of a few devices that, shifted, serves all, as a question.
-- `patterns`: ever shorter periods of such patterns.
 - `mode_choices`: modes first, and the orders of what is left by the strategies above.
 - `registry`: all of them by name, and which of them a search uses.
 """

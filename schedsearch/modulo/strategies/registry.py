@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from schedsearch.modulo.device_by_device.strategy import DeviceByDevice
 from schedsearch.modulo.result import SearchError
 from schedsearch.modulo.strategies.annealing import Annealing
 from schedsearch.modulo.strategies.beginnings import Greedy, HandMade
 from schedsearch.modulo.strategies.mode_choices import ModeChoices
-from schedsearch.modulo.strategies.patterns import Patterns
 from schedsearch.modulo.strategies.queries import Queries, StatesStrategy
 from schedsearch.modulo.strategies.strategy import Strategy
 
 STRATEGIES: dict[str, type[Strategy]] = {
-    kind.name: kind for kind in (HandMade, Greedy, DeviceByDevice, Annealing, Patterns, ModeChoices)
+    kind.name: kind for kind in (HandMade, Greedy, Annealing, ModeChoices)
 }
 """Strategies that find repetends, by name, in the order in which they run."""
 

@@ -25,7 +25,6 @@ class Strategy(ABC):
         share_of_many: Likewise where there are too many blocks for that.
         share_kept: Share that is kept for it from the queries, where these come before it: of few blocks, in
             all rounds but the first.
-        min_blocks: Blocks of a micro-batch from which on it is used.
     """
 
     name: ClassVar[str]
@@ -33,11 +32,10 @@ class Strategy(ABC):
     share_of_few: float = 0.0
     share_of_many: float = 0.0
     share_kept: float = 0.0
-    min_blocks: int = 0
 
     def share(self, state: SearchState) -> float:
         """Return the share of a round's work that it gets at most; 0 for placements that it is not for."""
-        if not state.placement.is_plain or len(state.placement.blocks) < self.min_blocks:
+        if not state.placement.is_plain:
             return 0.0
         return self.share_of_many if state.has_many_blocks else self.share_of_few
 

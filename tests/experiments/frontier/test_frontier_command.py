@@ -211,20 +211,17 @@ REALISABLE = {
     "periodic": ["energy.periodic=1"],
     "switched": ["energy.dwell_ms=150", "energy.switch_ms=5"],
     "capped": ["energy.power_cap_w=700", "energy.device_power_cap_w=250"],
-    "policy": ["energy.iterations=500", "energy.job_deadline_s=5000"],
 }
 
 
 def test_plans_for_a_real_job(command, tmp_path: Path) -> None:
-    signal = tmp_path / "signal.csv"
-    signal.write_text("duration_s,price_per_kwh\n1800,0.3\n1800,0.1\n3600,0.5\n")
     options = [
         "placement=v_shape",
         "search.num_micro_batches=12",
         "energy.num_plans=6",
     ]
     options += [option for each in REALISABLE.values() for option in each]
-    done = command("frontier", *options, f"energy.signal={signal}", "energy.slowdown=1.1")
+    done = command("frontier", *options, "energy.slowdown=1.1")
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
     found = {
@@ -253,15 +250,11 @@ def test_plans_for_a_real_job(command, tmp_path: Path) -> None:
     assert found["periodic_switched"]["loss_to_periodic"] > -1e-9
     assert found["capped"]["least_time_ms"] <= found["capped"]["plan"]["time_ms"]
     assert max(found["capped"]["device_power_w"]) <= 250 * (1 + 1e-9)
-    runs = [run["iterations"] for interval in found["policy"]["intervals"] for run in interval["runs"]]
-    assert sum(runs) == 500
-    assert [interval["duration_s"] for interval in found["policy"]["intervals"]] == [1800, 1800, 1400]
     for title in (
         "Clocks that repeat: ",
         "Few changes of clock: ",
         "Clocks that repeat and change seldom: ",
         "Under the power cap: ",
-        "Over the signal: ",
     ):
         assert title in done.stdout
     plans = json.loads((out / "frontier.json").read_text())["plans"]
@@ -494,10 +487,6 @@ WRONG = [
     (["energy.power_cap_w=0"], "energy.power_cap_w: 0 is not above 0"),
     (["energy.power_cap_w=300"], "energy.power_cap_w: 300 is not above 418.2 W, all waiting; give more"),
     (["energy.device_power_cap_w=80"], "energy.device_power_cap_w: 80 is not above 83.64 W, all waiting"),
-    (["energy.iterations=5"], "energy.iterations: is given without energy.signal; give that CSV too"),
-    (["energy.signal=none.csv"], "energy.iterations: has no value beside energy.signal"),
-    (["energy.signal=none.csv", "energy.iterations=0"], "energy.iterations: 0 is not at least 1"),
-    (["energy.signal=none.csv", "energy.iterations=5"], "energy.signal: none.csv: cannot be read"),
     (["profile.path=none.csv"], "none.csv: cannot be read"),
     (
         ["placement.num_devices=4"],

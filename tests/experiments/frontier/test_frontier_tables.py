@@ -24,13 +24,12 @@ from experiments.frontier.frontier_files import describe, frontier_to_dict, plan
 from experiments.frontier.savings import describe_savings, savings_csv
 from experiments.frontier.schedule_selection import describe_selection, selection_to_dict
 from experiments.search.results import SelectionResult
-from schedsearch.energy import EnergyPolicy, SwitchedPlan, SwitchingLimits
+from schedsearch.energy import SwitchedPlan, SwitchingLimits
 from schedsearch.energy.bound import LowerBound
 from schedsearch.energy.constrained.power_cap import CappedPlan, PowerCap
 from schedsearch.energy.constrained.power_shape import PowerLimits, PowerShape, PowerTrace, ShapedPlan
 from schedsearch.energy.constrained.robust import PlanIterations, RobustPlan
 from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder
-from schedsearch.energy.policy import Interval, Stay
 
 WAITING_W = 3 * 50.0
 """Of three GPUs: mJ in each ms."""
@@ -161,15 +160,6 @@ TRACE = PowerTrace(np.array([0.0, 10.0, 40.0]), np.array([300.0, 100.0]))
 PLANS = ConstrainedPlans(
     switched=SWITCHED,
     capped=CappedPlan(CHOSEN, 26.5, (310.0, 250.5), 25.25, PowerCap(400.0, 320.0)),
-    policy=EnergyPolicy(
-        (
-            Stay(Interval(3600.0, 0.25), ((CHOSEN, 100), (LATE, 20))),
-            Stay(Interval(1800.0, 0.5), ()),
-        ),
-        12.5,
-        12.25,
-        energy_mj=9.0e9,
-    ),
     robust=RobustPlan(
         CHOSEN,
         PlanIterations(
@@ -208,8 +198,6 @@ def test_plans_of_a_real_job_are_told_with_their_units() -> None:
     value, note = facts["Under the power cap"]
     assert value == "28 ms, 7.6 J"
     assert f"{7600 / 28:.6g} W, at most 310 W on a GPU" in note and "shorter than 25.25 ms" in note
-    value, note = facts["Over the signal"]
-    assert value == "2.5 kWh" and "cost 12.5; no policy costs less than 12.25" in note
     value, note = facts["Keeps the deadline in 0.75 of iterations"]
     kept_mj = (7000 + 7200 + 7400 + 7600 + WAITING_W * (3 + 1)) / 4
     nominal_mj = (4 * 8000 + WAITING_W * 4) / 4
@@ -229,22 +217,13 @@ def test_plans_of_a_real_job_are_told_with_their_units() -> None:
 def test_the_files_of_plans_of_a_real_job_have_each_figure_under_its_name(tmp_path: Path) -> None:
     save_constrained_plans(TUNED, PLANS, tmp_path)
     files = {path.stem: json.loads(path.read_text()) for path in tmp_path.iterdir()}
-    assert {"switched", "capped", "policy", "robust", "shaped"} == files.keys()
-    switched, capped, policy, robust, shaped = (
-        files[name] for name in ("switched", "capped", "policy", "robust", "shaped")
-    )
+    assert {"switched", "capped", "robust", "shaped"} == files.keys()
+    switched, capped, robust, shaped = (files[name] for name in ("switched", "capped", "robust", "shaped"))
     assert (switched["dwell_ms"], switched["switch_ms"], switched["deadline_ms"]) == (2.5, 0.75, 28.0)
     assert (switched["gap"], switched["lower_bound_mj"]) == (0.0225, 7700.0)
     assert (switched["clock_changes"], switched["changes_per_iteration"]) == ([3, 1], [4, 2])
     assert (capped["power_cap_w"], capped["device_power_cap_w"]) == (400.0, 320.0)
     assert (capped["least_time_ms"], capped["running_ms"]) == (25.25, 26.5)
-    assert (policy["cost"], policy["min_cost"], policy["energy_mj"]) == (12.5, 12.25, 9.0e9)
-    first, pause = policy["intervals"]
-    assert (first["duration_s"], first["price_per_kwh"], pause["runs"]) == (3600.0, 0.25, [])
-    assert first["runs"] == [
-        {"iterations": 100, "time_ms": 28.0, "energy_mj": 7600.0},
-        {"iterations": 20, "time_ms": 40.0, "energy_mj": 8600.0},
-    ]
     assert robust["time_quantiles_ms"] == {"0.5": 27.0, "0.9": 29.0, "0.95": 29.0, "0.99": 29.0}
     assert (robust["share_within"], robust["nominal"]["share_within"]) == (0.75, 0.25)
     assert robust["mean_energy_mj"] == 7450.0 and robust["mean_time_ms"] == 27.25

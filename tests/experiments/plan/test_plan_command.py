@@ -12,9 +12,7 @@ import pytest
 from placements.layouts.framework_files import read_any
 from placements.placement_file import read_placement
 from placements.planners.galvatron_file import read_galvatron
-from placements.planners.hybrid.joined_plan import JoinedPlan
 from placements.planners.hybrid.plan_file import read_plan_file
-from runtime.codegen.script import read_script
 from schedsearch.metrics import peak_memory
 from schedsearch.schedule_file import read_schedule
 from schedsearch.validate import validate
@@ -209,26 +207,3 @@ def test_nothing_fits(command) -> None:
 def test_a_folder_that_is_no_plan(refused, tmp_path: Path) -> None:
     line = refused("search", "placement=planned", f"placement.path={tmp_path}")
     assert "plan.json" in line
-
-
-def test_branches_are_planned_searched_and_run(command, tmp_path: Path) -> None:
-    """Side by side, with the plan's micro-batches and, in its proportions, its layers."""
-    small = ("num_layers=4", "num_stages=[2]", "num_micro_batches=[4]", "num_plans=1", "paradigms=[tp]")
-    given = ("model=flava", "cluster=a100_2", "batch=8", "rank=formula", "shapes=[k_shape]")
-    done = command("plan", *given, *small)
-    assert done.returncode == 0, done.stderr
-    planned = tmp_path / "planned"
-    (tmp_path / "out").rename(planned)
-    plan = read_plan_file(planned / "plan.json")
-    assert isinstance(plan, JoinedPlan)
-    assert [len(branch.layers) for branch in plan.branches] == [5, 5]
-    assert rows(planned / "plans.csv")[0]["shape"] == "k_shape"
-    chosen = ["placement=planned", f"placement.path={planned}", "search.work_limit=2.5"]
-    sizes = ["runtime.hidden_size=32", "runtime.num_heads=4", "runtime.sequence_length=16"]
-    run = [*sizes, "runtime.num_layers=6", "runtime.vocab_size=256", "runtime.iterations=1"]
-    done = command("run", *chosen, *run, "energy.baselines=[]", "energy.num_plans=3")
-    assert done.returncode == 0, done.stderr
-    assert "bitwise equal to a replay in one process: yes" in done.stdout
-    script = read_script(tmp_path / "out/scripts/device_0.py")
-    assert script.model.name == "flava"
-    assert script.model.layers_per_block == {"F0": 6, "F1": 6, "F2": 3}

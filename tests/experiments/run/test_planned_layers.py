@@ -1,4 +1,4 @@
-"""The layers that a plan gives to the blocks of a run: of a chain, and of branches that join."""
+"""The layers that a plan gives to the blocks of a run: of a chain."""
 
 from __future__ import annotations
 
@@ -6,22 +6,18 @@ from experiments.search.kinds.planned import of_plan
 from placements import Block, Kind, Placement
 from placements.cluster import Cluster, read_cluster
 from placements.models.chain import ModelShape
-from placements.models.end_layers import CustomLayer, OutputLayer
+from placements.models.end_layers import CustomLayer
 from placements.models.layers import HALF
 from placements.models.parallel import LayerStrategy
 from placements.models.transformer import TransformerLayer
-from placements.planners.hybrid.joined_plan import JoinedPlan
 from placements.planners.hybrid.plan import Plan, StagePlan
 
 INNER = TransformerLayer(name="inner", hidden_size=8, num_heads=2, sequence_length=4)
 PATCHES = CustomLayer(name="patches", num_weights=8, flops=8, kept_bytes=8, input_numbers=8)
-OUTPUT = OutputLayer(name="output", hidden_size=8, vocab_size=8, sequence_length=4, tied=False)
 
 ALONE, AGAIN = LayerStrategy(), LayerStrategy(recompute="full")
 
 IMAGE = ModelShape("image", ((1, PATCHES), (4, INNER)), HALF)
-TEXT = ModelShape("text", ((1, PATCHES), (3, INNER)), HALF)
-BOTH = ModelShape("both", ((2, INNER), (1, OUTPUT)), HALF, (IMAGE, TEXT))
 
 
 def plan_of(model: ModelShape, cluster: Cluster, stages: list[tuple[int, range, LayerStrategy]]) -> Plan:
@@ -37,31 +33,18 @@ def forwards(*devices: tuple[int, ...]) -> Placement:
     return Placement("forwards", 1 + max(max(each) for each in devices), blocks)
 
 
-def test_each_branch_has_its_layers_and_the_joined_block_those_after_them() -> None:
-    """Of nine layers two are after the branches, not nine and not those of a branch."""
-    cluster = read_cluster("a100_4")
-    image = plan_of(IMAGE, cluster, [(0, range(2), ALONE), (1, range(2, 5), AGAIN)])
-    text = plan_of(TEXT, cluster, [(2, range(3), AGAIN), (3, range(3, 4), ALONE)])
-    plan = JoinedPlan(BOTH, (image, text), LayerStrategy(tensor_parallel=4, recompute="full"))
-    found = of_plan(plan, forwards((0,), (1,), (2,), (3,), (0, 1, 2, 3)))
-    assert found.layers == ({"F0": 1, "F1": 3}, {"F2": 2, "F3": 1}, {"F4": 2})
-    assert found.layers_per_block == {"F0": 1, "F1": 3, "F2": 2, "F3": 1, "F4": 2}
-    assert found.recompute == ("F1", "F2", "F4")
-    assert (found.num_micro_batches, found.micro_batch_size) == (3, 4)
-    assert found.shared_layers(None) == found.layers_per_block
-    assert found.shared_layers(8) == {"F0": 2, "F1": 6, "F2": 5, "F3": 3, "F4": 4}
-
-
 def test_a_chain_has_the_layers_of_its_stages() -> None:
     cluster = read_cluster("a100_2")
     plan = plan_of(IMAGE, cluster, [(0, range(2), AGAIN), (1, range(2, 5), ALONE)])
     found = of_plan(plan, forwards((0,), (1,)))
-    assert (found.layers, found.recompute) == (({"F0": 1, "F1": 3},), ("F0",))
-    assert of_plan(plan, forwards((0,), (1,), (0,))).layers == (), "not the plan's pieces"
+    assert (found.layers, found.recompute) == ({"F0": 1, "F1": 3}, ("F0",))
+    assert (found.num_micro_batches, found.micro_batch_size) == (3, 4)
+    assert (found.shared_layers(None), found.shared_layers(8)) == (found.layers, {"F0": 2, "F1": 6})
+    assert of_plan(plan, forwards((0,), (1,), (0,))).layers == {}, "not the plan's pieces"
 
 
 def test_a_block_without_a_layer_of_its_own_says_nothing_of_layers() -> None:
     cluster = read_cluster("a100_2")
     plan = plan_of(IMAGE, cluster, [(0, range(1), AGAIN), (1, range(1, 5), ALONE)])
     found = of_plan(plan, forwards((0,), (1,)))
-    assert (found.layers, found.recompute, found.shared_layers(8)) == ((), ("F0",), None)
+    assert (found.layers, found.recompute, found.shared_layers(8)) == ({}, ("F0",), None)

@@ -164,7 +164,7 @@ def test_gavels_measurements_on_several_servers() -> None:
     assert found.unconsolidated.pairs
 
 
-NEEDS_OPTIONS = {"hierarchical", "hierarchical_packed", "makespan_budget", "least_signal_cost"}
+NEEDS_OPTIONS = {"hierarchical", "hierarchical_packed", "makespan_budget"}
 NOT_FOR_THESE = {*NEEDS_OPTIONS, "allox", "min_cost_slo"}
 """Policies that need options, jobs of one GPU, or SLOs that can all be kept."""
 

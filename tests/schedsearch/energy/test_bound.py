@@ -11,17 +11,13 @@ from energy.test_periodic import maximum_ms, searched
 from placements.shapes import v_shape, x_shape
 from schedsearch.baselines import one_f_one_b
 from schedsearch.energy import (
-    Interval,
     PeriodicSchedule,
     PowerCap,
-    SignalJob,
     SwitchingLimits,
     capped_plan,
     compute_frontier,
     exact_plan,
-    min_cost_policy,
     periodic_plan,
-    policy,
     switched_plan,
 )
 from schedsearch.energy.bound import BOUND_TOLERANCE, proved
@@ -69,11 +65,8 @@ def test_a_wrong_bound_under_limits_is_seen(monkeypatch: pytest.MonkeyPatch) -> 
         switched_plan(SCHEDULE, PROFILE, frontier, SwitchingLimits(0.0, 2.0), DEADLINE_MS)
 
 
-def test_a_wrong_bound_of_a_policy_or_a_capped_plan_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_bound_of_a_capped_plan_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     frontier = compute_frontier(SCHEDULE, PROFILE, 3)
-    monkeypatch.setattr(policy._Choice, "min_cost", lambda self: 1e6)
-    with pytest.raises(AssertionError, match="the bound .* is above"):
-        min_cost_policy(frontier, SignalJob(2, (Interval(1.0, 0.1),)))
     monkeypatch.setattr(power_cap._Capped, "relaxed", lambda self: (1e6, []))
     with pytest.raises(AssertionError, match="the bound .* is above"):
         capped_plan(SCHEDULE, PROFILE, frontier, PowerCap(job_w=60.0))

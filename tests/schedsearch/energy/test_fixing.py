@@ -14,10 +14,9 @@ from strategies import placements
 
 from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
-from schedsearch.energy import compute_frontier, planning
+from schedsearch.energy import compute_frontier
 from schedsearch.energy.cost import CostCurve
 from schedsearch.energy.generators.fixing import fixed
-from schedsearch.energy.generators.rounding import Generated
 from schedsearch.energy.generators.windows import Windows, best_within
 from schedsearch.energy.graph import Floats
 from schedsearch.energy.problem import ClockProblem
@@ -69,7 +68,7 @@ def test_plans_keep_the_deadline(data: st.DataObject) -> None:
     point = data.draw(st.sampled_from(list(breakpoints(problem.graph, problem.curves))))
     deadline = point.time_ms * (1 + 1e-9)
     planned_ms = point.event_ms[:, 1] - point.event_ms[:, 0]
-    for _, choice in fixed(problem, planned_ms, point.price_w, deadline, problem.graph.num_devices):
+    for _, choice in fixed(problem, planned_ms, point.price_w, deadline):
         assert (problem.graph.makespan(problem.table.times(choice)) <= deadline * (1 + 1e-8)).all()
         assert (problem.table.energy(choice) >= point.energy_mj - 1e-6 * abs(point.energy_mj) - 1e-4).all()
 
@@ -106,32 +105,6 @@ def test_a_held_device_saves_at_the_shortest_time() -> None:
         assert frontier.shortest.time_ms <= frontier.all_maximum.time_ms * (1 + 1e-9)
 
 
-def test_of_many_deadlines_those_furthest_above_their_bounds_are_fixed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Each device is a linear program: hundreds of deadlines once took a minute."""
-    schedule = one_f_one_b(v_shape(4), 4)
-    profile = noisy_profile(schedule.placement, 9, seed=4)
-    taken: list[tuple[float, int]] = []
-
-    def noted(problem: ClockProblem, planned_ms: Floats, price_w: Floats, ms: float, most: int) -> Generated:
-        taken.append((ms, most))
-        yield from ()
-
-    monkeypatch.setattr(planning, "fixed", noted)
-    frontier = compute_frontier(schedule, profile, 2)
-    times = np.linspace(frontier.shortest.time_ms, frontier.plans[-1].time_ms, 42)[1:-1].tolist()
-    taken.clear()
-    compute_frontier(schedule, profile, 2, times[::8])
-    assert taken[1:] == [(ms, 4) for ms in times[::8]], "of a few deadlines each"
-    taken.clear()
-    without = compute_frontier(schedule, profile, 2, times)
-    assert sum(most for _, most in taken[1:]) == planning._FIXED_DEVICES < 4 * len(times)
-    chosen = {ms for ms, _ in taken[1:]}
-    above_mj = {ms: (plan := without.at(ms)).energy_mj - plan.lower_bound_mj for ms in times}
-    assert max(above_mj, key=above_mj.__getitem__) in chosen
-
-
 def test_works_where_blocks_are_on_several_devices() -> None:
     placement = m_shape(3)
     profile = noisy_profile(placement, 9, seed=4)
@@ -139,7 +112,7 @@ def test_works_where_blocks_are_on_several_devices() -> None:
     problem = ClockProblem(schedule, profile)
     point = list(breakpoints(problem.graph, problem.curves))[-1]
     planned_ms = point.event_ms[:, 1] - point.event_ms[:, 0]
-    found = list(fixed(problem, planned_ms, point.price_w, point.time_ms * (1 + 1e-9), 3))
+    found = list(fixed(problem, planned_ms, point.price_w, point.time_ms * (1 + 1e-9)))
     assert found
     best = min(float(problem.table.energy(choice).min()) for _, choice in found)
     fastest = np.zeros((problem.graph.size, 1), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Shapes that compete: branches side by side, vocabularies on all GPUs, and what is said of all of them."""
+"""Shapes that compete: vocabularies on all GPUs, and what is said of all of them."""
 
 from __future__ import annotations
 
@@ -12,23 +12,17 @@ from small_profiles import write_profile
 from placements.cluster import Cluster, Nodes, read_cluster
 from placements.gpus import A100_SXM_80GB
 from placements.measured.profile_folder import read_profiled_model
-from placements.models.chain import ModelShape
 from placements.models.zoo import read_model
-from placements.planners.hybrid.placing.branch_search import BranchedPlan
 from placements.planners.hybrid.placing.trunk_search import TrunkPlan
-from placements.planners.hybrid.plan_file import plan_from_dict, plan_to_dict
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.profiled.layer_profile_costs import LayerProfileCosts
 from placements.planners.hybrid.profiled.measured_cluster import read_measured_cluster
 from placements.planners.parallel_plan import PlanError
-from schedsearch.metrics import peak_memory
 from schedsearch.planning.explanation import explain
 from schedsearch.planning.planner import plan
-from schedsearch.planning.plans import PLAN_COLUMNS, Plans
+from schedsearch.planning.plans import Plans
 from schedsearch.planning.shape_plans import SHAPES
-from schedsearch.validate import validate
 
-FLAVA = read_model("flava", num_layers=4)
 LARGE = read_model("gpt_11b", num_layers=8, hidden_size=1024, num_heads=16)
 """Whose table is larger than all layers."""
 
@@ -42,56 +36,9 @@ def put_first(found: Plans, shape: str) -> Plans:
 
 
 @pytest.fixture(scope="module")
-def flava() -> Plans:
-    return plan(FLAVA, "a100_8", 32, options=FEW, shapes=SHAPES, search_time_limit_s=0.5)
-
-
-@pytest.fixture(scope="module")
 def large() -> Plans:
     options = replace(FEW, num_stages=(2,))
     return plan(LARGE, "a100_4", 32, options=options, shapes=SHAPES, search_time_limit_s=0.5)
-
-
-def test_branches_compete_side_by_side(flava: Plans) -> None:
-    assert flava.model is FLAVA
-    shapes = {each.candidate.shape: each for each in flava.proposed}
-    assert {"v_shape", "k_shape"} <= shapes.keys()
-    assert not {"m_shape", "nn_shape"} & shapes.keys()
-    ours = shapes["k_shape"]
-    assert isinstance(ours.found, BranchedPlan)
-    assert ours.ranked is not None and ours.ranked.schedule is not None
-    validate(ours.ranked.schedule)
-    assert ours.candidate.placement.memory is not None
-    assert (peak_memory(ours.ranked.schedule) <= ours.candidate.placement.memory).all()
-    assert ours.candidate.formula_ms == ours.found.time_ms
-    row = next(row for row in flava.rows() if row["shape"] == "k_shape")
-    assert tuple(row) == PLAN_COLUMNS
-    assert (row["stages"], row["stages"] * row["gpus_per_stage"]) == (ours.num_stages, 8)
-    assert list(flava.to_frame()["shape"]) == [each.candidate.shape for each in flava.proposed]
-
-
-def test_three_branches_and_one_in_another() -> None:
-    image, text = FLAVA.branches
-    inner = ModelShape("inner", FLAVA.runs, FLAVA.precision, (image, text))
-    for branches in ((image, text, image), (inner, text)):
-        model = ModelShape("several", FLAVA.runs, FLAVA.precision, branches)
-        found = plan(model, "a100_8", 16, options=FEW, shapes=("k_shape",), rank_by="formula").best
-        assert [len(chain.plan.layers) for chain in found.chains] == [
-            len(each.chained.layers) for each in branches
-        ]
-        used = [gpu for chain in found.chains for stage in chain.plan.stages for gpu in stage.gpus]
-        assert sorted(used) == list(range(8))
-        assert plan_from_dict(json.loads(json.dumps(plan_to_dict(found.plan)))) == found.plan
-
-
-def test_a_plan_of_branches_is_explained_and_drawn(flava: Plans) -> None:
-    found = put_first(flava, "k_shape")
-    said = explain(found)
-    assert "4 image" in said and "4 text" in said
-    assert "\nOn all GPUs besides: 4 both: " in said
-    texts = [text.get_text() for text in found.plot().axes[0].texts]
-    assert "4 both" in texts
-    assert len(found.plot().axes[0].get_yticks()) == found.best.num_stages
 
 
 def test_a_vocabulary_on_all_gpus_is_explained_and_drawn(large: Plans) -> None:
@@ -143,19 +90,12 @@ def test_a_shape_fits_where_a_chain_does_not() -> None:
 
 @pytest.mark.parametrize(
     "shape",
-    ["loop_shape", "m_shape", "k_shape"],
+    ["loop_shape", "m_shape"],
 )
 def test_one_gpu_has_one_shape(shape: str) -> None:
     found = plan("gpt3_125m", "a100_1", 8, options=FEW, shapes=("v_shape", shape), rank_by="formula")
     unit = "stage" if shape == "loop_shape" else "GPU"
     assert found.left_out == (f"{shape}: of one {unit} there is no other shape than v_shape",)
-
-
-def test_several_kinds_of_gpus_have_no_k_shape() -> None:
-    found = plan(FLAVA, "a100_4+v100_4", 16, options=FEW, shapes=("v_shape", "k_shape"), rank_by="formula")
-    assert found.left_out == (
-        "k_shape: cluster: has several kinds of GPUs, and a K-shape is planned on one; give one kind",
-    )
 
 
 def test_a_file_has_the_record_of_its_gpu() -> None:

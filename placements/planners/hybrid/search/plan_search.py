@@ -85,7 +85,7 @@ def search_plans(
     if costs.model.branches:
         raise PlanError(
             f"model: {costs.model.name} has branches that join, and these plans are of chains; give its "
-            "`chained` form, or search_branches"
+            "`chained` form"
         )
     options = options or PlanOptions()
     check = deadline(options.time_limit_s, clock)

@@ -1,8 +1,7 @@
-"""Policies about money, energy and carbon: how little of it jobs can be done with.
+"""Policies about money and energy: how little of it jobs can be done with.
 
 In the order in which to read:
 
 - `cost`: least cost, least cost with deadlines, least makespan within a budget
 - `energy`: least energy or cost with SLOs and fair shares
-- `shifting`: the same while the price of energy changes
 """

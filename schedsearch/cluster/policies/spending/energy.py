@@ -42,15 +42,12 @@ class Floors:
 
     Attributes:
         steps_per_s: Steps per second that each job must have.
-        window_s: The time over which each must get it on average: until its SLO less what is spared, or
-            without end.
         lost: Names of jobs whose SLO nothing can keep.
         share: Share that each job has of what the other SLOs need, as they cannot all be kept at constant
             rates; or 1.
     """
 
     steps_per_s: FloatArray
-    window_s: FloatArray
     lost: tuple[str, ...] = ()
     share: float = 1.0
 
@@ -120,9 +117,7 @@ class FloorRules:
             floors[others] = self.min_share * max(least, 0.0) * KEPT / factors
             program.set_floors(floors)
         lost = tuple(demand.jobs[job].name for job in np.flatnonzero(has_slo & ~keeps_slo).tolist())
-        with np.errstate(divide="ignore"):
-            window_s = np.where(keeps_slo, demand.steps_left / wanted, np.inf)
-        return Floors(floors, window_s, lost, share)
+        return Floors(floors, lost, share)
 
     def _cheapest(self, demand: Demand, cost: FloatArray) -> tuple[FloatArray, tuple[str, ...]]:
         """Return the shares of least cost that give each job its floor, and what could not be done."""

@@ -1,26 +1,15 @@
-from pathlib import Path
-
 import pytest
 
 from schedsearch.cluster.allocation import check_allocation
 from schedsearch.cluster.demand import Demand
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
-from schedsearch.cluster.policies.policy import Policy
 from schedsearch.cluster.policies.registry import ALIASES, POLICIES, policy_of
 
 
-def made(name: str, folder: Path) -> Policy:
-    if name != "least_signal_cost":
-        return policy_of(name)
-    signal = folder / "signal.csv"
-    signal.write_text("duration_s,price_per_kwh\n3600,0.2\n")
-    return policy_of(name, signal=str(signal))
-
-
 @pytest.mark.parametrize("name", POLICIES)
-def test_a_policy_has_the_name_that_it_is_known_by(name: str, tmp_path: Path) -> None:
-    assert made(name, tmp_path).name == name
-    assert made(name, tmp_path).shares_space == (name.endswith("packed") or name == "gandiva")
+def test_a_policy_has_the_name_that_it_is_known_by(name: str) -> None:
+    assert policy_of(name).name == name
+    assert policy_of(name).shares_space == (name.endswith("packed") or name == "gandiva")
 
 
 @pytest.mark.parametrize(("theirs", "ours"), ALIASES.items())
@@ -42,13 +31,11 @@ def test_an_unknown_option_is_answered_with_those_there_are() -> None:
         policy_of("las", weight=2)
     with pytest.raises(ClusterError, match="policy sjf has no option 'weight'; it has none"):
         policy_of("sjf", weight=2)
-    with pytest.raises(ClusterError, match="policy least_signal_cost needs option 'signal'"):
-        policy_of("least_signal_cost")
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_nothing_is_asked_and_nothing_is_given(name: str, tmp_path: Path) -> None:
+def test_nothing_is_asked_and_nothing_is_given(name: str) -> None:
     cluster = GpuCluster({"v100": 2, "k80": 1}, {"v100": 2.48, "k80": 0.45})
-    allocation = made(name, tmp_path).allocate(Demand.of(cluster, [], []))
+    allocation = policy_of(name).allocate(Demand.of(cluster, [], []))
     check_allocation(allocation)
     assert len(allocation.shares) == 0
