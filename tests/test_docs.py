@@ -89,7 +89,8 @@ def commands(page: Path) -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in whole]
 
 
-COMMANDS = {" ".join(words): words for page in TEXTS for words in commands(page)}
+CALLING = [page for page in TEXTS if page.stem != "CHANGELOG"]  # which tells of commands that are gone too
+COMMANDS = {" ".join(words): words for page in CALLING for words in commands(page)}
 OF_HYDRA = {path.stem for path in (DOCS / "commands").glob("*.md")} - {"index"}
 
 
