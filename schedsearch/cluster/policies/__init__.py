@@ -11,7 +11,7 @@ In the order in which to read:
 - `throughput`: the largest total throughput, first in first out, shortest job first
 - `allox`: least average completion time by matching
 - `gandiva`: sharing of GPUs by trial
-- `spending`: least cost, energy or carbon, with deadlines and within budgets
+- `spending`: least cost or energy, with deadlines and within budgets
 - `placement_blind`: any of them without knowledge of servers, as a baseline
 - `registry`: policies by name
 """
