@@ -249,12 +249,10 @@ class PipelineStages:
         is_all = is_all and not np.isfinite(bounds_ms[is_left_out]).any()
         found = exact_partition(
             self._stage_cost,
-            kinds.num_layers,
-            num_stages,
             self.num_micro_batches,
-            bounds_ms=(np.where(is_left_out, np.inf, bounds_ms), self._transfers_ms(max_layers)),
-            cutoff_ms=limit_ms,
-            contents=contents.which,
+            (np.where(is_left_out, np.inf, bounds_ms), self._transfers_ms(max_layers)),
+            contents.which,
+            limit_ms,
             on_better=lambda stage_layers: on_better(_ends(stage_layers)),
         )
         return found, is_all
