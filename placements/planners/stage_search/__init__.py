@@ -4,8 +4,6 @@ They know no model and no GPU. Files in the order in which to read them:
 
 - `deadline`: the time that a search may take
 - `stage_problem`: the tables of a stage, a choice of options and what it holds at its peak
-- `tables`: the tables made ready for a search, and bounds by prices of memory
-- `labels`: the search over layers
 - `exact`: the cheapest choice that fits, and the least memory of any
 - `paper`: Galvatron-BMW's own search inside a stage, to compare with
 - `division`: what stages cost together

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placements.planners.stage_search.stage_problem import StageError
-from placements.planners.stage_search.tables import Floats, Ints
+from placements.planners.stage_search.stage_problem import Floats, Ints, StageError
 
 
 class StageCost(NamedTuple):
@@ -41,59 +40,24 @@ class Division:
 
     Attributes:
         stage_layers: Number of layers of each stage.
-        stages: What each costs.
         time_ms: Time of an iteration; see `iteration_ms`.
-        num_solved: Stages that had to be solved to find it, each counted once.
     """
 
     stage_layers: tuple[int, ...]
-    stages: tuple[StageCost, ...]
     time_ms: float
-    num_solved: int
 
 
-def iteration_ms(stages: Sequence[StageCost], num_micro_batches: int, sync_at_once: bool = False) -> float:
+def iteration_ms(times_ms: Sequence[float], syncs_ms: Sequence[float], num_micro_batches: int) -> float:
     """Return how long an iteration takes (Galvatron-BMW, App. C, Eq. 9).
 
     One micro-batch goes through all stages, and each other one takes as long as the slowest stage.
 
     Args:
-        stages: Stages in order.
+        times_ms: Time of one micro-batch on each stage.
+        syncs_ms: What each stage takes once an iteration.
         num_micro_batches: Micro-batches of an iteration.
-        sync_at_once: Stages exchange their gradients at the same time, so that the longest exchange counts,
-            not their sum as in Eq. 9.
     """
-    times = [stage.time_ms for stage in stages]
-    syncs = [stage.sync_ms for stage in stages]
-    sync_ms = max(syncs) if sync_at_once else math.fsum(syncs)
-    return (num_micro_batches - 1) * max(times) + math.fsum(times) + sync_ms
-
-
-class StageSolutions:
-    """The stages that were solved, each once."""
-
-    def __init__(self, costs: StageCosts) -> None:
-        """Begin with none."""
-        self._costs = costs
-        self._known: dict[tuple[int, int, int], StageCost | None] = {}
-
-    def __len__(self) -> int:
-        """Return how many were."""
-        return len(self._known)
-
-    def __contains__(self, stage: tuple[int, int, int]) -> bool:
-        """Return whether a stage was."""
-        return stage in self._known
-
-    def cost(self, stage: tuple[int, int, int]) -> StageCost | None:
-        """Return what a stage costs: its index, first layer and the layer after its last."""
-        if stage not in self._known:
-            self._known[stage] = self._costs(*stage)
-        return self._known[stage]
-
-    def of(self, stage_layers: Sequence[int]) -> list[StageCost | None]:
-        """Return what each stage of a division costs."""
-        return [self.cost(stage) for stage in spans(stage_layers)]
+    return (num_micro_batches - 1) * max(times_ms) + math.fsum(times_ms) + math.fsum(syncs_ms)
 
 
 def spans(stage_layers: Sequence[int]) -> list[tuple[int, int, int]]:

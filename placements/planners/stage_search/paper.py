@@ -12,13 +12,14 @@ import numpy as np
 
 from placements.planners.stage_search.deadline import Check, no_limit
 from placements.planners.stage_search.stage_problem import (
+    Floats,
+    Ints,
     StageError,
     StageProblem,
     StageSolution,
     StrategyCosts,
     weigh,
 )
-from placements.planners.stage_search.tables import Floats, Ints
 
 
 def solve_as_paper(

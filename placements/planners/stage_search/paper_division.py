@@ -12,8 +12,8 @@ from placements.planners.stage_search.division import (
     Division,
     StageCost,
     StageCosts,
-    StageSolutions,
     iteration_ms,
+    spans,
 )
 from placements.planners.stage_search.stage_problem import StageError
 
@@ -23,7 +23,6 @@ def bi_objective_partition(
     memory_start: Sequence[int],
     time_start: Sequence[int],
     num_micro_batches: int,
-    sync_at_once: bool = False,
 ) -> Division | None:
     """Return the best division on the way from balanced memory to balanced times (Galvatron-BMW, Alg. 2).
 
@@ -32,11 +31,10 @@ def bi_objective_partition(
     last limit is left out where that division does not fit.
 
     Args:
-        costs: Costs of a stage, by its first layer and the layer after its last; asked once each at most.
+        costs: Costs of a stage, by its first layer and the layer after its last.
         memory_start: Layers of each stage with balanced memory; see `memory_balanced`.
         time_start: With balanced times.
         num_micro_batches: Micro-batches of an iteration.
-        sync_at_once: See `iteration_ms`.
 
     Returns:
         The division of the shortest iteration among those tried; None where the first does not fit.
@@ -45,31 +43,29 @@ def bi_objective_partition(
         StageError: The two starts do not divide as many layers among as many stages, at least one each.
     """
     _check_starts(memory_start, time_start)
-    solved = StageSolutions(costs)
-    balanced = _fitting(solved.of(time_start))
+    balanced = _fitting(costs, time_start)
     max_mib = max(stage.peak_mib for stage in balanced) if balanced else float("inf")
     best: Division | None = None
     queue, seen = deque([tuple(memory_start)]), {tuple(memory_start)}
     while queue:
         division = queue.popleft()
-        stages = _fitting(solved.of(division))
+        stages = _fitting(costs, division)
         if stages is None:
             continue
-        time_ms = iteration_ms(stages, num_micro_batches, sync_at_once)
+        times_ms, syncs_ms = [each.time_ms for each in stages], [each.sync_ms for each in stages]
+        time_ms = iteration_ms(times_ms, syncs_ms, num_micro_batches)
         if best is None or time_ms < best.time_ms:
-            best = Division(division, tuple(stages), time_ms, 0)
+            best = Division(division, time_ms)
         slowest = max(range(len(stages)), key=lambda stage: _whole_ms(stages[stage]))
         for moved in _moves(division, slowest):
-            after = _fitting(solved.of(moved)) if moved not in seen else None
+            after = _fitting(costs, moved) if moved not in seen else None
             seen.add(moved)
             if after is not None and all(
                 _whole_ms(stage) <= _whole_ms(stages[slowest]) and stage.peak_mib <= max_mib
                 for stage in after
             ):
                 queue.append(moved)
-    if best is None:
-        return None
-    return Division(best.stage_layers, best.stages, best.time_ms, len(solved))
+    return best
 
 
 def _check_starts(memory_start: Sequence[int], time_start: Sequence[int]) -> None:
@@ -81,8 +77,9 @@ def _check_starts(memory_start: Sequence[int], time_start: Sequence[int]) -> Non
         )
 
 
-def _fitting(stages: Sequence[StageCost | None]) -> list[StageCost] | None:
-    """Return the stages if all fit."""
+def _fitting(costs: StageCosts, division: Sequence[int]) -> list[StageCost] | None:
+    """Return the stages of a division if all fit."""
+    stages = [costs(*stage) for stage in spans(division)]
     found = [stage for stage in stages if stage is not None]
     return found if len(found) == len(stages) else None
 

@@ -15,6 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
 ROUNDING = 1e-9
 """Relative difference of costs or memory that sums of floats may have."""
 
@@ -41,14 +44,14 @@ class StrategyCosts:
         StageError: Arrays differ in length or are empty, or a number is negative or not finite.
     """
 
-    time_ms: NDArray[np.float64]
-    sync_ms: NDArray[np.float64]
-    static_mib: NDArray[np.float64]
-    kept_mib: NDArray[np.float64]
-    forward_mib: NDArray[np.float64]
-    backward_mib: NDArray[np.float64]
+    time_ms: Floats
+    sync_ms: Floats
+    static_mib: Floats
+    kept_mib: Floats
+    forward_mib: Floats
+    backward_mib: Floats
     recomputed: NDArray[np.bool_]
-    layout: NDArray[np.int64]
+    layout: Ints
 
     def __post_init__(self) -> None:
         """Check the arrays, and keep copies that nobody writes to."""
@@ -67,7 +70,7 @@ class StrategyCosts:
             raise StageError("options.time_ms: is empty; give at least one option")
 
     @cached_property
-    def transient_mib(self) -> NDArray[np.float64]:
+    def transient_mib(self) -> Floats:
         """The more that is held while the forward or the backward runs, whichever needs more."""
         return np.maximum(self.forward_mib, self.backward_mib)
 

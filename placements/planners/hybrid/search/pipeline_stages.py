@@ -22,13 +22,12 @@ from placements.planners.hybrid.search.plan_bounds import (
     Contents,
     StageRoom,
     contents_of,
-    min_bottleneck_ms,
     stage_bounds_ms,
 )
 from placements.planners.hybrid.stage_tables import LayerCosts, StageTable
 from placements.planners.partition import min_largest
 from placements.planners.stage_search.deadline import Check, no_limit
-from placements.planners.stage_search.division import Division, StageCost, memory_balanced
+from placements.planners.stage_search.division import StageCost, memory_balanced, min_divided
 from placements.planners.stage_search.exact import min_memory
 from placements.planners.stage_search.exact_division import exact_partition
 from placements.planners.stage_search.paper_division import bi_objective_partition
@@ -39,9 +38,6 @@ _PROVED = 1e-9
 
 _ROUNDING = 1e-12
 """Relative difference of bounds that sums of floats may have."""
-
-_AT_FIRST = 1.1
-"""Times the bound on the longest stage: how long stages may be at first."""
 
 OnBetter = Callable[[tuple[int, ...]], None]
 """Is told where the stages of a division end that is shorter than all before."""
@@ -212,72 +208,44 @@ class PipelineStages:
         return min(found, key=self.iteration_ms, default=None)
 
     def _exact(self, limit_ms: float, on_better: OnBetter) -> tuple[int, ...] | None:
-        """Return the shortest division; stages that take long are left out until it is known that none helps.
-
-        A stage of c takes (m - 1) c and its part of the sum, so that what was found leaves no longer ones.
-        """
-        others, sum_ms = self.num_micro_batches - 1, self.min_sum_ms
-        best: tuple[int, ...] | None = None
-        longest_ms = _AT_FIRST * self.min_bottleneck_ms
-        while True:
-            max_ms = (limit_ms - sum_ms) / others if others else limit_ms
-            longest_ms = min(longest_ms, max_ms * (1 + 1e-9))
-            found, is_all = self._within(longest_ms, limit_ms, on_better)
-            if found is not None:
-                best, limit_ms = _ends(found.stage_layers), found.time_ms
-                max_ms = (limit_ms - sum_ms) / others if others else limit_ms
-            if is_all or longest_ms >= max_ms:
-                return best
-            longest_ms = max_ms if found is not None else 2 * longest_ms
-
-    def _within(
-        self, longest_ms: float, limit_ms: float, on_better: OnBetter
-    ) -> tuple[Division | None, bool]:
-        """Return the shortest division of stages that take no longer, and whether all stages were allowed."""
-        kinds, num_stages = self._problem.kinds, len(self.groups)
-        all_layers = kinds.num_layers - num_stages + 1
-        even = -(-kinds.num_layers // num_stages)
-        max_layers = min(even + even // 8 + 1, all_layers)
-        while True:
-            contents = kinds.contents(max_layers)
-            bounds_ms = stage_bounds_ms(self.rooms, kinds.in_order, contents) * (1 - _ROUNDING)
-            if max_layers == all_layers or bounds_ms[:, :, max_layers].min() > longest_ms:
-                break
-            max_layers = min(max_layers + max_layers // 4 + 1, all_layers)
-        is_left_out = bounds_ms > longest_ms
-        is_all = max_layers == all_layers or bool(np.isinf(bounds_ms[:, :, max_layers]).all())
-        is_all = is_all and not np.isfinite(bounds_ms[is_left_out]).any()
+        """Return the shortest division of all."""
         found = exact_partition(
             self._stage_cost,
-            kinds.num_layers,
-            num_stages,
             self.num_micro_batches,
-            bounds_ms=(np.where(is_left_out, np.inf, bounds_ms), self._transfers_ms(max_layers)),
-            cutoff_ms=limit_ms,
-            contents=contents.which,
+            (self.bounds_ms, self._transfers_ms()),
+            self._contents.which,
+            limit_ms,
             on_better=lambda stage_layers: on_better(_ends(stage_layers)),
         )
-        return found, is_all
+        return None if found is None else _ends(found.stage_layers)
 
-    def _transfers_ms(self, max_layers: int) -> NDArray[np.float64]:
+    @cached_property
+    def bounds_ms(self) -> NDArray[np.float64]:
+        """Least time of each stage with any layers; see `stage_bounds_ms`."""
+        bounds_ms = stage_bounds_ms(self.rooms, self._problem.kinds.in_order, self._contents)
+        return bounds_ms * (1 - _ROUNDING)
+
+    @cached_property
+    def _contents(self) -> Contents:
+        """What stages can be, with a layer left for each other one."""
+        kinds = self._problem.kinds
+        return kinds.contents(kinds.num_layers - len(self.groups) + 1)
+
+    def _transfers_ms(self) -> NDArray[np.float64]:
         """Return what stages take to send their output, in the shape of their bounds."""
-        found = np.zeros((len(self.groups), self._problem.kinds.num_layers + 1, max_layers + 1))
+        found = np.zeros(self.bounds_ms.shape)
         _, ends, kinds = np.unique(self._problem.kinds.in_order, return_index=True, return_inverse=True)
         for stage in range(len(self.groups) - 1):
             by_kind = np.array([self.transfer_ms(stage, end + 1) for end in ends.tolist()])
             found[stage, 1:] = by_kind[kinds][:, None]
         return found
 
-    @cached_property
-    def min_sum_ms(self) -> float:
-        """Time that all stages take together at least, memory aside."""
-        least = np.min([table.min_ms for table in {id(each): each for each in self.tables}.values()], axis=0)
-        return float(self._problem.kinds.counts @ least)
-
-    @cached_property
-    def min_bottleneck_ms(self) -> float:
-        """Time that the longest stage takes at least."""
-        return min_bottleneck_ms(self.rooms, self._problem.kinds.counts)
+    @property
+    def min_ms(self) -> float:
+        """Time that an iteration takes at least, by the bounds of its stages."""
+        slowest_ms = min_divided(list(self.bounds_ms), np.maximum)[1]
+        sum_ms = min_divided(list(self.bounds_ms), np.add)[1]
+        return sum_ms if math.isinf(sum_ms) else (self.num_micro_batches - 1) * slowest_ms + sum_ms
 
     def _stage_cost(self, stage: int, first: int, end: int) -> StageCost | None:
         """Return what layers cost as a stage; what its output takes to the next one is in the sum alone."""

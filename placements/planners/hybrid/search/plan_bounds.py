@@ -1,4 +1,4 @@
-"""Times that no plan with given stages can beat: how much of the model each stage can do under its memory.
+"""Times that no stage can beat with given layers under its memory.
 
 The module does not divide layers and does not choose strategies.
 """
@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 from placements.planners.hybrid.stage_tables import StageTable
 
 _NUM_PRICES = 20
-_NUM_WEIGHTS = 6
-_STEPS = 24
-"""Prices of memory, weights of kinds and halvings that are tried: more make the bound no smaller."""
+"""Prices of memory that are tried: more make the bounds hardly tighter."""
 
 
 class StageRoom(NamedTuple):
@@ -31,63 +29,6 @@ class StageRoom(NamedTuple):
     table: StageTable
     in_flight: int
     capacity_mib: float
-
-
-def min_bottleneck_ms(stages: Sequence[StageRoom], counts: NDArray[np.int64]) -> float:
-    """Return a time that the longest stage of every division of the model takes at least.
-
-    Let q be the least cost of a layer and its memory at a price, over all strategies. In time T a stage does
-    layers of n kinds only if ``sum n q <= T + price * capacity``: its least time with memory priced (the
-    Lagrangian relaxation of its capacity). With a weight for each kind, it then does no more than
-    ``(T + price * capacity) * max weight / q`` of the weight of all layers, at every price. The stages
-    together must do all of it. Layers may be cut in parts there, and every weight gives a bound. Nor can
-    layers of one kind be cut: some stage has at least the average of them, rounded up.
-
-    Args:
-        stages: Stages of the pipeline.
-        counts: Layers of each kind in the model; shape ``(num_kinds,)``.
-
-    Returns:
-        In ms; infinite where the model does not fit at all.
-    """
-    kinds = np.flatnonzero(counts)
-    prices = _prices(stages[0], kinds)
-    alike: dict[tuple[int, int, float], tuple[NDArray[np.float64], int]] = {}
-    for stage in stages:
-        key = (id(stage.table), stage.in_flight, stage.capacity_mib)
-        if key in alike:
-            costs, number = alike[key]
-            alike[key] = costs, number + 1
-        else:
-            alike[key] = _priced(stage, kinds, prices), 1
-    priced = np.array([costs for costs, _ in alike.values()])  # (stages, prices, kinds)
-    numbers = np.array([number for _, number in alike.values()])
-    capacities = np.array([capacity for _, _, capacity in alike])
-    chosen = np.linspace(0, len(prices) - 1, _NUM_WEIGHTS).astype(int)
-    weights = priced[len(priced) // 2, chosen]  # (weights, kinds)
-    total = weights @ counts[kinds]
-    with np.errstate(divide="ignore"):
-        shares = (weights[:, None, None, :] / priced[None]).max(axis=3)  # (weights, stages, prices)
-    room = capacities[:, None] * prices[None, :]
-
-    def is_enough(ms: NDArray[np.float64]) -> NDArray[np.bool_]:
-        most = ((ms[:, None, None] + room[None]) * shares).min(axis=2)
-        found: NDArray[np.bool_] = (np.maximum(most, 0.0) @ numbers) >= total * (1 - 1e-12)
-        return found
-
-    low = np.zeros(len(weights))
-    high = np.full(len(weights), float(priced[:, 0].max(axis=0) @ counts[kinds]) + 1.0)
-    while not is_enough(high).all():
-        high = high * 2
-        if high[0] > 1e18:
-            return float("inf")
-    for _ in range(_STEPS):
-        middle = (low + high) / 2
-        enough = is_enough(middle)
-        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    max_layers = -(-counts[kinds] // len(stages))  # some stage has so many of a kind
-    whole = max_layers * priced - (prices[:, None] * capacities[:, None, None])
-    return float(max(low.max(), whole.max(axis=1).min(axis=0).max()))
 
 
 class Contents(NamedTuple):

@@ -237,12 +237,9 @@ class _Search:
         return (m - 1) * max(total / num_stages, float(least[self.kinds.counts > 0].max())) + total
 
     def _tight_ms(self, numbers: PlanNumbers) -> float:
-        """Return a bound that counts memory; see `plan_bounds`."""
+        """Return a bound that counts memory."""
         stages = self._stages(numbers)
-        if isinstance(stages, str):
-            return 0.0
-        bottleneck_ms = stages.min_bottleneck_ms
-        return (numbers.num_micro_batches - 1) * bottleneck_ms + max(stages.min_sum_ms, bottleneck_ms)
+        return 0.0 if isinstance(stages, str) else stages.min_ms
 
     def _min_ms(self, num_stages: int, num_gpus: int, m: int, strategy: int) -> NDArray[np.float64] | str:
         """Return the least time of each kind of layer on any group, or why there is none."""

@@ -14,7 +14,6 @@ from placements.planners.partition import min_largest
 from placements.planners.stage_search.division import (
     StageCost,
     StageCosts,
-    StageSolutions,
     iteration_ms,
     memory_balanced,
     spans,
@@ -22,7 +21,7 @@ from placements.planners.stage_search.division import (
 )
 from placements.planners.stage_search.exact_division import Bounds, exact_partition
 from placements.planners.stage_search.paper_division import bi_objective_partition
-from placements.planners.stage_search.stage_problem import StageError
+from placements.planners.stage_search.stage_problem import Ints, StageError
 
 
 def every_division(num_layers: int, num_stages: int) -> Iterator[tuple[int, ...]]:
@@ -57,36 +56,41 @@ class Chain:
         stage, first, end = span
         return sum(self.memory[first:end]) * self.in_flight[stage]
 
-    def least(self) -> Bounds:
+    def bounds_ms(self) -> Bounds:
         size = self.num_stages, self.num_layers + 1, self.num_layers + 1
         times_ms = windows(np.cumsum([0.0, *self.times]), self.num_layers)
         return np.broadcast_to(times_ms, size), np.zeros(size)
 
 
-def time_of(costs: StageCosts, division: tuple[int, ...], num_micro_batches: int, at_once: bool) -> float:
-    stages = [each for each in StageSolutions(costs).of(division) if each is not None]
-    return iteration_ms(stages, num_micro_batches, at_once) if len(stages) == len(division) else math.inf
+def all_different(num_layers: int) -> Ints:
+    """The contents of stages whose layers all differ."""
+    return np.arange((num_layers + 1) ** 2).reshape(num_layers + 1, num_layers + 1)
 
 
-@pytest.mark.parametrize("at_once", [False, True])
+def time_of(costs: StageCosts, division: tuple[int, ...], num_micro_batches: int) -> float:
+    stages = [each for each in (costs(*span) for span in spans(division)) if each is not None]
+    if len(stages) < len(division):
+        return math.inf
+    times_ms, syncs_ms, _ = zip(*stages, strict=True)
+    return iteration_ms(times_ms, syncs_ms, num_micro_batches)
+
+
 @pytest.mark.parametrize("seed", range(50))
-def test_no_division_is_shorter(seed: int, at_once: bool) -> None:
+def test_no_division_is_shorter(seed: int) -> None:
     chain = Chain(seed)
     sizes = chain.num_layers, chain.num_stages
-    shortest = min(
-        time_of(chain.costs, each, chain.num_micro_batches, at_once) for each in every_division(*sizes)
+    shortest = min(time_of(chain.costs, each, chain.num_micro_batches) for each in every_division(*sizes))
+    chain.asked.clear()
+    found = exact_partition(
+        chain.costs, chain.num_micro_batches, chain.bounds_ms(), all_different(chain.num_layers)
     )
-    for bounds in (None, chain.least()):
-        chain.asked.clear()
-        found = exact_partition(chain.costs, *sizes, chain.num_micro_batches, at_once, bounds)
-        assert (math.inf if found is None else found.time_ms) == pytest.approx(shortest)
-        assert len(chain.asked) == len(set(chain.asked))
-        if found is not None:
-            assert found.num_solved == len(chain.asked)
-            assert found.time_ms == time_of(chain.costs, found.stage_layers, chain.num_micro_batches, at_once)
+    assert (math.inf if found is None else found.time_ms) == pytest.approx(shortest)
+    assert len(chain.asked) == len(set(chain.asked))
+    if found is not None:
+        assert found.time_ms == time_of(chain.costs, found.stage_layers, chain.num_micro_batches)
     even = memory_balanced([0.0] * sizes[0], chain.memory, chain.in_flight)
     paper = bi_objective_partition(
-        chain.costs, even, min_largest(chain.times, sizes[1]), chain.num_micro_batches, at_once
+        chain.costs, even, min_largest(chain.times, sizes[1]), chain.num_micro_batches
     )
     assert paper is None or paper.time_ms >= shortest - 1e-9
 
@@ -105,18 +109,18 @@ def test_balanced_memory(seed: int) -> None:
 
 def test_few_stages_are_solved_with_bounds() -> None:
     """96 equal layers on 16 stages: all bounds are met, so only the best division's stages are solved."""
+    asked: list[tuple[int, int, int]] = []
+
+    def costs(stage: int, first: int, end: int) -> StageCost:
+        asked.append((stage, first, end))
+        return StageCost(2.0 * (end - first), 1.0, 0.0)
+
     min_ms = np.broadcast_to(windows(2.0 * np.arange(97), 96), (16, 97, 97))
-    found = exact_partition(
-        lambda stage, first, end: StageCost(2.0 * (end - first), 1.0, 0.0),
-        96,
-        16,
-        64,
-        bounds_ms=(min_ms, np.ones(min_ms.shape)),
-    )
+    found = exact_partition(costs, 64, (min_ms, np.ones(min_ms.shape)), all_different(96))
     assert found is not None
     assert found.stage_layers == (6,) * 16
     assert found.time_ms == 63 * 12 + 16 * 13
-    assert found.num_solved <= 3 * 16
+    assert len(asked) <= 3 * 16
 
 
 def test_equal_layers_are_solved_once_in_a_stage() -> None:
@@ -131,11 +135,10 @@ def test_equal_layers_are_solved_once_in_a_stage() -> None:
 
     min_ms = np.broadcast_to(windows(np.arange(14.0), 13), (4, 14, 14))
     contents = np.broadcast_to(np.arange(14), (14, 14))
-    bounds = min_ms, np.zeros(min_ms.shape)
-    found = exact_partition(costs, 13, 4, 3, bounds_ms=bounds, contents=contents)
+    found = exact_partition(costs, 3, (min_ms, np.zeros(min_ms.shape)), contents)
     assert found is not None
     assert len(asked) == len(set(asked))
-    assert found.time_ms == min(time_of(costs, each, 3, False) for each in every_division(13, 4))
+    assert found.time_ms == min(time_of(costs, each, 3) for each in every_division(13, 4))
 
 
 def test_a_search_that_is_stopped_has_told_its_best() -> None:
@@ -146,16 +149,16 @@ def test_a_search_that_is_stopped_has_told_its_best() -> None:
             raise KeyboardInterrupt
         return chain.costs(stage, first, end)
 
-    sizes = chain.num_layers, chain.num_stages, chain.num_micro_batches
+    given = chain.num_micro_batches, chain.bounds_ms(), all_different(chain.num_layers)
     with pytest.raises(KeyboardInterrupt):
-        exact_partition(stopped, *sizes, bounds_ms=chain.least(), on_better=told.append)
+        exact_partition(stopped, *given, on_better=told.append)
     assert sum(told[0]) == chain.num_layers
     told_all: list[tuple[int, ...]] = []
-    best = exact_partition(chain.costs, *sizes, bounds_ms=chain.least(), on_better=told_all.append)
+    best = exact_partition(chain.costs, *given, on_better=told_all.append)
     assert best is not None
     assert told_all[0] == told[0]
     assert told_all[-1] == best.stage_layers
-    times = [time_of(chain.costs, each, sizes[2], False) for each in told_all]
+    times = [time_of(chain.costs, each, chain.num_micro_batches) for each in told_all]
     assert times == sorted(times, reverse=True)
 
 
@@ -174,17 +177,14 @@ def test_the_paper_moves_layers_to_faster_divisions() -> None:
 
 
 def test_nothing_fits() -> None:
-    assert exact_partition(lambda *_: None, 4, 2, 2) is None
-    assert (
-        exact_partition(lambda *_: None, 4, 2, 2, bounds_ms=(np.zeros((2, 5, 5)), np.zeros((2, 5, 5))))
-        is None
-    )
+    min_ms = np.broadcast_to(windows(np.arange(5.0), 4), (2, 5, 5))
+    assert exact_partition(lambda *_: None, 2, (min_ms, min_ms), all_different(4)) is None
     assert bi_objective_partition(lambda *_: None, (2, 2), (2, 2), 2) is None
 
 
 def test_wrong_numbers() -> None:
     with pytest.raises(StageError, match="num_stages: 3 is not from 1 to the 2 layers"):
-        exact_partition(lambda *_: None, 2, 3, 1)
+        exact_partition(lambda *_: None, 1, (np.ones((3, 3, 3)), np.ones((3, 3, 3))), all_different(2))
     with pytest.raises(StageError, match="kept_mib: 1 numbers for 2 layers"):
         memory_balanced([1.0, 1.0], [1.0], [1])
     with pytest.raises(StageError, match=r"memory_start: \[1, 1\] does not divide"):
