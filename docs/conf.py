@@ -47,7 +47,6 @@ apidoc_modules = [
         "max_depth": 2,
         "module_first": True,
         "separate_modules": True,
-        "exclude_patterns": ["../runtime/server/tables.py"],  # its docstrings are SQLAlchemy's
         "automodule_options": {"members"},
     }
     for name in ("placements", "schedsearch", "runtime")

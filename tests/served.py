@@ -66,7 +66,7 @@ def ask(url: str, method: str = "GET", body: object = None) -> tuple[int, Any]:
 def in_thread(service: Service, **options: Any) -> Iterator[str]:
     """Serve from a thread of this process and give the URL; the service is closed at the end."""
     listener = listen("127.0.0.1", 0)
-    server = Server(create_app(service, **options), log_level="error")
+    server = Server(create_app(service, **options))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:

@@ -93,7 +93,6 @@ OWNERS = {
     "starlette": ["runtime/server/"],  # comes with fastapi
     "pydantic": ["runtime/server/"],
     "uvicorn": ["runtime/server/"],
-    "sqlalchemy": ["runtime/server/"],
     "cvxpy": ["experiments/benchmarks/cluster/cvxpy_programs.py"],
     "lowtime": ["experiments/benchmarks/frontier/lowtime_plans.py"],
 }

@@ -5,10 +5,9 @@ frontiers in processes of their own, and at word of a straggler deploys the plan
 nothing of devices; `runtime.client` carries plans to them. It has no users, at most one token: whoever bears
 it may do everything.
 
-Read `requests` (what is asked), `answers`, `errors` (why a request is refused), `deployment` (which plan a
-job runs), `tables` and `storage` (the database), `deployments` (of all jobs, in memory and on disk),
-`workers` (compute frontiers), `service` (all that can be asked), `waiting` (requests that wait for a plan),
-`access` (the token, and how much a request may carry), `app` (HTTP) and `__main__`.
+Read `bodies` (what requests and answers carry, and why a request is refused), `storage` (the database, whose
+rows are all that the server knows), `workers` (compute frontiers), `service` (all requests), `access` (the
+token, and how much a request may carry), `app` (HTTP, and requests that wait for a plan) and `__main__`.
 """
 
 DEFAULT_MAX_BODY_MB = 32.0

@@ -51,38 +51,27 @@ def main(arguments: list[str] | None = None) -> None:
         _exit(f"max-body-mb: {parsed.max_body_mb:g} is not a size; give millions of bytes above 0", 2)
     try:
         from runtime.server.access import read_token
-        from runtime.server.app import create_app, listen, serve
-        from runtime.server.requests import read_solution
+        from runtime.server.app import Server, create_app, listen
+        from runtime.server.bodies import read_solution
         from runtime.server.service import Service
-        from runtime.server.storage import StorageError
     except ImportError as error:
         _exit(f"{error.name} is not installed; pip install 'schedsearch[server]'", 1)
     try:
         token = read_token(parsed.token_file)
+        solution = None if parsed.solution is None else read_solution(parsed.solution)
+        listener = listen(parsed.host, parsed.port)
+        service = Service(parsed.database, parsed.workers)
     except ValueError as error:
         _exit(str(error), 2)
-    try:
-        listener = listen(parsed.host, parsed.port)
     except OSError as error:
         reason = str(error.strerror).partition(" (")[0]  # Python adds the address, which is named already
         _exit(f"port: {parsed.host}:{parsed.port} cannot be used ({reason}); choose another", 2)
-    try:
-        service = Service(parsed.database, parsed.workers)
-    except StorageError as error:
-        _exit(str(error), 2)
-    solution = None
-    if parsed.solution is not None:
-        try:
-            solution = service.register_solution(*read_solution(parsed.solution))
-        except ValueError as error:
-            service.close()
-            _exit(str(error), 2)
     port = listener.getsockname()[1]
     sys.stdout.write(f"runtime.server: http://{parsed.host}:{port}, jobs in {parsed.database}\n")
     if solution is not None:
-        sys.stdout.write(f"runtime.server: job {solution.id} runs {parsed.solution}\n")
+        sys.stdout.write(f"runtime.server: job {service.add(*solution).id} runs {parsed.solution}\n")
     sys.stdout.flush()
-    serve(create_app(service, token, parsed.max_body_mb), listener)
+    Server(create_app(service, token, parsed.max_body_mb)).run(sockets=[listener])
 
 
 def _exit(line: str, code: int) -> NoReturn:

@@ -1,6 +1,7 @@
 """The service over HTTP: one route for each request, JSON both ways, errors in one line.
 
-Below it are the connections, and an end that waits for nobody.
+Requests that wait for a job's next plan sleep until there is news of it, and need no thread. At the end the
+server answers them all, and waits for nobody.
 """
 
 from __future__ import annotations
@@ -8,34 +9,85 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import sys
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Annotated
+from weakref import WeakValueDictionary
 
 import uvicorn
 from fastapi import FastAPI, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from runtime.server import DEFAULT_MAX_BODY_MB
-from runtime.server.access import BodyLimit, TokenNeeded
-from runtime.server.answers import Deployed, DeployedPlanAnswer, JobPage, JobStatus, PlanAnswer
-from runtime.server.errors import RequestError, refusal
-from runtime.server.requests import ProfileUpload, Registration, StragglerMessage
+from runtime.server.access import OPEN_PATH, Gate
+from runtime.server.bodies import DeployedPlanAnswer, NotYetError, RequestError, refusal
 from runtime.server.service import Service
-from runtime.server.waiting import MOST_WAIT_S, News, at_once, deployed
 
-OPEN_PATH = "/health"
-"""What is answered to all."""
+MAX_WAIT_S = 60.0
+"""How long a request may wait for a plan."""
 
-_SWITCH_S = 5e-4
-"""For how long one thread may keep Python from others; its default of 5 ms is what a straggler may take."""
+_MIN_WAIT_S = 1e-3
+"""Clocks that differ a little must not make a request that waits ask without a pause."""
 
 _GRACE_S = 10
 """Longest time for requests that are still being answered at the end."""
+
+
+class News:
+    """Wakes the requests that wait for news of a job.
+
+    Args:
+        loop: The event loop in which they wait.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Wait for nothing yet."""
+        self._loop, self.is_over = loop, False
+        self._events: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
+
+    def of(self, job: str) -> asyncio.Event:
+        """Return what is set at the next news of a job."""
+        return self._events.setdefault(job, asyncio.Event())
+
+    def tell(self, job: str) -> None:
+        """Wake all that wait for a job; from any thread."""
+        self._loop.call_soon_threadsafe(self._wake, job)
+
+    def close(self) -> None:
+        """Wake all that wait for anything, and let nobody wait any more."""
+        self.is_over = True
+        for job in list(self._events):
+            self._wake(job)
+
+    def _wake(self, job: str) -> None:
+        if (event := self._events.pop(job, None)) is not None:
+            event.set()
+
+
+async def next_plan(
+    service: Service, news: News, job: str, device: int | None, newer_than: int, wait_s: float
+) -> DeployedPlanAnswer | None:
+    """Return what `Service.deployed` does, as soon as there is a plan, or None after a time without."""
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + wait_s
+    while True:
+        event = news.of(job)  # before the look-up, so that no news is missed
+        left_s = 0.0 if news.is_over else end_s - loop.time()
+        try:
+            plan = await run_in_threadpool(service.deployed, job, device, newer_than)
+        except NotYetError:
+            if left_s <= 0:
+                raise
+            plan = None
+        if plan is not None or left_s <= 0:
+            return plan
+        due_s = max(await run_in_threadpool(service.due_in_s, job), _MIN_WAIT_S)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(event.wait(), min(left_s, due_s))
 
 
 def create_app(
@@ -57,119 +109,68 @@ def create_app(
         service.close()
 
     app = FastAPI(title="schedsearch", description="Frontiers and deployed plans.", lifespan=lifespan)
-    app.add_middleware(BodyLimit, most=int(max_body_mb * 1e6))
-    if token is not None:
-        app.add_middleware(TokenNeeded, token=token, open_path=OPEN_PATH)
-    _add_job_routes(app, service)
-    _add_plan_routes(app, service)
-    _add_error_handlers(app)
-    return app
+    app.add_middleware(Gate, token=token, max_bytes=int(max_body_mb * 1e6))
+    for method, path, status, answer in (
+        ("POST", "/jobs", 201, service.register),
+        ("GET", "/jobs", 200, service.jobs),
+        ("GET", "/jobs/{job}", 200, service.status),
+        ("POST", "/jobs/{job}/profile", 200, service.upload),
+        ("GET", "/jobs/{job}/frontier", 200, service.frontier),
+        ("GET", "/jobs/{job}/plan", 200, service.plan),
+        ("POST", "/jobs/{job}/straggler", 200, service.set_straggler),
+        ("DELETE", "/jobs/{job}", 204, service.delete),
+    ):
+        app.add_api_route(path, answer, methods=[method], status_code=status)
 
-
-def _add_job_routes(app: FastAPI, service: Service) -> None:
     @app.get(OPEN_PATH)
     async def health() -> dict[str, str]:
         """Tell that the server is there; it needs no token."""
         return {"status": "ok"}
 
-    @app.post("/jobs", status_code=201)
-    def register(body: Registration) -> JobStatus:
-        """Register a job."""
-        return service.register(body)
-
-    @app.get("/jobs")
-    def jobs(after: str | None = None, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> JobPage:
-        """List jobs in the order of registration."""
-        return service.jobs(after, limit)
-
-    @app.get("/jobs/{job}")
-    def status(job: str) -> JobStatus:
-        """Return a job's state, its missing blocks or its progress, and why it failed."""
-        return service.status(job)
-
-    @app.post("/jobs/{job}/profile")
-    def upload(job: str, body: ProfileUpload) -> JobStatus:
-        """Upload the profile of some or all blocks; the frontier is computed once all are there."""
-        return service.upload(job, body.read())
-
-    @app.delete("/jobs/{job}", status_code=204)
-    def delete(job: str) -> None:
-        """Forget a job."""
-        service.delete(job)
-
-
-def _add_plan_routes(app: FastAPI, service: Service) -> None:
-    @app.get("/jobs/{job}/frontier")
-    def frontier(job: str) -> JSONResponse:
-        """Return the content of a `frontier.json`."""
-        return JSONResponse(service.frontier(job))
-
-    @app.get("/jobs/{job}/plan")
-    def plan(
-        job: str, deadline_ms: Annotated[float | None, Query(allow_inf_nan=False)] = None
-    ) -> DeployedPlanAnswer | PlanAnswer | None:
-        """Return the best plan for a deadline, by default the deployed one."""
-        plans = service.deployments
-        return plans.deployed(job) if deadline_ms is None else plans.plan(job, deadline_ms)
-
-    @app.post("/jobs/{job}/straggler")
-    async def straggler(job: str, body: StragglerMessage) -> Deployed:
-        """Tell of a straggler."""
-        return await at_once(service.alone, lambda: service.deployments.set_straggler(job, body))
-
     @app.get("/jobs/{job}/deployed", response_model=DeployedPlanAnswer, responses={204: {"model": None}})
-    async def newest(
+    async def deployed(
         job: str,
         device: int | None = None,
         newer_than: Annotated[int, Query(ge=0)] = 0,
-        wait_s: Annotated[float, Query(ge=0, le=MOST_WAIT_S)] = 0.0,
+        wait_s: Annotated[float, Query(ge=0, le=MAX_WAIT_S)] = 0.0,
     ) -> Response | DeployedPlanAnswer:
         """Return the deployed plan, or a device's part of it; 204 if there is none newer than a version.
 
         With `wait_s` the answer comes as soon as there is one, or after so many seconds.
         """
-        found = await deployed(service, app.state.news, job, device, newer_than, wait_s)
-        return Response(status_code=204) if found is None else found
+        plan = await next_plan(service, app.state.news, job, device, newer_than, wait_s)
+        return Response(status_code=204) if plan is None else plan
+
+    errors = RequestError, RequestValidationError, UnicodeEncodeError, sqlite3.Error, HTTPException, Exception
+    for kind in errors:
+        app.add_exception_handler(kind, _refuse)
+    return app
 
 
-def _add_error_handlers(app: FastAPI) -> None:
-    @app.exception_handler(RequestError)
-    async def refused(request: Request, error: RequestError) -> JSONResponse:
-        return _refusal(str(error), error.status)
-
-    @app.exception_handler(RequestValidationError)
-    async def wrong_field(request: Request, error: RequestValidationError) -> JSONResponse:
-        found = refusal(error.errors()[0])
-        return _refusal(str(found), found.status)
-
-    @app.exception_handler(UnicodeEncodeError)
-    async def half_a_character(request: Request, error: UnicodeEncodeError) -> JSONResponse:
-        return _refusal("body: has half a character; send text that is UTF-8", 422)
-
-    @app.exception_handler(SQLAlchemyError)
-    async def not_kept(request: Request, error: SQLAlchemyError) -> JSONResponse:
-        reason = str(getattr(error, "orig", error)).splitlines()[0]
-        logging.getLogger(__name__).error("%s %s: %s", request.method, request.url.path, reason)
-        return _refusal(f"database: {reason}; nothing of the request is kept", 503)
-
-    @app.exception_handler(Exception)
-    async def broken(request: Request, error: Exception) -> JSONResponse:
-        return _refusal(f"server: {type(error).__name__}; its log says more, please report it", 500)
-
-    @app.exception_handler(HTTPException)
-    async def not_routed(request: Request, error: HTTPException) -> JSONResponse:
-        path = request.url.path[:60]
-        lines = {
-            400: "body: is not JSON; send an object",
-            404: f"path: {path} is not known; see /docs",
-            405: f"method: {request.method} is not for {path}; see /docs",
-        }
-        return _refusal(lines.get(error.status_code, error.detail), error.status_code)
-
-
-def _refusal(text: str, status: int) -> JSONResponse:
+async def _refuse(request: Request, error: Exception) -> JSONResponse:
     """Say in one line why not, whatever names there are in it."""
-    return JSONResponse({"detail": " ".join(text.splitlines())}, status)
+    path, headers = request.url.path[:60], None
+    if isinstance(error, RequestValidationError):
+        error = refusal(error.errors()[0])
+    match error:
+        case RequestError():
+            line, status = str(error), error.status
+        case UnicodeEncodeError():
+            line, status = "body: has half a character; send text that is UTF-8", 422
+        case sqlite3.Error():
+            logging.getLogger(__name__).error("%s %s: %s", request.method, path, error)
+            line, status = f"database: {error}; nothing of the request is kept", 503
+        case HTTPException():
+            lines = {
+                400: "body: is not JSON; send an object",
+                404: f"path: {path} is not known; see /docs",
+                405: f"method: {request.method} is not for {path}; see /docs",
+            }
+            status, headers = error.status_code, error.headers
+            line = lines.get(status, error.detail)
+        case _:
+            line, status = f"server: {type(error).__name__}; its log says more, please report it", 500
+    return JSONResponse({"detail": " ".join(line.splitlines())}, status, headers)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -186,27 +187,16 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class Server(uvicorn.Server):
-    """Serves an application until it is told to end.
+    """Serves an application until it is told to end."""
 
-    Args:
-        app: What to serve.
-        log_level: As uvicorn's.
-    """
-
-    def __init__(self, app: FastAPI, log_level: str = "warning") -> None:
+    def __init__(self, app: FastAPI) -> None:
         """Configure uvicorn."""
         self._app = app
         super().__init__(
-            uvicorn.Config(app, log_level=log_level, access_log=False, timeout_graceful_shutdown=_GRACE_S)
+            uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=_GRACE_S)
         )
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Answer the requests that wait for a plan, and then end as uvicorn does."""
         self._app.state.news.close()
         await super().shutdown(sockets)
-
-
-def serve(app: FastAPI, listener: socket.socket) -> None:
-    """Serve in this process, as all that it does, until Ctrl-C or SIGTERM."""
-    sys.setswitchinterval(_SWITCH_S)
-    Server(app).run(sockets=[listener])

@@ -1,32 +1,52 @@
-"""What the server can do, without HTTP: each method is one request, and at most one transaction."""
+"""All that can be asked, without HTTP: each method is one request, answered from the database's rows.
+
+Per accelerator there is a degree in force and at most one that is announced (Perseus, Table 2:
+``set_straggler``). A new message withdraws the announced one, because the latest word counts; what is in
+force stays until the new message is due. Nothing has to happen then: whoever asks next finds it in force.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import secrets
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from sqlite3 import Connection, Row
+from typing import Annotated, Any
 
-from sqlalchemy import insert, select
-from sqlalchemy.orm import Session, undefer
+from pydantic import Field
 
 from placements import OperatingPoint, Profile
-from runtime.server.answers import JobPage, JobStatus
-from runtime.server.deployments import Deployments, find, find_ready
-from runtime.server.errors import RequestError
-from runtime.server.requests import Registration
+from runtime.server.bodies import (
+    NORMAL,
+    Deployed,
+    DeployedPlanAnswer,
+    JobPage,
+    JobStatus,
+    NotYetError,
+    PlanAnswer,
+    ProfileUpload,
+    Registration,
+    RequestError,
+    State,
+    StragglerMessage,
+)
 from runtime.server.storage import Database
-from runtime.server.tables import BlockRow, JobRow, PlanRow, State
-from runtime.server.workers import FrontierTask, TaskFailure, Workers
-from schedsearch.energy.frontier import FrequencyPlan, Frontier
+from runtime.server.workers import Task, Workers
+from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier
+
+_JOBS = """
+SELECT number, id, name, num_plans, num_devices, num_gpus, state, error, blocking_power_w, maximum_time_ms,
+    maximum_energy_mj, version, plan
+FROM jobs"""
+"""All of a job but its schedule, which may be long."""
 
 
 class Service:
-    """The jobs of one database.
+    """The jobs of one database; each request raises `RequestError` if it cannot be met.
 
     Args:
         database: Its file.
@@ -34,9 +54,8 @@ class Service:
         now_s: The clock that delays are counted on; it must go on across restarts.
 
     Attributes:
-        on_news: Called, in any thread, with the id of a job that has another plan or will have one, or that
-            has become ready, has failed or was deleted.
-        deployments: Which plan each job runs now.
+        on_news: Called, in any thread, with the id of a job after it was changed.
+        database: The rows.
 
     Raises:
         StorageError: The database cannot be used.
@@ -45,224 +64,293 @@ class Service:
     def __init__(self, database: Path, num_workers: int = 1, now_s: Callable[[], float] = time.time) -> None:
         """Take up what an earlier server left: jobs that were being computed are computed again."""
         self.on_news: Callable[[str], None] = lambda job: None
-        self._database = Database(database)
-        self.deployments = Deployments(self._database, now_s, lambda job: self.on_news(job))
+        self.database, self._now_s = Database(database), now_s
         self._workers = Workers(num_workers, self._task, self._keep)
-        with self._database.reading() as session:
-            unfinished = select(JobRow.id).where(JobRow.state == State.COMPUTING).order_by(JobRow.number)
-            for job in session.scalars(unfinished):
+        with self.database.reading() as rows:
+            unfinished = "SELECT id FROM jobs WHERE state = ? ORDER BY number"
+            for (job,) in rows.execute(unfinished, [State.COMPUTING]):
                 self._workers.submit(job)
-
-    @property
-    def alone(self) -> threading.RLock:
-        """Held by the request that writes, while others that need it wait."""
-        return self._database.alone
 
     def close(self) -> None:
         """End the workers and let go of the database."""
         self._workers.close()
-        self._database.close()
+        self.database.close()
 
-    def register(self, registration: Registration) -> JobStatus:
-        """Make a job and return its status.
+    def register(self, body: Registration) -> JobStatus:
+        """Register a job."""
+        return self.add(body)
 
-        Raises:
-            RequestError: Its schedule breaks a rule.
-        """
-        placement = registration.read().placement
-        with self._database.writing() as session:
-            job = JobRow(
-                id=secrets.token_hex(6),
-                name=placement.name,
-                schedule=json.dumps(registration.schedule),
-                num_plans=registration.num_plans,
-                num_devices=placement.num_devices,
-                num_gpus=sum(placement.gpus) if placement.num_gpus else None,
-                state=State.WAITING,
+    def add(self, body: Registration, frontier: Frontier | None = None) -> JobStatus:
+        """Register a job, whose plans may be known already; the shortest is then deployed at once."""
+        placement = body.read().placement
+        job = secrets.token_hex(6)
+        new = {
+            "id": job,
+            "name": placement.name,
+            "schedule": json.dumps(body.schedule),
+            "num_plans": body.num_plans,
+            "num_devices": placement.num_devices,
+            "num_gpus": sum(placement.gpus) if placement.num_gpus else None,
+            "state": State.WAITING,
+            "version": 0,
+        }
+        with self.database.writing() as rows:
+            names, values = ", ".join(new), ", ".join(f":{name}" for name in new)
+            number = rows.execute(f"INSERT INTO jobs ({names}) VALUES ({values})", new).lastrowid
+            assert number is not None
+            rows.executemany(
+                "INSERT INTO blocks (job, name, position, devices) VALUES (?, ?, ?, ?)",
+                ((number, each.name, i, json.dumps(each.devices)) for i, each in enumerate(placement.blocks)),
             )
-            session.add(job)
-            session.flush()
-            session.add_all(
-                BlockRow(job=job.number, name=block.name, position=i, devices=json.dumps(block.devices))
-                for i, block in enumerate(placement.blocks)
-            )
-            session.flush()
-            return self._status(session, job)
+            if frontier is not None:
+                self._make_ready(rows, number, frontier)
+            return self._status(rows, _find(rows, job))
 
-    def register_solution(self, registration: Registration, frontier: Frontier) -> JobStatus:
-        """Make a job whose plans are known, deploy the shortest, and return its status.
-
-        Raises:
-            RequestError: Its schedule breaks a rule, or has other blocks than the plans.
-        """
-        placement = registration.read().placement
-        for plan in frontier.plans:
-            if other := plan.clock_mhz.keys() ^ placement.by_name.keys():
-                raise RequestError(f"solution: only plan or schedule has block {min(other)!r}; give its own")
-        job = self.register(registration).id
-        with self._changing(job) as session:
-            row = find(session, job)
-            row.state, row.blocking_power_w = State.COMPUTING, frontier.blocking_power_w
-        self._keep(job, frontier)
-        return self.status(job)
-
-    def upload(self, job_id: str, profile: Profile) -> JobStatus:
-        """Keep the profile of some blocks, compute the frontier once all are there, and return the status.
-
-        Raises:
-            RequestError: There is no such job or block, or the frontier is already computed from others.
-        """
-        power = profile.blocking_power_w
-        if isinstance(power, tuple):
-            raise RequestError("blocking_power_w: is one for each clock; give one number in W")
-        points = {name: _points_text(each) for name, each in profile.points.items()}
-        with self._changing(job_id) as session:
-            job = find(session, job_id)
-            if job.state not in (State.WAITING, State.FAILED):
-                raise RequestError(f"profile: job {job_id} is {job.state} with one; register a new job", 409)
-            blocks = {row.name: row for row in session.scalars(_blocks(job))}
-            for name, text in points.items():
-                if name not in blocks:
+    def upload(self, job: str, body: ProfileUpload) -> JobStatus:
+        """Upload the profile of some or all blocks; the frontier is computed once all are there."""
+        profile = body.read()
+        with self._changing(job) as rows:
+            row = _find(rows, job)
+            if row["state"] not in (State.WAITING, State.FAILED):
+                raise RequestError(f"profile: job {job} is {row['state']} with one; register a new job", 409)
+            for name, points in profile.points.items():
+                text = json.dumps([(point.clock_mhz, point.time_ms, point.energy_mj) for point in points])
+                own = text, row["number"], name
+                if not rows.execute("UPDATE blocks SET points = ? WHERE job = ? AND name = ?", own).rowcount:
                     raise RequestError(
-                        f"profile: {job.name} has no block {name!r}; use those of its placement"
+                        f"profile: {row['name']} has no block {name!r}; use those of its placement"
                     )
-                blocks[name].points = text
-            job.blocking_power_w = power
-            is_complete = all(row.points is not None for row in blocks.values())
-            if is_complete:
-                job.state, job.error = State.COMPUTING, None
-            status = self._status(session, job)
-        if is_complete:
-            self._workers.submit(job_id)
+            state = State.WAITING if _missing(rows, row) else State.COMPUTING
+            rows.execute(
+                "UPDATE jobs SET blocking_power_w = ?, state = ?, error = NULL WHERE number = ?",
+                [body.blocking_power_w, state, row["number"]],
+            )
+            status = self._status(rows, _find(rows, job))
+        if state == State.COMPUTING:
+            self._workers.submit(job)
         return status
 
-    def status(self, job_id: str) -> JobStatus:
-        """Return what becomes of a job.
+    def status(self, job: str) -> JobStatus:
+        """Return a job's state, its missing blocks or its progress, and why it failed."""
+        with self.database.reading() as rows:
+            return self._status(rows, _find(rows, job))
 
-        Raises:
-            RequestError: There is no such job.
+    def jobs(self, after: str | None = None, limit: Annotated[int, Field(ge=1, le=1000)] = 100) -> JobPage:
+        """List jobs in the order of registration."""
+        with self.database.reading() as rows:
+            first = 0 if after is None else _find(rows, after)["number"]
+            page = f"{_JOBS} WHERE number > ? ORDER BY number LIMIT ?"
+            found = rows.execute(page, [first, limit + 1]).fetchall()
+            more = found[limit - 1]["id"] if len(found) > limit else None
+            return JobPage(jobs=[self._status(rows, row) for row in found[:limit]], next=more)
+
+    def frontier(self, job: str) -> dict[str, Any]:
+        """Return the content of a `frontier.json`."""
+        with self.database.reading() as rows:
+            row = _find_ready(rows, job)
+            plans = rows.execute("SELECT * FROM plans WHERE job = ? ORDER BY position", [row["number"]])
+            found = tuple(FrequencyPlan(**_plan_fields(plan)) for plan in plans)
+        maximum = FrequencyPlan({}, row["maximum_time_ms"], row["maximum_energy_mj"], 0.0)
+        power = row["blocking_power_w"]
+        return Frontier(found, maximum, power, row["num_devices"], row["num_gpus"]).to_dict()
+
+    def plan(
+        self, job: str, deadline_ms: Annotated[float | None, Field(allow_inf_nan=False)] = None
+    ) -> DeployedPlanAnswer | PlanAnswer | None:
+        """Return the best plan for a deadline, by default the deployed one."""
+        if deadline_ms is None:
+            return self.deployed(job)
+        with self.database.reading() as rows:
+            number = _find_ready(rows, job)["number"]
+            shortest_ms = _plan(rows, number, 0)["time_ms"]
+            if not deadline_ms >= shortest_ms * (1 - TIME_TOLERANCE):
+                raise RequestError(
+                    f"deadline_ms: {deadline_ms:g} is below the shortest iteration of {shortest_ms:.6g} ms; "
+                    "give at least that"
+                )
+            return PlanAnswer(**_plan_fields(_plan(rows, number, _position_at(rows, number, deadline_ms))))
+
+    def deployed(self, job: str, device: int | None = None, newer_than: int = 0) -> DeployedPlanAnswer | None:
+        """Return what is deployed now: the plan, whole or a device's part, and its version.
+
+        Args:
+            job: Which job.
+            device: Device whose blocks are returned; None for all.
+            newer_than: A version; None is returned if it is the one deployed now. Any other is an older one,
+                even if its number is higher: the server may have lost it with the machine it ran on.
         """
-        with self._database.reading() as session:
-            return self._status(session, find(session, job_id))
+        if self.due_in_s(job) <= 0:
+            with self._changing(job, is_lasting=False) as rows:
+                self._deploy(rows, _find(rows, job)["number"])
+        with self.database.reading() as rows:
+            row = _find_ready(rows, job)
+            if device is not None and not 0 <= device < row["num_devices"]:
+                raise RequestError(
+                    f"device: {device} is none of {row['name']}; use 0 to {row['num_devices'] - 1}"
+                )
+            if row["version"] == newer_than:
+                return None
+            plan = _plan_fields(_plan(rows, row["number"], row["plan"]))
+            if device is not None:
+                blocks = rows.execute("SELECT name, devices FROM blocks WHERE job = ?", [row["number"]])
+                own = {name for name, devices in blocks if device in json.loads(devices)}
+                plan["clock_mhz"] = {name: each for name, each in plan["clock_mhz"].items() if name in own}
+        return DeployedPlanAnswer(**plan, version=row["version"])
 
-    def jobs(self, after: str | None, limit: int) -> JobPage:
-        """Return the status of the jobs that were registered after another one, and where to go on.
+    def due_in_s(self, job: str) -> float:
+        """Return in how many seconds what is announced for a job comes into force; infinite if nothing is."""
+        due = "SELECT min(due_s) FROM stragglers JOIN jobs ON number = job WHERE id = ?"
+        with self.database.reading() as rows:
+            (due_s,) = rows.execute(due, [job]).fetchone()
+        return math.inf if due_s is None else due_s - self._now_s()
 
-        Raises:
-            RequestError: There is no such other job.
-        """
-        with self._database.reading() as session:
-            first = find(session, after).number if after is not None else 0
-            rows = session.scalars(
-                select(JobRow).where(JobRow.number > first).order_by(JobRow.number).limit(limit + 1)
-            ).all()
-            more = rows[limit - 1].id if len(rows) > limit else None
-            return JobPage(jobs=[self._status(session, job) for job in rows[:limit]], next=more)
-
-    def frontier(self, job_id: str) -> dict[str, Any]:
-        """Return the frontier in its file form; see `Frontier.to_dict`.
-
-        Raises:
-            RequestError: There is no such job, or it is not ready.
-        """
-        with self._database.reading() as session:
-            job = find_ready(session, job_id)
-            every = select(PlanRow).where(PlanRow.job == job.number).order_by(PlanRow.position)
-            rows = session.scalars(every.options(undefer(PlanRow.clock_mhz))).all()
-            plans = tuple(
-                FrequencyPlan(json.loads(row.clock_mhz), row.time_ms, row.energy_mj, row.lower_bound_mj)
-                for row in rows
+    def set_straggler(self, job: str, body: StragglerMessage) -> Deployed:
+        """Tell of a straggler (Perseus, Table 2); before the job is ready it counts once it is."""
+        with self._changing(job, is_lasting=False) as rows:
+            number = _find(rows, job)["number"]
+            self._settle(rows, number)  # what is due by now stays in force until this message is due
+            rows.execute(
+                "INSERT INTO stragglers (job, name, degree, next_degree, due_s) VALUES (?, ?, ?, ?, ?) "
+                "ON CONFLICT DO UPDATE SET next_degree = excluded.next_degree, due_s = excluded.due_s",
+                [number, body.id, NORMAL, body.degree, self._now_s() + body.delay_s],
             )
-            assert job.maximum_time_ms is not None and job.maximum_energy_mj is not None
-            maximum = FrequencyPlan({}, job.maximum_time_ms, job.maximum_energy_mj, 0.0)
-            power = job.blocking_power_w or 0.0
-            return Frontier(plans, maximum, power, job.num_devices, job.num_gpus).to_dict()
+            deadline_ms = self._deploy(rows, number)
+            row = _find(rows, job)
+            time_ms = None if deadline_ms is None else _plan(rows, number, row["plan"])["time_ms"]
+        return Deployed(version=row["version"], time_ms=time_ms, deadline_ms=deadline_ms)
 
-    def delete(self, job_id: str) -> None:
-        """Forget a job, and end the process that computes its frontier.
-
-        Raises:
-            RequestError: There is no such job.
-        """
-        with self._changing(job_id) as session:
-            session.delete(find(session, job_id))
-        self._workers.cancel(job_id)
+    def delete(self, job: str) -> None:
+        """Forget a job, and end the process that computes its frontier."""
+        with self._changing(job) as rows:
+            rows.execute("DELETE FROM jobs WHERE number = ?", [_find(rows, job)["number"]])
+        self._workers.cancel(job)
 
     @contextmanager
-    def _changing(self, job_id: str) -> Iterator[Session]:
-        """Write to a job, and let all know once that is done."""
-        with self._database.alone:
-            with self._database.writing() as session:
-                yield session
-            self.deployments.forget(job_id)
-        self.on_news(job_id)
+    def _changing(self, job: str, is_lasting: bool = True) -> Iterator[Connection]:
+        """Write to a job, wait for the disk if that is to outlast the machine, and let all know."""
+        with self.database.writing(is_lasting) as rows:
+            yield rows
+        self.on_news(job)
 
-    def _status(self, session: Session, job: JobRow) -> JobStatus:
+    def _settle(self, rows: Connection, number: int) -> None:
+        """Put in force what is due, and forget the accelerators that are normal."""
+        rows.execute(
+            "UPDATE stragglers SET degree = next_degree, next_degree = NULL, due_s = NULL "
+            "WHERE job = ? AND due_s <= ?",
+            [number, self._now_s()],
+        )
+        normal = "DELETE FROM stragglers WHERE job = ? AND degree = ? AND due_s IS NULL"
+        rows.execute(normal, [number, NORMAL])
+
+    def _deploy(self, rows: Connection, number: int) -> float | None:
+        """Deploy the plan for min(T*, T') (Perseus, Sec. 3.1) as a new version, if it is another one.
+
+        Returns:
+            T', in ms: when the worst straggler in force ends its iteration, for which all others wait; None
+            before the job is ready.
+        """
+        self._settle(rows, number)
+        shortest = _plan(rows, number, 0)
+        if shortest is None:
+            return None
+        (degree,) = rows.execute("SELECT max(degree) FROM stragglers WHERE job = ?", [number]).fetchone()
+        deadline_ms = float((degree or NORMAL) * shortest["time_ms"])
+        plan = _position_at(rows, number, deadline_ms)
+        rows.execute(
+            "UPDATE jobs SET plan = ?, version = version + 1 WHERE number = ? AND plan IS NOT ?",
+            [plan, number, plan],
+        )
+        return deadline_ms
+
+    def _make_ready(self, rows: Connection, number: int, frontier: Frontier) -> None:
+        """Keep the plans of a job and deploy the first."""
+        rows.executemany(
+            "INSERT INTO plans (job, position, time_ms, energy_mj, lower_bound_mj, clock_mhz) "
+            "VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                (number, i, plan.time_ms, plan.energy_mj, plan.lower_bound_mj, _clocks_text(plan))
+                for i, plan in enumerate(frontier.plans)
+            ),
+        )
+        maximum = frontier.all_maximum
+        rows.execute(
+            "UPDATE jobs SET state = ?, maximum_time_ms = ?, maximum_energy_mj = ?, blocking_power_w = ? "
+            "WHERE number = ?",
+            [State.READY, maximum.time_ms, maximum.energy_mj, frontier.blocking_power_w, number],
+        )
+        self._deploy(rows, number)
+
+    def _status(self, rows: Connection, row: Row) -> JobStatus:
         return JobStatus(
-            id=job.id,
-            name=job.name,
-            state=State(job.state),
-            num_plans=job.num_plans,
-            missing=_missing(session, job) if job.state == State.WAITING else [],
-            progress=self._workers.progress(job.id) if job.state == State.COMPUTING else None,
-            error=job.error,
-            version=job.version,
+            **{name: row[name] for name in ("id", "name", "num_plans", "error", "version")},
+            state=State(row["state"]),
+            missing=_missing(rows, row) if row["state"] == State.WAITING else [],
+            progress=self._workers.progress.get(row["id"]) if row["state"] == State.COMPUTING else None,
         )
 
-    def _task(self, job_id: str) -> FrontierTask | None:
+    def _task(self, job: str) -> Task | None:
         """Return what to compute for a job; None if it was deleted."""
-        with self._database.reading() as session:
-            job = session.scalars(
-                select(JobRow).where(JobRow.id == job_id).options(undefer(JobRow.schedule))
-            ).one_or_none()
-            if job is None or job.state != State.COMPUTING or job.blocking_power_w is None:
-                return None
-            points: Mapping[str, tuple[OperatingPoint, ...]] = {
-                row.name: tuple(OperatingPoint(*point) for point in json.loads(row.points or "[]"))
-                for row in session.scalars(_blocks(job))
+        with self.database.reading() as rows, suppress(RequestError):
+            row = _find(rows, job)
+            blocks = rows.execute("SELECT name, points FROM blocks WHERE job = ?", [row["number"]])
+            points = {
+                name: tuple(OperatingPoint(*point) for point in json.loads(text)) for name, text in blocks
             }
-            return FrontierTask(
-                job.schedule, Profile("uploaded", points, job.blocking_power_w), job.num_plans
-            )
+            (text,) = rows.execute("SELECT schedule FROM jobs WHERE id = ?", [job]).fetchone()
+            return text, Profile("uploaded", points, row["blocking_power_w"]), row["num_plans"]
+        return None
 
-    def _keep(self, job_id: str, outcome: Frontier | TaskFailure) -> None:
-        """Keep what a worker found, and deploy the first plan."""
-        plans = [] if isinstance(outcome, TaskFailure) else [_plan_values(plan) for plan in outcome.plans]
-        with self._changing(job_id) as session:
-            job = session.scalars(select(JobRow).where(JobRow.id == job_id)).one_or_none()
-            if job is None or job.state != State.COMPUTING:
-                return
-            if isinstance(outcome, TaskFailure):
-                job.state, job.error = State.FAILED, outcome.line
-                return
-            rows = [{"job": job.number, "position": i} | plan for i, plan in enumerate(plans)]
-            session.execute(insert(PlanRow), rows)
-            job.state = State.READY
-            job.maximum_time_ms = outcome.all_maximum.time_ms
-            job.maximum_energy_mj = outcome.all_maximum.energy_mj
-            self.deployments.begin(session, job)
+    def _keep(self, job: str, outcome: Frontier | str) -> None:
+        """Keep what a worker found, unless the job was deleted."""
+        with suppress(RequestError), self._changing(job) as rows:
+            number = _find(rows, job)["number"]
+            if isinstance(outcome, Frontier):
+                self._make_ready(rows, number, outcome)
+            else:
+                failed = State.FAILED, outcome, number
+                rows.execute("UPDATE jobs SET state = ?, error = ? WHERE number = ?", failed)
 
 
-def _blocks(job: JobRow) -> Any:
-    return select(BlockRow).where(BlockRow.job == job.number).order_by(BlockRow.position)
+def _find(rows: Connection, job: str) -> Row:
+    """Return a job, or refuse its id."""
+    row: Row | None = rows.execute(f"{_JOBS} WHERE id = ?", [job]).fetchone()
+    if row is None:
+        raise RequestError(f"job: {job[:60]!r} is not known; GET /jobs lists all", 404)
+    return row
 
 
-def _missing(session: Session, job: JobRow) -> list[str]:
+def _find_ready(rows: Connection, job: str) -> Row:
+    """Return a job that has its frontier, or refuse it."""
+    row = _find(rows, job)
+    if row["state"] == State.FAILED:
+        raise RequestError(f"frontier: job {job} failed ({row['error']}); upload another profile", 409)
+    if row["state"] != State.READY:
+        raise NotYetError(f"frontier: job {job} is {row['state']}; GET /jobs/{job} until it is ready", 409)
+    return row
+
+
+def _missing(rows: Connection, row: Row) -> list[str]:
     """Return the blocks without a profile."""
-    missing = select(BlockRow.name).where(BlockRow.job == job.number, BlockRow.points.is_(None))
-    return list(session.scalars(missing.order_by(BlockRow.position)))
+    missing = "SELECT name FROM blocks WHERE job = ? AND points IS NULL ORDER BY position"
+    return [name for (name,) in rows.execute(missing, [row["number"]])]
 
 
-def _points_text(points: Iterable[OperatingPoint]) -> str:
-    return json.dumps([(point.clock_mhz, point.time_ms, point.energy_mj) for point in points])
+def _plan(rows: Connection, number: int, position: int) -> Any:
+    """Return a row of a job's plans, which are by increasing time; None before the job is ready."""
+    return rows.execute("SELECT * FROM plans WHERE job = ? AND position = ?", [number, position]).fetchone()
 
 
-def _plan_values(plan: FrequencyPlan) -> dict[str, Any]:
-    """Return a plan as a row of `PlanRow` holds it."""
-    clocks = {name: [int(clock) for clock in each] for name, each in plan.clock_mhz.items()}
-    return {
-        "time_ms": plan.time_ms,
-        "energy_mj": plan.energy_mj,
-        "lower_bound_mj": plan.lower_bound_mj,
-        "clock_mhz": json.dumps(clocks),
-    }
+def _position_at(rows: Connection, number: int, deadline_ms: float) -> int:
+    """Return the position of the last plan that is not later than a deadline, or of the shortest."""
+    in_time = "SELECT max(position) FROM plans WHERE job = ? AND time_ms <= ?"
+    (position,) = rows.execute(in_time, [number, deadline_ms * (1 + TIME_TOLERANCE)]).fetchone()
+    return position or 0
+
+
+def _plan_fields(plan: Row) -> dict[str, Any]:
+    fields = {name: plan[name] for name in ("time_ms", "energy_mj", "lower_bound_mj")}
+    return fields | {"clock_mhz": json.loads(plan["clock_mhz"])}
+
+
+def _clocks_text(plan: FrequencyPlan) -> str:
+    return json.dumps({name: [int(clock) for clock in clocks] for name, clocks in plan.clock_mhz.items()})

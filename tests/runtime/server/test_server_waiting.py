@@ -140,7 +140,7 @@ def test_messages_are_answered_while_someone_writes(
     threads: ThreadPoolExecutor, service: Service, server: ServerClient, job: str
 ) -> None:
     """A message that must wait for another transaction does not hold up who need not."""
-    with service.alone:
+    with service.database.alone:
         message = threads.submit(server.set_straggler, job, 0, 0, 1.3)
         time.sleep(0.1)
         assert server.status(job)["version"] == 1

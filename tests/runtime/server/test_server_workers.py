@@ -5,15 +5,15 @@ import queue
 
 from served import profile_of, small_schedule
 
-from runtime.server.workers import FrontierTask, TaskFailure, Workers
+from runtime.server.workers import Task, Workers
 from schedsearch.energy import Frontier
 from schedsearch.schedule_file import schedule_to_dict
 
 
 def test_a_job_that_cannot_be_loaded_fails_and_the_next_is_computed() -> None:
-    kept: queue.Queue[tuple[str, Frontier | TaskFailure]] = queue.Queue()
+    kept: queue.Queue[tuple[str, Frontier | str]] = queue.Queue()
 
-    def load(job: str) -> FrontierTask | None:
+    def load(job: str) -> Task | None:
         if job == "torn":
             raise OSError("the row cannot be read\nagain")
         return None
@@ -25,24 +25,24 @@ def test_a_job_that_cannot_be_loaded_fails_and_the_next_is_computed() -> None:
         workers.submit("torn")
         line = "frontier: it cannot be kept (OSError: the row cannot be read); upload the profile again"
         for _ in range(2):
-            assert kept.get(timeout=300) == ("torn", TaskFailure(line))
+            assert kept.get(timeout=300) == ("torn", line)
     finally:
         workers.close()
 
 
 def test_a_frontier_that_cannot_be_kept_fails_its_job() -> None:
-    kept: queue.Queue[TaskFailure] = queue.Queue()
+    kept: queue.Queue[str] = queue.Queue()
 
-    def keep(job: str, outcome: Frontier | TaskFailure) -> None:
+    def keep(job: str, outcome: Frontier | str) -> None:
         if isinstance(outcome, Frontier):
             raise OSError("no space left")
         kept.put(outcome)
 
     schedule = small_schedule()
     text = json.dumps(schedule_to_dict(schedule))
-    workers = Workers(1, lambda job: FrontierTask(text, profile_of(schedule.placement), 2), keep)
+    workers = Workers(1, lambda job: (text, profile_of(schedule.placement), 2), keep)
     try:
         workers.submit("a")
-        assert kept.get(timeout=300).line.startswith("frontier: it cannot be kept (OSError: no space left);")
+        assert kept.get(timeout=300).startswith("frontier: it cannot be kept (OSError: no space left);")
     finally:
         workers.close()

@@ -1,7 +1,6 @@
 """A server that is started from a plan that was chosen."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,8 +8,7 @@ from served import ask, in_thread, profile_of, small_schedule
 
 from placements.shapes import v_shape
 from runtime.server.__main__ import main
-from runtime.server.errors import RequestError
-from runtime.server.requests import read_solution
+from runtime.server.bodies import RequestError, read_solution
 from runtime.server.service import Service
 from schedsearch.energy import compute_frontier
 from schedsearch.schedule_file import schedule_to_dict
@@ -28,16 +26,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    found = Service(tmp_path / "jobs.db")
-    yield found
-    found.close()
-
-
 def test_the_chosen_plan_is_deployed_at_once_and_stays(folder: Path, tmp_path: Path) -> None:
     service = Service(tmp_path / "own.db")
-    status = service.register_solution(*read_solution(folder / "plan.json"))
+    status = service.add(*read_solution(folder / "plan.json"))
     assert (status.state, status.version) == ("ready", 1)
     chosen = json.loads((folder / "plan.json").read_text())
     with in_thread(service) as url:
@@ -47,19 +38,21 @@ def test_the_chosen_plan_is_deployed_at_once_and_stays(folder: Path, tmp_path: P
         assert told["version"] == 1, "there is no other plan"
 
 
-def test_a_frontier_has_plans_for_stragglers(folder: Path, service: Service) -> None:
-    status = service.register_solution(*read_solution(folder / "frontier.json"))
+def test_a_frontier_has_plans_for_stragglers(folder: Path, tmp_path: Path) -> None:
+    service = Service(tmp_path / "own.db")
+    status = service.add(*read_solution(folder / "frontier.json"))
     assert service.frontier(status.id)["plans"] == [
         {key: value for key, value in plan.items() if key != "made_by"}
         for plan in FRONTIER.to_dict()["plans"]
     ]
+    service.close()
 
 
-def test_wrong_files_are_one_line(folder: Path, service: Service, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_files_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = json.loads((folder / "plan.json").read_text())
     (folder / "plan.json").write_text(json.dumps(plan | {"clock_mhz": {"F9": [900]}}))
     with pytest.raises(RequestError, match="solution: only plan or schedule has block 'B0'; give its own"):
-        service.register_solution(*read_solution(folder / "plan.json"))
+        read_solution(folder / "plan.json")
     del plan["clock_mhz"]
     (folder / "plan.json").write_text(json.dumps(plan))
     with pytest.raises(RequestError, match=r"plan.json: clock_mhz: is missing; give the plan.json"):

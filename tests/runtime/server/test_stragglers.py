@@ -8,13 +8,17 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from served import profile_of, registration, small_schedule
+from served import profile_of, registration, small_schedule, upload_of
 
 from placements.shapes import v_shape
-from runtime.server.answers import Deployed, DeployedPlanAnswer
-from runtime.server.deployment import Straggler
-from runtime.server.errors import NotYetError
-from runtime.server.requests import Registration, StragglerMessage
+from runtime.server.bodies import (
+    Deployed,
+    DeployedPlanAnswer,
+    NotYetError,
+    ProfileUpload,
+    Registration,
+    StragglerMessage,
+)
 from runtime.server.service import Service
 from schedsearch.energy import compute_frontier
 
@@ -73,7 +77,7 @@ def service(tmp_path_factory: pytest.TempPathFactory, now: Now) -> Iterator[Serv
 @pytest.fixture(scope="module")
 def job(service: Service) -> str:
     job = service.register(Registration.model_validate(registration())).id
-    service.upload(job, profile_of(v_shape(2)))
+    service.upload(job, ProfileUpload.model_validate(upload_of(profile_of(v_shape(2)))))
     while service.status(job).state != "ready":
         time.sleep(0.005)
     return job
@@ -94,53 +98,32 @@ def test_the_worst_straggler_in_force_decides(
     service: Service, job: str, now: Now, sequence: list[object]
 ) -> None:
     for name in NAMES:
-        service.deployments.set_straggler(job, StragglerMessage(id=name, degree=1))
-    before = service.deployments.deployed(job)
+        service.set_straggler(job, StragglerMessage(id=name, degree=1))
+    before = service.deployed(job)
     assert before is not None
     model, version, running_ms = SlowModel(), before.version, before.time_ms
     assert running_ms == FRONTIER.plans[0].time_ms
     for step in sequence:
         if isinstance(step, StragglerMessage):
             model.said[step.id].append(Said(now.s, now.s + step.delay_s, step.degree))
-            answer: Deployed | DeployedPlanAnswer | None = service.deployments.set_straggler(job, step)
+            answer: Deployed | DeployedPlanAnswer | None = service.set_straggler(job, step)
         else:
             assert isinstance(step, (int, float))
             now.s += step
-            answer = service.deployments.deployed(job)
+            answer = service.deployed(job)
         assert answer is not None
         if model.time_ms(now.s) != running_ms:
             version, running_ms = version + 1, model.time_ms(now.s)
         assert (answer.version, answer.time_ms) == (version, running_ms)
-        assert service.deployments.deployed(job, newer_than=version) is None
-
-
-def test_the_latest_word_withdraws_what_was_announced() -> None:
-    known = Straggler().told(1.5, due_s=10, now_s=0).told(1.0, due_s=5, now_s=1)
-    assert known.settled(20).degree == 1.0
-    assert known.settled(20).is_normal
-
-
-def test_what_is_in_force_stays_until_the_next_is_due() -> None:
-    known = Straggler().told(1.5, due_s=0, now_s=0).told(1.0, due_s=5, now_s=1)
-    assert known.settled(4.9).degree == 1.5
-    assert known.settled(5).degree == 1.0
+        assert service.deployed(job, newer_than=version) is None
 
 
 def test_what_is_due_before_the_frontier_is_there_is_not_due_again(service: Service, now: Now) -> None:
     """Else whoever waits for the first plan would be woken for it all the time."""
     job = service.register(Registration.model_validate(registration())).id
-    service.deployments.set_straggler(job, StragglerMessage(id="a", delay_s=5, degree=1.3))
-    assert service.deployments.due_in_s(job) == 5
+    service.set_straggler(job, StragglerMessage(id="a", delay_s=5, degree=1.3))
+    assert service.due_in_s(job) == 5
     now.s += 5
     with pytest.raises(NotYetError):
-        service.deployments.deployed(job)
-    assert service.deployments.due_in_s(job) == math.inf
-
-
-def test_memory_follows_the_database(service: Service, job: str) -> None:
-    """What a restart would read is what is answered from memory."""
-    for name, degree in (("a", 1.5), ("b", 1.1), ("a", 1.0)):
-        service.deployments.set_straggler(job, StragglerMessage(id=name, degree=degree))
-        answered = service.deployments.deployed(job)
-        service.deployments.forget(job)
-        assert service.deployments.deployed(job) == answered
+        service.deployed(job)
+    assert service.due_in_s(job) == math.inf
