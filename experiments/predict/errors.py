@@ -72,7 +72,7 @@ def _ranking(rows: Sequence[tuple[float, float, str]]) -> str:
         return "1 plan"
     wrong = [
         f"{later} is predicted before {earlier}"
-        for (first, predicted, earlier), (second, next_predicted, later) in combinations(rows, 2)
-        if next_predicted < predicted and first < second
+        for (_, predicted, earlier), (_, next_predicted, later) in combinations(rows, 2)
+        if next_predicted < predicted
     ]
     return f"{len(rows)} plans, {'; '.join(wrong) if wrong else 'in the order of the measurements'}"

@@ -38,7 +38,7 @@ from experiments.search.search_step import figures
 from placements import Placement
 from runtime.checkpoints.loading import has_whole
 from runtime.checkpoints.manifest import ensure_same_model, manifests
-from runtime.codegen.script import read_script
+from runtime.codegen.job import JOB_FILE, read_job
 from runtime.execution.measurement import Measurement
 from runtime.program.calls import ScriptError
 
@@ -159,6 +159,6 @@ def go_on(directory: Path, given: RunCommandOptions) -> None:
 
 def _placement_of(scripts: Path) -> Placement:
     try:
-        return read_script(scripts / "device_0.py").placement
-    except (OSError, ScriptError) as error:
+        return read_job(scripts / JOB_FILE).placement
+    except ScriptError as error:
         raise OptionError(f"runtime.resume: {scripts} has no scripts of a run ({error})") from None

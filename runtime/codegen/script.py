@@ -6,32 +6,24 @@ What is read here can be checked before anything is started.
 
 from __future__ import annotations
 
-import ast
-import re
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placements import Placement
 from placements.copies.stages import as_stages, copies_in
-from placements.plain_data import Field
 from runtime.codegen.job import JOB_FILE, ScriptJob, read_job
-from runtime.codegen.time_limit import TooLongError, time_limit
 from runtime.program.calls import ACTIONS, BlockCall, Calls, OfStages, ScriptError, Transfer
 from runtime.program.instructions import Programs, left_out
-from runtime.program.program_file import for_single_gpus
 from runtime.program.tensor_spec import TensorSpec, TensorSpecs
 from schedsearch.semantics.versions import WeightMode
 
 if TYPE_CHECKING:
     from runtime.models import ModelOptions
-
-READ_S = 60.0
-"""How long reading a script may take, imports of torch included."""
 
 
 @dataclass(frozen=True)
@@ -157,11 +149,9 @@ def script_of_job(iteration: Callable[[Any, int], None], job: ScriptJob, wanted:
     Raises:
         ScriptError: It is of another job, or of no device of this one.
     """
-    device = _device_of(path)
-    if device is None or device >= job.placement.num_devices:
-        raise ScriptError(
-            f"{path}: {job.placement.name} has {job.placement.num_devices} devices only; delete the script"
-        )
+    names = [_name_of(device) for device in range(job.placement.num_devices)]
+    if path.name not in names:
+        raise ScriptError(f"{path}: {job.placement.name} has {len(names)} devices only; delete the script")
     if job.hash != wanted:
         raise ScriptError(
             f"{path}: is of job {wanted!r}, but {JOB_FILE} beside it is {job.hash!r}; "
@@ -175,135 +165,96 @@ def script_of_job(iteration: Callable[[Any, int], None], job: ScriptJob, wanted:
         job.channels,
         job.least_micro_batches,
         job.micro_batches_per_round,
-        job.specs[device] if job.specs else None,
+        job.specs[names.index(path.name)] if job.specs else None,
         job.batch,
         path,
     )
 
 
-def read_script(path: Path) -> Script:
-    """Return a script without running it: its definitions are executed, nothing else.
+def read_script(path: Path, job: ScriptJob | None = None) -> Script:
+    """Return a script: its file is executed as an import would, and its calls are not made yet.
+
+    Args:
+        path: Its file.
+        job: Job of the ``job.json`` beside it, if that is read already.
 
     Raises:
-        ScriptError: The file has no iteration or names no job, or the job beside it is another.
+        ScriptError: The file fails, has no iteration or names no job, or the job beside it is another.
     """
-    return _read(Path(path), read_job)
-
-
-def _read(path: Path, job_in: Callable[[Path], ScriptJob]) -> Script:
     names: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
-    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
-    for node in tree.body:
-        if not _only_defines(node):
-            raise ScriptError(
-                f"{path}: line {node.lineno}: would be carried out whenever the script is read; move it into "
-                "iteration or train"
-            )
-    exec(compile(tree, str(path), "exec"), names)
+    try:
+        exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), names)
+    except (Exception, SystemExit) as error:
+        raise _failed(path, error) from None
     for name in ("iteration", "JOB"):
         if name not in names:
             raise ScriptError(f"{path}: has no {name}; generate the scripts again")
-    return script_of_job(names["iteration"], job_in(path.with_name(JOB_FILE)), names["JOB"], path)
+    job = job or read_job(path.with_name(JOB_FILE))
+    return script_of_job(names["iteration"], job, names["JOB"], path)
 
 
-def _only_defines(node: ast.stmt) -> bool:
-    """Tell whether a statement of a script's top does nothing but to give a name, or runs the script."""
-    if isinstance(node, ast.Expr):
-        return isinstance(node.value, ast.Constant)
-    if isinstance(node, ast.If):
-        return ast.unparse(node.test) == "__name__ == '__main__'"
-    return isinstance(
-        node, (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.ClassDef)
-    )
-
-
-def _device_of(path: Path) -> int | None:
-    match = re.fullmatch(r"device_(0|[1-9][0-9]*)\.py", path.name)
-    return int(match[1]) if match else None
-
-
-def read_scripts(directory: str | Path, timeout_s: float = READ_S) -> list[Script]:
+def read_scripts(directory: str | Path) -> list[Script]:
     """Return the scripts ``device_<d>.py`` of a folder, by device, each of which can be called.
 
-    Args:
-        directory: Folder of the scripts.
-        timeout_s: How long each may take.
-
     Raises:
-        ScriptError: There is none, one is missing, fails or does not end, they are not of one placement and
-            model, or a block of several devices has several clocks.
+        ScriptError: There is none, one is missing, fails or is of another job, or a block of several devices
+            has several clocks.
     """
-    directory = Path(directory)
-    paths = {
-        device: path for path in directory.glob("device_*.py") if (device := _device_of(path)) is not None
-    }
-    if not paths:
-        raise ScriptError(f"{directory}: has no device_0.py; give a folder of generated scripts")
-    job_in = cache(read_job)
-    found = {device: _read_to_call(path, job_in, timeout_s) for device, path in sorted(paths.items())}
-    first = found[min(found)]
-    num_devices = first.placement.num_devices
+    job = _job_of(directory)
+    paths = sorted(Path(directory).glob("device_[0-9]*.py"))
+    found = {path.name: _read_with_calls(path, job) for path in paths}
+    num_devices = job.placement.num_devices
     for device in range(num_devices):
-        if device not in found:
+        if _name_of(device) not in found:
             raise ScriptError(
                 f"{directory}: has no device_{device}.py for the {num_devices} devices of "
-                f"{first.placement.name}; generate the scripts again"
+                f"{job.placement.name}; generate the scripts again"
             )
-        if _shared(found[device]) != _shared(first):
-            raise ScriptError(
-                f"{paths[device]}: has another placement, number of micro-batches or model than device_0.py; "
-                "generate the scripts again"
-            )
-    if extra := sorted(found.keys() - range(num_devices)):
-        raise ScriptError(
-            f"{paths[extra[0]]}: {first.placement.name} has {num_devices} devices only; delete the script"
-        )
-    scripts = list(found.values())
+    scripts = [found[_name_of(device)] for device in range(num_devices)]
     _check_shared_clocks(scripts)
     return scripts
 
 
-def read_script_of(directory: str | Path, device: int) -> Script:
-    """Return the script of a device; if it has none that of device 0, which says how many devices there are.
+def read_script_of(directory: str | Path, device: int, num_devices: int) -> Script:
+    """Return the script of a device.
 
     Raises:
-        ScriptError: The folder has no scripts, or this one fails.
+        ScriptError: The folder has no such script, it fails, or there is not one process for each device.
     """
-    directory = Path(directory)
-    own, first = (directory / f"device_{each}.py" for each in (device, 0))
-    if not first.is_file():
-        raise ScriptError(f"{directory}: has no device_0.py; give a folder of generated scripts")
-    return _read_to_call(own if own.is_file() else first, read_job)
+    job = _job_of(directory)
+    _check_number(num_devices, job.placement)
+    return _read_with_calls(Path(directory) / _name_of(device), job)
 
 
-def _read_to_call(path: Path, job_in: Callable[[Path], ScriptJob], timeout_s: float = READ_S) -> Script:
-    """Return a script of one GPU whose calls can be read."""
+def _read_with_calls(path: Path, job: ScriptJob) -> Script:
+    script = read_script(path, job)
     try:
-        with time_limit(timeout_s):
-            script = _read(path, job_in)
-            for_single_gpus(script.placement)
-            number = Field(script.num_micro_batches, "NUM_MICRO_BATCHES", ScriptError)
-            number.whole("a whole number from 1 on", min=1)
-            _ = script.calls  # A script whose calls fail cannot be read either.
+        _ = script.calls
     except ScriptError:
         raise
-    except TooLongError as error:
-        raise ScriptError(
-            f"{path}: {_line(path, error)}does not come to its end within {timeout_s:g} s while the script "
-            "is read; correct it, or generate the scripts again"
-        ) from None
     except (Exception, SystemExit) as error:
         raise _failed(path, error) from None
     return script
 
 
+def _job_of(directory: str | Path) -> ScriptJob:
+    if not (Path(directory) / _name_of(0)).is_file():
+        raise ScriptError(f"{directory}: has no device_0.py; give a folder of generated scripts")
+    return read_job(Path(directory) / JOB_FILE)
+
+
+def _name_of(device: int) -> str:
+    return f"device_{device}.py"
+
+
 def _failed(path: Path, error: BaseException) -> ScriptError:
     """Return the error of a script that fails when it is executed, with the line where it does."""
-    where = _line(path, error)
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename == str(path)]
+    where = f"line {frames[-1].lineno}: " if frames else ""
     if isinstance(error, AttributeError) and isinstance(error.obj, Calls):
         return ScriptError(f"{path}: {where}{error.name} is no action; write {', '.join(ACTIONS)}")
     reason = f"{type(error).__name__}: {error}".splitlines()[0]
-    text = f" in {frames[-1].line!r}" if (frames := _frames(path, error)) else ""
+    text = f" in {frames[-1].line!r}" if frames else ""
     return ScriptError(f"{path}: {where}fails ({reason}){text}; correct it, or generate the scripts again")
 
 
@@ -323,22 +274,6 @@ def _check_shared_clocks(scripts: Sequence[Script]) -> None:
                     f"{script.path}: {run} has clock_mhz={run.clock_mhz}, but {same.clock_mhz} in "
                     f"{other.path}; give a block of several devices the same clock on all"
                 )
-
-
-def _line(path: Path, error: BaseException) -> str:
-    """Return the last line of a script that an error came through; nothing if there is none."""
-    frames = _frames(path, error)
-    return f"line {frames[-1].lineno}: " if frames else ""
-
-
-def _frames(path: Path, error: BaseException) -> list[traceback.FrameSummary]:
-    """Return the lines of a script that an error came through."""
-    return [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-
-
-def _shared(script: Script) -> tuple[Placement, int, Mapping[str, Any]]:
-    """Return what the scripts of all devices have in common."""
-    return script.placement, script.num_micro_batches, script.model_data
 
 
 def programs_of(scripts: Sequence[Script]) -> Programs:

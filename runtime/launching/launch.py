@@ -19,7 +19,6 @@ import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 from placements import ProfileError
@@ -27,7 +26,8 @@ from placements.copies.stages import as_stages, orders_of_stages
 from placements.placement_file import placement_from_dict
 from runtime.checkpoints.loading import check_resume
 from runtime.checkpoints.manifest import facts_of
-from runtime.codegen.script import Script, programs_of, read_script, read_scripts
+from runtime.codegen.job import JOB_FILE, read_job
+from runtime.codegen.script import programs_of, read_scripts
 from runtime.execution.measurement import Measurement
 from runtime.execution.process import Process, check_backend, check_device, default_backend
 from runtime.execution.results import Progress, read_summary
@@ -111,11 +111,13 @@ def _launched(
             raise ScriptError(
                 f"{directory}: has no device_{device}.py; generate the scripts of all devices first"
             )
-    first = cache(lambda: read_script(directory / "device_0.py"))
+    job = read_job(directory / JOB_FILE)
+    model = ModelOptions.from_dict(job.model)
     is_same = True
     if options.num_micro_batches is not None or options.resume is not None:
-        is_same = _checked(directory, num_devices, options)
-    extent = _extent(first, options)
+        is_same = _checked(directory, options)
+    asked = "none" if options.sweep is not None else options.verify
+    extent = extent_of(asked, model, job.placement, options.resume is not None)
     if not is_same and extent.verify != "none":
         _LOG.info(
             "resume: not compared with the unpipelined model, as options have changed since the run began"
@@ -123,7 +125,7 @@ def _launched(
         extent = Extent("none", "options have changed since the run began")
     try:
         if options.load_weights is not None:
-            check_state_dict_file(options.load_weights, first().model, first().placement)
+            check_state_dict_file(options.load_weights, model, job.placement)
         if options.save_weights is not None:
             check_save_path(options.save_weights)
     except StateDictError as error:
@@ -134,21 +136,12 @@ def _launched(
         programs = programs_of(read_scripts(directory))
         patient = replace(patient, communicators=str(cheapest_sharing(programs)))
     if options.nodes > 1:
-        devices = devices_of_nodes(first().placement, options.nodes)
+        devices = devices_of_nodes(job.placement, options.nodes)
         processes: Processes = Torchrun(directory, num_devices, patient, devices)
     else:
         processes = _START[options.launcher](directory, num_devices, patient)
     follow(processes, num_devices, options, progress)
     return _measurement(num_devices, options, extent)
-
-
-def _extent(first: Callable[[], Script], options: RunOptions) -> Extent:
-    """Return what is compared; a script is run to be read, so it is read only where its model decides."""
-    asked = "none" if options.sweep is not None else options.verify
-    if asked in ("none", "all"):
-        return Extent(asked, "as asked for")
-    script = first()
-    return extent_of(asked, script.model, script.placement, options.resume is not None)
 
 
 def _placed(options: RunOptions, num_devices: int) -> RunOptions:
@@ -171,14 +164,14 @@ def _placed(options: RunOptions, num_devices: int) -> RunOptions:
     return replace(options, backend=backend, device=device or of_backend or "cpu")
 
 
-def _checked(directory: Path, num_devices: int, options: RunOptions) -> bool:
+def _checked(directory: Path, options: RunOptions) -> bool:
     """Ensure that scripts are safe for the number of micro-batches, and can go on from a checkpoint.
 
     Returns:
         Whether the run goes on with the options with which it began; the unpipelined model trains from the
         begin with those of now.
     """
-    scripts = [read_script(directory / f"device_{device}.py") for device in range(num_devices)]
+    scripts = read_scripts(directory)
     changed = [script.at(options.num_micro_batches) for script in scripts]
     if changed != scripts:
         programs = check(programs_of(changed))

@@ -108,7 +108,7 @@ class Pipeline:
                 RunOptions.of_environment(), timeout_s=timeout_s, exact=exact, profile_online=profile_online
             )
         )
-        script = read_script_of(job, process.device).of_stages
+        script = read_script_of(job, process.device, process.num_devices).of_stages
         check_script(script, process.device, process.num_devices)
         of_modules: dict[str, Any] = {"loss": loss, "precision": precision, "loss_weight": loss_weight}
         of_modules |= {"compile": compile, "unequal": unequal or None}

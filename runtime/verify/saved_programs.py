@@ -2,7 +2,7 @@
 
 As a program::
 
-    python -m runtime.check [--timeout-s SECONDS] [--collectives] FILES...
+    python -m runtime.check [--collectives] FILES...
     python -m runtime.check --communicators SCRIPTS_OR_PROGRAMS
     python -m runtime.check --nccl SCRIPTS_OR_PROGRAMS
 
@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runtime.codegen.job import JOB_FILE
-from runtime.codegen.script import READ_S, Script, programs_of, read_scripts
+from runtime.codegen.script import programs_of, read_scripts
 from runtime.program import deadlock
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import UnsafeProgramsError, check_updates
@@ -45,12 +45,11 @@ SAFE, UNSAFE, UNREADABLE = 0, 1, 2
 """Exit codes."""
 
 
-def check_file(path: str | Path, timeout_s: float = READ_S, collectives: bool = False) -> str:
+def check_file(path: str | Path, collectives: bool = False) -> str:
     """Return what was proved of a file or folder, in one line.
 
     Args:
         path: See above.
-        timeout_s: How long reading a script may take.
         collectives: Whether the computations of a table of torch have collectives, which receives hold up.
 
     Raises:
@@ -69,7 +68,7 @@ def check_file(path: str | Path, timeout_s: float = READ_S, collectives: bool = 
     if path.name == JOB_FILE:
         raise ProgramFileError(f"{path}: is what scripts share; give the folder with the scripts")
     if path.is_dir():
-        return check_scripts(read_scripts(path, timeout_s))
+        return _check_scripts(path)
     if path.suffix == ".json":
         return _proved(read_programs(path))
     if path.suffix == ".py":
@@ -81,25 +80,19 @@ def check_file(path: str | Path, timeout_s: float = READ_S, collectives: bool = 
     return str(proof)
 
 
-def check_scripts(scripts: Sequence[Script]) -> str:
+def _check_scripts(folder: Path) -> str:
     """Return what was proved of scripts, in one line.
 
     Raises:
-        UnsafeProgramsError: They are not safe, or open other channels than they use, or in another order than
-            each other, so that some would wait for others at the start.
+        UnsafeProgramsError: They are not safe, or use other channels than are opened.
     """
-    first = scripts[0].channels
-    for device, script in enumerate(scripts):
-        if script.channels != first:
-            raise UnsafeProgramsError(
-                f"device_{device}.py has other channels than device_0.py, or in another order"
-            )
+    scripts = read_scripts(folder)
     programs = programs_of(scripts)
     proved = _proved(programs)
     model = scripts[0].model_data
     if model.get("weight_versions", WeightMode.FLUSH) != WeightMode.FLUSH:
         check_updates(programs, model.get("micro_batches_per_update", 1))
-    if missing := sorted(set(programs.channels) - set(first)):
+    if missing := sorted(set(programs.channels) - set(scripts[0].channels)):
         source, target = missing[0]
         raise UnsafeProgramsError(f"the channels lack ({source}, {target}), on which device {source} sends")
     return proved
@@ -143,9 +136,9 @@ def _check_memory(programs: Programs) -> None:
                 raise UnsafeProgramsError(f"{text}; run forward blocks later{other}")
 
 
-def _programs(path: Path, timeout_s: float) -> Programs:
+def _programs(path: Path) -> Programs:
     """Return the programs of a folder of scripts or a ``programs.json``."""
-    return programs_of(read_scripts(path, timeout_s)) if path.is_dir() else read_programs(path)
+    return programs_of(read_scripts(path)) if path.is_dir() else read_programs(path)
 
 
 def _listed(programs: Programs) -> list[str]:
@@ -175,10 +168,10 @@ def communicators_of(programs: Programs, sharing: str) -> tuple[Communicator, ..
     return communicators(programs.placement, programs.channels, sharing)
 
 
-def _verdict(path: Path, timeout_s: float, collectives: bool) -> tuple[str, int]:
+def _verdict(path: Path, collectives: bool) -> tuple[str, int]:
     """Return what was proved of a file, or its fault, with the exit code."""
     try:
-        return f"safe: {check_file(path, timeout_s, collectives)}", SAFE
+        return f"safe: {check_file(path, collectives)}", SAFE
     except (UnsafeProgramsError, UnsafeOrderError) as error:
         return f"unsafe: {error}", UNSAFE
 
@@ -204,26 +197,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         action="store_true",
         help="refuse a CSV whose receives hold up collectives of its computations, such as those of experts",
     )
-    parser.add_argument(
-        "--timeout-s",
-        type=float,
-        default=READ_S,
-        help="how long reading a script may take (default: %(default)g)",
-    )
     worst = SAFE
     parsed = parser.parse_args(arguments)
-    if not parsed.timeout_s > 0:
-        parser.error(f"--timeout-s: {parsed.timeout_s:g} is not above 0; give a number of seconds")
     for path in map(Path, parsed.files):
         try:
-            verdict, exit_code = _verdict(path, parsed.timeout_s, parsed.collectives)
+            verdict, exit_code = _verdict(path, parsed.collectives)
             sys.stdout.write(f"{path}: {verdict}\n")
             worst = max(worst, exit_code)
             lines: list[str] = []
             if parsed.communicators and path.suffix != ".csv" and exit_code == SAFE:
-                lines += _listed(_programs(path, parsed.timeout_s))
+                lines += _listed(_programs(path))
             if parsed.nccl and path.suffix != ".csv":
-                lines += _on_nccl(_programs(path, parsed.timeout_s))
+                lines += _on_nccl(_programs(path))
             sys.stdout.write("".join(f"    {line}\n" for line in lines))
         except (ProgramFileError, ScriptError, TorchCsvError) as error:
             sys.stderr.write(f"{error}\n")

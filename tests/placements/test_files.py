@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placements.files import to_json, write_json, write_text
+from placements.files import read_json, to_json, write_json, write_text
 
 PLAIN = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
@@ -30,3 +30,9 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
     with pytest.raises(UnicodeEncodeError):
         write_text(tmp_path / "a.json", "\ud800")
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.json", "old")]
+
+
+def test_a_field_that_is_given_twice_is_named(tmp_path: Path) -> None:
+    path = write_text(tmp_path / "a.json", '{"x": 1, "y": 2, "x": 3}')
+    with pytest.raises(ValueError, match="a.json: is not JSON .x is given twice.; give a file"):
+        read_json(path, "a file", ValueError)

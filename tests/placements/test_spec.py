@@ -381,3 +381,15 @@ def test_the_nodes_of_gpus_go_with_them() -> None:
 def test_wrong_nodes_are_named(nodes: object, message: str) -> None:
     with pytest.raises(PlacementError, match=message):
         placement_from_dict(GOOD | {"nodes": nodes})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"time": 0}, r"blocks\[1\] \(F1\).time: 0 is not at least 1 tick"),
+        ({"after": ("F0", "F0")}, r"after: \['F0', 'F0'\] names a block twice; name each once"),
+    ],
+)
+def test_a_block_that_is_no_file_is_checked_too(wrong: dict, message: str) -> None:
+    with pytest.raises(PlacementError, match=message):
+        Placement("wrong", 1, (Block("F0", Kind.F, (0,), 1), replace(Block("F1", Kind.F, (0,), 1), **wrong)))

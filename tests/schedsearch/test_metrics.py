@@ -5,7 +5,7 @@ from modes_and_streams import offloaded, recomputed
 from strategies import placements as random_placements
 
 from placements import Placement
-from placements.shapes import v_shape
+from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.metrics import (
     bubble_rate,
@@ -25,6 +25,9 @@ def test_figures_by_hand() -> None:
     assert schedule.makespan == 9
     assert bubble_rate(schedule) == pytest.approx(1 / 3)
     assert latency(schedule).tolist() == [6, 8]
+    shared = gpipe(m_shape(2), 3)
+    busy = sum(map(shared.placement.load, range(2)))
+    assert bubble_rate(shared) == pytest.approx(1 - 3 * busy / (2 * shared.makespan))
     starts, held = memory_over_time(schedule, 0)
     assert (starts.tolist(), held.tolist()) == ([0, 1, 4, 7], [1, 2, 1, 0])
 

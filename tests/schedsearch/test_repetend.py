@@ -1,5 +1,6 @@
 import pytest
 
+from placements import Block, Kind, Placement
 from placements.shapes import m_shape, v_shape
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import CyclicOrderError, as_soon_as_possible
@@ -58,3 +59,14 @@ def test_orders_that_contradict_the_dependencies() -> None:
     order = [(block.name, 0) for block in placement.blocks]
     with pytest.raises(CyclicOrderError, match="make a cycle"):
         as_soon_as_possible(placement, 1, [order[::-1]])
+
+
+def test_memory_that_a_block_needs_while_another_stream_begins_counts() -> None:
+    blocks = (
+        Block("F0", Kind.F, (0,), 4, 1, transient=10),
+        Block("S0", Kind.F, (0,), 1, 1, stream="copy_in"),
+        Block("B0", Kind.B, (0,), 1, -2, ("F0", "S0")),
+    )
+    starts = {("F0", 0): 0, ("S0", 0): 2, ("B0", 0): 5}
+    repetend = Repetend.from_first_starts(Placement("beside", 1, blocks), 1, 6, starts)
+    assert repetend.peak_memory == (1 + 1 + 10,)

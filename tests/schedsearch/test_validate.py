@@ -3,11 +3,12 @@ from dataclasses import replace
 import pytest
 
 from placements import Block, Kind, Placement
+from placements.modes import Choice, Decision
 from placements.shapes import v_shape
 from placements.streams import SharedStream
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.metrics import peak_memory
-from schedsearch.schedule import Schedule, ScheduledBlock, as_soon_as_possible
+from schedsearch.schedule import Schedule, ScheduledBlock, as_soon_as_possible, instances
 from schedsearch.validate import InvalidScheduleError, validate
 
 
@@ -127,3 +128,27 @@ def test_a_stream_that_devices_share_runs_one_block_at_a_time() -> None:
         validate(Schedule(placement, 1, at_once))
     in_turn = as_soon_as_possible(placement, 1, [[("F0", 0)], [("F1", 0)], [("S1", 0), ("S0", 0)]])
     assert validate(in_turn).makespan == 8
+
+
+def test_the_longest_way_through_blocks_that_do_not_run_counts() -> None:
+    left_out = tuple(Block(name, Kind.F, (1,), 1, after=("A",)) for name in "XY")
+    none = Choice("none", tuple(replace(each, time=0) for each in left_out))
+    placement = Placement(
+        "ways",
+        2,
+        (Block("A", Kind.F, (0,), 1), *left_out, Block("D", Kind.F, (1,), 1, after=("X", "Y"))),
+        transfer=(("A", "X", 5),),
+        decisions=(Decision((Choice("run"), none)),),
+    )
+    in_time = Schedule(placement, 1, (ScheduledBlock(0, 0, "A"), ScheduledBlock(6, 0, "D")), ((1,),))
+    assert validate(in_time).makespan == 7
+    with pytest.raises(
+        InvalidScheduleError, match="starts at 5, before A ends at 1 and arrives at 6"
+    ):
+        validate(moved(in_time, "D", 0, 5))
+
+
+def test_an_optimizer_block_is_one_of_the_last_micro_batch() -> None:
+    blocks = (Block("F0", Kind.F, (0,), 1), Block("O0", Kind.O, (0,), 1, after=("F0",)))
+    found = [instance for instance, _ in instances(Placement("updated", 1, blocks), 2)]
+    assert found == [("F0", 0), ("F0", 1), ("O0", 1)]

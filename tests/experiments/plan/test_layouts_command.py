@@ -87,8 +87,8 @@ def test_the_best_layouts_are_written(command: Any, tmp_path: Path) -> None:
         ),
         (["batch=9", "explain={tp: 4}"], "divide the batch of 9; give a batch that DP 2 divides, or "),
         (
-            ["explain={pp: 4, micro_batch_size: 4}"],
-            "explain: micro_batch_size: with 4 there are 2 micro-batches, fewer than PP 4; use smaller ones",
+            ["batch=12", "explain={pp: 4, micro_batch_size: 2}"],
+            "explain: micro_batch_size: with 2 there are 3 micro-batches, fewer than PP 4; use smaller ones",
         ),
         (["explain={pp: 2, zero: 3}"], "explain: zero: ZeRO-3 is planned without a pipeline, not with PP 2"),
         (["explain={recomputed_layers: 2}"], "explain: recomputed_layers: nothing is computed again; give "),

@@ -109,8 +109,9 @@ def test_ranks_are_of_plans_on_as_many_gpus(tmp_path: Path) -> None:
     folder = write_runs(tmp_path, plans, "quick,toy,3,,\nslow,toy,2,,\ntwo,toy,1,,\n")
     found = predicted(folder)
     assert list(rankings(found)) == ["1 GPU: 2 plans, quick is predicted before slow", "6 GPUs: 1 plan"]
-    folder = write_runs(tmp_path, plans, "quick,toy,1,,\nslow,toy,2,,\ntwo,toy,,,\n")
-    assert list(rankings(predicted(folder))) == ["1 GPU: 2 plans, in the order of the measurements"]
+    plans["as_slow"] = plans["slow"]
+    folder = write_runs(tmp_path, plans, "quick,toy,1,,\nslow,toy,2,,\nas_slow,toy,3,,\ntwo,toy,,,\n")
+    assert list(rankings(predicted(folder))) == ["1 GPU: 3 plans, in the order of the measurements"]
 
 
 def test_errors_keep_their_sign_in_the_mean() -> None:

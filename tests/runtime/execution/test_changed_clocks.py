@@ -26,17 +26,25 @@ from schedsearch.baselines import gpipe, one_f_one_b, one_f_one_b_plus
 ROUNDS = ["F0", "F0", "B0", "F0", "B0", "F0", "B0", "B0"]
 """What device 0 of `v_shape` runs."""
 
+PERIODIC = {
+    "F0": PeriodicClocks([1410, 1395], 1200, [1410]),
+    "F1": PeriodicClocks([1410], 1410, [1410]),
+    "B1": PeriodicClocks([1410], 1410, [1410]),
+    "B0": PeriodicClocks([1410], 1305, [1380, 1410]),
+}
+
 
 @pytest.fixture
 def v_scripts(tmp_path: Path) -> Path:
     """The golden scripts of 1F1B on two devices: device 0 has a table for B0, device 1 none."""
-    return Path(shutil.copytree(GOLDEN / "scripts/v_shape", tmp_path / "v_shape"))
+    return Path(shutil.copytree(GOLDEN / "scripts", tmp_path / "v_shape"))
 
 
 @pytest.fixture
 def periodic(tmp_path: Path) -> Path:
-    """The golden scripts for any number of micro-batches: device 0 has a table for both blocks."""
-    return Path(shutil.copytree(GOLDEN / "scripts/periodic", tmp_path / "periodic"))
+    """Scripts for any number of micro-batches: device 0 has a table for both blocks."""
+    generate(lower(one_f_one_b(v_shape(2), 8)), PERIODIC, SYNTHETIC, tmp_path)
+    return tmp_path
 
 
 def change(script: Path, old: str, new: str) -> int:

@@ -151,7 +151,7 @@ def test_a_plan_of_another_schedule_is_not_run(
         ({"F0": (900,) * 3, "B0": (900,) * 3}, "has clocks of F1 for 0 micro-batches, not 3"),
         (dict.fromkeys(("F0", "F1", "B1", "B0"), (900,) * 4), "has clocks of F0 for 4 micro-batches, not 3"),
         (
-            dict.fromkeys(("F0", "F1", "F2", "B1", "B0"), (900,) * 3),
+            dict.fromkeys(("F0", "F1", "B1", "B0"), (900,) * 3) | {"F2": (900,) * 2},
             "has clocks of F2, which v_shape has not",
         ),
         (dict.fromkeys(("F0", "F1", "B1", "B0"), (900,) * 3), None),

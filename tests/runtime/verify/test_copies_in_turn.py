@@ -16,7 +16,7 @@ from placements.copies.replicas import replicated
 from placements.copies.stages import as_copies, as_stages, orders_of_stages
 from placements.modes import Chosen
 from placements.placement_file import placement_from_dict, placement_to_dict
-from placements.shapes import v_shape
+from placements.shapes import loop_shape, v_shape
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Measurement
 from runtime.execution.results import Progress
@@ -356,6 +356,18 @@ def test_copies_that_wait_for_each_other_in_a_cycle_are_refused() -> None:
     ]
     programs = check(lower(as_soon_as_possible(placement, 4, orders, chosen)))
     with pytest.raises(UnsafeProgramsError, match="devices wait for each other in a cycle"):
+        check_updates(programs, 1)
+
+
+def test_copies_that_make_their_updates_in_other_orders_are_refused() -> None:
+    """The second copy is done with both micro-batches of its second stage before those of its first."""
+    placement = replicated(loop_shape(1), [2])
+    orders = [
+        [(f"{name}@0", n) for n in (0, 2) for name in ("F0", "F1", "B1", "B0")],
+        [(f"{name}@1", n) for names in (("F0",), ("F1", "B1"), ("B0",)) for n in (1, 3) for name in names],
+    ]
+    programs = check(lower(as_soon_as_possible(placement, 4, orders, ((0,), (1,), (0,), (1,)))))
+    with pytest.raises(UnsafeProgramsError, match="devices 0, 1 make the updates of their stages in diff"):
         check_updates(programs, 1)
 
 

@@ -308,9 +308,9 @@ def test_wrong_files(
 
 def test_unsorted_and_unreadable_files(small: tuple[Schedule, Profile, Frontier], tmp_path: Path) -> None:
     data = small[2].to_dict()
-    data["plans"].reverse()
-    with pytest.raises(EnergyError, match=r"plans\[1\].time_ms: \S+ is not above \S+; sort"):
-        Frontier.from_dict(data)
+    for plans in (data["plans"][::-1], data["plans"][:1] * 2):
+        with pytest.raises(EnergyError, match=r"plans\[1\].time_ms: \S+ is not above \S+; sort"):
+            Frontier.from_dict(data | {"plans": plans})
     with pytest.raises(EnergyError, match="cannot be read"):
         Frontier.from_json(tmp_path / "none.json")
     (tmp_path / "half.json").write_text('{"plans": [', encoding="utf-8")

@@ -39,6 +39,7 @@ def test_a_configuration_by_hand() -> None:
     assert found.accumulation == 4
     assert found.batch_size == 64
     assert found.samples_per_s == pytest.approx(2 * 2 / found.time_ms * 1e3)
+    assert CLUSTER.in_pipeline_ms(1e8, 2, 2) == 1.0, "both pipelines of two stages are in a server"
     recomputed = plan_of(PROFILE, CLUSTER, 64, 2, 4, 2, True)
     assert recomputed.time_ms == pytest.approx(2 * 12.0 * 4 / 3 + handed_ms)
     assert recomputed.memory_mib == 2 * 128 / 4 + 2 * 32 / 4 + 4 * 2

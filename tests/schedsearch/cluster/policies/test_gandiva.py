@@ -33,11 +33,11 @@ def test_jobs_that_fit_run_alone_on_as_many_gpus_of_each_type() -> None:
 
 
 def test_pairs_that_are_worth_it_are_kept() -> None:
-    policy, demand = Gandiva(seed=3), crowd(8, 0.7).demand()
+    policy, demand = Gandiva(seed=3), crowd(8, 0.5).demand()
     first = policy.allocate(demand)
     check_allocation(first)
     assert len(pairs_in(first)) == 4
-    assert first.rates == pytest.approx(np.full(8, 7.0))
+    assert first.rates == pytest.approx(np.full(8, 5.0))
     assert all(pairs_in(policy.allocate(demand)) == pairs_in(first) for _ in range(3))
 
 
