@@ -46,8 +46,7 @@ def first_stage_alone(decision: int, micro_batch: int) -> int:
     return int(decision == 0)
 
 
-@pytest.mark.parametrize("num_stages", [2, 3, 4])
-@pytest.mark.parametrize("mode_of", [by_stage_and_micro_batch, first_stage_alone])
+@pytest.mark.parametrize(("num_stages", "mode_of"), [(4, by_stage_and_micro_batch), (2, first_stage_alone)])
 def test_modes_change_no_bit(num_stages: int, mode_of: Callable[[int, int], int], tmp_path: Path) -> None:
     schedule = one_f_one_b(v_shape(num_stages), 5)
     found = run(in_modes(schedule, mode_of), tmp_path / "modes", SMALL_GPT | {"num_layers": 4})
@@ -58,7 +57,7 @@ def test_modes_change_no_bit(num_stages: int, mode_of: Callable[[int, int], int]
     assert found.losses == kept.losses == comparison.reference_losses
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6)
 @given(data=st.data())
 def test_any_modes_change_no_bit(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Of split backwards, and of blocks on several devices or GPUs too."""
@@ -78,7 +77,7 @@ def test_any_modes_change_no_bit(data: st.DataObject, tmp_path_factory: pytest.T
 
 def test_processes_recompute_by_stage_and_micro_batch(tmp_path: Path) -> None:
     schedule = in_modes(one_f_one_b(v_shape(2), 4), by_stage_and_micro_batch)
-    given = {"launcher": "torchrun", "backend": "gloo", "trace_file": tmp_path / "trace.json"}
+    given = {"launcher": "fork", "trace_file": tmp_path / "trace.json"}
     found = comparison_of(run(schedule, tmp_path / "scripts", SYNTHETIC, **given))
     assert (tmp_path / "trace.json").is_file()
     assert errors(found) == (0, 0, 0)

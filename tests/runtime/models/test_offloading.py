@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from small_runs import blocks_of
 from torch import Tensor, nn
 
-from placements.shapes import v_shape
-from runtime.models.core.layers import FeedForward
 from runtime.models.offloading import Offloaded, OffloadError
-from runtime.program.tensor_flow import MODES
 
 
 def random(*shape: int) -> Tensor:
@@ -83,19 +79,3 @@ def test_conjugates_and_sparse_tensors_stay() -> None:
     saved.bring_back()
     (away,) = torch.autograd.grad(result, value)
     assert torch.equal(kept, away)
-
-
-def test_dropout_falls_the_same_way_in_every_mode(monkeypatch: pytest.MonkeyPatch) -> None:
-    forward = FeedForward.forward
-    monkeypatch.setattr(
-        FeedForward, "forward", lambda self, hidden: nn.functional.dropout(forward(self, hidden), 0.5)
-    )
-    found = []
-    for mode in MODES:
-        blocks, model = blocks_of(v_shape(1))
-        torch.manual_seed(3)
-        blocks.run("F0", 0, [], mode)
-        blocks.run("B0", 0, [])
-        found.append(list(model.gradients().values()))
-    for other in found[1:]:
-        assert all(torch.equal(one, two) for one, two in zip(found[0], other, strict=True))

@@ -157,17 +157,6 @@ class Transformer(nn.Module):
         return self.layer(value)  # type: ignore[no-any-return]
 
 
-class Convolutions(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Conv1d(4, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.PReLU(8), nn.MaxPool1d(2), nn.Flatten()
-        )
-
-    def forward(self, value: Tensor) -> Tensor:
-        return self.layers(value)  # type: ignore[no-any-return]
-
-
 class MixedUse(nn.Module):
     """A weight in several ways: cut, transposed, as a bias, and joined with another that is used apart."""
 
@@ -216,12 +205,10 @@ MODULES: tuple[tuple[Callable[[], nn.Module], int], ...] = (
     (WithHooks, 1),
     (Lstm, 1),
     (Transformer, 1),
-    (Convolutions, 1),
     (MixedUse, 1),
     (Checkpointed, 1),
     (Alone, 0),
     (WithoutWeights, 1),
-    (nn.Identity, 1),
 )
 
 
