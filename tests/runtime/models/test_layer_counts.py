@@ -120,7 +120,6 @@ def test_options_are_read_back() -> None:
         (v_shape(2), "gpt", {"F0": 1, "F9": 1}, "'F9' is not there in v_shape; give those of F0, F1"),
         (v_shape(2), "gpt", {"F0": 1, "B1": 1}, "'B1' holds no layers in v_shape; give those of F0, F1"),
         (v_shape(3), "gpt", {"F1": 1}, "lacks F0, F2; give each of F0, F1, F2 its number of layers"),
-        (k_shape(2), "flava", {"F0": 1}, "lacks F1, J; give each"),
         (
             x_shape(2),
             "gpt",

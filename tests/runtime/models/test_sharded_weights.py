@@ -137,13 +137,7 @@ def test_checkpoints_and_weights_hold_the_whole(tmp_path: Path) -> None:
             "model.sharded_blocks: 'F2' is no forward block in .*; name some of F0",
         ),
         (TWO, {"zero": 1, "sharded_blocks": ["F0"]}, "model.sharded_blocks: are those of zero=3"),
-        (TWO, {"zero": 2}, "model.zero: 2 is not known; use 0, 1 or 3"),
         (TWO, {"compile": "eager"}, "model.zero: 3 cannot be run with compiled blocks; use 1, or 0"),
-        (
-            TWO,
-            {"weight_versions": "double_buffering"},
-            "model.zero: 3 needs all gradients of an update at once",
-        ),
     ],
 )
 def test_what_cannot_be_sharded_is_refused(

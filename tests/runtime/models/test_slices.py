@@ -112,10 +112,8 @@ def test_keys_and_values_of_earlier_slices_are_not_kept_once_more_by_each_later_
     ("options", "placement", "message"),
     [
         ({"name": "mt5"}, sliced(nn_shape(2), 2), "model 'mt5' cannot run slices of a sequence"),
-        ({"name": "synthetic"}, sliced(v_shape(2), 2), "model 'synthetic' cannot run slices of a sequence"),
         ({"slice_lengths": [3, 3]}, sliced(v_shape(2), 2), "slice_lengths: .3, 3. are not 2 slices"),
         ({"slice_lengths": [7]}, v_shape(2), "slice_lengths: v_shape has whole sequences; leave it out"),
-        ({"slice_lengths": "all"}, v_shape(2), "slice_lengths: 'all' is not a list of whole numbers"),
         ({}, sliced(v_shape(2), 8), "sequence_length: .* are not 8 slices of one token or more"),
         ({"compile": "eager"}, sliced(v_shape(2), 2), "slices of a sequence are not compiled"),
     ],

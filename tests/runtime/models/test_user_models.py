@@ -226,26 +226,11 @@ TARGETS = "values.sum(1, keepdim=True).expand(2, 6)"
             "has inputs for F1, which no block reads; give those of F0 alone, and let blocks hand on",
         ),
         (
-            changed("return values, ", 'return {"F0": {"x": values}}, '),
-            v_shape(2),
-            "has inputs for x, none for F0",
-        ),
-        (
             changed(TARGETS, '{"F1": values, "F0": values}'),
             v_shape(2),
             "has targets for F0, which no block reads; give those of F1 alone",
         ),
-        (
-            changed('{"F0": nn.', '{"F8": nn.Tanh(), "F0": nn.', BRANCHES),
-            join_on_one_device(),
-            "one for F8, wh",
-        ),
         (MLP + "\n\ndef blocks(): return {}", v_shape(2), r"either build\(block\) or blocks\(\)"),
-        (
-            changed(", torch.randn(2, 3)\n", ", 3\n", BRANCHES),
-            join_on_one_device(),
-            "a int among the targets",
-        ),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused(
