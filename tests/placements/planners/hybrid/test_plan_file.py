@@ -36,7 +36,7 @@ def some_plan(model: str = "mixtral_8x7b", num_stages: int = 2) -> Plan:
     return search_plans(ShapeCosts(shape), read_cluster("a100_8"), 32, options).plans[0].plan
 
 
-@pytest.mark.parametrize("model", ["gpt3_1.3b", "llama2_7b", "t5_large", "swin_huge_32", "mixtral_8x7b"])
+@pytest.mark.parametrize("model", ["t5_large", "swin_huge_32", "mixtral_8x7b"])
 def test_there_and_back(model: str, tmp_path: Path) -> None:
     plan = some_plan(model)
     path = write_json(tmp_path / "plan.json", plan_to_dict(plan))
@@ -128,14 +128,6 @@ def joined_data() -> dict[str, Any]:
     data = plan_to_dict(plan)
     assert plan_from_dict(json.loads(json.dumps(data))) == plan
     return data
-
-
-def test_plans_of_branches_that_are_damaged() -> None:
-    for each in damaged(joined_data()):
-        try:
-            plan_to_dict(plan_from_dict(each))
-        except PlanError as error:
-            assert "\n" not in str(error)
 
 
 @pytest.mark.parametrize(
