@@ -343,14 +343,14 @@ def test_options_survive_their_file(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         iterations=7,
         timeout_s=12.5,
         launcher="fork",
-        blocking=True,
+        device="cpu",
+        backend="gloo",
         checkpoints=Path("/checkpoints"),
         trace_file=Path("/trace.json"),
         results=Path("/somewhere"),
         clock_latency=Path("/clock_latency.json"),
         sweep=Sweep(3, 1.5),
         exact=False,
-        load_weights=Path("/before.safetensors"),
     )
     monkeypatch.setattr(
         os, "environ", os.environ | options.write(tmp_path) | {"RANK": "1", "WORLD_SIZE": "2"}
