@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from placements import OperatingPoint
-from runtime.clocks.clock import ClockBackend
+from runtime.clocks.clock import ClockBackend, RecordingClock
 from runtime.clocks.nvml import NvmlGpu
 
 
@@ -81,10 +81,22 @@ class FakeDriver:
 
     def wait_until(self, condition: object, what: str) -> None:
         assert callable(condition)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 300
         while not condition():
             assert time.monotonic() < deadline, f"{what!r} never came: {self.lines()}"
             time.sleep(0.001)
+
+
+class DirectClock(RecordingClock):
+    """Locks the clock of a GPU in this process, without a controller."""
+
+    def __init__(self, index: int = 0) -> None:
+        super().__init__()
+        self._gpu = NvmlGpu(str(index))
+
+    def set(self, clock_mhz: int) -> None:
+        super().set(clock_mhz)
+        self._gpu.lock(clock_mhz)
 
 
 class FakeGpu:

@@ -90,12 +90,27 @@ def in_modes(schedule: Schedule, mode_of: Callable[[int, int], int]) -> Schedule
     return validate(as_soon_as_possible(placement, schedule.num_micro_batches, orders, chosen))
 
 
-def chain_of(*stages: tuple[tuple[int, ...], int], nodes: tuple[int, ...] | None = None) -> Placement:
+def chain_of(
+    *stages: tuple[tuple[int, ...], int], nodes: tuple[int, ...] | None = None, split_backward: bool = False
+) -> Placement:
     """Return a chain of stages, each on its devices in so many groups, and their backward."""
+    kind = Kind.I if split_backward else Kind.B
     line = [Block(f"F{i}", Kind.F, on, 1, data_parallel=groups) for i, (on, groups) in enumerate(stages)]
-    line += [replace(each, name=each.name.replace("F", "B"), kind=Kind.B) for each in reversed(line)]
+    line += [replace(each, name=each.name.replace("F", kind), kind=kind) for each in reversed(line)]
     linked = [replace(each, after=(line[i - 1].name,) if i else ()) for i, each in enumerate(line)]
+    if split_backward:
+        linked += [
+            replace(each, name=each.name.replace("I", "W"), kind=Kind.W, after=(each.name,))
+            for each in line[len(stages) :]
+        ]
     return Placement("chain", 1 + max(d for on, _ in stages for d in on), tuple(linked), nodes=nodes)
+
+
+def on_gpus(placement: Placement, num_gpus: int, groups: int = 1) -> Placement:
+    """Return the placement with each device standing for several GPUs, by GPU, all blocks in groups."""
+    whole = replace(placement, num_gpus=(num_gpus,) * placement.num_devices)
+    blocks = (replace(block, data_parallel=groups) for block in whole.blocks)
+    return replace(whole, blocks=tuple(blocks)).by_gpu
 
 
 HIDDEN = TensorSpec("float64", (1, 4, 4))

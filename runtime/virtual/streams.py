@@ -10,7 +10,7 @@ It is a model of CUDA; its rules, each with its source:
   32 (Programming Guide, "Environment Variables"), a stream after the other. A queue gives its operations to
   the GPU in the order in which they were issued; one that cannot begin yet holds up those behind it, although
   they are of other streams (the guide's false dependencies). The record of an event is such an operation, and
-  begins when its stream comes to it (measured: ``tests/gpu/test_work_queues.py`` on an H100, driver 580).
+  begins when its stream comes to it (measured: ``tests/gpu/test_streams.py`` on an H100, driver 580).
 - A kernel that has begun holds up its stream, and the operations behind it in its queue no longer (measured
   likewise); so one that needs a partner waits for it on the GPU.
 - The host issues without waiting, unless it waits for an event itself (``cudaEventSynchronize``).

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 
 import pytest
 import torch
-from small_runs import SMALL_GPT, comparison_of, edited, in_modes, launched
+from small_runs import SMALL_GPT, comparison_of, in_modes, launched
 
 from placements import Placement
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Measurement
-from runtime.launching.launch import LaunchError
 from runtime.options.run import NETWORKS
-from runtime.profiling.profiler import Sweep
 from runtime.program.deadlock import check
-from runtime.program.instructions import Instruction, Programs, Receive
+from runtime.program.instructions import Instruction, Programs
 from runtime.program.lower import lower, recomputed
 from runtime.program.prefetch import prefetch_receives
 from schedsearch.baselines import gpipe, one_f_one_b, zb_v
@@ -45,8 +43,7 @@ def run(
     return launched(directory, count, 2, 120, launcher="in_process", backend=backend, device=device)
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("backend", NETWORKS)
+@pytest.mark.parametrize(("case", "backend"), list(zip(CASES, cycle(NETWORKS), strict=False)))
 def test_a_model_equals_its_replay_and_the_unpipelined_one(
     case: str, backend: str, device: str, tmp_path: Path
 ) -> None:
@@ -69,8 +66,7 @@ def test_mixed_precision_has_the_bits_of_the_replay(precision: str, device: str,
     assert found.max_gradient_error <= 0.1
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
-@pytest.mark.parametrize("size", [16, 128])
+@pytest.mark.parametrize(("dtype", "size"), [("float64", 16), ("float32", 128), ("bfloat16", 128)])
 def test_blocks_of_one_device_have_the_bits_of_the_replay_in_every_type(
     dtype: str, size: int, device: str, tmp_path: Path
 ) -> None:
@@ -91,14 +87,7 @@ def test_a_split_backward_equals_the_replay(device: str, tmp_path: Path) -> None
     assert found.is_equal, found
 
 
-def test_inference_gives_the_losses_of_the_model(device: str, tmp_path: Path) -> None:
-    programs = lower(gpipe(m_shape(2, inference=True), 3))
-    found = comparison_of(run(programs, tmp_path, device))
-    assert found.bitwise_equal
-    assert found.max_loss_error <= 1e-12
-
-
-@pytest.mark.parametrize("case", ["V gpt", "K flava", "M gpt"])
+@pytest.mark.parametrize("case", ["K flava", "M gpt"])
 def test_receives_posted_early_and_blocks_computed_again_change_no_bit(
     case: str, device: str, tmp_path: Path
 ) -> None:
@@ -116,7 +105,7 @@ def test_receives_posted_early_and_blocks_computed_again_change_no_bit(
     assert sum(found[1].peak_posted_bytes) >= sum(found[0].peak_posted_bytes)
 
 
-@pytest.mark.parametrize("case", ["V gpt", "K flava", "M gpt"])
+@pytest.mark.parametrize("case", ["K flava", "M gpt"])
 def test_modes_change_no_bit(case: str, device: str, tmp_path: Path) -> None:
     """All kept, all computed again, all on the host, and each in turns."""
     name, placement = CASES[case]
@@ -128,29 +117,6 @@ def test_modes_change_no_bit(case: str, device: str, tmp_path: Path) -> None:
     assert all(comparison_of(each).bitwise_equal for each in found)
     assert len({each.losses for each in found}) == 1
     assert sum(found[0].peak_host_bytes) == sum(found[1].peak_host_bytes) == 0 < sum(found[3].peak_host_bytes)
-
-
-def swap_receives(program: list[Instruction]) -> None:
-    at = [i for i, each in enumerate(program) if isinstance(each, Receive)][:2]
-    program[at[0]], program[at[1]] = program[at[1]], program[at[0]]
-    program.sort(key=lambda each: not isinstance(each, Receive))
-
-
-def off_by_one(program: list[Instruction]) -> None:
-    program[program.index(Receive("F0", "F1", 1, 0))] = Receive("F0", "F1", 2, 0)
-
-
-@pytest.mark.parametrize("edit", [swap_receives, off_by_one])
-def test_a_wrong_program_does_not_pass(
-    edit: Callable[[list[Instruction]], None], device: str, tmp_path: Path
-) -> None:
-    wrong = edited(lower(gpipe(v_shape(2), 3)), 1, edit)
-    try:
-        found = comparison_of(run(wrong, tmp_path, device, "buffered"))
-    except LaunchError:
-        return
-    assert not found.bitwise_equal
-    assert found.max_gradient_error > 1e-6
 
 
 def test_a_resumed_run_has_the_bits_of_one_that_did_not_stop(device: str, tmp_path: Path) -> None:
@@ -224,17 +190,3 @@ def test_clocks_are_asked_for_in_the_order_of_the_plan_and_none_is_set(
 
 def _runs(instruction: Instruction) -> bool:
     return hasattr(instruction, "block")
-
-
-def test_blocks_are_profiled_at_the_clock_that_the_gpu_has(
-    device: str, refused: Path, tmp_path: Path
-) -> None:
-    generate(lower(gpipe(m_shape(2), 2)), {}, {"name": "gpt", **SIZES}, tmp_path / "scripts")
-    sweep = Sweep(iterations=1)
-    found = launched(tmp_path / "scripts", 2, 9, 120, launcher="in_process", device=device, sweep=sweep)
-    assert found.iterations == 2, "one that is not counted, then one"
-    for index, profile in enumerate(found.profiles):
-        assert {cost.kind for cost in profile.costs} == {block.name for block in m_shape(2).on(index)}
-        assert all(cost.time_ms > 0 for cost in profile.costs)
-        assert "all devices share one GPU" in profile.description or "no energy" in profile.description
-    assert refused.read_text() == ""

@@ -146,28 +146,16 @@ def test_names() -> None:
             "cluster: 'b20_64' in 'b20_64' is not a known GPU, _ and a number; did you mean b200?",
         ),
         (
-            "MI300_8",
-            {},
-            "cluster: 'MI300_8' in 'MI300_8' is not a known GPU, _ and a number; did you mean mi300x?",
-        ),
-        (
             "a100",
             {},
             "cluster: 'a100' in 'a100' is not a known GPU, _ and a number; say how many, as in a100_8",
-        ),
-        (
-            "rtx_4090",
-            {},
-            "cluster: 'rtx_4090' in 'rtx_4090' is not a known GPU, _ and a number; say how many, as in rtx_",
         ),
         (
             "gb200_100",
             {},
             "cluster: 100 GPUs of gb200_100 are not whole nodes of 72; give a multiple, or another",
         ),
-        ("a100_0", {}, "cluster: 'a100_0'"),
         ("a100_8+", {}, "cluster: '' in 'a100_8+'"),
-        ("", {}, "cluster: '' in ''"),
         ("a100_12", {}, "cluster: 12 GPUs of a100_12 are not whole nodes of 8; give a multiple"),
         ("a100_8", {"gpus_per_node": 0}, "gpus_per_node: 0 is not a whole number of at least 1"),
         ("a40_16", {}, "node_bandwidth_gb_s: is not known between nodes of a40_16; give it"),

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import yaml
+from modes_and_streams import communicating, offloading, recomputing
 
-from placements import Block, Kind, Placement, PlacementError
+from placements import Block, Kind, OperatingPoint, Placement, PlacementError, Profile, ProfileError
 from placements.models.memory_levers import Offload, Recompute, with_levers
-from placements.placement_file import placement_from_dict, placement_to_dict, placement_to_yaml
+from placements.modes import Choice, Decision
+from placements.placement_file import placement_from_dict, placement_to_yaml
+from placements.profiles.mode_costs import with_modes
 from placements.shapes import v_shape
 from placements.stages.stage_chain import place
 from placements.stages.stage_file import stages_of
@@ -106,52 +109,6 @@ def test_stages_in_ms_and_mib_have_modes() -> None:
     assert half.ms(half.by_name["F0 out"].time) == whole.ms(whole.by_name["F0 out"].time) / 2 == 15
 
 
-def recompute(changes: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
-    """Return what writes other changes of its backward into the mode that recomputes."""
-
-    def write(data: dict[str, Any]) -> None:
-        data["modes"][0]["choices"]["recompute"]["B0"] = changes
-
-    return write
-
-
-def modes(value: Any) -> Callable[[dict[str, Any]], None]:
-    return lambda data: data.__setitem__("modes", value)
-
-
-def slowdown(entry: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
-    return lambda data: data.__setitem__("slowdown", [entry])
-
-
-@pytest.mark.parametrize(
-    ("write", "message"),
-    [
-        (recompute({"time": -1}), "time"),
-        (recompute({"time": 0}), "does not run, its time being 0, and cannot hold memory"),
-        (recompute({"memory": -2}), "the memory of its blocks sums to -1 on device 0"),
-        (recompute({"transient": -3}), "transient"),
-        (recompute({"devices": 1}), "devices"),
-        (recompute({"time": 3, "time_ms": 3}), "give either 'time' (ticks) or 'time_ms'"),
-        (modes([{"choices": {}}]), "modes[0].choices: is empty"),
-        (modes([{"choices": {"keep": {"F9": {}}}}]), "there is no block 'F9'"),
-        (modes([{"choices": {"a": {"F0": {}, "B0": {}}}}] * 2), "modes[0] decides on it too"),
-        (modes([{}]), "choices"),
-        (modes(3), "modes"),
-        (slowdown({"streams": ["compute"], "factors": [1, 1]}), "has 1 entries; give two"),
-        (slowdown({"streams": ["compute", "compute"], "factors": [1, 1]}), "names one stream"),
-        (slowdown({"streams": ["compute", "copy_in"], "factors": [0.5, 1]}), "0.5 is not at least 1"),
-    ],
-)
-def test_a_wrong_entry_is_one_line_that_names_it(
-    write: Callable[[dict[str, Any]], None], message: str
-) -> None:
-    data = placement_to_dict(levers())
-    write(data)
-    with pytest.raises(PlacementError) as caught:
-        placement_from_dict(data)
-    assert message in str(caught.value) and "\n" not in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("recompute_of", "offload_of", "message"),
     [
@@ -165,3 +122,211 @@ def test_wrong_levers_are_one_line(
 ) -> None:
     with pytest.raises(PlacementError, match=message.replace("(", r"\(")):
         with_levers(v_shape(2, stage_memory=10), recompute_of, offload_of)
+
+
+FILE = """
+name: small
+num_devices: 1
+tick_ms: 1
+memory: 8
+blocks:
+  - {name: F0, kind: F, devices: [0], time: 2, memory: 4}
+  - {name: G0, kind: F, devices: [0], time: 3, after: [F0], stream: communication}
+  - {name: B0, kind: B, devices: [0], time: 4, memory: -4, after: [G0]}
+  - {name: S, kind: O, devices: [0], time: 1, after: [B0]}
+"""
+
+
+def error_of(changes: str) -> str:
+    """The error of the file with some top-level fields changed, or fields of its block G0."""
+    data: dict[str, Any] = yaml.safe_load(FILE)
+    changed = yaml.safe_load(changes)
+    if block := changed.pop("G0", None):
+        data["blocks"] = copy.deepcopy(data["blocks"])
+        data["blocks"][1] |= block
+    with pytest.raises(PlacementError) as error:
+        placement_from_dict(data | changed)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def choice_error(changes: str) -> str:
+    return error_of(f"modes: [{{choices: {{keep: {changes}}}}}]").removeprefix("modes[0].choices.keep")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ("modes: [{}]", "modes[0]: lacks the field 'choices'; add it"),
+        ("modes: [{choices: [keep]}]", "give modes by name, as in {keep: {}}"),
+        ("modes: [{choices: {}}]", "modes[0].choices: is empty; give at least one"),
+        ("modes: [{choices: {1: {}, '1': {}}}]", "a name is used twice; rename one of the choices"),
+        (
+            "modes: [{choices: {a: {G0: {time: 3}}}}, {choices: {b: {G0: {time: 4}}}}]",
+            "modes[1].choices.b.G0: modes[0] decides on it too; make one decision of both",
+        ),
+        ("G0: {stream: 3}", "blocks[1] (G0).stream: 3 is not a name"),
+        ("host_memory: -1", "host_memory: -1 is negative; give 0 or more"),
+        ("slowdown: [{streams: [compute, communication]}]", "slowdown[0]: lacks the field 'factors'"),
+        ("slowdown: [{streams: [compute], factors: [1, 1]}]", "slowdown[0].streams: has 1 entries; give two"),
+        (
+            "shared_streams: [{stream: copy_in, devices: [0, 1]}]",
+            "shared_streams[0].stream: no block runs on a stream 'copy_in'",
+        ),
+        (
+            "shared_streams: [{stream: communication, devices: [0]}]",
+            "shared_streams[0].devices: [0] are not two or more; give all",
+        ),
+        (
+            "shared_streams: [{stream: communication, devices: [0, 1]}]",
+            "shared_streams[0].devices: 1 is out of range; use 0 to 0",
+        ),
+        (
+            "shared_streams: [{stream: compute, devices: [0, 1]}]",
+            "shared_streams[0].stream: 'compute' is each device's own; name another stream",
+        ),
+        (
+            "{num_devices: 2, shared_streams: [{stream: communication, devices: [0, 0]}]}",
+            "shared_streams[0].devices: 0 shares its stream communication twice; name it once",
+        ),
+    ],
+)
+def test_a_wrong_entry_is_one_line(changes: str, message: str) -> None:
+    assert message in error_of(changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ("", ": None is not a mapping; give what differs by block, or {} where nothing does"),
+        ("{F0: 3}", ".F0: 3 is not a mapping of time, time_ms, memory, transient, host_memory; give one"),
+        ("{F0: {time: 3, time_ms: 3}}", ".F0: give either 'time' (ticks) or 'time_ms'"),
+        ("{F0: {time: -1}}", ".F0.time: -1 is not a time above 0; give one"),
+        ("{F0: {memory: 1}}", ": the memory of its blocks sums to 1 on device 0; let them release what they"),
+        ("{G0: {host_memory: 2}}", ": the host_memory of its blocks sums to 2 on device 0"),
+        ("{F0: {time: 0}}", ".F0: does not run, its time being 0, and cannot hold memory; give 0 for it"),
+        ("{S: {time: 2}}", ".S: is an optimizer block, which runs once; give modes of others only"),
+        ("{F0: {memory: {3: 4}}}", ".F0.memory: 3 is not a device of this block; use only its 'devices'"),
+    ],
+)
+def test_a_wrong_change_is_one_line(changes: str, message: str) -> None:
+    assert choice_error(changes).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("streams", "factors", "message"),
+    [
+        ("[compute, compute]", "[2, 1]", "names one stream; give two"),
+        (
+            "[compute, comm]",
+            "[2, 1]",
+            "[1]: no block runs on a stream 'comm'; the streams are",
+        ),
+        ("[compute, communication]", "[0.5, 1]", "0.5 is not at least 1 and below 1000"),
+    ],
+)
+def test_a_wrong_slowdown_is_one_line(streams: str, factors: str, message: str) -> None:
+    error = error_of(f"slowdown: [{{streams: {streams}, factors: {factors}}}]")
+    assert error.startswith("slowdown[0].") and message in error
+
+
+def test_streams_slow_each_other_down_once() -> None:
+    pair = "{streams: [compute, communication], factors: [2, 1]}"
+    assert "are there twice; give one" in error_of(f"slowdown: [{pair}, {pair}]")
+
+
+def profile_of(*names: str) -> Profile:
+    """Backwards take twice as long as forwards and draw half as much again, at two clocks."""
+    points = {
+        name: (OperatingPoint(600, 4.0 * k, 400.0 * k * k), OperatingPoint(1200, 2.0 * k, 500.0 * k * k))
+        for name in names
+        for k in [2 if name.startswith("B") else 1]
+    }
+    return Profile("made up", points, 50.0)
+
+
+def in_mode(placement: Placement, name: str, **changes: int) -> Placement:
+    """Return a placement in which each decision has one more choice, which changes a backward's times."""
+    own = placement.by_name["B0"]
+    choice = Choice(name, (replace(own, **changes),))
+    first, *others = placement.decisions
+    return replace(placement, decisions=(Decision((*first.choices, choice)), *others))
+
+
+def test_a_backward_that_computes_again_costs_what_both_cost_at_the_clock() -> None:
+    whole = with_modes(profile_of("F0", "F1", "B0", "B1"), recomputing())
+    assert whole.points["B0@recompute"] == (
+        OperatingPoint(600, 4.0 + 8.0, 400.0 + 1600.0),
+        OperatingPoint(1200, 2.0 + 4.0, 500.0 + 2000.0),
+    )
+    assert whole.points["F0@recompute"] == whole.points["F0"], "it differs in memory alone"
+    assert with_modes(whole, recomputing()) is whole
+
+
+def test_half_of_a_forward_again_costs_half_of_it() -> None:
+    whole = with_modes(profile_of("F0", "F1", "B0", "B1"), in_mode(recomputing(), "selective", time=5))
+    assert whole.points["B0@selective"][1] == OperatingPoint(1200, 2.0 / 2 + 4.0, 500.0 / 2 + 2000.0)
+
+
+def test_a_fused_backward_does_less_work_at_the_same_power() -> None:
+    whole = with_modes(profile_of("F0", "F1", "B0", "B1"), in_mode(recomputing(), "fused", time=3))
+    assert whole.points["B0@fused"][1] == OperatingPoint(1200, 4.0 * 3 / 4, 2000.0 * 3 / 4)
+
+
+def test_copies_in_a_block_take_as_long_at_every_clock_and_wait() -> None:
+    whole = with_modes(profile_of("F0", "F1", "B0", "B1"), in_mode(recomputing(), "offload", time=7))
+    assert whole.points["B0@offload"] == (
+        OperatingPoint(600, 8.0 + 3.0, 1600.0 + 3.0 * 50),
+        OperatingPoint(1200, 4.0 + 3.0, 2000.0 + 3.0 * 50),
+    )
+
+
+def test_rows_of_a_mode_come_before_what_follows_from_others() -> None:
+    profile = profile_of("F0", "F1", "B0", "B1")
+    own = (OperatingPoint(1200, 5.5, 2400.0),)
+    whole = with_modes(replace(profile, points=profile.points | {"B0@recompute": own}), recomputing())
+    assert whole.points["B0@recompute"] == own and len(whole.points["B1@recompute"]) == 2
+
+
+def test_other_streams_take_their_time_and_use_what_waiting_does_unless_it_is_said() -> None:
+    whole = with_modes(profile_of("attention", "mlp"), communicating())
+    assert whole.points["dispatch"] == (OperatingPoint(1200, 6.0, 6.0 * 50),)
+    measured = (OperatingPoint(1200, 6.0, 900.0),)
+    profile = profile_of("F0", "B0")
+    whole = with_modes(replace(profile, points=profile.points | {"O0": measured}), offloading())
+    assert whole.points["O0"] == measured and whole.points["I0"] == (OperatingPoint(1200, 3.0, 150.0),)
+
+
+def test_forward_and_backward_without_a_common_clock_are_refused_in_one_line() -> None:
+    profile = profile_of("F0", "F1", "B0", "B1")
+    forward = (OperatingPoint(900, 3.0, 450.0),)
+    with pytest.raises(ProfileError, match="no clock in common; give rows of the block B0@recompute"):
+        with_modes(replace(profile, points=profile.points | {"F0": forward}), recomputing())
+
+
+def test_a_profile_without_its_modes_says_what_to_do() -> None:
+    with pytest.raises(ProfileError, match="lacks F0@recompute, .*B0@recompute .*and `with_modes`$"):
+        profile_of("F0", "F1", "B0", "B1").times_for(recomputing())
+    with pytest.raises(ProfileError, match="lacks F1, F1@recompute, B1"):
+        with_modes(profile_of("F0", "B0"), recomputing())._require_blocks(recomputing())
+
+
+def test_a_placement_takes_the_times_of_its_modes_from_a_profile() -> None:
+    profile = with_modes(profile_of("F0", "F1", "B0", "B1"), recomputing())
+    timed = profile.times_for(recomputing(), tick_ms=0.5)
+    assert [timed.by_name[name].time for name in ("F0", "B0")] == [4, 8]
+    assert timed.runs["B0@recompute"].time == 12
+    assert timed.runs["F0@recompute"].time == 4 and timed.runs["F0@recompute"].memory == 1
+    with_copies = with_modes(profile_of("F0", "B0"), offloading()).times_for(offloading(), tick_ms=0.5)
+    keep, _ = with_copies.decisions[0].choices
+    assert [block.time for block in keep.blocks] == [0, 0] and with_copies.by_name["O0"].time == 6
+
+
+def test_transfers_of_a_block_are_paid_for_in_each_of_its_modes() -> None:
+    placement = replace(recomputing(), transfer=(("B1", "B0", 2),))
+    profile = with_modes(profile_of("F0", "F1", "B0", "B1"), placement).with_transfers(placement, 10.0)
+    before = with_modes(profile_of("F0", "F1", "B0", "B1"), placement)
+    for name in ("B0", "B0@recompute"):
+        for paid, free in zip(profile.points[name], before.points[name], strict=True):
+            assert paid.energy_mj == free.energy_mj + 20.0
+    assert profile.points["F0"] == before.points["F0"]

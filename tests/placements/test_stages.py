@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import make_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,15 @@ import pytest
 import yaml
 from told import told
 
+from experiments.config.options import OptionError, read_fields
 from placements import Kind
+from placements.block import PlacementError
+from placements.placement_file import placement_from_dict
+from placements.profiles.operating_point import OperatingPoint
+from placements.profiles.profile import Profile
 from placements.shapes import loop_shape, v_shape, wave_shape, x_shape
 from placements.stages.stage_chain import Stage, StageChain, StagesError, place
-from placements.stages.stage_file import read_stages, stages_from_dict
+from placements.stages.stage_file import read_stages, stages_from_dict, stages_of, with_memory
 
 STAGE = {"forward_ms": 1, "backward_ms": 3, "activation_mib": 1, "weight_mib": 0}
 HALVES = {"forward_ms": 1, "input_gradient_ms": 1, "weight_gradient_ms": 1, "activation_mib": 1}
@@ -119,27 +126,16 @@ def test_reads_files(tmp_path: Path) -> None:
         (3, "3 is not a mapping of stages, layers, memory_mib"),
         ({}, "stages: give either 'stages', one for each device, or 'layers'"),
         ({"layers": [STAGE]}, "num_devices: has no value beside layers"),
-        (
-            {"stages": [STAGE], "memory": 3},
-            "has an unknown field 'memory'; the fields are stages, layers, memory_mib",
-        ),
-        ({"stages": [STAGE], "memory_mib": "4GX"}, "memory_mib: '4GX' is not a number of 0 or more"),
         ({"stages": [STAGE], "memory_mib": [1, 2]}, "memory_mib: has 2 numbers for 1 devices; give one each"),
-        ({"stages": [STAGE], "num_devices": 0}, "num_devices: 0 is not a whole number of 1 or more"),
         (
             {"stages": [STAGE], "input_gradient_share": 1},
             "input_gradient_share: 1 is not a number above 0, below 1",
         ),
-        ({"stages": [STAGE], "transfer_ms": -1}, "transfer_ms: -1 is not a number of 0 or more"),
         ({"stages": [STAGE], "power_w": {"running": 9}}, "power_w: lacks the field 'blocking'; add it"),
-        ({"stages": [STAGE], "power_w": 300}, "power_w: 300 is not a mapping of running, blocking"),
         (
             {"stages": [STAGE], "power_w": {"running": "300W", "blocking": 75}},
             "power_w.running: '300W' is not a number of 0 or more",
         ),
-        ({"stages": [{}]}, r"stages\[0\]: lacks the field 'forward_ms'"),
-        ({"stages": [{"forward_ms": 1}]}, r"stages\[0\]: give either backward_ms, or input_gradient_ms and"),
-        ({"stages": [STAGE | HALVES]}, r"stages\[0\]: give either backward_ms, or input_gradient_ms and"),
         (
             {"stages": [{"forward_ms": 1, "input_gradient_ms": 1}]},
             "give either backward_ms, or input_gradient_ms and weight_gradient_ms",
@@ -148,9 +144,80 @@ def test_reads_files(tmp_path: Path) -> None:
             {"stages": [STAGE | {"forward_ms": 0}]},
             r"stages\[0\].forward_ms: 0 is not a number above 0; give it in ms",
         ),
-        ({"stages": [STAGE | {"activation_mib": "x"}]}, "activation_mib: 'x' is not a number of 0 or more"),
     ],
 )
 def test_wrong_stages_are_named_with_the_remedy(data: object, message: str) -> None:
     with told(StagesError, match=message):
         stages_from_dict(data)
+
+
+WITH_UNIT = {"forward_ms": 1, "backward_ms": 2, "activation_mib": "100MiB"}
+
+
+@pytest.mark.parametrize("written", ["24GiB", "24 GiB", "24g", "24576MiB", "24576 mib", 24576, "24.0Gib"])
+def test_memory_of_stages_may_have_a_unit(written: object) -> None:
+    assert stages_from_dict({"stages": [WITH_UNIT], "memory_mib": written}).memory_mib == (24576.0,)
+    assert stages_of(1, forward_ms=1, backward_ms=2, memory_mib=[written]).memory_mib == (24576.0,)
+    assert with_memory(stages_from_dict({"stages": [WITH_UNIT]}), written, "search.memory").memory_mib == (
+        24576.0,
+    )
+
+
+def test_a_unit_that_is_none_is_named_with_the_remedy() -> None:
+    with pytest.raises(StagesError, match="memory_mib: '24 apples' is not a number .*MiB, or .* as in 24GiB"):
+        stages_from_dict({"stages": [WITH_UNIT], "memory_mib": "24 apples"})
+
+
+PLACEMENT: dict[str, Any] = {
+    "schema_version": 1,
+    "name": "one",
+    "num_devices": 1,
+    "tick_ms": 1.0,
+    "memory": "1GiB",
+    "static_memory": ["0.5g"],
+    "blocks": [
+        {"name": "F0", "kind": "F", "devices": [0], "time": 1, "memory": "64MiB", "transient": "2MiB"},
+        {"name": "B0", "kind": "B", "devices": 0, "time": 2, "memory": {0: -64}, "after": ["F0"]},
+    ],
+}
+
+
+WITHOUT = {"name": "F0", "kind": "F", "devices": [0], "time": 1, "memory": 1}
+
+
+def test_memory_of_a_placement_may_have_a_unit_where_its_own_is_known() -> None:
+    blocks = [PLACEMENT["blocks"][0], PLACEMENT["blocks"][1] | {"memory": {0: -32}}]
+    placement = placement_from_dict(PLACEMENT | {"memory_unit_mib": "2MiB", "blocks": blocks})
+    assert (placement.memory, placement.static_memory, placement.memory_unit_mib) == ((512,), (256,), 2)
+    assert (placement.blocks[0].memory, placement.blocks[0].transient) == (32, 1)
+
+
+def test_else_the_message_says_how_to_make_it_known() -> None:
+    with pytest.raises(PlacementError, match="^memory: '1GiB' has a unit, but .* 'memory_unit_mib'"):
+        placement_from_dict(PLACEMENT | {"static_memory": [0], "blocks": [WITHOUT]})
+
+
+@pytest.mark.parametrize(("name", "given", "value"), [("a_gib", "24GiB", 24.0), ("a_mib", "1g", 1024.0)])
+def test_options_that_end_with_a_unit_take_others(name: str, given: str, value: float) -> None:
+    assert getattr(read_fields({name: given}, make_dataclass("A", [(name, float | None)]), ""), name) == value
+    with pytest.raises(OptionError, match=f"{name}: '24 apples' is not a number"):
+        read_fields({name: "24 apples"}, make_dataclass("A", [(name, float)]), "")
+
+
+def profile_of(factor: float) -> Profile:
+    placement = v_shape(2)
+    points = {each.name: (OperatingPoint(1000, each.time * factor, 1.0),) for each in placement.blocks}
+    return Profile("GPU", points, 0.0)
+
+
+@pytest.mark.parametrize(("factor", "remedy"), [(1000, "set time_scale=0.001"), (0.001, "tick_ms of the pl")])
+def test_a_profile_in_another_unit_than_the_placement_is_noticed(factor: float, remedy: str) -> None:
+    with pytest.warns(UserWarning, match=f"profile: its blocks take .* ms .*, those of v_shape .*{remedy}"):
+        profile_of(factor).require(v_shape(2))
+
+
+@pytest.mark.parametrize("factor", [0.02, 1, 50])
+def test_one_of_another_size_is_not(factor: float) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        profile_of(factor).require(v_shape(2))

@@ -142,9 +142,7 @@ def test_the_longest_way_through_blocks_that_do_not_run_counts() -> None:
     )
     in_time = Schedule(placement, 1, (ScheduledBlock(0, 0, "A"), ScheduledBlock(6, 0, "D")), ((1,),))
     assert validate(in_time).makespan == 7
-    with pytest.raises(
-        InvalidScheduleError, match="starts at 5, before A ends at 1 and arrives at 6"
-    ):
+    with pytest.raises(InvalidScheduleError, match="starts at 5, before A ends at 1 and arrives at 6"):
         validate(moved(in_time, "D", 0, 5))
 
 

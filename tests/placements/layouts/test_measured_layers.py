@@ -76,17 +76,14 @@ def wanted(text: str) -> list[tuple[str, float, float]]:
 @pytest.mark.parametrize(
     ("text", "ranks"),
     [
-        ("Ett|tt|ttL", 3),
         ("Et|ttt|tt|L", 4),
         ("Et|t|t|t|t|tL", 3),
-        ("Ett|tt|tt|m|L", 5),
         ("Et|t|t|t|t|t|m|L", 4),
     ],
 )
-@pytest.mark.parametrize("prefix", ["", "[default7]:"])
-def test_megatrons_timers_of_all_ranks(text: str, ranks: int, prefix: str, tmp_path: Path) -> None:
+def test_megatrons_timers_of_all_ranks(text: str, ranks: int, tmp_path: Path) -> None:
     path = tmp_path / "train.log"
-    path.write_text(log(text, ranks, prefix=prefix))
+    path.write_text(log(text, ranks, prefix="[default7]:"))
     found = read_measured(path)
     assert costs(found.layers.layers) == wanted(text)
     assert found.lines[0] == "memory is not in the file: 0 MiB; fill it into layers.csv"
@@ -123,7 +120,6 @@ def test_two_ranks_give_the_ends_what_is_left(tmp_path: Path) -> None:
         ),
         ("backward-compute", "num_layers: is not in the log; keep its begin"),
         (log("Ett|ttL", 2, "minmax"), "forward-compute: has only the times of the fastest and the slowest"),
-        (log("Et|ttt|tL", 3, "minmax"), "forward-compute: has only the times of the fastest and the slowest"),
         (log("Ett|tt|ttL", 3, global_batch_size=33), "global_batch_size: 33 is no multiple of"),
         (log("Ett|tt|ttL", 3, micro_batch_size="x"), "micro_batch_size: 'x' is not a whole number above 0"),
         (log("Ett|tt|ttL", 3, num_layers=9), "--pipeline-model-parallel-layout: Megatron-LM: "),

@@ -94,13 +94,8 @@ def test_times_are_medians_and_tenths() -> None:
     ("text", "pattern", "message"),
     [
         ("{", None, "t.json: is not JSON"),
-        ("\x1f", None, "t.json: is not JSON"),
-        ("{}", None, "t.json: lacks the field 'traceEvents'; add it"),
-        ('{"traceEvents": 3}', None, "t.json: traceEvents: 3 is not a list of events; give a"),
-        ("[7]", None, "t.json: traceEvents[0]: 7 is not an event"),
         ('[{"ph": "X", "name": "PP:0F0", "dur": 3}]', None, "traceEvents[0]: lacks the field 'ts'; add it"),
         ('[{"ph": "X", "ts": 1, "dur": -3}]', None, "traceEvents[0].dur: -3 is not a time; give micro"),
-        ("[]", None, "no label matches '^PP:"),
         ('[{"ph": "X", "name": "step", "ts": 1, "dur": 3}]', None, "it has 'step'; give a pattern with the"),
         ("[]", "(", "pattern: '(' is no regular expression"),
         ("[]", "step", "pattern: names no block; add a group (?P<kind>...) or (?P<block>...)"),

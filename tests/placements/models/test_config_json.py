@@ -126,38 +126,23 @@ def nemotron_h(pattern: str, hidden: int, heads: int, inner: int, state: int, ma
 MIXTRAL = {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": None}
 CONFIGS = {
     "llama2_7b": llama(4096, 32, 32, 32, 11_008, 32_000),
-    "llama3_8b": llama(4096, 32, 32, 8, 14_336, 128_256) | {"max_position_embeddings": 8192},
     "llama31_405b": llama(16_384, 126, 128, 8, 53_248, 128_256)
     | {
         "max_position_embeddings": 131_072,
         "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192},
     },
     "mixtral_8x7b": llama(4096, 32, 32, 8, 14_336, 32_000) | MIXTRAL,
-    "mixtral_8x22b": llama(6144, 56, 48, 8, 16_384, 32_000) | MIXTRAL,
     "qwen3_0.6b": qwen3(1024, 28, 16, 3072, tie_word_embeddings=True),
     "qwen3_8b": qwen3(4096, 36, 32, 12_288),
-    "qwen3_32b": qwen3(5120, 64, 64, 25_600),
     "qwen3_30b_a3b": qwen3_moe(2048, 48, 32, 6144, 768),
-    "qwen3_235b_a22b": qwen3_moe(4096, 94, 64, 12_288, 1536),
-    "deepseek_v2": deepseek("deepseek_v2", 5120, 60, 128, 12_288, 102_400, experts=(160, 6, 1536, 2, 1)),
     "deepseek_v2_lite": deepseek(
         "deepseek_v2", 2048, 27, 16, 10_944, 102_400, query_rank=None, experts=(64, 6, 1408, 2, 1)
     ),
     "deepseek_v3": deepseek("deepseek_v3", 7168, 61, 128, 18_432, 129_280, experts=(256, 8, 2048, 1, 3)),
     "kimi_k2": deepseek("kimi_k2", 7168, 61, 64, 18_432, 163_840, experts=(384, 8, 2048, 1, 1)),
     "gpt_oss_20b": gpt_oss(24, 32),
-    "gpt_oss_120b": gpt_oss(36, 128),
     "nemotron_h_8b": nemotron_h(
         "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-", 4096, 32, 21_504, 128, 128
-    ),
-    "nemotron_h_56b": nemotron_h(
-        "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-"
-        "M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-",
-        8192,
-        64,
-        32_768,
-        256,
-        256,
     ),
 }
 """What the files of published models say of their shapes."""
@@ -245,46 +230,18 @@ def test_layers_with_and_without_window(tmp_path: Path) -> None:
     ("name", "change", "message"),
     [
         ("llama2_7b", {"model_type": "lama"}, "model_type: 'lama' is not known; did you mean llama?"),
-        (
-            "llama2_7b",
-            {"model_type": "zzz"},
-            "model_type: 'zzz' is not known; use one of deepseek_v2, deepse",
-        ),
-        ("llama2_7b", {"model_type": 3}, "model_type: 3 is not text; give one"),
-        (
-            "llama2_7b",
-            {"hidden_size": "4096"},
-            "hidden_size: '4096' is not a whole number of at least 1; give",
-        ),
-        ("llama2_7b", {"num_hidden_layers": 0}, "num_hidden_layers: 0 is not a whole number of at least 1"),
-        ("llama2_7b", {"num_attention_heads": 7}, "num_heads: 7 does not divide hidden_size 4096"),
-        ("llama2_7b", {"tie_word_embeddings": 1}, "tie_word_embeddings: 1 is not true or false"),
         ("llama2_7b", {"vocab_size": ...}, "lacks the field 'vocab_size'; add it"),
-        ("llama2_7b", {"max_position_embeddings": ...}, "lacks the field 'max_position_embeddings'; add it"),
         (
             "qwen3_8b",
             {"use_sliding_window": True},
             "use_sliding_window: True is not False; there is no shape",
         ),
         ("qwen3_30b_a3b", {"mlp_only_layers": [5]}, "mlp_only_layers: [5] is not the first layers; give [0,"),
-        ("qwen3_30b_a3b", {"decoder_sparse_step": 2}, "decoder_sparse_step: 2 is not 1; there is no shape"),
-        ("deepseek_v3", {"kv_lora_rank": None}, "kv_lora_rank: None is not a whole number of at least 1"),
-        ("deepseek_v3", {"moe_layer_freq": 2}, "moe_layer_freq: 2 is not 1; there is no shape for other"),
         ("gpt_oss_20b", {"layer_types": ["x"]}, "layer_types[0]: 'x' is not known; use one of sliding_atten"),
-        (
-            "gpt_oss_20b",
-            {"layer_types": []},
-            "layer_types: [] is not a list of 24 in which each n-th is full_",
-        ),
         (
             "nemotron_h_8b",
             {"hybrid_override_pattern": "ME"},
             "hybrid_override_pattern: layer 1 is 'E'; the la",
-        ),
-        (
-            "nemotron_h_8b",
-            {"hybrid_override_pattern": "M*"},
-            "hybrid_override_pattern: has 2 layers for num_h",
         ),
     ],
 )

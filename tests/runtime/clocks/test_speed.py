@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from placements.gpus import A100_SXM_80GB
 from placements.hardware import modelled_profile
 from placements.placement_file import placement_from_dict, placement_to_dict
 from placements.shapes import m_shape, v_shape
-from runtime.clocks.clock import ClockError, NvmlClock, RecordingClock
+from runtime.clocks.clock import NvmlClock, RecordingClock
 from runtime.clocks.speed import SpeedController
 from runtime.clocks.stream_clock import StreamClock
 from runtime.plans.plan_client import DeployedPlan
@@ -230,14 +229,3 @@ def test_on_a_gpu_an_iteration_may_end_early() -> None:
         now_s[0] = event.at_s = float(number)
         stream.step()
     assert passed.requests == [200, 300, 200]
-
-
-def test_the_loop_learns_that_the_clock_is_gone(driver: FakeDriver) -> None:
-    clock = NvmlClock("0")
-    driver.lose(0)
-    controller = SpeedController(SCHEDULE, CLOCKS, 0, clock=clock)
-    controller.set_speed("F0")
-    os.waitid(os.P_PID, clock.controller_pid, os.WEXITED | os.WNOWAIT)
-    with pytest.raises(ClockError, match="GPU is lost"):
-        controller.set_speed("F0")
-    controller.close()

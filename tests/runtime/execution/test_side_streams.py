@@ -41,9 +41,7 @@ def test_what_is_found_with_streams_is_run_on_them(tmp_path: Path) -> None:
     """The layer of the example, in DeepSeek-V3's times: found, written, run beside, of the same bits."""
     found = search(read_placement("examples/communication.yaml"), 5, work_limit=5)
     trace = tmp_path / "trace.json"
-    comparison = compared(
-        found.schedule, tmp_path / "scripts", launcher="torchrun", backend="gloo", trace_file=trace
-    )
+    comparison = compared(found.schedule, tmp_path / "scripts", launcher="fork", trace_file=trace)
     assert errors(comparison) == (0, 0, 0)
     assert comparison.bitwise_equal
     text = (tmp_path / "scripts" / "device_0.py").read_text()
@@ -61,7 +59,7 @@ def test_processes_exchange_tokens_beside_their_computing(
 ) -> None:
     """Cut attention adds in another order, so float64 has to do; without it nothing differs."""
     schedule = moe_schedule(placement, 4)
-    comparison = compared(schedule, tmp_path, num_layers, launcher="torchrun", backend="gloo")
+    comparison = compared(schedule, tmp_path, num_layers, launcher="fork")
     assert comparison.bitwise_equal
     assert comparison.is_equal
     assert max(errors(comparison)) < 1e-13

@@ -16,13 +16,8 @@ import torch
 import torch.distributed as dist
 from joined import join
 from megatron_stand_in import (
-    HIDDEN,
     NUM_MICRO_BATCHES,
-    chunks_of,
-    forward_step_of_tokens,
     gradients,
-    meet,
-    step,
 )
 
 from placements.shapes import loop_shape, v_shape
@@ -54,51 +49,6 @@ SCHEDULES = {
     "GPipe": gpipe(v_shape(2), NUM_MICRO_BATCHES),
     "interleaved": interleaved_one_f_one_b(loop_shape(2, 2), NUM_MICRO_BATCHES),
 }
-
-
-@pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.parametrize("forward_only", [False, True])
-def test_losses_and_gradients_are_megatrons(name: str, forward_only: bool, tmp_path: Path) -> None:
-    module("megatron.core.pipeline_parallel.schedules")
-    schedule = SCHEDULES[name]
-    num_chunks = len(schedule.placement.blocks) // 4
-
-    def rank_of(rank: int) -> Any:
-        theirs = module("megatron.core.pipeline_parallel.schedules")
-        groups = meet(rank, 2, tmp_path)
-        found = trained(theirs.get_forward_backward_func(2, num_chunks if num_chunks > 1 else None), groups)
-        return found, trained(MegatronOrder(schedule), groups, is_ours=True)
-
-    def trained(function: Any, groups: Any, is_ours: bool = False) -> Any:
-        config = module("megatron.core.transformer.transformer_config").TransformerConfig(
-            num_layers=4,
-            hidden_size=HIDDEN,
-            num_attention_heads=1,
-            pipeline_model_parallel_size=2,
-            virtual_pipeline_model_parallel_size=num_chunks if num_chunks > 1 else None,
-            pipeline_dtype=torch.float32,
-            batch_p2p_comm=False,
-            microbatch_group_size_per_vp_stage=2,
-        )
-        enums = module("megatron.core.enums")
-        collection = module("megatron.core.process_groups_config").ProcessGroupCollection()
-        for each, group in vars(groups).items():
-            setattr(collection, each, group)
-        chunks = chunks_of(groups.pp.rank(), schedule.placement, config, wrap=False)
-        for chunk in chunks:
-            chunk.model_type = enums.ModelType.encoder_or_decoder
-        others: dict[str, Any] = {"forward_step_func": forward_step_of_tokens, "forward_only": forward_only}
-        if not is_ours:
-            on_the_cpu()
-            communication = module("megatron.core.pipeline_parallel.p2p_communication")
-            others["p2p_communicator"] = communication.P2PCommunicator(groups.pp, config)
-        losses = step(function, chunks, collection, **others)
-        return [each["loss"].item() for each in losses], gradients(chunks)
-
-    for theirs, ours in join(2, rank_of, tmp_path):
-        assert theirs[0] == ours[0]
-        assert len(theirs[1]) == (0 if forward_only else 2 * num_chunks)
-        torch.testing.assert_close(ours[1], theirs[1], rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from clock_helper import Helper
 from fake_driver import FakeDriver
 from torch import Tensor, nn
 
 import schedsearch
 from placements.files import write_json
-from placements.gpus import A100_SXM_80GB
-from placements.hardware import modelled_profile
 from placements.shapes import loop_shape, v_shape, wave_shape
-from runtime.clocks.access.helper_clock import HelperClock
 from runtime.clocks.clock import NvmlClock, RecordingClock
 from runtime.hooks.plan_clocks import PlanClocks
 from runtime.program.calls import ScriptError
 from schedsearch.baselines import interleaved_one_f_one_b, one_f_one_b, zb_v
-from schedsearch.energy import FrequencyPlan, compute_frontier
+from schedsearch.energy import FrequencyPlan
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import schedule_to_dict
 
@@ -86,8 +80,7 @@ def gradients(stage: nn.Module) -> list[Tensor]:
     return [each.grad for each in stage.parameters() if each.grad is not None]
 
 
-@pytest.mark.parametrize("calls", ["torch", "megatron"])
-@pytest.mark.parametrize("device", [0, 1])
+@pytest.mark.parametrize(("device", "calls"), [(0, "torch"), (1, "megatron")])
 def test_a_module_gets_the_clocks_of_its_stage_and_the_gradients_that_it_had(device: int, calls: str) -> None:
     alone, watched, clock = module(), module(), RecordingClock()
     run_in_order(order(SCHEDULE, device), alone, calls)
@@ -129,62 +122,6 @@ def test_several_chunks_of_a_device_are_built_in_order() -> None:
         ):
             provider(False, True, vp_stage=2)
     assert clock.requests == clocks_of(schedule, 0)
-
-
-def test_megatron_cores_own_steps_take_what_is_watched() -> None:
-    """Its forward_step, backward_step and deallocation, on the CPU; its schedules need a GPU."""
-    schedules = pytest.importorskip("megatron.core.pipeline_parallel.schedules")
-    config_of = pytest.importorskip("megatron.core.model_parallel_config").ModelParallelConfig
-    config = config_of(deallocate_pipeline_outputs=True, pipeline_dtype=torch.float64)
-
-    class Stage(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.config, self.inside = config, module()
-
-        def set_input_tensor(self, tensors: list[Tensor]) -> None:
-            self.given = tensors[0]
-
-        def forward(self) -> Tensor:
-            return self.inside(self.given)
-
-    def step(data_iterator: object, model: Callable[[], Tensor]) -> tuple[Tensor, None]:
-        return model(), None
-
-    def iterate(stage: nn.Module) -> list[Tensor]:
-        waiting: list[tuple[Tensor, Tensor, Tensor]] = []
-        data = iter(inputs())
-        for block in order(SCHEDULE, 0):
-            if block == "F0":
-                given = next(data)
-                output, _ = schedules.forward_step(
-                    step, None, stage, 3, given, [], config, 1, is_last_stage=False
-                )
-                gradient = torch.ones_like(output)
-                schedules.deallocate_output_tensor(output, config.deallocate_pipeline_outputs)
-                waiting.append((given, output, gradient))
-            else:
-                given, output, gradient = waiting.pop(0)
-                schedules.backward_step(given, output, gradient, None, config)
-        return gradients(stage)
-
-    clock, watched = RecordingClock(), Stage()
-    with PlanClocks(plan_of(SCHEDULE), watched, schedule=SCHEDULE, device=0, clock=clock):
-        found = iterate(watched)
-    assert clock.requests == clocks_of(SCHEDULE, 0)
-    assert all(torch.equal(*pair) for pair in zip(found, iterate(Stage()), strict=True))
-
-
-def test_another_order_than_the_plans_is_told_of() -> None:
-    watched = module()
-    with (
-        pytest.raises(
-            ScriptError, match=r"set_speed\('F0'\) comes where the schedule has B0 of micro-batch 0"
-        ),
-        PlanClocks(plan_of(SCHEDULE), watched, schedule=SCHEDULE, device=0, clock=RecordingClock()),
-    ):
-        run_in_order(["F0"] * 3, watched)
-    run_in_order(["F0", "B0"], watched)
 
 
 def test_a_cuda_graph_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,38 +171,6 @@ def test_a_split_backward_is_not_watched_in_a_module() -> None:
         pass
 
 
-def test_the_loop_asks_by_itself() -> None:
-    clock = RecordingClock()
-    with PlanClocks(plan_of(SCHEDULE), schedule=SCHEDULE, device=1, clock=clock) as clocks:
-        for _ in range(3):
-            clocks.set_speed("forward")
-            clocks.set_speed("backward")
-    assert clock.requests == clocks_of(SCHEDULE, 1)
-
-
-def test_the_gpu_runs_at_the_clocks_and_has_its_own_back(driver: FakeDriver) -> None:
-    """Through NVML, in a thread that is not the main one."""
-    schedule = one_f_one_b(v_shape(1), 3)
-    profile = modelled_profile(schedule.placement, A100_SXM_80GB)
-    frontier = compute_frontier(schedule, profile, 20)
-    plan = frontier.at(frontier.shortest.time_ms * 1.2)
-    wanted = [plan.clock_mhz[block][n] for block, n in schedule.order(0)]
-    driver.setup(1, range(210, 1410 + 1, 15))
-
-    def train() -> None:
-        with schedsearch.clocks(plan, schedule=schedule, clock=NvmlClock("0")) as clocks:
-            for block, mhz in zip(order(schedule, 0), wanted, strict=True):
-                clocks.set_speed(block)
-                driver.wait_until(
-                    lambda mhz=mhz: driver.shared_object.fake_nvml_locked_mhz(0) == mhz, str(mhz)
-                )
-
-    thread = threading.Thread(target=train)
-    thread.start()
-    thread.join()
-    assert driver.lines()[-2:] == [f"0 lock {wanted[-1]} {wanted[-1]}", "0 reset"]
-
-
 def test_a_clock_that_is_lost_does_not_end_the_training(
     driver: FakeDriver, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -280,21 +185,6 @@ def test_a_clock_that_is_lost_does_not_end_the_training(
     assert warnings[0].startswith(
         "training goes on and its clocks are not set any more: the clock controller"
     )
-    assert driver.lines()[-1] == "0 reset"
-
-
-def test_a_killed_helper_does_not_end_the_training(
-    driver: FakeDriver, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    helper, watched = Helper(tmp_path / "clock.sock"), module()
-    clock = HelperClock("0", helper.path)
-    with PlanClocks(plan_of(SCHEDULE), watched, schedule=SCHEDULE, device=0, clock=clock):
-        run_in_order(order(SCHEDULE, 0), watched)
-        helper.end(signal.SIGKILL)
-        driver.wait_for("0 reset", 4)  # two at the helper's start, one at the client's
-        for _ in range(3):
-            run_in_order(order(SCHEDULE, 0), watched)
-    assert caplog.text.count("training goes on and its clocks are not set any more: clock helper at") == 1
     assert driver.lines()[-1] == "0 reset"
 
 

@@ -12,10 +12,11 @@ import pytest
 import torch
 import torch.distributed as dist
 from joined import join
+from loop_jobs import AT, SAMPLES, job
 from small_runs import launched
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
 
 import runtime
 from placements import Placement
@@ -27,15 +28,9 @@ from runtime.program.calls import ScriptError
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
 from runtime.training.clipping import scale_by_norm
-from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.baselines import one_f_one_b
 
 NUM_STEPS = 8
-SAMPLES = TensorDataset(
-    torch.randn(24, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)),
-    torch.randint(3, (24,), generator=torch.Generator().manual_seed(1)),
-)
-AT = {2: ["6"], 4: ["3", "6", "9"]}
-"""Where the model is cut, for so many blocks."""
 
 State = dict[str, Tensor]
 
@@ -64,13 +59,6 @@ def network(drops: float = 0.0) -> nn.Sequential:
     torch.manual_seed(3)
     stages = [layer for _ in range(3) for layer in (nn.Linear(6, 6), Shifted(), nn.Dropout(drops))]
     return nn.Sequential(*stages, nn.Linear(6, 3)).double()
-
-
-def job(placement: Placement, folder: Path) -> Path:
-    """Write the job of a placement whose modules are given."""
-    make = one_f_one_b if placement.name == "v_shape" else gpipe
-    generate(check(lower(make(placement, 4))), {}, {"name": "given"}, folder)
-    return folder
 
 
 class Loop:
@@ -316,8 +304,7 @@ def padded() -> tuple[Tensor, Tensor]:
     return inputs, targets
 
 
-@pytest.mark.parametrize("exact", [True, False])
-def test_weights_zero_and_the_norm_over_groups(exact: bool, tmp_path: Path) -> None:
+def test_weights_zero_and_the_norm_over_groups(tmp_path: Path) -> None:
     """Two stages of two groups each, from a file and as modules: AdamW over halves of the parameters."""
     shape = v_shape(2)
     blocks = tuple(replace(block, data_parallel=2) for block in shape.blocks)
@@ -334,7 +321,7 @@ def test_weights_zero_and_the_norm_over_groups(exact: bool, tmp_path: Path) -> N
     }
 
     def train(rank: int) -> list[tuple[list[float], State]]:
-        dist.init_process_group("gloo", f"file://{tmp_path / f'own_{exact}'}", rank=rank, world_size=4)
+        dist.init_process_group("gloo", f"file://{tmp_path / 'own'}", rank=rank, world_size=4)
         own = {"loss": code["loss"], "loss_weight": code["loss_weight"]}
         given: list[dict[str, Any]] = [
             {"modules": code["build"], **own},
@@ -342,7 +329,7 @@ def test_weights_zero_and_the_norm_over_groups(exact: bool, tmp_path: Path) -> N
         ]
         found = []
         for each in given:
-            with runtime.Pipeline(each.pop("modules"), folder, exact=exact, **each) as pipeline:
+            with runtime.Pipeline(each.pop("modules"), folder, **each) as pipeline:
                 optimizer = pipeline.zero1(torch.optim.AdamW, lr=0.01, weight_decay=0.1)
                 pipeline.load_state_dict(initial)
                 numbers = []

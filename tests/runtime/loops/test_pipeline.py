@@ -13,25 +13,20 @@ import pytest
 import torch
 import torch.distributed as dist
 from joined import JoinedError, join
+from loop_jobs import AT, NUM_MICRO_BATCHES, SAMPLES, job
 from small_runs import SMALL_GPT
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, mse_loss
-from torch.utils.data import DataLoader, TensorDataset
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader
 
 import runtime
 from placements import Placement
-from placements.shapes import k_shape, v_shape, wave_shape, x_shape
+from placements.shapes import v_shape, wave_shape, x_shape
 from runtime.codegen.codegen import generate
 from runtime.models import cut
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
-from schedsearch.baselines import gpipe, one_f_one_b
-
-NUM_MICRO_BATCHES = 4
-SAMPLES = TensorDataset(
-    torch.randn(24, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)),
-    torch.randint(3, (24,), generator=torch.Generator().manual_seed(1)),
-)
+from schedsearch.baselines import gpipe
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -40,23 +35,11 @@ def _compiler() -> None:
     torch.optim.AdamW([torch.zeros(1, requires_grad=True)]).step()
 
 
-def job(placement: Placement, folder: Path, **model: object) -> Path:
-    """Write the job of a placement whose modules are given."""
-    make = one_f_one_b if placement.name == "v_shape" else gpipe
-    schedule = make(placement, NUM_MICRO_BATCHES)
-    generate(check(lower(schedule)), {}, {"name": "given"} | model, folder)
-    return folder
-
-
 def network() -> nn.Sequential:
     """Return a model of four stages."""
     torch.manual_seed(3)
     stages = [layer for _ in range(3) for layer in (nn.Linear(6, 6), nn.LayerNorm(6), nn.Tanh())]
     return nn.Sequential(*stages, nn.Linear(6, 3)).double()
-
-
-AT = {2: ["6"], 4: ["3", "6", "9"]}
-"""Where it is cut, for so many blocks."""
 
 
 def groups(named: Iterator[tuple[str, Tensor]]) -> list[dict[str, Any]]:
@@ -135,50 +118,6 @@ def test_a_loop_trains_to_the_bits_of_the_unpipelined_model(
     state = {name: value for _, part in found for name, value in part.items()}
     assert state.keys() == model.state_dict().keys()
     assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
-
-
-class Joining(nn.Module):
-    """Joins two branches."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bilinear = nn.Bilinear(4, 4, 2)
-
-    def forward(self, left: Tensor, right: Tensor) -> Tensor:
-        return self.bilinear(left, right)  # type: ignore[no-any-return]
-
-
-def branches() -> dict[str, nn.Module]:
-    torch.manual_seed(4)
-    return {"F0": nn.Linear(3, 4), "F1": nn.Linear(5, 4), "J": Joining()}
-
-
-def test_two_steps_accumulate_over_branches_and_copies(tmp_path: Path) -> None:
-    """The join of the K-shape computes half of the samples on each device, so it has copies."""
-    shape = k_shape(2)
-    blocks = tuple(replace(block, data_parallel=len(block.devices)) for block in shape.blocks)
-    folder = job(replace(shape, blocks=blocks), tmp_path / "job")
-    inputs = {"F0": torch.randn(8, 3).double(), "F1": torch.randn(8, 5).double()}
-    batch = inputs, torch.randn(8, 2).double()
-
-    def train(rank: int) -> tuple[list[float], dict[str, Tensor | None]]:
-        def build(block: str) -> nn.Module:
-            assert block in (f"F{rank}", "J"), "nothing foreign is built"
-            return branches()[block].double()
-
-        with runtime.Pipeline(build, folder, loss=mse_loss) as pipeline:
-            losses = [pipeline.step(batch), pipeline.step(batch)]
-            return losses, {name: weight.grad for name, weight in pipeline.named_parameters()}
-
-    model = nn.ModuleDict(branches()).double()
-    for _ in range(2):
-        loss = mse_loss(model["J"](model["F0"](inputs["F0"]), model["F1"](inputs["F1"])), batch[1])
-        loss.backward()  # type: ignore[no-untyped-call]
-    for losses, gradients in join(2, train, tmp_path):
-        torch.testing.assert_close(losses, [float(loss.detach())] * 2, rtol=1e-12, atol=0)
-        assert len(gradients) == 4
-        for name, gradient in gradients.items():
-            torch.testing.assert_close(gradient, model.get_parameter(name).grad, rtol=1e-12, atol=1e-14)
 
 
 class Tied(nn.Module):
@@ -280,24 +219,6 @@ def test_state_is_loaded_from_that_of_the_whole_model(tmp_path: Path) -> None:
         assert math.isclose(loss, expected, rel_tol=1e-12)
 
 
-def test_both_directions_of_an_x_shape_read_their_own_micro_batches(tmp_path: Path) -> None:
-    """A batch is cut into micro-batches for both, and the loss is the mean over all."""
-    folder = job(x_shape(2), tmp_path / "job")
-
-    def train(rank: int) -> tuple[float, int]:
-        first, second = cut(network(), AT[2])
-        modules = {"F0": first, "F1": second, "G1": first, "G0": second}
-        with runtime.Pipeline(modules, folder, loss=cross_entropy) as pipeline:
-            return pipeline.step(SAMPLES[:16]), pipeline.num_micro_batches
-
-    model = network()
-    with torch.no_grad():
-        expected = float(cross_entropy(model(SAMPLES[:16][0]), SAMPLES[:16][1]))
-    for loss, number in join(2, train, tmp_path):
-        assert math.isclose(loss, expected, rel_tol=1e-12)
-        assert number == 2 * NUM_MICRO_BATCHES
-
-
 def num_targets(targets: Tensor) -> float:
     """Return how many targets are no padding."""
     return float((targets >= 0).sum())
@@ -316,6 +237,7 @@ def test_losses_of_an_x_shape_are_weighed_over_both_directions(tmp_path: Path) -
         with runtime.Pipeline(
             modules, folder, loss=cross_entropy, loss_weight=num_targets, exact=True
         ) as pipeline:
+            assert pipeline.num_micro_batches == 2 * NUM_MICRO_BATCHES
             loss = pipeline.step((inputs, targets))
             own = dict(modules[f"F{rank}"].named_parameters())
             return loss, {name: weight.grad for name, weight in own.items() if weight.grad is not None}
@@ -332,22 +254,8 @@ def test_losses_of_an_x_shape_are_weighed_over_both_directions(tmp_path: Path) -
         assert math.isclose(loss, float(expected.detach()), rel_tol=1e-12)
 
 
-def test_the_scripts_process_group_is_used_and_left(tmp_path: Path) -> None:
-    folder = job(v_shape(2), tmp_path / "job")
-
-    def train(rank: int) -> float:
-        dist.init_process_group("gloo", f"file://{tmp_path / 'own'}", rank=rank, world_size=2)
-        with runtime.Pipeline(cut(network(), AT[2]), folder, loss=cross_entropy) as pipeline:
-            loss = pipeline.step(SAMPLES[:8])
-        total = torch.tensor(loss)
-        dist.all_reduce(total)
-        dist.destroy_process_group()
-        return float(total) / 2 - loss
-
-    assert join(2, train, tmp_path) == pytest.approx([0.0, 0.0], abs=1e-6)
-
-
 def test_a_jobs_own_model_and_a_users_file_can_be_trained(tmp_path: Path) -> None:
+    """One after the other, in the process group of the script, which is left as it was."""
     placement = v_shape(2)
     gpt = tmp_path / "gpt"
     generate(check(lower(gpipe(placement, 2))), {}, SMALL_GPT, gpt)
@@ -363,6 +271,8 @@ def test_a_jobs_own_model_and_a_users_file_can_be_trained(tmp_path: Path) -> Non
         dist.init_process_group("gloo", f"file://{tmp_path / 'own'}", rank=rank, world_size=2)
         with pytest.raises(ValueError, match="^loss: is for modules, and there are none; leave it out"):
             runtime.Pipeline(None, gpt, loss=cross_entropy)
+        with pytest.raises(ValueError, match="^unequal: is for modules, and there are none; leave it out"):
+            runtime.Pipeline(None, gpt, unequal=True)
         with runtime.Pipeline(None, gpt) as pipeline:
             optimizer = torch.optim.AdamW(pipeline.parameters(), lr=0.01)
             losses = []
@@ -371,7 +281,9 @@ def test_a_jobs_own_model_and_a_users_file_can_be_trained(tmp_path: Path) -> Non
                 optimizer.step()
                 optimizer.zero_grad()
         with runtime.Pipeline(file, folder) as pipeline:
-            return losses, pipeline.step((torch.ones(4, 3), torch.zeros(4, 3)))
+            loss = pipeline.step((torch.ones(4, 3), torch.zeros(4, 3)))
+        assert dist.is_initialized()
+        return losses, loss
 
     (losses, loss), other = join(2, train, tmp_path)
     assert other == (losses, loss)
@@ -483,13 +395,6 @@ def fails_later(pipeline: runtime.Pipeline) -> None:
     pipeline.step(SAMPLES[:8])
 
 
-def fails_in_evaluation(pipeline: runtime.Pipeline) -> None:
-    pipeline.eval_step(SAMPLES[:8])
-    if pipeline.is_last:
-        torch.nn.modules.module.register_module_forward_pre_hook(fail)
-    pipeline.eval_step(SAMPLES[:8])
-
-
 def returns_later(value: object) -> Callable[[runtime.Pipeline], object]:
     """Return a training in whose second step the first process's modules return something else."""
 
@@ -543,19 +448,7 @@ ON_ALL = {
         only_the_last,
         "device 0: batch: is None, but this process reads inputs or targets; give it one",
     ),
-    "batch": (
-        lambda pipeline: [pipeline.step(batch) for batch in (SAMPLES[:8], SAMPLES[:9])],
-        "device 0: batch: 9 samples make no 4 equal micro-batches; give a multiple of 4",
-    ),
     "later": (fails_later, "device 1: F1 of micro-batch 0: RuntimeError: lost its way"),
-    "inputs of a later block": (
-        lambda pipeline: [
-            pipeline.step(batch)
-            for batch in (SAMPLES[:8], ({"F0": SAMPLES[:8][0], "F1": SAMPLES[:8][0]}, SAMPLES[:8][1]))
-        ],
-        "device 0: batch: has inputs for F1, which no block reads; give those of F0 alone, and let blocks",
-    ),
-    "evaluation": (fails_in_evaluation, "device 1: F1 of micro-batch 0: RuntimeError: lost its way"),
     "nan": (
         endless,
         "device 1: step 0: the loss of F1, micro-batch 0, is nan; lower the learning rate, or look at the "
@@ -599,7 +492,7 @@ class Failing(nn.Module):
 
 @pytest.mark.parametrize(
     ("device", "exact", "precision"),
-    [(0, True, "bf16"), (0, False, None), (1, True, None), (1, False, "bf16"), (2, False, "bf16")],
+    [(0, True, "bf16"), (1, False, None), (2, False, "bf16")],
 )
 def test_a_copy_that_fails_is_named_by_all_and_the_loop_goes_on(
     device: int, exact: bool, precision: str | None, tmp_path: Path

@@ -1,4 +1,4 @@
-"""A loop of one's own whose micro-batches have shapes of their own trains as the unpipelined model."""
+"""Loops of one's own whose micro-batches differ, or take copies of a stage in turn, train as in one piece."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import pytest
 import torch
 from joined import JoinedError, join
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, mse_loss
 
 import runtime
 from placements import Placement
+from placements.copies.replicas import replicated
 from placements.shapes import k_shape, v_shape
 from runtime.codegen.codegen import generate
 from runtime.models import cut
@@ -21,7 +22,7 @@ from runtime.models.user.shapes import KnownForms
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
 from runtime.program.tensor_spec import TensorSpec
-from schedsearch.baselines import gpipe
+from schedsearch.baselines import gpipe, pipedream
 
 Pair = tuple[Any, Tensor]
 
@@ -147,6 +148,7 @@ class Joining(nn.Module):
 
 
 def test_two_lengths_of_two_branches_and_samples_in_shares(tmp_path: Path) -> None:
+    """Gradients of two steps add up, also of the join's copies, each of half of the samples."""
     placement = k_shape(2)
     shared = [
         replace(block, data_parallel=2) if len(block.devices) > 1 else block for block in placement.blocks
@@ -220,17 +222,6 @@ def test_what_does_not_fit_ends_all_with_one_line(
     assert error in str(failed.value)
 
 
-def test_a_job_of_fixed_shapes_is_refused(tmp_path: Path) -> None:
-    folder = job(v_shape(2), tmp_path / "job")
-
-    def train(rank: int) -> None:
-        with runtime.Pipeline(None, folder, unequal=True):
-            pass
-
-    with pytest.raises(JoinedError, match="unequal: is for modules, and there are none; leave it out"):
-        join(2, train, tmp_path)
-
-
 def test_shapes_that_are_not_linear_are_run() -> None:
     known = KnownForms()
 
@@ -243,3 +234,58 @@ def test_shapes_that_are_not_linear_are_run() -> None:
     found = [known.of(read(length)) for length in (4, 6, 7)]
     assert [each and each["F0"][0].shape for each in found] == [(2, 2), (2, 3), (2, 3)]
     assert known.of(((), ((2, 4),))) is None
+
+
+GENERATOR = torch.Generator().manual_seed(0)
+BATCHES = [torch.randn(2, 8, 6, dtype=torch.float64, generator=GENERATOR).unbind() for _ in range(3)]
+
+
+def with_tanh() -> nn.Sequential:
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6)).double()
+
+
+@pytest.fixture
+def copied_job(tmp_path: Path) -> Path:
+    """The job of two stages, two copies of the first, with four micro-batches."""
+    schedule = pipedream(replicated(v_shape(2), [2, 1]), 4)
+    generate(check(lower(schedule)), {}, {"name": "given"}, tmp_path / "copied_job")
+    return tmp_path / "copied_job"
+
+
+def test_copies_train_to_the_bits_of_the_unpipelined_model(copied_job: Path, tmp_path: Path) -> None:
+    def train(rank: int) -> tuple[list[float], dict[str, Tensor]]:
+        with runtime.Pipeline(cut(with_tanh(), ["1"]), copied_job, loss=mse_loss, exact=True) as pipeline:
+            optimizer = torch.optim.SGD(pipeline.parameters(), lr=0.1)
+            losses = []
+            for batch in BATCHES:
+                losses.append(pipeline.step(batch))
+                optimizer.step()
+                optimizer.zero_grad()
+            return losses, pipeline.state_dict()
+
+    found = join(3, train, tmp_path)
+    model = with_tanh()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for index, (inputs, targets) in enumerate(BATCHES):
+        total = 0.0
+        for part, target in zip(inputs.chunk(4), targets.chunk(4), strict=True):
+            loss = mse_loss(model(part), target)
+            (loss / 4).backward()  # type: ignore[no-untyped-call]
+            total += float(loss.detach())
+        optimizer.step()
+        optimizer.zero_grad()
+        assert [losses[index] for losses, _ in found] == pytest.approx([total / 4] * 3, rel=1e-12)
+    for rank, (_, state) in enumerate(found):
+        assert len(state) == 2
+        for name, value in state.items():
+            torch.testing.assert_close(value, model.state_dict()[name], rtol=1e-12, atol=1e-14, msg=str(rank))
+
+
+def test_an_evaluation_on_copies_is_refused(copied_job: Path, tmp_path: Path) -> None:
+    def evaluate(rank: int) -> None:
+        with runtime.Pipeline(cut(with_tanh(), ["1"]), copied_job, loss=mse_loss) as pipeline:
+            pipeline.eval_step(BATCHES[0])
+
+    with pytest.raises(JoinedError, match="eval_step: knows no copies of stages"):
+        join(3, evaluate, tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -195,8 +196,7 @@ def test_gradients_and_buffers_are_there_as_in_torch(name: str, is_split: bool, 
             torch.testing.assert_close(of_all[key], value, rtol=1e-12, atol=1e-15)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(("name", "mode"), list(zip(FILES, cycle(MODES), strict=False)))
 def test_devices_end_as_the_model_in_one_piece(name: str, mode: str, tmp_path: Path) -> None:
     options = options_of(name, tmp_path, optimizer="adamw")
     placement = FROZEN_START if name == "frozen" else v_shape(split_backward=True)

@@ -119,11 +119,7 @@ def test_options_are_read_back() -> None:
     [
         (v_shape(2), "gpt", {"F0": 1, "F9": 1}, "'F9' is not there in v_shape; give those of F0, F1"),
         (v_shape(2), "gpt", {"F0": 1, "B1": 1}, "'B1' holds no layers in v_shape; give those of F0, F1"),
-        (m_shape(2), "gpt", {"E": 1, "F0": 1, "F1": 1}, "'E' holds no layers in m_shape"),
         (v_shape(3), "gpt", {"F1": 1}, "lacks F0, F2; give each of F0, F1, F2 its number of layers"),
-        (v_shape(2), "gpt", {}, "lacks F0, F1; give each"),
-        (nn_shape(4), "mt5", {"F0": 1}, "lacks F1, F2, F3; give each"),
-        (k_shape(2), "flava", {"F0": 1}, "lacks F1, J; give each"),
         (
             x_shape(2),
             "gpt",
@@ -156,7 +152,7 @@ def test_another_sum_is_refused(case: str, num_layers: int, message: str) -> Non
         zoo_blocks(placement, replace(of(name, counts), num_layers=num_layers))
 
 
-@pytest.mark.parametrize("value", [3, [2, 1], {"F0": 0}, {"F0": True}, {"F0": 1.5}, {0: 1}], ids=str)
+@pytest.mark.parametrize("value", [[2, 1], {"F0": 0}, {0: 1}], ids=str)
 def test_wrong_counts_are_named(value: object) -> None:
     with pytest.raises(
         ModelError, match=r"^model.layers_per_block: .* does not give names of forward blocks"

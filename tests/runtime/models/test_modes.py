@@ -1,4 +1,4 @@
-"""Modes of stages and micro-batches: the same bits as the unpipelined model, and less is held."""
+"""Modes of stages and micro-batches: the bits of the unpipelined model, and less is held on the device."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_runs import SMALL_GPT, SYNTHETIC, blocks_of, comparison_of, in_modes, launched
+from torch import Tensor, nn
 
 from placements.shapes import m_shape, v_shape, wave_shape
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Measurement, ReferenceComparison
+from runtime.models.offloading import Offloaded, OffloadError
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
-from runtime.program.tensor_flow import KEEP, OFFLOAD, RECOMPUTE
+from runtime.program.tensor_flow import OFFLOAD
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.schedule import Schedule
 
@@ -46,8 +49,7 @@ def first_stage_alone(decision: int, micro_batch: int) -> int:
     return int(decision == 0)
 
 
-@pytest.mark.parametrize("num_stages", [2, 3, 4])
-@pytest.mark.parametrize("mode_of", [by_stage_and_micro_batch, first_stage_alone])
+@pytest.mark.parametrize(("num_stages", "mode_of"), [(4, by_stage_and_micro_batch), (2, first_stage_alone)])
 def test_modes_change_no_bit(num_stages: int, mode_of: Callable[[int, int], int], tmp_path: Path) -> None:
     schedule = one_f_one_b(v_shape(num_stages), 5)
     found = run(in_modes(schedule, mode_of), tmp_path / "modes", SMALL_GPT | {"num_layers": 4})
@@ -58,7 +60,7 @@ def test_modes_change_no_bit(num_stages: int, mode_of: Callable[[int, int], int]
     assert found.losses == kept.losses == comparison.reference_losses
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6)
 @given(data=st.data())
 def test_any_modes_change_no_bit(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Of split backwards, and of blocks on several devices or GPUs too."""
@@ -78,23 +80,11 @@ def test_any_modes_change_no_bit(data: st.DataObject, tmp_path_factory: pytest.T
 
 def test_processes_recompute_by_stage_and_micro_batch(tmp_path: Path) -> None:
     schedule = in_modes(one_f_one_b(v_shape(2), 4), by_stage_and_micro_batch)
-    given = {"launcher": "torchrun", "backend": "gloo", "trace_file": tmp_path / "trace.json"}
+    given = {"launcher": "fork", "trace_file": tmp_path / "trace.json"}
     found = comparison_of(run(schedule, tmp_path / "scripts", SYNTHETIC, **given))
     assert (tmp_path / "trace.json").is_file()
     assert errors(found) == (0, 0, 0)
     assert found.bitwise_equal
-
-
-def test_only_what_is_recomputed_keeps_no_graph() -> None:
-    blocks, _ = blocks_of(v_shape(1))
-    for n, mode in enumerate((RECOMPUTE, KEEP)):
-        blocks.run("F0", n, [], mode)
-    kept = {each.has_graph: each for each in blocks.saved()}
-    assert kept.keys() == {False, True}
-    assert len(kept[False].tensors) < len(kept[True].tensors)
-    for n in (1, 0):
-        blocks.run("B0", n, [])
-    assert not list(blocks.saved())
 
 
 def test_what_is_offloaded_is_on_the_host_until_the_backward() -> None:
@@ -138,3 +128,75 @@ def test_recomputing_holds_less(tmp_path: Path) -> None:
     kept, first, both = found
     assert first[0] == both[0] < kept[0] / 2
     assert first[1] == kept[1] > 2 * both[1]
+
+
+def random(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+
+def test_memory_that_tensors_share_is_copied_once() -> None:
+    weight, value = random(4, 12), random(3, 4)
+
+    def forward() -> Tensor:
+        one, two, three = (value @ weight).chunk(3, dim=1)
+        return (one * two * three).sum()
+
+    (kept,) = torch.autograd.grad(forward(), value)
+    saved = Offloaded([weight, value])
+    with saved.saving():
+        result = forward()
+    assert saved.host_bytes == (3 * 12 + 3 * 4) * 8, "the chunks are parts of one product"
+    saved.bring_back()
+    assert saved.host_bytes == 0
+    assert torch.equal(torch.autograd.grad(result, value)[0], kept)
+
+
+def test_inputs_and_weights_stay_where_they_are() -> None:
+    weight, value = random(4, 4), random(3, 4)
+    saved = Offloaded([weight, value])
+    with saved.saving():
+        result = value @ weight
+    assert saved.host_bytes == 0
+    saved.bring_back()
+    result.sum().backward()
+    assert value.grad is not None and torch.equal(value.grad, torch.ones(3, 4).double() @ weight.detach().T)
+
+
+def test_gradients_have_the_same_bits() -> None:
+    torch.manual_seed(0)
+    block = nn.Sequential(nn.Linear(6, 24), nn.GELU(), nn.LayerNorm(24), nn.Linear(24, 6)).double()
+    value = random(5, 6)
+    kept = torch.autograd.grad(block(value).square().sum(), [value, *block.parameters()])
+    saved = Offloaded([value, *block.parameters()])
+    with saved.saving():
+        result = block(value).square().sum()
+    assert saved.host_bytes > 3 * 5 * 24 * 8
+    saved.bring_back()
+    away = torch.autograd.grad(result, [value, *block.parameters()])
+    assert all(torch.equal(one, other) for one, other in zip(kept, away, strict=True))
+
+
+def test_what_is_changed_after_it_was_saved_is_noticed() -> None:
+    """Autograd itself would notice it in the backward, but not where a copy stands for the tensor."""
+    value = random(3)
+    saved = Offloaded([value])
+    message = r"a tensor of shape \(3,\) was changed in place after it had been saved for the backward; comp"
+    with pytest.raises(OffloadError, match=message), saved.saving():
+        made = value.exp()
+        made.mul_(2)
+
+
+def test_conjugates_and_sparse_tensors_stay() -> None:
+    value = torch.randn(3, 3, dtype=torch.complex128, requires_grad=True)
+    sparse = torch.eye(3, dtype=torch.complex128).to_sparse()
+
+    def forward() -> Tensor:
+        return (torch.sparse.mm(sparse, value.exp()) @ value.conj().exp().mH).abs().sum()
+
+    (kept,) = torch.autograd.grad(forward(), value)
+    saved = Offloaded([value])
+    with saved.saving():
+        result = forward()
+    saved.bring_back()
+    (away,) = torch.autograd.grad(result, value)
+    assert torch.equal(kept, away)

@@ -14,9 +14,8 @@ from runtime.models.blocks import Blocks
 from runtime.program.deadlock import check
 from runtime.program.instructions import Run
 from runtime.program.lower import lower
-from runtime.verify.reference import ReferenceCase, plain
-from runtime.verify.replay import replay
-from schedsearch.baselines import gpipe, seq_one_f_one_b, seq_one_f_one_b_zb, slimpipe, terapipe
+from runtime.verify.reference import ReferenceCase
+from schedsearch.baselines import seq_one_f_one_b, seq_one_f_one_b_zb, slimpipe, terapipe
 
 GPT = ModelOptions.from_dict(SMALL_GPT | {"sequence_length": 7, "num_layers": 4})
 
@@ -62,7 +61,7 @@ def test_schedules_by_hand_run_and_train_alike(make, placement):
 
 def test_processes_run_slices():
     programs = lower(seq_one_f_one_b(sliced(v_shape(2), 2), 2))
-    result = compared(programs, GPT, launcher="torchrun")
+    result = compared(programs, GPT, launcher="fork")
     assert result.bitwise_equal and result.max_gradient_error < 1e-12
 
 
@@ -113,10 +112,8 @@ def test_keys_and_values_of_earlier_slices_are_not_kept_once_more_by_each_later_
     ("options", "placement", "message"),
     [
         ({"name": "mt5"}, sliced(nn_shape(2), 2), "model 'mt5' cannot run slices of a sequence"),
-        ({"name": "synthetic"}, sliced(v_shape(2), 2), "model 'synthetic' cannot run slices of a sequence"),
         ({"slice_lengths": [3, 3]}, sliced(v_shape(2), 2), "slice_lengths: .3, 3. are not 2 slices"),
         ({"slice_lengths": [7]}, v_shape(2), "slice_lengths: v_shape has whole sequences; leave it out"),
-        ({"slice_lengths": "all"}, v_shape(2), "slice_lengths: 'all' is not a list of whole numbers"),
         ({}, sliced(v_shape(2), 8), "sequence_length: .* are not 8 slices of one token or more"),
         ({"compile": "eager"}, sliced(v_shape(2), 2), "slices of a sequence are not compiled"),
     ],
@@ -139,15 +136,6 @@ def test_a_slice_without_an_order_is_refused():
     )
     with pytest.raises(ModelError, match="gpt needs F1s1 on the devices of F1s0 and after it"):
         body_of(GPT, replace(cut, blocks=blocks))
-
-
-def test_gpipe_runs_slices_too():
-    cut = sliced(v_shape(2), 2)
-    schedule = gpipe(cut, 2)
-    case = ReferenceCase(GPT, cut, 2, 1)
-    (whole,) = plain(case)
-    (again,) = replay(case, [schedule.order(device) for device in range(2)])
-    assert again.losses == pytest.approx(whole.losses, rel=1e-13)
 
 
 def test_an_evaluation_runs_slices_in_their_order():

@@ -46,11 +46,10 @@ def of_lengths(placement: Placement, lengths: list[int], order: list[int]) -> Sc
     return found
 
 
-@pytest.mark.parametrize("launcher", ["in_process", "fork"])
-def test_a_batch_in_any_order_has_the_bits_of_the_unpipelined_model(launcher: str) -> None:
+def test_a_batch_in_any_order_has_the_bits_of_the_unpipelined_model() -> None:
     programs = lower(of_lengths(v_shape(2), LENGTHS, [1, 3, 0, 2]), is_batch=True)
     options = replace(GPT, optimizer="adamw", clip_grad_norm=0.5)
-    found = compared(check(programs), options, launcher)
+    found = compared(check(programs), options)
     assert found.bitwise_equal
     assert found.max_gradient_error == found.max_parameter_error == found.max_loss_error == 0
 
@@ -201,21 +200,19 @@ def without(*blocks: str, placement: Placement = ENCODED) -> Schedule:
     return found
 
 
-@pytest.mark.parametrize("launcher", ["in_process", "fork"])
-def test_an_encoder_is_left_out_of_micro_batches_without_its_input(launcher: str) -> None:
+def test_an_encoder_is_left_out_of_micro_batches_without_its_input() -> None:
     programs = check(lower(without("F0", "B0"), is_batch=True))
     assert programs.left_out == {("F0", 1), ("B0", 1)}
     assert not any("#1" in str(each) for each in programs.instructions[0])
     options = replace(
         GPT, name="synthetic", sequence_lengths=[3, 6, 2], optimizer="adamw", clip_grad_norm=0.1
     )
-    found = compared(programs, options, launcher)
+    found = compared(programs, options, "fork")
     assert found.bitwise_equal
     assert found.max_gradient_error == found.max_parameter_error == found.max_loss_error == 0
 
 
-@pytest.mark.parametrize("lengths", [None, [3, 6, 2]])
-@pytest.mark.parametrize("branch", [IMAGE, TEXT])
+@pytest.mark.parametrize(("branch", "lengths"), [(IMAGE, None), (TEXT, [3, 6, 2])])
 def test_flava_leaves_out_a_branch(
     branch: tuple[str, ...], lengths: list[int] | None, tmp_path: Path
 ) -> None:
@@ -227,7 +224,7 @@ def test_flava_leaves_out_a_branch(
     shapes = [blocks.spec_of("J", "C", n, spec).shape for n in range(3)]
     assert shapes == [(2, tokens[n] * (1 if n == 1 else 2), 8) for n in range(3)]
     assert blocks.max_bytes("J", "C") == 2 * 12 * 8 * 8
-    found = compared(check(programs.with_specs(blocks.spec_between)), options, "fork")
+    found = compared(check(programs.with_specs(blocks.spec_between)), options)
     assert found.bitwise_equal
     assert found.max_gradient_error == found.max_parameter_error == found.max_loss_error == 0
 

@@ -10,16 +10,14 @@ from places import CNN
 from small_runs import TIED, launched
 
 from placements import Block, Kind, Placement
-from placements.shapes import k_shape, m_shape, v_shape, wave_shape, x_shape
+from placements.shapes import m_shape, v_shape, x_shape
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import ReferenceComparison
 from runtime.models import WHOLE, Model, ModelError, ModelOptions, ParameterShard, body_of, traced
-from runtime.models.user.user_file import UserFile
 from runtime.program.instructions import Programs
 from runtime.program.lower import lower
 from runtime.verify.reference import ReferenceCase, plain
-from runtime.verify.replay import replay
-from schedsearch.baselines import gpipe, one_f_one_b, zb_v
+from schedsearch.baselines import gpipe, one_f_one_b
 
 MLP = """
 import torch
@@ -182,27 +180,6 @@ def test_devices_equal_the_model_in_one_piece(
     assert found.is_equal, found
 
 
-def test_a_zero_bubble_wave(options: Callable[..., ModelOptions], tmp_path: Path) -> None:
-    found = run(lower(zb_v(wave_shape(2, split_backward=True), 4)), options(MLP), tmp_path / "scripts")
-    assert found.bitwise_equal and found.is_equal
-
-
-def test_tied_parameters_are_those_of_one_table(options: Callable[..., ModelOptions]) -> None:
-    case = ReferenceCase(options(TIED), v_shape(3), 2, 2)
-    orders = [gpipe(case.placement, 2).order(device) for device in range(3)]
-    for whole, cut in zip(plain(case), replay(case, orders), strict=True):
-        assert [shard.name for shard in whole.gradients] == ["F0.table", "F1.weight", "F1.bias"]
-        for shard, gradient in whole.gradients.items():
-            torch.testing.assert_close(cut.gradients[shard], gradient, rtol=1e-12, atol=1e-15)
-    assert Model(case.options, case.placement, {}).replicas == {((0,), (2,)): ["F0.table"]}
-
-
-def test_the_example_is_trained() -> None:
-    case = ReferenceCase(ModelOptions("module", path=str(CNN), learning_rate=0.5), v_shape(), 4, 25)
-    losses = [sum(step.losses) / 4 for step in plain(case)]
-    assert sum(losses[-5:]) < sum(losses[:5]) * 0.8
-
-
 def test_random_numbers_depend_on_the_block_and_its_micro_batch(options: Callable[..., ModelOptions]) -> None:
     body = body_of(options(MLP), v_shape(2))
     data = body.data(2, "cpu")
@@ -214,33 +191,17 @@ def test_random_numbers_depend_on_the_block_and_its_micro_batch(options: Callabl
     assert not torch.equal(again.inputs[0], other.inputs[0])
 
 
-def test_an_off_by_one_micro_batch_is_noticed(
-    options: Callable[..., ModelOptions], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    right = UserFile.data
-
-    def off_by_one(self: UserFile, iteration: int, micro_batch: int) -> object:
-        return right(self, iteration, micro_batch + (os.environ.get("RANK") == "1"))
-
-    monkeypatch.setattr(UserFile, "data", off_by_one)
-    found = run(lower(gpipe(v_shape(2), 3)), options(MLP), tmp_path / "scripts", "fork")
-    assert not found.bitwise_equal
-    assert found.max_loss_error > 1e-6
-
-
 def changed(before: str, after: str, text: str = MLP) -> str:
     assert before in text
     return text.replace(before, after)
 
 
 TARGETS = "values.sum(1, keepdim=True).expand(2, 6)"
-SEQUENTIAL = "nn.Sequential(first, nn.Dropout(0.2), nn.Tanh())"
 
 
 @pytest.mark.parametrize(
     ("text", "placement", "message"),
     [
-        (MLP, k_shape(2), "F0 fails|J stands on devices 0, 1, but a user's module runs on one"),
         (MLP, m_shape(2), "module: E stands on devices 0, 1, but a user's module runs on one; put it on one"),
         (changed("return nn", "return 3 #"), v_shape(2), "makes no torch module for block F0, but int"),
         (changed('("F0",)', "()"), v_shape(2), r"F0 fails with tensors of shapes \[\(2, 3\)\]: RuntimeError"),
@@ -257,49 +218,19 @@ SEQUENTIAL = "nn.Sequential(first, nn.Dropout(0.2), nn.Tanh())"
             "it must return one scalar loss",
         ),
         (changed("import torch", "import torhc"), v_shape(2), "model.py fails with ModuleNotFoundError"),
-        (
-            changed("import torch", "raise SystemExit(3)", MLP),
-            v_shape(2),
-            "model.py fails with SystemExit: 3",
-        ),
         (changed("return nn", "raise SystemExit(0) #"), v_shape(2), "model.py fails with SystemExit: 0"),
         (changed('"F0": nn.L', '"F9": nn.L', BRANCHES), join_on_one_device(), "no torch module for block F0"),
-        (
-            changed('{"F0": t', '{"F7": t', BRANCHES),
-            join_on_one_device(),
-            "inputs for F7, which no",
-        ),
         (
             changed("return values, ", 'return {"F0": values, "F1": values}, '),
             v_shape(2),
             "has inputs for F1, which no block reads; give those of F0 alone, and let blocks hand on",
         ),
         (
-            changed("return values, ", 'return {"F0": values, "positions": values}, '),
-            v_shape(2),
-            "has inputs for positions, which no block reads",
-        ),
-        (
-            changed("return values, ", 'return {"F0": {"x": values}}, '),
-            v_shape(2),
-            "has inputs for x, none for F0",
-        ),
-        (
             changed(TARGETS, '{"F1": values, "F0": values}'),
             v_shape(2),
             "has targets for F0, which no block reads; give those of F1 alone",
         ),
-        (
-            changed('{"F0": nn.', '{"F8": nn.Tanh(), "F0": nn.', BRANCHES),
-            join_on_one_device(),
-            "one for F8, wh",
-        ),
         (MLP + "\n\ndef blocks(): return {}", v_shape(2), r"either build\(block\) or blocks\(\)"),
-        (
-            changed(", torch.randn(2, 3)\n", ", 3\n", BRANCHES),
-            join_on_one_device(),
-            "a int among the targets",
-        ),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused(
@@ -442,7 +373,6 @@ def test_any_cut_gives_the_same_weights_and_losses(
 ) -> None:
     cuts = [
         {"F0": None, "F1": "layers.1"},
-        {"F0": None, "F1": "layers.2"},
         {"F0": None, "F1": "layers.0", "F2": "layers.3", "F3": "head"},
     ]
     weights, losses = [], []
@@ -458,12 +388,11 @@ def test_any_cut_gives_the_same_weights_and_losses(
         weights.append(found)
         generate(lower(one_f_one_b(placement, 4)), {}, model.to_dict(), tmp_path / str(i))
         losses.append(launched(tmp_path / str(i), len(at), 3, launcher="in_process").losses)
-    first, *others = weights
+    first, other = weights
     assert len(first) == 2 + 2 * 4  # with the table, which two blocks share
-    for other in others:
-        assert other.keys() == first.keys()
-        assert all(torch.equal(other[name], first[name]) for name in first)
-    assert losses[0] == losses[1] == losses[2]
+    assert other.keys() == first.keys()
+    assert all(torch.equal(other[name], first[name]) for name in first)
+    assert losses[0] == losses[1]
 
 
 NEEDS_VALUES = NETWORK.replace(

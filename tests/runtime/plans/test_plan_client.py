@@ -62,14 +62,12 @@ def deployed(server: ServerClient, job: str) -> DeployedPlan:
     return plan
 
 
-@pytest.mark.parametrize("launcher", ["fork", "in_process"])
 def test_all_devices_go_over_to_a_plan_at_the_same_iteration(
     process: ServerProcess,
     server: ServerClient,
     job: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    launcher: str,
 ) -> None:
     first = deployed(server, job)
     original = PlanClient.at_iteration_boundary
@@ -88,7 +86,7 @@ def test_all_devices_go_over_to_a_plan_at_the_same_iteration(
     monkeypatch.setenv("SCHEDSEARCH_JOB", job)
     generate(lower(SCHEDULE), {}, SMALL_GPT, tmp_path)
     lines: list[Progress] = []
-    measurement = launched(tmp_path, 2, 4, launcher=launcher, verify="all", progress=lines.append)
+    measurement = launched(tmp_path, 2, 4, launcher="fork", verify="all", progress=lines.append)
     second = deployed(server, job)
     assert (first.version, second.version) == (1, 2)
     for device in (0, 1):
@@ -107,10 +105,7 @@ def test_a_run_goes_on_while_no_server_is_there(tmp_path: Path, monkeypatch: pyt
     assert measurement.clock_requests == {0: (), 1: ()}
 
 
-@pytest.mark.parametrize("launcher", ["fork", "in_process"])
-def test_a_script_with_clocks_follows_no_server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: str
-) -> None:
+def test_a_script_with_clocks_follows_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else an edited clock would have no effect, or none after the first plan."""
     monkeypatch.setenv("SCHEDSEARCH_SERVER", "http://127.0.0.1:9")
     monkeypatch.setenv("SCHEDSEARCH_JOB", "any")
@@ -121,43 +116,20 @@ def test_a_script_with_clocks_follows_no_server(
         r"server; unset SCHEDSEARCH_SERVER, or make scripts without clocks \(runtime.clocks=false\)$"
     )
     with pytest.raises(LaunchError, match=message):
-        launched(tmp_path, 2, 2, launcher=launcher, verify="none")
-
-
-def test_a_plan_of_another_schedule_is_not_run(
-    process: ServerProcess, server: ServerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = small_schedule(2)
-    job = server.register(other, 5)
-    server.upload(job, PROFILE)
-    server.wait_until_ready(job, 60)
-    original = PlanClient.at_iteration_boundary
-
-    def at_iteration_boundary(self: PlanClient) -> DeployedPlan | None:
-        self.poll()
-        return original(self)
-
-    monkeypatch.setattr(PlanClient, "at_iteration_boundary", at_iteration_boundary)
-    monkeypatch.setenv("SCHEDSEARCH_SERVER", process.url)
-    monkeypatch.setenv("SCHEDSEARCH_JOB", job)
-    generate(lower(SCHEDULE), {}, SMALL_GPT, tmp_path)
-    measurement = launched(tmp_path, 2, 2, launcher="fork", verify="none")
-    assert measurement.clock_requests == {0: (), 1: ()}
+        launched(tmp_path, 2, 2, launcher="in_process", verify="none")
 
 
 @pytest.mark.parametrize(
     ("clocks", "reason"),
     [
-        ({"F0": (900,) * 3, "B0": (900,) * 3}, "has clocks of F1 for 0 micro-batches, not 3"),
         (dict.fromkeys(("F0", "F1", "B1", "B0"), (900,) * 4), "has clocks of F0 for 4 micro-batches, not 3"),
         (
             dict.fromkeys(("F0", "F1", "B1", "B0"), (900,) * 3) | {"F2": (900,) * 2},
             "has clocks of F2, which v_shape has not",
         ),
-        (dict.fromkeys(("F0", "F1", "B1", "B0"), (900,) * 3), None),
         (dict.fromkeys(("F0", "F1", "B1", "B0"), (900,) * 3) | {"O0": (900,)}, None),
     ],
-    ids=["too few blocks", "other micro-batches", "more blocks", "fits", "optimizer"],
+    ids=["other micro-batches", "more blocks", "optimizer"],
 )
 def test_a_plan_must_have_the_blocks_and_micro_batches_of_the_run(
     clocks: dict[str, tuple[int, ...]], reason: str | None, caplog: pytest.LogCaptureFixture

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from fake_driver import FakeDriver, FakeGpu
+from fake_driver import DirectClock, FakeDriver, FakeGpu
 from small_runs import launched
 
 from placements import Profile, ProfileError
 from placements.profiles.profile_csv import write_profile_rows
 from placements.shapes import m_shape
 from runtime.clocks.clock import ClockBackend, NvmlClock, RecordingClock
-from runtime.clocks.nvml import NvmlGpu
 from runtime.codegen.codegen import generate
 from runtime.profiling.device_profiler import open_profiler
 from runtime.profiling.profiler import DeviceProfile, MeasuredCost, Profiler, Sweep, merged
@@ -64,13 +63,7 @@ def swept(gpu: FakeGpu, sweep: Sweep, clock: ClockBackend | None = None, most: i
 def gpu(driver: FakeDriver) -> FakeGpu:
     """A GPU that hears of clocks without a controller, 10 ms late."""
     driver.setup(1, CLOCKS, latency_ms=10.0)
-
-    class Direct(RecordingClock):
-        def set(self, clock_mhz: int) -> None:
-            super().set(clock_mhz)
-            NvmlGpu("0").lock(clock_mhz)
-
-    return FakeGpu(driver, 0, Direct())
+    return FakeGpu(driver, 0, DirectClock())
 
 
 def by_clock(profiler: Profiler, kind: str) -> Mapping[int, MeasuredCost]:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import compared
+from small_runs import compared, on_gpus
 
-from placements import Placement
 from placements.shapes import v_shape, x_shape
 from runtime.models import ModelError, ModelOptions, body_of
 from runtime.program.lower import lower
@@ -45,12 +44,6 @@ def padded(tmp_path: Path) -> ModelOptions:
     path = tmp_path / "padded.py"
     path.write_text(PADDED)
     return ModelOptions("module", path=str(path), seed=1, learning_rate=0.5)
-
-
-def in_two_groups(placement: Placement) -> Placement:
-    """Return the placement with each device standing for two GPUs that share the samples."""
-    whole = replace(placement, num_gpus=(2,) * placement.num_devices)
-    return replace(whole, blocks=tuple(replace(block, data_parallel=2) for block in whole.blocks)).by_gpu
 
 
 def mean_over_tokens(options: ModelOptions, num_micro_batches: int) -> tuple[float, torch.Tensor]:
@@ -96,7 +89,7 @@ def test_a_run_is_that_of_the_model_in_one_piece(padded: ModelOptions) -> None:
 
 
 def test_data_parallel_groups_with_unequal_tokens(padded: ModelOptions) -> None:
-    found = compared(lower(gpipe(in_two_groups(v_shape(2)), 3)), padded)
+    found = compared(lower(gpipe(on_gpus(v_shape(2), 2, 2), 3)), padded)
     assert max(found.max_gradient_error, found.max_loss_error) <= 1e-12 and found.bitwise_equal
 
 

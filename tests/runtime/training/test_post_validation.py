@@ -47,7 +47,6 @@ def trained(scripts: Path, number: int, *, early: bool, **options: Any) -> tuple
     ("changes", "launcher"),
     [
         ({}, "fork"),
-        ({}, "in_process"),
         ({"optimizer": "sgd", "momentum": 0.9, "learning_rate": 0.3}, "in_process"),
         (
             {
@@ -59,7 +58,7 @@ def trained(scripts: Path, number: int, *, early: bool, **options: Any) -> tuple
             "in_process",
         ),
     ],
-    ids=["adamw, processes", "adamw", "momentum", "a class of torch with a schedule"],
+    ids=["adamw, processes", "momentum", "a class of torch with a schedule"],
 )
 def test_a_run_has_the_bits_of_one_that_waits(changes: dict[str, Any], launcher: str, tmp_path: Path) -> None:
     scripts = job(one_f_one_b(v_shape(3), 4), tmp_path / "scripts", **changes)
@@ -75,12 +74,10 @@ def test_a_run_has_the_bits_of_one_that_waits(changes: dict[str, Any], launcher:
 @pytest.mark.parametrize(
     "schedule",
     [
-        HAND_MADE["zb_h1"](v_shape(2, split_backward=True), 4),
         HAND_MADE["zb_v"](wave_shape(2, split_backward=True), 4),
         gpipe(x_shape(2), 3),
-        gpipe(m_shape(2), 3),
     ],
-    ids=["zb_h1", "zb_v", "x_shape", "m_shape"],
+    ids=["zb_v", "x_shape"],
 )
 def test_other_schedules_and_shapes_train_to_the_same_bits(schedule: Schedule, tmp_path: Path) -> None:
     scripts = job(schedule, tmp_path / "scripts", num_layers=4)
@@ -107,16 +104,14 @@ def test_without_a_limit_no_step_is_taken_back(tmp_path: Path) -> None:
     assert early.losses == late.losses and not any(notes)
 
 
-@pytest.mark.parametrize("verify", ["first", "none"])
-def test_checkpoints_hold_validated_steps(verify: str, tmp_path: Path) -> None:
+def test_checkpoints_hold_validated_steps(tmp_path: Path) -> None:
     scripts = job(one_f_one_b(v_shape(2), 4), tmp_path / "scripts")
     folders = {"checkpoint_every": 2, "checkpoints": tmp_path / "checkpoints", "keep_checkpoints": 0}
-    whole, _ = trained(scripts, 2, early=True, verify=verify, **folders)
+    whole, _ = trained(scripts, 2, early=True, verify="first", **folders)
     again, _ = trained(scripts, 2, early=False, verify="none", exact=True, resume=tmp_path / "checkpoints")
     assert again.first_iteration == 4
-    if verify == "first":
-        assert comparison_of(whole).max_parameter_error == 0
-        assert again.losses == whole.losses[4:]
+    assert comparison_of(whole).max_parameter_error == 0
+    assert again.losses == whole.losses[4:]
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_with_its_iteration(tmp_path: Path) -> None:
@@ -132,7 +127,7 @@ def test_what_cannot_be_taken_back_is_refused(tmp_path: Path) -> None:
 
 
 def placements() -> list[Placement]:
-    return [v_shape(2), v_shape(4), m_shape(3), x_shape(4), wave_shape(3)]
+    return [v_shape(4), m_shape(3), x_shape(4)]
 
 
 @pytest.mark.parametrize("placement", placements(), ids=lambda each: f"{each.name}_{each.num_devices}")
@@ -144,13 +139,3 @@ def test_an_iteration_begins_with_whole_forward_blocks(placement: Placement) -> 
     texts = [str(each) for part in first for each in part]
     assert sum(text.startswith("send") for text in texts) == sum(text.startswith("receive") for text in texts)
     assert not any(text.startswith("run B") for text in texts)
-
-
-def test_the_first_device_runs_as_many_forwards_as_the_norm_is_late() -> None:
-    programs = check(prefetch_receives(lower(one_f_one_b(v_shape(4), 8)), 1))
-    lengths = first_forwards(programs)
-    runs = [
-        sum(str(each).startswith("run") for each in of[:length])
-        for of, length in zip(programs.instructions, lengths, strict=True)
-    ]
-    assert runs == [4, 3, 2, 1]

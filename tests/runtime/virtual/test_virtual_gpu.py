@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from energy.cases import noisy_profile
-from fake_driver import FakeDriver, FakeGpu
+from fake_driver import DirectClock, FakeDriver, FakeGpu
+from quarter_ms import MIXED, PROFILE, SCHEDULE
 
 from placements import OperatingPoint, Placement, Profile
 from placements.gpus import A100_SXM_80GB
@@ -71,9 +72,10 @@ def a100(placement: Placement) -> tuple[Placement, Profile]:
     return placement, modelled_profile(placement, A100_SXM_80GB)
 
 
-@pytest.mark.parametrize("slowdown", [1.0, 1.1])
 @pytest.mark.parametrize(
-    ("shape", "order"), [(v_shape, one_f_one_b), (m_shape, one_f_one_b_plus)], ids=["v_shape", "m_shape"]
+    ("shape", "order", "slowdown"),
+    [(v_shape, one_f_one_b, 1.0), (m_shape, one_f_one_b_plus, 1.1)],
+    ids=["v_shape", "m_shape"],
 )
 def test_the_nvml_path_gives_what_the_frontier_predicted(
     shape: Callable[[int], Placement],
@@ -114,8 +116,7 @@ def test_what_a_latency_costs_is_what_switching_predicts(driver: FakeDriver, tmp
     assert hurried.energy_mj != pytest.approx(free.energy_mj, rel=1e-4)
 
 
-@pytest.mark.parametrize("latency_ms", [0.0, LATENCY_MS])
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("shape", "latency_ms"), list(zip(SHAPES, [0.0, LATENCY_MS] * 4, strict=False)))
 def test_every_shape_takes_what_is_predicted(shape: str, latency_ms: float, tmp_path: Path) -> None:
     placement = SHAPES[shape]()
     first, *_ = placement.blocks
@@ -187,17 +188,7 @@ def test_the_library_and_the_simulated_gpu_agree(driver: FakeDriver) -> None:
     driver.setup(1, range(600, 1200 + 1, 15), 10.0, 0.0, 60.0)
     one = SimulatedGpu(1200, 60.0, 10.0)
 
-    class Direct:
-        """Locks clocks in this process, without a controller."""
-
-        description, requests = "", ()
-
-        def set(self, clock_mhz: int) -> None:
-            gpu._nvml.lock(clock_mhz)
-
-        def reset(self) -> None: ...
-
-    gpu = FakeGpu(driver, 0, Direct())  # type: ignore[arg-type]
+    gpu = FakeGpu(driver, 0, DirectClock())
     clocks = list(range(600, 1200 + 1, 15))
     for _ in range(300):
         match draw.randrange(3):
@@ -218,23 +209,6 @@ def test_the_library_and_the_simulated_gpu_agree(driver: FakeDriver) -> None:
         assert gpu.until_change_ms() == pytest.approx(one.until_change_ms(), abs=1e-6)
 
 
-def test_the_driver_as_it_was_measured_by_hand(driver: FakeDriver) -> None:
-    """198 Mcycles: 100 ms and 50 J at 1980 MHz; at 990 MHz twice the time at 75 + 425 / 8 W."""
-    gpu = FakeGpu(driver, 0, None)  # type: ignore[arg-type]
-    gpu.cycles(198)
-    assert (gpu.now_ms(), gpu.energy_mj()) == (pytest.approx(100.0), pytest.approx(50_000, abs=1))
-    gpu._nvml.lock(990)
-    assert gpu._nvml.clock_mhz() == 990
-    gpu.cycles(198)
-    assert gpu.now_ms() == pytest.approx(300.0)
-    assert gpu.energy_mj() == pytest.approx(50_000 + 200 * (75 + 425 / 8), abs=1)
-    assert gpu._nvml.power_w() == pytest.approx(75 + 425 / 8, abs=1e-3)
-    gpu.wait(10.0)
-    assert gpu._nvml.power_w() == 60
-    assert gpu._nvml.name == "Simulated GPU"
-    assert gpu._nvml.clocks_mhz() == list(range(345, 1980 + 1, 15))
-
-
 def test_a_run_ends_with_all_devices(tmp_path: Path) -> None:
     """A device that is done early waits at the blocking power until the last one is."""
     placement = v_shape(2, inference=True)
@@ -247,3 +221,53 @@ def test_a_run_ends_with_all_devices(tmp_path: Path) -> None:
         {("F0", 0): 0.0, ("F0", 1): 10.0, ("F1", 0): 10.0, ("F1", 1): 40.0},
         (),
     )
+
+
+ONE_GPU_EACH = Schedule(replace(SCHEDULE.placement, num_gpus=()), 2, SCHEDULE.blocks)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> VirtualRun:
+    generate(lower(ONE_GPU_EACH), MIXED, MODEL, tmp_path)
+    gpus = [SimulatedGpu(1100, 50.0) for _ in range(2)]
+    return run_virtually(VirtualScripts.read(tmp_path), PROFILE, gpus)
+
+
+def test_a_transfer_takes_its_ticks_in_ms(run: VirtualRun) -> None:
+    """F0 takes 2 and 3 ms at its clocks, its message of 4 ticks 1 ms; B1 5 ms, its message of 6 ticks 1.5."""
+    assert run.start_ms == {
+        ("F0", 0): 0.0,
+        ("F0", 1): 2.0,
+        ("F1", 0): 3.0,
+        ("F1", 1): 7.0,
+        ("B1", 0): 10.0,
+        ("B1", 1): 15.0,
+        ("B0", 0): 16.5,
+        ("B0", 1): 21.5,
+    }
+    assert run.time_ms == 21.5 + 6.0
+
+
+def test_energies_are_mj_of_work_and_of_waiting(run: VirtualRun) -> None:
+    """Device 0 works 2 + 3 + 4 + 6 ms of 27.5, device 1 works 4 + 3 + 5 + 5; each waits at 50 W."""
+    work_mj = (750 + 610 + 1270 + 1110) + (530 + 880 + 1340 + 1340)
+    waiting_ms = (27.5 - 15) + (27.5 - 17)
+    assert run.energy_mj == pytest.approx(work_mj + 50 * waiting_ms)
+
+
+def test_messages_are_on_their_way_as_long(run: VirtualRun) -> None:
+    sends = [
+        (each.producer, each.posted_ms, each.ended_ms) for record in run.records for each in record.sends
+    ]
+    assert sends == [("F0", 2.0, 3.0), ("F0", 5.0, 6.0), ("B1", 15.0, 16.5), ("B1", 20.0, 21.5)]
+    waited = {
+        (each.consumer, each.micro_batch): (each.waited_ms, each.ended_ms)
+        for record in run.records
+        for each in record.receives
+    }
+    assert waited == {
+        ("F1", 0): (0.0, 3.0),
+        ("F1", 1): (7.0, 7.0),
+        ("B0", 0): (5.0, 16.5),
+        ("B0", 1): (20.5, 21.5),
+    }

@@ -1,4 +1,4 @@
-"""Costs of a layer on a machine that was measured, and its memory tensor by tensor."""
+"""Costs of a layer on a machine that was measured, its memory by tensor, and its times by part."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from made_up_machine import MACHINE
 from placements.cluster import Cluster, DeviceGroup, Nodes
 from placements.gpus import A100_SXM_80GB
 from placements.models.costing.layer_costs import layer_cost, layer_memory
+from placements.models.costing.layer_times import TIME_PARTS, layer_times
 from placements.models.costing.options import CostOptions
 from placements.models.end_layers import EmbeddingLayer, OutputLayer
 from placements.models.layers import BF16, PRECISIONS, Layer
 from placements.models.mamba import MambaLayer
 from placements.models.memory import FRAMEWORKS, STATE_KINDS
-from placements.models.parallel import Buffer, Cost, LayerStrategy
+from placements.models.parallel import Buffer, Cost, LayerStrategy, Recompute
 from placements.models.transformer import TransformerLayer
 
 H, A, S, F = 64, 8, 16, 160
@@ -245,3 +246,43 @@ def test_what_zero_exchanges_by_hand() -> None:
     megatron = replace(ON_MACHINE, exchanges_apart=True, framework=FRAMEWORKS["megatron"])
     more = cost(LayerStrategy(1, 2, 1), options=megatron).update_ms - found.update_ms
     assert more == pytest.approx(2 * 4 * PARAMETERS / 5e8 + 0.03 + 2 * 4 * 0.03)
+
+
+@pytest.mark.parametrize(
+    ("machine", "recompute", "hides"),
+    [
+        (None, "none", True),
+        (None, "full", False),
+        (MACHINE, "none", False),
+        (MACHINE, "selective", True),
+        (MACHINE, "full", True),
+    ],
+)
+def test_the_parts_of_a_pass_add_up_to_its_cost(machine: Any, recompute: Recompute, hides: bool) -> None:
+    """Of every layer, with any exchange: what is told by part is what a search counts."""
+    names = ("overlap_tensor_parallel", "overlap_weights", "overlap_experts", "sends_tokens_once")
+    options = replace(ON_MACHINE, machine=machine, overlap_slowdown=1.3, **dict.fromkeys(names, hides))
+    strategies = (
+        LayerStrategy(),
+        LayerStrategy(4, 2, 1, recompute, "megatron"),
+        LayerStrategy(2, 2, 3, recompute, "megatron", context_parallel=2, context="all_to_all"),
+        LayerStrategy(1, 4, 3, recompute, context_parallel=2, context="ring"),
+        LayerStrategy(2, 2, 1, recompute, "ulysses"),
+        LayerStrategy(4, 2, 1, recompute, "megatron", whole_experts=True),
+    )
+    for layer in LAYERS:
+        for strategy in strategies:
+            experts = (1, 2) if getattr(layer, "num_experts", 1) > 1 and strategy.data_parallel > 1 else (1,)
+            for expert in experts:
+                how = replace(strategy, expert_parallel=expert)
+                given = layer, how, 4, 2, flat(how.num_gpus), options
+                times, whole = layer_times(*given), layer_cost(*given)
+                assert sum(times.forward.values()) == pytest.approx(whole.forward.time_ms)
+                assert sum(times.backward.values()) == pytest.approx(whole.backward.time_ms)
+                assert tuple(times.forward) == tuple(times.backward) == TIME_PARTS
+                assert min(*times.forward.values(), *times.backward.values()) >= 0
+                exchanged = times.forward["expert-parallel exchanges"]
+                assert (exchanged > 0) == (expert > 1)
+                again = recompute != "none" and how != LayerStrategy() and layer.reads_weights_backward
+                if recompute == "full":
+                    assert (times.backward["recomputation"] > 0) == again

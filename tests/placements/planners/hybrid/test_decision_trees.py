@@ -125,8 +125,6 @@ def test_experts_are_shared_by_copies_of_the_weights() -> None:
     ("wrong", "message"),
     [
         ({"paradigms": ()}, "paradigms: is empty; allow at least one"),
-        ({"recompute": ()}, "recompute: is empty; allow at least one"),
-        ({"expert_parallel": ()}, "expert_parallel: is empty; allow at least one"),
         ({"expert_parallel": (1, 0)}, "expert_parallel: 0 is not at least 1; give 1 or more"),
         ({"max_tensor_parallel": 0}, "max_tensor_parallel: 0 is not at least 1; give 1 or more"),
     ],

@@ -35,7 +35,7 @@ def some_plan(model: str = "mixtral_8x7b", num_stages: int = 2) -> Plan:
     return search_plans(ShapeCosts(shape), read_cluster("a100_8"), 32, options).plans[0].plan
 
 
-@pytest.mark.parametrize("model", ["gpt3_1.3b", "llama2_7b", "t5_large", "swin_huge_32", "mixtral_8x7b"])
+@pytest.mark.parametrize("model", ["t5_large", "swin_huge_32", "mixtral_8x7b"])
 def test_there_and_back(model: str, tmp_path: Path) -> None:
     plan = some_plan(model)
     path = write_json(tmp_path / "plan.json", plan_to_dict(plan))

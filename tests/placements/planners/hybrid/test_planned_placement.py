@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from itertools import chain
 
@@ -26,8 +25,6 @@ from schedsearch.baselines import HAND_MADE
 from schedsearch.metrics import peak_memory
 from schedsearch.modulo.search import search
 from schedsearch.validate import validate
-
-MODELS = ("gpt3_1.3b", "llama2_7b", "t5_large", "swin_huge_32", "opt_350m")
 
 
 def some_plans(
@@ -60,7 +57,8 @@ def one_f_one_b_mib(placement: Placement, device: int, num_micro_batches: int, i
 
 
 @pytest.mark.parametrize(
-    ("model", "memory_gib"), [*itertools.product(MODELS[:2], (None, 10.0)), *((each, 7.5) for each in MODELS)]
+    ("model", "memory_gib"),
+    [("gpt3_1.3b", None), ("llama2_7b", 10.0), ("t5_large", 7.5), ("swin_huge_32", 7.5)],
 )
 def test_one_f_one_b_holds_what_is_planned(model: str, memory_gib: float | None) -> None:
     """And it takes what the formula says, to a twentieth, where 1F1B is defined: with one piece a stage."""
@@ -76,24 +74,6 @@ def test_one_f_one_b_holds_what_is_planned(model: str, memory_gib: float | None)
         if len(plan.pieces) == plan.num_stages:
             schedule = validate(HAND_MADE["one_f_one_b"](placement, m))
             assert rated.time_ms == pytest.approx(placement.ms(schedule.makespan), rel=0.05)
-
-
-def test_stages_of_one_piece_hold_exactly_what_is_planned() -> None:
-    """Without recomputation nothing is held back: the estimate is the peak of 1F1B, but for rounding."""
-    model = read_model("gpt3_1.3b")
-    costs = ShapeCosts(model)
-    checked = 0
-    for rated in some_plans("gpt3_1.3b", None):
-        plan = rated.plan
-        placement = planned_placement(plan, costs)
-        schedule = HAND_MADE["one_f_one_b"](placement, plan.num_micro_batches)
-        for stage, peak in enumerate(peak_memory(schedule)):
-            own = [piece for piece in plan.pieces if piece.stage == stage]
-            if len(own) == 1:
-                checked += 1
-                below = rated.stages[stage].peak_mib - placement.mib(int(peak))
-                assert -room_mib(rated)[stage] <= below <= 1e-6
-    assert checked
 
 
 def test_blocks_are_the_layers_of_the_plan() -> None:
@@ -125,8 +105,7 @@ def work_ms(placement: Placement) -> float:
     return placement.ms(sum(block.time for block in placement.blocks if block.kind is not Kind.O))
 
 
-@pytest.mark.parametrize("num_chunks", [1, 2, 3])
-@pytest.mark.parametrize("shape", list(CHUNKED))
+@pytest.mark.parametrize(("shape", "num_chunks"), list(zip(CHUNKED, (3, 2), strict=True)))
 def test_chunks_have_all_layers(shape: str, num_chunks: int) -> None:
     costs = ShapeCosts(read_model("gpt3_1.3b"))
     plan = some_plans("gpt3_1.3b", None)[0].plan
@@ -157,16 +136,6 @@ def trunk_plan(memory_gib: float | None = None) -> RatedPlan:
     return search_plans(ShapeCosts(trunk), read_cluster("a100_8"), 32, options).plans[0]
 
 
-def test_the_m_shape_has_its_vocabulary_everywhere() -> None:
-    model = read_model("gpt3_1.3b")
-    plan = trunk_plan().plan
-    placement = shared_vocabulary_placement(model, plan, ShapeCosts(model), 1, [76.0] * 4)
-    forwards = [block for block in placement.blocks if block.kind is Kind.F]
-    assert [len(block.devices) for block in (forwards[0], forwards[-1])] == [4, 4]
-    assert [block.devices for block in forwards[1:-1]] == sorted(block.devices for block in forwards[1:-1])
-    assert {block.devices for block in forwards[1:-1]} == {(i,) for i in range(4)}
-
-
 def test_searched_schedules_keep_the_memory() -> None:
     model = read_model("gpt3_1.3b", num_layers=8)
     costs = ShapeCosts(model)
@@ -181,14 +150,6 @@ def test_searched_schedules_keep_the_memory() -> None:
         validate(found.schedule)
         assert placement.memory is not None
         assert (peak_memory(found.schedule) <= placement.memory).all()
-
-
-@pytest.mark.parametrize("model", ["wide_resnet50_8", "vit_huge_32"])
-def test_models_without_a_vocabulary_have_no_m_shape(model: str) -> None:
-    with pytest.raises(
-        PlanError, match=r"^shapes: m_shape needs a model from an embedding to an output layer"
-    ):
-        trunk_of(read_model(model), "m_shape")
 
 
 def test_a_planned_placement_has_the_nodes_of_its_cluster() -> None:

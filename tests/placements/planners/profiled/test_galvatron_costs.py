@@ -159,17 +159,11 @@ def changed(data: dict[str, Any], remove: str = "", **new: Any) -> dict[str, Any
             {"times": changed(galvatron_times(), "layertype_other_bsz1_seq128")},
             "_all.json: lacks layertype_other_bszN_seq128",
         ),
-        ({"times": {}}, "has no layertype_0_bszN_seqN"),
-        ({"times": changed(galvatron_times(), layertype_0_bsz1_seq128="x")}, "'x' is not a number above 0"),
         ({"times": changed(galvatron_times(), layertype_0_bsz1_seq64=5.0)}, "measured for 64, 128; give one"),
-        ({"times": [1]}, r"\[1\] is not a mapping"),
-        ({"memory": {}}, "lacks layertype_0_sp and layertype_0"),
         ({"memory": changed(galvatron_memory(), "other_memory_pp_off_sp")}, "lacks the field 'other_memory"),
         ({"memory": changed(galvatron_memory(), layertype_0_sp={"64": {}})}, "lacks the field '128'"),
         ({"rings": {"allreduce_size_2": 1.0}}, "1.0 is not named allreduce_size_N_consec_0"),
-        ({"chain": {"pp_size_2": 0}}, "pp_size_2: 0 is not a number above 0"),
         ({"overlap": {"overlap_coe": 0.5}}, "overlap_coe: 0.5 is not a number from 1"),
-        ({"overlap": {}}, "lacks the field 'overlap_coe'"),
     ],
 )
 def test_files_that_are_wrong_are_refused_in_a_line(tmp_path: Path, files: dict[str, Any], why: str) -> None:
@@ -206,11 +200,7 @@ def test_files_that_are_missing_or_twice_are_refused_in_a_line(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("num_gpus", "num_layers", "memory_gib", "reserve_gib", "theirs"),
     [
-        (8, 24, 8, 1, None),
-        (8, 24, 16, 1, 16.46),
         (8, 32, 36, 7.2, 15.28),
-        (8, 32, 80, 16, 18.95),
-        (8, 48, 16, 1, None),
         (8, 96, 16, 1, None),
         (16, 32, 16, 1, 27.02),
     ],

@@ -16,7 +16,6 @@ from placements.files import read_json, write_json
 from placements.measured.layer_profile import LayerProfileError
 from placements.measured.plan_file import ReplicatedPlan, read_replicated_plan
 from placements.measured.profile_folder import read_profiled_model
-from placements.models.layers import HALF
 from placements.models.parallel import Cost, LayerStrategy, Recompute
 from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
 from placements.planners.hybrid.exports.as_run import RunLimits
@@ -198,21 +197,6 @@ def test_folders_that_lack_something_are_refused_in_a_line(folder: Path, tmp_pat
         read_profiled_model(folder, "toy")
 
 
-def test_blocks_that_differ_are_kinds_of_their_own(tmp_path: Path) -> None:
-    folder = write_profile(tmp_path, blocks=4)
-    path = folder / "profiles/toy/A100-40.json"
-    data = read_json(path, "times", ValueError)
-    assert isinstance(data, dict)
-    data["1"]["1"]["1"][0] *= 2
-    write_json(path, data)
-    model = costs_of(folder, "A100-40_1").model
-    names = [(count, layer.name) for count, layer in model.runs]
-    assert names == [(1, "embedding"), (1, "block_1"), (3, "block"), (1, "head")]
-    costs = costs_of(folder, "A100-40_1")
-    assert block_cost(costs, LayerStrategy(), 1).forward.time_ms == pytest.approx(20)
-    assert block_cost(costs, LayerStrategy(), 1, layer=4).forward.time_ms == pytest.approx(10)
-
-
 def test_the_best_plan_is_the_best_of_all_divisions(folder: Path) -> None:
     """Data parallel on two GPUs, or any two stages of one, for each number of micro-batches measured."""
     costs = costs_of(folder, "A100-40_2")
@@ -272,12 +256,6 @@ def test_an_embedding_that_takes_no_time_is_still_a_block(folder: Path) -> None:
     assert planned_placement(plan, costs).by_name["F0"].time >= 1
 
 
-def test_figures_of_shape_do_not_depend_on_the_profile(folder: Path) -> None:
-    block = costs_of(folder, "A100-40_2").model.layers[1]
-    assert (block.parameters(2), block.forward_flops(1), sum(block.kept(HALF, 2))) == (5e5, 0, 2 * MB)
-    assert (block.input_elements(), block.output_elements()) == (250_000, 250_000)
-
-
 def formula_s(plan: ReplicatedPlan, model: str) -> float:
     """Return the planner's time of a plan that was run, with four tensor-parallel GPUs of a node."""
     known = read_profiled_model(SAILOR, model)
@@ -297,7 +275,7 @@ def formula_s(plan: ReplicatedPlan, model: str) -> float:
 
 
 @pytest.mark.skipif(not SAILOR.is_dir(), reason="the profiles are not here")
-@pytest.mark.parametrize(("model", "percent"), [("OPT-350", 10), ("GPT-Neo-2.7", 12)])
+@pytest.mark.parametrize(("model", "percent"), [("GPT-Neo-2.7", 12)])
 def test_plans_that_were_run_take_nearly_what_the_planner_says(model: str, percent: float) -> None:
     """On average; the ends are a single micro-batch, 36 % too low, and 14 % too high."""
     with (SAILOR / "plans.csv").open(encoding="utf-8", newline="") as file:
