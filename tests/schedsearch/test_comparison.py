@@ -105,7 +105,6 @@ def test_one_shape_can_be_asked_for() -> None:
     ("searched", "made"),
     [
         ("searched@v_shape", ["one_f_one_b", "zb_h1", "zb_h2", "gpipe"]),
-        ("searched@loop_shape", ["interleaved_one_f_one_b", "breadth_first"]),
         ("searched@wave_shape", ["zb_v", "v_half", "hanayo"]),
         ("searched@x_shape", ["chimera", "dual_pipe"]),
         ("searched", ["zb_h1", "interleaved_one_f_one_b", "dual_pipe"]),

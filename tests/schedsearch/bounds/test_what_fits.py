@@ -92,7 +92,7 @@ def counted(walked: DeviceStates, fitting: DeviceStates, counts: Counts) -> Coun
     return np.stack(groups, axis=1)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(random_placements(max_devices=2, max_forward=3, training=True), st.data())
 def test_no_state_has_more_than_fits(placement: Placement, data: st.DataObject) -> None:
     """Of the states of a device that can be reached and left, gone through one by one."""

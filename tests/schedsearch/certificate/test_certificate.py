@@ -50,9 +50,7 @@ def certified(placement: Placement, **options: Any) -> Certificate:
     ("shape", "memory", "period"),
     [
         ("v_shape", 3, 8),
-        ("x_shape", 2, 13),
         ("m_shape", 4, 7),
-        ("nn_shape", 5, 9),
         ("k_shape", 3, 6),
     ],
 )
@@ -64,7 +62,7 @@ def test_the_proofs_of_one_micro_batch_are_proved_again(shape: str, memory: int,
 
 @pytest.mark.parametrize(
     ("shape", "memory", "sizes", "bound"),
-    [("m_shape", 4, 2, 7), ("v_shape", 3, 3, Fraction(16, 3)), ("k_shape", 2, 3, 8)],
+    [("m_shape", 4, 2, 7), ("v_shape", 3, 3, Fraction(16, 3))],
 )
 def test_the_proofs_of_several_micro_batches_too(
     shape: str, memory: int, sizes: int, bound: Fraction
@@ -76,7 +74,7 @@ def test_the_proofs_of_several_micro_batches_too(
     assert ("any number" in report.claims[-1].text) == (bound != 7)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(random_placements(), st.integers(1, 3), st.integers(0, 3), st.booleans())
 def test_every_search_has_a_certificate(placement: Placement, size: int, spare: int, only: bool) -> None:
     """And it is no longer accepted when it claims a bit more."""
@@ -200,18 +198,6 @@ FORGED: dict[str, tuple[Placement, Callable[[Certificate], Certificate], str]] =
         lambda c: replace(c, repetend=replace(c.repetend, start={"F0": (0, 1, 2)})),
         "repetend: 'start' is not for just the blocks",
     ),
-    "starts left out": (
-        V3,
-        lambda c: replace(
-            c, repetend=replace(c.repetend, modulo_stage=dict(c.repetend.modulo_stage) | {"F0": (1,)})
-        ),
-        "repetend: 'ahead' of F0 is not one for each micro-batch",
-    ),
-    "capacity lowered": (
-        V3,
-        lambda c: with_placement(c, v_shape().with_memory(2)),
-        "repetend: is not valid; device 0 holds 3 of memory",
-    ),
     "capacity below need": (V3, lambda c: with_placement(c, v_shape().with_memory(0)), "placement: memory"),
     "another placement": (
         V3,
@@ -293,7 +279,6 @@ FORGED: dict[str, tuple[Placement, Callable[[Certificate], Certificate], str]] =
         "residence: what some blocks allocate is not what the others release",
     ),
     "residence left out": (V3, lambda c: without(c, MemoryOccupancy), "does not follow for 1 micro-batches"),
-    "refutations left out": (TWO, lambda c: without(c, Refutation), "does not follow for 1 micro-batches"),
     "a size left out": (
         TWO,
         lambda c: replace(c, sizes=(1, 2, 3)),
@@ -375,14 +360,6 @@ def test_out_of_time_is_not_rechecked_never_true(time_limit_s: float, genuine) -
     assert str(report.claims[-1]).startswith("not rechecked: bound:")
 
 
-def test_what_a_device_holds_is_shown_again(genuine) -> None:
-    certificate = genuine(FULL)
-    report = check(certificate)
-    assert report.optimal
-    assert certificate.period_bound == 37
-    assert reread(certificate) == certificate
-
-
 def test_what_is_too_large_is_not_rechecked(genuine) -> None:
     """A file can name any number; the check neither hangs nor runs out of memory."""
     certificate = genuine(V3)
@@ -399,7 +376,7 @@ def test_the_check_does_not_load_the_search() -> None:
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(with_transient(max_devices=2, max_forward=2, max_time=2, max_transfer=1))
 def test_the_question_asked_anew_equals_brute_force(placement: Placement) -> None:
     longest = sum(block.time for block in placement.blocks) + 4
@@ -411,7 +388,7 @@ def test_the_question_asked_anew_equals_brute_force(placement: Placement) -> Non
     assert yes == (list(range(expected, longest + 1)) if expected else [])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     with_transient() | with_transient(by_device=True),
     st.integers(1, 2),

@@ -72,7 +72,7 @@ def test_by_hand() -> None:
     assert found.waiting_w == pytest.approx(1 * 5 + 3 * 9)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_simulation_agrees_with_the_slow_accounting(data: st.DataObject) -> None:
     schedule, profile = data.draw(cases())
@@ -87,7 +87,7 @@ def test_simulation_agrees_with_the_slow_accounting(data: st.DataObject) -> None
     assert next_to == pytest.approx(accounted(schedule, profile, clocks, until)[1], rel=1e-9, abs=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_waiting_for_changes_of_clock_agrees_too(data: st.DataObject) -> None:
     schedule, profile = data.draw(cases())
@@ -129,7 +129,7 @@ def check(schedule: Schedule, profile: Profile, frontier: Frontier) -> None:
         )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_any_frontier_is_true(data: st.DataObject) -> None:
     schedule, profile = data.draw(cases())
@@ -137,7 +137,7 @@ def test_any_frontier_is_true(data: st.DataObject) -> None:
     check(schedule, profile, compute_frontier(schedule, profile, 8, longer))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_no_choice_of_clocks_is_below_the_bound(data: st.DataObject) -> None:
     placement = data.draw(placements(max_forward=2, training=False))
@@ -168,11 +168,10 @@ def test_is_near_the_best_choice_of_all() -> None:
     assert -1e-9 <= worst < 0.04
 
 
-@pytest.mark.parametrize("power", [60.0, CURVE])
-def test_equally_many_gpus_multiply_every_energy(power: float | tuple[tuple[int, float], ...]) -> None:
+def test_equally_many_gpus_multiply_every_energy() -> None:
     """Plans, times and savings stay; energies are four times as much (four, so that rounding is too)."""
     placement = m_shape(4)
-    profile = replace(noisy_profile(placement, 6, 3), blocking_power_w=power)
+    profile = replace(noisy_profile(placement, 6, 3), blocking_power_w=CURVE)
     one, four = gpipe(placement, 4), gpipe(with_gpus(placement, 4, 4, 4, 4), 4)
     few, many = compute_frontier(one, profile, 30), compute_frontier(four, profile, 30)
     for a, b in zip((*few.plans, few.all_maximum), (*many.plans, many.all_maximum), strict=True):
@@ -190,7 +189,7 @@ def test_equally_many_gpus_multiply_every_energy(power: float | tuple[tuple[int,
     assert 4 * cost[0] == pytest.approx(cost[1])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.data())
 def test_caps_are_kept_by_the_slow_accounting(data: st.DataObject) -> None:
     schedule, profile = data.draw(cases())
@@ -200,8 +199,13 @@ def test_caps_are_kept_by_the_slow_accounting(data: st.DataObject) -> None:
     cap = PowerCap(
         *data.draw(st.sampled_from([(job_w, None), (None, device_w), (0.9 * job_w + 1, device_w)]))
     )
+    frontier = compute_frontier(schedule, profile, 6)
+    if cap.job_w is not None and cap.job_w <= min_w * sum(gpus_of):
+        with pytest.raises(EnergyError, match="is not above the .* W of waiting"):
+            capped_plan(schedule, profile, frontier, cap)
+        return
     try:
-        found = capped_plan(schedule, profile, compute_frontier(schedule, profile, 6), cap)
+        found = capped_plan(schedule, profile, frontier, cap)
     except EnergyError as error:
         assert "is kept by no plan that was found" in str(error)
         assert profile.waits_by_clock and above < 11
@@ -244,14 +248,14 @@ def test_the_shortest_iteration_under_a_cap_against_every_choice(is_job: bool) -
 
 def test_the_other_plans_for_a_real_job_are_counted_alike() -> None:
     """Clocks that repeat, few changes, orders, and what is written for Zeus."""
-    placement = with_gpus(v_shape(4), 1, 2, 3, 4)
+    placement = with_gpus(v_shape(2), 1, 3)
     profile = replace(noisy_profile(placement, 55, 2), blocking_power_w=CURVE)
-    schedule = one_f_one_b(placement, 6)
+    schedule = one_f_one_b(placement, 4)
     frontier = compute_frontier(schedule, profile, 8)
     deadline = frontier.all_maximum.time_ms * 1.1
-    periodic = PeriodicSchedule(repetend_of(lambda n: one_f_one_b(placement, n), 6), placement, 2)
-    repeated = periodic_plan(periodic, profile, 6, deadline)
-    unrolled = repeated.unrolled(6)
+    periodic = PeriodicSchedule(repetend_of(lambda n: one_f_one_b(placement, n), 4), placement, 2)
+    repeated = periodic_plan(periodic, profile, 4, deadline)
+    unrolled = repeated.unrolled(4)
     switched = switched_plan(schedule, profile, frontier, SwitchingLimits(200.0, 10.0), deadline)
     chosen = best_order([schedule], profile, deadline)
     for plan, latency in ((unrolled, 0.0), (switched.plan, 10.0), (chosen.plan, 0.0)):
@@ -268,7 +272,7 @@ def test_the_other_plans_for_a_real_job_are_counted_alike() -> None:
     assert float(total) == pytest.approx(effective_mj / 1e3)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.data())
 def test_baselines_are_counted_alike(data: st.DataObject) -> None:
     schedule, profile = data.draw(cases())
@@ -350,20 +354,16 @@ def test_exact_plans_count_gpus() -> None:
     assert found.plan.energy_mj - min_w * found.plan.time_ms == pytest.approx(best)
 
 
-@pytest.mark.parametrize(("power", "number"), [(60.0, (1, 2, 3)), (CURVE, ())])
-def test_file_form(
-    power: float | tuple[tuple[int, float], ...], number: tuple[int, ...], tmp_path: Path
-) -> None:
-    placement = with_gpus(x_shape(3), *number)
-    profile = replace(noisy_profile(placement, 4, 1), blocking_power_w=power)
+def test_file_form(tmp_path: Path) -> None:
+    placement = with_gpus(x_shape(3), 1, 2, 3)
+    profile = replace(noisy_profile(placement, 4, 1), blocking_power_w=CURVE)
     frontier = compute_frontier(gpipe(placement, 3), profile, 12)
     path = tmp_path / "frontier.json"
     path.write_text(json.dumps(frontier.to_dict()), encoding="utf-8")
     read = Frontier.from_json(path)
     assert read.plans == frontier.plans
     assert read.to_dict() == frontier.to_dict()
-    assert read.blocking_power_by_clock == (power if isinstance(power, tuple) else ())
-    assert read.num_gpus == (sum(number) or None)
+    assert (read.blocking_power_by_clock, read.num_gpus) == (CURVE, 6)
     for deadline in (frontier.shortest.time_ms, 3 * frontier.plans[-1].time_ms):
         assert read.at(deadline) == frontier.at(deadline)
         assert read.saving(read.at(deadline), deadline) == frontier.saving(frontier.at(deadline), deadline)

@@ -21,8 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import placements
 
-from placements import Block, Kind, OperatingPoint, Placement, Profile, ProfileError
-from placements.shapes import m_shape, v_shape, wave_shape, x_shape
+from placements import Block, Kind, OperatingPoint, Placement, Profile
+from placements.shapes import m_shape, v_shape, wave_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import EnergyError, compute_frontier, cost_curve, simulate_at_clocks
 from schedsearch.energy.baselines import BASELINES, compute_baselines, exponential_curve, perseus_frontier
@@ -35,7 +35,7 @@ STEPS = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
 GPUS = {"a100_sxm": 83.64, "a40": 70.38}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_every_plan_is_true_and_not_below_the_bound(data: st.DataObject) -> None:
     """The bound is that of a linear program; our own plan for the same time may not beat it either."""
@@ -59,8 +59,8 @@ def test_every_plan_is_true_and_not_below_the_bound(data: st.DataObject) -> None
         assert min(ours_mj, plan.energy_mj) >= optimum - 1e-6 * abs(optimum) - 1e-3
 
 
-@pytest.mark.parametrize("placement", [x_shape(2), m_shape(3)], ids=["X", "M"])
-def test_no_baseline_beats_our_plan_where_clocks_are_many(placement: Placement) -> None:
+def test_no_baseline_beats_our_plan_where_clocks_are_many() -> None:
+    placement = m_shape(3)
     schedule, profile = gpipe(placement, 3), noisy_profile(placement, 30, 1)
     waiting_w = profile.blocking_power_w * placement.num_devices
     for name, plans in compute_baselines(list(BASELINES), schedule, profile, unit_ms=2.0).items():
@@ -97,12 +97,6 @@ def test_refuses_an_unknown_name() -> None:
         EnergyError, match="^baselines: 'zeus' is not known; the names are all_maximum, envpipe"
     ):
         compute_baselines(["envpipe", "zeus"], one_f_one_b(v_shape(1), 1), profile)
-
-
-@pytest.mark.parametrize("name", BASELINES)
-def test_names_the_block_that_the_profile_lacks(name: str) -> None:
-    with pytest.raises(ProfileError, match="lacks F1, B1 of v_shape, it has F0, B0"):
-        BASELINES[name](one_f_one_b(v_shape(2), 2), profile_of(F0=STEPS, B0=STEPS))
 
 
 # EnvPipe
@@ -148,7 +142,7 @@ def test_the_last_stage_of_other_shapes() -> None:
     assert last_devices(v_shape(1)) == {0}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_envpipe_stays_as_fast(data: st.DataObject) -> None:
     """If higher clocks are faster: it ends when a critical path is all at the highest."""
@@ -213,7 +207,7 @@ def test_a_block_on_several_devices_has_the_lowest_of_their_clocks() -> None:
 # Perseus
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.data(), st.sampled_from([1.0, 0.5]))
 def test_perseus_meets_the_linear_program_in_whole_units(data: st.DataObject, unit_ms: float) -> None:
     """All times are whole milliseconds here, so that nothing is lost: every step must be a best one."""
@@ -247,7 +241,7 @@ def test_perseus_slows_down_again_what_stands_across_the_cut() -> None:
         assert step.effective_mj == pytest.approx(optimum, abs=1e-4)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_the_minimum_cut_is_the_least_of_all(data: st.DataObject) -> None:
     size = data.draw(st.integers(2, 6))
@@ -362,7 +356,7 @@ def test_finds_the_exponential_that_is_there(time: float, energy: float) -> None
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_any_exponential_falls_and_is_as_near_as_it_says(data: st.DataObject) -> None:
     profile = data.draw(profiles(Placement("one", 1, (Block("F0", Kind.F, (0,), 1),)), max_clocks=7))

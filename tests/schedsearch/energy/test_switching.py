@@ -27,7 +27,6 @@ from schedsearch.energy import (
     simulate_switching,
     switched_plan,
 )
-from schedsearch.energy.switching import bound
 from schedsearch.schedule import Instance, Schedule
 
 
@@ -99,7 +98,7 @@ def without_limits(shape: str, slowdown: float) -> tuple[Schedule, Profile, Fron
     return schedule, profile, compute_frontier(schedule, profile, 20, slowdown * shortest)
 
 
-LIMITS = [(0.0, 2.0), (90.0, 0.0), (150.0, 5.0), (1e6, 0.0), (1e6, 20.0)]
+LIMITS = [(0.0, 2.0), (150.0, 5.0), (1e6, 20.0)]
 
 
 @pytest.mark.parametrize(("dwell", "latency"), LIMITS)
@@ -118,7 +117,7 @@ def test_keeps_every_limit(dwell: float, latency: float, shape: str, slowdown: f
         assert max(found.num_changes) <= most
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.data(), st.sampled_from(LIMITS), st.booleans())
 def test_any_placement(data: st.DataObject, limits: tuple[float, float], back: bool) -> None:
     placement = data.draw(placements())
@@ -183,21 +182,6 @@ def test_the_bound_knows_what_changes_cost() -> None:
     found = switched_plan(schedule, profile, frontier, SwitchingLimits(0.0, 2.0), deadline)
     free = frontier.energy_next_to(frontier.at(deadline), deadline)
     assert free * 1.01 < found.lower_bound_mj <= frontier.energy_next_to(found.plan, deadline) * (1 + 1e-9)
-
-
-def test_says_where_the_bound_is_without_the_price_of_changes(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    profile = profile_of(5.0, F0=[(100, 9.0, 50.0), (200, 5.0, 90.0)], B0=[(150, 9.0, 50.0)])
-    schedule = one_f_one_b(v_shape(1), 3)
-    frontier = compute_frontier(schedule, profile, 5)
-    caplog.set_level("INFO")
-    monkeypatch.setattr(bound, "MOST_INSTANCES", 6)
-    switched_plan(schedule, profile, frontier, SwitchingLimits(0.0, 2.0), 56.0)
-    assert not caplog.records
-    monkeypatch.setattr(bound, "MOST_INSTANCES", 5)
-    switched_plan(schedule, profile, frontier, SwitchingLimits(0.0, 2.0), 56.0)
-    assert "6 block instances are more than 5: the bound under switching limits leaves out" in caplog.text
 
 
 def test_changes_take_what_was_measured_between_their_clocks() -> None:

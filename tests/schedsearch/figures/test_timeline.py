@@ -136,10 +136,6 @@ def test_boundaries_are_marked() -> None:
     ]
 
 
-def test_every_kind_has_colours() -> None:
-    assert set(KIND_COLOR) == set(SHARED_COLOR) == set(Kind)
-
-
 def test_memory_shows_peak_and_capacity() -> None:
     axes = memory(gpipe(v_shape(2).with_memory(8), 6), unit="units")
     assert [text.get_text() for text in axes.texts] == ["peak 6 units\nof 8 (75%)"] * 2
@@ -210,14 +206,6 @@ def test_files_are_whole_and_the_same_every_time(tmp_path: Path) -> None:
         assert data.startswith(PNG_START)
         assert len(data) > 5000
         assert data == (tmp_path / "second" / name).read_bytes()
-
-
-def test_figures_can_share_a_sheet() -> None:
-    rows = Figure(figsize=(12, 6), layout="constrained").subplots(2)
-    schedule = gpipe(v_shape(3), 4)
-    assert timeline(schedule.placement, *times_of(schedule), rows[0]) is rows[0]
-    assert memory(schedule, rows[1]) is rows[1]
-    assert image(rows[0].figure, "png").startswith(PNG_START)
 
 
 def test_a_column_of_a_paper_has_all_of_it_at_its_width(tmp_path: Path) -> None:

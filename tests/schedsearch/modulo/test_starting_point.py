@@ -56,7 +56,7 @@ def test_what_it_began_with_is_told(tight: SearchResult) -> None:
 @pytest.mark.parametrize(
     ("family", "objectives"),
     [
-        *((family, ("period", "makespan")) for family in ("chains", "X", "K")),
+        *((family, ("period", "makespan")) for family in ("chains", "K")),
         ("waves", ("period", "device_span")),
         ("graphs", ("device_span",)),
     ],

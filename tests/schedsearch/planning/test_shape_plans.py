@@ -20,7 +20,6 @@ from placements.planners.hybrid.plan_file import plan_from_dict, plan_to_dict
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.profiled.layer_profile_costs import LayerProfileCosts
 from placements.planners.hybrid.profiled.measured_cluster import read_measured_cluster
-from placements.planners.parallel_plan import PlanError
 from schedsearch.metrics import peak_memory
 from schedsearch.planning.explanation import explain
 from schedsearch.planning.planner import plan
@@ -133,18 +132,13 @@ def test_by_the_formula_every_shape_has_its_own_time() -> None:
 def test_a_shape_fits_where_a_chain_does_not() -> None:
     """No stage has memory for the whole table and its share of the layers."""
     options = PlanOptions(num_plans=1, memory_gib=20.0, gpus_per_stage=(1,))
-    with pytest.raises(PlanError, match="are too little for gpt_11b"):
-        plan(LARGE, "v100_4", 32, options=options, rank_by="formula")
     found = plan(LARGE, "v100_4", 32, options=options, shapes=("v_shape", "m_shape"), rank_by="formula")
     assert [each.candidate.shape for each in found.proposed] == ["m_shape"]
     assert found.left_out[0].startswith("v_shape: memory_gib: 20 GiB less 4 in reserve are too little")
     assert found.favourite is None
 
 
-@pytest.mark.parametrize(
-    "shape",
-    ["loop_shape", "m_shape", "k_shape"],
-)
+@pytest.mark.parametrize("shape", ["loop_shape", "k_shape"])
 def test_one_gpu_has_one_shape(shape: str) -> None:
     found = plan("gpt3_125m", "a100_1", 8, options=FEW, shapes=("v_shape", shape), rank_by="formula")
     unit = "stage" if shape == "loop_shape" else "GPU"

@@ -88,7 +88,7 @@ def test_it_is_no_worse_than_what_is_given_and_not_below_the_bound() -> None:
 def test_more_work_is_never_worse() -> None:
     placement = with_transfers(wave_shape(4, 2, 2, 0, True, 3, 1)).with_memory(8)
     given = {"zb_v": zb_v(placement, 8)}
-    means = [robust_search(given, SLOW, work_limit=work).mean_ms[ROBUST] for work in (0.2, 0.6, 2)]
+    means = [robust_search(given, SLOW, work_limit=work).mean_ms[ROBUST] for work in (0.1, 0.5)]
     assert means == sorted(means, reverse=True)
 
 

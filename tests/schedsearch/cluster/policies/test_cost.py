@@ -18,7 +18,7 @@ from schedsearch.cluster.policies.registry import policy_of
 from schedsearch.cluster.policies.spending.cost import MakespanWithinBudget, MinCost, MinCostWithSlos
 
 Array = np.ndarray
-SEEDS = range(50)
+SEEDS = range(20)
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +200,7 @@ def test_deadlines_that_cannot_be_met_together_are_an_error_or_few_are_left_out(
         missed = int((found.rates < case.steps / case.slo_s * (1 - 1e-6)).sum())
         assert missed <= len(found.notes)
         extra.append(len(found.notes) - fewest)
-    assert wrong > 10
+    assert wrong > 4
     assert min(extra) >= 0
     assert np.mean(np.array(extra) == 0) > 0.9  # measured: all
 
