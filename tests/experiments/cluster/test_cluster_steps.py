@@ -39,8 +39,6 @@ def test_numbers_with_colons_are_of_gavels_types_and_prices_of_those_that_are_th
     [
         ("36:36", "cluster.workers: '36:36' is not numbers of v100:p100:k80; write 36:36:36"),
         ("a:b:c", "cluster.workers: 'a:b:c' is not numbers"),
-        ("1.5:1:1", "cluster.workers.v100: 1.5 is not a whole number"),
-        ({"v100": "many"}, "cluster.workers.v100: 'many' is not a number"),
         ({"v100": -1}, "cluster.workers.v100: -1 is not a number of GPUs"),
     ],
 )

@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
-from placements.gpus import GPUS
-from placements.models.gpt.gpt_placement import GptConfig, gpt_m_shape
 from placements.shapes import SHAPES, loop_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
 from schedsearch.baselines import (
     HAND_MADE,
@@ -20,7 +18,6 @@ from schedsearch.baselines import (
     interleaved_one_f_one_b,
     one_f_one_b,
 )
-from schedsearch.baselines.structure import pipelines
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.modulo.result import Status
@@ -86,20 +83,6 @@ def disguised(placement: Placement, seed: int) -> Placement:
             for block in blocks
         ),
     )
-
-
-@pytest.mark.parametrize(("devices", "number"), [(1, 8), (2, 1), (4, 24), (8, 2)])
-def test_one_f_one_b_has_the_known_makespan_and_memory(devices: int, number: int) -> None:
-    schedule = validate(one_f_one_b(v_shape(devices, 1, 2), number))
-    assert schedule.makespan == (number + devices - 1) * 3
-    assert peak_memory(schedule).tolist() == [min(devices - d, number) for d in range(devices)]
-    assert bubble_rate(schedule) == pytest.approx((devices - 1) / (number + devices - 1))
-
-
-@settings(max_examples=30, deadline=None)
-@given(random_placements(), st.integers(1, 5))
-def test_gpipe_is_valid_on_any_placement(placement: Placement, number: int) -> None:
-    validate(gpipe(placement, number))
 
 
 def test_forward_blocks_that_wait_for_a_backward_on_their_device_come_after_it() -> None:
@@ -196,7 +179,6 @@ def test_bidirectional_schedules_have_the_known_figures(
         ("dual_pipe_v", SPLIT_WAVE, {(4, 8): (25.5, 4.5), (4, 16): (49.5, 4.5), (8, 16): (51.5, 8.5)}),
         ("hanayo", WAVE, {(4, 4): (18, 4), (8, 8): (38, 8)}),
         ("hanayo", partial(WAVE, num_chunks=4), {(4, 4): (15.25, 4), (8, 8): (31.5, 8)}),
-        ("hanayo", partial(WAVE, num_chunks=8), {(8, 8): (27.75, 8)}),
         (
             "one_f_one_b_v",
             WAVE,
@@ -225,32 +207,6 @@ def test_one_f_one_b_plus_has_the_papers_steady_bubble_rate(placement: Placement
     assert 1 - placement.load(0) / period == pytest.approx(bubble_rate)
 
 
-@pytest.mark.parametrize(
-    ("times", "bubble_rate"),
-    [
-        ((1, 40, 120, 3), 0.328),
-        ((1, 40, 120, 3, 18, 34), 0.270),
-    ],
-)
-def test_one_f_one_b_plus_on_times_of_real_models(times: tuple[int, ...], bubble_rate: float) -> None:
-    """GPT-11B on V100, without and with output layer: as others found."""
-    embedding, forward, backward, update, *output = times
-    placement = m_shape(4, forward, backward, embedding, update)
-    if output:
-        head = Block("H", Kind.F, (0, 1, 2, 3), output[0], 0, ("F3",))
-        back = Block("HB", Kind.B, (0, 1, 2, 3), output[1], 0, ("H",))
-        blocks = (replace(b, after=("HB",)) if b.name == "B3" else b for b in placement.blocks)
-        placement = replace(placement, blocks=(*blocks, head, back))
-    schedules = [validate(HAND_MADE["one_f_one_b_plus"](placement, number)) for number in (64, 128)]
-    period = (schedules[1].makespan - schedules[0].makespan) / 64
-    assert 1 - placement.load(0) / period == pytest.approx(bubble_rate, abs=1e-3)
-
-
-def test_one_f_one_b_plus_on_a_gpt() -> None:
-    placement = gpt_m_shape(GptConfig(8, 1024, 16, 50_000, 1024, 1), GPUS["a100"]).with_memory(None)
-    assert set(applicable(placement, 8)) == {"gpipe", "one_f_one_b_plus"}
-
-
 @pytest.mark.parametrize("transfer", [1, 2])
 def test_eager_one_f_one_b_hides_transfers(transfer: int) -> None:
     """A transfer of 1/4 or 1/2 of a forward block costs 1F1B 11.1 or 20 % in the steady state, eager none."""
@@ -276,7 +232,7 @@ def test_every_hand_made_schedule_is_valid_for_any_number(name: str, devices: in
             validate(schedule)
 
 
-@pytest.mark.parametrize("devices", [1, 3, 8, 16])
+@pytest.mark.parametrize("devices", [1, 8])
 def test_one_f_one_b_v_is_never_idle_in_its_middle_and_holds_two_thirds_and_a_bit(devices: int) -> None:
     """The paper's memory is 2/3 of 1F1B's and a constant; the published figures are 3 of 4 and 6 of 8."""
     schedules = [validate(HAND_MADE["one_f_one_b_v"](WAVE(devices), 3 * devices + n)) for n in (0, 1)]
@@ -285,7 +241,7 @@ def test_one_f_one_b_v_is_never_idle_in_its_middle_and_holds_two_thirds_and_a_bi
     assert chunks / 2 <= 2 * devices / 3 + 1
 
 
-@pytest.mark.parametrize("num_waves", [1, 2, 3, 4])
+@pytest.mark.parametrize("num_waves", [1, 3])
 def test_more_waves_of_hanayo_have_less_idle_time(num_waves: int) -> None:
     schedule = validate(HAND_MADE["hanayo"](WAVE(4, num_chunks=2 * num_waves), 4))
     more = validate(HAND_MADE["hanayo"](WAVE(4, num_chunks=2 * num_waves + 2), 4))
@@ -365,11 +321,6 @@ def test_an_odd_x_shape_has_no_chimera() -> None:
         HAND_MADE["chimera"](x_shape(3), 4)
 
 
-def test_interleaved_needs_as_many_micro_batches_as_devices() -> None:
-    with pytest.raises(UnsuitablePlacementError, match="at least 4 micro-batches, not 3; raise"):
-        HAND_MADE["interleaved_one_f_one_b"](LOOP(4), 3)
-
-
 @pytest.mark.parametrize(
     ("num_devices", "num_chunks", "number", "makespan"),
     [(4, 2, 10, 69), (8, 2, 12, 93), (8, 2, 18, 129), (8, 4, 20, 261), (16, 2, 40, 285), (4, 2, 13, 87)],
@@ -384,37 +335,6 @@ def test_interleaved_meets_the_bound_where_the_devices_do_not_divide_the_micro_b
 
 def block(name: str, kind: Kind, device: int, *after: str) -> Block:
     return Block(name, kind, (device,), 1, 0, after)
-
-
-HALVES = (
-    block("F", Kind.F, 0),
-    block("G", Kind.F, 1, "F"),
-    block("J", Kind.I, 1, "G"),
-    block("I", Kind.I, 0, "J"),
-)
-
-
-@pytest.mark.parametrize(
-    "weights",
-    [
-        (),
-        (block("W", Kind.W, 0, "I"),),
-        (block("W", Kind.W, 0, "I"), block("X", Kind.W, 0, "J")),
-        (block("W", Kind.W, 0, "I"), block("X", Kind.W, 0, "I")),
-        (block("W", Kind.W, 0, "I"), block("X", Kind.W, 1, "J", "W"), block("Y", Kind.W, 1, "J")),
-        (block("W", Kind.W, 0, "I"), block("X", Kind.W, 1, "J"), block("B", Kind.B, 1, "X")),
-    ],
-)
-def test_weight_halves_must_match_input_halves(weights: tuple[Block, ...]) -> None:
-    assert not pipelines(Placement("halves", 2, HALVES + weights))
-
-
-def test_stages_of_two_pipelines() -> None:
-    stages = pipelines(x_shape(2, split_backward=True))
-    assert [[(s.device, s.forward, s.backward, s.weight) for s in pipeline] for pipeline in stages] == [
-        [(0, "F0", "I0", "W0"), (1, "F1", "I1", "W1")],
-        [(1, "G1", "J1", "X1"), (0, "G0", "J0", "X0")],
-    ]
 
 
 @st.composite
@@ -452,7 +372,7 @@ def test_applicable_on_any_placement(placement: Placement, number: int) -> None:
     found = applicable(placement, number)
     assert "gpipe" in found
     for schedule in found.values():
-        assert schedule.num_micro_batches == number
+        assert validate(schedule).num_micro_batches == number
 
 
 def test_applicable_is_what_fits() -> None:

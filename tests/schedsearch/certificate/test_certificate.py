@@ -209,17 +209,11 @@ FORGED: dict[str, tuple[Placement, Callable[[Certificate], Certificate], str]] =
         lambda c: replace(c, reasons=(*c.reasons, Refutation(1, 13, "z3"))),
         "refutation by z3: no repetend of 1 micro-batch has a period of 13 ms or less, but there is one",
     ),
-    "a refutation of none": (
-        X2,
-        lambda c: replace(c, reasons=(*c.reasons, Refutation(0, 1, "z3"))),
-        "refutation: 0 micro-batches is not at least 1",
-    ),
     "load of another device": (
         uneven(),
         lambda c: replace(c, reasons=(Load(0),)),
         "bound: 3 ms per micro-batch does not follow for 1 micro-batches .* period of 2 ms open",
     ),
-    "load of no device": (uneven(), lambda c: replace(c, reasons=(Load(2),)), "load: there is no device 2"),
     "flow altered": (
         V3,
         lambda c: with_residence(
@@ -227,11 +221,6 @@ FORGED: dict[str, tuple[Placement, Callable[[Certificate], Certificate], str]] =
             lambda r: replace(r, flow={pair: amount + (pair[0] == "F0") for pair, amount in r.flow.items()}),
         ),
         "residence: what some blocks allocate is not what the others release",
-    ),
-    "flow of no block": (
-        V3,
-        lambda c: with_residence(c, lambda r: replace(r, flow={**r.flow, ("F0", "F9"): 1})),
-        "residence: there is no block 'F9'",
     ),
     "flow that skips": (
         V3,
@@ -242,11 +231,6 @@ FORGED: dict[str, tuple[Placement, Callable[[Certificate], Certificate], str]] =
         V3,
         lambda c: with_residence(c, lambda r: replace(r, device_weight=(-1, 0, 0, 0))),
         "residence: weights, flows and what is spare are not all 0 or more",
-    ),
-    "weights of other devices": (
-        V3,
-        lambda c: with_residence(c, lambda r: replace(r, device_weight=(1,))),
-        "residence: weighs 1 devices of 4",
     ),
     "more held than is claimed": (
         FULL,
@@ -262,11 +246,6 @@ FORGED: dict[str, tuple[Placement, Callable[[Certificate], Certificate], str]] =
         FULL,
         lambda c: with_held(c, lambda h: replace(h, weight={"F0": 1, "F1": -1})),
         "residence: B has memory on device 0, but is not weighed",
-    ),
-    "held on a device of none": (
-        FULL,
-        lambda c: with_held(c, lambda h: replace(h, device=9)),
-        "residence: there is no device 9",
     ),
     "held by a block elsewhere": (
         FULL,
@@ -294,11 +273,6 @@ FORGED: dict[str, tuple[Placement, Callable[[Certificate], Certificate], str]] =
         X2,
         lambda c: replace(c, reasons=(MinCycleRatio(Fraction(13), (0, 1), ("F0",)),)),
         "cycles: F0 does not run on all devices, or holds memory",
-    ),
-    "cycles on a device of none": (
-        X2,
-        lambda c: replace(c, reasons=(MinCycleRatio(Fraction(13), (3, 4)),)),
-        "cycles: devices .3, 4. are not some of the 4",
     ),
     "a cut-out block of none": (
         X2,
@@ -351,9 +325,8 @@ def test_a_repetend_of_another_size_proves_nothing(genuine) -> None:
     assert report.holds and not report.meets_bound
 
 
-@pytest.mark.parametrize("time_limit_s", [0, 1e-9])
-def test_out_of_time_is_not_rechecked_never_true(time_limit_s: float, genuine) -> None:
-    report = check(genuine(X2), time_limit_s=time_limit_s)
+def test_out_of_time_is_not_rechecked_never_true(genuine) -> None:
+    report = check(genuine(X2), time_limit_s=1e-9)
     open_claims = [claim.text for claim in report.claims if not claim.holds]
     assert open_claims and open_claims[-1].startswith("bound:")
     assert not report.holds and not report.optimal and report.meets_bound
@@ -428,15 +401,12 @@ def test_a_schedule_file_has_its_certificate(result: SearchResult, tmp_path: Pat
         ("more", 3, "certificate: has an unknown field 'more'; the fields are"),
         ("period_bound", 5.5, r"certificate.period_bound: 5.5 is not a list; give one"),
         ("period_bound", [16, 0], r"period_bound: \[16, 0\] is not \[numerator, denominator\]"),
-        ("period_bound", [16, 3.0], r"certificate.period_bound\[1\]: 3.0 is not a whole number"),
         ("micro_batches_per_repetend", [True], r"repetend\[0\]: True is not a whole number"),
-        ("limits", None, "certificate.limits: None is not a mapping of span, latency, memory"),
         (
             "limits",
             {"speed": 1},
             "certificate.limits: has an unknown field 'speed'; the fields are span, latency, memory",
         ),
-        ("limits", {"span": "1"}, "certificate.limits.span: '1' is not a whole number"),
         ("reasons", {}, r"certificate.reasons: {} is not a list; give one"),
         (
             "reasons",
@@ -444,11 +414,6 @@ def test_a_schedule_file_has_its_certificate(result: SearchResult, tmp_path: Pat
             r"reasons\[0\].reason: None is not known; use one of load, .*, cycles, modes, ",
         ),
         ("reasons", [{"reason": "load"}], r"certificate.reasons\[0\]: lacks the field 'device'; add it"),
-        (
-            "reasons",
-            [{"reason": "residence", "device_weight": [1], "flow": [["F0", "F1", 0.5]], "shared": []}],
-            r"reasons\[0\].flow\[0\]: \['F0', 'F1', 0.5\] is not \[from, to, amount\]",
-        ),
         (
             "reasons",
             [{"reason": "residence", "device_weight": [1], "flow": [["F0", "F1", 1]] * 2, "shared": []}],
@@ -473,12 +438,8 @@ def test_wrong_certificates_in_files(
     ("change", "message"),
     [
         ({"search_status": "BEST"}, "search_status: 'BEST' is not known; use one of OPTIMAL"),
-        ({"period_bound": "6"}, "period_bound: '6' is not a number"),
         ({"makespan": 1.5}, "makespan: 1.5 is not a whole number"),
-        ({"makespan_bound": [1]}, r"makespan_bound: \[1\] is not a whole number"),
         ({"repetend": None}, "repetend: None is not a mapping; there is a certificate"),
-        ({"repetend": {"start": []}}, r"repetend.start: \[\] is not a mapping of each block"),
-        ({"period": None}, "period: None is not a whole number"),
         (
             {"repetend": {"start": {"F0": [0.5]}, "ahead": {}}},
             r"repetend.start.F0\[0\]: 0.5 is not a whole number",

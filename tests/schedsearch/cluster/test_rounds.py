@@ -40,25 +40,6 @@ def run_rounds(rounds: RoundScheduler, count: int) -> list[list[Assignment]]:
     return history
 
 
-def test_the_dissertations_example_is_met_after_ten_rounds() -> None:
-    """X_example (Sec. 5.3.1), one GPU of each type: every job gets exactly its tenths."""
-    cluster = GpuCluster({"v100": 1, "p100": 1, "k80": 1})
-    matrix = {"v100": (0.6, 0.2, 0.2), "p100": (0.4, 0.6, 0.0), "k80": (0.0, 0.2, 0.8)}
-    shares = {((job,), name): row[job] for name, row in matrix.items() for job in range(3)}
-    rounds = RoundScheduler(cluster, ROUND_S)
-    rounds.decide(allocation_of(cluster, [1, 1, 1], shares), 0.0)
-    history = run_rounds(rounds, 10)
-    for number, row in enumerate(matrix.values()):
-        got = [
-            sum(one.gpu_type == number and one.jobs == (str(job),) for found in history for one in found)
-            for job in range(3)
-        ]
-        assert got == [round(10 * share) for share in row]
-    missed = rounds.decide(None, 10 * ROUND_S)
-    assert missed.error == pytest.approx(0, abs=1e-12)
-    assert missed.shortfall == pytest.approx(0, abs=1e-12)
-
-
 def test_received_times_converge_to_fair_allocations() -> None:
     """Bounds of the reference (its check of Sec. 5.3.2): 0.06 after 50 rounds, 0.035 after 500."""
     random = Random(0)

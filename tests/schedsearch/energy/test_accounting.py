@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import re
@@ -43,7 +42,6 @@ from schedsearch.energy import (
 )
 from schedsearch.energy.baselines import BASELINES, compute_baselines, perseus_frontier
 from schedsearch.energy.problem import ClockProblem
-from schedsearch.energy.waiting import best_after, best_until, undominated
 from schedsearch.schedule import Schedule
 
 CURVE = ((600, 50.0), (1000, 62.0), (1410, 90.0))
@@ -297,27 +295,6 @@ def test_after_the_longest_plan_it_still_matters_how_long_the_wait_is() -> None:
     frontier = compute_frontier(schedule, profile, 10, 6.0)
     energies = [accounted(schedule, profile, clocks, 4.0)[1] for clocks in every_choice(schedule, profile)]
     assert frontier.energy_next_to(frontier.at(4.0), 4.0) == pytest.approx(min(energies))
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9), st.integers(0, 4)), min_size=1, max_size=12))
-def test_plans_that_are_best_until_some_deadline(plans: list[tuple[int, int, int]]) -> None:
-    """Against every plan at every deadline."""
-    time, energy, after = (np.array(column, dtype=np.float64) for column in zip(*plans, strict=True))
-    kept = undominated(time, energy, after)
-    these = time[kept], energy[kept], after[kept]
-    deadlines = np.arange(time.min(), 40.0, 0.5)
-    until = best_until(deadlines, *these)
-    later = best_after(float(time.max()), *these)
-    for deadline, i in zip(deadlines.tolist(), until.tolist(), strict=True):
-        least = min(e + w * (deadline - t) for t, e, w in plans if t <= deadline)
-        assert energy[kept[i]] + after[kept[i]] * (deadline - time[kept[i]]) == least
-        assert time[kept[i]] <= deadline
-        if deadline >= time.max():
-            assert min(energy[kept[j]] + after[kept[j]] * (deadline - time[kept[j]]) for j in later) == least
-    for a, b in itertools.permutations(kept.tolist(), 2):
-        is_beaten = time[a] <= time[b] and after[a] <= after[b]
-        assert not (is_beaten and energy[a] + after[a] * (time[b] - time[a]) <= energy[b])
 
 
 def test_a_curve_of_one_power_is_that_number() -> None:

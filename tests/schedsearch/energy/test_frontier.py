@@ -228,11 +228,8 @@ def test_file_form(small: tuple[Schedule, Profile, Frontier], tmp_path: Path) ->
     [
         ({"schema_version": 2}, "schema_version: 2 is not known"),
         ({"plans": []}, r"plans: \[\] is not a list of at least one plan"),
-        ({"plans": [3]}, r"plans\[0\]: 3 is not a mapping"),
         ({"plans": [{"clock_mhz": {"F0": [1]}, "time_ms": 1}]}, r"plans\[0\]: lacks the field 'energy_mj'"),
         ({"plans": [{"clock_mhz": {"F0": [0.5]}}]}, r"plans\[0\].clock_mhz.F0\[0\]: 0.5 is not a clock"),
-        ({"plans": [{"clock_mhz": {"F0": 5}}]}, r"plans\[0\].clock_mhz.F0: 5 is not a list"),
-        ({"blocking_power_w": "x"}, ": blocking_power_w: 'x' is not a number"),
         ({"all_maximum": None}, "all_maximum: None is not a mapping"),
     ],
 )
@@ -275,21 +272,21 @@ def test_saves_more_than_published() -> None:
 
 def test_devices_with_clocks_of_their_own() -> None:
     """Two kinds of GPU in one pipeline, of which no clock is the other's: all plans keep to their own."""
-    schedule = one_f_one_b(v_shape(4), 6)
+    schedule = one_f_one_b(v_shape(2), 4)
     slow, fast = [(800, 30.0, 2400.0), (1000, 24.0, 2300.0), (1200, 20.0, 2600.0)], range(1300, 1990, 60)
     quick = [(mhz, 12.0 * 1980 / mhz, 12.0 * (60 + 300 * (mhz / 1980) ** 2)) for mhz in fast]
-    steps = {f"{letter}{i}": slow if i % 2 else quick for letter in "FB" for i in range(4)}
+    steps = {f"{letter}{i}": slow if i % 2 else quick for letter in "FB" for i in range(2)}
     profile = profile_of(40.0, **steps)
     own = {name: {mhz for mhz, _, _ in points} for name, points in steps.items()}
-    frontier = compute_frontier(schedule, profile, 20, work_limit=0.5)
+    frontier = compute_frontier(schedule, profile, 10, work_limit=0.5)
     check(schedule, profile, frontier)
     deadline = 1.1 * frontier.all_maximum.time_ms
     switched = switched_plan(schedule, profile, frontier, SwitchingLimits(0.0, 3.0), deadline)
-    repeated = PeriodicSchedule(repetend_of(lambda n: one_f_one_b(v_shape(4), n), 6), v_shape(4), 1)
-    periodic = periodic_plan(repeated, profile, 6, deadline)
-    for plan in (*frontier.plans, switched.plan, periodic.unrolled(6)):
+    repeated = PeriodicSchedule(repetend_of(lambda n: one_f_one_b(v_shape(2), n), 4), v_shape(2), 1)
+    periodic = periodic_plan(repeated, profile, 4, deadline)
+    for plan in (*frontier.plans, switched.plan, periodic.unrolled(4)):
         assert all(set(clocks) <= own[name] for name, clocks in plan.clock_mhz.items())
-    assert max(switched.plan.time_ms, periodic.unrolled(6).time_ms) <= deadline * (1 + 1e-9)
+    assert max(switched.plan.time_ms, periodic.unrolled(4).time_ms) <= deadline * (1 + 1e-9)
     assert frontier.saving(frontier.at(deadline), deadline) > 0.05
 
 

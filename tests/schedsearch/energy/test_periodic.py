@@ -222,7 +222,7 @@ def test_loses_little_on_a_measured_profile() -> None:
     repetend = repetend_of(lambda n: one_f_one_b(placement, n), 12)
     periodic = PeriodicSchedule(repetend, placement, free_rounds=2)
     schedule, deadline = periodic.schedule(24), maximum_ms(periodic, profile, 24)
-    frontier = compute_frontier(schedule, profile, 10, deadline)
+    frontier = compute_frontier(schedule, profile, 3, deadline)
     plan = periodic_plan(periodic, profile, 24, deadline).unrolled(24)
     free = frontier.energy_next_to(frontier.at(deadline), deadline)
     assert plan.time_ms <= deadline * (1 + 1e-9)

@@ -284,28 +284,6 @@ def test_waits_until_the_deadline_where_that_keeps_the_limits() -> None:
     assert found.shape.mean_w == pytest.approx(trace.energy_mj / deadline)
 
 
-def test_plans_of_one_clock_are_tried_too() -> None:
-    """With one plan in the frontier they even need less energy, but only where that one keeps no limits."""
-    schedule, profile, frontier = case()
-    frontier = replace(frontier, plans=frontier.plans[:1])
-    deadline = 2 * frontier.shortest.time_ms
-    free = shaped_plan(schedule, profile, frontier, PowerLimits(), deadline)
-    assert free.plan is frontier.shortest
-    limits = PowerLimits(band_w=0.9 * free.shape.band_w)
-    found = shaped_plan(schedule, profile, frontier, limits, deadline)
-    check(schedule, profile, found, deadline)
-    assert len({clock for clocks in found.plan.clock_mhz.values() for clock in clocks}) == 1
-    assert found.energy_price < 0
-    # There are none if the blocks have no clock in common.
-    points = dict(profile.points)
-    points["F0"] = tuple(replace(point, clock_mhz=point.clock_mhz + 1) for point in points["F0"])
-    other = replace(profile, points=points)
-    alone = compute_frontier(schedule, other, 12)
-    alone = replace(alone, plans=alone.plans[:1])
-    with pytest.raises(EnergyError, match="band_w: "):
-        shaped_plan(schedule, other, alone, limits, deadline)
-
-
 def test_the_message_is_of_the_limit_that_is_missed_most_by_the_plan_that_misses_least() -> None:
     schedule, profile, frontier = case()
     deadline = frontier.shortest.time_ms

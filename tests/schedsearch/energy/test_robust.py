@@ -216,28 +216,6 @@ def test_a_faster_plan_is_taken_where_waiting_for_the_late_ends_of_a_slower_one_
     assert found.outcome.mean_energy_mj(deadline_ms) == min(energies) < energies[-1] - 0.5
 
 
-def test_the_confidence_holds_in_a_plain_loop_with_other_random_numbers() -> None:
-    schedule, profile, frontier = case()
-    deadline_ms, samples, share = 1.15 * frontier.shortest.time_ms, 1500, 0.04
-    found = robust_plan(schedule, profile, frontier, deadline_ms, Spread(share, (0.0, 3.0)), 0.9, samples)
-    generator = random.Random(11)
-    sigma = math.sqrt(math.log(1 + share**2))
-
-    def ends_within(clock_mhz: Clocks) -> float:
-        count = 0
-        for _ in range(samples):
-            factor = {each: generator.lognormvariate(-(sigma**2) / 2, sigma) for each in schedule.start_of}
-            time_ms, _ = one_iteration(schedule, profile, clock_mhz, factor, lambda: generator.uniform(0, 3))
-            count += time_ms <= deadline_ms
-        return count / samples
-
-    for plan, outcome in ((found.plan, found.outcome), (found.nominal, found.nominal_outcome)):
-        kept = outcome.share_within(deadline_ms)
-        error = math.sqrt(max(kept * (1 - kept), 0.01) * 2 / samples)
-        assert ends_within(plan.clock_mhz) == pytest.approx(kept, abs=4.5 * error)
-    assert found.nominal_outcome.share_within(deadline_ms) < 0.5
-
-
 def test_a_deadline_that_is_too_short_for_the_confidence() -> None:
     schedule, profile, frontier = case()
     arguments = (schedule, profile, frontier)
@@ -286,15 +264,9 @@ def test_the_same_seed_gives_the_same_answer() -> None:
     ("values", "message"),
     [
         ({"time_spread": -0.1}, "time_spread: -0.1 is not a share; give 0 or more, as 0.02"),
-        ({"time_spread": math.inf}, "time_spread: inf is not a share; give 0 or more, as 0.02"),
         ({"latency_ms": (3.0, 1.0)}, "latency_ms: (3.0, 1.0) is not two ascending times; give 0 ms or more"),
-        ({"latency_ms": (-1, 1.0)}, "latency_ms: (-1, 1.0) is not two ascending times; give 0 ms or more"),
-        ({"latency_ms": (1.0,)}, "latency_ms: (1.0,) is not two ascending times; give 0 ms or more"),
-        ({"latency_ms": (0, math.inf)}, "latency_ms: (0, inf) is not two ascending times; give 0 ms or more"),
         ({"confidence": 0.0}, "confidence: 0 is not between 0 and 1; give a share, as 0.95"),
-        ({"confidence": 1.0}, "confidence: 1 is not between 0 and 1; give a share, as 0.95"),
         ({"samples": 99}, "samples: 99 is not a whole number of 100 or more; give one"),
-        ({"samples": 150.0}, "samples: 150.0 is not a whole number of 100 or more; give one"),
         ({"seed": -1}, "seed: -1 is not a whole number of 0 or more; give one"),
     ],
 )

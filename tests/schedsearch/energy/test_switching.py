@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 from energy.accounting import Clocks, device_energy_mj, points_of, starts
-from energy.cases import every_choice, measured, noisy_profile, profile_of, waits
+from energy.cases import every_choice, noisy_profile, profile_of, waits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import placements
@@ -262,16 +262,3 @@ def test_blocks_without_a_common_clock() -> None:
 def test_wrong_limits(limits: tuple[float, float]) -> None:
     with pytest.raises(EnergyError, match=r"_ms: \S+ is not a time; give 0 ms or more"):
         SwitchingLimits(*limits)
-
-
-def test_on_a_measured_profile() -> None:
-    """GPT-3 on 8 A100: a dwell of a block's length and 10 ms per change keep most of the saving."""
-    profile = measured("gpt3-175b+a100_sxm_bf16", 83.64)
-    schedule = one_f_one_b(profile.times_for(v_shape(8)), 12)
-    frontier = compute_frontier(schedule, profile, 20)
-    deadline = 1.1 * frontier.all_maximum.time_ms
-    frontier = compute_frontier(schedule, profile, 20, deadline)
-    limits = SwitchingLimits(100.0, 10.0)
-    found = switched_plan(schedule, profile, frontier, limits, deadline)
-    check(schedule, profile, found, limits, deadline)
-    assert frontier.saving(found.plan, deadline) > 0.9 * frontier.saving(found.free, deadline)

@@ -166,15 +166,6 @@ def test_an_embedding_without_memory_goes_to_the_ends() -> None:
     assert better.schedule.makespan == 780
 
 
-def test_equal_seeds_give_equal_schedules() -> None:
-    """The same steps, until the optimum is proved."""
-    schedule = search(
-        x_shape(4, 1, 3).with_memory(3), 3, objectives=["period"], micro_batches_per_repetend=1
-    ).schedule
-    one, other = (improve(schedule, work(ENOUGH), seed=3) for _ in range(2))
-    assert one == other
-
-
 def test_hardly_any_time() -> None:
     schedule = search(
         x_shape().with_memory(3), 8, objectives=["period"], micro_batches_per_repetend=1

@@ -100,18 +100,6 @@ def test_memory_is_kept_and_is_the_least_that_there_is() -> None:
     assert schedsearch.layout(model, 3, 6, 1, memory_mib=least - 1).best is None
 
 
-def test_memory_in_a_search_without_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = made_up_layers(12)
-    free = schedsearch.layout(model, 3, 6, [1, 2], memory_mib=None).rows
-    monkeypatch.setattr("schedsearch.layouts.layout_search._MOST_LISTED", 0)
-    for number, row in zip((1, 2), free, strict=True):
-        assert row.peak_memory_mib is not None
-        (tight,) = schedsearch.layout(model, 3, 6, number, memory_mib=row.peak_memory_mib - 200).rows
-        assert tight.peak_memory_mib is None or tight.peak_memory_mib <= row.peak_memory_mib - 200
-        (none,) = schedsearch.layout(model, 3, 6, number, memory_mib=3000).rows
-        assert none.status == DOES_NOT_FIT
-
-
 def test_the_even_layout_and_ones_own_stand_beside_the_best() -> None:
     model = made_up_layers(16)
     own = read_notation("Et*3|t*5|t*4|t*4L", 4)

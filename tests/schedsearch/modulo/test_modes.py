@@ -119,11 +119,6 @@ def test_a_forward_and_a_backward_take_less_side_by_side_than_one_after_the_othe
     assert rate_of(again) <= most
 
 
-def test_more_work_is_never_worse_with_modes() -> None:
-    rates = [rate_of(search(recomputing(6, 30), 12, work_limit=work)) for work in (0.5, 3)]
-    assert rates == sorted(rates, reverse=True)
-
-
 def test_a_wave_of_chunks_with_modes_is_lowered_for_other_strategies() -> None:
     """The modes first, then the orders: no question about both is asked."""
     forwards = [f"F{chunk}" for chunk in range(16)]

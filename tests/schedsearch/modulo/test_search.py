@@ -44,9 +44,7 @@ def test_the_papers_shapes_have_no_steady_bubble(shape: str, period: int, makesp
         ("v_shape", 3, 8),
         ("x_shape", 3, 9),
         ("m_shape", 4, 7),
-        ("m_shape", 5, 6),
         ("nn_shape", 5, 9),
-        ("k_shape", 2, 8),
     ],
 )
 def test_tight_memory_has_the_proven_period(shape: str, memory: int, period: int) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from small_profiles import write_profile
 
-from placements.cluster import Cluster, Nodes, read_cluster
+from placements.cluster import Cluster, Nodes
 from placements.gpus import A100_SXM_80GB
 from placements.measured.profile_folder import read_profiled_model
 from placements.models.chain import ModelShape
@@ -158,22 +158,6 @@ def test_a_file_has_the_record_of_its_gpu() -> None:
     found = plan("gpt3_125m", cluster, 8, options=FEW, rank_by="formula")
     text = json.dumps(found.to_dict())
     assert '"name": "mine"' in text and '"memory_gib": 60.0' in text
-
-
-def test_interrupted_while_a_shape_is_searched() -> None:
-    told = []
-
-    def stop(done: int, total: int, best_ms: float | None, bound_ms: float) -> None:
-        told.append(done)
-        if len(told) > 1 and done == 1:
-            raise KeyboardInterrupt
-
-    options = replace(FEW, num_micro_batches=(4, 8))
-    found = plan(LARGE, read_cluster("v100_4"), 32, options=options, shapes=SHAPES, on_progress=stop)
-    assert found.interrupted
-    assert "m_shape" not in {each.candidate.shape for each in found.proposed}
-    assert "v_shape" in {each.candidate.shape for each in found.proposed}
-    assert all(each.ranked is None for each in found.proposed)
 
 
 def test_measured_layers_have_an_m_shape(tmp_path: Path) -> None:

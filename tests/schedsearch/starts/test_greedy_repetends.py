@@ -13,7 +13,7 @@ from strategies import placements as random_placements
 from strategies import tight
 
 from placements import Placement
-from placements.shapes import k_shape, loop_shape, nn_shape, v_shape, wave_shape
+from placements.shapes import k_shape, loop_shape, nn_shape, v_shape
 from schedsearch.bounds.load_and_path import load_bound, period_bound
 from schedsearch.modulo.search import search
 from schedsearch.repetend import Repetend
@@ -55,9 +55,7 @@ def test_the_shortest_greedy_repetend_fits_in_memory(placement: Placement, spare
     ("placement", "memory"),
     [
         (loop_shape(32, 4), 4),
-        (loop_shape(32, 4), 120),
         (v_shape(32, split_backward=True), 8),
-        (wave_shape(32, 2), 10),
         (k_shape(32), 8),
         (nn_shape(32), 8),
     ],

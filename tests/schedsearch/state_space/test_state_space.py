@@ -119,15 +119,6 @@ def test_known_periods(placement: Placement, period: Fraction) -> None:
     assert no_shorter_period(placement, found.devices, found.cut_out, period + Fraction(1, 7), 600.0) is False
 
 
-def test_portions_of_the_states_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    for placement in (m_shape(4).with_memory(4), wave_shape(3, 2).with_memory(4)):
-        expected = min_period(placement, known=AMPLE, time_limit_s=600.0)
-        assert expected
-        with monkeypatch.context() as patch:
-            patch.setattr("schedsearch.state_space.min_cycle_ratio._STATES_AT_ONCE", 7)
-            assert min_period(placement, known=AMPLE, time_limit_s=600.0) == expected
-
-
 def test_a_branch_bounds_what_has_too_many_states() -> None:
     placement = k_shape(8).with_memory(2)
     assert min_period(placement, known=AMPLE, max_states=1_000).devices == (0, 1, 2, 3)
@@ -193,16 +184,6 @@ def test_a_search_proves_for_any_number_of_micro_batches_per_repetend() -> None:
     assert result.min_period.ticks == Fraction(21, 2)
     assert result.universal_bound == 10.5
     assert search(v_shape().with_memory(3), 6, micro_batches_per_repetend=2).universal_bound < 6
-
-
-def test_scaled_times_scale_the_answer() -> None:
-    placement = m_shape(2).with_memory(4)
-    slower = replace(
-        placement, blocks=tuple(replace(block, time=1000 * block.time) for block in placement.blocks)
-    )
-    one, other = (min_makespan(each, 4, at_most=upper_bound(each, 4)) for each in (placement, slower))
-    assert other.bound == 1000 * one.bound
-    assert other.schedule.makespan == 1000 * one.schedule.makespan
 
 
 def test_a_transfer_delays_and_a_longer_one_is_not_expressed() -> None:

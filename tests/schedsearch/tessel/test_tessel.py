@@ -2,7 +2,6 @@
 
 import itertools
 import signal
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -13,12 +12,10 @@ from strategies import crossed, tight
 from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
-from placements.shapes import SHAPES, k_shape, m_shape, nn_shape, v_shape, x_shape
+from placements.shapes import k_shape, m_shape, nn_shape, v_shape, x_shape
 from schedsearch.bounds.load_and_path import load_bound
-from schedsearch.bounds.load_and_path import min_period as min_whole_period
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import CapacityError
-from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import InFlightPeriod, SearchError, SearchProgress, SearchResult, Status
 from schedsearch.modulo.search import search
 from schedsearch.tessel import tessel, time_optimal
@@ -213,23 +210,6 @@ def test_eq_3_lets_a_micro_batch_be_absent() -> None:
     assert result.repetend.period == all_present.repetend.period
 
 
-def test_transfers_and_capacities_of_each_device_are_respected() -> None:
-    placement = v_shape(3, 2, 4)
-    transfer = tuple((name, block.name, 1) for block in placement.blocks for name in block.after)
-    placement = replace(placement, transfer=transfer, memory=(3, 2, 1))
-    result = tessel(placement, 6)
-    check(result)
-    assert max(peak_memory(result.schedule) - [3, 2, 1]) <= 0
-    assert result.repetend.period == 8 == min_whole_period(placement, 1)
-
-
-@pytest.mark.parametrize("shape", ["m_shape", "k_shape"])
-def test_inference_shapes_have_no_steady_bubble(shape: str) -> None:
-    result = tessel(SHAPES[shape](inference=True), 6, time_limit_s=60)
-    assert result.status is Status.OPTIMAL
-    check(result)
-
-
 @pytest.mark.parametrize(
     ("placement", "number", "makespan"),
     [
@@ -273,17 +253,13 @@ def test_out_of_time_while_a_query_is_written_down() -> None:
         assert "raise search.time_limit_s" in result.reason
 
 
-@pytest.mark.parametrize("how", ["exception", "signal"])
-def test_ctrl_c_keeps_the_best_so_far(how: str) -> None:
+def test_ctrl_c_keeps_the_best_so_far() -> None:
     seen = []
 
     def interrupt(progress) -> None:
         seen.append(progress)
         if progress.phase == "repetend of 3 micro-batches:":
-            if how == "signal":
-                signal.raise_signal(signal.SIGINT)
-            else:
-                raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
 
     result = tessel(v_shape().with_memory(4), 6, on_progress=interrupt)
     assert result.interrupted
@@ -307,9 +283,7 @@ def test_ctrl_c_ends_a_question_that_takes_long(monkeypatch: pytest.MonkeyPatch)
     [
         ({"num_micro_batches": 0}, "search.num_micro_batches: 0 is not at least 1"),
         ({"time_limit_s": 0}, "search.time_limit_s: 0 is not a positive number"),
-        ({"time_limit_s": float("nan")}, "search.time_limit_s: nan is not a positive number"),
         ({"max_in_flight": 0}, "tessel.max_in_flight: 0 is not at least 1 and at most .*=4; change one"),
-        ({"max_in_flight": 5}, "tessel.max_in_flight: 5 is not"),
     ],
 )
 def test_wrong_arguments(arguments: dict[str, float], message: str) -> None:
