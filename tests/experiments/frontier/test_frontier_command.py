@@ -12,10 +12,6 @@ from commands import refusal
 from experiments.search.profile_reading import doubtful_units
 from placements import Profile
 from placements.files import write_json
-from placements.gpus import GPUS
-from placements.hardware import modelled_profile
-from placements.placement_file import placement_to_yaml
-from placements.shapes import v_shape
 from schedsearch.energy import Frontier, simulate_at_clocks, simulate_switching
 from schedsearch.energy.baselines import perseus_frontier
 from schedsearch.schedule_file import read_schedule
@@ -295,19 +291,6 @@ def test_only_what_was_asked_for(command, tmp_path: Path) -> None:
     assert {name for name in REALISABLE if (tmp_path / f"out/{name}.json").exists()} == {"switched"}
 
 
-def test_a_schedule_that_was_shortened_repeats_unrolled(command, tmp_path: Path) -> None:
-    # Proved in a third of a second, so that a slow machine finds the same order: 45 ticks, unrolled 48.
-    options = ["placement=x_shape", "placement.num_devices=3", "search.num_micro_batches=4"]
-    options += ["search.memory=2", "energy.num_plans=5", "energy.baselines=[]"]
-    done = command("frontier", *options, "energy.periodic=1")
-    assert done.returncode == 0, done.stderr
-    data = json.loads((tmp_path / "out/periodic.json").read_text())
-    assert data["plan"]["time_ms"] <= data["deadline_ms"] * (1 + 1e-9)
-    assert "for the unrolled repetend" in done.stdout and not data["is_of_schedule"]
-    frontier = json.loads((tmp_path / "out/frontier.json").read_text())
-    assert data["deadline_ms"] > min(plan["time_ms"] for plan in frontier["plans"]) * (1 + 1e-9)
-
-
 def test_times_that_vary_and_the_shape_of_power(command, tmp_path: Path) -> None:
     options = ["placement=v_shape", "schedule=one_f_one_b", "search.num_micro_batches=8"]
     options += ["energy.num_plans=40", "energy.baselines=[]", "energy.slowdown=1.5"]
@@ -328,35 +311,6 @@ def test_times_that_vary_and_the_shape_of_power(command, tmp_path: Path) -> None
     spectrum = shaped["spectrum"]
     part = [w for hz, w in zip(*spectrum.values(), strict=True) if 0.1 <= hz <= 20]
     assert math.sqrt(sum(w * w for w in part) / 2) == pytest.approx(shaped["shape"]["band_w"])
-
-
-def test_clocks_that_repeat_after_three_rounds(command, tmp_path: Path) -> None:
-    options = ["placement=v_shape", "placement.num_devices=2", "schedule=one_f_one_b"]
-    options += ["search.num_micro_batches=24", "energy.num_plans=5", "energy.baselines=[]"]
-    done = command("frontier", *options, "energy.periodic=3", "energy.slowdown=1.1")
-    assert done.returncode == 0, done.stderr
-    data = json.loads((tmp_path / "out/periodic.json").read_text())
-    assert data["micro_batches_per_repetend"] == 3
-    assert {name: len(lanes) for name, lanes in data["steady"].items()} == dict.fromkeys(
-        ("F0", "F1", "B0", "B1"), 3
-    )
-    for name, clocks in data["plan"]["clock_mhz"].items():
-        assert clocks[9:12] == clocks[12:15] == [clock for (clock,) in data["steady"][name]]
-
-
-def test_a_placement_file_with_a_profile_of_its_blocks(command, tmp_path: Path) -> None:
-    placement = v_shape(2)
-    (tmp_path / "mine.yaml").write_text(placement_to_yaml(placement))
-    modelled_profile(placement, GPUS["a40"]).to_csv(tmp_path / "mine.csv")
-    options = [
-        "placement=file",
-        f"placement.path={tmp_path / 'mine.yaml'}",
-        f"profile.path={tmp_path / 'mine.csv'}",
-    ]
-    done = command("frontier", *options, "search.num_micro_batches=3", "profile.blocking_power_w=70.38")
-    assert done.returncode == 0, done.stderr
-    data = json.loads((tmp_path / "out/frontier.json").read_text())
-    assert data["blocking_power_w"] == 70.38
 
 
 def test_the_best_of_several_schedules_is_the_one_that_is_saved(command, tmp_path: Path) -> None:

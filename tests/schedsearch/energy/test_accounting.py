@@ -311,12 +311,6 @@ def test_a_curve_of_one_power_is_that_number() -> None:
     )
 
 
-def test_an_exact_plan_is_for_one_number() -> None:
-    schedule, profile = by_hand()
-    with pytest.raises(EnergyError, match="blocking_power_w: depends on the clock, an exact plan is for one"):
-        exact_plan(schedule, profile, 100.0)
-
-
 def test_exact_plans_count_gpus() -> None:
     placement = with_gpus(v_shape(2), 5, 1)
     profile, schedule = noisy_profile(placement, 3, 8), one_f_one_b(placement, 2)

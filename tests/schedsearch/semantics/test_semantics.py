@@ -82,12 +82,6 @@ def test_double_buffering_of_fewer_than_the_stages_but_one_is_refused(depth: int
         versions_of(schedule, "double_buffering", depth - 2)
 
 
-def test_the_example_of_the_dissertation() -> None:
-    """Input 5 uses the update of input 1 on the first of four machines, of input 2 on the second."""
-    found = checked(one_f_one_b(v_shape(4, 1, 2), 8), "weight_stashing")
-    assert [found.reads[f"F{stage}", 4] for stage in range(4)] == [1, 2, 3, 4]
-
-
 def test_a_flush_has_one_version_and_one_update() -> None:
     schedule = gpipe(v_shape(4, 1, 2), 8)
     found = checked(schedule, "flush")

@@ -69,19 +69,6 @@ def test_no_memory_is_a_cliff(placement: Placement, memory: int) -> None:
     assert repetend.period < 1.75 * bound
 
 
-def test_backwards_is_the_mirror_image() -> None:
-    """Of blocks that take the same time forward and backward, on a line of devices."""
-    placement = v_shape(5, 2, 2)
-    there, back = greedy_repetend(placement, 5), greedy_repetend(placement, 5, backwards=True)
-    assert there is not None and back is not None
-    ends = {name: ticks + 2 for (name, _), ticks in back.first_starts.items()}
-    last = max(ends.values())
-    origin = min(there.first_starts.values())
-    for device in range(5):
-        assert there.first_starts[f"F{device}", 0] - origin == last - ends[f"B{device}"]
-        assert there.first_starts[f"B{device}", 0] - origin == last - ends[f"F{device}"]
-
-
 def test_each_try_is_counted_as_work() -> None:
     placement = v_shape(4).with_memory(2)
     tries = list(greedy_repetends(placement, Fraction(4)))
