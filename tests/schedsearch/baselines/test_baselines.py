@@ -222,6 +222,8 @@ def test_eager_one_f_one_b_hides_transfers(transfer: int) -> None:
 @pytest.mark.parametrize("devices", [2, 5, 6])
 def test_every_hand_made_schedule_is_valid_for_any_number(name: str, devices: int) -> None:
     for make in HOMES[name]:
+        if devices % 2 and make in (CROSS, SPLIT_CROSS):
+            continue
         for number in [1, 2, 3, 5, 8, 12, 19]:
             try:
                 schedule = HAND_MADE[name](make(devices), number)
