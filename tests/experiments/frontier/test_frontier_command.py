@@ -466,9 +466,9 @@ def test_where_costs_come_from_is_said_everywhere(command, profile_csv: Path, tm
         "schedule=one_f_one_b",
         "search.num_micro_batches=3",
         "energy.num_plans=4",
-        "placement.num_devices=3",
     ]
-    done = command("frontier", *options, "energy.slowdown=1.2", "energy.periodic=1", "energy.dwell_ms=1")
+    small = ("placement.num_devices=3", "energy.slowdown=1.2", "energy.periodic=1", "energy.dwell_ms=1")
+    done = command("frontier", *options, *small)
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
     files = sorted(set(out.glob("*.json")) - {out / "result.json"})
@@ -502,7 +502,7 @@ def test_where_costs_come_from_is_said_everywhere(command, profile_csv: Path, tm
 
 def test_a_unit_that_is_likely_wrong_is_named(command, profile_csv: Path) -> None:
     def doubts(**scales: float) -> list[str]:
-        return [*doubtful_units(Profile.from_csv(profile_csv, **scales))]
+        return [*doubtful_units(Profile.from_csv(profile_csv, blocking_power_w=80.0, **scales))]
 
     long, power = doubts(time_scale=1000)
     assert "if they are milliseconds, set profile.time_scale=0.001" in long and "times are milli" in power
