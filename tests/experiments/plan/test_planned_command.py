@@ -198,11 +198,12 @@ def test_wrong_layers(overrides: list[str], message: str, refused, tmp_path: Pat
     assert not list((tmp_path / "out").glob("*.json"))
 
 
-def test_wrong_layers_of_a_plan_stop_before_the_search(refused, tmp_path: Path) -> None:
-    (tmp_path / "plan.json").write_text(json.dumps(PLAN))
-    planned = ("placement=galvatron", f"placement.path={tmp_path / 'plan.json'}")
-    line = refused("run", *planned, "runtime.num_layers=3")
-    assert "runtime.num_layers: 3 is fewer than the 4 parts that share them; give at least 4, or null" in line
+def test_wrong_layers_of_a_plan_stop_before_the_search(run_plan, tmp_path: Path) -> None:
+    done = run_plan(PLAN, "runtime.num_layers=3")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "runtime.num_layers: 3 is fewer than the 4 parts that share them; give at least 4, or null" in (
+        done.stderr
+    )
     assert not list((tmp_path / "out").glob("*.json"))
 
 
