@@ -191,12 +191,12 @@ def test_a_directory_that_cannot_be_is_said_before_the_search(tmp_path: Path) ->
 
 def wrong_or_torn(directory: Path) -> int:
     """Write, read and remove the same large entry over and over; return how often it was not whole."""
-    wrong, expected = 0, list(range(20_000))
-    for i in range(60):
+    wrong, expected = 0, list(range(5_000))
+    for i in range(20):
         value, _ = remembered(
             directory,
             {"entry": 0},
-            lambda: list(range(20_000)),
+            lambda: list(range(5_000)),
             is_worth_keeping=lambda _: True,
             is_answer=lambda value: isinstance(value, list),
         )

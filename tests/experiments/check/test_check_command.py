@@ -95,15 +95,11 @@ def test_false_claims_are_errors_in_one_line(
     certificate = proved["certificate"]
     for change, message in (
         ({"makespan": proved["makespan"] - 1}, "makespan: "),
-        ({"device_span": proved["device_span"] - 1}, "device_span: "),
         ({"device_span_bound": proved["device_span"] + 1}, "is above the device span"),
-        ({"makespan_bound": proved["makespan"] + 1}, "is above the makespan"),
         ({"period_bound": 9}, "period_bound: 9 is not at most that of the certificate, 8"),
-        ({"period": 7}, "repetend: "),
         ({"certificate": None}, "certificate: is missing, but the file claims a bound"),
         ({"certificate": certificate | {"reasons": [*certificate["reasons"], false]}}, "but there is one"),
         ({"certificate": certificate | {"reasons": []}}, "does not follow for 1 micro-batches"),
-        ({"blocks": proved["blocks"][1:]}, "never runs"),
     ):
         line = one_line_error(checked(proved | change))
         assert line.startswith(f"check: error: {tmp_path / 'schedule.json'}: ")

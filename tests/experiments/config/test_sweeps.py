@@ -176,17 +176,6 @@ def test_a_point_is_run_again_if_its_version_or_its_inputs_are_others(sweep, tmp
     assert ran == [5, 6, 5, 5, 6]
 
 
-def test_a_sweep_in_two_processes(command, tmp_path: Path) -> None:
-    """With joblib it is in `test_front_door`."""
-    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
-    launcher = ["hydra/launcher=submitit_local", "hydra.launcher.timeout_min=10"]
-    options = [*launcher, f"hydra.sweep.dir={tmp_path}", *SMALL]
-    done = command("search", *options, "search.memory=0,4", "-m")
-    assert done.returncode == 1, done.stderr
-    assert statuses(tmp_path) == ["rejected", "done"]
-    assert done.stderr.splitlines()[-1].startswith("search: not done: 1 points; the same")
-
-
 RECORD = {
     "schema_version": 1,
     "command": "search",

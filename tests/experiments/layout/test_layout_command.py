@@ -64,10 +64,7 @@ def test_the_table_and_the_files_of_each_framework(command, layers: Path, tmp_pa
     ("overrides", "message"),
     [
         (["layers=none.csv"], "none.csv: cannot be read (No such file or directory); give the path of a CSV"),
-        (["num_devices=0"], "num_devices: 0 is not at least 1"),
-        (["num_chunks=[1,x]"], "num_chunks: 'x' is not a whole number above 0; give some, as [1,2]"),
         (["num_chunks=[]"], "num_chunks: [] is not a list with a number; give some, as [1,2]"),
-        (["memory_mib=0"], "memory_mib: 0 is not above 0 MiB"),
         (["memory_mib=1000"], "num_chunks: there is no layout: does not fit (memory_mib: 1000 holds"),
         (
             ["num_chunks=[9]"],

@@ -170,18 +170,6 @@ def test_other_layers_than_the_plans(run_plan, tmp_path: Path) -> None:
     assert layers_run(tmp_path / "out")[2] == {"F2": {"layer2", "layer3"}}
 
 
-def test_layers_of_any_placement(command, tmp_path: Path) -> None:
-    small = ["runtime.hidden_size=8", "runtime.sequence_length=6", "runtime.iterations=1"]
-    counts = "runtime.layers_per_block={F0: 1, F1: 3}"
-    done = command(
-        *("run", "placement=v_shape", "placement.num_devices=2", "schedule=gpipe", counts, *small),
-        *("search.num_micro_batches=2", "energy.num_plans=2", "runtime.launcher=in_process"),
-    )
-    assert done.returncode == 0, done.stderr
-    assert layers_run(tmp_path / "out") == [{"F0": {"layer0"}}, {"F1": {"layer1", "layer2", "layer3"}}]
-    assert json.loads((tmp_path / "out/measurement.json").read_text())["max_gradient_error"] == 0
-
-
 V_SHAPE = ["placement=v_shape", "placement.num_devices=2"]
 WRONG_LAYERS = [
     (
@@ -210,22 +198,12 @@ def test_wrong_layers(overrides: list[str], message: str, refused, tmp_path: Pat
     assert not list((tmp_path / "out").glob("*.json"))
 
 
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        (
-            "runtime.num_layers=3",
-            "runtime.num_layers: 3 is fewer than the 4 parts that share them; give at least 4, or null for",
-        ),
-        ("runtime.layers_per_block={F0: 1}", "runtime.layers_per_block: lacks F1, F2, F3; give each of F0"),
-    ],
-)
-def test_wrong_layers_of_a_plan_stop_before_the_search(
-    option: str, message: str, run_plan, tmp_path: Path
-) -> None:
-    done = run_plan(PLAN, option)
+def test_wrong_layers_of_a_plan_stop_before_the_search(run_plan, tmp_path: Path) -> None:
+    done = run_plan(PLAN, "runtime.num_layers=3")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert message in done.stderr
+    assert "runtime.num_layers: 3 is fewer than the 4 parts that share them; give at least 4, or null" in (
+        done.stderr
+    )
     assert not list((tmp_path / "out").glob("*.json"))
 
 
@@ -256,14 +234,11 @@ def test_what_a_run_leaves_out_of_a_plan() -> None:
 WRONG = [
     (["placement=galvatron"], "placement.path: has no value"),
     (["placement=galvatron", "placement.path=none.json"], "none.json: cannot be read (No such file"),
-    ([*PLANNED, "placement.kind=galvatrom"], "placement.kind: 'galvatrom' is not known; did you mean"),
     (
         [*PLANNED, "placement.world_size=16"],
         f"{EXAMPLE}: world_size: 8 is not the 16 of placement.world_size",
     ),
-    ([*PLANNED, "placement.world_size=many"], "placement.world_size: 'many' is not a whole number"),
     ([*PLANNED, "placement.num_layers=9"], "num_layers: 9 is not the 8 layers of the plan"),
-    ([*PLANNED, "placement.num_heads=7"], "num_heads: 7 does not divide hidden_size 4096"),
     ([*PLANNED, "placement.overlap_slowdown=0.5"], "overlap_slowdown: 0.5 is not from 1"),
     ([*PLANNED, "search.memory=9000"], "memory[3]: 9000 is too small for one micro-batch"),
 ]

@@ -15,7 +15,7 @@ from experiments.prices import drawings, tables
 from experiments.prices.disturbances import DisturbanceStudies, Disturbed, sweep_of
 from schedsearch.cluster.prices.conditions import PriceConditions
 from schedsearch.cluster.prices.market import Market, Quote
-from schedsearch.cluster.prices.reductions import Reduction, Study, study
+from schedsearch.cluster.prices.reductions import Reduction, Study
 from schedsearch.figures.panels import CurvePoint
 
 NAN = float("nan")
@@ -92,12 +92,6 @@ def test_hourly_prices_begin_with_the_first_full_hour() -> None:
     ]
 
 
-def test_a_quote_on_the_hour_is_of_that_hour() -> None:
-    assert tables.hourly_prices_csv(market_of({ZONE_A: [2.0]})).splitlines()[1:] == [
-        "2020-03-01T12:00:00Z,v100,2"
-    ]
-
-
 @dataclass(frozen=True)
 class Costs:
     """A study that costs what it is told."""
@@ -133,15 +127,6 @@ def test_a_sweep_disturbs_by_nothing_and_then_by_each_restart_and_rate() -> None
     of_each = [(each.conditions.restart_s, each.conditions.preemptions_per_day) for each in sweep.disturbed]
     assert of_each == [(0.0, 1.0), (0.0, 2.0), (600.0, 1.0), (600.0, 2.0)]
     assert {each.conditions.checkpoint_s for each in sweep.disturbed} == {9.0}
-
-
-def test_a_reduction_is_the_cost_of_the_baseline_over_the_strategys() -> None:
-    """A job of a day costs 24 h of 2 $ at AWS, and 24 h of 0.5 $ at Azure."""
-    found = study(market_of({ZONE_A: [2.0], AZURE: [0.5]}), {"net": {"v100": 3.0}}, starts=(0, 1))
-    by_name = {each.strategy: each for each in found.reductions([1.0], hindsight=True)}
-    assert (by_name["baseline"].mean_dollars, by_name["baseline"].mean_hours) == (48.0, 24.0)
-    assert (by_name["multi_cloud"].reduction, by_name["multi_cloud"].mean_dollars) == (4.0, 12.0)
-    assert (by_name["hindsight"].reduction, by_name["hindsight"].mean_dollars) == (4.0, 12.0)
 
 
 class Drawn:

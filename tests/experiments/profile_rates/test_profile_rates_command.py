@@ -60,9 +60,7 @@ def test_a_file_of_rates_is_written_and_read(command: Any, tmp_path: Path) -> No
         ),
         (["gpu=mine"], "gpu: 'mine' is not known; "),
         (["device=tpu"], "device: 'tpu' is not known; "),
-        (["tensor_parallel=[0]"], "tensor_parallel: [0] is not a list of whole numbers above 0; give some"),
         (["model=gtp3_13b"], "model: 'gtp3_13b' is not known; did you mean gpt3_13b?"),
-        (["repeats=0"], "repeats: 0 is not at least 1"),
     ],
 )
 def test_what_is_wrong_is_told_in_a_line(refused: Any, overrides: list[str], message: str) -> None:

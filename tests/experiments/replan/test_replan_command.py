@@ -53,9 +53,6 @@ def test_slow_devices_and_links_come_from_a_table(command, tmp_path: Path) -> No
         (["lost=[F1]"], "lost: 'F1' is not a copy of a device; write 1@2"),
         (["slow=[1@0]"], "slow: '1@0' does not say how slow; write 1@2:1.5"),
         (["slow=[1@0:0.5]"], "slow: 0.5 for (1, 0) is less than 1"),
-        (["slow=none.csv"], "none.csv: cannot be read"),
-        (["lost=[1@0]", "objective=period"], "objective: 'period' is not known"),
-        (["lost=[1@0]", "schedule=best"], "schedule: 'best' is not known"),
         (["lost=[1@0]", "placement=m_shape"], "m_shape has block"),
     ],
 )

@@ -17,7 +17,7 @@ from experiments.report.drawings import page_program
 from experiments.report.html_report import Section, html_report
 from experiments.report.page_data import PageData, PagePlans, packed, progress_tree
 from placements import Placement
-from placements.shapes import k_shape, m_shape, nn_shape, v_shape, x_shape
+from placements.shapes import m_shape, v_shape, x_shape
 from schedsearch.baselines import HAND_MADE, gpipe
 from schedsearch.energy import compute_frontier, simulate_at_clocks
 from schedsearch.metrics import memory_over_time, peak_memory
@@ -52,9 +52,7 @@ def page_of(data: PageData) -> str:
     return html_report("A page", [Section("Timeline", panel="timeline")], program=page_program(data))
 
 
-@pytest.mark.parametrize(
-    "placement", [v_shape(3), m_shape(4), k_shape(4), nn_shape(4), x_shape(4)], ids=lambda p: p.name
-)
+@pytest.mark.parametrize("placement", [m_shape(4), x_shape(4)], ids=lambda p: p.name)
 def test_every_block_is_on_the_page_as_it_is_in_the_schedule(placement: Placement) -> None:
     schedule = gpipe(placement.with_memory(100), 5) if placement.name != "x_shape" else chimera_of(placement)
     tree = unpacked(held_by(page_of(PageData({HOSTILE: schedule})), "data"))["schedules"][0]
@@ -135,11 +133,6 @@ def test_the_page_is_one_file_and_asks_for_nothing() -> None:
     assert "unsafe-eval" not in page and "script-src 'sha256-" in page
     ours = held_by(page, "code").decode().partition('(() => {\n"use strict";')[2]
     assert ours and not re.search(r"https?://|innerHTML|fetch\(|XMLHttpRequest", ours)
-
-
-def test_the_same_data_give_the_same_bytes() -> None:
-    data = PageData({"a": gpipe(v_shape(2), 3)})
-    assert packed(data.tree()) == packed(data.tree())
 
 
 def test_progress_tells_what_is_new_in_ms_of_one_micro_batch() -> None:

@@ -128,15 +128,6 @@ def test_empty_parts_leave_nothing_behind() -> None:
     assert [bare.count(tag) for tag in ("dl", "nav", "table", "p", "figure", "pre")] == [0] * 6
 
 
-def test_files_are_whole_and_the_same_every_time(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "report.html"
-    assert write_report(path, "The report", SECTIONS, summary=SUMMARY) == path
-    first = path.read_bytes()
-    write_report(path, "The report", SECTIONS, summary=SUMMARY)
-    assert first == path.read_bytes() == html_report("The report", SECTIONS, summary=SUMMARY).encode()
-    assert [file.name for file in path.parent.iterdir()] == ["report.html"]
-
-
 def test_an_interrupted_write_keeps_the_old_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_report(tmp_path / "report.html", "old", [])
 

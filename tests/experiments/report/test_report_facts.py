@@ -28,7 +28,7 @@ from experiments.compare import report as comparison_report
 from experiments.frontier import report as frontier_report
 from experiments.report import drawings
 from experiments.report.html_report import Fact, Section
-from experiments.report.page_data import PageData, PagePlans, progress_tree
+from experiments.report.page_data import PageData, PagePlans
 from experiments.run import report as run_report
 from experiments.search import report as search_report
 from placements.stages.stage_chain import StageChain
@@ -36,7 +36,7 @@ from runtime.execution.measurement import Measurement, ReferenceComparison
 from runtime.profiling.utilisation import DeviceShares, UtilisationTable
 from schedsearch.comparison.rows import ComparedRow
 from schedsearch.comparison.rows import Comparison as ComparedSchedules
-from schedsearch.modulo.result import Objective, SearchProgress, Status
+from schedsearch.modulo.result import Status
 
 Told = list[tuple[str, str, str]]
 
@@ -305,17 +305,3 @@ def test_the_plans_of_a_page_are_compared_until_the_end_of_the_slower() -> None:
     of_schedule = tree["schedules"][0]
     assert of_schedule["capacity"] == [4096.0, 2560.0] and of_schedule["peak"] == [3072.0, 2048.0]
     assert max(of_schedule["end_ms"]) == 24.5 and sorted(set(of_schedule["delay_ms"])) == [0.0, 1.0, 1.5]
-
-
-def test_the_progress_of_a_page_is_in_ms_of_one_micro_batch_but_memory_in_units() -> None:
-    events = [
-        SearchProgress(Objective.PERIOD, 80, 68, 1, 0.5, micro_batches=2),
-        SearchProgress(Objective.SPAN, None, 90, 2, 0.75),
-        SearchProgress(Objective.MEMORY, 6, 5, 3, 1.0),
-        SearchProgress(Objective.MEMORY, 6, 5, 4, 2.0),
-    ]
-    period, span, memory = progress_tree(events, 0.25)
-    assert (period["best"], period["bound"], period["elapsed_s"]) == ([10.0], [8.5], [0.5])
-    assert (span["best"], span["bound"]) == ([None], [22.5])
-    assert (memory["best"], memory["bound"], memory["is_memory"]) == ([6.0], [5.0], True)
-    assert (memory["elapsed_s"], memory["end_s"]) == ([1.0], 2.0)

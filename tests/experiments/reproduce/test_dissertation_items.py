@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from places import ROOT, SHARED_DATA
 
 from experiments.reproduce.dissertation.bubbles import SCHEMES, SIZES, bubble_over_ideal
@@ -38,6 +37,7 @@ from placements.planners.pipedream.profile_graph import ProfiledNode, chain_grap
 from placements.planners.pipedream.topology import Level
 from placements.shapes import v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.schedule import Schedule
 
 NOT_SO = {
     "dissertation_figure2_15": [
@@ -201,10 +201,10 @@ def test_interleaving_holds_more_than_the_table_says() -> None:
         assert scheme.stashes(scheme.schedule(p, m)) == p + (p - 1) / scheme.chunks > p
 
 
-@given(st.integers(1, 6), st.integers(1, 12), st.sampled_from([gpipe, one_f_one_b]))
-def test_the_bubble_is_the_formula(p: int, m: int, make: object) -> None:
-    assert callable(make)
-    assert bubble_over_ideal(make(v_shape(p), m)) == pytest.approx((p - 1) / m)
+@pytest.mark.parametrize("make", [gpipe, one_f_one_b])
+def test_the_bubble_is_the_formula(make: Callable[..., Schedule]) -> None:
+    for p, m in ((1, 3), (4, 2), (6, 12)):
+        assert bubble_over_ideal(make(v_shape(p), m)) == pytest.approx((p - 1) / m)
 
 
 def test_gpt_3_has_its_parameters() -> None:

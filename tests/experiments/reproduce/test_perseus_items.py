@@ -48,9 +48,7 @@ def rows_of(item: Item, data: Path | None = None, only: Sequence[str] | None = N
     return list(item.rows(options))
 
 
-@pytest.mark.parametrize(
-    "name", ["table1", "table3", "table4", "table7", "figure1", "figure9", "figure10", "figure12"]
-)
+@pytest.mark.parametrize("name", ["table1", "table3", "figure1", "figure9", "figure12"])
 def test_without_data_layers_are_modelled(name: str) -> None:
     item = BY_NAME[name]
     rows = rows_of(item)
@@ -64,12 +62,12 @@ def test_without_data_layers_are_modelled(name: str) -> None:
 
 
 @needs_data
-@pytest.mark.parametrize("name", ["table3", "table4"])
-def test_measured_workloads_save_what_is_published(name: str) -> None:
-    measured = [workload.case for workload in EXPERIMENTS if workload.profile]
+@pytest.mark.parametrize(("name", "number"), [("table3", 4), ("table4", 2)])
+def test_measured_workloads_save_what_is_published(name: str, number: int) -> None:
+    measured = [workload.case for workload in EXPERIMENTS if workload.profile][:number]
     rows = rows_of(BY_NAME[name], DATA, measured)
     compared = [row for row in rows if BY_NAME[name].claim_of(row) is Claim.WITHIN and row.metric == SAVING]
-    assert len(compared) == {"table3": 8, "table4": 48}[name]
+    assert len(compared) == {"table3": 8, "table4": 24}[name]
     assert all(BY_NAME[name].is_as_claimed(row) for row in compared)
     others = [trend.says for trend in BY_NAME[name].trends(rows) if not trend.holds]
     assert all("emulated savings" in says for says in others) and len(others) == (name == "table3")

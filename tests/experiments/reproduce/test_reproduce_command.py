@@ -20,19 +20,7 @@ import pytest
             ["experiment=galvatron_trends", "size=tiny"],
             "size: 'tiny' is not known; the options are full, small",
         ),
-        (
-            ["experiment=galvatron_table4", "tables=[II]"],
-            "experiment=galvatron_table4: is not there; the options are all, dissertation_figure2_15, ",
-        ),
         (["experiment=galvatron_trends", "tables=[VII]"], "tables: 'VII' is not known; did you mean VI?"),
-        (["experiment=galvatron_trends", "tables=[VI,VI]"], "tables: 'VI' is named twice; name each once"),
-        (
-            ["experiment=galvatron_trends", "tables=[]"],
-            "tables: [] is not a list of at least one; the options",
-        ),
-        (["experiment=galvatron_trends", "tables=II"], "tables: 'II' is not a list; write [II]"),
-        (["experiment=large_vocabulary", "models=[gpt_12b]"], "models: 'gpt_12b' is not known; did you mean"),
-        (["experiment=zero_bubble", "data=[1]"], "data: [1] is not text"),
     ],
 )
 def test_wrong_input(overrides: list[str], message: str, refused: Callable[..., str]) -> None:

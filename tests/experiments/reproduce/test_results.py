@@ -15,6 +15,7 @@ from places import ROOT, SHARED_DATA
 from experiments.reproduce.catalogue import ITEMS
 from experiments.reproduce.item import Claim, Item, Row
 from experiments.reproduce.origins import origins_of
+from experiments.reproduce.perseus import emulation
 from experiments.reproduce.recorded import FOLDER, changes, read_recorded, recorded_items
 from experiments.reproduce.results_page import FIGURES, NOT_UNDERSTOOD, PAGE, draw_figures, results_page
 from schedsearch.figures.canvas import image
@@ -86,15 +87,20 @@ def _small_versions() -> Iterator[object]:
 
 
 @pytest.mark.parametrize("name", _small_versions())
-def test_the_small_version_is_as_it_was(name: str) -> None:
+def test_the_small_version_is_as_it_was(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     item, recorded = ITEMS[name], read_recorded(name, "small")
     paths = {option: SHARED_DATA / place for option, place in _inputs(item)}
     if not all(path.exists() for path in paths.values()):
         pytest.skip("the shared data are not here")
     options = replace(item.small, **{option: str(path) for option, path in paths.items()})
-    rows = item.rows(options)
     assert recorded is not None
-    assert changes(item, rows, recorded.rows) == []
+    before = recorded.rows
+    if name == "perseus_figure8":  # of its fewest micro-batches alone, as others take minutes
+        monkeypatch.setattr(emulation, "COUNTS", emulation.COUNTS[:1])
+        pipelines = f"{emulation.NUM_PIPELINES[emulation.COUNTS[0]]} pipelines"
+        before = tuple(row for row in before if row.label.startswith(pipelines))
+    rows = item.rows(options)
+    assert changes(item, rows, before) == []
     item.files(rows)
     if name.startswith("tessel"):
         assert {row.case for row in rows} == set(item.cases(options))

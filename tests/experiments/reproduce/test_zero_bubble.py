@@ -27,7 +27,7 @@ def folder(tmp_path: Path, *lines: str) -> str:
 
 def test_a_run_beside_what_is_published(tmp_path: Path) -> None:
     """The rates of 1F1B and ZB-2p from the repository; the columns of the others are missing here."""
-    options = ZeroBubbleOptions(data=folder(tmp_path, ROW), work_limit=5.0)
+    options = ZeroBubbleOptions(data=folder(tmp_path, ROW), work_limit=2.0)
     rows = ITEM.rows(options)
     (line,) = csv.DictReader(ITEM.files(rows)["zero_bubble.csv"].splitlines())
     assert list(line)[:5] == ["p", "m", "F_us", "ours_1F1B", "published_1F1B"]
@@ -79,12 +79,8 @@ def test_larger_runs_get_more_work() -> None:
     [
         ((), "has no rows below the header"),
         (("a,8,24,1,1,1,0,4096",), "line 2: has 8 cells for 11 columns; give one each"),
-        (("a,8.5,24,1,1,1,0,64,1,,",), "line 2, column p: '8.5' is not a whole number from 1"),
         (("a,8,24,0,1,1,0,64,1,,",), "line 2, column F_us: '0' is not a whole number from 1"),
-        (("a,8,24,1,1,1,-1,64,1,,",), "line 2, column comm_us: '-1' is not a whole number from 0"),
-        ((ROW, "a,8,24,1,nan,1,0,64,1,,"), "line 3, column B_us: 'nan' is not a whole number"),
         (("a,8,24,1,1,1,0,64,1,2,",), "line 2, column bubble_1F1B: '2' is not a bubble rate from 0 to 1"),
-        (("a,8,24,1,1,1,0,64,1,0,0,7",), "line 2: has 12 cells for 11 columns; give one each"),
         (("a,999,9999,1,1,1,0,64,1,,",), "line 2, column m: 9999 micro-batches on 999 stages are more than"),
     ],
 )

@@ -157,42 +157,33 @@ def test_it_ends_beside_what_people_use(command, tmp_path: Path) -> None:
     assert f"Times: stages of {tmp_path / 'two.yaml'}." in page
 
 
-@pytest.mark.parametrize("shape", ["x_shape", "k_shape"])
-def test_other_shapes_run(shape: str, command, tmp_path: Path) -> None:
+def test_another_shape_runs(command, tmp_path: Path) -> None:
     small = ["runtime.num_layers=4", "runtime.hidden_size=16", "runtime.sequence_length=16"]
-    done = command("run", f"placement={shape}", "search.num_micro_batches=5", *small, *FORKED)
+    done = command("run", "placement=k_shape", "search.num_micro_batches=5", *small, *FORKED)
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
-    check_run(out, reorders_sums=shape == "k_shape")
+    check_run(out, reorders_sums=True)
     late = lower(read_schedule(out / "schedule.json"))
     early = read_programs(out / "scripts/programs.json").instructions
     assert early == prefetch_receives(late, 1).instructions != late.instructions, "by default"
 
 
-@pytest.mark.parametrize(
-    ("mode", "each", "held"),
-    [
-        ("weight_stashing", 1, "4 of F0, 3 of F1, 2 of F2, 1 of F3"),
-        ("double_buffering", 4, "2 of F0, 2 of F1, 2 of F2, 2 of F3"),
-    ],
-)
-def test_updates_without_a_flush(mode: str, each: int, held: str, command, tmp_path: Path) -> None:
+def test_updates_without_a_flush(command, tmp_path: Path) -> None:
     small = ["runtime.num_layers=4", "runtime.hidden_size=16", "runtime.sequence_length=16"]
     schedule = ["placement=v_shape", "schedule=one_f_one_b", "search.num_micro_batches=12"]
-    how = [f"runtime.weight_versions={mode}", f"runtime.micro_batches_per_update={each}"]
+    how = ["runtime.weight_versions=double_buffering", "runtime.micro_batches_per_update=4"]
     done = command("run", *schedule, *how, *small, *FORKED)
     assert done.returncode == 0, done.stderr
     check_run(tmp_path / "out", reorders_sums=False)
-    assert f"weights     {mode}, at most {held}\n" in done.stdout
-    assert json.loads((tmp_path / "out/scripts/job.json").read_text())["model"]["weight_versions"] == mode
+    assert "weights     double_buffering, at most 2 of F0, 2 of F1, 2 of F2, 2 of F3\n" in done.stdout
+    model = json.loads((tmp_path / "out/scripts/job.json").read_text())["model"]
+    assert model["weight_versions"] == "double_buffering"
 
 
-def test_a_schedule_without_the_version_that_is_asked_for_is_refused(command) -> None:
+def test_a_schedule_without_the_version_that_is_asked_for_is_refused(tmp_path: Path) -> None:
     how = ["runtime.weight_versions=double_buffering", "runtime.micro_batches_per_update=2"]
     schedule = ["placement=v_shape", "schedule=gpipe", "search.num_micro_batches=8"]
-    done = command("run", *schedule, *how, "energy.num_plans=2", "energy.baselines=[]")
-    assert done.returncode == 2
-    (message,) = done.stderr.splitlines()[-1:]
+    message = refusal("run", [*schedule, *how], tmp_path / "out")
     assert "runtime.weight_versions: double_buffering lets F0 of micro-batch 4 read version 1" in message
 
 
@@ -392,31 +383,21 @@ WRONG = [
         ["placement=wave_shape", "runtime.weight_versions=weight_stashing"],
         "F0 and F7 share embedding.tokens; use flush or the model 'synthetic'",
     ),
-    (["runtime.model=bert"], "runtime.model: 'bert' is not known"),
     (
         ["runtime.clocks=false", "runtime.simulated_gpus=true"],
         "runtime.simulated_gpus: needs scripts with clocks; use runtime.clocks=true",
     ),
     (["runtime.model=gpt", "placement=k_shape"], "use the model 'synthetic'"),
-    (["runtime.model=mt5", "placement=v_shape"], "use the model 'synthetic'"),
     (["runtime.model=flava", "placement=nn_shape"], "needs two branches and a join"),
     (
         ["runtime.model=module", "placement=v_shape"],
         "runtime.path: a module needs the path of its Python file",
     ),
-    (["runtime.model=module", "runtime.path=none.py", "placement=v_shape"], "none.py is not a file"),
     (["runtime.model=gpt", "runtime.path=a.py"], "runtime.path: gpt reads no file; use the model 'module'"),
-    (["runtime.num_heads=7"], "num_heads"),
-    (["runtime.dtype=float8"], "runtime.dtype: 'float8' is not known"),
-    (["runtime.text=none.txt"], "none.txt"),
-    (["runtime.iterations=0"], "runtime.iterations: 0 is not at least 1"),
-    (["runtime.launcher=mpi"], "runtime.launcher: 'mpi' is not known"),
-    (["runtime.device=tpu"], "runtime.device: 'tpu' is not known; did you mean cpu?"),
     (["runtime.nodes=3"], "runtime.nodes: 3 do not divide the 4 devices; use a divisor, or give"),
     (["runtime.nodes=2", "runtime.launcher=fork"], "runtime.nodes: 2 need launcher 'torchrun', 'fork'"),
     (["runtime.recompute=[F9]"], "runtime.recompute: gpt_m_shape has no forward block 'F9'"),
     (["runtime.resume=nowhere"], "runtime.resume: nowhere is not a folder"),
-    (["runtime.timeout_s=0"], "runtime.timeout_s: 0 is not above 0 s"),
 ]
 
 
@@ -450,10 +431,3 @@ def test_scripts_have_no_clocks_where_none_are_wanted(command, tmp_path: Path) -
 @pytest.mark.parametrize(("overrides", "message"), WRONG, ids=[" ".join(overrides) for overrides, _ in WRONG])
 def test_wrong_input_stops_before_the_search(overrides: list[str], message: str, tmp_path: Path) -> None:
     assert message in refusal("run", overrides, tmp_path / "out")
-
-
-def test_wrong_input_is_one_line(refused, tmp_path: Path) -> None:
-    assert "did you mean runtime.hidden_size?" in refused("run", "runtime.hiden_size=3")
-    line = refused("run", "runtime.iterations=0")
-    assert line.startswith("run: error: runtime.iterations: 0 is not at least 1")
-    assert not list((tmp_path / "out").glob("*.json"))

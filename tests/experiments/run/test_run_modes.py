@@ -19,12 +19,11 @@ from schedsearch.schedule_file import read_schedule
 EXAMPLES = ROOT / "examples"
 
 
-@pytest.mark.parametrize("how", ["searched", "one_f_one_b"])
-def test_modes_are_chosen_planned_run_and_compared(command, how: str, tmp_path: Path) -> None:
+def test_modes_are_chosen_planned_run_and_compared(command, tmp_path: Path) -> None:
     write_text(tmp_path / "placement.yaml", placement_to_yaml(replace(recomputing(), memory=(12, 12))))
     done = command(
         "run",
-        *("placement=file", f"placement.path={tmp_path / 'placement.yaml'}", f"schedule={how}"),
+        *("placement=file", f"placement.path={tmp_path / 'placement.yaml'}"),
         *("search.num_micro_batches=4", "search.work_limit=1", "energy.num_plans=10", "energy.slowdown=1.1"),
         *("runtime.launcher=in_process", "runtime.device=cpu", "runtime.simulated_gpus=true"),
         *("runtime.trace=true", "runtime.iterations=2"),
@@ -47,7 +46,7 @@ def test_modes_are_chosen_planned_run_and_compared(command, how: str, tmp_path: 
     assert planned.keys() == schedule.start_of.keys()
     again = [(name, n) for name, n in planned if name == "B0" and schedule.mode(name, n)]
     assert all(planned[each] >= 6 - 1e-9 for each in again), "a forward and a backward"
-    assert ("best by hand" in done.stdout) == (how == "searched")
+    assert "best by hand" in done.stdout
 
 
 def test_a_layer_of_experts_runs_on_two_streams_with_the_clocks_of_its_plan(command, tmp_path: Path) -> None:

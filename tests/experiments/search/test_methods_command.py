@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
-from commands import one_line_error
 
-from placements.placement_file import placement_to_dict
-from placements.shapes import v_shape
 from schedsearch.schedule_file import read_schedule
 
 SMALL = ["placement=v_shape", "placement.num_devices=2", "search.num_micro_batches=3", "search.memory=2"]
@@ -32,22 +27,20 @@ def test_the_baselines_write_the_same_files(method: str, command, tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["tessel", "time_optimal"])
-def test_the_main_job_with_a_baseline(method: str, command, tmp_path: Path) -> None:
+def test_the_main_job_with_a_baseline(command, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     quick = ["runtime.launcher=fork", "runtime.iterations=1", "energy.num_plans=5"]
-    done = command("run", *SMALL, f"search.method={method}", *quick)
+    done = command("run", *SMALL, "search.method=tessel", *quick)
     assert done.returncode == 0, done.stderr
     measurement = json.loads((tmp_path / "out/measurement.json").read_text())
     assert measurement["bitwise_equal"]
     report = (tmp_path / "out/report.html").read_text()
     assert "Made by" not in report
-    assert ("period and makespan proved" in report) == (method == "tessel")
+    assert "period and makespan proved" in report
 
 
-@pytest.mark.parametrize("method", ["modulo", "tessel"])
-def test_a_search_again_comes_from_the_cache(method: str, command, tmp_path: Path) -> None:
-    line = ["search", *SMALL, f"search.method={method}", f"search.cache_dir={tmp_path / 'cache'}"]
+def test_a_search_again_comes_from_the_cache(command, tmp_path: Path) -> None:
+    line = ["search", *SMALL, "search.method=tessel", f"search.cache_dir={tmp_path / 'cache'}"]
     done = command(*line)
     assert done.returncode == 0, done.stderr
     assert "from the cache" not in done.stdout
@@ -76,13 +69,6 @@ def test_a_search_begins_with_a_file(command, tmp_path: Path) -> None:
     assert alone["period"] / alone["micro_batches_per_repetend"] > again["period"] / 3
 
 
-def test_a_file_of_another_placement_is_one_line(command, tmp_path: Path) -> None:
-    assert command("search", *SMALL).returncode == 0
-    path = tmp_path / "out/schedule.json"
-    error = one_line_error(command("search", "placement=v_shape", f"search.begin_with={path}"))
-    assert "search.begin_with: F2 is on no device there, and on device 2 in v_shape" in error
-
-
 @pytest.mark.parametrize(
     ("override", "message"),
     [
@@ -91,25 +77,11 @@ def test_a_file_of_another_placement_is_one_line(command, tmp_path: Path) -> Non
             "search.method: 'tesel' is not a method; use modulo or tessel or time_optimal",
         ),
         ("search.begin_with=none.json", "none.json: cannot be read"),
-        ("search.begin_with=3", "search.begin_with: 3 is not text or null"),
-        ("search.cache_dir=", "search.cache_dir: '' is not a path"),
         (
             "search.cache_dir=/dev/null/x",
             "search.cache_dir: /dev/null/x cannot be made (Not a directory); give another",
         ),
-        ("search.cache_dir=3", "search.cache_dir: 3 is not text or null"),
     ],
 )
 def test_wrong_input(override: str, message: str, refused) -> None:
     assert message in refused("search", *SMALL, override)
-
-
-@pytest.mark.parametrize("method", ["tessel", "time_optimal"])
-def test_transient_memory_is_not_for_the_baselines(method: str, refused, tmp_path: Path) -> None:
-    placement = v_shape(2).with_memory(4)
-    blocks = (replace(placement.blocks[0], transient=1), *placement.blocks[1:])
-    path = tmp_path / "transient.yaml"
-    path.write_text(yaml.safe_dump(placement_to_dict(replace(placement, blocks=blocks))))
-    options = ["placement=file", f"placement.path={path}", f"search.method={method}"]
-    line = refused("search", *options)
-    assert f"search.method: {method} does not know transient memory, which block F0 has" in line

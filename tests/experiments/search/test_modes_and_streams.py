@@ -19,7 +19,6 @@ from placements import Placement, PlacementError, Profile
 from placements.files import write_json, write_text
 from placements.placement_file import placement_to_yaml
 from schedsearch.energy import Frontier, simulate_at_clocks
-from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import read_schedule, schedule_to_dict
 from schedsearch.searches.methods import SearchRequest, find
@@ -204,9 +203,3 @@ def test_the_report_has_the_modes_of_each_decision_and_the_hosts() -> None:
     assert sections(recomputed())["Modes"] == ["F0, B0: 1 keep, 1 recompute", "F1, B1: 2 keep, 0 recompute"]
     assert sections(offloaded())["Memory"] == ["Device 0: 8 of 12 MiB", "Host of device 0: 4 of 40 MiB"]
     assert "Modes" not in sections(communicated())
-
-
-def test_a_search_decides_the_modes_and_proves_the_period() -> None:
-    result = search(recomputing(), 4, work_limit=200)
-    assert result.proved.startswith("period")
-    assert result.schedule is not None and len(result.schedule.chosen) == 4

@@ -8,7 +8,7 @@ from quarter_ms import RESULT, SCHEDULE
 
 from experiments.search.problem import unit_in_words
 from experiments.search.search_step import figures
-from schedsearch.modulo.result import EndedBy, Status
+from schedsearch.modulo.result import EndedBy
 
 UNIT = "units of 512 MiB"
 
@@ -29,13 +29,6 @@ def test_lines_of_a_search_are_in_ms_with_their_bounds() -> None:
     assert "cut" not in found
     cut = dict(figures(SCHEDULE, replace(RESULT, ended_by=EndedBy.TIME_LIMIT), UNIT))
     assert "time limit" in cut["cut"]
-
-
-def test_what_meets_its_bound_is_proved() -> None:
-    proved = replace(RESULT, status=Status.OPTIMAL, makespan_bound=98)
-    found = dict(figures(SCHEDULE, proved, UNIT))
-    for name in ("period", "makespan"):
-        assert "proved" in found[name] and "not proved" not in found[name]
 
 
 def test_memory_is_in_the_unit_of_the_placement() -> None:

@@ -26,8 +26,8 @@ BALANCED = [(1, 1, 1, 1), (2, 1), (15, 1), (3, 2), (2, 1, 1), (12, 3, 1), (4,)]
 """Replicas of each stage, whose work is in proportion."""
 
 
-@pytest.mark.parametrize(("times", "period"), [((1, 2), 3), ((2, 3), 5), ((3, 7), 10)])
-@pytest.mark.parametrize("devices", [1, 2, 4, 8])
+@pytest.mark.parametrize(("times", "period"), [((1, 2), 3), ((3, 7), 10)])
+@pytest.mark.parametrize("devices", [1, 4])
 def test_without_replicas_it_is_1f1b_and_its_steady_state_has_no_bubble(
     devices: int, times: tuple[int, int], period: int
 ) -> None:

@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
-from placements.gpus import GPUS
-from placements.models.gpt.gpt_placement import GptConfig, gpt_m_shape
 from placements.shapes import SHAPES, loop_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
 from schedsearch.baselines import (
     HAND_MADE,
@@ -20,9 +18,8 @@ from schedsearch.baselines import (
     interleaved_one_f_one_b,
     one_f_one_b,
 )
-from schedsearch.baselines.structure import pipelines
 from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.metrics import bubble_rate, latency, peak_memory
+from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.modulo.result import Status
 from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
@@ -88,20 +85,6 @@ def disguised(placement: Placement, seed: int) -> Placement:
     )
 
 
-@pytest.mark.parametrize(("devices", "number"), [(1, 8), (2, 1), (4, 24), (8, 2)])
-def test_one_f_one_b_has_the_known_makespan_and_memory(devices: int, number: int) -> None:
-    schedule = validate(one_f_one_b(v_shape(devices, 1, 2), number))
-    assert schedule.makespan == (number + devices - 1) * 3
-    assert peak_memory(schedule).tolist() == [min(devices - d, number) for d in range(devices)]
-    assert bubble_rate(schedule) == pytest.approx((devices - 1) / (number + devices - 1))
-
-
-@settings(max_examples=30, deadline=None)
-@given(random_placements(), st.integers(1, 5))
-def test_gpipe_is_valid_on_any_placement(placement: Placement, number: int) -> None:
-    validate(gpipe(placement, number))
-
-
 def test_forward_blocks_that_wait_for_a_backward_on_their_device_come_after_it() -> None:
     blocks = (
         Block("F0", Kind.F, (0,), 1, 1),
@@ -133,12 +116,6 @@ def test_gpipe_ends_with_optimizer_blocks() -> None:
     schedule = validate(gpipe(replace(placement, blocks=(*placement.blocks, step)), 3))
     assert schedule.order(0)[-1] == ("O", 2)
     assert schedule.makespan == gpipe(placement, 3).makespan + 5
-
-
-def test_gpipe_holds_every_micro_batch() -> None:
-    schedule = validate(gpipe(v_shape(4, 1, 2), 8))
-    assert (schedule.makespan, peak_memory(schedule).max()) == (33, 8)
-    assert latency(schedule)[0] > 12
 
 
 @pytest.mark.parametrize(
@@ -202,7 +179,6 @@ def test_bidirectional_schedules_have_the_known_figures(
         ("dual_pipe_v", SPLIT_WAVE, {(4, 8): (25.5, 4.5), (4, 16): (49.5, 4.5), (8, 16): (51.5, 8.5)}),
         ("hanayo", WAVE, {(4, 4): (18, 4), (8, 8): (38, 8)}),
         ("hanayo", partial(WAVE, num_chunks=4), {(4, 4): (15.25, 4), (8, 8): (31.5, 8)}),
-        ("hanayo", partial(WAVE, num_chunks=8), {(8, 8): (27.75, 8)}),
         (
             "one_f_one_b_v",
             WAVE,
@@ -223,67 +199,12 @@ def test_chunked_schedules_have_the_known_figures(
     assert found == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "placement", "expected"),
-    [
-        ("one_f_one_b", CHAIN(4), [27, 57, 393]),
-        ("zb_h1", SPLIT_CHAIN(4), [21, 51, 387]),
-        ("chimera", CROSS(4), [25, 58, 450]),
-        ("chimera", x_shape(4), [35, 82, 642]),
-        ("chimera", CROSS(8), [32, 66, 486]),
-        ("dual_pipe", SPLIT_CROSS(4), [None, 49, 385]),
-        ("dual_pipe", SPLIT_CROSS(8), [None, 51, 387]),
-        ("one_f_one_b_plus", m_shape(4), [58, 138, 1034]),
-        ("one_f_one_b_plus", m_shape(8), [74, 154, 1050]),
-        ("one_f_one_b_plus", nn_shape(4), [70, 170, 1290]),
-        ("one_f_one_b_plus", nn_shape(8), [86, 186, 1306]),
-        ("zb_v", SPLIT_WAVE(4), [39, 99, 771]),
-    ],
-)
-def test_figures_for_6_16_and_128_micro_batches(
-    name: str, placement: Placement, expected: list[int | None]
-) -> None:
-    """Both directions' micro-batches count for an X-shape; None where the schedule needs more."""
-    each = len(pipelines(placement))
-    for number, makespan in zip([6, 16, 128], expected, strict=True):
-        if makespan is not None:
-            assert figures(HAND_MADE[name](placement, number // each))[0] == makespan
-
-
 @pytest.mark.parametrize(("placement", "bubble_rate"), [(m_shape(), 0.25), (nn_shape(), 0.20)])
 def test_one_f_one_b_plus_has_the_papers_steady_bubble_rate(placement: Placement, bubble_rate: float) -> None:
     """Tessel, Table II, column 1F1B+; Chimera's 20 % follows from the figures above."""
     schedules = [HAND_MADE["one_f_one_b_plus"](placement, number) for number in (64, 65)]
     period = schedules[1].makespan - schedules[0].makespan
     assert 1 - placement.load(0) / period == pytest.approx(bubble_rate)
-
-
-@pytest.mark.parametrize(
-    ("times", "bubble_rate"),
-    [
-        ((1, 40, 120, 3), 0.328),
-        ((1, 40, 120, 3, 18, 34), 0.270),
-        ((1, 40, 116, 1), 0.325),
-        ((1, 40, 80, 4), 0.242),
-    ],
-)
-def test_one_f_one_b_plus_on_times_of_real_models(times: tuple[int, ...], bubble_rate: float) -> None:
-    """GPT-11B on V100, without and with output layer, GPT-77B on V100, GPT-11B on A100: as others found."""
-    embedding, forward, backward, update, *output = times
-    placement = m_shape(4, forward, backward, embedding, update)
-    if output:
-        head = Block("H", Kind.F, (0, 1, 2, 3), output[0], 0, ("F3",))
-        back = Block("HB", Kind.B, (0, 1, 2, 3), output[1], 0, ("H",))
-        blocks = (replace(b, after=("HB",)) if b.name == "B3" else b for b in placement.blocks)
-        placement = replace(placement, blocks=(*blocks, head, back))
-    schedules = [validate(HAND_MADE["one_f_one_b_plus"](placement, number)) for number in (64, 128)]
-    period = (schedules[1].makespan - schedules[0].makespan) / 64
-    assert 1 - placement.load(0) / period == pytest.approx(bubble_rate, abs=1e-3)
-
-
-def test_one_f_one_b_plus_on_a_gpt() -> None:
-    placement = gpt_m_shape(GptConfig(8, 1024, 16, 50_000, 1024, 1), GPUS["a100"]).with_memory(None)
-    assert set(applicable(placement, 8)) == {"gpipe", "one_f_one_b_plus"}
 
 
 @pytest.mark.parametrize("transfer", [1, 2])
@@ -298,9 +219,11 @@ def test_eager_one_f_one_b_hides_transfers(transfer: int) -> None:
 
 
 @pytest.mark.parametrize("name", HOMES)
-@pytest.mark.parametrize("devices", [2, 6])
+@pytest.mark.parametrize("devices", [2, 5, 6])
 def test_every_hand_made_schedule_is_valid_for_any_number(name: str, devices: int) -> None:
     for make in HOMES[name]:
+        if devices % 2 and make in (CROSS, SPLIT_CROSS):
+            continue
         for number in [1, 2, 3, 5, 8, 12, 19]:
             try:
                 schedule = HAND_MADE[name](make(devices), number)
@@ -311,13 +234,7 @@ def test_every_hand_made_schedule_is_valid_for_any_number(name: str, devices: in
             validate(schedule)
 
 
-@pytest.mark.parametrize("name", ["zb_v", "v_half", "v_min"])
-@pytest.mark.parametrize("devices", [1, 5, 9, 16])
-def test_waves_of_any_number_of_devices(name: str, devices: int) -> None:
-    validate(HAND_MADE[name](SPLIT_WAVE(devices), 8))
-
-
-@pytest.mark.parametrize("devices", [1, 3, 4, 5, 7, 8, 16, 24])
+@pytest.mark.parametrize("devices", [1, 8])
 def test_one_f_one_b_v_is_never_idle_in_its_middle_and_holds_two_thirds_and_a_bit(devices: int) -> None:
     """The paper's memory is 2/3 of 1F1B's and a constant; the published figures are 3 of 4 and 6 of 8."""
     schedules = [validate(HAND_MADE["one_f_one_b_v"](WAVE(devices), 3 * devices + n)) for n in (0, 1)]
@@ -326,7 +243,7 @@ def test_one_f_one_b_v_is_never_idle_in_its_middle_and_holds_two_thirds_and_a_bi
     assert chunks / 2 <= 2 * devices / 3 + 1
 
 
-@pytest.mark.parametrize("num_waves", [1, 2, 3, 4])
+@pytest.mark.parametrize("num_waves", [1, 3])
 def test_more_waves_of_hanayo_have_less_idle_time(num_waves: int) -> None:
     schedule = validate(HAND_MADE["hanayo"](WAVE(4, num_chunks=2 * num_waves), 4))
     more = validate(HAND_MADE["hanayo"](WAVE(4, num_chunks=2 * num_waves + 2), 4))
@@ -390,11 +307,6 @@ def test_unsuitable_placements_are_refused_in_one_line(name: str) -> None:
                 HAND_MADE[name](make(4), 8)
 
 
-def test_one_f_one_b_needs_a_v_shape() -> None:
-    with pytest.raises(UnsuitablePlacementError, match="needs a V-shape .* which m_shape is not; use"):
-        one_f_one_b(m_shape(), 4)
-
-
 def test_a_split_backward_is_not_a_whole_one() -> None:
     with pytest.raises(UnsuitablePlacementError, match="with whole backward, which v_shape is not; use"):
         one_f_one_b(SPLIT_CHAIN(4), 4)
@@ -411,11 +323,6 @@ def test_an_odd_x_shape_has_no_chimera() -> None:
         HAND_MADE["chimera"](x_shape(3), 4)
 
 
-def test_interleaved_needs_as_many_micro_batches_as_devices() -> None:
-    with pytest.raises(UnsuitablePlacementError, match="at least 4 micro-batches, not 3; raise"):
-        HAND_MADE["interleaved_one_f_one_b"](LOOP(4), 3)
-
-
 @pytest.mark.parametrize(
     ("num_devices", "num_chunks", "number", "makespan"),
     [(4, 2, 10, 69), (8, 2, 12, 93), (8, 2, 18, 129), (8, 4, 20, 261), (16, 2, 40, 285), (4, 2, 13, 87)],
@@ -428,44 +335,8 @@ def test_interleaved_meets_the_bound_where_the_devices_do_not_divide_the_micro_b
     assert schedule.makespan == makespan_bound(placement, number) == makespan
 
 
-def test_dual_pipe_needs_as_many_micro_batches_as_devices() -> None:
-    with pytest.raises(UnsuitablePlacementError, match="at least 4 micro-batches, not 3; raise"):
-        HAND_MADE["dual_pipe"](SPLIT_CROSS(4), 3)
-
-
 def block(name: str, kind: Kind, device: int, *after: str) -> Block:
     return Block(name, kind, (device,), 1, 0, after)
-
-
-HALVES = (
-    block("F", Kind.F, 0),
-    block("G", Kind.F, 1, "F"),
-    block("J", Kind.I, 1, "G"),
-    block("I", Kind.I, 0, "J"),
-)
-
-
-@pytest.mark.parametrize(
-    "weights",
-    [
-        (),
-        (block("W", Kind.W, 0, "I"),),
-        (block("W", Kind.W, 0, "I"), block("X", Kind.W, 0, "J")),
-        (block("W", Kind.W, 0, "I"), block("X", Kind.W, 0, "I")),
-        (block("W", Kind.W, 0, "I"), block("X", Kind.W, 1, "J", "W"), block("Y", Kind.W, 1, "J")),
-        (block("W", Kind.W, 0, "I"), block("X", Kind.W, 1, "J"), block("B", Kind.B, 1, "X")),
-    ],
-)
-def test_weight_halves_must_match_input_halves(weights: tuple[Block, ...]) -> None:
-    assert not pipelines(Placement("halves", 2, HALVES + weights))
-
-
-def test_stages_of_two_pipelines() -> None:
-    stages = pipelines(x_shape(2, split_backward=True))
-    assert [[(s.device, s.forward, s.backward, s.weight) for s in pipeline] for pipeline in stages] == [
-        [(0, "F0", "I0", "W0"), (1, "F1", "I1", "W1")],
-        [(1, "G1", "J1", "X1"), (0, "G0", "J0", "X0")],
-    ]
 
 
 @st.composite
@@ -496,14 +367,14 @@ def random_pipelines(draw: st.DrawFn) -> Placement:
     return Placement("pipelines", num_devices, tuple(blocks))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(random_placements() | random_pipelines(), st.integers(1, 9))
 def test_applicable_on_any_placement(placement: Placement, number: int) -> None:
     """A hand-made schedule is refused or valid: the orders of the devices never make a cycle."""
     found = applicable(placement, number)
     assert "gpipe" in found
     for schedule in found.values():
-        assert schedule.num_micro_batches == number
+        assert validate(schedule).num_micro_batches == number
 
 
 def test_applicable_is_what_fits() -> None:

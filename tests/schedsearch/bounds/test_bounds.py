@@ -61,7 +61,7 @@ def test_memory_that_cannot_be_used(units: tuple[int, int], capacity: int, bound
     assert exact.ticks == bound
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(random_placements(max_devices=3, max_forward=3, training=True), st.data())
 def test_no_cycle_of_states_beats_the_bound(placement: Placement, data: st.DataObject) -> None:
     """Of the states of all devices at once, for any number of micro-batches per repetend."""
@@ -92,7 +92,7 @@ def test_one_f_one_b_meets_the_makespan_bound(devices: int, number: int) -> None
     assert one_f_one_b(placement, number).makespan == makespan_bound(placement, number)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(random_placements(), st.integers(1, 4))
 def test_no_schedule_beats_the_bounds(placement: Placement, number: int) -> None:
     schedule = gpipe(placement, number)
@@ -102,7 +102,7 @@ def test_no_schedule_beats_the_bounds(placement: Placement, number: int) -> None
         assert peak >= minimum_memory(placement, device)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(random_placements(max_devices=2, max_forward=3, training=True))
 def test_minimum_memory_is_what_some_order_of_the_device_needs(placement: Placement) -> None:
     """Never above the least peak over all orders of one micro-batch, found by trying them all."""

@@ -73,7 +73,7 @@ def test_what_cannot_run_at_once_is_not_claimed_wrongly() -> None:
             check(replace(certificate, reasons=reasons))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.dictionaries(
         st.sets(st.integers(0, 5), min_size=1, max_size=3).map(lambda each: tuple(sorted(each))),

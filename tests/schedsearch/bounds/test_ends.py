@@ -52,7 +52,7 @@ def shortest(placement: Placement, number: int, spans: bool) -> int | None:
     return round(solver.objective_value) if found else None
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(random_placements(max_devices=3, max_forward=4, training=True), st.integers(1, 4), st.integers(1, 6))
 def test_no_schedule_beats_the_ends(placement: Placement, number: int, memory: int) -> None:
     placement = placement.with_memory(memory)

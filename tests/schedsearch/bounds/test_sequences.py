@@ -20,7 +20,7 @@ def in_order(pieces: tuple[Work, ...]) -> int:
     return end
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 def test_no_order_of_a_device_beats_the_bound(seed: int) -> None:
     rng = random.Random(seed)
     pieces = [(rng.randint(0, 9), rng.randint(1, 5), rng.randint(0, 9)) for _ in range(5)]
@@ -34,7 +34,7 @@ def test_an_interrupted_block_ends_later() -> None:
     assert one_device([(0, 4, 1), (2, 3, 6)]) == 11
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(4))
 def test_two_devices_are_as_all_orders_say(seed: int) -> None:
     rng = random.Random(seed)
     pairs = [(rng.randint(1, 9), rng.randint(1, 9)) for _ in range(5)]

@@ -50,9 +50,7 @@ def certified(placement: Placement, **options: Any) -> Certificate:
     ("shape", "memory", "period"),
     [
         ("v_shape", 3, 8),
-        ("x_shape", 2, 13),
         ("m_shape", 4, 7),
-        ("nn_shape", 5, 9),
         ("k_shape", 3, 6),
     ],
 )
@@ -64,7 +62,7 @@ def test_the_proofs_of_one_micro_batch_are_proved_again(shape: str, memory: int,
 
 @pytest.mark.parametrize(
     ("shape", "memory", "sizes", "bound"),
-    [("m_shape", 4, 2, 7), ("v_shape", 3, 3, Fraction(16, 3)), ("k_shape", 2, 3, 8)],
+    [("m_shape", 4, 2, 7), ("v_shape", 3, 3, Fraction(16, 3))],
 )
 def test_the_proofs_of_several_micro_batches_too(
     shape: str, memory: int, sizes: int, bound: Fraction
@@ -76,7 +74,7 @@ def test_the_proofs_of_several_micro_batches_too(
     assert ("any number" in report.claims[-1].text) == (bound != 7)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(random_placements(), st.integers(1, 3), st.integers(0, 3), st.booleans())
 def test_every_search_has_a_certificate(placement: Placement, size: int, spare: int, only: bool) -> None:
     """And it is no longer accepted when it claims a bit more."""
@@ -200,18 +198,6 @@ FORGED: dict[str, tuple[Placement, Callable[[Certificate], Certificate], str]] =
         lambda c: replace(c, repetend=replace(c.repetend, start={"F0": (0, 1, 2)})),
         "repetend: 'start' is not for just the blocks",
     ),
-    "starts left out": (
-        V3,
-        lambda c: replace(
-            c, repetend=replace(c.repetend, modulo_stage=dict(c.repetend.modulo_stage) | {"F0": (1,)})
-        ),
-        "repetend: 'ahead' of F0 is not one for each micro-batch",
-    ),
-    "capacity lowered": (
-        V3,
-        lambda c: with_placement(c, v_shape().with_memory(2)),
-        "repetend: is not valid; device 0 holds 3 of memory",
-    ),
     "capacity below need": (V3, lambda c: with_placement(c, v_shape().with_memory(0)), "placement: memory"),
     "another placement": (
         V3,
@@ -223,17 +209,11 @@ FORGED: dict[str, tuple[Placement, Callable[[Certificate], Certificate], str]] =
         lambda c: replace(c, reasons=(*c.reasons, Refutation(1, 13, "z3"))),
         "refutation by z3: no repetend of 1 micro-batch has a period of 13 ms or less, but there is one",
     ),
-    "a refutation of none": (
-        X2,
-        lambda c: replace(c, reasons=(*c.reasons, Refutation(0, 1, "z3"))),
-        "refutation: 0 micro-batches is not at least 1",
-    ),
     "load of another device": (
         uneven(),
         lambda c: replace(c, reasons=(Load(0),)),
         "bound: 3 ms per micro-batch does not follow for 1 micro-batches .* period of 2 ms open",
     ),
-    "load of no device": (uneven(), lambda c: replace(c, reasons=(Load(2),)), "load: there is no device 2"),
     "flow altered": (
         V3,
         lambda c: with_residence(
@@ -241,11 +221,6 @@ FORGED: dict[str, tuple[Placement, Callable[[Certificate], Certificate], str]] =
             lambda r: replace(r, flow={pair: amount + (pair[0] == "F0") for pair, amount in r.flow.items()}),
         ),
         "residence: what some blocks allocate is not what the others release",
-    ),
-    "flow of no block": (
-        V3,
-        lambda c: with_residence(c, lambda r: replace(r, flow={**r.flow, ("F0", "F9"): 1})),
-        "residence: there is no block 'F9'",
     ),
     "flow that skips": (
         V3,
@@ -256,11 +231,6 @@ FORGED: dict[str, tuple[Placement, Callable[[Certificate], Certificate], str]] =
         V3,
         lambda c: with_residence(c, lambda r: replace(r, device_weight=(-1, 0, 0, 0))),
         "residence: weights, flows and what is spare are not all 0 or more",
-    ),
-    "weights of other devices": (
-        V3,
-        lambda c: with_residence(c, lambda r: replace(r, device_weight=(1,))),
-        "residence: weighs 1 devices of 4",
     ),
     "more held than is claimed": (
         FULL,
@@ -277,11 +247,6 @@ FORGED: dict[str, tuple[Placement, Callable[[Certificate], Certificate], str]] =
         lambda c: with_held(c, lambda h: replace(h, weight={"F0": 1, "F1": -1})),
         "residence: B has memory on device 0, but is not weighed",
     ),
-    "held on a device of none": (
-        FULL,
-        lambda c: with_held(c, lambda h: replace(h, device=9)),
-        "residence: there is no device 9",
-    ),
     "held by a block elsewhere": (
         FULL,
         lambda c: with_held(c, lambda h: replace(h, spare={"G": 1})),
@@ -293,7 +258,6 @@ FORGED: dict[str, tuple[Placement, Callable[[Certificate], Certificate], str]] =
         "residence: what some blocks allocate is not what the others release",
     ),
     "residence left out": (V3, lambda c: without(c, MemoryOccupancy), "does not follow for 1 micro-batches"),
-    "refutations left out": (TWO, lambda c: without(c, Refutation), "does not follow for 1 micro-batches"),
     "a size left out": (
         TWO,
         lambda c: replace(c, sizes=(1, 2, 3)),
@@ -309,11 +273,6 @@ FORGED: dict[str, tuple[Placement, Callable[[Certificate], Certificate], str]] =
         X2,
         lambda c: replace(c, reasons=(MinCycleRatio(Fraction(13), (0, 1), ("F0",)),)),
         "cycles: F0 does not run on all devices, or holds memory",
-    ),
-    "cycles on a device of none": (
-        X2,
-        lambda c: replace(c, reasons=(MinCycleRatio(Fraction(13), (3, 4)),)),
-        "cycles: devices .3, 4. are not some of the 4",
     ),
     "a cut-out block of none": (
         X2,
@@ -366,21 +325,12 @@ def test_a_repetend_of_another_size_proves_nothing(genuine) -> None:
     assert report.holds and not report.meets_bound
 
 
-@pytest.mark.parametrize("time_limit_s", [0, 1e-9])
-def test_out_of_time_is_not_rechecked_never_true(time_limit_s: float, genuine) -> None:
-    report = check(genuine(X2), time_limit_s=time_limit_s)
+def test_out_of_time_is_not_rechecked_never_true(genuine) -> None:
+    report = check(genuine(X2), time_limit_s=1e-9)
     open_claims = [claim.text for claim in report.claims if not claim.holds]
     assert open_claims and open_claims[-1].startswith("bound:")
     assert not report.holds and not report.optimal and report.meets_bound
     assert str(report.claims[-1]).startswith("not rechecked: bound:")
-
-
-def test_what_a_device_holds_is_shown_again(genuine) -> None:
-    certificate = genuine(FULL)
-    report = check(certificate)
-    assert report.optimal
-    assert certificate.period_bound == 37
-    assert reread(certificate) == certificate
 
 
 def test_what_is_too_large_is_not_rechecked(genuine) -> None:
@@ -399,7 +349,7 @@ def test_the_check_does_not_load_the_search() -> None:
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(with_transient(max_devices=2, max_forward=2, max_time=2, max_transfer=1))
 def test_the_question_asked_anew_equals_brute_force(placement: Placement) -> None:
     longest = sum(block.time for block in placement.blocks) + 4
@@ -411,7 +361,7 @@ def test_the_question_asked_anew_equals_brute_force(placement: Placement) -> Non
     assert yes == (list(range(expected, longest + 1)) if expected else [])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     with_transient() | with_transient(by_device=True),
     st.integers(1, 2),
@@ -451,15 +401,12 @@ def test_a_schedule_file_has_its_certificate(result: SearchResult, tmp_path: Pat
         ("more", 3, "certificate: has an unknown field 'more'; the fields are"),
         ("period_bound", 5.5, r"certificate.period_bound: 5.5 is not a list; give one"),
         ("period_bound", [16, 0], r"period_bound: \[16, 0\] is not \[numerator, denominator\]"),
-        ("period_bound", [16, 3.0], r"certificate.period_bound\[1\]: 3.0 is not a whole number"),
         ("micro_batches_per_repetend", [True], r"repetend\[0\]: True is not a whole number"),
-        ("limits", None, "certificate.limits: None is not a mapping of span, latency, memory"),
         (
             "limits",
             {"speed": 1},
             "certificate.limits: has an unknown field 'speed'; the fields are span, latency, memory",
         ),
-        ("limits", {"span": "1"}, "certificate.limits.span: '1' is not a whole number"),
         ("reasons", {}, r"certificate.reasons: {} is not a list; give one"),
         (
             "reasons",
@@ -467,11 +414,6 @@ def test_a_schedule_file_has_its_certificate(result: SearchResult, tmp_path: Pat
             r"reasons\[0\].reason: None is not known; use one of load, .*, cycles, modes, ",
         ),
         ("reasons", [{"reason": "load"}], r"certificate.reasons\[0\]: lacks the field 'device'; add it"),
-        (
-            "reasons",
-            [{"reason": "residence", "device_weight": [1], "flow": [["F0", "F1", 0.5]], "shared": []}],
-            r"reasons\[0\].flow\[0\]: \['F0', 'F1', 0.5\] is not \[from, to, amount\]",
-        ),
         (
             "reasons",
             [{"reason": "residence", "device_weight": [1], "flow": [["F0", "F1", 1]] * 2, "shared": []}],
@@ -496,12 +438,8 @@ def test_wrong_certificates_in_files(
     ("change", "message"),
     [
         ({"search_status": "BEST"}, "search_status: 'BEST' is not known; use one of OPTIMAL"),
-        ({"period_bound": "6"}, "period_bound: '6' is not a number"),
         ({"makespan": 1.5}, "makespan: 1.5 is not a whole number"),
-        ({"makespan_bound": [1]}, r"makespan_bound: \[1\] is not a whole number"),
         ({"repetend": None}, "repetend: None is not a mapping; there is a certificate"),
-        ({"repetend": {"start": []}}, r"repetend.start: \[\] is not a mapping of each block"),
-        ({"period": None}, "period: None is not a whole number"),
         (
             {"repetend": {"start": {"F0": [0.5]}, "ahead": {}}},
             r"repetend.start.F0\[0\]: 0.5 is not a whole number",

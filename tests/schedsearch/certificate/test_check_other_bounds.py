@@ -19,7 +19,7 @@ from schedsearch.certificate.recheck_makespan import no_shorter_schedule
 from schedsearch.modulo.search import search
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     random_placements(max_devices=2, max_forward=2, max_time=3)
     | random_placements(max_devices=3, max_forward=2, max_time=3, by_device=True),
@@ -64,11 +64,8 @@ def test_an_optimizer_block_waits_for_all_micro_batches() -> None:
     assert no_shorter_schedule(placement, 3, 16, 60) is False
 
 
-@pytest.mark.parametrize(
-    ("placement", "n", "least"),
-    [(v_shape(4, 1, 2).with_memory(3), 16, 72), (k_shape().with_memory(2), 16, 130)],
-)
-def test_makespan_bounds_that_the_states_proved(placement: Placement, n: int, least: int) -> None:
+def test_makespan_bounds_that_the_states_proved() -> None:
+    placement, n, least = v_shape(4, 1, 2).with_memory(3), 16, 72
     schedule = search(placement, n, objectives=["period"]).schedule
     holds = check_makespan_bound(schedule, least, 60)
     assert holds.holds

@@ -97,8 +97,6 @@ def test_the_cost_studys_durations() -> None:
     ("options", "message"),
     [
         ({"lam_s": -1.0}, "lam_s: -1.0 is not a time"),
-        ({"lam_s": 0.0}, "0 for jobs without end"),
-        ({"num_jobs": 0}, "num_jobs: 0"),
         ({"durations_s": (1.0, -2.0)}, "not all above 0"),
         ({"reference": "a100"}, "'one' has no throughput on 1 a100"),
     ],

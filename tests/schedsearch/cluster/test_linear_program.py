@@ -67,30 +67,6 @@ def test_any_basis_gives_the_best_answer_or_says_that_there_is_none() -> None:
     assert 10 < num_without < 90
 
 
-def test_from_its_own_basis_a_program_is_solved_without_a_pivot(monkeypatch: pytest.MonkeyPatch) -> None:
-    pivots = []
-    solved = linear_program._solved
-
-    def counted(*given: Any) -> Any:
-        result = solved(*given)
-        pivots.append(result.solve_stats.simplex_iterations)
-        return result
-
-    monkeypatch.setattr(linear_program, "_solved", counted)
-    draw = np.random.default_rng(0)
-    matrix = sparse.csc_array(draw.random((40, 60)))
-    program = LinearProgram(
-        draw.random(60), np.full(60, np.inf), matrix, np.full(40, -np.inf), draw.uniform(1, 2, 40)
-    )
-    first = program.solved(None)
-    assert first is not None
-    again = program.solved(first.basis)
-    assert again is not None
-    assert again.values == pytest.approx(first.values)
-    assert pivots[0] > 0
-    assert pivots[1] == 0
-
-
 def test_glop_begins_anew_where_it_fails_and_highs_solves_what_it_is_not_sure_of(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

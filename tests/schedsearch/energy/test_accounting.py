@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import re
@@ -40,7 +39,6 @@ from schedsearch.energy import (
 )
 from schedsearch.energy.baselines import BASELINES, compute_baselines, perseus_frontier
 from schedsearch.energy.problem import ClockProblem
-from schedsearch.energy.waiting import best_after, best_until, undominated
 from schedsearch.schedule import Schedule
 
 CURVE = ((600, 50.0), (1000, 62.0), (1410, 90.0))
@@ -69,7 +67,7 @@ def test_by_hand() -> None:
     assert found.waiting_w == pytest.approx(1 * 5 + 3 * 9)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_simulation_agrees_with_the_slow_accounting(data: st.DataObject) -> None:
     schedule, profile = data.draw(cases())
@@ -84,7 +82,7 @@ def test_simulation_agrees_with_the_slow_accounting(data: st.DataObject) -> None
     assert next_to == pytest.approx(accounted(schedule, profile, clocks, until)[1], rel=1e-9, abs=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_waiting_for_changes_of_clock_agrees_too(data: st.DataObject) -> None:
     schedule, profile = data.draw(cases())
@@ -126,7 +124,7 @@ def check(schedule: Schedule, profile: Profile, frontier: Frontier) -> None:
         )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_any_frontier_is_true(data: st.DataObject) -> None:
     schedule, profile = data.draw(cases())
@@ -134,7 +132,7 @@ def test_any_frontier_is_true(data: st.DataObject) -> None:
     check(schedule, profile, compute_frontier(schedule, profile, 8, longer))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_no_choice_of_clocks_is_below_the_bound(data: st.DataObject) -> None:
     placement = data.draw(placements(max_forward=2, training=False))
@@ -165,11 +163,10 @@ def test_is_near_the_best_choice_of_all() -> None:
     assert -1e-9 <= worst < 0.04
 
 
-@pytest.mark.parametrize("power", [60.0, CURVE])
-def test_equally_many_gpus_multiply_every_energy(power: float | tuple[tuple[int, float], ...]) -> None:
+def test_equally_many_gpus_multiply_every_energy() -> None:
     """Plans, times and savings stay; energies are four times as much (four, so that rounding is too)."""
     placement = m_shape(4)
-    profile = replace(noisy_profile(placement, 6, 3), blocking_power_w=power)
+    profile = replace(noisy_profile(placement, 6, 3), blocking_power_w=CURVE)
     one, four = gpipe(placement, 4), gpipe(with_gpus(placement, 4, 4, 4, 4), 4)
     few, many = compute_frontier(one, profile, 30), compute_frontier(four, profile, 30)
     for a, b in zip((*few.plans, few.all_maximum), (*many.plans, many.all_maximum), strict=True):
@@ -184,7 +181,7 @@ def test_equally_many_gpus_multiply_every_energy(power: float | tuple[tuple[int,
     assert 4 * first.energy_mj == pytest.approx(second.energy_mj)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.data())
 def test_caps_are_kept_by_the_slow_accounting(data: st.DataObject) -> None:
     schedule, profile = data.draw(cases())
@@ -194,8 +191,13 @@ def test_caps_are_kept_by_the_slow_accounting(data: st.DataObject) -> None:
     cap = PowerCap(
         *data.draw(st.sampled_from([(job_w, None), (None, device_w), (0.9 * job_w + 1, device_w)]))
     )
+    frontier = compute_frontier(schedule, profile, 6)
+    if cap.job_w is not None and cap.job_w <= min_w * sum(gpus_of):
+        with pytest.raises(EnergyError, match="is not above the .* W of waiting"):
+            capped_plan(schedule, profile, frontier, cap)
+        return
     try:
-        found = capped_plan(schedule, profile, compute_frontier(schedule, profile, 6), cap)
+        found = capped_plan(schedule, profile, frontier, cap)
     except EnergyError as error:
         assert "is kept by no plan that was found" in str(error)
         assert profile.waits_by_clock and above < 11
@@ -238,14 +240,14 @@ def test_the_shortest_iteration_under_a_cap_against_every_choice(is_job: bool) -
 
 def test_the_other_plans_for_a_real_job_are_counted_alike() -> None:
     """Clocks that repeat, few changes, orders, and what is written for Zeus."""
-    placement = with_gpus(v_shape(4), 1, 2, 3, 4)
+    placement = with_gpus(v_shape(2), 1, 3)
     profile = replace(noisy_profile(placement, 55, 2), blocking_power_w=CURVE)
-    schedule = one_f_one_b(placement, 6)
+    schedule = one_f_one_b(placement, 4)
     frontier = compute_frontier(schedule, profile, 8)
     deadline = frontier.all_maximum.time_ms * 1.1
-    periodic = PeriodicSchedule(repetend_of(lambda n: one_f_one_b(placement, n), 6), placement, 2)
-    repeated = periodic_plan(periodic, profile, 6, deadline)
-    unrolled = repeated.unrolled(6)
+    periodic = PeriodicSchedule(repetend_of(lambda n: one_f_one_b(placement, n), 4), placement, 2)
+    repeated = periodic_plan(periodic, profile, 4, deadline)
+    unrolled = repeated.unrolled(4)
     switched = switched_plan(schedule, profile, frontier, SwitchingLimits(200.0, 10.0), deadline)
     chosen = best_order([schedule], profile, deadline)
     for plan, latency in ((unrolled, 0.0), (switched.plan, 10.0), (chosen.plan, 0.0)):
@@ -262,7 +264,7 @@ def test_the_other_plans_for_a_real_job_are_counted_alike() -> None:
     assert float(total) == pytest.approx(effective_mj / 1e3)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.data())
 def test_baselines_are_counted_alike(data: st.DataObject) -> None:
     schedule, profile = data.draw(cases())
@@ -289,27 +291,6 @@ def test_after_the_longest_plan_it_still_matters_how_long_the_wait_is() -> None:
     assert frontier.energy_next_to(frontier.at(4.0), 4.0) == pytest.approx(min(energies))
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9), st.integers(0, 4)), min_size=1, max_size=12))
-def test_plans_that_are_best_until_some_deadline(plans: list[tuple[int, int, int]]) -> None:
-    """Against every plan at every deadline."""
-    time, energy, after = (np.array(column, dtype=np.float64) for column in zip(*plans, strict=True))
-    kept = undominated(time, energy, after)
-    these = time[kept], energy[kept], after[kept]
-    deadlines = np.arange(time.min(), 40.0, 0.5)
-    until = best_until(deadlines, *these)
-    later = best_after(float(time.max()), *these)
-    for deadline, i in zip(deadlines.tolist(), until.tolist(), strict=True):
-        least = min(e + w * (deadline - t) for t, e, w in plans if t <= deadline)
-        assert energy[kept[i]] + after[kept[i]] * (deadline - time[kept[i]]) == least
-        assert time[kept[i]] <= deadline
-        if deadline >= time.max():
-            assert min(energy[kept[j]] + after[kept[j]] * (deadline - time[kept[j]]) for j in later) == least
-    for a, b in itertools.permutations(kept.tolist(), 2):
-        is_beaten = time[a] <= time[b] and after[a] <= after[b]
-        assert not (is_beaten and energy[a] + after[a] * (time[b] - time[a]) <= energy[b])
-
-
 def test_a_curve_of_one_power_is_that_number() -> None:
     placement = v_shape(3)
     profile = noisy_profile(placement, 5, 1)
@@ -322,12 +303,6 @@ def test_a_curve_of_one_power_is_that_number() -> None:
     assert exact_plan(one_f_one_b(placement, 1), outside, 1e4) == exact_plan(
         one_f_one_b(placement, 1), profile, 1e4
     )
-
-
-def test_an_exact_plan_is_for_one_number() -> None:
-    schedule, profile = by_hand()
-    with pytest.raises(EnergyError, match="blocking_power_w: depends on the clock, an exact plan is for one"):
-        exact_plan(schedule, profile, 100.0)
 
 
 def test_exact_plans_count_gpus() -> None:
@@ -344,20 +319,16 @@ def test_exact_plans_count_gpus() -> None:
     assert found.plan.energy_mj - min_w * found.plan.time_ms == pytest.approx(best)
 
 
-@pytest.mark.parametrize(("power", "number"), [(60.0, (1, 2, 3)), (CURVE, ())])
-def test_file_form(
-    power: float | tuple[tuple[int, float], ...], number: tuple[int, ...], tmp_path: Path
-) -> None:
-    placement = with_gpus(x_shape(3), *number)
-    profile = replace(noisy_profile(placement, 4, 1), blocking_power_w=power)
+def test_file_form(tmp_path: Path) -> None:
+    placement = with_gpus(x_shape(3), 1, 2, 3)
+    profile = replace(noisy_profile(placement, 4, 1), blocking_power_w=CURVE)
     frontier = compute_frontier(gpipe(placement, 3), profile, 12)
     path = tmp_path / "frontier.json"
     path.write_text(json.dumps(frontier.to_dict()), encoding="utf-8")
     read = Frontier.from_json(path)
     assert read.plans == frontier.plans
     assert read.to_dict() == frontier.to_dict()
-    assert read.blocking_power_by_clock == (power if isinstance(power, tuple) else ())
-    assert read.num_gpus == (sum(number) or None)
+    assert (read.blocking_power_by_clock, read.num_gpus) == (CURVE, 6)
     for deadline in (frontier.shortest.time_ms, 3 * frontier.plans[-1].time_ms):
         assert read.at(deadline) == frontier.at(deadline)
         assert read.saving(read.at(deadline), deadline) == frontier.saving(frontier.at(deadline), deadline)

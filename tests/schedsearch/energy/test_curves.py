@@ -35,7 +35,7 @@ def check(schedule: Schedule, profile: Profile, num_plans: int, deadline: float)
     return fitted
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_any_placement_and_profile(data: st.DataObject) -> None:
     """Profiles that fit no exponential; the bound is that of a linear program over the true options."""

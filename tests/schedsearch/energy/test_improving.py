@@ -48,7 +48,7 @@ def best_by_hand(problem: ClockProblem, choice: Ints, free: list[int], deadline_
     return best
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_the_best_modes_of_some_instances(data: st.DataObject) -> None:
     """Against all choices, with transfers, and blocks on several devices."""
@@ -92,7 +92,7 @@ def test_is_the_best_of_all_choices() -> None:
     assert "exact" in {plan.made_by for plan in after.plans}
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.data())
 def test_any_small_placement(data: st.DataObject) -> None:
     placement = data.draw(placements())
@@ -123,16 +123,12 @@ def test_a_large_schedule_is_improved_at_the_asked_deadline() -> None:
     """Part by part, as it is too large for one program."""
     schedule = one_f_one_b(v_shape(4), 12)
     assert len(schedule.blocks) > 2 * MAX_INSTANCES
-    saved = []
-    for seed in range(3):
-        profile = noisy_profile(schedule.placement, 6, seed)
-        deadline = 1.1 * compute_frontier(schedule, profile, 2).shortest.time_ms
-        before = compute_frontier(schedule, profile, 4, deadline)
-        after = compute_frontier(schedule, profile, 4, deadline, work_limit=4)
-        check(schedule, profile, before, after)
-        saved.append(1 - after.at(deadline).energy_mj / before.at(deadline).energy_mj)
-    assert min(saved) >= -1e-12
-    assert max(saved) > 1e-4
+    profile = noisy_profile(schedule.placement, 6, seed=0)
+    deadline = 1.1 * compute_frontier(schedule, profile, 2).shortest.time_ms
+    before = compute_frontier(schedule, profile, 4, deadline)
+    after = compute_frontier(schedule, profile, 4, deadline, work_limit=2)
+    check(schedule, profile, before, after)
+    assert 1 - after.at(deadline).energy_mj / before.at(deadline).energy_mj > 1e-4
 
 
 def test_ctrl_c_keeps_what_is_found() -> None:

@@ -5,7 +5,7 @@ import csv
 from dataclasses import replace
 
 import pytest
-from energy.cases import measured, noisy_profile
+from energy.cases import noisy_profile
 from told import told
 
 from placements import Placement
@@ -115,12 +115,3 @@ def test_a_frontier_as_csv() -> None:
         is_later = plan.time_ms > frontier.min_energy.time_ms
         assert row["only_next_to_straggler"] == ("yes" if is_later else "no")
     assert {row["only_next_to_straggler"] for row in rows} == {"yes", "no"}
-
-
-@pytest.mark.parametrize("name", ["gpt3-175b+a100_sxm_bf16", "gpt3-175b+a40_bf16"])
-def test_measured_profiles_make_files_of_eight_stages(name: str) -> None:
-    profile = measured(name, 80.0)
-    schedule = one_f_one_b(v_shape(8), 12)
-    text = next(text for _, text in zeus_files(schedule, compute_frontier(schedule, profile, 2)))
-    stages = ast.literal_eval(text)
-    assert [len(stage) for stage in stages] == [24] * 8

@@ -56,10 +56,9 @@ def test_one_clock_that_is_not_the_highest_may_be_the_fastest(profile: Profile) 
     assert set(both.switched.plan.clock_mhz["F0"]) == {clock}
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_envpipe_ends_at_the_fastest_clocks(seed: int) -> None:
+def test_envpipe_ends_at_the_fastest_clocks() -> None:
     schedule = one_f_one_b(v_shape(3), 4)
-    profile = noisy_profile(schedule.placement, 55, seed)
+    profile = noisy_profile(schedule.placement, 55, seed=0)
     assert any(
         min(point.time_ms for point in points) < points[-1].time_ms for points in profile.points.values()
     )

@@ -23,7 +23,7 @@ from schedsearch.energy import (
     simulate_at_clocks,
 )
 from schedsearch.energy.orders.any_order import any_order_mj
-from schedsearch.energy.orders.ordering import PLAN_WORK, OrderChoice, best_order, relaxed, swapped
+from schedsearch.energy.orders.ordering import OrderChoice, best_order, relaxed, swapped
 from schedsearch.modulo.alternatives import orders_of
 from schedsearch.schedule import Schedule, as_soon_as_possible
 from schedsearch.validate import InvalidScheduleError, validate
@@ -123,25 +123,6 @@ def test_does_not_swap_what_cannot_be_swapped() -> None:
     tight = one_f_one_b(v_shape(2).with_memory([2, 1]), 4)
     order = tight.order(1)
     assert all(swapped(tight, *pair) is None for pair in pairwise(order))
-
-
-def test_finds_the_best_of_all_orders() -> None:
-    first = gpipe(v_shape(2), 3)
-    profile = noisy_profile(first.placement, 6, 3)
-    deadline_ms = maximum_ms(first, profile) * 1.1
-    every = all_orders(first)
-    assert len(every) > 5
-    energies = []
-    for schedule in every:
-        frontier = compute_frontier(schedule, profile, 1)
-        if frontier.shortest.time_ms <= deadline_ms:
-            frontier = compute_frontier(schedule, profile, 1, deadline_ms, work_limit=PLAN_WORK)
-            plan = frontier.at(deadline_ms)
-            energies.append(until(deadline_ms, schedule, profile, plan.time_ms, plan.energy_mj))
-    chosen = best_order(every, profile, deadline_ms, max_plans=len(every))
-    check(chosen, profile)
-    assert chosen.best.energy_mj == pytest.approx(min(energies), rel=1e-6)
-    assert chosen.gain == pytest.approx(1 - min(energies) / energies[0], abs=1e-6)
 
 
 @pytest.mark.parametrize(("memory", "slowdown"), [(None, 1.1), ([2, 1], 1.0), ([2, 1], 1.3)])

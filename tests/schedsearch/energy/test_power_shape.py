@@ -8,7 +8,7 @@ from dataclasses import astuple, replace
 import numpy as np
 import pytest
 from energy.accounting import Clocks, accounted, blocking_w, points_of, starts
-from energy.cases import cases, measured, noisy_profile, some_clocks
+from energy.cases import cases, noisy_profile, some_clocks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -155,39 +155,6 @@ def test_is_that_of_dense_samples(trace: PowerTrace, copies: int, stagger_ms: in
     assert found.mean_w == pytest.approx(expected.mean_w, rel=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.data(), traces())
-def test_does_not_depend_on_where_the_iteration_begins(data: st.DataObject, trace: PowerTrace) -> None:
-    by = data.draw(st.integers(0, 8 * int(trace.length_ms) - 1)) / 8
-    edges = np.unique(np.append((trace.at_ms[:-1] + by) % trace.length_ms, 0.0))
-    power = power_at(trace)((edges + np.append(edges[1:], trace.length_ms)) / 2 - by)
-    shifted = PowerTrace(np.append(edges, trace.length_ms), power)
-    copies, stagger = data.draw(st.integers(1, 4)), data.draw(st.floats(0.0, 50.0))
-    for one, other in zip(
-        astuple(shape_of(trace, copies, stagger, 7.0)),
-        astuple(shape_of(shifted, copies, stagger, 7.0)),
-        strict=True,
-    ):
-        assert one == pytest.approx(other, rel=1e-5, abs=1e-3)
-
-
-def test_staggered_copies_cancel_harmonics() -> None:
-    square = trace_of([0, 500, 1000], [100, 300])
-    together, apart = (spectrum(square, 2, stagger, 20.0)[1] for stagger in (0.0, 500.0))
-    k = np.arange(1, 21)
-    assert together == pytest.approx(np.where(k % 2, 2 * 400 / (np.pi * k), 0.0), abs=1e-9)
-    assert apart == pytest.approx(np.zeros(20), abs=1e-9)
-    shape = shape_of(square, 2, 500.0)
-    assert astuple(shape) == pytest.approx((400, 0, 0, 400), abs=1e-9)
-    assert astuple(shape_of(square, 2, 0.0))[:2] == pytest.approx((600, 4000))
-    # With a pulse of a quarter the even ones stay.
-    pulse = trace_of([0, 250, 1000], [500, 100])
-    together, apart = (spectrum(pulse, 2, stagger, 20.0)[1] for stagger in (0.0, 500.0))
-    assert apart[1::2] == pytest.approx(together[1::2])
-    assert apart[::2] == pytest.approx(np.zeros(10), abs=1e-9)
-    assert min(together[::2]) > 1
-
-
 def test_a_stagger_of_rounding_errors_makes_no_ramp() -> None:
     """Thirds of this iteration are not quite thirds; without a tolerance the ramp is of 10 kW/s."""
     pulse = trace_of([0, 987.6 / 3, 987.6], [300, 0])
@@ -317,28 +284,6 @@ def test_waits_until_the_deadline_where_that_keeps_the_limits() -> None:
     assert found.shape.mean_w == pytest.approx(trace.energy_mj / deadline)
 
 
-def test_plans_of_one_clock_are_tried_too() -> None:
-    """With one plan in the frontier they even need less energy, but only where that one keeps no limits."""
-    schedule, profile, frontier = case()
-    frontier = replace(frontier, plans=frontier.plans[:1])
-    deadline = 2 * frontier.shortest.time_ms
-    free = shaped_plan(schedule, profile, frontier, PowerLimits(), deadline)
-    assert free.plan is frontier.shortest
-    limits = PowerLimits(band_w=0.9 * free.shape.band_w)
-    found = shaped_plan(schedule, profile, frontier, limits, deadline)
-    check(schedule, profile, found, deadline)
-    assert len({clock for clocks in found.plan.clock_mhz.values() for clock in clocks}) == 1
-    assert found.energy_price < 0
-    # There are none if the blocks have no clock in common.
-    points = dict(profile.points)
-    points["F0"] = tuple(replace(point, clock_mhz=point.clock_mhz + 1) for point in points["F0"])
-    other = replace(profile, points=points)
-    alone = compute_frontier(schedule, other, 12)
-    alone = replace(alone, plans=alone.plans[:1])
-    with pytest.raises(EnergyError, match="band_w: "):
-        shaped_plan(schedule, other, alone, limits, deadline)
-
-
 def test_the_message_is_of_the_limit_that_is_missed_most_by_the_plan_that_misses_least() -> None:
     schedule, profile, frontier = case()
     deadline = frontier.shortest.time_ms
@@ -351,23 +296,6 @@ def test_the_message_is_of_the_limit_that_is_missed_most_by_the_plan_that_misses
     )
     with pytest.raises(EnergyError, match=rf"^ramp_w_per_s: \S+ W/s is missed by {missed:.2%}, with "):
         shaped_plan(schedule, profile, frontier, limits, deadline)
-
-
-@pytest.mark.parametrize("copies", [1, 4])
-def test_a_measured_profile(copies: int) -> None:
-    profile = measured("gpt3-175b+a100_sxm_bf16", 83.64)
-    schedule = one_f_one_b(profile.times_for(v_shape(4)), 12)
-    frontier = compute_frontier(schedule, profile, 20)
-    deadline = 1.2 * frontier.shortest.time_ms
-    free = shaped_plan(schedule, profile, frontier, PowerLimits(), deadline, copies)
-    found = shaped_plan(
-        schedule, profile, frontier, PowerLimits(band_w=0.9 * free.shape.band_w), deadline, copies
-    )
-    for each in (free, found):
-        check(schedule, profile, each, deadline)
-    assert found.free_shape == free.shape
-    assert found.shape.band_w <= 0.9 * free.shape.band_w
-    assert 0.0 < found.energy_price < 0.05
 
 
 def test_wrong_limits() -> None:

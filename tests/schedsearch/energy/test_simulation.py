@@ -3,28 +3,13 @@ from __future__ import annotations
 import pytest
 from energy.cases import profile_of
 
-from placements import Block, Kind, Placement, ProfileError
+from placements import ProfileError
 from placements.shapes import v_shape
-from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.baselines import one_f_one_b
 from schedsearch.energy import EnergyError, instance_graph, simulate_at_clocks
 from schedsearch.schedule import Schedule
 
 PROFILE = profile_of(10.0, F0=[(100, 2, 50), (200, 1, 70)], B0=[(100, 4, 90), (200, 3, 120)])
-
-
-def test_counts_waiting_and_every_device_of_a_block() -> None:
-    """F0 on two devices, B0 on one: F0's energy twice, and one device waits while B0 runs."""
-    placement = Placement(
-        "pair",
-        2,
-        (Block("F0", Kind.F, (0, 1), 1), Block("B0", Kind.B, (0,), 3, after=("F0",))),
-        tick_ms=0.5,
-        transfer=(("F0", "B0", 4),),
-    )
-    found = simulate_at_clocks(gpipe(placement, 1), PROFILE, {"F0": [200], "B0": [100]})
-    assert found.start_ms == {("F0", 0): 0.0, ("B0", 0): 3.0}
-    assert found.time_ms == 1 + 4 * 0.5 + 4
-    assert found.energy_mj == pytest.approx(2 * 70 + 90 + 10 * (2 + 2 + 4))
 
 
 @pytest.mark.parametrize(

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import io
-from collections import Counter
-from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
-import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from placements.shapes import v_shape
 from schedsearch.baselines import one_f_one_b
-from schedsearch.figures.canvas import COLUMN_INCHES, DOTS_PER_INCH, STYLE, image, save_widths
+from schedsearch.figures.canvas import DOTS_PER_INCH, STYLE, image
 from schedsearch.figures.comparison import draw_timelines
 from schedsearch.figures.memory import memory
 from schedsearch.schedule import Schedule
@@ -29,21 +25,6 @@ def curve(width: float) -> Figure:
     axes.set_ylabel("energy of all devices (J)")
     figure.legend(loc="outside lower center")
     return figure
-
-
-def test_a_figure_is_laid_out_once_for_each_resolution_and_drawn_once_for_each_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wide, column = curve(8.0), curve(COLUMN_INCHES)
-    drawn, laid_out = Counter[Figure](), Counter[Figure]()
-    draw, execute = Figure.draw, ConstrainedLayoutEngine.execute
-    monkeypatch.setattr(Figure, "draw", lambda self, to: (drawn.update([self]), draw(self, to))[1])
-    monkeypatch.setattr(
-        ConstrainedLayoutEngine, "execute", lambda self, on: (laid_out.update([on]), execute(self, on))[1]
-    )
-    save_widths(wide, column, tmp_path / "curve")
-    assert drawn == {wide: 1, column: 2}
-    assert laid_out == {wide: 1, column: 1}
 
 
 def test_a_png_has_the_pixels_that_matplotlib_gives_it_and_the_figure_stays_as_it_was() -> None:

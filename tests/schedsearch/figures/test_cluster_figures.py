@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from matplotlib.figure import Figure
 
-from schedsearch.figures.canvas import COLUMN_INCHES, image
 from schedsearch.figures.cluster import (
     AllocatedTime,
     BusyGpus,
@@ -76,18 +74,3 @@ def test_loads_have_intervals() -> None:
     bars = [segment.tolist() for segment in axes.containers[0].lines[2][0].get_segments()]
     assert bars == [[[1, 9], [1, 11]], [[2, 15], [2, 25]]]
     assert legend(figure) == ["las", "fifo"]
-
-
-@pytest.mark.parametrize(
-    ("draw", "what"),
-    [
-        (draw_completion_times, {"las": [1.0, 2.0]}),
-        (draw_busy_gpus, BUSY),
-        (draw_allocations, ALLOCATED),
-        (draw_loads, LOADS),
-    ],
-)
-def test_a_column_is_as_wide_as_a_column_and_always_the_same(draw, what) -> None:
-    figure = draw(what, COLUMN_INCHES)
-    assert figure.get_figwidth() == COLUMN_INCHES
-    assert image(figure, "svg") == image(draw(what, COLUMN_INCHES), "svg")

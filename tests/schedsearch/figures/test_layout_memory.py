@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from schedsearch.figures.canvas import image
 from schedsearch.figures.layout_memory import MemoryPanel, draw_layout_memory
 
 PANELS = [
@@ -58,8 +57,3 @@ def test_what_was_measured_is_a_mark() -> None:
     assert [line.get_xdata()[0] for line in figure.axes[1].lines] == [80.0]
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names[-2:] == ["memory of a GPU, 24 and 80 GiB", "measured"]
-
-
-def test_the_same_data_give_the_same_bytes() -> None:
-    one, other = (image(draw_layout_memory(PANELS), "svg") for _ in range(2))
-    assert one == other

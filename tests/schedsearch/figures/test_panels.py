@@ -9,7 +9,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from schedsearch.figures.canvas import COLUMN_INCHES, image
+from schedsearch.figures.canvas import COLUMN_INCHES
 from schedsearch.figures.panels import CurvePoint, Panel, draw_panels, draw_shares, draw_steps
 
 CURVES = {
@@ -90,13 +90,6 @@ def test_curves_keep_their_looks_and_one_legend_names_them_all() -> None:
     assert [axes.get_visible() for axes in figure.axes] == [True] * 4 + [False] * 2
 
 
-@pytest.mark.parametrize(("form", "start"), [("png", b"\x89PNG\r\n\x1a\n"), ("svg", b"<?xml")])
-def test_the_same_data_give_the_same_bytes(form: str, start: bytes) -> None:
-    first, second = (image(shares(SHARES[:1]), form) for _ in range(2))
-    assert first.startswith(start)
-    assert first == second
-
-
 def test_a_column_of_a_paper_has_two_panels_beside_each_other_and_no_title() -> None:
     figure = draw_panels(LINES, "place", "value", "title", logarithmic=True, width=COLUMN_INCHES)
     assert figure.get_figwidth() == pytest.approx(COLUMN_INCHES)
@@ -122,9 +115,3 @@ def test_each_line_of_steps_has_one_look() -> None:
     assert first.get_ylim()[0] == 0.0 and first.get_ylim()[1] > 3.0
     assert not empty.get_visible() and second.get_xlabel() == third.get_xlabel() == "day"
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b", "c"]
-
-
-def test_steps_are_as_wide_as_a_column_and_the_same_every_time() -> None:
-    first, second = (draw_steps(PRICES, "day", "$ per hour", width=COLUMN_INCHES) for _ in range(2))
-    assert first.get_figwidth() == pytest.approx(COLUMN_INCHES)
-    assert image(first, "svg") == image(second, "svg")

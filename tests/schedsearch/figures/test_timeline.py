@@ -22,7 +22,6 @@ from placements.shapes import k_shape, m_shape, v_shape
 from schedsearch.baselines import gpipe
 from schedsearch.figures.canvas import (
     COLUMN_INCHES,
-    DOTS_PER_INCH,
     MIN_POINTS,
     Drawing,
     image,
@@ -34,8 +33,6 @@ from schedsearch.figures.frontier import draw_frontier
 from schedsearch.figures.memory import memory
 from schedsearch.figures.timeline import KIND_COLOR, SHARED_COLOR, timeline
 from schedsearch.schedule import Instance, Schedule
-
-PNG_START = b"\x89PNG\r\n\x1a\n"
 
 PLANS = [(1000.0, 5000.0), (1100.0, 4200.0), (1250.0, 3900.0)]
 FASTEST = (1000.0, 5600.0)
@@ -66,17 +63,6 @@ def test_each_block_instance_is_drawn_once_on_each_of_its_devices(placement: Pla
     assert rectangles(draw(placement, 5)) == expected
 
 
-def test_with_clocks_the_blocks_are_as_many_and_a_bar_shows_the_scale() -> None:
-    schedule = gpipe(m_shape(4), 3)
-    clocks = {instance: 1410.0 - 15 * i for i, instance in enumerate(schedule.start_of)}
-    axes = timeline(schedule.placement, *times_of(schedule), clock_mhz=clocks, title="plan")
-    assert rectangles(axes) == rectangles(draw(schedule.placement, 3))
-    figure = axes.figure.figure
-    assert isinstance(figure, Figure)
-    labels = [other.get_ylabel() for other in figure.axes]
-    assert "clock (MHz)" in labels
-
-
 def test_a_block_without_a_clock_has_the_colour_of_its_kind() -> None:
     schedule = gpipe(v_shape(2), 2)
     clocks = {key: 1000.0 + 100 * key[1] for key in schedule.start_of if key[0] != "F1"}
@@ -99,15 +85,6 @@ def test_power_colours_blocks_and_waiting() -> None:
     without = timeline(schedule.placement, *times_of(schedule), power_w=power)
     (bar,) = (other for other in without.figure.axes if other is not without)
     assert bar.get_ylim() == (100.0, max(power.values()))
-
-
-def test_one_clock_for_all_has_a_scale_too() -> None:
-    schedule = gpipe(v_shape(2), 2)
-    clocks = dict.fromkeys(schedule.start_of, 1410.0)
-    axes = timeline(schedule.placement, *times_of(schedule), clock_mhz=clocks)
-    assert image(axes.figure, "png").startswith(PNG_START)
-    (bar,) = (other for other in axes.figure.axes if other is not axes)
-    assert [label.get_text() for label in bar.get_yticklabels()] == [f"{next(iter(clocks.values())):.0f}"]
 
 
 def test_blocks_lie_at_their_times() -> None:
@@ -134,10 +111,6 @@ def test_boundaries_are_marked() -> None:
         [3.0, 3.0],
         [7.0, 7.0],
     ]
-
-
-def test_every_kind_has_colours() -> None:
-    assert set(KIND_COLOR) == set(SHARED_COLOR) == set(Kind)
 
 
 def test_memory_shows_peak_and_capacity() -> None:
@@ -188,36 +161,6 @@ def test_the_frontier_stands_beside_others() -> None:
     assert labels[-2:] == ["EnvPipe", "Zeus"]
     assert [len(line.get_xdata()) for line in axes.lines[-2:]] == [1, 300]
     assert len({line.get_color() for line in axes.lines}) == len(axes.lines)
-
-
-def test_short_iterations_are_in_milliseconds() -> None:
-    axes = draw_frontier([(10.0, 5.0)], (9.0, 6.0))
-    assert axes.get_xlabel() == "iteration time (ms)"
-    assert not axes.texts
-
-
-def test_files_are_whole_and_the_same_every_time(tmp_path: Path) -> None:
-    schedule = gpipe(m_shape(4).with_memory(9), 4)
-    for attempt in ("first", "second"):
-        folder = tmp_path / attempt
-        draw(schedule.placement, 4, folder / "timeline.png")
-        memory(schedule, folder / "memory.png", title="memory")
-        draw_frontier(PLANS, FASTEST, folder / "frontier.png", chosen=PLANS[0], deadline_ms=1000.0)
-    names = ["frontier.png", "memory.png", "timeline.png"]
-    assert sorted(path.name for path in (tmp_path / "first").iterdir()) == names
-    for name in names:
-        data = (tmp_path / "first" / name).read_bytes()
-        assert data.startswith(PNG_START)
-        assert len(data) > 5000
-        assert data == (tmp_path / "second" / name).read_bytes()
-
-
-def test_figures_can_share_a_sheet() -> None:
-    rows = Figure(figsize=(12, 6), layout="constrained").subplots(2)
-    schedule = gpipe(v_shape(3), 4)
-    assert timeline(schedule.placement, *times_of(schedule), rows[0]) is rows[0]
-    assert memory(schedule, rows[1]) is rows[1]
-    assert image(rows[0].figure, "png").startswith(PNG_START)
 
 
 def test_a_column_of_a_paper_has_all_of_it_at_its_width(tmp_path: Path) -> None:
@@ -278,11 +221,6 @@ def test_blocks_too_thin_to_be_seen_apart_are_an_image_in_vector_graphics() -> N
     assert many.count("<image") == 1
     assert many.count("<path") < 200
     assert many.count('id="text_') > 4, "labels are no image"
-
-
-def test_rows_of_very_many_devices_are_less_high() -> None:
-    """A PNG has at most 65536 pixels in height."""
-    assert draw(v_shape(1200), 1).figure.figure.get_figheight() * DOTS_PER_INCH < 65536
 
 
 @pytest.mark.parametrize("palette", [KIND_COLOR, SHARED_COLOR])

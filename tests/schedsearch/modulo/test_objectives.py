@@ -28,7 +28,7 @@ from schedsearch.validate import InvalidScheduleError, validate
 TINY = with_transient(max_devices=2, max_forward=2, max_time=2, max_transfer=1, training=True)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(TINY)
 def test_static_and_transient_memory_equal_brute_force(placement: Placement) -> None:
     result = search(placement, 4, micro_batches_per_repetend=1, objectives=["period"])
@@ -41,7 +41,7 @@ def test_static_and_transient_memory_equal_brute_force(placement: Placement) -> 
         assert peak_memory(long).tolist() == list(result.repetend.peak_memory)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(TINY, st.integers(1, 2), st.integers(3, 16))
 def test_solvers_agree_on_transient_memory_and_latency(
     placement: Placement, lanes: int, latency: int
@@ -55,7 +55,7 @@ def test_solvers_agree_on_transient_memory_and_latency(
         validate(repetend.at_initiation_interval(5))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(random_placements(max_devices=2, max_forward=3, max_time=3, max_transfer=1, training=False))
 def test_latency_first_equals_brute_force(placement: Placement) -> None:
     """The least latency is that of a micro-batch on its own; then the least period that keeps it."""

@@ -8,7 +8,7 @@ import pytest
 
 from experiments.benchmarks.search.random_placements import random_placement
 from placements import Placement
-from placements.shapes import m_shape, v_shape, x_shape
+from placements.shapes import m_shape, v_shape
 from schedsearch.modulo.result import SearchProgress, SearchResult
 from schedsearch.modulo.search import search
 from schedsearch.validate import validate
@@ -17,7 +17,6 @@ _CUT = 3
 """Events at the end of a search that may come from a round that its limit made shorter."""
 
 PLACEMENTS = {
-    "period proved at once": x_shape().with_memory(3),
     "several micro-batches": m_shape().with_memory(4),
     "many blocks": random_placement("loops", 203),
 }
@@ -65,17 +64,5 @@ def test_what_comes_before_the_period_may_still_become_less_in_a_later_round() -
     assert short.repetend is not None and long.repetend is not None
     shorter, longer = (
         (max(each.peak_memory), each.period_per_micro_batch) for each in (short.repetend, long.repetend)
-    )
-    assert longer <= shorter
-
-
-def test_later_objectives_stay_within_what_earlier_ones_reached() -> None:
-    objectives = ["period", "memory", "makespan"]
-    (short, _), (long, _) = (
-        searched(m_shape().with_memory(5), work, objectives=objectives) for work in (0.5, 2.0)
-    )
-    assert short.repetend is not None and long.repetend is not None
-    shorter, longer = (
-        (each.period_per_micro_batch, max(each.peak_memory)) for each in (short.repetend, long.repetend)
     )
     assert longer <= shorter

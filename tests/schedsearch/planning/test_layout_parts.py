@@ -14,7 +14,6 @@ from placements.planners.hybrid.uniform import Degrees, Layout
 from schedsearch.planning.layout_parts import (
     _OF_TENSOR,
     MEMORY_PARTS,
-    beside,
     busiest_stage,
     memory_by_part,
     time_by_part,
@@ -66,21 +65,6 @@ def test_each_exchange_has_its_part() -> None:
     assert experts["recomputation"] > 0 == pipeline["recomputation"]
     assert alone["ends of the pipeline"] == pytest.approx(0, abs=1e-6)
     assert pipeline["ends of the pipeline"] > 0
-
-
-def test_two_layouts_side_by_side() -> None:
-    best, own = RUNS["pipeline"](), RUNS["experts"]()
-    rows = list(beside(best, own))
-    for unit, total, figures in (
-        ("ms", "iteration", (best.iteration_ms, own.iteration_ms)),
-        ("GiB", "memory of a GPU", (max(best.gib_by_stage), max(own.gib_by_stage))),
-    ):
-        parts = [row for row in rows if row.unit == unit]
-        assert parts[-1].part == total
-        assert (parts[-1].best, parts[-1].own) == pytest.approx(figures)
-        assert sum(row.more for row in parts[:-1]) == pytest.approx(figures[1] - figures[0])
-    checkpoints = next(row for row in rows if row.part == "checkpoints")
-    assert checkpoints.best == 0 < checkpoints.own
 
 
 def test_every_kept_tensor_has_a_part() -> None:

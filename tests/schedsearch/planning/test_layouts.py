@@ -114,26 +114,6 @@ def test_a_search_without_layouts() -> None:
     assert [each.layout.degrees.data for each in search.estimates()] == []
 
 
-def test_interrupted_while_layouts_are_rated() -> None:
-    """The best of those rated is timed, and what is left is known."""
-
-    def stop(done: int, _: int) -> None:
-        if done >= 256:
-            raise KeyboardInterrupt
-
-    options = LayoutOptions(max_context=2)
-    kept = plan_layouts(routed(), sixteen(), BATCH, COSTS, options, 4, stop)
-    assert kept.interrupted
-    assert len(kept.plans) == 1
-    layouts = list(LayoutSearch(routed(), sixteen(), BATCH, COSTS, options).layouts())
-    assert kept.left == tuple(layouts[256:])
-    rated = {each.layout for each in kept.estimates}
-    assert rated <= set(layouts[:256])
-    assert kept.estimates == tuple(each for each in found().estimates if each.layout in rated)
-    assert kept.bound_ms >= found().bound_ms
-    assert not found().interrupted and not found().left
-
-
 def test_interrupted_while_layouts_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those timed until then are kept, at least the best one; a second interrupt is passed on."""
     before, seen = UniformRun.gib_by_stage, []

@@ -126,13 +126,13 @@ def test_a_slow_link_slows_its_transfers_and_no_others() -> None:
 
 
 def test_the_order_before_may_be_given() -> None:
-    job = ReplicatedJob(SPLIT, 2, 5, copies_of(["0@0"]))
-    found = replan(job, before=zb_h1(SPLIT, 5), work_limit=0.3)
+    job = ReplicatedJob(SPLIT, 2, 3, copies_of(["0@0"]))
+    found = replan(job, before=zb_h1(SPLIT, 3), work_limit=0.1)
     assert (
         rows_of(found)["before"].iteration_ms
-        == rows_of(replan(job, schedule="zb_h1", work_limit=0.3))["before"].iteration_ms
+        == rows_of(replan(job, schedule="zb_h1", work_limit=0.1))["before"].iteration_ms
     )
-    with pytest.raises(ReplanError, match="of 5 micro-batches of this pipeline"):
+    with pytest.raises(ReplanError, match="of 3 micro-batches of this pipeline"):
         replan(job, before=zb_h1(SPLIT, 4), work_limit=1)
 
 

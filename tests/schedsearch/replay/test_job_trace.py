@@ -68,7 +68,6 @@ def test_an_iteration_without_a_block_is_left_out_and_named(tmp_path: Path) -> N
             {"0,0,0,3,forward": "5,0,0,3,forward"},
             "step 4 is left out: replica 2 has no blocks",
         ),
-        ({"0,0,0,3,forward": "-1,0,0,3,forward"}, "line 2, column dp_rank: -1 is below 0"),
         ({"0,0,0,3,forward-compute": "0,0,0,3,forward-compute,7"}, "line 2: has 12 cells, not 11"),
     ],
 )

@@ -6,15 +6,13 @@ from collections.abc import Callable
 from threading import Event
 
 import pytest
-from interrupting import interrupted
 
 from placements.shapes import nn_shape, v_shape, x_shape
 from schedsearch.repetend import Repetend
 from schedsearch.solver import cpsat, smt
 from schedsearch.solver import portfolio as module
 from schedsearch.solver.cores import together
-from schedsearch.solver.interrupts import INTERRUPTS
-from schedsearch.solver.portfolio import SOLVERS, portfolio
+from schedsearch.solver.portfolio import portfolio
 from schedsearch.solver.query import Answer, LimitedSolver, Query, uncounted
 
 QUERY = Query(v_shape(), 1, 4)
@@ -72,11 +70,6 @@ def test_the_repetend_of_whom_comes_first_counts_however_long_it_takes(cores: in
     assert both(QUERY, timeout_s=30.0) == (Answer.YES, REPETEND)
 
 
-def test_who_comes_later_counts_where_the_first_needs_another_round(cores: int) -> None:
-    both = portfolio(fake(Answer.YES, 5.0, REPETEND, takes_s=0.1), fake(Answer.YES, 1.0, OTHER))
-    assert both(QUERY, timeout_s=30.0) == (Answer.YES, OTHER)
-
-
 def test_that_there_is_none_counts_at_once_where_both_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "usable_cores", lambda: 2)
     asked: list[float] = []
@@ -97,16 +90,6 @@ def test_that_there_is_none_counts_at_once_where_both_are_asked(monkeypatch: pyt
 def test_unknown_when_the_time_is_over(cores: int) -> None:
     none = portfolio(*[fake(Answer.YES, math.inf, REPETEND, takes_s=1.0)] * 2)
     assert none(QUERY, timeout_s=0.2) == (Answer.UNKNOWN, None)
-
-
-def test_it_ends_where_all_give_up(cores: int) -> None:
-    none = portfolio(fake(Answer.UNKNOWN, 0.0), fake(Answer.UNKNOWN, 0.0))
-    assert none(QUERY, timeout_s=1000.0) == (Answer.UNKNOWN, None)
-
-
-@pytest.mark.parametrize("name", SOLVERS)
-def test_no_period_is_shorter_than_a_block(name: str) -> None:
-    assert SOLVERS[name]()(Query(v_shape(), 1, 1)) == (Answer.NO, None)
 
 
 @pytest.mark.parametrize(
@@ -140,18 +123,6 @@ def test_work_ends_a_question_that_is_hard(solver) -> None:
     unwanted = Event()
     unwanted.set()
     assert solver.decide(query, 60.0, unwanted=unwanted) == (Answer.UNKNOWN, None)
-
-
-def test_ctrl_c_ends_both(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "usable_cores", lambda: 2)
-    monkeypatch.setattr(module, "_WORK", 1e-4)
-    asked = portfolio(smt.decide, cpsat.decide)
-
-    def ask() -> tuple[Answer, Repetend | None]:
-        return asked(Query(nn_shape().with_memory(3), 3, 31), timeout_s=100.0)
-
-    with pytest.raises(KeyboardInterrupt), INTERRUPTS.watched():
-        interrupted(ask, lambda: None)
 
 
 def test_together_keeps_the_order() -> None:

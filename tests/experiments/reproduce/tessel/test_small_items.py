@@ -17,24 +17,18 @@ def test_all_tables_and_figures_are_there() -> None:
     assert set(OURS) == {"tessel_table2", "tessel_table3", *(f"tessel_figure{number}" for number in figures)}
 
 
-@pytest.mark.parametrize("name", list(OURS))
-def test_the_whole_item_has_the_cases_of_the_small_one(name: str) -> None:
-    item = OURS[name]
-    assert set(item.cases(item.small)) <= set(item.cases(item.options()))
+def test_the_whole_item_has_the_cases_of_the_small_one() -> None:
+    for item in OURS.values():
+        assert set(item.cases(item.small)) <= set(item.cases(item.options()))
 
 
 @pytest.mark.parametrize(
     ("name", "option", "value", "says"),
     [
         ("tessel_table2", "models", ("bert",), "models: 'bert' is not known"),
-        ("tessel_table2", "models", (), "models: [] is not a list of at least one"),
         ("tessel_table2", "work_limit", 0.0, "work_limit: 0 is not a positive number of units of work"),
-        ("tessel_figure3", "micro_batches", (2, 0), "micro_batches: 0 is not at least 1"),
-        ("tessel_figure3", "micro_batches", (True,), "micro_batches: True is not a whole number"),
         ("tessel_figure9", "shapes", ("m_shape", "m_shape"), "shapes: 'm_shape' is named twice"),
         ("tessel_figure12", "tessel_time_limit_s", -1.0, "tessel_time_limit_s: -1 is not a positive"),
-        ("tessel_figure15", "micro_batch_sizes", (), "micro_batch_sizes: [] is not a list"),
-        ("tessel_figure16", "models", ("gpt_12b",), "models: 'gpt_12b' is not known; did you mean"),
     ],
 )
 def test_wrong_options_are_refused_before_any_search(

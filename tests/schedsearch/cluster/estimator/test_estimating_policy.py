@@ -9,7 +9,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from cluster.small_clusters import Drawn, gavel_throughputs, needs_gavel
+from cluster.small_clusters import Drawn
 from outcome_check import plain
 
 from schedsearch.cluster.estimator.estimating_policy import EstimatingPolicy, ThroughputProfile, profiled
@@ -129,19 +129,3 @@ def test_wrong_profiles_and_policies_are_refused() -> None:
         profiled(Throughputs(throughputs.alone), 0.5, 3, 0)
     with pytest.raises(ClusterError, match="policy las does not look at pairs"):
         EstimatingPolicy(MaxMinFairness(), profiled(throughputs, 0.5, 3, 0))
-
-
-@needs_gavel
-def test_estimates_of_gavels_pairs_are_near_and_not_all_of_them() -> None:
-    real = gavel_throughputs()
-    policy = EstimatingPolicy(SHARED, profiled(real, 0.5, 3, 0))
-    errors = []
-    for (one, other, gpus), by_type in real.pairs.items():
-        for gpu_type, (first, second) in by_type.items():
-            alone = real.rate(one, gpus, gpu_type)
-            if gpus == 1 and alone > 0 and first * second > 0:
-                jobs = [ActiveJob(Job(name, name, 1.0), 1.0) for name in (one, other)]
-                demand = real.demand(GpuCluster({gpu_type: 1}), [*jobs], shares_space=True)
-                errors.append(abs(policy._rates(demand)[-1, 0] - first) / alone)
-    assert 0 < np.mean(errors) < 0.15
-    assert 0.2 < np.mean(np.array(errors) > 0) < 0.9, "some are measured"

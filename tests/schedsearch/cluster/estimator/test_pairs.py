@@ -4,14 +4,11 @@ import numpy as np
 import pytest
 from cluster.small_clusters import GAVEL, needs_gavel
 
-from schedsearch.cluster.allocation import Allocation, check_allocation
-from schedsearch.cluster.demand import NOBODY, Demand, FloatArray
+from schedsearch.cluster.demand import FloatArray
 from schedsearch.cluster.estimator.fingerprints import fingerprints
 from schedsearch.cluster.estimator.pairs import estimate_pairs, with_measurement
-from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
+from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.inputs.throughput_file import read_throughputs
-from schedsearch.cluster.jobs import ActiveJob, Job
-from schedsearch.cluster.policies.fairness import MaxMinFairness
 from schedsearch.cluster.throughputs import JobOperatingPoint, Throughputs
 
 
@@ -132,57 +129,3 @@ def test_estimates_of_gavels_pairs_beat_the_means() -> None:
         of_all.append(np.abs(np.nanmean(everything) - right)[asked].mean())
     assert np.mean(errors) < 0.12 < np.mean(of_row)
     assert np.mean(errors) < 0.75 * min(np.mean(of_row), np.mean(of_all))
-
-
-@needs_gavel
-def test_las_with_estimates_that_are_measured_as_they_run() -> None:
-    """The worst-off job suffers from pairs that were thought to fit; once they ran, they are known."""
-    true = single_gpu()
-    types = [job_type for job_type, _ in true.alone]
-    random = np.random.default_rng(0)
-    new = {*random.choice(types, 13, replace=False).tolist()}
-    references = [job_type for job_type in types if job_type not in new]
-    jobs = [ActiveJob(Job(str(n), str(random.choice(types)), 1.0), 1.0) for n in range(30)]
-    cluster = GpuCluster({"v100": 3, "p100": 3, "k80": 3})
-    policy = MaxMinFairness(shares_space=True)
-    with_true = true.demand(cluster, jobs, shares_space=True)
-    best = policy.allocate(with_true).objective
-    alone = policy.allocate(with_true.without_pairs()).objective
-    known, settings = sparse(true, new, 0.2), None
-    for _ in range(10):
-        estimate = estimate_pairs(known, references, settings=settings)
-        settings = estimate.settings
-        allocation = policy.allocate(estimate.throughputs.demand(cluster, jobs, shares_space=True))
-        check_allocation(allocation)
-        reached = least(allocation, with_true, true)
-        known = measured_as_it_ran(known, allocation, true)
-    assert alone < 0.9 * best
-    assert 0.9 * best < reached <= best * (1 + 1e-6)
-
-
-def least(allocation: Allocation, with_true: Demand, true: Throughputs) -> float:
-    """Return the least normalized throughput that shares give in truth."""
-    rates = np.array(
-        [true_rates(allocation.demand, index, true) for index in range(len(allocation.shares))],
-    )
-    real = allocation.demand.with_rates(rates).rates(allocation.shares)
-    return float((real / with_true.proportional_steps_per_s).min())
-
-
-def true_rates(demand: Demand, index: int, true: Throughputs) -> tuple[float, float]:
-    places, number, gpus = demand.configurations[index]
-    types = [demand.jobs[place].job.type for place in places]
-    gpu_type = demand.cluster.gpu_types[number]
-    if len(types) == 1:
-        return true.rate(types[0], gpus, gpu_type), 0.0
-    return true.pair(types[0], types[1], gpus)[gpu_type]
-
-
-def measured_as_it_ran(known: Throughputs, allocation: Allocation, true: Throughputs) -> Throughputs:
-    demand = allocation.demand
-    for index in np.flatnonzero((allocation.shares > 1e-9) & (demand.configurations.jobs[:, 1] != NOBODY)):
-        places, number, gpus = demand.configurations[int(index)]
-        one, other = (demand.jobs[place].job.type for place in places)
-        gpu_type = demand.cluster.gpu_types[number]
-        known = with_measurement(known, (one, other, gpus), gpu_type, true.pair(one, other, gpus)[gpu_type])
-    return known

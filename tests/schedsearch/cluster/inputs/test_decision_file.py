@@ -65,18 +65,11 @@ def rows_of(demand: Demand) -> set[tuple[object, ...]]:
         {"workers": [1, 1], "gpu_types": ["v100", "k80"], "throughputs": MATRIX},
         {"gpu_types": ["k80", "v100"], "workers": [1, 1]},
         {"throughputs": {name: [*row.values()] for name, row in ROWS.items()}},
-        {"throughputs": {kind: {name: row[kind] for name, row in ROWS.items()} for kind in ("v100", "k80")}},
         {"throughputs": {"v100": [40, 12, 100], "k80": [10, 4, 50]}},
         {"jobs": [{"job_id": name, "throughputs": row} for name, row in ROWS.items()], "throughputs": {}},
-        {"jobs": {name: {"throughput": row} for name, row in ROWS.items()}, "throughputs": None},
         {"jobs": [{"name": "a", "type": "big"}, "b", "c"], "throughputs": {**ROWS, "big": {"v100": 1}}},
         {"jobs": [{"name": name, "type": f"type {name}"} for name in "abc"]}
         | {"throughputs": {f"type {name}": row for name, row in ROWS.items()}},
-        {
-            "throughputs": {
-                name: {k: {"steps_per_s": v} for k, v in row.items()} for name, row in ROWS.items()
-            }
-        },
         {
             "jobs": TYPED,
             "throughputs": {k: {j: {"null": c["null"]} for j, c in r.items()} for k, r in GAVEL.items()},
@@ -186,23 +179,13 @@ def job(**fields: object) -> dict[str, Any]:
             job(wieght=2),
             "jobs[0]: has an unknown field 'wieght'; write 'weight', or remove it; known are name",
         ),
-        (job(weight=2, priority=2), "jobs[0].priority: is there as jobs[0].weight too; keep one"),
-        (job(weight=0), "jobs[0].weight: 0 is not a weight; give more than 0"),
-        (job(arrival_s=-1), "jobs[0].arrival_s: -1 is not a time in seconds; give 0 or more"),
         (job(steps=math.nan), "jobs[0].steps: nan is not a number of steps; give more than 0"),
         (job(steps=5, steps_left=6), "jobs[0].steps_left: 6 is not at most the job's 5 steps; correct one"),
-        (job(steps=5), "job b: lacks the field 'steps', which others have; add it"),
         (
             job(scale_factor=2),
             "jobs[0].scale_factor: 2 is not a number of GPUs that there are; the largest type",
         ),
-        (
-            job(slo_s=10, waited_s=20),
-            "jobs[0].slo_s: 10 is not after the 20 s that the job has waited; its SLO",
-        ),
         (job(arrival_s=9) | {"now_s": 5}, "jobs[0].arrival_s: 9 is not at or before now_s, 5; leave out"),
-        ({"jobs": ["a", "b", "a"]}, "jobs: the name 'a' is given twice; rename one"),
-        ({"jobs": []}, "jobs: [] is not jobs; give at least one"),
         ({"jobs": "a"}, "jobs: 'a' is not a list of jobs; give one"),
         ({"jobs": ["a", "b", "d"]}, "throughputs: 'c' is no job, pair or type of job of the file; write "),
         (
@@ -210,52 +193,18 @@ def job(**fields: object) -> dict[str, Any]:
             "throughputs: lack job d; add how many steps/s it does on each GPU type",
         ),
         (
-            {"throughputs": MATRIX[:2]},
-            "throughputs: [[40, 10], [12, 4]] is not a list with an entry for each of 3",
-        ),
-        (
-            {"throughputs": [[1], [1], [1]]},
-            "throughputs[0]: [1] is not a list with an entry for each of v100, k80",
-        ),
-        (
             {"throughputs": {**ROWS, "a": {"V100": 1}}},
             "throughputs.a: 'V100' is no GPU type of the workers; write",
-        ),
-        (
-            {"throughputs": {**ROWS, "a": {"v100": -1}}},
-            "throughputs.a.v100: -1 is not a throughput in steps/s",
-        ),
-        (
-            {"throughputs": {**ROWS, "a": {"v100": 0}}},
-            "job a: has no throughput above 0 on a GPU type with its 1",
-        ),
-        (
-            {"throughputs": "no.json"},
-            "/no.json: cannot be read (No such file or directory); give Gavel's JSON",
         ),
         (
             {"pairs": [{"jobs": ["a", "d"], "v100": [1, 1]}]},
             "pairs[0].jobs: ['a', 'd'] is not two different jobs",
         ),
         (
-            {"pairs": [{"jobs": ["a", "b"], "v100": 1}]},
-            "pairs[0].v100: 1 is not the throughputs of two jobs",
-        ),
-        ({"pairs": [{"v100": [1, 1]}]}, "pairs[0]: lacks the field 'jobs'; add it"),
-        (
             {"pairs": {"a, b": {"v100": [1, 1]}, "b, a": {"v100": [1, 1]}}},
             "throughputs: b with a on 1 v100 is given",
         ),
-        ({"workers": {}}, "cluster.workers is empty; give GPUs of at least one type"),
-        ({"workers": {"v100": -1}}, "workers.v100: -1 is not a number of GPUs; give 0 or more"),
         ({"workers": [1, 1]}, 'workers: [1, 1] is not by GPU type; write {"v100": 1, "k80": 1}'),
-        ({"prices": {"v100": -1}}, "prices.v100: -1 is not a price; give 0 or more"),
-        (
-            {"prices": {"p100": 1}},
-            "cluster.dollars_per_hour: 'p100' is not a GPU type of the cluster; it has v100",
-        ),
-        ({"prices": [1]}, "prices: [1] is not of the GPU types v100, k80; give one number for each type"),
-        ({"power_cap_w": 0}, "power_cap_w: 0 is not a number of W; give more than 0"),
         (
             {"entities": {"x": 1}} | job(entity="y"),
             "jobs[0].entity: 'y' is not an entity of the file; write 'x'",

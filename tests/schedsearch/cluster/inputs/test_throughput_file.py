@@ -61,13 +61,11 @@ def test_gavels_measurements() -> None:
             {"v100": {A: {"null": float("nan")}}},
             "v100.('A', 1).null: nan is not a throughput in steps/s; give",
         ),
-        ({"v100": {A: {"null": -1}}}, "v100.('A', 1).null: -1 is not a throughput"),
         ({"v100": {"A": {"null": 1}}}, "v100.A: 'A' is not a type of job; write \"('ResNet-18', 1)\""),
         ({"v100": {A: {"('B', 2)": [1, 1]}}}, "is not of jobs with 1 GPUs; pair jobs of one scale factor"),
         ({"v100": {A: {B: [1]}}}, "[1] is not the throughputs of two jobs; give [steps/s, steps/s]"),
         ({"v100": {A: {B: [1, 2]}, B: {A: [1, 2]}}}, "make both entries equal"),
         ({}, "{} is not throughputs; give Gavel's JSON or a CSV table"),
-        ([1], "[1] is not throughputs by GPU type"),
     ],
 )
 def test_mistakes_in_gavels_form(tmp_path: Path, changed: object, message: str) -> None:
@@ -84,15 +82,9 @@ def test_mistakes_in_gavels_form(tmp_path: Path, changed: object, message: str) 
     [
         ("GPT,8,h100", "line 2: has 3 cells for 8 columns; the columns are job_type"),
         ("GPT,8,h100,fast,,,,", "line 2, column steps_per_s: 'fast' is not a throughput in steps/s; give"),
-        ("GPT,8,h100,nan,,,,", "line 2, column steps_per_s: nan is not a throughput"),
-        ("GPT,0,h100,1,,,,", "line 2, column scale_factor: 0 is not a number of GPUs; give 1 or more"),
         ("GPT,8,h100,,,,,", "line 2, column steps_per_s: is empty; fill the cell or remove the row"),
         ("GPT,8,h100,1,,,,3", "line 2: has other_steps_per_s but no other_job_type"),
         ("GPT,8,h100,1,300,,BERT,3", "line 2: has power_w for two jobs on the same GPUs; leave it empty"),
-        (
-            "GPT,8,h100,1,,,,\nGPT,8,h100,2,,,,",
-            "line 3: GPT on 8 h100 is given twice at this clock; keep one",
-        ),
         ("A,1,h100,1,,,B,1\nB,1,h100,1,,,A,1", "line 3: B with A on 1 h100 is given twice; keep one row"),
         ("", "has no rows below the header"),
     ],

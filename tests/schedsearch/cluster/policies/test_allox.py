@@ -49,7 +49,7 @@ def test_no_order_of_queues_has_a_smaller_sum_of_completion_times() -> None:
 
 def test_gpus_that_are_alike_may_be_matched_as_one_type() -> None:
     """Beside the matching with a place for each position of each GPU (Gavel's), which is far larger."""
-    for seed in range(24):
+    for seed in range(10):
         num_jobs = 3 + seed % 20
         case = drawn(100 + seed, num_jobs, [1 + seed % 4, 2, 1 + seed % 3])
         gpu_types = np.repeat(np.arange(3), case.workers.astype(int))

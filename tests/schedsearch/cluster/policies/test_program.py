@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 from cluster.policies.cases import Case, case_of, largest_sum, random_case, shortest_time
 
-from schedsearch.cluster import linear_program
 from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_allocation
 from schedsearch.cluster.demand import Configuration, Demand
 from schedsearch.cluster.policies.program import AllocationProgram, ProgramSequence
@@ -26,7 +24,7 @@ def with_values(case: Case, values: np.ndarray) -> tuple[Demand, np.ndarray]:
 
 def test_floors_are_kept_and_cost_no_more_than_they_must() -> None:
     """Floors that only pairs can keep too: the program then needs configurations it did not begin with."""
-    for seed in range(40):
+    for seed in range(15):
         case = random_case(seed)
         draw = np.random.default_rng(seed)
         demand, values = with_values(case, draw.random(len(case.rates)))
@@ -126,7 +124,7 @@ def changing(case: Case, draw: np.random.Generator) -> list[Demand]:
     ["las_packed", "finish_time_fairness_packed", "makespan_packed", "fifo_packed", "sjf", "las_agnostic"],
 )
 def test_a_program_that_was_changed_is_as_good_as_a_new_one(name: str) -> None:
-    for seed in range(6):
+    for seed in range(3):
         kept = policy_of(name)
         for demand in changing(random_case(seed), np.random.default_rng(seed)):
             found = kept.allocate(demand)
@@ -143,48 +141,3 @@ def test_floors_and_limits_are_of_one_demand() -> None:
     assert demand.rates(first.maximize(values)) == pytest.approx([5.0, 5.0])
     again = programs.of(demand)
     assert demand.rates(again.maximize(values)) == pytest.approx([0.0, 20.0])
-
-
-def test_a_decision_begins_where_the_one_before_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 40 jobs in another order, one of which is new, most keep what they had: a few pivots, not many."""
-    pivots: list[int] = []
-    solved = linear_program._solved
-
-    def counted(*given: Any) -> Any:
-        result = solved(*given)
-        pivots.append(result.solve_stats.simplex_iterations)
-        return result
-
-    monkeypatch.setattr(linear_program, "_solved", counted)
-    draw = np.random.default_rng(0)
-    case = case_of([5, 5, 5], draw.uniform(1, 10, (40, 3)).tolist())
-    demand, values = with_values(case, draw.random(40))
-    order = draw.permutation(40)
-    replaced = [demand.jobs[job] for job in order]
-    replaced[0] = replace(replaced[0], job=replace(replaced[0].job, name="new"))
-    later = Demand.of(
-        demand.cluster,
-        replaced,
-        [
-            Configuration(
-                (int(order.argsort()[job]),), demand.cluster.gpu_types[gpu_type], gpus, (float(rate),)
-            )
-            for (job,), gpu_type, gpus, (rate, _) in (
-                (*demand.configurations[one], demand.configurations.steps_per_s[one])
-                for one in range(len(demand.configurations))
-            )
-        ],
-    )
-    programs = ProgramSequence()
-    first = programs.of(demand).maximize(values)
-    same = programs.of(demand).maximize(values)
-    found = later.configurations
-    per_step = values / demand.configurations.steps_per_s[:, 0]
-    per_job = np.zeros(40)
-    per_job[demand.configurations.jobs[:, 0]] = per_step
-    second = programs.of(later).maximize(per_job[order][found.jobs[:, 0]] * found.steps_per_s[:, 0])
-    assert same == pytest.approx(first)
-    assert per_job[order] @ later.rates(second) == pytest.approx(values @ first)
-    assert pivots[0] > 15
-    assert pivots[1] == 0
-    assert pivots[2] < pivots[0] / 3

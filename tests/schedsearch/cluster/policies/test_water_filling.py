@@ -19,7 +19,7 @@ from schedsearch.cluster.policies.program import AllocationProgram
 from schedsearch.cluster.policies.registry import policy_of
 from schedsearch.cluster.policies.water_filling import WaterFilling, water_levels
 
-SEEDS = range(30)
+SEEDS = range(10)
 Array = np.ndarray
 
 
@@ -127,7 +127,7 @@ def can_rise_by_mixed_integers(case: Case, levels: Array) -> int:
 
 def test_bottlenecked_jobs_are_those_of_the_dissertations_mixed_integer_program() -> None:
     counts = set()
-    for seed in range(25):
+    for seed in range(12):
         case = random_case(2000 + seed)
         first = next(iter(water_levels(AllocationProgram(case.demand()), lambda _, case=case: case.weights)))  # type: ignore[misc]
         wanted = can_rise_by_mixed_integers(case, first.normalized)
@@ -186,14 +186,3 @@ def test_wrong_entities_get_one_line(entities: dict[str, object], said: str) -> 
 def test_a_job_that_runs_nowhere_is_named() -> None:
     with pytest.raises(InfeasibleError, match="water_filling: job job 1 has no throughput"):
         WaterFilling().allocate(case_of([1], [[1.0], [0.0]]).demand())
-
-
-@pytest.mark.parametrize("name", ["water_filling_packed", "hierarchical"])
-def test_a_policy_that_has_decided_before_decides_as_a_new_one(name: str) -> None:
-    for seed in range(8):
-        case, used = random_case(6000 + seed), policy_of(name)
-        heavier = replace(case, weights=case.weights * np.arange(1, len(case.weights) + 1))
-        for now in (case, heavier, replace(case, workers=case.workers + 1), case):
-            found, new = used.allocate(now.demand()), policy_of(name).allocate(now.demand())
-            check_allocation(found)
-            assert found.rates == pytest.approx(new.rates, rel=1e-4, abs=1e-5 * new.rates.max()), seed

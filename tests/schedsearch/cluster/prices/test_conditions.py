@@ -34,7 +34,6 @@ def played_share(conditions: PriceConditions, stretches: int, seed: int) -> floa
 @pytest.mark.parametrize(
     "conditions",
     [
-        PriceConditions(preemptions_per_day=4),
         PriceConditions(preemptions_per_day=12, restart_s=600, checkpoint_s=60),
         PriceConditions(preemptions_per_day=24, restart_s=3600, checkpoint_every_s=1800),
     ],

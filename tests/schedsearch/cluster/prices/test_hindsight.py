@@ -59,7 +59,7 @@ def of_path(
     raise AssertionError("the last day has no end")
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(rows, st.floats(0.2, 6.0), conditions)
 def test_it_is_the_best_of_all_paths(
     table: list[tuple[float | None, ...]], days: float, under: PriceConditions
@@ -71,7 +71,7 @@ def test_it_is_the_best_of_all_paths(
     assert min_dollars(prices, np.array(speeds), 0, steps, under) == pytest.approx(least)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(rows, st.floats(0.2, 6.0), conditions, st.sampled_from([0, 2]), st.sampled_from([0.0, 0.3]))
 def test_no_strategy_beats_it(
     table: list[tuple[float | None, ...]],

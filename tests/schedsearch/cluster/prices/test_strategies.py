@@ -144,7 +144,7 @@ def test_a_greedy_choice_can_cost_more_than_staying() -> None:
 dollars = st.floats(0.1, 10.0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.tuples(dollars, dollars, dollars), min_size=2, max_size=8),
     st.floats(0.2, 9.0),

@@ -41,16 +41,6 @@ def test_a_failure_takes_back_the_round_or_the_lease(loses_lease: bool) -> None:
     assert outcome.average_jct_s > without.average_jct_s + 1000
 
 
-def test_a_large_job_waits_until_enough_gpus_are_back() -> None:
-    options = SimulationOptions(failures=FailureOptions(3000.0, 2000.0), records_rounds=True, stop_at_s=1e6)
-    outcome = simulate_cluster(
-        [Job("0", "a", 5000.0, 2)], GpuCluster({"v100": 2}), RATES, OnFirstType(), options
-    )
-    check_outcome(outcome, RATES, options)
-    assert outcome.jobs[0].is_done
-    assert outcome.jobs[0].failures >= 1
-
-
 def test_gpus_are_away_as_often_as_their_times_say() -> None:
     """Away for repair / (repair + mean time) of the time: 1 / 5."""
     failures = GpuFailures.of(GpuCluster({"v100": 40}), FailureOptions(4000.0, 1000.0), seed=1)

@@ -33,7 +33,7 @@ def all_annealed(placement: Placement, sizes: tuple[int, ...] = (1,), work: floa
     return [first, *(start.repetend for start in found)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(random_placements(max_time=3, training=True, by_device=True), st.integers(0, 2))
 def test_each_is_better_than_the_one_before_and_valid(placement: Placement, spare: int) -> None:
     """Memory differs by device, even in sign, and blocks are on several devices."""
@@ -47,10 +47,9 @@ def test_each_is_better_than_the_one_before_and_valid(placement: Placement, spar
         last[size] = repetend
 
 
-@pytest.mark.parametrize(("family", "number"), [("X", 5), ("loops", 4), ("K", 8)])
-def test_a_solver_finds_little_better(family: str, number: int) -> None:
-    """Of one micro-batch per repetend, on placements of the benchmark with 14 to 24 blocks."""
-    placement = random_placement(family, number)
+def test_a_solver_finds_little_better() -> None:
+    """Of one micro-batch per repetend, on a placement of the benchmark."""
+    placement = random_placement("loops", 4)
     options = {"micro_batches_per_repetend": 1, "work_limit": 5.0}
     by_solver = search(placement, 8, objectives=("period",), **options).repetend
     assert by_solver is not None
