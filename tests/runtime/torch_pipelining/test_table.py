@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.distributed.pipelining.schedules import _Action
 from torch_tables import shipped
 
-from experiments.benchmarks.peers.torch_schedules import SHIPPED
+from experiments.benchmarks.others.torch_schedules import SHIPPED
 from runtime.torch_pipelining.table import (
     Action,
     Op,
