@@ -172,7 +172,7 @@ def measured(case: Case, **more: Any) -> Row:
         return Row(case.part, case.name, {}, case.reach, skipped=reason)
     clock = CpuClock()
     figures = case.measure(**case.arguments, **more)
-    figures = {"cpu_s": round(clock.seconds, 3)} | figures
+    figures = {"cpu_s": round(clock.seconds, 3), **figures}
     missed = tuple(condition for condition in case.reach if not holds(condition, figures))
     return Row(case.part, case.name, figures, case.reach, missed)
 
@@ -205,8 +205,8 @@ def read_rows(path: Path) -> list[Row]:
         for row in (each.mapping() for each in top["rows"].items()):
             old = {k: v for k, v in row.items() if isinstance(v, (int, float))}
             part, case = row.get("part") or row.get("group", ""), row.get("case") or row.get("instance", "")
-            reach = (tuple(row.get(key) or ()) for key in ("reach", "missed"))
-            rows.append(Row(part, case, row.get("figures", old), *reach, row.get("skipped") or ""))
+            reach, missed = (tuple(row.get(key) or ()) for key in ("reach", "missed"))
+            rows.append(Row(part, case, row.get("figures", old), reach, missed, row.get("skipped") or ""))
         return rows
 
 

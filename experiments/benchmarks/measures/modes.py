@@ -41,7 +41,7 @@ def beside_hand_made(*, work_limit: float, **made: Any) -> dict[str, Any]:
     return {
         "status": found.status.value,
         "period": float(placement.ms(rate)),
-        "period_bound": float(placement.ms(found.period_bound)),
+        "period_bound": found.period_bound * placement.tick_ms,
         "by_hand": None if best is None else float(placement.ms(rates[best])),
         "best_by_hand": best,
         "over_hand": 0.0 if best is None else float(rate / rates[best]),

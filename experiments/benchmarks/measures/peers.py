@@ -131,7 +131,10 @@ def lowtime(*, unit_ms: float, rounds: int = _ROUNDS, **of: Any) -> dict[str, An
         for plan in clocks.T
     ]
     shares = shares_above(task, np.array([(plan.time_ms, plan.energy_mj) for plan in plans]))
-    size = {"task": f"lowtime, {task.profile.name}", "micro-batches": task.schedule.num_micro_batches}
+    size = {
+        "task": f"lowtime, {task.schedule.placement.num_devices} stages",
+        "micro-batches": task.schedule.num_micro_batches,
+    }
     return size | figures | {"over_peer": 1 - shares["mean_more"] / 100} | shares
 
 
