@@ -57,14 +57,9 @@ OWNERS = {
     "safetensors": ["runtime/models/tensor_files.py"],
     "torch": [
         "runtime/",
-        "experiments/benchmarks/peers/torch_schedules.py",
-        "experiments/benchmarks/runtime/beside_torch.py",
-        "experiments/benchmarks/runtime/clock_costs.py",
-        "experiments/benchmarks/runtime/memory.py",
-        "experiments/benchmarks/runtime/on_gpu.py",
-        "experiments/benchmarks/runtime/one_device.py",
-        "experiments/benchmarks/runtime/processes.py",
-        "experiments/benchmarks/runtime/sleeping.py",
+        "experiments/benchmarks/inputs/processes.py",
+        "experiments/benchmarks/others/torch_runtime.py",
+        "experiments/benchmarks/others/torch_schedules.py",
     ],
     "hydra": ["experiments/"],
     "omegaconf": ["experiments/"],
@@ -87,14 +82,14 @@ OWNERS = {
         "schedsearch/bounds/memory_need.py",
         "schedsearch/bounds/memory_occupancy.py",
         "schedsearch/bounds/mode_choice.py",
-        "experiments/benchmarks/frontier/lowtime_plans.py",
+        "experiments/benchmarks/others/lowtime_plans.py",
     ],
     "fastapi": ["runtime/server/"],
     "starlette": ["runtime/server/"],  # comes with fastapi
     "pydantic": ["runtime/server/"],
     "uvicorn": ["runtime/server/"],
-    "cvxpy": ["experiments/benchmarks/cluster/cvxpy_programs.py"],
-    "lowtime": ["experiments/benchmarks/frontier/lowtime_plans.py"],
+    "cvxpy": ["experiments/benchmarks/others/cvxpy_programs.py"],
+    "lowtime": ["experiments/benchmarks/others/lowtime_plans.py"],
 }
 
 
@@ -190,7 +185,10 @@ def test_the_front_door_is_all_that_schedsearch_knows_of_later_layers() -> None:
     assert not {"runtime", "experiments"} & modules_after("import schedsearch; schedsearch.search")
 
 
-LOADERS = {"schedsearch", "experiments.__main__", "experiments.config.command", "experiments.config.commands"}
+LOADERS = {
+    *("schedsearch", "experiments.__main__", "experiments.config.command", "experiments.config.commands"),
+    "experiments.benchmarks.frame",
+}
 """Front doors, which alone import modules of ours by their names, late: no circle can hide behind those."""
 
 

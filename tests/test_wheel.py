@@ -12,8 +12,6 @@ from zipfile import ZipFile
 import pytest
 from places import ROOT
 
-pytestmark = pytest.mark.slow
-
 STAGES = "memory_mib: 400\nstages:\n" + "- {forward_ms: 10, backward_ms: 20, activation_mib: 100}\n" * 2
 
 

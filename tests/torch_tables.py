@@ -18,7 +18,7 @@ from torch.distributed.pipelining.schedules import (
     get_schedule_class,
 )
 
-from experiments.benchmarks.peers.torch_schedules import SHIPPED, StandIn
+from experiments.benchmarks.others.torch_schedules import SHIPPED, StandIn
 from placements import Block, Kind, Placement
 from runtime.torch_pipelining.table import Op, TorchOrder
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible

@@ -1,10 +1,18 @@
-"""Benchmarks: what must be reached, measured case by case, as commands of their own.
+"""Benchmarks: what must be reached, measured case by case: ``python -m experiments.benchmarks GROUP``.
 
-A benchmark is data: groups of cases, each with its name, what it must reach, what it lacks here and the
-function that measures it. One driver runs them all. Read `benchmark_command` (chooses cases, measures them,
-goes on after an interruption), `results` (cases, rows, and their files), `comparison` (ours over a peer's,
-and packages that are missing) and `timing` (CPU seconds); then the rooms `search`, `modes`, `unequal`,
-`layouts`, `frontier`, `planners`, `cluster`, `runtime` and `server`, and `peers`, which has small tasks on
-which ours stands beside every peer. What they gave is in ``measured``. `instances` has named placements with
-the best answers known.
+A case is a line of ``cases/GROUP.yaml``: the arguments of a measure, and what the figures that it returns
+must reach. A measure is a function in `measures`, a file for each group, which knows nothing of files and
+tables. The frame chooses cases, runs them one by one, holds their figures against what they must reach,
+writes one table, and compares it with another one. So a new case is a line, and a new measure a function.
+
+- `frame`: cases, rows and tables
+- `command`: chooses cases, runs them, and goes on after an interruption
+- `comparison`: ours over a peer's, and what is missing here
+- `timing`: CPU seconds, and solvers loaded before
+- `measures`: functions of cases, a file for each group
+- `inputs`: placements, profiles, batches, jobs and devices that measures are about
+- `others`: peers, and programs of our own that stand for them
+- `instances`: named placements with the best answers known; ``search``, ``check``, ``add``
+
+What they gave is in ``measured``; its older files have other columns.
 """

@@ -1,4 +1,4 @@
-"""Ours beside a peer: CPU seconds of both on the same task, measured in pairs, and their answers."""
+"""Ours beside a peer: both on the same task, in turn, as ratios of pairs; and what is missing for it here."""
 
 from __future__ import annotations
 
@@ -6,54 +6,35 @@ import importlib.metadata
 import importlib.util
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
-_FRACTION = 0.1
-"""Below this a ratio is written as 1/n."""
+from experiments.benchmarks.timing import timed
 
-ALMOST = 1e-9
-"""Share by which rounding errors may make a time or an energy larger."""
+Ours = TypeVar("Ours")
+Theirs = TypeVar("Theirs")
 
-
-def missing_file(path: Path) -> str:
-    """Return that a file is not there; empty where it is."""
-    return "" if path.is_file() else f"{path.name} is not there"
+SHARED_DATA = Path(__file__).parents[3] / "shared" / "data"
+"""Beside the project: measurements of others, which are no part of it."""
 
 
-def missing(package: str, version: str = "") -> str:
-    """Return why an optional package cannot be used, in this version if one is named; empty where it can."""
-    remedy = f"pip install {package}" + (f"=={version}" if version else "")
-    if importlib.util.find_spec(package) is None:
-        return f"{package} is not installed; {remedy}"
-    installed = importlib.metadata.version(package) if version else ""
-    return "" if installed == version else f"{package} is {installed}; {remedy}"
+def lacking(need: str) -> str:
+    """Return why something is not to be had here; empty where it is.
 
-
-@dataclass(frozen=True)
-class Ratio:
-    """How many times as much one thing takes as another: the median, least and largest ratio of pairs.
-
-    >>> print(Ratio.of([1.0, 1.2, 1.1], [1.0, 1.0, 1.0]))
-    1.10 (1.00 to 1.20)
-    >>> print(Ratio.of([1.0, 1.0], [50.0, 60.0]))
-    1/55 (1/60 to 1/50)
+    That is ``gpu``, a file of `SHARED_DATA` by its path there, or a package, with its version after ``==``.
     """
-
-    median: float
-    least: float
-    most: float
-
-    @classmethod
-    def of(cls, times: Sequence[float], others: Sequence[float]) -> Ratio:
-        """Return the ratio of times that were measured in pairs."""
-        ratios = [time / other for time, other in zip(times, others, strict=True)]
-        return cls(statistics.median(ratios), min(ratios), max(ratios))
-
-    def __str__(self) -> str:
-        """Return the median and the range."""
-        return f"{_text(self.median)} ({_text(self.least)} to {_text(self.most)})"
+    if need == "gpu":
+        return "" if Path("/dev/nvidia0").exists() else "there is no GPU"
+    if "/" in need:
+        path = SHARED_DATA / need
+        return "" if path.is_file() else f"{path.name} is not there"
+    package, _, version = need.partition("==")
+    if importlib.util.find_spec(package) is None:
+        return f"{package} is not installed; pip install {need}"
+    installed = importlib.metadata.version(package) if version else ""
+    return "" if installed == version else f"{package} is {installed}; pip install {need}"
 
 
 @dataclass(frozen=True)
@@ -63,6 +44,9 @@ class MedianRatio:
     However the ratios are distributed, an interval from the k-th least to the k-th largest of n misses their
     median only if fewer than k of them are on one side of it: a matter of n tosses of a coin. The interval of
     less than six pairs is that of all ratios, and says less.
+
+    >>> MedianRatio.of([3.0, 6.0, 3.3], [2.0, 4.0, 2.0])
+    MedianRatio(median=1.5, low=1.5, high=1.65)
     """
 
     median: float
@@ -80,45 +64,24 @@ class MedianRatio:
         last = max(outside - 1, 0)
         return cls(statistics.median(ratios), ratios[last], ratios[-1 - last])
 
-    def __str__(self) -> str:
-        """Return the median and the interval."""
-        return f"{self.median:.3f} ({self.low:.3f} to {self.high:.3f})"
+    def figures(self, name: str) -> dict[str, float]:
+        """Return the ratio and its interval as figures."""
+        return {name: self.median, f"{name}_low": self.low, f"{name}_high": self.high}
 
 
-def _text(ratio: float) -> str:
-    return f"1/{1 / ratio:.0f}" if ratio < _FRACTION else f"{ratio:.2f}"
+def in_turn(
+    rounds: int, ours: Callable[[], Ours], theirs: Callable[[], Theirs]
+) -> tuple[Ours, Theirs, dict[str, Any]]:
+    """Return the last answers of ours and of a peer, and figures of the CPU seconds of both.
 
-
-@dataclass(frozen=True)
-class PeerComparison:
-    """Ours beside a peer on one task, run in turn.
-
-    Attributes:
-        task: What both do, in a few words; the same for all sizes of it.
-        size_name: What its size counts, as ``"devices"``.
-        size: How many.
-        ours_s: CPU seconds of each of our runs.
-        peer_s: Those of the peer, each right after one of ours.
-        answer: What of the answers is compared; less of it is better.
-        ours: Of our answer.
-        peer: Of the peer's.
+    The ratio ``cpu`` is ours over the peer's, of neighbours: other work on the machine disturbs both.
     """
+    pairs = [(timed(ours), timed(theirs)) for _ in range(rounds)]
+    our_s, peer_s = ([one[1] for one in side] for side in zip(*pairs, strict=True))
+    return pairs[-1][0][0], pairs[-1][1][0], beside_peer(our_s, peer_s)
 
-    task: str
-    size_name: str
-    size: int
-    ours_s: tuple[float, ...]
-    peer_s: tuple[float, ...]
-    answer: str
-    ours: float
-    peer: float
 
-    @property
-    def cost(self) -> Ratio:
-        """CPU seconds, ours over the peer's."""
-        return Ratio.of(self.ours_s, self.peer_s)
-
-    @property
-    def answer_ratio(self) -> float:
-        """Our answer over the peer's."""
-        return self.ours / self.peer
+def beside_peer(our_s: Sequence[float], peer_s: Sequence[float]) -> dict[str, Any]:
+    """Return figures of CPU seconds that were measured in pairs: ours over the peer's, and both medians."""
+    seconds = {"cpu_s": statistics.median(our_s), "peer_cpu_s": statistics.median(peer_s)}
+    return MedianRatio.of(our_s, peer_s).figures("cpu") | seconds

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import csv
 import gzip
-import io
 import json
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from graphlib import CycleError
 from pathlib import Path
@@ -29,7 +29,12 @@ from schedsearch.schedule import Schedule, ScheduledBlock, earliest_starts, wait
 from schedsearch.validate import InvalidScheduleError, validate
 
 FIGURES = ("period", "makespan", "device_span")
-"""What is made least, each on its own."""
+"""What is made least, each on its own: ticks per micro-batch, and ticks of a whole schedule."""
+
+_COLUMNS = (
+    *("instance", "micro_batches", "best_period", "period_bound", "best_makespan", "makespan_bound"),
+    *("best_device_span", "device_span_bound", "status", "found_by", "seconds", "version"),
+)
 
 
 class AnswerError(ValueError):
@@ -38,54 +43,60 @@ class AnswerError(ValueError):
 
 @dataclass(frozen=True)
 class BestKnown:
-    """A row of ``best_known.csv``; figures that nothing reaches yet are None.
+    """A row of ``best_known.csv``.
 
     Attributes:
-        instance: Its name.
         micro_batches: Of the whole schedules.
-        best_period: Ticks per micro-batch, of a repetend of any number of micro-batches.
-        period_bound: Ticks per micro-batch that no repetend of any number of micro-batches beats.
-        best_makespan: Ticks.
-        makespan_bound: Ticks that no schedule beats.
-        best_device_span: Ticks; see `device_span`. Not always of the schedule of the best makespan.
-        device_span_bound: Ticks that no schedule beats.
+        best: Least value of each figure that something reaches; a device span is not always of the schedule
+            of the best makespan.
+        bound: By figure what no answer beats; of the period with any number of micro-batches per repetend.
+        found_by: What found each figure, in their order, with ``/`` between.
         status: OPTIMAL where period and makespan meet their bounds, whatever the device span does; FEASIBLE
             where an answer is known; INFEASIBLE where it is proved that there is none; else UNKNOWN.
-        found_by: What found the period, the makespan and the device span.
         seconds: Wall-clock time of the search that last made a figure better.
         version: Its version.
     """
 
-    instance: str
     micro_batches: int
-    best_period: Fraction | None = None
-    period_bound: Fraction = Fraction(0)
-    best_makespan: int | None = None
-    makespan_bound: int = 0
-    best_device_span: int | None = None
-    device_span_bound: int = 0
-    status: str = "UNKNOWN"
+    best: Mapping[str, Fraction]
+    bound: Mapping[str, Fraction]
     found_by: str = "-/-/-"
+    status: str = "UNKNOWN"
     seconds: float = 0.0
     version: str = ""
 
-    def best(self, figure: str) -> Fraction | int | None:
-        """Return the best value of a figure."""
-        value: Fraction | int | None = getattr(self, f"best_{figure}")
-        return value
+    @classmethod
+    def of_row(cls, row: Mapping[str, str]) -> BestKnown:
+        """Return what a row says."""
+        return cls(
+            int(row["micro_batches"]),
+            {name: Fraction(row[f"best_{name}"]) for name in FIGURES if row[f"best_{name}"]},
+            {name: Fraction(row[f"{name}_bound"]) for name in FIGURES},
+            row["found_by"],
+            row["status"],
+            float(row["seconds"]),
+            row["version"],
+        )
 
-    def bound(self, figure: str) -> Fraction | int:
-        """Return what no answer beats."""
-        value: Fraction | int = getattr(self, f"{figure}_bound")
-        return value
+    def row(self, instance: str) -> list[Any]:
+        """Return the cells of its row."""
+        figures = [each for name in FIGURES for each in (self.best.get(name), self.bound[name])]
+        return [
+            instance,
+            self.micro_batches,
+            *figures,
+            self.status,
+            self.found_by,
+            self.seconds,
+            self.version,
+        ]
 
-    @property
-    def is_optimal(self) -> bool:
-        """Whether period and makespan meet their bounds."""
-        return self.best_period == self.period_bound and self.best_makespan == self.makespan_bound
-
-
-COLUMNS = [field.name for field in fields(BestKnown)]
+    def judged(self, is_infeasible: bool) -> BestKnown:
+        """Return it with the status that its figures have."""
+        nothing = "INFEASIBLE" if is_infeasible else "UNKNOWN"
+        is_optimal = all(self.best.get(name) == self.bound[name] for name in ("period", "makespan"))
+        known = "OPTIMAL" if is_optimal else "FEASIBLE"
+        return replace(self, status=known if {"period", "makespan"} & self.best.keys() else nothing)
 
 
 @dataclass(frozen=True)
@@ -98,7 +109,7 @@ class InstanceAnswer:
         seconds: Wall-clock time that it took.
         repetend: The steady state; None for none.
         schedules: Whole schedules, each of which may be the best by one figure.
-        period_bound: As the other bounds, that of `BestKnown`; 0 where nothing is proved.
+        bound: What is proved of some figures; as in `BestKnown`.
         is_infeasible: It is proved that there is no schedule.
     """
 
@@ -107,10 +118,16 @@ class InstanceAnswer:
     seconds: float = 0.0
     repetend: Repetend | None = None
     schedules: tuple[Schedule, ...] = ()
-    period_bound: Fraction = Fraction(0)
-    makespan_bound: int = 0
-    device_span_bound: int = 0
+    bound: Mapping[str, Fraction] = field(default_factory=dict)
     is_infeasible: bool = False
+
+
+def fraction_not_above(bound: float) -> Fraction:
+    """Return a bound that is known as a float as the simple fraction that it is, or as one that is less."""
+    simple = Fraction(bound).limit_denominator(1000)
+    if abs(simple - Fraction(bound)) <= Fraction(1, 10**9) * simple:
+        return simple
+    return Fraction(math.floor(bound * 10**6), 10**6)
 
 
 def orders_as_text(schedule: Schedule) -> list[str]:
@@ -149,7 +166,7 @@ def orders_from_text(texts: Iterable[str]) -> list[list[BlockInstance]]:
     return orders
 
 
-def rebuilt(instance: Instance, figure: str, answer: dict[str, Any]) -> Fraction | int:
+def rebuilt(instance: Instance, figure: str, answer: Mapping[str, Any]) -> Fraction:
     """Return what a stored answer reaches, rebuilt from what is written and validated.
 
     Raises:
@@ -169,7 +186,7 @@ def rebuilt(instance: Instance, figure: str, answer: dict[str, Any]) -> Fraction
     except (KeyError, ValueError) as error:
         text = error.reason if isinstance(error, InvalidScheduleError) else error
         raise AnswerError(f"{instance.name}: {figure}: the answer is wrong: {text}; remove it") from None
-    return schedule.makespan if figure == "makespan" else int(device_spans(schedule).max())
+    return Fraction(schedule.makespan if figure == "makespan" else int(device_spans(schedule).max()))
 
 
 def starting_from(
@@ -199,7 +216,7 @@ def starting_from(
     return Schedule(placement, num_micro_batches, tuple(blocks))
 
 
-def _repetend_value(placement: Placement, answer: dict[str, Any]) -> Fraction:
+def _repetend_value(placement: Placement, answer: Mapping[str, Any]) -> Fraction:
     first = {
         (name, n): start for name, starts in answer["first_starts"].items() for n, start in enumerate(starts)
     }
@@ -237,8 +254,11 @@ class Library:
         self.best: dict[str, BestKnown] = {}
         path = folder / "best_known.csv"
         if path.exists():
-            rows = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))
-            self.best = {row["instance"]: _read_row(path, row) for row in rows}
+            with path.open(encoding="utf-8", newline="") as file:
+                try:
+                    self.best = {row["instance"]: BestKnown.of_row(row) for row in csv.DictReader(file)}
+                except (KeyError, ValueError) as error:
+                    raise AnswerError(f"{path}: is no table of {', '.join(_COLUMNS)}: {error}") from None
 
     def answers(self, group: str) -> dict[str, Any]:
         """Return the stored answers of a group: by instance, then by figure."""
@@ -254,13 +274,8 @@ class Library:
     def known(self, instance: Instance) -> BestKnown:
         """Return what is known of an instance."""
         load, number = load_bound(instance.placement), instance.num_micro_batches
-        nothing = BestKnown(
-            instance.name,
-            number,
-            period_bound=Fraction(load),
-            makespan_bound=number * load,
-            device_span_bound=device_span_bound(instance.placement, number),
-        )
+        bounds = (load, number * load, device_span_bound(instance.placement, number))
+        nothing = BestKnown(number, {}, dict(zip(FIGURES, map(Fraction, bounds), strict=True)))
         return self.best.get(instance.name, nothing)
 
     def offer(self, instance: Instance, found: InstanceAnswer) -> list[str]:
@@ -269,31 +284,30 @@ class Library:
         Raises:
             AnswerError: An answer breaks a rule, or is better than a bound.
         """
-        known = before = self.known(instance)
+        known = self.known(instance)
         answers = dict(self.answers(instance.group).get(instance.name, {}))
-        finders = known.found_by.split("/")
+        best, bounds, finders = dict(known.best), dict(known.bound), known.found_by.split("/")
         better = []
         for i, figure in enumerate(FIGURES):
             candidates = found.schedules if figure != "period" else [found.repetend] if found.repetend else []
             for candidate in candidates:
                 answer = _written(figure, candidate)
-                value, best = rebuilt(instance, figure, answer), known.best(figure)
-                if best is None or value < best:
-                    answers[figure], finders[i] = answer, found.found_by
+                value = rebuilt(instance, figure, answer)
+                if figure not in best or value < best[figure]:
+                    answers[figure], finders[i], best[figure] = answer, found.found_by, value
                     better.append(figure)
-                    known = _with(known, f"best_{figure}", value)
-            bound = max(known.bound(figure), getattr(found, f"{figure}_bound"))
-            known = _with(known, f"{figure}_bound", bound)
-            best = known.best(figure)
-            if best is not None and best < bound:
+            bounds[figure] = max(bounds[figure], found.bound.get(figure, Fraction(0)))
+            if figure in best and best[figure] < bounds[figure]:
                 raise AnswerError(
-                    f"{instance.name}: {figure}: {best} is below the bound, {bound}; one of them is wrong"
+                    f"{instance.name}: {figure}: {best[figure]} is below the bound, {bounds[figure]}; "
+                    "one of them is wrong"
                 )
+        now = replace(known, best=best, bound=bounds, found_by="/".join(finders))
         if better:
-            known = replace(known, found_by="/".join(finders), seconds=found.seconds, version=found.version)
-        known = replace(known, status=_status(known, found.is_infeasible))
-        if known != before:
-            self.best[instance.name] = known
+            now = replace(now, seconds=found.seconds, version=found.version)
+        now = now.judged(found.is_infeasible)
+        if now != known:
+            self.best[instance.name] = now
             self.answers(instance.group)[instance.name] = answers
             self._write(instance.group)
         return list(dict.fromkeys(better))
@@ -312,14 +326,14 @@ class Library:
             )
         for figure in FIGURES:
             value = rebuilt(instance, figure, answers[figure]) if figure in answers else None
-            if value != known.best(figure):
+            if value != known.best.get(figure):
                 raise AnswerError(
                     f"{instance.name}: {figure}: the stored answer reaches {value}, and best_known.csv says "
-                    f"{known.best(figure)}; write what is reached"
+                    f"{known.best.get(figure)}; write what is reached"
                 )
-            if value is not None and value < known.bound(figure):
+            if value is not None and value < known.bound[figure]:
                 raise AnswerError(f"{instance.name}: {figure}: {value} is below its bound; one is wrong")
-        if known.status != _status(known, known.status == "INFEASIBLE"):
+        if known != known.judged(known.status == "INFEASIBLE"):
             raise AnswerError(f"{instance.name}: status: {known.status} is not what the figures say")
 
     def _path(self, group: str) -> Path:
@@ -335,42 +349,5 @@ class Library:
             stored[name] = answers
         text = json.dumps(stored, separators=(",", ":"))
         write_bytes(self._path(group), gzip.compress(text.encode(), mtime=0))
-        rows = ([getattr(known, name) for name in COLUMNS] for _, known in sorted(self.best.items()))
-        write_text(self._folder / "best_known.csv", csv_text(COLUMNS, rows))
-
-
-def _status(known: BestKnown, is_infeasible: bool) -> str:
-    if known.best_makespan is None and known.best_period is None:
-        return "INFEASIBLE" if is_infeasible else "UNKNOWN"
-    return "OPTIMAL" if known.is_optimal else "FEASIBLE"
-
-
-def _with(known: BestKnown, column: str, value: Fraction | int) -> BestKnown:
-    changed: dict[str, Any] = {column: value}
-    return replace(known, **changed)
-
-
-_READERS: dict[str, Callable[[str], Any]] = {
-    "micro_batches": int,
-    "best_period": Fraction,
-    "period_bound": Fraction,
-    "best_makespan": int,
-    "makespan_bound": int,
-    "best_device_span": int,
-    "device_span_bound": int,
-    "seconds": float,
-}
-"""What a column that is no text is read with; an empty one is None."""
-
-
-def _read_row(path: Path, row: dict[str, str]) -> BestKnown:
-    try:
-        values: dict[str, Any] = {
-            name: (_READERS[name](row[name]) if row[name] else None) if name in _READERS else row[name]
-            for name in COLUMNS
-        }
-    except (KeyError, ValueError) as error:
-        raise AnswerError(
-            f"{path}: {row.get('instance')}: is no row of {', '.join(COLUMNS)}: {error}"
-        ) from None
-    return BestKnown(**values)
+        rows = (known.row(name) for name, known in sorted(self.best.items()))
+        write_text(self._folder / "best_known.csv", csv_text(_COLUMNS, rows))

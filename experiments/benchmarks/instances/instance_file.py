@@ -6,8 +6,8 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Any
 
 from experiments.benchmarks.instances.random_dag import random_dag
 from placements import Placement, PlacementError
@@ -25,9 +25,7 @@ MAKERS: dict[str, Callable[..., Placement]] = SHAPES | {"random_dag": random_dag
 
 _TOP = ("schema_version", "source", "common")
 _REQUIRED = ("name", "micro_batches")
-_EXPLICIT = ("num_devices", "blocks")
 _OPTIONAL = ("source", "quick", "tick_ms", "memory", "transfer")
-_OF_SHAPE = ("shape", "times")
 
 
 class InstanceError(ValueError):
@@ -76,6 +74,19 @@ def read_instances(paths: Iterable[Path] | None = None) -> list[Instance]:
     return list(found.values())
 
 
+@cache
+def named_instance(name: str) -> Instance:
+    """Return an instance of this folder by its name.
+
+    Raises:
+        InstanceError: There is none.
+    """
+    by_name = {instance.name: instance for instance in read_instances()}
+    if name not in by_name:
+        raise InstanceError(f"instance: {name!r} is not in the library; see its files in {FOLDER}")
+    return by_name[name]
+
+
 def read_group(path: Path) -> list[Instance]:
     """Return the instances of one file.
 
@@ -99,7 +110,10 @@ def _instance(group: str, entry: Field) -> Instance:
     entry = replace(entry, where=f"{entry.where} ({name})")
     if not re.fullmatch(r"[a-z0-9_]+", name):
         raise entry["name"].wrong("a name", "use small letters, digits and _")
-    placement = _explicit(entry) if "blocks" in entry.mapping() else _of_shape(entry)
+    try:
+        placement = (_explicit if "blocks" in entry.mapping() else _of_shape)(entry)
+    except PlacementError as error:
+        raise InstanceError(f"{entry.where}.{error}") from None
     quick = entry.get("quick", False)
     if type(quick.value) is not bool:
         raise quick.wrong("true or false")
@@ -115,22 +129,24 @@ def _instance(group: str, entry: Field) -> Instance:
 
 def _explicit(entry: Field) -> Placement:
     """Return a placement whose blocks are written out, as in a placement file."""
-    entry.only((*_REQUIRED, *_EXPLICIT), _OPTIONAL)
-    names = ("name", "num_devices", "blocks", "memory", "transfer")
-    data = {key: entry.value[key] for key in names if key in entry.value}
-    return _made(entry, lambda: placement_from_dict(data | {"tick_ms": entry.get("tick_ms", 1.0).value}))
+    entry.only((*_REQUIRED, "num_devices", "blocks"), _OPTIONAL)
+    names = ("name", "num_devices", "blocks", "memory", "transfer", "tick_ms")
+    return placement_from_dict({"tick_ms": 1.0} | {k: entry.value[k] for k in names if k in entry.value})
 
 
 def _of_shape(entry: Field) -> Placement:
-    """Return a shape with the times, transfers and memory of an entry."""
+    """Return a shape with the times, transfers and memory of an entry.
+
+    A transfer of so many ticks is wherever a block waits for one that runs on none of its devices.
+    """
     shape = MAKERS[entry["shape"].choice(list(MAKERS))]
     known = options_of(shape)
-    entry.only(_REQUIRED, (*_OPTIONAL, *_OF_SHAPE, *known))
+    entry.only(_REQUIRED, (*_OPTIONAL, "shape", "times", *known))
     given = {name: entry[name] for name in known if name in entry.value}
-    for name, field in given.items():
-        if type(field.value) is not type(known[name]):
-            raise field.wrong("true or false" if type(known[name]) is bool else "a whole number")
-    placement = _made(entry, lambda: shape(**{name: field.value for name, field in given.items()}))
+    for name, option in given.items():
+        if type(option.value) is not type(known[name]):
+            raise option.wrong("true or false" if type(known[name]) is bool else "a whole number")
+    placement = shape(**{name: option.value for name, option in given.items()})
     times = {
         f"{letter}{i}": ticks.whole("a time", "give whole ticks of 1 or more", 1)
         for letter in entry.get("times", {}).mapping()
@@ -138,35 +154,13 @@ def _of_shape(entry: Field) -> Placement:
     }
     for block in times.keys() - placement.by_name.keys():
         raise InstanceError(f"{entry.where}.times: there is no block {block!r}; give a time for each stage")
-    blocks = tuple(replace(b, time=times.get(b.name, b.time)) for b in placement.blocks)
     ticks = entry.get("transfer", 0).whole("a time", "give whole ticks of 0 or more", 0)
-    tick_ms = entry.get("tick_ms", 1.0).number("a number of milliseconds")
-    memory = entry.get("memory").value
-    return _made(
-        entry,
-        lambda: replace(
-            placement,
-            blocks=blocks,
-            tick_ms=float(tick_ms),
-            transfer=_between_devices(placement, ticks) if ticks else (),
-            memory=read_capacity(memory, "memory", placement.num_devices),
-        ),
+    waits = [(placement.by_name[name], block) for block in placement.blocks for name in block.after]
+    apart = [(first, then) for first, then in waits if not {*first.devices} & {*then.devices}]
+    return replace(
+        placement,
+        blocks=tuple(replace(block, time=times.get(block.name, block.time)) for block in placement.blocks),
+        tick_ms=float(entry.get("tick_ms", 1.0).number("a number of milliseconds")),
+        transfer=tuple((first.name, then.name, ticks) for first, then in apart) if ticks else (),
+        memory=read_capacity(entry.get("memory").value, "memory", placement.num_devices),
     )
-
-
-def _between_devices(placement: Placement, ticks: int) -> tuple[tuple[str, str, int], ...]:
-    """Return a transfer of so many ticks wherever a block waits for one that runs on none of its devices."""
-    return tuple(
-        (name, block.name, ticks)
-        for block in placement.blocks
-        for name in block.after
-        if not set(block.devices) & set(placement.by_name[name].devices)
-    )
-
-
-def _made(entry: Field, make: Callable[[], Any]) -> Placement:
-    try:
-        placement: Placement = make()
-    except PlacementError as error:
-        raise InstanceError(f"{entry.where}.{error}") from None
-    return placement

@@ -3,18 +3,18 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-import runpy
 import shutil
-import sys
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from experiments.benchmarks.instances import command, measuring
+from experiments.benchmarks.frame import read_rows
+from experiments.benchmarks.instances import verbs
 from experiments.benchmarks.instances.answers import (
     FIGURES,
     AnswerError,
@@ -30,7 +30,6 @@ from experiments.benchmarks.instances.instance_file import (
     read_group,
     read_instances,
 )
-from experiments.benchmarks.instances.measuring import made_by_hand
 from placements import Placement
 from placements.files import write_json
 from placements.shapes import v_shape
@@ -38,6 +37,7 @@ from schedsearch.baselines import gpipe, one_f_one_b, zb_h2
 from schedsearch.bounds.memory_need import require_capacity
 from schedsearch.device_span import device_spans
 from schedsearch.schedule_file import schedule_to_dict
+from schedsearch.starts.steady_state import steady_state
 
 TINY = """
 schema_version: 1
@@ -102,7 +102,7 @@ def test_the_table_is_of_the_instances_and_answers_of_random_graphs_still_hold(
     assert library.best.keys() == {instance.name for instance in instances}
     for instance in instances:
         assert library.best[instance.name].micro_batches == instance.num_micro_batches
-        assert library.best[instance.name].best_makespan is not None  # so there is memory for it
+        assert library.best[instance.name].best["makespan"]  # so there is memory for it
         if instance.group == "dags":  # a seed that gave another graph would show
             library.check(instance)
 
@@ -153,33 +153,16 @@ def test_a_mistake_in_a_file_is_one_line(folder: Path, old: str, new: str, messa
 
 def search(folder: Path, *arguments: str) -> int:
     output = str(folder / "results.json")
-    return command.main(["--folder", str(folder), "search", "--version", "1", "--output", output, *arguments])
+    return verbs.main(["--folder", str(folder), "search", "--output", output, *arguments])
 
 
-def test_a_run_is_resumed_and_keeps_what_is_better(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(command, "load_solvers", lambda: None)
-    whole, calls = measuring.searched, list[str]()
-
-    def once(instance: Instance, *arguments: Any) -> Any:
-        if calls:
-            raise KeyboardInterrupt
-        calls.append(instance.name)
-        return whole(instance, *arguments)
-
-    options = ["--seeds", "1", "--limit", "10", "--by-hand", "--update"]
-    monkeypatch.setattr(command, "searched", once)
-    assert search(folder, *options) == 130
-    assert "the same command goes on" in capsys.readouterr().err
-    monkeypatch.setattr(command, "searched", whole)
-    assert search(folder, *options) == 0
-    results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    assert [row["instance"] for row in results["rows"] if row["method"] == "search"] == [
-        "v_2",
-        "v_3_split",
-        "one_device",
-    ]
+def test_a_search_keeps_what_is_better(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert search(folder, "--work", "5", "--update") == 0
+    rows = {row.case: row.figures for row in read_rows(folder / "results.json")}
+    assert list(rows) == ["v_2", "v_3_split", "one_device"]
+    assert {name: figures["better"] for name, figures in rows.items()} == dict.fromkeys(
+        rows, "period, makespan, device_span"
+    )
     best = {
         row["instance"]: row for row in csv.DictReader((folder / "best_known.csv").open(encoding="utf-8"))
     }
@@ -190,24 +173,20 @@ def test_a_run_is_resumed_and_keeps_what_is_better(
     }
     assert best["one_device"]["best_makespan"] == best["one_device"]["best_device_span"] == "15"
     assert best["one_device"]["status"] == "OPTIMAL"
-    assert {gap["group"].split()[0] for gap in results["gaps"]} == {"tiny", "all"}
-    table = (folder / "results.md").read_text(encoding="utf-8")
-    assert "## Search" in table and "## Best schedule made by hand" in table
-
-    monkeypatch.setattr(command, "searched", once)  # would interrupt: nothing is left to do
-    assert search(folder, *options) == 0
-    assert command.main(["--folder", str(folder), "check"]) == 0
+    assert search(folder, "v_2", "--work", "5", "--without", "annealing") == 0
+    (row,) = read_rows(folder / "results.json")
+    assert row.part.startswith("tiny") and row.figures["period_gap"] == row.figures["makespan_gap"] == 0
+    assert verbs.main(["--folder", str(folder), "check"]) == 0
     assert "3 instances: every stored answer is valid" in capsys.readouterr().out
-    assert command.main(["--folder", str(folder), "table", str(folder / "results.json")]) == 0
-    assert "| version | instances |" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("--limit=-3", "--limit: -3 is not a positive number of seconds"),
-        ("--limit=nan", "--limit: nan is not a positive number of seconds"),
-        ("--seeds=0", "--seeds: 0 is not at least 1"),
+        ("--limit=-3", "--limit: -3 is not a positive number"),
+        ("--work=nan", "--work: nan is not a positive number"),
+        ("--seeds=0", "--seeds: 0 is not a positive number"),
+        ("no_such", "name: 'no_such' is no group or instance; the groups are tiny"),
     ],
 )
 def test_a_wrong_option_is_one_line_and_writes_nothing(
@@ -218,27 +197,6 @@ def test_a_wrong_option_is_one_line_and_writes_nothing(
     assert end.value.code == 2
     assert capsys.readouterr().err.splitlines()[-1].endswith(f"error: {message}")
     assert not (folder / "results.json").exists()
-
-
-def test_the_search_benchmark_hands_on_to_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["search", "instances", "no_such"])
-    with pytest.raises(SystemExit) as end:
-        runpy.run_module("experiments.benchmarks.search", run_name="__main__")
-    assert end.value.code == 2
-    assert "name: 'no_such' is no group or instance" in capsys.readouterr().err
-
-
-def test_results_of_another_version_are_not_gone_on_with(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (folder / "results.json").write_text(
-        json.dumps({"schema_version": 1, "version": "0", "time_limit_s": 20.0, "rows": []}), encoding="utf-8"
-    )
-    with pytest.raises(SystemExit, match="2"):
-        search(folder)
-    assert "is of version 0, not of 1; give another --output" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -260,7 +218,7 @@ def test_only_what_is_better_is_kept(folder: Path, v_2: Instance) -> None:
     with pytest.raises(AnswerError, match=r"v_2: makespan: the answer is wrong: device 0 holds 3 of memory"):
         library.offer(v_2, InstanceAnswer("too much memory", "2", schedules=(slow,)))
     with pytest.raises(AnswerError, match="is below the bound, 1000; one of them is wrong"):
-        library.offer(v_2, InstanceAnswer("wrong bound", "2", makespan_bound=1000))
+        library.offer(v_2, InstanceAnswer("wrong bound", "2", bound={"makespan": Fraction(1000)}))
     assert (folder / "best_known.csv").read_text(encoding="utf-8") == before
     Library(folder).check(v_2)
 
@@ -289,8 +247,9 @@ def _lost(answers: dict[str, Any]) -> None:
 def test_a_wrong_stored_answer_is_refused(
     folder: Path, v_2: Instance, change: Callable[[dict[str, Any]], None], message: str
 ) -> None:
-    for found in made_by_hand(v_2, "1")[1]:
-        Library(folder).offer(v_2, found)
+    schedule = one_f_one_b(v_2.placement, 4)
+    repetend = steady_state(one_f_one_b(v_2.placement, 12), 2)
+    Library(folder).offer(v_2, InstanceAnswer("hand", "1", repetend=repetend, schedules=(schedule,)))
     path = folder / "answers" / "tiny.json.gz"
     answers = json.loads(gzip.decompress(path.read_bytes()))
     change(answers)
@@ -302,7 +261,7 @@ def test_a_wrong_stored_answer_is_refused(
 def test_a_row_that_says_more_than_its_answer_is_refused(folder: Path, v_2: Instance) -> None:
     Library(folder).offer(v_2, InstanceAnswer("first", "1", schedules=(one_f_one_b(v_2.placement, 4),)))
     path = folder / "best_known.csv"
-    makespan = Library(folder).known(v_2).best_makespan
+    makespan = Library(folder).known(v_2).best["makespan"]
     path.write_text(
         path.read_text(encoding="utf-8").replace(f",{makespan},", f",{makespan - 1},", 1), encoding="utf-8"
     )
@@ -328,11 +287,11 @@ def test_orders_are_read_back() -> None:
 def test_a_schedule_found_elsewhere_is_added(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_json(folder / "schedule.json", schedule_to_dict(one_f_one_b(v_shape(2).with_memory(2), 4)))
     add = ["--folder", str(folder), "add", "v_2", str(path), "--found-by", "hand"]
-    assert command.main(add) == 0
+    assert verbs.main(add) == 0
     assert capsys.readouterr().out == "v_2: better: makespan, device_span\n"
-    assert command.main(add) == 0
+    assert verbs.main(add) == 0
     assert capsys.readouterr().out == "v_2: no better\n"
     assert FIGURES == ("period", "makespan", "device_span")
     shutil.rmtree(folder / "answers")
     with pytest.raises(SystemExit, match="2"):
-        command.main(["--folder", str(folder), "check"])
+        verbs.main(["--folder", str(folder), "check"])

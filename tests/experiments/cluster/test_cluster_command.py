@@ -190,7 +190,6 @@ def test_ctrl_c_keeps_the_state_and_the_same_command_goes_on(command, data: str,
 
 
 @needs_chromium
-@pytest.mark.slow
 def test_the_page_opens_in_a_browser(command, data: str, trace: str, tmp_path: Path) -> None:
     assert command("cluster", data, trace, *OWN, draws=True).returncode == 0
     with chromium() as page:

@@ -20,7 +20,7 @@ from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import compute_frontier, simulate_at_clocks
 from schedsearch.modulo.result import SearchProgress
 
-pytestmark = [needs_chromium, pytest.mark.slow]
+pytestmark = needs_chromium
 
 SCHEDULE = gpipe(v_shape(3).with_memory(9), 4)
 PROFILE = four_clocks(SCHEDULE.placement)

@@ -5,7 +5,7 @@ One run of the small version serves all that is asserted of it; those of Tessel 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -80,13 +80,7 @@ def _inputs(item: Item) -> list[tuple[str, str]]:
     return [*item.inputs.items(), *item.optional_inputs.items()]
 
 
-def _small_versions() -> Iterator[object]:
-    for name in ITEMS:
-        quick = name.startswith("tessel") and name not in SWEEPS
-        yield pytest.param(name, marks=() if quick else pytest.mark.slow)
-
-
-@pytest.mark.parametrize("name", _small_versions())
+@pytest.mark.parametrize("name", ITEMS)
 def test_the_small_version_is_as_it_was(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     item, recorded = ITEMS[name], read_recorded(name, "small")
     paths = {option: SHARED_DATA / place for option, place in _inputs(item)}

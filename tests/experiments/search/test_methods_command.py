@@ -26,7 +26,6 @@ def test_the_baselines_write_the_same_files(method: str, command, tmp_path: Path
     assert "search: " in done.stderr
 
 
-@pytest.mark.slow
 def test_the_main_job_with_a_baseline(command, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     quick = ["runtime.launcher=fork", "runtime.iterations=1", "energy.num_plans=5"]

@@ -149,7 +149,6 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.slow
 def test_torchrun_reports_the_failing_device_and_leaves_no_process_behind(scripts: Path) -> None:
     insert(scripts / "device_0.py", "__import__('time').sleep(1000)")
     insert(scripts / "device_1.py", "1 / 0")
@@ -165,7 +164,6 @@ def start_torchrun(script: Path, results: Path, ends: int) -> None:
     torchrun.stop()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", ["stopped", "killed"])
 def test_torchrun_and_its_devices_end_with_whoever_started_them(tmp_path: Path, way: str) -> None:
     (script,) = generate(lower(gpipe(v_shape(1), 1)), {}, SMALL_GPT, tmp_path / "scripts")
@@ -184,7 +182,6 @@ def test_torchrun_and_its_devices_end_with_whoever_started_them(tmp_path: Path, 
     assert running(script.parent) == []
 
 
-@pytest.mark.slow
 def test_a_device_that_torchrun_was_just_starting_ends_too(tmp_path: Path) -> None:
     """It has torchrun's environment, and torchrun, told to end, knows nothing of it."""
     (device,) = generate(lower(gpipe(v_shape(1), 1)), {}, SMALL_GPT, tmp_path / "scripts")

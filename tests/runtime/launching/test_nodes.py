@@ -56,7 +56,6 @@ def test_two_nodes_train_as_one(tmp_path: Path) -> None:
     assert alone.losses == found.losses
 
 
-@pytest.mark.slow
 def test_a_lost_node_is_named(tmp_path: Path) -> None:
     """Also by the nodes that only miss it; and the checkpoints that there are stay."""
     scripts = generated(replace(v_shape(2), nodes=(0, 1)), tmp_path / "scripts")

@@ -3,7 +3,6 @@
 import http.client
 import random
 import resource
-import signal
 import socket
 import sqlite3
 import time
@@ -15,9 +14,9 @@ from typing import Any
 
 import pytest
 from served import ServerProcess, ask, profile_of, small_schedule, upload_of
+from storms import Sent, busy, lost, ready_jobs, storm
 
-from experiments.benchmarks.server.measuring import Sender, Sent, busy, lost, ready_jobs, storm
-from experiments.benchmarks.server.measuring import ServerProcess as LoadedServer
+from experiments.benchmarks.measures.server import Sender
 from placements.shapes import v_shape
 from runtime.plans.plan_client import ServerClient, ServerError
 from runtime.server.__main__ import main
@@ -76,14 +75,14 @@ class Restarted:
 @pytest.fixture(scope="module")
 def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restarted]:
     database = tmp_path_factory.mktemp("restarted") / "jobs.db"
-    first = LoadedServer(database)
-    url = f"http://127.0.0.1:{first.port}"
+    first = ServerProcess(database)
+    url = first.url
     server = ServerClient(url)
     told = ready_jobs(first.port, 4)
-    sent = storm(first, told[:2], 80, 4)
-    with busy(first) as made:
-        more = storm(first, told[2:], 40, 4, seed=1)
-    assert len(sent.wall_ms) + len(more.wall_ms) == 120
+    sent = storm(first.port, told[:2], 80, 4)
+    with busy(first.port) as made:
+        more = storm(first.port, told[2:], 40, 4, seed=1)
+    assert sent.number + more.number == 120
     assert not sent.faults + more.faults
     sent.last.update(more.last)
     told += made
@@ -102,7 +101,7 @@ def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restarted]:
             assert server.upload(each, profile)["state"] == "computing"
         while (status := server.status(computing[0]))["state"] == "computing" and not status["progress"]:
             time.sleep(0.005)
-        first.end(signal.SIGKILL)
+        first.kill()
         for each in sending:
             each.result()
     second = ServerProcess(database)

@@ -22,7 +22,7 @@ from torch_tables import (
     shipped,
 )
 
-from experiments.benchmarks.peers.torch_schedules import SHIPPED
+from experiments.benchmarks.others.torch_schedules import SHIPPED
 from placements.shapes import loop_shape, v_shape, wave_shape
 from runtime.torch_pipelining.check import check_order
 from runtime.torch_pipelining.csv import torch_order

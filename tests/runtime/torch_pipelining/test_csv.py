@@ -19,7 +19,7 @@ from torch_tables import (
     shipped,
 )
 
-from experiments.benchmarks.peers.torch_schedules import SHIPPED
+from experiments.benchmarks.others.torch_schedules import SHIPPED
 from placements import Block, Kind, Placement
 from placements.files import write_json
 from placements.shapes import k_shape, m_shape, v_shape, wave_shape, x_shape

@@ -112,7 +112,6 @@ class Run:
         return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("make", "kind"), [(searched, "1F1B"), (half_memory, "ZBVZeroBubble")])
 def test_its_llama_trains_with_our_table_as_with_its_own_schedule(
     make: Any, kind: str, tmp_path: Path

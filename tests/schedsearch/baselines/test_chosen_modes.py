@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import schedsearch
-from experiments.benchmarks.modes.measuring import dual_pipe_order
-from experiments.benchmarks.modes.placements import expert_layers, recomputing
+from experiments.benchmarks.inputs.made_placements import expert_layers, recomputing
+from experiments.benchmarks.measures.modes import dual_pipe_order
 from placements.models.memory_levers import Offload, with_levers
 from placements.shapes import v_shape
 from schedsearch.baselines import HAND_MADE
@@ -15,7 +15,7 @@ from schedsearch.validate import validate
 
 def test_each_stage_decides_for_itself_what_it_can_afford() -> None:
     """Of four stages that hold 4, 3, 2 and 1 micro-batches of 10 units, with 32, the first recomputes."""
-    placement = recomputing(4, 32)
+    placement = recomputing(4).with_memory(32)
     found = dict(with_chosen_modes(placement, 12, {"one_f_one_b": HAND_MADE["one_f_one_b"]}))
     assert set(found) == {"one_f_one_b, all recompute", "one_f_one_b, each stage what it can afford"}
     best = found["one_f_one_b, each stage what it can afford"]
@@ -36,7 +36,7 @@ def test_copies_to_the_host_are_put_beside_1f1b() -> None:
 
 def test_pairs_on_two_streams_are_as_quick_as_in_dual_pipes_order() -> None:
     """With the mean times of DeepSeek's trace both take 30.2 ms a layer, and none is below 29.5."""
-    placement = expert_layers(4, 1, 10)
+    placement = expert_layers(4, 1).with_memory(10)
     (by_trace,) = dual_pipe_order(placement, 24)
     free = min(map(steady_rate, overlapped(placement, 24)))
     assert 29.54 < placement.ms(free) <= placement.ms(steady_rate(by_trace)) < 30.3

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from experiments.benchmarks.search.random_placements import random_placement
+from experiments.benchmarks.inputs.random_placements import random_placement
 from placements import Placement
 from placements.shapes import m_shape, v_shape
 from schedsearch.modulo.result import SearchProgress, SearchResult

@@ -9,7 +9,7 @@ from oracles import min_period, min_span
 from strategies import crossed, tight
 from strategies import placements as random_placements
 
-from experiments.benchmarks.search.random_placements import random_placement
+from experiments.benchmarks.inputs.random_placements import random_placement
 from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, k_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
 from schedsearch.bounds.load_and_path import critical_path, period_bound

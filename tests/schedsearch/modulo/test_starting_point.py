@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 from told import told
 
-from experiments.benchmarks.search.random_placements import random_placement
+from experiments.benchmarks.inputs.random_placements import random_placement
 from placements import Block, Kind, Placement
 from placements.shapes import v_shape
 from schedsearch.baselines import HAND_MADE

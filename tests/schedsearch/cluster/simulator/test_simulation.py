@@ -61,7 +61,6 @@ def oracle() -> list[dict[str, str]]:
         return [row for row in csv.DictReader(file) if row["seed"] == "42"]
 
 
-@pytest.mark.slow
 @needs_gavel
 @pytest.mark.parametrize("row", oracle(), ids=lambda row: f"{row['seed']}-{row['lam_s']}")
 def test_gavels_published_completion_times(row: dict[str, str]) -> None:

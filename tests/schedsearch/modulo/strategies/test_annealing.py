@@ -11,7 +11,7 @@ from searching import oracle, state_of
 from strategies import placements as random_placements
 from strategies import tight
 
-from experiments.benchmarks.search.random_placements import random_placement
+from experiments.benchmarks.inputs.random_placements import random_placement
 from placements import Placement
 from placements.shapes import k_shape, nn_shape, v_shape
 from schedsearch.bounds.load_and_path import period_bound

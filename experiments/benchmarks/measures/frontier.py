@@ -1,0 +1,132 @@
+"""The energy frontier: speed, savings, gaps to the bound, and ours beside what others find.
+
+Energies of two plans are compared at equal deadline: both are effective energies, above the blocking power,
+of plans that keep it. Gaps and savings are in percent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+
+from experiments.benchmarks.inputs.clock_tasks import ClockTask, clock_task, made_up
+from experiments.benchmarks.inputs.made_placements import placement_of
+from experiments.benchmarks.timing import CpuClock, load_solvers, timed
+from placements.gpus import GPUS
+from placements.hardware import modelled_profile
+from schedsearch.energy import (
+    all_maximum_clocks,
+    best_order,
+    exact_plan,
+    instance_graph,
+    simulate_at_clocks,
+)
+from schedsearch.energy.baselines import perseus_frontier
+from schedsearch.energy.graph import Floats
+from schedsearch.modulo.alternatives import schedules_of_equal_period
+from schedsearch.modulo.search import search
+
+_ALMOST = 1e-9
+"""Share by which rounding errors may make a time or an energy larger."""
+
+_SEARCH_WORK, _ORDER_WORK = 5.0, 5.0
+"""Work for the search whose order is chosen, and for the choice."""
+
+
+def prepare() -> None:
+    """Load the solvers and put a question to each, so that no case pays for it."""
+    load_solvers()
+    task = made_up(shape="v_shape", num_devices=1, micro_batches=1, clocks=3, seed=0, noise=0.0)
+    frontier = task.frontier(num_plans=3)
+    exact_plan(task.schedule, task.profile, frontier.plans[-1].time_ms)
+
+
+def frontier(
+    *, num_plans: int = 400, work_limit: float = 0.0, without: Collection[str] = (), **of: Any
+) -> dict[str, Any]:
+    """Compute a whole frontier, simulate every plan again, and hold it against its bound.
+
+    ``off`` is the largest share by which a plan's own time or energy is not the simulated one; ``saved`` is
+    at the shortest time, against all clocks at maximum, of which ``savable`` is possible.
+    """
+    task = clock_task(**of)
+    found, cpu_s = timed(lambda: task.frontier((), num_plans, work_limit=work_limit, without=without))
+    gaps = 100 * np.array([plan.gap for plan in found.plans])
+    graph = instance_graph(task.schedule)
+    done = [simulate_at_clocks(task.schedule, task.profile, plan.clock_mhz, graph) for plan in found.plans]
+    own = np.array([(plan.time_ms, plan.energy_mj) for plan in found.plans])
+    again = np.array([(each.time_ms, each.energy_mj) for each in done])
+    shortest, maximum = found.shortest, found.all_maximum
+    return {
+        "cpu_s": cpu_s,
+        "plans": len(found.plans),
+        "min_gap": float(gaps.min()),
+        "mean_gap": float(gaps.mean()),
+        "max_gap": float(gaps.max()),
+        "shortest_gap": 100 * shortest.gap,
+        "off": float(np.abs(own / again - 1).max()),
+        "saved": 100 * found.saving(shortest),
+        "savable": 100 * (1 - shortest.lower_bound_mj / maximum.energy_mj),
+        "over_maximum": shortest.time_ms / maximum.time_ms,
+    }
+
+
+def beside_perseus(*, unit_ms: float, curve: str, **of: Any) -> dict[str, Any]:
+    """Compare with our own implementation of Perseus at its own times, in units of its steps."""
+    task = clock_task(**of)
+    theirs, peer_cpu_s = timed(lambda: perseus_frontier(task.schedule, task.profile, unit_ms, curve).plans)
+    times_and_energies = np.array([(plan.time_ms, plan.energy_mj) for plan in theirs])
+    return {"peer_cpu_s": peer_cpu_s, "peer_plans": len(theirs)} | shares_above(task, times_and_energies)
+
+
+def shares_above(task: ClockTask, theirs: Floats) -> dict[str, float]:
+    """Return how much more energy another's plans use than ours at their times, in percent of theirs.
+
+    Their plans are rows of time in ms and energy in mJ. Our frontier has a plan for each of the times.
+    """
+    time, energy = theirs.T
+    ours = task.frontier(time.tolist())
+    plans = [ours.at(deadline) for deadline in time.tolist()]
+    best = np.array([plan.energy_mj - task.waiting_w * plan.time_ms for plan in plans])
+    share = 100 * (energy - task.waiting_w * time - best) / energy
+    return {
+        "least_more": float(share.min()),
+        "most_more": float(share.max()),
+        "mean_more": float(share.mean()),
+    }
+
+
+def orders(*, slowdown: float, seeds: int, micro_batches: int, **made: Any) -> dict[str, Any]:
+    """Search with several seeds, and choose the order of least energy by a deadline.
+
+    That is a multiple of the searched schedule's time at the highest clocks. Gains are in percent of the
+    energy of that order; ``left`` is what no order saves beyond, on average.
+    """
+    placement = placement_of(**made)
+    profile = modelled_profile(placement, GPUS["a100"])
+    gains, left, seconds, late = [], [], [], []
+    for seed in range(seeds):
+        found = search(placement, micro_batches, seed=seed, work_limit=_SEARCH_WORK)
+        assert found.schedule is not None, "memory is not limited"
+        maximum = simulate_at_clocks(found.schedule, profile, all_maximum_clocks(found.schedule, profile))
+        deadline_ms, clock = slowdown * maximum.time_ms, CpuClock()
+        candidates = schedules_of_equal_period(
+            placement, micro_batches, found, work_limit=0.4 * _ORDER_WORK, seed=seed
+        )
+        schedules = (each.schedule for each in candidates)
+        chosen = best_order(schedules, profile, deadline_ms, max_swaps=480, work_limit=0.6 * _ORDER_WORK)
+        seconds.append(clock.seconds)
+        assert chosen.gain is not None, "the search's own schedule keeps the deadline"
+        gains.append(100 * chosen.gain)
+        left.append(100 * (1 - chosen.lower_bound_mj / chosen.best.energy_mj))
+        late.append(simulate_at_clocks(chosen.schedule, profile, chosen.plan.clock_mhz).time_ms / deadline_ms)
+    return {
+        "cpu_s": max(seconds),
+        "min_gain": min(gains),
+        "max_gain": max(gains),
+        "mean_gain": float(np.mean(gains)),
+        "left": float(np.mean(left)),
+        "over_deadline": max(late),
+    }

@@ -1,0 +1,232 @@
+"""Ours beside every peer on small tasks of growing size, in one run: both in turn, ours first.
+
+``over_peer`` is our answer over the peer's, less of it is better; ``cpu`` is the ratio of CPU seconds.
+Tessel's search and PipeDream's and Galvatron-BMW's programmes are of our own making from the papers; lowtime
+and torch are as they are installed.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.benchmarks.comparison import MedianRatio, beside_peer, in_turn
+from experiments.benchmarks.frame import Row
+from experiments.benchmarks.inputs.clock_tasks import clock_task
+from experiments.benchmarks.inputs.made_placements import placement_of
+from experiments.benchmarks.measures.frontier import prepare, shares_above
+from experiments.benchmarks.measures.planners import plan_options, random_chain
+from experiments.benchmarks.others.lowtime_plans import lowtime_clocks
+from experiments.benchmarks.others.recurrence import min_time_ms
+from experiments.benchmarks.timing import CpuClock, timed
+from placements import Placement
+from placements.cluster import read_cluster
+from placements.models.zoo import read_model
+from placements.planners.hybrid.search.plan_search import search_plans
+from placements.planners.hybrid.shape_costs import ShapeCosts
+from placements.planners.pipedream.planner import best_plan
+from placements.planners.pipedream.topology import Level
+from placements.shapes import v_shape
+from schedsearch.baselines import one_f_one_b
+from schedsearch.energy import simulate_at_clocks
+from schedsearch.figures.canvas import COLUMN_INCHES, save
+from schedsearch.figures.panels import CurvePoint, Panel, draw_panels
+from schedsearch.metrics import peak_memory
+from schedsearch.modulo.result import SearchProgress, SearchResult
+from schedsearch.modulo.search import search
+from schedsearch.tessel import tessel as tessel_search
+
+__all__ = [
+    "draw",
+    "galvatron",
+    "lowtime",
+    "pipedream",
+    "prepare",
+    "tessel",
+    "torch_runtime",
+    "torch_schedule",
+]
+
+_ROUNDS = 3
+"""Pairs of runs of each case; the least and the largest ratio are given beside the median."""
+
+
+def tessel(
+    *, time_limit_s: float, rounds: int = _ROUNDS, more_memory: int = 0, **made: Any
+) -> dict[str, Any]:
+    """Search a whole schedule of three micro-batches a device as we do and as Tessel does, one per repetend.
+
+    Ours is made shorter for a second more than its proof of the period takes; ``cpu_proof`` compares the
+    proofs. Each of Tessel's runs ends after the limit in wall-clock seconds.
+    """
+    placement = placement_of(**made)
+    placement = placement.with_memory(placement.num_devices + more_memory)
+    number = 3 * placement.num_devices
+    runs = [(_ours(placement, number), _tessels(placement, number, time_limit_s)) for _ in range(rounds)]
+    our_s, peer_s = ([each[2] for each in side] for side in zip(*runs, strict=True))
+    our_proof_s, peer_proof_s = ([each[1] for each in side] for side in zip(*runs, strict=True))
+    ours, theirs = (each[0] for each in runs[-1])
+    figures = {"task": f"Tessel, {placement.name}", "devices": placement.num_devices}
+    figures |= beside_peer(our_s, peer_s) | MedianRatio.of(our_proof_s, peer_proof_s).figures("cpu_proof")
+    return figures | _answers("makespan", _makespan(ours), _makespan(theirs))
+
+
+def _makespan(result: SearchResult) -> int | None:
+    return None if result.schedule is None else result.schedule.makespan
+
+
+def _ours(placement: Placement, micro_batches: int) -> tuple[SearchResult, float, float]:
+    """Return our schedule, and CPU seconds of the proof of its period and of all of it."""
+    options: dict[str, Any] = {"micro_batches_per_repetend": 1, "solver": "z3"}
+    proof, proof_s = timed(
+        lambda: search(placement, micro_batches, objectives=("period",), time_limit_s=60.0, **options)
+    )
+    options["time_limit_s"] = proof.seconds + 1.0
+    whole, whole_s = timed(lambda: search(placement, micro_batches, **options))
+    return whole, proof_s, whole_s
+
+
+def _tessels(placement: Placement, micro_batches: int, limit_s: float) -> tuple[SearchResult, float, float]:
+    """Return Tessel's schedule, and the CPU seconds of its sweep over repetends and of all of it."""
+    clock = CpuClock()
+    sweep_s: list[float] = []
+
+    def note(progress: SearchProgress) -> None:
+        if progress.phase.startswith("completion") and not sweep_s:
+            sweep_s.append(clock.seconds)
+
+    result = tessel_search(placement, micro_batches, time_limit_s=limit_s, on_progress=note)
+    if result.interrupted:
+        raise KeyboardInterrupt
+    return result, sweep_s[0] if sweep_s else clock.seconds, clock.seconds
+
+
+def lowtime(*, unit_ms: float, rounds: int = _ROUNDS, **of: Any) -> dict[str, Any]:
+    """Compute the whole frontier as we do and with lowtime, on the same graph and costs.
+
+    Each step of lowtime shortens the iteration by a unit. ``over_peer`` is the mean energy at equal
+    deadlines; ``least_more`` and ``most_more`` say how much more lowtime uses, in percent.
+    """
+    task = clock_task(**of)
+    problem = task.problem
+    _, clocks, figures = in_turn(
+        rounds, task.frontier, lambda: lowtime_clocks(problem.graph, problem.curves, unit_ms)
+    )
+    places = {
+        name: [i for i, instance in enumerate(problem.graph.instances) if instance[0] == name]
+        for name in problem.curves
+    }
+    plans = [
+        simulate_at_clocks(
+            task.schedule,
+            task.profile,
+            {name: plan[rows].tolist() for name, rows in places.items()},
+            problem.graph,
+        )
+        for plan in clocks.T
+    ]
+    shares = shares_above(task, np.array([(plan.time_ms, plan.energy_mj) for plan in plans]))
+    size = {
+        "task": f"lowtime, {task.schedule.placement.num_devices} stages",
+        "micro-batches": task.schedule.num_micro_batches,
+    }
+    return size | figures | {"over_peer": 1 - shares["mean_more"] / 100} | shares
+
+
+def torch_runtime(*, micro_batches: int, width: int, rows: int, rounds: int) -> dict[str, Any]:
+    """Run 1F1B on four processes in our runtime and in torch's, iteration by iteration in turn.
+
+    ``wall`` is the ratio of the times of iterations, ``off`` the largest difference of gradients.
+    """
+    from experiments.benchmarks.others.torch_runtime import run_beside_torch
+
+    schedule = one_f_one_b(v_shape(4), micro_batches)
+    found = run_beside_torch(schedule, width, rows, rounds)
+    size = {"task": "torch's runtime", "blocks": len(schedule.blocks)}
+    figures = beside_peer(found.our_cpu_s, found.torch_cpu_s)
+    wall = MedianRatio.of(found.our_ms, found.torch_ms).figures("wall")
+    times_s = {
+        "wall_s": statistics.median(found.our_ms) / 1000,
+        "peer_wall_s": statistics.median(found.torch_ms) / 1000,
+    }
+    return size | figures | wall | times_s | {"off": found.error}
+
+
+def torch_schedule(
+    *, torch_name: str, devices: int, micro_batches: int, rounds: int = _ROUNDS
+) -> dict[str, Any]:
+    """Search a schedule with the memory that one of torch's takes, and hold it against torch's.
+
+    torch's rule only writes its table.
+    """
+    from experiments.benchmarks.others.torch_schedules import torch_schedule as made
+
+    theirs = made(torch_name, devices, micro_batches)
+    placement = replace(theirs.placement, memory=tuple(map(int, peak_memory(theirs))))
+    found, theirs, figures = in_turn(
+        rounds,
+        lambda: search(placement, micro_batches, time_limit_s=20.0),
+        lambda: made(torch_name, devices, micro_batches),
+    )
+    size = {"task": f"torch's {torch_name}", "blocks": len(theirs.blocks)}
+    return size | figures | _answers("makespan", _makespan(found), theirs.makespan)
+
+
+def galvatron(*, num_layers: int, rounds: int = _ROUNDS) -> dict[str, Any]:
+    """Search a plan exactly and with Galvatron-BMW's own division and stage programme."""
+    costs = ShapeCosts(read_model("bert_huge_32", num_layers=num_layers))
+    gpus = read_cluster("galvatron_titan_8")
+    options = replace(plan_options(12.0), num_stages=(1, 2, 4, 8), idle_gpus=False)
+    paper = replace(options, method="base", stage_method="paper")
+    ours, theirs, figures = in_turn(
+        rounds, lambda: search_plans(costs, gpus, 64, options), lambda: search_plans(costs, gpus, 64, paper)
+    )
+    times_ms = [found.plans[0].time_ms if found.plans else None for found in (ours, theirs)]
+    return {"task": "Galvatron-BMW", "layers": num_layers} | figures | _answers("iteration_ms", *times_ms)
+
+
+def pipedream(*, num_layers: int, workers: int, rounds: int = _ROUNDS) -> dict[str, Any]:
+    """Plan a chain as we do, with its plan, and by PipeDream's recurrence as printed, with its time only."""
+    graph, level = random_chain(num_layers, seed=num_layers), Level(workers, 1.25)
+    plan, theirs_ms, figures = in_turn(
+        rounds, lambda: best_plan(graph, [level]), lambda: min_time_ms(graph, level)
+    )
+    size = {"task": "PipeDream", "layers": num_layers, "configuration": plan.configuration}
+    return size | figures | _answers("input_ms", plan.time_ms, theirs_ms)
+
+
+def _answers(name: str, ours: float | None, theirs: float | None) -> dict[str, Any]:
+    """Return both answers, and ours over the peer's where both have one."""
+    figures = {name: ours, f"peer_{name}": theirs}
+    return figures | {"over_peer": ours / theirs} if ours and theirs else figures
+
+
+def draw(rows: Sequence[Row], output: Path) -> None:
+    """Write a figure of CPU seconds for each thing that sizes count, as PNG and SVG at the width of a column.
+
+    Figures are beside the results file, as ``peers_devices.svg`` of ``peers.json``; tasks of one size are
+    left out.
+    """
+    for size in ("devices", "micro-batches", "layers", "blocks"):
+        tasks: dict[str, list[Row]] = {}
+        for row in sorted((row for row in rows if size in row.figures), key=lambda row: row.figures[size]):
+            tasks.setdefault(row.figures["task"], []).append(row)
+        panels = [
+            Panel(
+                task,
+                {
+                    who: [CurvePoint(row.figures[size], row.figures[name]) for row in some]
+                    for who, name in (("ours", "cpu_s"), ("the peer", "peer_cpu_s"))
+                },
+            )
+            for task, some in tasks.items()
+            if len(some) > 1
+        ]
+        if panels:
+            figure = draw_panels(panels, size, "CPU seconds", "Cost", logarithmic=True, width=COLUMN_INCHES)
+            save(figure, output.with_name(f"{output.stem}_{size.replace('-', '_')}"))

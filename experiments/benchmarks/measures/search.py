@@ -1,0 +1,91 @@
+"""The search for periods and whole schedules: what it finds and proves, and how long that takes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from experiments.benchmarks.inputs.made_placements import placement_of
+from experiments.benchmarks.inputs.random_placements import random_placement
+from experiments.benchmarks.instances.instance_file import named_instance
+from experiments.benchmarks.timing import load_solvers as prepare
+from placements import Placement
+from schedsearch.baselines import applicable
+from schedsearch.bounds.load_and_path import load_bound
+from schedsearch.device_span import device_spans
+from schedsearch.modulo.result import SearchResult
+from schedsearch.modulo.search import OBJECTIVES, search
+
+__all__ = ["instance", "prepare", "random", "result_figures", "searched"]
+
+Options = Mapping[str, Any]
+"""Arguments of `search`, with at least a limit of work or time."""
+
+
+def searched(
+    *,
+    options: Options,
+    micro_batches: int | None = None,
+    by_hand: bool = False,
+    without: Collection[str] = (),
+    **made: Any,
+) -> dict[str, Any]:
+    """Search a placement that is made, see `placement_of`; by default for two micro-batches a device.
+
+    With ``by_hand`` there is also the least makespan of the hand-made schedules that fit.
+    """
+    placement = placement_of(**made)
+    number = micro_batches or 2 * placement.num_devices
+    figures = _searched(placement, number, options, without)
+    if by_hand:
+        fitting = applicable(placement, number).values()
+        figures["by_hand"] = min((schedule.makespan for schedule in fitting), default=None)
+    return figures
+
+
+def instance(*, instance: str, options: Options, without: Collection[str] = ()) -> dict[str, Any]:
+    """Search an instance of the library."""
+    found = named_instance(instance)
+    return _searched(found.placement, found.num_micro_batches, options, without)
+
+
+def random(*, family: str, number: int, options: Options, without: Collection[str] = ()) -> dict[str, Any]:
+    """Search a placement from a seed."""
+    placement = random_placement(family, number)
+    return _searched(placement, 2 * placement.num_devices, options, without)
+
+
+def _searched(
+    placement: Placement, micro_batches: int, options: Options, without: Collection[str]
+) -> dict[str, Any]:
+    result = search(placement, micro_batches, without=without, **options)
+    return result_figures(result, placement, micro_batches, options.get("objectives", OBJECTIVES))
+
+
+def result_figures(
+    result: SearchResult, placement: Placement, micro_batches: int, objectives: Collection[str] = OBJECTIVES
+) -> dict[str, Any]:
+    """Return the figures of a search's objectives, in ticks.
+
+    A period is of one micro-batch; ``load`` is the work of a device for one, and ``gap`` the share by which
+    the period is above its bound. ``bubble`` is the idle share of the longest device span, to four digits.
+
+    Raises:
+        KeyboardInterrupt: It was interrupted.
+    """
+    if result.interrupted:
+        raise KeyboardInterrupt
+    figures: dict[str, Any] = {"status": result.status.value, "search_s": round(result.seconds, 2)}
+    if "period" in objectives:
+        figures |= {"period": None, "period_bound": result.period_bound, "load": load_bound(placement)}
+        if result.repetend is not None:
+            figures |= {"period": result.repetend.period_per_micro_batch, "gap": max(0.0, result.gap)}
+    schedule = result.schedule
+    if "makespan" in objectives:
+        figures["makespan"] = None if schedule is None else schedule.makespan
+        figures["makespan_bound"] = result.makespan_bound
+    if "device_span" in objectives and schedule is not None:
+        span = int(device_spans(schedule).max())
+        bubble = round(1 - placement.load(0) * micro_batches / span, 4)
+        figures |= {"device_span": span, "device_span_bound": result.device_span_bound, "bubble": bubble}
+    return figures
