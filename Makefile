@@ -22,7 +22,7 @@ run: $(INSTALLED)
 test: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers auto
 	$(BIN)/python tests/size.py --check
 	$(PYTEST) --skip-slow
 
