@@ -147,6 +147,7 @@ def test_an_embedding_holds_no_less_than_nothing() -> None:
 
 
 def test_an_embedding_holds_no_more_than_the_stage_whose_input_it_makes() -> None:
+    assert m_shape(4, embedding_memory=1, stage_memory=1).by_name["F0"].memory_on(0) == 0
     with pytest.raises(PlacementError, match="embedding_memory: 2 is more than stage_memory, 1, .*; raise"):
         nn_shape(4, embedding_memory=2)
     assert nn_shape(4, embedding_memory=1).by_name["F0"].memory == 0
