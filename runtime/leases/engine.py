@@ -1,7 +1,4 @@
-"""What starts and ends jobs on workers; here processes of this machine.
-
-Another engine, as one that calls Slurm, needs the same two calls and a folder that all machines see.
-"""
+"""What starts and ends jobs on workers: processes of this machine."""
 
 from __future__ import annotations
 
@@ -17,10 +14,6 @@ from runtime.leases.lease import Lease
 from schedsearch.cluster.gpu_cluster import GpuCluster
 
 
-class WorkerError(Exception):
-    """A worker is lost: none of its GPUs runs a job any more; the message says why, in one line."""
-
-
 class Task(Protocol):
     """A process of a job on its GPUs."""
 
@@ -32,13 +25,7 @@ class Task(Protocol):
 
 
 class Engine(Protocol):
-    """Starts jobs on workers.
-
-    Attributes:
-        is_local: Whether jobs run on the machine of the scheduler, and see when it is gone.
-    """
-
-    is_local: bool
+    """Starts jobs on workers."""
 
     def start(self, lease: Lease, command: Sequence[str], environment: Mapping[str, str], log: Path) -> Task:
         """Start a command on the GPUs of a lease.
@@ -50,7 +37,7 @@ class Engine(Protocol):
             log: File to which its output is added.
 
         Raises:
-            WorkerError: The GPUs are lost.
+            OSError: It cannot be started.
         """
 
 
@@ -86,8 +73,6 @@ class LocalProcesses:
     Args:
         cluster: The GPUs.
     """
-
-    is_local = True
 
     def __init__(self, cluster: GpuCluster) -> None:
         """Count the GPUs before those of each type."""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from runtime.leases.engine import LocalProcess, LocalProcesses, WorkerError
-from runtime.leases.lease import Lease
+from runtime.leases.engine import LocalProcesses
 from runtime.leases.leased_run import LOG, JobStart, LeasedRun, start_of, steps_of_rounds
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import Job
@@ -157,27 +155,6 @@ def test_a_job_that_hangs_is_ended(tmp_path: Path) -> None:
     run = jobs.run(retries=0, timeout_s=0.2)
     assert set(run.given_up) == {"a", "b", "c"}
     assert all("took longer than 0.2 s for its lease" in line for line in jobs.told)
-
-
-class WithoutK80(LocalProcesses):
-    """Loses its K80 when it is first used after a round."""
-
-    def start(
-        self, lease: Lease, command: Sequence[str], environment: Mapping[str, str], log: Path
-    ) -> LocalProcess:
-        if lease.gpu_type == "k80" and lease.round > 1:
-            raise WorkerError("does not answer")
-        return super().start(lease, command, environment, log)
-
-
-def test_a_worker_that_is_lost_gets_no_job_any_more(tmp_path: Path) -> None:
-    jobs = Jobs(tmp_path)
-    run = jobs.run(engine=WithoutK80(CLUSTER))
-    check_results(jobs)
-    (line,) = jobs.told
-    assert line.startswith("k80 0: does not answer; it is lost, and job ")
-    lost_in = next(each.round for each in run.steps_done if each.gpu_type == "v100" and each.round > 1)
-    assert all(each.gpu_type == "v100" for each in run.steps_done if each.round > lost_in)
 
 
 def test_a_ctrl_c_stops_all_jobs_after_a_checkpoint_and_no_step_is_done_twice(tmp_path: Path) -> None:

@@ -46,8 +46,6 @@ def _compiler() -> None:
 class Forks:
     """Starts a function in a process of its own instead of a command."""
 
-    is_local = True
-
     def __init__(self, function: Callable[[], object]) -> None:
         self._function = function
 
