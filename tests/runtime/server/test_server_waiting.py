@@ -155,7 +155,7 @@ def test_many_wait_at_once_and_the_end_of_the_server_answers_all(
     server = ServerClient(process.url)
     first = ready(server)
     others = [server.register(SCHEDULE, 5) for _ in range(20)]
-    question = threads.submit(server.deployed, first, None, 1, LONG_S)
+    question = threads.submit(server.deployed, first, 1, LONG_S)
     questions = [threads.submit(server.deployed, job, 0, LONG_S) for job in others for _ in range(5)]
     time.sleep(0.5)
     server.set_straggler(first, 0, 0, 1.3)
