@@ -8,37 +8,9 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
 from runtime.leases.lease import Lease
 from schedsearch.cluster.gpu_cluster import GpuCluster
-
-
-class Task(Protocol):
-    """A process of a job on its GPUs."""
-
-    def poll(self) -> int | None:
-        """Return its exit code, below 0 for a signal; None while it runs."""
-
-    def kill(self) -> None:
-        """End it at once, with all that it started, and wait until it is gone."""
-
-
-class Engine(Protocol):
-    """Starts jobs on workers."""
-
-    def start(self, lease: Lease, command: Sequence[str], environment: Mapping[str, str], log: Path) -> Task:
-        """Start a command on the GPUs of a lease.
-
-        Args:
-            lease: Says where.
-            command: Program and arguments.
-            environment: Variables beside those of the worker.
-            log: File to which its output is added.
-
-        Raises:
-            OSError: It cannot be started.
-        """
 
 
 class LocalProcess:
@@ -84,7 +56,17 @@ class LocalProcesses:
     def start(
         self, lease: Lease, command: Sequence[str], environment: Mapping[str, str], log: Path
     ) -> LocalProcess:
-        """Start a command that sees the GPUs of a lease only, if there are any."""
+        """Start a command that sees the GPUs of a lease only, if there are any.
+
+        Args:
+            lease: Says where.
+            command: Program and arguments.
+            environment: Variables beside those of the worker.
+            log: File to which its output is added.
+
+        Raises:
+            OSError: It cannot be started.
+        """
         first = self._first[lease.gpu_type]
         visible = ",".join(str(first + gpu) for gpu in lease.gpu_ids)
         return LocalProcess(command, {**environment, "CUDA_VISIBLE_DEVICES": visible}, log)

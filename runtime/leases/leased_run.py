@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from runtime.leases.engine import Engine, Task
+from runtime.leases.engine import LocalProcess, LocalProcesses
 from runtime.leases.lease import LEASES, JobFolder, Lease
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import Job
@@ -86,7 +86,7 @@ class JobStart:
 
 @dataclass
 class _Running:
-    task: Task
+    task: LocalProcess
     lease: Lease
     duration_s: float
     since_s: float
@@ -124,7 +124,7 @@ class LeasedRun(ClusterSimulation):
         policy: Policy,
         options: SimulationOptions,
         starts: Mapping[str, JobStart],
-        engine: Engine,
+        engine: LocalProcesses,
         tell: Callable[[str], object],
         *,
         retries: int = 1,

@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import runtime
 from placements.shapes import v_shape
 from runtime.codegen.codegen import generate
+from runtime.leases.engine import LocalProcess, LocalProcesses
 from runtime.leases.lease import LEASES, Lease
 from runtime.leases.leased_run import LOG, LeasedRun, start_of
 from runtime.models import cut
@@ -43,7 +44,7 @@ def _compiler() -> None:
     torch.optim.AdamW([torch.zeros(1, requires_grad=True)]).step()
 
 
-class Forks:
+class Forks(LocalProcesses):
     """Starts a function in a process of its own instead of a command."""
 
     def __init__(self, function: Callable[[], object]) -> None:
@@ -54,7 +55,7 @@ class Forks:
     ) -> Forks.Task:
         return Forks.Task(self._function, environment, log)
 
-    class Task:
+    class Task(LocalProcess):
         """A forked process."""
 
         def __init__(self, function: Callable[[], object], environment: Mapping[str, str], log: Path) -> None:
