@@ -204,20 +204,12 @@ class PlanClient:
         job: Its id there.
         interval_s: Seconds from one question to the next where the server does not make them wait: it is
             away, or the job has no frontier.
-        timeout_s: How long an answer may take.
         wait_s: How long each question waits at the server for a new plan, which it gets at once; at most 60.
     """
 
-    def __init__(
-        self,
-        url: str,
-        job: str,
-        interval_s: float = 1.0,
-        timeout_s: float = 10.0,
-        wait_s: float = 30.0,
-    ) -> None:
+    def __init__(self, url: str, job: str, interval_s: float = 1.0, wait_s: float = 30.0) -> None:
         """Begin to ask."""
-        self._server = ServerClient(url, timeout_s)
+        self._server = ServerClient(url, timeout_s=10.0)
         self._job, self._interval_s, self._wait_s = job, interval_s, wait_s
         self._lock = threading.Lock()
         self._newest: DeployedPlan | None = None

@@ -65,15 +65,15 @@ class Forks(LocalProcesses):
                 with log.open("a", encoding="utf-8") as output, redirect_stdout(output):
                     function()
 
-            self._process = multiprocessing.get_context("fork").Process(target=be)
-            self._process.start()
+            self._forked = multiprocessing.get_context("fork").Process(target=be)
+            self._forked.start()
 
         def poll(self) -> int | None:
-            return self._process.exitcode
+            return self._forked.exitcode
 
         def kill(self) -> None:
-            self._process.kill()
-            self._process.join()
+            self._forked.kill()
+            self._forked.join()
 
 
 def run(
