@@ -21,55 +21,114 @@ counts = [2, 4, 8]
 workers = {"a100": 8, "h100": 8}
 days = 3
 jobs_per_day = 18
-runs = ("frontier", "frontier_capped", "least_energy")
+power_cap_w = 7500.0
 
 # %%
+import math
+from dataclasses import replace
+from random import Random
+
 import pandas as pd
 
+from placements.cluster import read_cluster
 from placements.gpus import GPUS
+from placements.hardware import modelled_profile
+from placements.planners.parallel_plan import PlanError
 from schedsearch.cluster.gpu_cluster import GpuCluster
-from schedsearch.cluster.planned_jobs.drawn_jobs import DrawOptions, drawn_jobs
-from schedsearch.cluster.planned_jobs.planned_frontier import PlanRequest, planned_frontier
-from schedsearch.cluster.planned_jobs.planned_throughputs import planned_throughputs
-from schedsearch.cluster.planned_jobs.study import StudyOptions, study
-from schedsearch.figures.cluster_study import draw_power_by_hour, draw_savings
+from schedsearch.cluster.jobs import Job
+from schedsearch.cluster.policies.spending.energy import LeastEnergy
+from schedsearch.cluster.policies.water_filling import WaterFilling
+from schedsearch.cluster.simulator.options import SimulationOptions
+from schedsearch.cluster.simulator.simulation import simulate_cluster
+from schedsearch.cluster.throughputs import JobOperatingPoint, Throughputs
+from schedsearch.energy import compute_frontier
+from schedsearch.figures.bars import BarPanel, draw_bars
+from schedsearch.planning.planner import plan
 
 # %% [markdown]
-# A few plans of each frontier are enough: those of its convex hull that lose least. A GPU without a job is
-# taken to draw what it draws while it waits.
+# Each plan of a frontier, run again and again, is an operating point of the job: so many steps per second for
+# so much power. A few are enough, since a policy mixes them over time.
 
 # %%
-cluster = GpuCluster(workers, idle_power_w={name: GPUS[name].blocking_power_w for name in workers})
-found = [
-    planned_frontier(PlanRequest(model, gpu_type, gpus, batch))
-    for model, batch in models.items()
-    for gpu_type in workers
-    for gpus in counts
-]
-table = planned_throughputs(found, max_points=3, idle_power_w=cluster.idle_power_w)
-pd.DataFrame(
-    {
-        "model": model,
-        "gpus": gpus,
-        "type": gpu_type,
-        "steps_per_s": point.steps_per_s,
-        "power_w": point.power_w,
-    }
-    for (model, gpus), of_type in table.throughputs.alone.items()
-    for gpu_type, points in of_type.items()
-    for point in points
-)
+rows, all_points, highest_clocks = [], {}, {}
+for model, batch in models.items():
+    for gpus in counts:
+        for gpu_type in workers:
+            try:
+                best = plan(model, read_cluster(f"{gpu_type}_{gpus}"), batch, search_time_limit_s=5.0).best
+            except PlanError:  # it does not fit
+                continue
+            profile = modelled_profile(best.candidate.placement, GPUS[gpu_type])
+            frontier = compute_frontier(best.ranked.schedule, profile, num_plans=4)
+            points = [
+                JobOperatingPoint(1e3 / each.time_ms, each.energy_mj / each.time_ms)
+                for each in (frontier.all_maximum, *frontier.plans)
+            ]
+            highest_clocks.setdefault((model, gpus), {})[gpu_type] = (points[0],)
+            all_points.setdefault((model, gpus), {})[gpu_type] = tuple(points[1:])
+            rows += [{"model": model, "gpus": gpus, "type": gpu_type} | vars(each) for each in points[1:]]
+pd.DataFrame(rows).drop(columns="clock_mhz")
 
 # %% [markdown]
 # Jobs arrive, half of them with a deadline, and may run on any of these numbers of GPUs.
 
 # %%
-jobs = drawn_jobs(table.throughputs, cluster, DrawOptions(days=days, jobs_per_day=jobs_per_day))
-result = study(table, jobs, cluster, StudyOptions(runs, 7500.0, spare_s=3600.0))
-pd.DataFrame(result.rows()).set_index("run").drop(columns="in_words")
+random, jobs, arrival_s = Random(0), [], 0.0
+while (arrival_s := arrival_s + random.expovariate(jobs_per_day / 86400)) < days * 86400:
+    model, gpus = random.choice(sorted(all_points))
+    hours, slo_factor = 24 ** random.random(), random.choice([math.inf, random.uniform(1.5, 4)])
+    jobs.append(
+        Job(
+            f"{len(jobs)}_{model}",
+            model,
+            3600 * hours * max(point.steps_per_s for (point,) in highest_clocks[model, gpus].values()),
+            gpus,
+            arrival_s=arrival_s,
+            slo_s=3600 * hours * slo_factor,
+            other_scale_factors=tuple(n for name, n in all_points if name == model and n != gpus),
+        )
+    )
+
+# %% [markdown]
+# A GPU without a job is taken to draw what it draws while it waits.
 
 # %%
-draw_savings(result.rows())
+cluster = GpuCluster(workers, idle_power_w={name: GPUS[name].blocking_power_w for name in workers})
+capped = replace(cluster, power_cap_w=power_cap_w)
+cases = {
+    "fair": (cluster, highest_clocks, WaterFilling()),
+    "least energy": (cluster, all_points, LeastEnergy(min_share=0.9, spare_s=3600.0)),
+    "fair, capped": (capped, highest_clocks, WaterFilling()),
+    "fair, capped, frontier": (capped, all_points, WaterFilling()),
+}
+options = SimulationOptions(reset_s=0.0)
+outcomes = {
+    name: simulate_cluster(jobs, where, Throughputs(points), policy, options)
+    for name, (where, points, policy) in cases.items()
+}
+pd.DataFrame(
+    {
+        "run": name,
+        "kWh": each.kwh,
+        "mean_completion_h": each.average_jct_s / 3600,
+        "makespan_h": each.makespan_s / 3600,
+        "slo_misses": each.slo_violations,
+    }
+    for name, each in outcomes.items()
+).set_index("run")
 
 # %%
-draw_power_by_hour(result.kw_by_hour())
+against = {"least energy": "fair", "fair, capped, frontier": "fair, capped"}
+energy = {name: outcomes[name].kwh / outcomes[base].kwh for name, base in against.items()}
+completion = {
+    name: outcomes[name].average_jct_s / outcomes[base].average_jct_s for name, base in against.items()
+}
+draw_bars(
+    [
+        BarPanel(
+            "each run over its baseline at the highest clocks", {"energy": energy, "completion": completion}
+        )
+    ],
+    "share",
+    width=7.0,
+)

@@ -30,13 +30,11 @@ class Basis(StrEnum):
     """The kind of value that one of ours is compared with.
 
     PRINTED: a value that the paper prints, which ours does not begin with. FORMULA: a formula of the paper,
-    by which either the published value is computed, or ours from other printed values. READ_OFF: a value read
-    off a figure, which is only as exact as that.
+    by which either the published value is computed, or ours from other printed values.
     """
 
     PRINTED = "printed value"
     FORMULA = "formula of the paper"
-    READ_OFF = "read off a figure"
 
 
 @dataclass(frozen=True)

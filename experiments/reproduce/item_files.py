@@ -135,7 +135,7 @@ def described(made: MadeItem) -> str:
         lines.append(f"{made.kept} of {made.num_cases} cases are of an earlier run")
     shown = rows if len(rows) <= MOST_PRINTED else made.not_as_claimed[:MOST_PRINTED]
     if shown:
-        lines += ["", *_table(item, shown), ""]
+        lines += ["", *_table(shown), ""]
     if len(shown) < len(rows):
         lines.append(f"{len(rows)} rows, of which {len(shown)} are shown: all are in {item.name}_rows.csv")
     lines.append(f"claimed: {claim_in_words(made)}")
@@ -143,8 +143,6 @@ def described(made: MadeItem) -> str:
         lines.append(f"data: {origin}")
     if item.because:
         lines.append(f"because: {item.because}")
-    if read_off := sum(item.basis_of(row) is Basis.READ_OFF for row in rows):
-        lines.append(f"read off a figure: {read_off} of the published values, marked ~")
     for row in made.not_as_claimed:
         lines.append(f"NOT AS CLAIMED: {row.case}, {row.label}, {row.metric} {row.note}".rstrip())
     for trend in made.trends:
@@ -169,16 +167,16 @@ def by_basis(item: Item, compared: Sequence[Row]) -> Iterator[str]:
             yield f"{sum(own)} of {len(own)} ({basis.value})"
 
 
-def _table(item: Item, rows: Sequence[Row]) -> list[str]:
+def _table(rows: Sequence[Row]) -> list[str]:
     head = ("case", "label", "metric", "ours", "paper", "difference", "note")
-    cells = [head, *(_cells(row, item.basis_of(row) is Basis.READ_OFF) for row in rows)]
+    cells = [head, *map(_cells, rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
     lines = (zip(row, widths, strict=True) for row in cells)
     return ["  ".join(text.ljust(width) for text, width in line).rstrip() for line in lines]
 
 
-def _cells(row: Row, is_read_off: bool) -> tuple[str, ...]:
+def _cells(row: Row) -> tuple[str, ...]:
     ours = "" if row.ours is None else f"{row.ours:.{max(row.digits, 0)}f}"
-    paper = "" if row.published is None else f"{'~' * is_read_off}{row.published:.{max(row.digits, 0)}f}"
+    paper = "" if row.published is None else f"{row.published:.{max(row.digits, 0)}f}"
     difference = "" if row.difference is None else f"{row.difference:+.1%}"
     return (row.case, row.label, row.metric, ours, paper, difference, row.note)

@@ -39,11 +39,10 @@ _INTRODUCTION = """# Results
 
 Tables and figures of papers, made again by [`schedsearch reproduce`](commands/reproduce.md) and compared with the printed values. A test holds this page and the kept results together.
 
-What an item claims has one of four classes, and each class its count:
+What an item claims has one of three classes, and each class its count:
 
 - **Printed value**: the paper prints it, and ours does not begin with it. It is as printed to the last digit, or within the tolerance that the item names.
 - **Formula of the paper**: the figure prints no value, and ours is held against the paper's formula. Or ours is that formula of other printed values, which only holds the paper against itself.
-- **Read off a figure**: as exact as a picture. No figure was at hand, so there are none.
 - **Trend**: what the paper concludes. Where it gives a factor, ours is within the band that the item names. Values that the paper prints beside a trend are shown and not claimed; the last column counts those within a tenth.
 
 What [is not made](commands/reproduce.md#what-is-not-made) has a table. What does not hold stays in the tables, with a reason that a test supports, or the sentence "Not understood".
@@ -208,7 +207,7 @@ def _rows(item: Item, rows: tuple[Row, ...]) -> Iterator[str]:
             row.label,
             f"`{row.metric}`",
             ours,
-            f"{paper} (read off)" if item.basis_of(row) is Basis.READ_OFF else paper,
+            paper,
             "" if row.difference is None else f"{row.difference:+.1%}",
             row.note,
         )

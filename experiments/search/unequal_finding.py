@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require_known, require_path
 from experiments.search.options import SearchCommandOptions
@@ -15,8 +13,6 @@ from schedsearch.schedule_file import read_found
 from schedsearch.unequal.micro_batches import UnequalBatch
 from schedsearch.unequal.starts import executed, hand_made_orders
 from schedsearch.unequal.unequal_search import unequal_search
-
-log = logging.getLogger(__name__)
 
 
 def find_unequal_schedule(

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from placements.block import PlacementError
 from placements.hardware import Gpu
 from placements.models.operators import Core, KeptTensor, Kernel, Product
-
-AttentionKind = Literal["flash", "fused", "unfused"]
-"""Scores that an attention keeps: nothing; the softmax's output, dropped out or not, and the mask; or
-the softmax's input too, as without a fused softmax."""
 
 
 @dataclass(frozen=True)

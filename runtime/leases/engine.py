@@ -1,7 +1,4 @@
-"""What starts and ends jobs on workers; here processes of this machine.
-
-Another engine, as one that calls Slurm, needs the same two calls and a folder that all machines see.
-"""
+"""What starts and ends jobs on workers: processes of this machine."""
 
 from __future__ import annotations
 
@@ -11,47 +8,9 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
 from runtime.leases.lease import Lease
 from schedsearch.cluster.gpu_cluster import GpuCluster
-
-
-class WorkerError(Exception):
-    """A worker is lost: none of its GPUs runs a job any more; the message says why, in one line."""
-
-
-class Task(Protocol):
-    """A process of a job on its GPUs."""
-
-    def poll(self) -> int | None:
-        """Return its exit code, below 0 for a signal; None while it runs."""
-
-    def kill(self) -> None:
-        """End it at once, with all that it started, and wait until it is gone."""
-
-
-class Engine(Protocol):
-    """Starts jobs on workers.
-
-    Attributes:
-        is_local: Whether jobs run on the machine of the scheduler, and see when it is gone.
-    """
-
-    is_local: bool
-
-    def start(self, lease: Lease, command: Sequence[str], environment: Mapping[str, str], log: Path) -> Task:
-        """Start a command on the GPUs of a lease.
-
-        Args:
-            lease: Says where.
-            command: Program and arguments.
-            environment: Variables beside those of the worker.
-            log: File to which its output is added.
-
-        Raises:
-            WorkerError: The GPUs are lost.
-        """
 
 
 class LocalProcess:
@@ -87,8 +46,6 @@ class LocalProcesses:
         cluster: The GPUs.
     """
 
-    is_local = True
-
     def __init__(self, cluster: GpuCluster) -> None:
         """Count the GPUs before those of each type."""
         self._first, total = {}, 0
@@ -99,7 +56,17 @@ class LocalProcesses:
     def start(
         self, lease: Lease, command: Sequence[str], environment: Mapping[str, str], log: Path
     ) -> LocalProcess:
-        """Start a command that sees the GPUs of a lease only, if there are any."""
+        """Start a command that sees the GPUs of a lease only, if there are any.
+
+        Args:
+            lease: Says where.
+            command: Program and arguments.
+            environment: Variables beside those of the worker.
+            log: File to which its output is added.
+
+        Raises:
+            OSError: It cannot be started.
+        """
         first = self._first[lease.gpu_type]
         visible = ",".join(str(first + gpu) for gpu in lease.gpu_ids)
         return LocalProcess(command, {**environment, "CUDA_VISIBLE_DEVICES": visible}, log)

@@ -65,7 +65,7 @@ class LeasedIterator(Generic[Batch]):
         self._folder, self._loader, self._save = JobFolder(Path(folder)), loader, save_checkpoint
         self._rank, self._num_ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
         self.lease: Lease = self._folder.lease()
-        if self._rank == 0 and self.lease.scheduler_pid:
+        if self._rank == 0:
             self._folder.enter(os.getpid())
         self.num_steps, path = self._folder.newest_checkpoint()
         self._saved = self.num_steps

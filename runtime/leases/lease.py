@@ -39,7 +39,7 @@ class Lease:
         total: Steps of the job.
         gpu_type: Type of its GPUs.
         gpu_ids: Their ids among those of the type.
-        scheduler_pid: Process of the scheduler, on the same machine; 0 where it is on another.
+        scheduler_pid: Process of the scheduler, on the same machine.
     """
 
     round: int
@@ -48,7 +48,7 @@ class Lease:
     total: int
     gpu_type: str
     gpu_ids: tuple[int, ...]
-    scheduler_pid: int = 0
+    scheduler_pid: int
 
     @property
     def place(self) -> tuple[str, tuple[int, ...]]:
@@ -174,9 +174,7 @@ def _lease_of(data: Any) -> Lease | None:
 
 
 def is_alive(pid: int) -> bool:
-    """Return whether a process of this machine runs; so does 0, which stands for one of another."""
-    if not pid:
-        return True
+    """Return whether a process of this machine runs."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from runtime.leases.engine import Engine, Task, WorkerError
+from runtime.leases.engine import LocalProcess, LocalProcesses
 from runtime.leases.lease import LEASES, JobFolder, Lease
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import Job
@@ -86,7 +86,7 @@ class JobStart:
 
 @dataclass
 class _Running:
-    task: Task
+    task: LocalProcess
     lease: Lease
     duration_s: float
     since_s: float
@@ -95,8 +95,8 @@ class _Running:
 class LeasedRun(ClusterSimulation):
     """Runs jobs, in the rounds of a simulation that goes ahead of them by one.
 
-    A job that fails, or whose worker is lost, goes on from its last checkpoint; one that fails more often
-    than that is given up. The others go on.
+    A job that fails goes on from its last checkpoint; one that fails more often than `retries` is given up.
+    The others go on.
 
     Attributes:
         steps_done: What jobs really did, in the order in which rounds end.
@@ -124,7 +124,7 @@ class LeasedRun(ClusterSimulation):
         policy: Policy,
         options: SimulationOptions,
         starts: Mapping[str, JobStart],
-        engine: Engine,
+        engine: LocalProcesses,
         tell: Callable[[str], object],
         *,
         retries: int = 1,
@@ -188,8 +188,7 @@ class LeasedRun(ClusterSimulation):
     def _lease(self, plan: LeasedSteps) -> Lease:
         first = self._reached[plan.job]
         until, total = first + plan.steps, self._totals[plan.job]
-        pid = os.getpid() if self._engine.is_local else 0
-        return Lease(plan.round, first, until, total, plan.gpu_type, plan.gpu_ids, pid)
+        return Lease(plan.round, first, until, total, plan.gpu_type, plan.gpu_ids, os.getpid())
 
     def _start(self, plan: LeasedSteps) -> None:
         start, lease, job = self._starts[plan.job], self._lease(plan), self._job(plan.job)
@@ -203,11 +202,6 @@ class LeasedRun(ClusterSimulation):
         }
         try:
             task = self._engine.start(lease, start.command, environment, start.folder.path / LOG)
-        except WorkerError as error:
-            number = self.cluster.gpu_types.index(plan.gpu_type)
-            self.failures.away.setdefault(number, set()).update(plan.gpu_ids)
-            self._tell(f"{_place(lease)}: {error}; it is lost, and job {plan.job} waits for another")
-            self._take_back(plan.job, plan.steps)
         except OSError as error:
             self._failed(plan.job, lease, f"cannot be started ({error.strerror})", lost=plan.steps)
         else:

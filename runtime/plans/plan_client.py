@@ -150,19 +150,15 @@ class ServerClient:
         body = {"id": id, "delay_s": delay_s, "degree": degree}
         return dict(self._ask("POST", f"{_path(job)}/straggler", body))
 
-    def deployed(
-        self, job: str, device: int | None = None, newer_than: int = 0, wait_s: float = 0.0
-    ) -> DeployedPlan | None:
-        """Return the deployed plan, whole or a device's part, or None if none is newer than a version.
+    def deployed(self, job: str, newer_than: int = 0, wait_s: float = 0.0) -> DeployedPlan | None:
+        """Return the deployed plan, or None if none is newer than a version.
 
         Args:
             job: Job whose plan is asked for.
-            device: Device of the placement; None for all.
             newer_than: The version that is known already; 0 for none.
             wait_s: For how many seconds the server may wait for such a plan, at most 60.
         """
         query: dict[str, float] = {"newer_than": newer_than}
-        query |= {} if device is None else {"device": device}
         query |= {"wait_s": wait_s} if wait_s else {}
         answer = self._ask("GET", f"{_path(job)}/deployed?{urlencode(query)}", wait_s=wait_s)
         if answer is None:
@@ -206,25 +202,15 @@ class PlanClient:
     Args:
         url: Address of the server.
         job: Its id there.
-        device: Device whose blocks' clocks are wanted; None for those of all.
         interval_s: Seconds from one question to the next where the server does not make them wait: it is
             away, or the job has no frontier.
-        timeout_s: How long an answer may take.
         wait_s: How long each question waits at the server for a new plan, which it gets at once; at most 60.
     """
 
-    def __init__(
-        self,
-        url: str,
-        job: str,
-        device: int | None = None,
-        interval_s: float = 1.0,
-        timeout_s: float = 10.0,
-        wait_s: float = 30.0,
-    ) -> None:
+    def __init__(self, url: str, job: str, interval_s: float = 1.0, wait_s: float = 30.0) -> None:
         """Begin to ask."""
-        self._server = ServerClient(url, timeout_s)
-        self._job, self._device, self._interval_s, self._wait_s = job, device, interval_s, wait_s
+        self._server = ServerClient(url, timeout_s=10.0)
+        self._job, self._interval_s, self._wait_s = job, interval_s, wait_s
         self._lock = threading.Lock()
         self._newest: DeployedPlan | None = None
         self._handed_over: DeployedPlan | None = None
@@ -245,7 +231,7 @@ class PlanClient:
         known = self._newest
         try:
             version = known.version if known is not None else 0
-            found = self._server.deployed(self._job, self._device, version, wait_s)
+            found = self._server.deployed(self._job, version, wait_s)
         except ServerError as error:
             if error.status != _CONFLICT:  # which says that the job is not ready yet
                 self._complain(error)

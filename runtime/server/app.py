@@ -69,7 +69,7 @@ class News:
 
 
 async def next_plan(
-    service: Service, news: News, job: str, device: int | None, newer_than: int, wait_s: float
+    service: Service, news: News, job: str, newer_than: int, wait_s: float
 ) -> DeployedPlanAnswer | None:
     """Return what `Service.deployed` does, as soon as there is a plan, or None after a time without."""
     loop = asyncio.get_running_loop()
@@ -78,7 +78,7 @@ async def next_plan(
         event = news.of(job)  # before the look-up, so that no news is missed
         left_s = 0.0 if news.is_over else end_s - loop.time()
         try:
-            plan = await run_in_threadpool(service.deployed, job, device, newer_than)
+            plan = await run_in_threadpool(service.deployed, job, newer_than)
         except NotYetError:
             if left_s <= 0:
                 raise
@@ -130,15 +130,14 @@ def create_app(
     @app.get("/jobs/{job}/deployed", response_model=DeployedPlanAnswer, responses={204: {"model": None}})
     async def deployed(
         job: str,
-        device: int | None = None,
         newer_than: Annotated[int, Query(ge=0)] = 0,
         wait_s: Annotated[float, Query(ge=0, le=MAX_WAIT_S)] = 0.0,
     ) -> Response | DeployedPlanAnswer:
-        """Return the deployed plan, or a device's part of it; 204 if there is none newer than a version.
+        """Return the deployed plan; 204 if there is none newer than a version.
 
         With `wait_s` the answer comes as soon as there is one, or after so many seconds.
         """
-        plan = await next_plan(service, app.state.news, job, device, newer_than, wait_s)
+        plan = await next_plan(service, app.state.news, job, newer_than, wait_s)
         return Response(status_code=204) if plan is None else plan
 
     errors = RequestError, RequestValidationError, UnicodeEncodeError, sqlite3.Error, HTTPException, Exception

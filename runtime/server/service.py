@@ -99,8 +99,8 @@ class Service:
             number = rows.execute(f"INSERT INTO jobs ({names}) VALUES ({values})", new).lastrowid
             assert number is not None
             rows.executemany(
-                "INSERT INTO blocks (job, name, position, devices) VALUES (?, ?, ?, ?)",
-                ((number, each.name, i, json.dumps(each.devices)) for i, each in enumerate(placement.blocks)),
+                "INSERT INTO blocks (job, name, position) VALUES (?, ?, ?)",
+                ((number, each.name, i) for i, each in enumerate(placement.blocks)),
             )
             if frontier is not None:
                 self._make_ready(rows, number, frontier)
@@ -170,12 +170,11 @@ class Service:
                 )
             return PlanAnswer(**_plan_fields(_plan(rows, number, _position_at(rows, number, deadline_ms))))
 
-    def deployed(self, job: str, device: int | None = None, newer_than: int = 0) -> DeployedPlanAnswer | None:
-        """Return what is deployed now: the plan, whole or a device's part, and its version.
+    def deployed(self, job: str, newer_than: int = 0) -> DeployedPlanAnswer | None:
+        """Return what is deployed now: the plan and its version.
 
         Args:
             job: Which job.
-            device: Device whose blocks are returned; None for all.
             newer_than: A version; None is returned if it is the one deployed now. Any other is an older one,
                 even if its number is higher: the server may have lost it with the machine it ran on.
         """
@@ -184,17 +183,9 @@ class Service:
                 self._deploy(rows, _find(rows, job)["number"])
         with self.database.reading() as rows:
             row = _find_ready(rows, job)
-            if device is not None and not 0 <= device < row["num_devices"]:
-                raise RequestError(
-                    f"device: {device} is none of {row['name']}; use 0 to {row['num_devices'] - 1}"
-                )
             if row["version"] == newer_than:
                 return None
             plan = _plan_fields(_plan(rows, row["number"], row["plan"]))
-            if device is not None:
-                blocks = rows.execute("SELECT name, devices FROM blocks WHERE job = ?", [row["number"]])
-                own = {name for name, devices in blocks if device in json.loads(devices)}
-                plan["clock_mhz"] = {name: each for name, each in plan["clock_mhz"].items() if name in own}
         return DeployedPlanAnswer(**plan, version=row["version"])
 
     def due_in_s(self, job: str) -> float:

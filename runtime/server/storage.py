@@ -17,13 +17,13 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Version of the tables; kept in SQLite's ``user_version``."""
 
 SYNC_S = 1.0
 """Seconds until what did not wait for the disk is there, at most, where the disk keeps up."""
 
-# Schedules, devices, points ([[MHz, ms, mJ], ...] once uploaded) and clocks are JSON. A job's number is never
+# Schedules, points ([[MHz, ms, mJ], ...] once uploaded) and clocks are JSON. A job's number is never
 # used twice. `plan` is the position of the deployed plan, which is the `version`-th deployment. A straggler's
 # `next_degree` holds from `due_s` of the server's clock on.
 _TABLES = """
@@ -34,7 +34,7 @@ CREATE TABLE IF NOT EXISTS jobs (
     version INTEGER NOT NULL, plan INTEGER, schedule TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS blocks (
     job INTEGER NOT NULL REFERENCES jobs (number) ON DELETE CASCADE, name TEXT NOT NULL,
-    position INTEGER NOT NULL, devices TEXT NOT NULL, points TEXT, PRIMARY KEY (job, name));
+    position INTEGER NOT NULL, points TEXT, PRIMARY KEY (job, name));
 CREATE TABLE IF NOT EXISTS plans (
     job INTEGER NOT NULL REFERENCES jobs (number) ON DELETE CASCADE, position INTEGER NOT NULL,
     time_ms REAL NOT NULL, energy_mj REAL NOT NULL, lower_bound_mj REAL NOT NULL, clock_mhz TEXT NOT NULL,

@@ -18,5 +18,4 @@ Gavel's model (dissertation, chapter 5): a *policy* decides what share of the ti
 - `prices`: what GPUs cost over time at several clouds, and what choosing and moving saves
 - `estimator`: throughputs of pairs of which few were measured
 - `inputs`: throughputs, traces and decisions as files
-- `planned_jobs`: throughput and power of models from their plans, schedules and frontiers
 """

@@ -7,5 +7,4 @@
 - `plan`: stages over GPUs, and how these share the layers
 - `layout_memory`: what a GPU of each stage of a layout holds
 - `cluster`: jobs and GPUs of a cluster over time, and policies under load
-- `cluster_study`: what each run of a study saves, and its power over the day
 """

@@ -67,11 +67,6 @@ class SearchState:
         return len(self.placement.blocks) >= MANY_BLOCKS
 
     @property
-    def max_size(self) -> int:
-        """Micro-batches that a repetend may have: where it may be several, one per device."""
-        return max(self.sizes[-1], self.placement.num_devices if len(self.sizes) > 1 else 1)
-
-    @property
     def repetends(self) -> dict[int, Repetend]:
         """The best repetend of each number of micro-batches so far."""
         found = {size: known.repetend for size, known in sorted(self.of_size.items())}

@@ -12,11 +12,9 @@ import hashlib
 import io
 import json
 import logging
-from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, TypeVar
 
 import joblib
 
@@ -26,8 +24,6 @@ from schedsearch.searches.methods import SearchReport, SearchRequest, find
 from schedsearch.validate import validate
 
 log = logging.getLogger(__name__)
-
-Result = TypeVar("Result")
 
 _LIBRARIES = ("z3-solver", "ortools", "networkx", "numpy", "scipy")
 """Libraries that a search calls, by the names of the distributions."""
@@ -56,63 +52,32 @@ def cached_search(
         ValueError: As `schedsearch.searches.methods.find`.
         OSError: The directory cannot be made.
     """
-
-    def is_answer(value: object) -> bool:
-        if not isinstance(value, SearchResult):
-            return False
-        if value.schedule is None:
-            return value.status is Status.INFEASIBLE
-        return validate(value.schedule).placement == request.placement
-
-    return remembered(
-        directory,
-        {"what": "search", "request": request.to_dict()},
-        lambda: find(request, on_progress),
-        is_worth_keeping=lambda result: not result.interrupted and result.status is not Status.UNKNOWN,
-        is_answer=is_answer,
-    )
-
-
-def remembered(
-    directory: Path | None,
-    key: Mapping[str, Any],
-    compute: Callable[[], Result],
-    *,
-    is_worth_keeping: Callable[[Result], bool],
-    is_answer: Callable[[object], bool],
-) -> tuple[Result, bool]:
-    """Return what is kept under a key or else compute it, and whether it was kept.
-
-    Args:
-        directory: Folder of the cache; None for none.
-        key: All that the result depends on but the code, as plain data.
-        compute: What to do without an entry.
-        is_worth_keeping: Whether a result is to be kept.
-        is_answer: Whether an entry is what it should be; False, or any exception, has it computed again.
-
-    Raises:
-        OSError: The directory cannot be made.
-    """
     if directory is None:
-        return compute(), False
+        return find(request, on_progress), False
     directory.mkdir(parents=True, exist_ok=True)  # before the work, which would be lost
-    path = directory / f"{_hash(key)}.pkl"
+    path = directory / f"{_hash(request)}.pkl"
     try:
-        value: Any = joblib.load(path)
-        if is_answer(value):
-            return value, True
+        kept: object = joblib.load(path)
+        if isinstance(kept, SearchResult) and _is_answer(kept, request):
+            return kept, True
         log.warning("%s: does not hold a result of this kind; computed again", path)
     except FileNotFoundError:
         pass
     except Exception as error:  # a broken pickle may raise anything
         log.warning("%s: cannot be read (%s); computed again", path, type(error).__name__)
-    result = compute()
-    if is_worth_keeping(result):
+    result = find(request, on_progress)
+    if not result.interrupted and result.status is not Status.UNKNOWN:
         _keep(path, result)
     return result, False
 
 
-def _keep(path: Path, result: object) -> None:
+def _is_answer(result: SearchResult, request: SearchRequest) -> bool:
+    if result.schedule is None:
+        return result.status is Status.INFEASIBLE
+    return validate(result.schedule).placement == request.placement
+
+
+def _keep(path: Path, result: SearchResult) -> None:
     """Write an entry; a full disk costs the entry, not the result."""
     buffer = io.BytesIO()
     joblib.dump(result, buffer, compress=3)
@@ -122,10 +87,11 @@ def _keep(path: Path, result: object) -> None:
         log.warning("%s: cannot be written (%s); the result is not kept", path, error.strerror)
 
 
-def _hash(key: Mapping[str, Any]) -> str:
-    """Return the name of an entry: a hash of the key, the code and the versions of the libraries it uses."""
+def _hash(request: SearchRequest) -> str:
+    """Return the name of an entry: a hash of the request, the code and the versions of the libraries."""
     versions = {name: metadata.version(name) for name in _LIBRARIES}
-    text = json.dumps({"key": key, "versions": versions, "source": source_hash()}, sort_keys=True)
+    key = {"request": request.to_dict(), "versions": versions, "source": source_hash()}
+    text = json.dumps(key, sort_keys=True)
     return str(joblib.hash(text, hash_name="sha1"))
 
 

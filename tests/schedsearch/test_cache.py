@@ -20,7 +20,7 @@ from schedsearch.baselines import HAND_MADE
 from schedsearch.modulo.result import EndedBy, SearchResult, Status
 from schedsearch.schedule import Schedule
 from schedsearch.searches import cache
-from schedsearch.searches.cache import cached_search, remembered
+from schedsearch.searches.cache import cached_search
 from schedsearch.searches.methods import SearchRequest
 
 REQUEST = SearchRequest(v_shape(2).with_memory(2), 3, objectives=("period",), time_limit_s=5.0)
@@ -177,39 +177,32 @@ def test_a_full_disk_costs_the_entry_only(
     assert not entries(tmp_path)
 
 
-def test_a_directory_that_cannot_be_is_said_before_the_search(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_is_said_before_the_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("")
+    monkeypatch.setattr(cache, "find", lambda *_: pytest.fail("too late"))
     with pytest.raises(OSError, match="file"):
-        remembered(
-            tmp_path / "file",
-            {},
-            lambda: pytest.fail("too late"),
-            is_worth_keeping=lambda _: True,
-            is_answer=lambda _: True,
-        )
+        cached_search(tmp_path / "file", REQUEST)
 
 
-def wrong_or_torn(directory: Path) -> int:
-    """Write, read and remove the same large entry over and over; return how often it was not whole."""
-    wrong, expected = 0, list(range(5_000))
-    for i in range(20):
-        value, _ = remembered(
-            directory,
-            {"entry": 0},
-            lambda: list(range(5_000)),
-            is_worth_keeping=lambda _: True,
-            is_answer=lambda value: isinstance(value, list),
-        )
-        wrong += value != expected
-        for path in directory.glob("*.pkl"):
-            with contextlib.suppress(FileNotFoundError):  # the other process has just removed it
-                wrong += joblib.load(path) != expected
-            if i % 3 == 0:
-                path.unlink(missing_ok=True)
+def wrong_or_torn(directory: Path, result: SearchResult) -> int:
+    """Write, read and remove the same entry over and over; return how often it was not whole."""
+    wrong = 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cache, "find", lambda *_: result)
+        for i in range(20):
+            wrong += cached_search(directory, REQUEST)[0] != result
+            for path in directory.glob("*.pkl"):
+                with contextlib.suppress(FileNotFoundError):  # the other process has just removed it
+                    wrong += joblib.load(path) != result
+                if i % 3 == 0:
+                    path.unlink(missing_ok=True)
     return wrong
 
 
 def test_processes_can_share_a_directory(tmp_path: Path) -> None:
+    result, _ = cached_search(None, REQUEST)
     with ProcessPoolExecutor(2, mp_context=get_context("fork")) as pool:
-        assert list(pool.map(wrong_or_torn, [tmp_path] * 2)) == [0, 0]
+        assert list(pool.map(wrong_or_torn, [tmp_path] * 2, [result] * 2)) == [0, 0]
     assert {path.suffix for path in entries(tmp_path)} <= {".pkl"}

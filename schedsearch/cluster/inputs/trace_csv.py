@@ -45,9 +45,6 @@ DURATION = ("duration_s", "duration", "run_time")
 WEIGHT = ("weight", "priority_weight")
 ENTITY = ("entity", "vc", "user")
 
-COLUMNS = ("name", "job_type", "steps", "scale_factor", "weight", "arrival_s", "slo_s", "entity")
-"""Columns that we write."""
-
 _UNKNOWN = ("none", "na", "null")
 """How public traces write that a time or a number was not recorded."""
 

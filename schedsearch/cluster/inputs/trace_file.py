@@ -7,15 +7,13 @@ have a throughput at its number of GPUs, one draw for each such row in the order
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
-from placements.files import csv_text, write_text
 from placements.plain_data import in_file
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.inputs import trace_csv, trace_gavel
@@ -187,21 +185,3 @@ def _job(row: Submission, throughputs: Throughputs) -> Job:
         slo_s,
         row.entity,
     )
-
-
-def write_trace(path: str | Path, jobs: Sequence[Job]) -> Path:
-    """Write jobs as a CSV trace, which keeps all that they are; return its path."""
-    rows = [
-        (
-            job.name,
-            job.type,
-            repr(job.steps),
-            job.scale_factor,
-            repr(job.weight),
-            repr(job.arrival_s),
-            repr(job.slo_s) if math.isfinite(job.slo_s) else None,
-            job.entity or None,
-        )
-        for job in jobs
-    ]
-    return write_text(path, csv_text(trace_csv.COLUMNS, rows))

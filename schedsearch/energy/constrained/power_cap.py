@@ -91,25 +91,15 @@ class CappedPlan:
         return self.plan.time_ms / self.min_ms - 1
 
 
-def device_power_w(
-    schedule: Schedule, profile: Profile, plan: FrequencyPlan, time_ms: float | None = None
-) -> tuple[float, ...]:
-    """Return the average power in watts of a GPU of each device over an iteration, blocking included.
-
-    Args:
-        schedule: Gives the blocks of each device.
-        profile: Cost of each block at each clock.
-        plan: Plan with a clock for each block.
-        time_ms: Length of the iteration; by default the plan's.
-    """
-    length_ms = plan.time_ms if time_ms is None else time_ms
+def device_power_w(schedule: Schedule, profile: Profile, plan: FrequencyPlan) -> tuple[float, ...]:
+    """Return the average power in watts of a GPU of each device over an iteration, blocking included."""
     chosen = operating_points(schedule, profile, plan.clock_mhz)
     power = profile.min_blocking_power_w
     devices = range(schedule.placement.num_devices)
     runs = [[chosen[instance] for instance in schedule.order(device)] for device in devices]
-    above_mj = _above_min_mj(schedule, profile, chosen, length_ms)
+    above_mj = _above_min_mj(schedule, profile, chosen, plan.time_ms)
     return tuple(
-        power + (math.fsum(point.energy_mj - power * point.time_ms for point in run) + above) / length_ms
+        power + (math.fsum(point.energy_mj - power * point.time_ms for point in run) + above) / plan.time_ms
         for run, above in zip(runs, above_mj, strict=True)
     )
 

@@ -71,14 +71,12 @@ class DeadlineImprovement:
         candidates: All plans that are known; better ones are added.
         bound: The relaxed problem's bound of all plans.
         deadline_ms: Ascending, each kept by some plan.
-        seed: Seed of the choice of instances.
         is_interrupted: Whether Ctrl-C ended it.
     """
 
     candidates: PlanPool
     bound: LowerBound
     deadline_ms: Floats
-    seed: int = 0
     is_interrupted: bool = False
     _open: list[_Deadline] = field(init=False)
 
@@ -93,7 +91,7 @@ class DeadlineImprovement:
     def run(self, work_limit: float, on_progress: OnProgress | None = None) -> None:
         """Take steps until so many units of work are done, or nothing is left to improve."""
         effort = Effort(limit=work_limit)
-        random = np.random.default_rng(self.seed)
+        random = np.random.default_rng(0)
         with INTERRUPTS.answered() as ending:
             while not effort.is_over:
                 INTERRUPTS.raise_if_seen()

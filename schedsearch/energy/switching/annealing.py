@@ -84,16 +84,13 @@ class _Arrays(NamedTuple):
     latest_ms: float
 
 
-def annealed(
-    problem: SwitchingProblem, starts: list[Ints], price_w: float, seed: int = 0
-) -> SwitchState | None:
+def annealed(problem: SwitchingProblem, starts: list[Ints], price_w: float) -> SwitchState | None:
     """Return the best state that keeps the limits and was found from some clocks, or None.
 
     Args:
         problem: Problem whose clocks are chosen.
         starts: MHz of each instance, the same within a clock group; they need not keep the limits.
         price_w: Shadow price of the iteration's time.
-        seed: Seed of the random choices.
     """
     arrays, size = _arrays(problem), problem.graph.size
     energy = problem.costs.energy_mj
@@ -114,7 +111,7 @@ def annealed(
                 heat * range_mj,
                 LAST_HEAT * range_mj,
                 steps,
-                seed + ROUNDS * number + round_,
+                ROUNDS * number + round_,
             )
             if found_mj < own_mj:
                 own_mj, column = found_mj, found

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import runtime
 from placements.shapes import v_shape
 from runtime.codegen.codegen import generate
-from runtime.leases.engine import LocalProcess, LocalProcesses, WorkerError
+from runtime.leases.engine import LocalProcess, LocalProcesses
 from runtime.leases.lease import LEASES, Lease
 from runtime.leases.leased_run import LOG, JobStart, LeasedRun, start_of, steps_of_rounds
 from runtime.models import cut
@@ -175,27 +175,6 @@ def test_a_job_that_hangs_is_ended(tmp_path: Path) -> None:
     assert all("took longer than 0.2 s for its lease" in line for line in jobs.told)
 
 
-class WithoutK80(LocalProcesses):
-    """Loses its K80 when it is first used after a round."""
-
-    def start(
-        self, lease: Lease, command: Sequence[str], environment: Mapping[str, str], log: Path
-    ) -> LocalProcess:
-        if lease.gpu_type == "k80" and lease.round > 1:
-            raise WorkerError("does not answer")
-        return super().start(lease, command, environment, log)
-
-
-def test_a_worker_that_is_lost_gets_no_job_any_more(tmp_path: Path) -> None:
-    jobs = Jobs(tmp_path)
-    run = jobs.run(engine=WithoutK80(CLUSTER))
-    check_results(jobs)
-    (line,) = jobs.told
-    assert line.startswith("k80 0: does not answer; it is lost, and job ")
-    lost_in = next(each.round for each in run.steps_done if each.gpu_type == "v100" and each.round > 1)
-    assert all(each.gpu_type == "v100" for each in run.steps_done if each.round > lost_in)
-
-
 def test_a_ctrl_c_stops_all_jobs_after_a_checkpoint_and_no_step_is_done_twice(tmp_path: Path) -> None:
     jobs = Jobs(
         tmp_path,
@@ -225,10 +204,8 @@ def _compiler() -> None:
     torch.optim.AdamW([torch.zeros(1, requires_grad=True)]).step()
 
 
-class Forks:
+class Forks(LocalProcesses):
     """Starts a function in a process of its own instead of a command."""
-
-    is_local = True
 
     def __init__(self, function: Callable[[], object]) -> None:
         self._function = function
@@ -238,7 +215,7 @@ class Forks:
     ) -> Forks.Task:
         return Forks.Task(self._function, environment, log)
 
-    class Task:
+    class Task(LocalProcess):
         """A forked process."""
 
         def __init__(self, function: Callable[[], object], environment: Mapping[str, str], log: Path) -> None:
@@ -248,15 +225,15 @@ class Forks:
                 with log.open("a", encoding="utf-8") as output, redirect_stdout(output):
                     function()
 
-            self._process = multiprocessing.get_context("fork").Process(target=be)
-            self._process.start()
+            self._forked = multiprocessing.get_context("fork").Process(target=be)
+            self._forked.start()
 
         def poll(self) -> int | None:
-            return self._process.exitcode
+            return self._forked.exitcode
 
         def kill(self) -> None:
-            self._process.kill()
-            self._process.join()
+            self._forked.kill()
+            self._forked.join()
 
 
 def run_loops(

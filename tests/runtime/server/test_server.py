@@ -147,12 +147,6 @@ def test_a_straggler_is_heeded_when_it_is_due_and_forgotten_at_degree_1(server: 
     }
 
 
-def test_a_device_gets_the_clocks_of_its_blocks(server: Server) -> None:
-    job = server.ready()
-    assert set(server.ask("GET", f"/jobs/{job}/deployed")[1]["clock_mhz"]) == {"F0", "F1", "B0", "B1"}
-    assert set(server.ask("GET", f"/jobs/{job}/deployed?device=1")[1]["clock_mhz"]) == {"F1", "B1"}
-
-
 def test_a_message_before_the_frontier_is_there_counts_once_it_is(server: Server) -> None:
     job = server.register()
     assert server.tell(job, 0, 1.3) == {"version": 0, "time_ms": None, "deadline_ms": None}
@@ -335,7 +329,6 @@ def test_bad_requests_get_one_line(
     [
         ("plan?deadline_ms=x", 422, "deadline_ms: "),
         ("plan?deadline_ms=nan", 422, "deadline_ms: 'nan' is wrong; input should be a finite number"),
-        ("deployed?device=2", 422, "device: 2 is none of v_shape; use 0 to 1"),
         ("deployed?newer_than=-1", 422, "newer_than: "),
         ("deployed?newer_than=1e3", 422, "newer_than: "),
     ],

@@ -211,7 +211,7 @@ def test_wrong_arguments_get_one_line(tmp_path: Path, capsys: pytest.CaptureFixt
     line = refusal(capsys, "--port", 0, "--database", tmp_path / "notes.txt")
     assert line.endswith("cannot be used (file is not a database); give another file")
     line = refusal(capsys, "--port", 0, "--database", tmp_path / "other.db")
-    assert line.endswith("is not one of this server's, version 1; give another file")
+    assert line.endswith("is not one of this server's, version 2; give another file")
     line = refusal(capsys, "--port", 0, "--database", tmp_path / "no" / "jobs.db")
     assert line.endswith("cannot be written (No such file or directory); give another file")
     with socket.create_server(("127.0.0.1", 0)) as taken:

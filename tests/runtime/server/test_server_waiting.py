@@ -56,7 +56,7 @@ def waiting(
     threads: ThreadPoolExecutor, server: ServerClient, job: str, known: int = 1
 ) -> Future[DeployedPlan | None]:
     """Ask for the next plan, and return once the question has had time to arrive."""
-    question = threads.submit(server.deployed, job, None, known, LONG_S)
+    question = threads.submit(server.deployed, job, known, LONG_S)
     time.sleep(0.1)
     return question
 
@@ -155,8 +155,8 @@ def test_many_wait_at_once_and_the_end_of_the_server_answers_all(
     server = ServerClient(process.url)
     first = ready(server)
     others = [server.register(SCHEDULE, 5) for _ in range(20)]
-    question = threads.submit(server.deployed, first, None, 1, LONG_S)
-    questions = [threads.submit(server.deployed, job, None, 0, LONG_S) for job in others for _ in range(5)]
+    question = threads.submit(server.deployed, first, 1, LONG_S)
+    questions = [threads.submit(server.deployed, job, 0, LONG_S) for job in others for _ in range(5)]
     time.sleep(0.5)
     server.set_straggler(first, 0, 0, 1.3)
     assert question.result(30) is not None

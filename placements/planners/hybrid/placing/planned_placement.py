@@ -56,19 +56,6 @@ def planned_placement(
     return _of_chunks(plan, costs, "planned", chunks, range(plan.num_stages), capacities_gib, tick_ms)
 
 
-def plan_pieces(plan: Plan, costs: LayerCosts) -> list[PieceCost]:
-    """Return what the pieces of a plan's stages cost, each stage a device.
-
-    Args:
-        plan: Stages, GPUs and layers.
-        costs: Costs of the plan's layers.
-
-    Raises:
-        PlacementError: A layer cannot be shared as planned.
-    """
-    return chunk_pieces(plan, costs, [stage.layers for stage in plan.stages], range(plan.num_stages))
-
-
 def chunk_pieces(
     plan: Plan,
     costs: LayerCosts,

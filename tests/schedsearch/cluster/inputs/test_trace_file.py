@@ -6,7 +6,7 @@ from cluster.small_clusters import GAVEL, needs_gavel
 
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.inputs.throughput_file import read_throughputs
-from schedsearch.cluster.inputs.trace_file import read_trace, write_trace
+from schedsearch.cluster.inputs.trace_file import read_trace
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.throughputs import JobOperatingPoint, Throughputs
 
@@ -79,9 +79,14 @@ def test_what_has_no_throughput_is_counted(tmp_path: Path) -> None:
     )
 
 
-def test_written_traces_are_read_again(tmp_path: Path) -> None:
-    jobs = (Job("x", "A", 0.1 + 0.2, 1, 2.5, 0.0, 1 / 3, "team"), Job("y", "B", 7e9, 1, arrival_s=1 / 7))
-    assert read_trace(write_trace(tmp_path / "t.csv", jobs), THROUGHPUTS).jobs == jobs
+def test_our_own_columns(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(
+        "name,job_type,steps,scale_factor,weight,arrival_s,slo_s,entity\n"
+        "x,A,0.3,1,2.5,0.0,4,team\n"
+        "y,B,7e9,1,1.0,0.5,,\n"
+    )
+    jobs = (Job("x", "A", 0.3, 1, 2.5, 0.0, 4.0, "team"), Job("y", "B", 7e9, 1, arrival_s=0.5))
+    assert read_trace(tmp_path / "t.csv", THROUGHPUTS).jobs == jobs
 
 
 def test_philly_as_csv(tmp_path: Path) -> None:

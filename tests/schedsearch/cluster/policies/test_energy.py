@@ -182,3 +182,10 @@ def test_the_least_is_that_of_a_dense_program(seed: int) -> None:
     dollars = [gpus + 0.2 * w / 1e3 for gpus, w in zip(demand.dollars_per_hour, watts, strict=True)]
     wanted = 0.2 * demand.idle_power_w / 1e3 + dense_least(demand, dollars, min_share)
     assert cost.objective == pytest.approx(wanted, rel=1e-5)
+
+
+def test_wrong_clusters_and_jobs_are_refused() -> None:
+    with pytest.raises(ClusterError, match="idle GPUs alone, which draw 100 W"):
+        two_speeds(cap_w=90.0, idle_w=50.0)
+    with pytest.raises(ClusterError, match="other_scale_factors"):
+        Job("one", "any", 1.0, 1, other_scale_factors=(1,))
