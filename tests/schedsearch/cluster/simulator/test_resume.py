@@ -108,7 +108,7 @@ def test_policies_that_know_what_they_did_before_go_on(name: str, parts: int | N
         )
 
     state = tmp_path / "state.pkl"
-    first = simulated(InterruptAt(12))
+    first = simulated(InterruptAt(6))
     assert first.reason
     resumed, whole = simulated(), simulated()
     assert 1 <= len(first.decisions.time_s) < len(whole.decisions.time_s)
