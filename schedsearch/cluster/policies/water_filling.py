@@ -103,7 +103,7 @@ def water_levels(
         weights = np.where(can_rise, weights_of(can_rise), 0.0)
         raised = np.flatnonzero(weights)
         paces = weights[raised]
-        _, gain = program.maximize_least(factors[raised] / paces, raised.tolist(), levels[raised] / paces)
+        _, gain = program.maximize_least(factors[raised] / paces, raised, levels[raised] / paces)
         levels[raised] += max(gain, 0.0) * paces
         program.set_floors(levels / factors)
         is_raised = weights > 0
@@ -133,7 +133,7 @@ def _bottlenecked(
     in_doubt = in_question.copy()
     while in_doubt.any():
         jobs = np.flatnonzero(in_doubt)
-        gains = program.maximize_gains(factors[jobs], jobs.tolist(), levels[jobs], SMALL_GAIN * highest)
+        gains = program.maximize_gains(factors[jobs], jobs, levels[jobs], SMALL_GAIN * highest)
         has_gained = gains > NO_GAIN * highest
         if not has_gained.any():
             break

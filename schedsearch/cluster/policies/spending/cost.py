@@ -139,10 +139,10 @@ class MinCostWithSlos(MinCost):
             return seconds, []
         program.set_floors(np.zeros(len(seconds)))
         inverse = seconds[jobs] / demand.steps_left[jobs]
-        met = program.maximize_gains(inverse, jobs.tolist(), np.zeros(len(jobs)), 1.0)
+        met = program.maximize_gains(inverse, jobs, np.zeros(len(jobs)), 1.0)
         if self.on_infeasible == "error":
             worst = demand.jobs[int(jobs[met.argmin()])].name
-            _, part = program.maximize_least(inverse, jobs.tolist())
+            _, part = program.maximize_least(inverse, jobs)
             raise InfeasibleError(
                 f"{self.name}: the SLOs of {len(jobs)} jobs cannot be met together, that of job {worst} "
                 f"least; give each {1 / part:.4g} times the time left, or on_infeasible=drop"
