@@ -9,10 +9,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from schedsearch.cluster.demand import Demand, FloatArray
+from schedsearch.cluster.demand import BoolArray, Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError, require
 from schedsearch.cluster.policies.policy import SharesPolicy
-from schedsearch.cluster.policies.water_filling import BoolArray, filled
+from schedsearch.cluster.policies.water_filling import filled
 
 
 @dataclass(frozen=True)

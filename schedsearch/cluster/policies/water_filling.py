@@ -9,16 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from schedsearch.cluster.demand import Demand, FloatArray
+from schedsearch.cluster.demand import BoolArray, Demand, FloatArray
 from schedsearch.cluster.policies.policy import SharesPolicy, check_runnable
 from schedsearch.cluster.policies.program import AllocationProgram
-
-BoolArray = npt.NDArray[np.bool_]
 
 SMALL_GAIN = 1e-2
 """Part of the highest level up to which a job's gain counts where one asks who can rise.
@@ -43,8 +40,7 @@ class WaterFilling(SharesPolicy):
         return filled(self._programs.of(demand), self.name, lambda _: demand.weights)
 
 
-@dataclass(frozen=True, eq=False)
-class WaterLevel:
+class WaterLevel(NamedTuple):
     """The result of one pass of water filling.
 
     Attributes:
@@ -74,10 +70,9 @@ def filled(
     levels = [*water_levels(program, weights_of)]
     if not levels:
         return np.zeros(len(demand.configurations)), math.inf
-    everybody = np.ones(len(demand.jobs), dtype=np.bool_)
-    weights = weights_of(everybody)
-    first = levels[0].normalized[weights > 0] / weights[weights > 0]
-    return program.maximize(demand.coefficients(_factors(demand))), float(first.min())
+    weights = weights_of(np.ones(len(demand.jobs), dtype=np.bool_))
+    first = (levels[0].normalized[weights > 0] / weights[weights > 0]).min()
+    return program.maximize(demand.coefficients(_factors(demand))), float(first)
 
 
 def water_levels(
