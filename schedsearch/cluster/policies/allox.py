@@ -8,7 +8,6 @@ changes nothing.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -17,7 +16,7 @@ from scipy.optimize import linear_sum_assignment
 
 from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Demand, FloatArray, IntArray
-from schedsearch.cluster.gpu_cluster import ClusterError, require
+from schedsearch.cluster.gpu_cluster import ClusterError
 
 
 @dataclass
@@ -26,23 +25,12 @@ class AlloX:
 
     The GPUs of a type are alike, so places of one type are told apart by their position alone, and no more
     positions are looked at than the queues of a type need for all jobs.
-
-    Attributes:
-        considered_share: Part of the jobs without a GPU that are matched, those that have waited longest;
-            below 1 for less waiting of long jobs. Above 0 to 1.
     """
-
-    considered_share: float = 1.0
 
     shares_space: ClassVar[bool] = False
     name: ClassVar[str] = "allox"
 
     _type_of: dict[str, int] = field(default_factory=dict, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        """Check the part."""
-        share = self.considered_share
-        require(0 < share <= 1, "policy allox: considered_share", share, "above 0 and at most 1")
 
     def allocate(self, demand: Demand) -> Allocation:
         """Return who has a GPU, all of the time.
@@ -66,15 +54,15 @@ class AlloX:
             if gpu_type >= 0 and free[gpu_type] > 0:
                 self._type_of[active.name] = gpu_type
                 free[gpu_type] -= 1
-        waiting = [job for job, active in enumerate(real.jobs) if active.name not in self._type_of]
-        waiting.sort(key=lambda job: -real.jobs[job].waited_s)
-        considered = np.array(waiting[: math.ceil(self.considered_share * len(waiting))], dtype=np.int64)
-        rates = np.where(free > 0, real.alone_steps_per_s, 0.0)[considered]
+        idle = [job for job, active in enumerate(real.jobs) if active.name not in self._type_of]
+        idle.sort(key=lambda job: -real.jobs[job].waited_s)
+        waiting = np.array(idle, dtype=np.int64)
+        rates = np.where(free > 0, real.alone_steps_per_s, 0.0)[waiting]
         with np.errstate(divide="ignore"):
-            times_s = real.steps_left[considered, None] / rates
+            times_s = real.steps_left[waiting, None] / rates
         can_run = np.isfinite(times_s).any(axis=1)
         started, objective = _matched(times_s[can_run], free)
-        for job, gpu_type in zip(considered[can_run].tolist(), started.tolist(), strict=True):
+        for job, gpu_type in zip(waiting[can_run].tolist(), started.tolist(), strict=True):
             if gpu_type >= 0:
                 self._type_of[real.jobs[job].name] = gpu_type
         times = np.zeros((len(real.jobs), len(real.workers)))

@@ -106,16 +106,10 @@ class LeastFirst(SharesPolicy):
     """A policy that raises the least of something, or lowers the largest, of all jobs.
 
     Only that least is guaranteed to each. Many allocations have it: often one long job alone decides it, and
-    a solver's corner leaves most GPUs to nobody.
-
-    Attributes:
-        work_conserving: Among the allocations with the best least, take one with the largest sum of
-            throughput / highest throughput alone, which leaves no GPU to nobody that a job could use; where
-            not, the solver's first corner. What is above the least goes to who makes most of it; water
-            filling divides it fairly.
+    a solver's corner leaves most GPUs to nobody. So among those with the best least, it is one with the
+    largest sum of throughput / highest throughput alone, which leaves no GPU to nobody that a job could use.
+    What is above the least goes to who makes most of it; water filling divides it fairly.
     """
-
-    work_conserving: bool = True
 
     def _best(self, demand: Demand) -> tuple[FloatArray, float]:
         return self._of_counts(demand, np.ones(len(demand.jobs)))
@@ -128,8 +122,6 @@ class LeastFirst(SharesPolicy):
         """
         program = self._programs.of(demand)
         shares, objective, needed = self._least(demand, program)
-        if not self.work_conserving:
-            return shares, objective
         program.set_floors(needed * (1 - SLACK))
         try:
             fuller = program.maximize(worth(demand, counts))

@@ -10,20 +10,20 @@ What each job must at least get:
 - one without, or whose SLO nothing can keep any more: a share of what max-min fairness would give it beside
   the others' SLOs.
 
-The first are kept before the second. Among all allocations that give so much, the cheapest is taken.
+The first are kept before the second; where they cannot all be kept, each has the same share of what it needs.
+Among all allocations that give so much, the cheapest is taken.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from bisect import bisect_left
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from schedsearch.cluster.allocation import Allocation, InfeasibleError
+from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError, require
 from schedsearch.cluster.policies.fairness import fair_factors
@@ -44,8 +44,6 @@ class CheapestAboveFloors(ABC):
     Attributes:
         min_share: Share of its max-min fair throughput that a job without SLO gets; 0 to 1.
         spare_s: How long before its SLO a job is to be done, as rounds give shares of the time only in steps.
-        is_strict: SLOs that cannot be kept together are an error; if not, those that nothing can keep are
-            given up, and of the others each gets the same share of what it needs.
 
     Raises:
         ClusterError: A number is out of its range.
@@ -53,7 +51,6 @@ class CheapestAboveFloors(ABC):
 
     min_share: float = 0.9
     spare_s: float = 0.0
-    is_strict: bool = False
 
     name: ClassVar[str]
     shares_space: ClassVar[bool] = False
@@ -74,9 +71,7 @@ class CheapestAboveFloors(ABC):
         """Return the allocation of least cost, which is the objective.
 
         Raises:
-            InfeasibleError: A job has no throughput; or it is strict, and some SLOs cannot be kept. The
-                message names the first job in order of SLOs that is too much, and the power that would do
-                where the cap is in the way.
+            InfeasibleError: A job has no throughput.
             ClusterError: The least power is asked for, and none is known.
         """
         costs, cost_of_idling = self._costs(demand)
@@ -95,8 +90,6 @@ class CheapestAboveFloors(ABC):
             needed = np.where(left_s > 0, demand.steps_left / left_s, np.inf)
             hurried = np.where(left_s > self.spare_s, demand.steps_left / (left_s - self.spare_s), np.inf)
         has_slo = np.isfinite(left_s)
-        if self.is_strict:
-            _require_slos(demand, np.where(has_slo, needed, 0.0))
         keeps_slo = has_slo & (needed <= best)
         floors = np.where(keeps_slo, np.clip(hurried, MIN_ASKED * best, best), 0.0)
         share = _share_that_can_be_kept(program, floors)
@@ -165,38 +158,8 @@ def _best_rates(program: AllocationProgram) -> FloatArray:
 def _share_that_can_be_kept(program: AllocationProgram, wanted: FloatArray) -> float:
     """Return the largest share, at most 1, of what each job wants that all can have together."""
     jobs = np.flatnonzero(wanted)
-    if not jobs.size or not np.isfinite(wanted).all():
-        return 0.0 if jobs.size else 1.0
+    if not jobs.size:
+        return 1.0
     program.set_floors(np.zeros(len(wanted)))
     _, share = program.maximize_least(1 / wanted[jobs], jobs)
     return min(max(share, 0.0), 1.0)
-
-
-def _require_slos(demand: Demand, needed: FloatArray) -> None:
-    """Raise an error if SLOs cannot be kept, with the first in their order that is too much."""
-    jobs = sorted(np.flatnonzero(needed).tolist(), key=lambda job: demand.jobs[job].slo_left_s)
-
-    def can_keep(count: int) -> bool:
-        first = np.where(np.isin(np.arange(len(needed)), jobs[:count]), needed, 0.0)
-        return _share_that_can_be_kept(AllocationProgram(demand), first) >= KEPT
-
-    if can_keep(len(jobs)):
-        return
-    number = bisect_left(range(len(jobs)), True, key=lambda number: not can_keep(number + 1))
-    job = demand.jobs[jobs[number]]
-    if job.slo_left_s <= 0:
-        raise InfeasibleError(f"job {job.name}: its SLO was {-job.slo_left_s:.6g} s ago; give a later one")
-    beside = f"beside the {number} jobs with earlier ones" if number else "alone"
-    what = f"job {job.name}: its SLO in {job.slo_left_s:.6g} s cannot be kept {beside}"
-    raise InfeasibleError(f"{what}: {_remedy(demand, needed)}")
-
-
-def _remedy(demand: Demand, needed: FloatArray) -> str:
-    """Return what would do: a power cap, or else later SLOs."""
-    program = AllocationProgram(replace(demand, cluster=replace(demand.cluster, power_cap_w=math.inf)))
-    if _share_that_can_be_kept(program, needed) < KEPT:
-        return "no power cap is in the way; give a later SLO, or more GPUs"
-    program.set_floors(needed)
-    watts = demand.idle_power_w + float(demand.added_power_w @ program.maximize(-demand.added_power_w))
-    cap_w = demand.cluster.power_cap_w
-    return f"all together need {watts:.6g} W of a cap of {cap_w:.6g} W; raise power_cap_w, or give later SLOs"
