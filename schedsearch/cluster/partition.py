@@ -7,34 +7,33 @@ like the whole; so parts are decided on in far less time, for a small loss (POP:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import partial
 from random import Random
 
 import numpy as np
 
 from schedsearch.cluster.allocation import Allocation, InfeasibleError
-from schedsearch.cluster.demand import NOBODY, Demand, IntArray
+from schedsearch.cluster.demand import NOBODY, BoolArray, Demand, IntArray
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster, require
-from schedsearch.cluster.policies.policy import Policy
+from schedsearch.cluster.policies.policy import AskingPolicy, Policy
 from schedsearch.cluster.policies.registry import policy_entry, policy_of
 
 
 @dataclass
-class PartitionedPolicy:
+class PartitionedPolicy(AskingPolicy):
     """Splits what it is asked into parts, and asks a policy of its own for each.
 
     A job stays in its part. GPUs are split anew only where their numbers change. Pairs exist within a part.
 
     Attributes:
-        policy_of: Makes the policy of one part.
+        policy: Policy of the first part, which has not decided yet; the other parts have copies.
         parts: 1 or more, and at most as many as the cluster has GPUs.
         joined: From the objectives of the parts that have jobs to that of the whole: `min` for fairness,
             `max` for finish times and makespans, `sum` for sums.
         seed: Seed of the random split.
     """
 
-    policy_of: Callable[[], Policy]
     parts: int
     joined: Callable[[Sequence[float]], float]
     seed: int = 0
@@ -45,28 +44,13 @@ class PartitionedPolicy:
     def __post_init__(self) -> None:
         """Make the policies."""
         require(self.parts >= 1, "policy parts", self.parts, "1 or more")
-        self._policies = [self.policy_of() for _ in range(self.parts)]
+        self._policies = [self.policy, *(deepcopy(self.policy) for _ in range(1, self.parts))]
         self._random = Random(self.seed)
 
     @property
     def name(self) -> str:
         """Return the name of the policy and the number of parts."""
-        return f"{self._policies[0].name}_in_{self.parts}_parts"
-
-    @property
-    def shares_space(self) -> bool:
-        """Return whether its policy looks at pairs."""
-        return self._policies[0].shares_space
-
-    @property
-    def fills_idle_gpus(self) -> bool:
-        """Return whether GPUs to which its policy gives no job may run one."""
-        return bool(getattr(self._policies[0], "fills_idle_gpus", True))
-
-    @property
-    def is_agnostic(self) -> bool:
-        """Return whether its policy takes all GPU types for equal."""
-        return bool(getattr(self._policies[0], "is_agnostic", False))
+        return f"{self.policy.name}_in_{self.parts}_parts"
 
     def allocate(self, demand: Demand) -> Allocation:
         """Return the allocations of all parts together.
@@ -146,7 +130,7 @@ def _split(cluster: GpuCluster, parts: int, seed: int) -> list[GpuCluster]:
     return [replace(cluster, workers=one, power_cap_w=cluster.power_cap_w / parts) for one in counts]
 
 
-def _fits(demand: Demand, clusters: Sequence[GpuCluster]) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
+def _fits(demand: Demand, clusters: Sequence[GpuCluster]) -> BoolArray:
     """Return which part has GPUs enough for which job, (jobs, parts); any, for a job that runs nowhere."""
     alone = demand.configurations.only(demand.configurations.is_alone)
     fits = np.zeros((len(demand.jobs), len(clusters)), dtype=np.bool_)
@@ -165,4 +149,4 @@ def partitioned(name: str, parts: int, seed: int = 0, **options: object) -> Part
     """
     if name == "makespan_budget" and parts > 1:
         raise ClusterError("policy makespan_budget has one budget for all jobs; leave parts out")
-    return PartitionedPolicy(partial(policy_of, name, **options), parts, policy_entry(name).joined, seed)
+    return PartitionedPolicy(policy_of(name, **options), parts, policy_entry(name).joined, seed)
