@@ -47,7 +47,9 @@ def alike(demand: Demand, values: FloatArray) -> AlikeGroups:
     members: dict[tuple[float, bytes], list[int]] = {}
     for index, value in enumerate(values.tolist()):
         members.setdefault((value, rows[ways_of[index]].tobytes()), []).append(index)
-    ways, group, kept = np.empty(len(found), dtype=np.int64), [], []
+    group: list[int] = []
+    kept: list[int] = []
+    ways = np.empty(len(found), dtype=np.int64)
     for number, alike_jobs in enumerate(members.values()):
         of_first = ways_of[alike_jobs[0]]
         for index in alike_jobs:

@@ -71,7 +71,9 @@ class PartitionedPolicy(AskingPolicy):
         workers = np.array([[*one.workers.values()] for one in clusters])
         is_within = (found.jobs[:, 1] == NOBODY) | (part_of[found.jobs[:, 1]] == part_of_way)
         is_within &= found.gpus <= workers[part_of_way, found.gpu_type]
-        shares, objectives, notes = np.zeros(len(found)), [], []
+        objectives: list[float] = []
+        notes: list[str] = []
+        shares = np.zeros(len(found))
         for part, policy in enumerate(self._policies):
             members = np.flatnonzero(part_of == part)
             if len(members):

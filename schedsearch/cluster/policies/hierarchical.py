@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -11,8 +11,7 @@ import numpy as np
 
 from schedsearch.cluster.demand import BoolArray, Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError, require
-from schedsearch.cluster.policies.policy import SharesPolicy
-from schedsearch.cluster.policies.water_filling import filled
+from schedsearch.cluster.policies.water_filling import WaterFilling
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Entity:
 
 
 @dataclass(frozen=True)
-class Hierarchical(SharesPolicy):
+class Hierarchical(WaterFilling):
     """Raises the entities by their weights until nothing is left to give.
 
     The weights of an entity's jobs sum to the entity's own, over those jobs that can still rise; what a
@@ -55,7 +54,7 @@ class Hierarchical(SharesPolicy):
 
     entities: Mapping[str, Entity] = field(default_factory=dict)
 
-    def _best(self, demand: Demand) -> tuple[FloatArray, float]:
+    def _weights_of(self, demand: Demand) -> Callable[[BoolArray], FloatArray]:
         names = [active.job.entity for active in demand.jobs]
         for active in demand.jobs:
             if self.entities and active.job.entity not in self.entities:
@@ -75,4 +74,4 @@ class Hierarchical(SharesPolicy):
                 weights[chosen] = entity.weight * own / own.sum()
             return weights
 
-        return filled(self._programs.of(demand), self.name, weights_of)
+        return weights_of

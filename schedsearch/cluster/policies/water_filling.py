@@ -37,7 +37,19 @@ class WaterFilling(SharesPolicy):
     term: ClassVar[str] = "water_filling"
 
     def _best(self, demand: Demand) -> tuple[FloatArray, float]:
-        return filled(self._programs.of(demand), self.name, lambda _: demand.weights)
+        weights_of = self._weights_of(demand)
+        check_runnable(demand, self.name)
+        program = self._programs.of(demand)
+        levels = [*water_levels(program, weights_of)]
+        if not levels:
+            return np.zeros(len(demand.configurations)), math.inf
+        weights = weights_of(np.ones(len(demand.jobs), dtype=np.bool_))
+        first = (levels[0].normalized[weights > 0] / weights[weights > 0]).min()
+        return program.maximize(demand.coefficients(_factors(demand))), float(first)
+
+    def _weights_of(self, demand: Demand) -> Callable[[BoolArray], FloatArray]:
+        """Return the paces at which jobs rise, as `water_levels` asks for them."""
+        return lambda _: demand.weights
 
 
 class WaterLevel(NamedTuple):
@@ -50,29 +62,6 @@ class WaterLevel(NamedTuple):
 
     normalized: FloatArray
     can_rise: BoolArray
-
-
-def filled(
-    program: AllocationProgram, policy: str, weights_of: Callable[[BoolArray], FloatArray]
-) -> tuple[FloatArray, float]:
-    """Return shares by water filling, and how high the first level is, per weight.
-
-    Args:
-        program: Linear program of what is asked, without floors.
-        policy: Its name, for what is said of a wrong demand.
-        weights_of: See `water_levels`.
-
-    Raises:
-        InfeasibleError: A job has no throughput.
-    """
-    demand = program.demand
-    check_runnable(demand, policy)
-    levels = [*water_levels(program, weights_of)]
-    if not levels:
-        return np.zeros(len(demand.configurations)), math.inf
-    weights = weights_of(np.ones(len(demand.jobs), dtype=np.bool_))
-    first = (levels[0].normalized[weights > 0] / weights[weights > 0]).min()
-    return program.maximize(demand.coefficients(_factors(demand))), float(first)
 
 
 def water_levels(
