@@ -105,10 +105,6 @@ class PolicyOptions:
     aim: str | None = option(
         None, "for min_cost and min_cost_slo: steps_per_dollar (as in Gavel's code) or dollars"
     )
-    considered_share: float | None = option(None, "for allox: share of the waiting jobs that are matched")
-    work_conserving: bool | None = option(
-        None, "for las, finish_time_fairness, makespan: GPUs that are left over go to the jobs that gain most"
-    )
     min_share: float | None = option(
         None,
         "for least_energy_slo and least_cost_slo: minimum share of its isolated throughput, for jobs "
@@ -117,7 +113,6 @@ class PolicyOptions:
     spare_s: float | None = option(
         None, "for policies with SLOs: how long before its SLO a job should be done, in s"
     )
-    is_strict: bool | None = option(None, "for policies with SLOs: an SLO that cannot be kept is an error")
     dollars_per_kwh: float | None = option(None, "for least_cost_slo: the price of electricity")
     parts: int | None = option(
         None,

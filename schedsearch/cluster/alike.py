@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from schedsearch.cluster.demand import Demand, FloatArray, IntArray
+from schedsearch.cluster.demand import NOBODY, Demand, FloatArray, IntArray
+from schedsearch.cluster.jobs import ActiveJob
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,20 +21,13 @@ class AlikeGroups:
 
     Attributes:
         demand: Demand with the first job of each group, which has the GPUs, power and weight of all of it.
-        first: Index of that job among all jobs.
         counts: Jobs of each group.
         ways: For each configuration of all jobs that of the group.
     """
 
     demand: Demand
-    first: IntArray
     counts: FloatArray
     ways: IntArray
-
-    def of_all(self, shares: FloatArray) -> FloatArray:
-        """Return the shares of all jobs from those of the groups: the same for each of a group."""
-        of_all: FloatArray = shares[self.ways]
-        return of_all
 
 
 def alike(demand: Demand, values: FloatArray) -> AlikeGroups:
@@ -46,51 +40,38 @@ def alike(demand: Demand, values: FloatArray) -> AlikeGroups:
     found = demand.configurations
     job = found.jobs[:, 0]
     order = np.lexsort((found.is_unconsolidated, found.clock_mhz, found.gpus, found.gpu_type, job))
+    ways_of = np.split(order, np.searchsorted(job[order], np.arange(1, len(demand.jobs))))
     parts = found.steps_per_s[:, 0] / demand.fastest_steps_per_s[job]
     columns = found.gpu_type, found.gpus, found.clock_mhz, found.is_unconsolidated, found.power_w, parts
-    rows = np.column_stack(columns)[order]
-    ends = np.searchsorted(job[order], np.arange(len(demand.jobs) + 1))
-    group_of: dict[tuple[float, bytes], int] = {}
-    groups = np.array(
-        [
-            group_of.setdefault((value, rows[begin:end].tobytes()), len(group_of))
-            for value, begin, end in zip(values.tolist(), ends[:-1].tolist(), ends[1:].tolist(), strict=True)
-        ],
-        dtype=np.int64,
-    )
-    _, first = np.unique(groups, return_index=True)
-    counts = np.bincount(groups, minlength=len(first))
-    place = np.arange(len(found)) - ends[job[order]]  # of each configuration among those of its job, in order
-    is_first = np.isin(job[order], first)
-    begins = np.cumsum(np.append(0, (ends[1:] - ends[:-1])[first]))
+    rows = np.column_stack(columns)
+    members: dict[tuple[float, bytes], list[int]] = {}
+    for index, value in enumerate(values.tolist()):
+        members.setdefault((value, rows[ways_of[index]].tobytes()), []).append(index)
+    group: list[int] = []
+    kept: list[int] = []
     ways = np.empty(len(found), dtype=np.int64)
-    ways[order] = begins[groups[job[order]]] + place
-    kept = order[is_first][np.argsort(groups[job[order[is_first]]], kind="stable")]
-    return AlikeGroups(_of_groups(demand, first, counts, kept), first, counts.astype(np.float64), ways)
-
-
-def _of_groups(demand: Demand, first: IntArray, counts: IntArray, kept: IntArray) -> Demand:
-    found = demand.configurations
-    group_of = np.full(len(demand.jobs), -1)
-    group_of[first] = np.arange(len(first))
-    groups = group_of[found.jobs[kept, 0]]
-    jobs = found.jobs[kept]
-    jobs[:, 0] = groups
-    members = counts[groups]
-    stand_ins = []
-    for index, count in zip(first.tolist(), counts.tolist(), strict=True):
-        active = demand.jobs[index]
-        others = tuple(count * gpus for gpus in active.job.other_scale_factors)
-        gpus, weight = count * active.job.scale_factor, count * active.job.weight
-        job = replace(active.job, scale_factor=gpus, other_scale_factors=others, weight=weight)
-        stand_ins.append(replace(active, job=job))
-    return replace(
-        demand,
-        jobs=tuple(stand_ins),
-        configurations=replace(
-            found.only(kept),
-            jobs=jobs,
-            gpus=found.gpus[kept] * members,
-            power_w=found.power_w[kept] * members,
-        ),
+    for number, alike_jobs in enumerate(members.values()):
+        of_first = ways_of[alike_jobs[0]]
+        for index in alike_jobs:
+            ways[ways_of[index]] = len(kept) + np.arange(len(of_first))
+        group += [number] * len(of_first)
+        kept += of_first.tolist()
+    counts = np.array([len(one) for one in members.values()], dtype=np.int64)
+    groups, chosen = np.array(group, dtype=np.int64), found.only(np.array(kept, dtype=np.int64))
+    configurations = replace(
+        chosen,
+        jobs=np.column_stack([groups, np.full(len(groups), NOBODY)]),
+        gpus=chosen.gpus * counts[groups],
+        power_w=chosen.power_w * counts[groups],
     )
+    jobs = tuple(_times(demand.jobs[one[0]], len(one)) for one in members.values())
+    of_groups = replace(demand, jobs=jobs, configurations=configurations)
+    return AlikeGroups(of_groups, counts.astype(np.float64), ways)
+
+
+def _times(active: ActiveJob, count: int) -> ActiveJob:
+    """Return a job with the GPUs and the weight of so many."""
+    job = active.job
+    others = tuple(count * gpus for gpus in job.other_scale_factors)
+    gpus, weight = count * job.scale_factor, count * job.weight
+    return replace(active, job=replace(job, scale_factor=gpus, other_scale_factors=others, weight=weight))

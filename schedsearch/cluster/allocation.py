@@ -69,16 +69,6 @@ class Allocation:
         """Return what all GPUs draw on average, in W; those without a job their idle power."""
         return self.demand.idle_power_w + float(self.demand.added_power_w @ self.shares)
 
-    def share_of(self, name: str) -> dict[str, float]:
-        """Return the share of the time that a job spends on each type, alone or in a pair."""
-        index = [active.name for active in self.demand.jobs].index(name)
-        found = self.demand.configurations
-        is_its = (found.jobs == index).any(axis=1)
-        return {
-            gpu_type: float(self.shares[is_its & (found.gpu_type == number)].sum())
-            for number, gpu_type in enumerate(self.demand.cluster.gpu_types)
-        }
-
     def used(self, above: float) -> tuple[UsedConfiguration, ...]:
         """Return the configurations whose share is above some rounding, by names, in the demand's order."""
         found, types = self.demand.configurations, self.demand.cluster.gpu_types

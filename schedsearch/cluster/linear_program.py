@@ -10,15 +10,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from ortools.math_opt import callback_pb2, model_parameters_pb2, parameters_pb2, result_pb2, solution_pb2
 from ortools.math_opt.core.python import solver
 from ortools.math_opt.model_pb2 import ModelProto
 from pybind11_abseil.status import StatusNotOk
 from scipy import sparse
 
-BoolArray = npt.NDArray[np.bool_]
-FloatArray = npt.NDArray[np.float64]
+from schedsearch.cluster.demand import BoolArray, FloatArray
 
 INFEASIBLE = (
     result_pb2.TERMINATION_REASON_INFEASIBLE,

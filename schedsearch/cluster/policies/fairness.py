@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from schedsearch.cluster.alike import AlikeGroups, alike
+from schedsearch.cluster.alike import alike
 from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.policies.policy import LeastFirst, check_runnable
@@ -28,8 +28,12 @@ class MaxMinFairness(LeastFirst):
 
     term: ClassVar[str] = "las"
 
-    def _groups(self, demand: Demand) -> AlikeGroups | None:
-        return None if self.shares_space else alike(demand, demand.scale_factors / demand.weights)
+    def _best(self, demand: Demand) -> tuple[FloatArray, float]:
+        if self.shares_space:
+            return super()._best(demand)
+        groups = alike(demand, demand.scale_factors / demand.weights)
+        shares, objective = self._of_counts(groups.demand, groups.counts)
+        return shares[groups.ways], objective
 
     def _least(self, demand: Demand, program: AllocationProgram) -> tuple[FloatArray, float, FloatArray]:
         factors = fair_factors(demand, self.name, self.is_agnostic)

@@ -40,97 +40,69 @@ class FinishTimeFairness(LeastFirst):
     + steps left / throughput) / (isolated so far + steps left / isolated throughput).
 
     A bisection would solve some twenty linear programs. Here the prices of one program say that no ratio
-    below some bound can be had (`_FinishTimes.next_bound`), and the next program is that of the bound; as
-    soon as the prices are those of the best ratio, the bound is that ratio: a few programs are enough.
+    below some bound can be had (`_next_bound`), and the next program is that of the bound; as soon as the
+    prices are those of the best ratio, the bound is that ratio: a few programs are enough.
     """
 
     term: ClassVar[str] = "finish_time_fairness"
 
     def _least(self, demand: Demand, program: AllocationProgram) -> tuple[FloatArray, float, FloatArray]:
         check_runnable(demand, self.name)
-        finish = _FinishTimes.of(demand)
-        bound, best, found = finish.lower_bound(demand), np.inf, np.zeros(0)
+        steps = demand.steps_left
+        waited_s = np.array([active.waited_s for active in demand.jobs])
+        so_far_s = np.array([active.isolated_s for active in demand.jobs])
+        isolated_s = so_far_s + steps / isolated_steps_per_s(demand)
+
+        def largest_ratio(steps_per_s: FloatArray) -> float:
+            with np.errstate(divide="ignore"):
+                return float(((waited_s + steps / steps_per_s) / isolated_s).max(initial=0.0))
+
+        bound, best, found = largest_ratio(demand.fastest_steps_per_s), np.inf, np.zeros(0)
         for _ in range(MAX_PROGRAMS):
-            shares, least = program.maximize_least(1 / finish.needed(bound))
-            ratio = finish.ratio(demand.rates(shares))
+            shares, least = program.maximize_least(1 / (steps / (bound * isolated_s - waited_s)))
+            ratio = largest_ratio(demand.rates(shares))
             if ratio <= best:
                 best, found = ratio, shares
             if best <= bound * (1 + PRECISION):
                 break
-            last, bound = bound, finish.next_bound(bound, program.prices, least)
+            last, bound = bound, _next_bound(bound, waited_s, isolated_s, program.prices, least)
             if bound == last:
                 break
-        return found, best, finish.needed(best)
+        return found, best, steps / (best * isolated_s - waited_s)
 
 
 PRECISION = 1e-7
 """Relative, of the ratio."""
 MAX_PROGRAMS = 50
 """Linear programs for one ratio; a handful is what it takes."""
-
-
-@dataclass(frozen=True, eq=False)
-class _FinishTimes:
-    """The steps and seconds on which the ratio of each job depends.
-
-    Attributes:
-        steps: Left.
-        waited_s: Since its arrival.
-        isolated_s: From its arrival to its end on its own share of the cluster.
-    """
-
-    steps: FloatArray
-    waited_s: FloatArray
-    isolated_s: FloatArray
-
-    @classmethod
-    def of(cls, demand: Demand) -> _FinishTimes:
-        so_far = np.array([active.isolated_s for active in demand.jobs])
-        return cls(
-            demand.steps_left,
-            np.array([active.waited_s for active in demand.jobs]),
-            so_far + demand.steps_left / isolated_steps_per_s(demand),
-        )
-
-    def ratio(self, steps_per_s: FloatArray) -> float:
-        """Return the largest ratio at given throughputs."""
-        with np.errstate(divide="ignore"):
-            seconds = self.waited_s + self.steps / steps_per_s
-        return float((seconds / self.isolated_s).max(initial=0.0))
-
-    def lower_bound(self, demand: Demand) -> float:
-        """Return a ratio that some job cannot go below, however fast it runs."""
-        return self.ratio(demand.fastest_steps_per_s)
-
-    def needed(self, ratio: float) -> FloatArray:
-        """Return the throughputs that make a ratio, in steps per second."""
-        needed: FloatArray = self.steps / (ratio * self.isolated_s - self.waited_s)
-        return needed
-
-    def next_bound(self, ratio: float, prices: FloatArray, least: float) -> float:
-        """Return a ratio that cannot be gone below, by the program of another ratio.
-
-        The program maximized the least of throughput / needed. Its prices (at least 0, of sum 1) say that no
-        allocation has sum(price x throughput / needed at this ratio) above that least; so a ratio that can be
-        had has sum(price x needed / needed at this ratio) of at most it. That sum falls as the ratio grows,
-        and is convex: from the left, Newton's steps never go too far.
-
-        Args:
-            ratio: A lower bound, of the program.
-            prices: Price of each job in it.
-            least: Its value.
-        """
-        left_s = ratio * self.isolated_s - self.waited_s
-        for _ in range(MAX_NEWTON_STEPS):
-            at_s = ratio * self.isolated_s - self.waited_s
-            terms = prices * left_s / at_s
-            excess = float(terms.sum()) - least
-            slope = float((terms * self.isolated_s / at_s).sum())
-            if not excess > 0 or excess / slope <= ratio * 1e-14:
-                break
-            ratio += excess / slope
-        return ratio
-
-
 MAX_NEWTON_STEPS = 200
 """Each is a few operations on arrays; near a pole the first ones only double the distance to it."""
+
+
+def _next_bound(
+    ratio: float, waited_s: FloatArray, isolated_s: FloatArray, prices: FloatArray, least: float
+) -> float:
+    """Return a ratio that cannot be gone below, by the program of another ratio.
+
+    The program maximized the least of throughput / needed. Its prices (at least 0, of sum 1) say that no
+    allocation has sum(price x throughput / needed at this ratio) above that least; so a ratio that can be had
+    has sum(price x needed / needed at this ratio) of at most it. That sum falls as the ratio grows, and is
+    convex: from the left, Newton's steps never go too far.
+
+    Args:
+        ratio: A lower bound, of the program.
+        waited_s: Seconds since the arrival of each job.
+        isolated_s: Seconds from there to its end on its own share of the cluster.
+        prices: Price of each job in the program.
+        least: Its value.
+    """
+    left_s = ratio * isolated_s - waited_s
+    for _ in range(MAX_NEWTON_STEPS):
+        at_s = ratio * isolated_s - waited_s
+        terms = prices * left_s / at_s
+        excess = float(terms.sum()) - least
+        slope = float((terms * isolated_s / at_s).sum())
+        if not excess > 0 or excess / slope <= ratio * 1e-14:
+            break
+        ratio += excess / slope
+    return ratio

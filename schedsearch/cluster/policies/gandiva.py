@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from schedsearch.cluster.allocation import Allocation
-from schedsearch.cluster.demand import Demand, FloatArray
+from schedsearch.cluster.demand import NO_CONFIGURATION, Demand, FloatArray
 
 JobPair = tuple[str, str]
 
@@ -51,11 +51,10 @@ class Gandiva:
         """Return the division; the objective is the sum over jobs of throughput / fastest alone."""
         index_of = {active.name: index for index, active in enumerate(demand.jobs)}
         worth = _worth(demand)
-        known = [pair for pair in self._pairs if pair[0] in index_of and pair[1] in index_of]
-        is_good = [worth.get((index_of[one], index_of[two]), 0.0) >= 1 for one, two in known]
-        self._bad = {pair for pair in self._bad if pair[0] in index_of and pair[1] in index_of}
-        self._bad |= {pair for pair, good in zip(known, is_good, strict=True) if not good}
-        self._pairs = [pair for pair, good in zip(known, is_good, strict=True) if good]
+        known, self._pairs = [pair for pair in self._pairs if {*pair} <= index_of.keys()], []
+        for one, two in known:
+            is_good = worth.get((index_of[one], index_of[two]), 0.0) >= 1
+            (self._pairs.append if is_good else self._bad.add)((one, two))
         self._pair_at_random(demand, worth)
         pairs = [(index_of[one], index_of[two]) for one, two in self._pairs]
         paired = {job for pair in pairs for job in pair}
@@ -66,21 +65,20 @@ class Gandiva:
         return Allocation(demand, shares, float(normalized.sum()))
 
     def _pair_at_random(self, demand: Demand, worth: dict[tuple[int, int], float]) -> None:
+        names, gpus = [active.name for active in demand.jobs], [one.job.scale_factor for one in demand.jobs]
         paired = {name for pair in self._pairs for name in pair}
-        scale_factors = demand.scale_factors.astype(np.int64).tolist()
-        index_of = {active.name: index for index, active in enumerate(demand.jobs)}
-        needed = sum(scale_factors) - sum(scale_factors[index_of[one]] for one, _ in self._pairs)
-        candidates = [job for job, active in enumerate(demand.jobs) if active.name not in paired]
+        needed = sum(gpus) - sum(gpus[names.index(one)] for one, _ in self._pairs)
+        candidates = [job for job, name in enumerate(names) if name not in paired]
         self._random.shuffle(candidates)
         while candidates and needed > demand.cluster.num_gpus:
             one = candidates.pop()
             for other in candidates:
                 first, second = sorted((one, other))
-                names = (demand.jobs[first].name, demand.jobs[second].name)
-                if (first, second) in worth and names not in self._bad:
+                pair = names[first], names[second]
+                if (first, second) in worth and pair not in self._bad:
                     candidates.remove(other)
-                    self._pairs.append(names)
-                    needed -= scale_factors[one]
+                    self._pairs.append(pair)
+                    needed -= gpus[one]
                     break
 
 
@@ -103,28 +101,16 @@ def _equal_shares(demand: Demand, units: list[tuple[int, ...]]) -> FloatArray:
 
     A unit that would so run more than all the time runs all the time, divided among types in the same way.
     """
-    ways = _fastest_of(demand)
-    shares = np.zeros(len(demand.configurations))
-    chosen = [[ways.get((unit, number)) for number in range(len(demand.workers))] for unit in units]
-    is_there = np.array([[way is not None for way in row] for row in chosen]).reshape(
-        len(units), len(demand.workers)
-    )
-    sharing = np.maximum(is_there.sum(axis=0), 1)
-    for row, there in zip(chosen, is_there, strict=True):
-        gpus = np.array([demand.configurations.gpus[way] if way is not None else 1 for way in row])
-        times = there * demand.workers / sharing / gpus
-        times /= max(times.sum(), 1.0)
-        for way, time in zip(row, times.tolist(), strict=True):
-            if way is not None:
-                shares[way] = time
-    return shares
-
-
-def _fastest_of(demand: Demand) -> dict[tuple[tuple[int, ...], int], int]:
-    """Return the configuration in which each job or pair is fastest on each type."""
-    found = demand.configurations
-    best: dict[tuple[tuple[int, ...], int], int] = {}
+    found, types = demand.configurations, range(len(demand.workers))
+    fastest: dict[tuple[tuple[int, ...], int], int] = {}
     for index in np.argsort(found.steps_per_s.sum(axis=1), kind="stable").tolist():
         jobs, number, _ = found[index]
-        best[tuple(sorted(jobs)), number] = index
-    return best
+        fastest[tuple(sorted(jobs)), number] = index
+    chosen = [[fastest.get((unit, number), NO_CONFIGURATION) for number in types] for unit in units]
+    ways = np.array(chosen, dtype=np.int64).reshape(len(units), len(types))
+    is_there = ways != NO_CONFIGURATION
+    times = is_there * demand.workers / np.maximum(is_there.sum(axis=0), 1) / np.append(found.gpus, 1)[ways]
+    times /= np.maximum(times.sum(axis=1, keepdims=True), 1.0)
+    shares = np.zeros(len(found))
+    shares[ways[is_there]] = times[is_there]
+    return shares

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from schedsearch.cluster.demand import Demand, FloatArray
+from schedsearch.cluster.demand import BoolArray, Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError, require
-from schedsearch.cluster.policies.policy import SharesPolicy
-from schedsearch.cluster.policies.water_filling import BoolArray, filled
+from schedsearch.cluster.policies.water_filling import WaterFilling
 
 
 @dataclass(frozen=True)
@@ -32,13 +31,14 @@ class Entity:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        is_weight, is_known = 0 < self.weight < math.inf, self.inside in ("fairness", "fifo")
-        require(is_weight, "entity weight", self.weight, "above 0; give a weight above 0")
+        is_right = 0 < self.weight < math.inf
+        require(is_right, "entity weight", self.weight, "above 0; give a weight above 0")
+        is_known = self.inside in ("fairness", "fifo")
         require(is_known, "entity inside", self.inside, "known; give fairness or fifo")
 
 
 @dataclass(frozen=True)
-class Hierarchical(SharesPolicy):
+class Hierarchical(WaterFilling):
     """Raises the entities by their weights until nothing is left to give.
 
     The weights of an entity's jobs sum to the entity's own, over those jobs that can still rise; what a
@@ -54,26 +54,7 @@ class Hierarchical(SharesPolicy):
 
     entities: Mapping[str, Entity] = field(default_factory=dict)
 
-    @classmethod
-    def of(
-        cls,
-        entities: Mapping[str, Mapping[str, object] | Entity] | None = None,
-        shares_space: bool = False,
-    ) -> Hierarchical:
-        """Return the policy of entities given as plain mappings, as `{research: {weight: 2, inside: fifo}}`.
-
-        Raises:
-            ClusterError: An entity has another field, or a wrong value.
-        """
-        by_name = {name: _entity(name, given) for name, given in (entities or {}).items()}
-        return cls(by_name, shares_space=shares_space)
-
-    def _best(self, demand: Demand) -> tuple[FloatArray, float]:
-        """Return the share of each configuration, and the objective.
-
-        Raises:
-            ClusterError: A job belongs to an entity that is not there.
-        """
+    def _weights_of(self, demand: Demand) -> Callable[[BoolArray], FloatArray]:
         names = [active.job.entity for active in demand.jobs]
         for active in demand.jobs:
             if self.entities and active.job.entity not in self.entities:
@@ -93,16 +74,4 @@ class Hierarchical(SharesPolicy):
                 weights[chosen] = entity.weight * own / own.sum()
             return weights
 
-        return filled(self._programs.of(demand), self.name, weights_of)
-
-
-def _entity(name: str, given: Mapping[str, object] | Entity) -> Entity:
-    if isinstance(given, Entity):
-        return given
-    if not isinstance(given, Mapping) or not {*given} <= {"weight", "inside"}:
-        raise ClusterError(f"policy.entities.{name}: {given!r} has other fields than weight and inside")
-    try:
-        weight = float(str(given.get("weight", 1.0)))
-        return Entity(weight, given.get("inside", "fairness"))  # type: ignore[arg-type]
-    except ValueError as error:
-        raise ClusterError(f"policy.entities.{name}: {error}") from error
+        return weights_of

@@ -8,7 +8,6 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from schedsearch.cluster.alike import AlikeGroups
 from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_allocation
 from schedsearch.cluster.demand import NO_CONFIGURATION, Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError
@@ -84,13 +83,6 @@ class SharesPolicy(ABC):
     term: ClassVar[str]
     """Its name without what says which form it is."""
 
-    def __post_init__(self) -> None:
-        """Check that the two are not asked for together."""
-        if self.shares_space and self.is_agnostic:
-            raise ClusterError(
-                f"policy {self.term}: agnostic and packed exclude each other, as pairs have throughputs"
-            )
-
     @property
     def name(self) -> str:
         """Return its name, as on the command line."""
@@ -114,55 +106,33 @@ class LeastFirst(SharesPolicy):
     """A policy that raises the least of something, or lowers the largest, of all jobs.
 
     Only that least is guaranteed to each. Many allocations have it: often one long job alone decides it, and
-    a solver's corner leaves most GPUs to nobody.
-
-    Attributes:
-        work_conserving: Among the allocations with the best least, take one with the largest sum of
-            throughput / highest throughput alone, which leaves no GPU to nobody that a job could use; where
-            not, the solver's first corner. What is above the least goes to who makes most of it; water
-            filling divides it fairly.
+    a solver's corner leaves most GPUs to nobody. So among those with the best least, it is one with the
+    largest sum of throughput / highest throughput alone, which leaves no GPU to nobody that a job could use.
+    What is above the least goes to who makes most of it; water filling divides it fairly.
     """
 
-    work_conserving: bool = True
-
     def _best(self, demand: Demand) -> tuple[FloatArray, float]:
-        groups = self._groups(demand)
-        if groups is None:
-            return self._in_program(demand, np.ones(len(demand.jobs)))
-        shares, objective = self._in_program(groups.demand, groups.counts)
-        return groups.of_all(shares), objective
+        return self._of_counts(demand, np.ones(len(demand.jobs)))
 
-    def _groups(self, demand: Demand) -> AlikeGroups | None:
-        """Return the groups of jobs that the policy cannot tell apart; None where it tells all apart."""
-        return None
+    def _of_counts(self, demand: Demand, counts: FloatArray) -> tuple[FloatArray, float]:
+        """Return the shares and the objective; each job stands for as many as its count says.
 
-    def _in_program(self, demand: Demand, counts: FloatArray) -> tuple[FloatArray, float]:
-        """Return the shares and the objective; each job stands for as many as its count says."""
+        Where rounding keeps the solver from what is left over, which needs throughputs that differ by some
+        1e8, that is not given away.
+        """
         program = self._programs.of(demand)
         shares, objective, needed = self._least(demand, program)
-        return (_filled(program, needed, shares, counts) if self.work_conserving else shares), objective
+        program.set_floors(needed * (1 - SLACK))
+        try:
+            fuller = program.maximize(worth(demand, counts))
+        except InfeasibleError:
+            return shares, objective
+        is_enough = (demand.rates(fuller) >= needed * (1 - 10 * SLACK)).all()
+        return (fuller if is_enough else shares), objective
 
     @abstractmethod
     def _least(self, demand: Demand, program: AllocationProgram) -> tuple[FloatArray, float, FloatArray]:
         """Return the shares, the objective, and the throughput that it needs each job to have."""
-
-
-def _filled(
-    program: AllocationProgram, needed: FloatArray, shares: FloatArray, counts: FloatArray
-) -> FloatArray:
-    """Return shares in which each job has what it needs, and the sum of normalized throughputs is largest.
-
-    Where rounding keeps the solver from it, which needs throughputs that differ by some 1e8, they are the
-    shares that were given.
-    """
-    demand = program.demand
-    program.set_floors(needed * (1 - SLACK))
-    try:
-        fuller = program.maximize(worth(demand, counts))
-    except InfeasibleError:
-        return shares
-    is_enough = demand.rates(fuller) >= needed * (1 - 10 * SLACK)
-    return fuller if bool(is_enough.all()) else shares
 
 
 SLACK = 1e-8

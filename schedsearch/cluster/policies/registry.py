@@ -20,8 +20,6 @@ from schedsearch.cluster.policies.spending.energy import LeastCost, LeastEnergy
 from schedsearch.cluster.policies.throughput import FirstInFirstOut, MaxTotalThroughput, ShortestJobFirst
 from schedsearch.cluster.policies.water_filling import WaterFilling
 
-_Maker = Callable[..., Policy]
-
 
 @dataclass(frozen=True)
 class PolicyEntry:
@@ -35,94 +33,64 @@ class PolicyEntry:
         idles_on_purpose: A GPU to which it gives no job is not lost: it would be too dear.
     """
 
-    make: _Maker
+    make: Callable[..., Policy]
     description: str
     joined: Callable[[Sequence[float]], float] = sum
     needs_steps: bool = False
     idles_on_purpose: bool = False
 
 
-def _forms(term: str, plain: PolicyEntry, *, is_single_level: bool = True) -> dict[str, PolicyEntry]:
+_FORMS = (
+    ("_agnostic", ", taking all types for equal", "is_agnostic"),
+    ("_packed", ", with space sharing", "shares_space"),
+)
+
+
+def _forms(
+    term: str,
+    make: Callable[..., Policy],
+    description: str,
+    joined: Callable[[Sequence[float]], float] = sum,
+    *,
+    needs_steps: bool = False,
+    is_single_level: bool = True,
+) -> dict[str, PolicyEntry]:
     """Return a policy in its forms, by name; only a single-level one can be agnostic of the types."""
-    agnostic = replace(
-        plain,
-        make=partial(plain.make, is_agnostic=True),
-        description=f"{plain.description}, taking all types for equal",
-    )
-    packed = replace(
-        plain,
-        make=partial(plain.make, shares_space=True),
-        description=f"{plain.description}, with space sharing",
-    )
-    return {
-        term: plain,
-        **({f"{term}_agnostic": agnostic} if is_single_level else {}),
-        f"{term}_packed": packed,
-    }
+    plain = PolicyEntry(make, description, joined, needs_steps)
+    found = {term: plain}
+    for end, how, option in _FORMS[not is_single_level :]:
+        made = partial(make, **{option: True})
+        found[term + end] = replace(plain, make=made, description=description + how)
+    return found
 
 
-_ENTRIES: Mapping[str, PolicyEntry] = {
-    **_forms(
-        "las",
-        PolicyEntry(
-            MaxMinFairness, "max-min fairness of normalized throughput (least attained service)", min
-        ),
-    ),
-    **_forms(
-        "finish_time_fairness",
-        PolicyEntry(
-            FinishTimeFairness, "the least largest ratio of finish times (Themis)", max, needs_steps=True
-        ),
-    ),
-    **_forms(
-        "makespan", PolicyEntry(Makespan, "the least time until all jobs are done", max, needs_steps=True)
-    ),
-    **_forms("fifo", PolicyEntry(FirstInFirstOut, "first in, first out, in a soft order")),
+_FAIR = "max-min fairness of normalized throughput (least attained service)"
+_RAISED = "max-min fairness whose other jobs are raised too"
+_RATIO = "the least largest ratio of finish times (Themis)"
+_SOONEST = "the least time until all jobs are done"
+_CHEAPEST = "the most steps per dollar, or the least dollars"
+_BY_ENTITY = "fairness between entities, fairness or fifo inside"
+_LEAST_POWER = "the least power within SLOs, and a share of what is fair for others"
+_LEAST_DOLLARS = "the least dollars of GPUs and electricity, with the same floors"
+
+POLICIES: Mapping[str, PolicyEntry] = {
+    **_forms("las", MaxMinFairness, _FAIR, min),
+    **_forms("finish_time_fairness", FinishTimeFairness, _RATIO, max, needs_steps=True),
+    **_forms("makespan", Makespan, _SOONEST, max, needs_steps=True),
+    **_forms("fifo", FirstInFirstOut, "first in, first out, in a soft order"),
     "sjf": PolicyEntry(ShortestJobFirst, "the shortest job first", needs_steps=True),
-    **_forms(
-        "water_filling",
-        PolicyEntry(WaterFilling, "max-min fairness whose other jobs are raised too", min),
-        is_single_level=False,
-    ),
-    **_forms(
-        "hierarchical",
-        PolicyEntry(Hierarchical.of, "fairness between entities, fairness or fifo inside", min),
-        is_single_level=False,
-    ),
-    "min_cost": PolicyEntry(
-        MinCost, "the most steps per dollar, or the least dollars", idles_on_purpose=True
-    ),
-    "min_cost_slo": PolicyEntry(
-        MinCostWithSlos,
-        "the most steps per dollar, or the least dollars, within SLOs",
-        needs_steps=True,
-        idles_on_purpose=True,
-    ),
-    "makespan_budget": PolicyEntry(
-        MakespanWithinBudget,
-        "the least time until all jobs are done, within a budget",
-        max,
-        needs_steps=True,
-        idles_on_purpose=True,
-    ),
+    **_forms("water_filling", WaterFilling, _RAISED, min, is_single_level=False),
+    **_forms("hierarchical", Hierarchical, _BY_ENTITY, min, is_single_level=False),
+    "min_cost": PolicyEntry(MinCost, _CHEAPEST, idles_on_purpose=True),
+    "min_cost_slo": PolicyEntry(MinCostWithSlos, f"{_CHEAPEST}, within SLOs", sum, True, True),
+    "makespan_budget": PolicyEntry(MakespanWithinBudget, f"{_SOONEST}, within a budget", max, True, True),
     "allox": PolicyEntry(AlloX, "the least average completion time, by matching", needs_steps=True),
     "gandiva": PolicyEntry(Gandiva, "jobs share GPUs by trial (Gandiva)"),
-    "least_energy_slo": PolicyEntry(
-        LeastEnergy,
-        "the least power within SLOs, and a share of what is fair for others",
-        idles_on_purpose=True,
-    ),
-    "least_cost_slo": PolicyEntry(
-        LeastCost,
-        "the least dollars of GPUs and electricity, with the same floors",
-        idles_on_purpose=True,
-    ),
+    "least_energy_slo": PolicyEntry(LeastEnergy, _LEAST_POWER, idles_on_purpose=True),
+    "least_cost_slo": PolicyEntry(LeastCost, _LEAST_DOLLARS, idles_on_purpose=True),
     "max_total_throughput": PolicyEntry(MaxTotalThroughput, "the largest sum of steps per second"),
     "isolated": PolicyEntry(IsolatedSplit, "1/n of the GPUs of each type for each of n jobs", min),
 }
-
-POLICIES: Mapping[str, str] = {name: entry.description for name, entry in _ENTRIES.items()}
-"""The aim of each policy, by its name."""
 
 ALIASES: Mapping[str, str] = {
     "max_min_fairness": "las_agnostic",
@@ -145,15 +113,9 @@ Two names are in both with another meaning: Gavel's `finish_time_fairness` and `
 `finish_time_fairness_agnostic` and `fifo_agnostic` here.
 """
 
-_SAID_BY_NAME = frozenset({"name", "shares_space", "is_agnostic"})
-
 
 def policy_of(name: str, **options: object) -> Policy:
-    """Return a new policy by its name or Gavel's.
-
-    Args:
-        name: One of `POLICIES` or `ALIASES`.
-        options: Options of that policy, by the names of its parameters.
+    """Return a new policy by its name or Gavel's, with options by the names of its parameters.
 
     Raises:
         ClusterError: There is no such policy, or it has no such option.
@@ -161,21 +123,18 @@ def policy_of(name: str, **options: object) -> Policy:
     known = options_of(name)
     for option in options:
         if option not in known:
-            raise ClusterError(
-                f"policy {name} has no option {option!r}; it has {', '.join(known) if known else 'none'}"
-            )
+            raise ClusterError(f"policy {name} has no option {option!r}; it has {', '.join(known) or 'none'}")
     return policy_entry(name).make(**options)
 
 
 def options_of(name: str) -> tuple[str, ...]:
-    """Return the options of a policy.
+    """Return the options of a policy, but for those that its name says.
 
     Raises:
         ClusterError: There is no such policy.
     """
-    return tuple(
-        one for one in inspect.signature(policy_entry(name).make).parameters if one not in _SAID_BY_NAME
-    )
+    parameters = inspect.signature(policy_entry(name).make).parameters
+    return tuple(one for one in parameters if one not in ("shares_space", "is_agnostic"))
 
 
 def policy_entry(name: str) -> PolicyEntry:
@@ -185,8 +144,8 @@ def policy_entry(name: str) -> PolicyEntry:
         ClusterError: There is no such policy.
     """
     ours = ALIASES.get(name, name)
-    if ours not in _ENTRIES:
-        near = difflib.get_close_matches(name, [*_ENTRIES, *ALIASES], n=1)
-        listed = ", ".join(dict.fromkeys([*near, *_ENTRIES]))
+    if ours not in POLICIES:
+        near = difflib.get_close_matches(name, [*POLICIES, *ALIASES], n=1)
+        listed = ", ".join(dict.fromkeys([*near, *POLICIES]))
         raise ClusterError(f"policy: {name!r} is not known; use one of {listed}")
-    return _ENTRIES[ours]
+    return POLICIES[ours]

@@ -9,16 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from schedsearch.cluster.demand import Demand, FloatArray
+from schedsearch.cluster.demand import BoolArray, Demand, FloatArray
 from schedsearch.cluster.policies.policy import SharesPolicy, check_runnable
 from schedsearch.cluster.policies.program import AllocationProgram
-
-BoolArray = npt.NDArray[np.bool_]
 
 SMALL_GAIN = 1e-2
 """Part of the highest level up to which a job's gain counts where one asks who can rise.
@@ -40,11 +37,22 @@ class WaterFilling(SharesPolicy):
     term: ClassVar[str] = "water_filling"
 
     def _best(self, demand: Demand) -> tuple[FloatArray, float]:
-        return filled(self._programs.of(demand), self.name, lambda _: demand.weights)
+        weights_of = self._weights_of(demand)
+        check_runnable(demand, self.name)
+        program = self._programs.of(demand)
+        levels = [*water_levels(program, weights_of)]
+        if not levels:
+            return np.zeros(len(demand.configurations)), math.inf
+        weights = weights_of(np.ones(len(demand.jobs), dtype=np.bool_))
+        first = (levels[0].normalized[weights > 0] / weights[weights > 0]).min()
+        return program.maximize(demand.coefficients(_factors(demand))), float(first)
+
+    def _weights_of(self, demand: Demand) -> Callable[[BoolArray], FloatArray]:
+        """Return the paces at which jobs rise, as `water_levels` asks for them."""
+        return lambda _: demand.weights
 
 
-@dataclass(frozen=True, eq=False)
-class WaterLevel:
+class WaterLevel(NamedTuple):
     """The result of one pass of water filling.
 
     Attributes:
@@ -54,30 +62,6 @@ class WaterLevel:
 
     normalized: FloatArray
     can_rise: BoolArray
-
-
-def filled(
-    program: AllocationProgram, policy: str, weights_of: Callable[[BoolArray], FloatArray]
-) -> tuple[FloatArray, float]:
-    """Return shares by water filling, and how high the first level is, per weight.
-
-    Args:
-        program: Linear program of what is asked, without floors.
-        policy: Its name, for what is said of a wrong demand.
-        weights_of: See `water_levels`.
-
-    Raises:
-        InfeasibleError: A job has no throughput.
-    """
-    demand = program.demand
-    check_runnable(demand, policy)
-    levels = [*water_levels(program, weights_of)]
-    if not levels:
-        return np.zeros(len(demand.configurations)), math.inf
-    everybody = np.ones(len(demand.jobs), dtype=np.bool_)
-    weights = weights_of(everybody)
-    first = levels[0].normalized[weights > 0] / weights[weights > 0]
-    return program.maximize(demand.coefficients(_factors(demand))), float(first.min())
 
 
 def water_levels(
@@ -103,7 +87,7 @@ def water_levels(
         weights = np.where(can_rise, weights_of(can_rise), 0.0)
         raised = np.flatnonzero(weights)
         paces = weights[raised]
-        _, gain = program.maximize_least(factors[raised] / paces, raised.tolist(), levels[raised] / paces)
+        _, gain = program.maximize_least(factors[raised] / paces, raised, levels[raised] / paces)
         levels[raised] += max(gain, 0.0) * paces
         program.set_floors(levels / factors)
         is_raised = weights > 0
@@ -133,7 +117,7 @@ def _bottlenecked(
     in_doubt = in_question.copy()
     while in_doubt.any():
         jobs = np.flatnonzero(in_doubt)
-        gains = program.maximize_gains(factors[jobs], jobs.tolist(), levels[jobs], SMALL_GAIN * highest)
+        gains = program.maximize_gains(factors[jobs], jobs, levels[jobs], SMALL_GAIN * highest)
         has_gained = gains > NO_GAIN * highest
         if not has_gained.any():
             break

@@ -22,6 +22,8 @@ SECONDS_PER_HOUR = 3600.0
 EXACT = 1e-9
 """Part by which two numbers may differ that are equal but for rounding."""
 
+TINY = float(np.finfo(np.float64).tiny)
+
 DEARER = 1e-6
 """Part by which steps may be dearer than the least, as deadlines may leave no choice but for rounding."""
 
@@ -69,7 +71,11 @@ class MinCost:
         """
         real = demand.without_pairs()
         check_runnable(real, self.name)
-        _check_prices(real, self.name)
+        for gpu_type in real.cluster.gpu_types:
+            if not real.cluster.price_of(gpu_type) > 0:
+                raise ClusterError(
+                    f"policy {self.name}: cluster.dollars_per_hour.{gpu_type} is not above 0; give its price"
+                )
         program = self._programs.of(real)
         seconds, notes = self._seconds(program)
         program.set_floors(real.steps_left / seconds)
@@ -77,10 +83,15 @@ class MinCost:
         if self.aim == "steps_per_dollar":
             shares = program.maximize(per_dollar)
             return Allocation(real, shares, float(per_dollar @ shares), notes)
-        dollars_per_step = _min_dollars_per_step(program, seconds)
-        _limit_dollars_per_step(program, dollars_per_step)
-        dollars = float(dollars_per_step @ real.steps_left)
-        return Allocation(real, program.maximize(per_dollar), dollars, notes)
+        # where each job is done exactly at its deadline, dollars are linear in the shares
+        has_slo = np.isfinite(seconds)
+        unit_s = float(seconds[has_slo].max(initial=1.0))
+        factors = np.where(has_slo, seconds / unit_s, 1.0)
+        shares = program.maximize(-real.dollars_per_hour * factors[real.configurations.jobs[:, 0]])
+        per_step = _cheapest_dollars_per_step(real)
+        per_step[has_slo] = (_dollars_per_s(real, shares) / np.maximum(real.rates(shares), TINY))[has_slo]
+        _limit_dollars_per_step(program, per_step)
+        return Allocation(real, program.maximize(per_dollar), float(per_step @ real.steps_left), notes)
 
     def _seconds(self, program: AllocationProgram) -> tuple[FloatArray, tuple[str, ...]]:
         """Return the seconds in which each job must be done, infinite for any, and what is left out."""
@@ -129,20 +140,16 @@ class MinCostWithSlos(MinCost):
                 raise InfeasibleError(f"{said}; give it at least that, or on_infeasible=drop")
             seconds[job] = np.inf
             notes.append(said)
-        together, more = self._met_together(program, np.maximum(seconds, alone))
-        return together, (*notes, *more)
-
-    def _met_together(self, program: AllocationProgram, seconds: FloatArray) -> tuple[FloatArray, list[str]]:
-        demand = program.demand
+        seconds = np.maximum(seconds, alone)
         jobs = np.flatnonzero(np.isfinite(seconds))
         if not len(jobs) or _can_meet(program, seconds):
-            return seconds, []
+            return seconds, tuple(notes)
         program.set_floors(np.zeros(len(seconds)))
         inverse = seconds[jobs] / demand.steps_left[jobs]
-        met = program.maximize_gains(inverse, jobs.tolist(), np.zeros(len(jobs)), 1.0)
+        met = program.maximize_gains(inverse, jobs, np.zeros(len(jobs)), 1.0)
         if self.on_infeasible == "error":
             worst = demand.jobs[int(jobs[met.argmin()])].name
-            _, part = program.maximize_least(inverse, jobs.tolist())
+            _, part = program.maximize_least(inverse, jobs)
             raise InfeasibleError(
                 f"{self.name}: the SLOs of {len(jobs)} jobs cannot be met together, that of job {worst} "
                 f"least; give each {1 / part:.4g} times the time left, or on_infeasible=drop"
@@ -154,11 +161,11 @@ class MinCostWithSlos(MinCost):
                 kept[job] = seconds[job]
                 if not _can_meet(program, kept):
                     kept[job] = np.inf
-        return kept, [
+        notes += [
             f"{self.name}: the SLO of job {demand.jobs[job].name} cannot be met beside the others"
-            for job in jobs.tolist()
-            if not np.isfinite(kept[job])
+            for job in jobs[np.isinf(kept[jobs])].tolist()
         ]
+        return kept, tuple(notes)
 
 
 @dataclass
@@ -209,37 +216,18 @@ class MakespanWithinBudget:
                 f"{self.name}: the jobs cost at least {least:.2f} dollars, which is above the budget of "
                 f"{left_dollars:.2f}; give budget_dollars={math.ceil(least * 100) / 100:.2f} or more"
             )
-        found = _soonest(real, left_dollars if left_dollars > least * (1 + EXACT) else None, cheapest)
-        dollars_per_step = _dollars_per_s(real, found.shares) / found.rates
-        of_jobs = zip(real.steps_left.tolist(), dollars_per_step.tolist(), strict=True)
-        self._last = dict(zip((active.name for active in real.jobs), of_jobs, strict=True))
+        program = AllocationProgram(real)
+        unit_s = float((real.steps_left / real.alone_steps_per_s.max(axis=1)).max(initial=0.0))
+        if left_dollars <= least * (1 + EXACT):
+            _limit_dollars_per_step(program, cheapest)
+        elif math.isfinite(left_dollars):
+            per_least = left_dollars / unit_s * SECONDS_PER_HOUR if unit_s else 0.0
+            program.limit(real.dollars_per_hour, 0.0, per_least=per_least)
+        shares, pace = program.maximize_least(unit_s / real.steps_left)
+        found = Allocation(real, shares, unit_s / pace)
+        per_step = (_dollars_per_s(real, shares) / found.rates).tolist()
+        self._last = {one.name: (one.steps_left, each) for one, each in zip(real.jobs, per_step, strict=True)}
         return found
-
-
-def _soonest(demand: Demand, budget_dollars: float | None, cheapest: FloatArray) -> Allocation:
-    """Return the least makespan within a budget, or, without one, at the least cost."""
-    program = AllocationProgram(demand)
-    if not len(demand.jobs):
-        return Allocation(demand, np.zeros(0), 0.0)
-    unit_s = float((demand.steps_left / demand.alone_steps_per_s.max(axis=1)).max())
-    if budget_dollars is None:
-        _limit_dollars_per_step(program, cheapest)
-    elif math.isfinite(budget_dollars):
-        program.limit(demand.dollars_per_hour, 0.0, per_least=budget_dollars / unit_s * SECONDS_PER_HOUR)
-    shares, pace = program.maximize_least(unit_s / demand.steps_left)
-    return Allocation(demand, shares, unit_s / pace)
-
-
-def _min_dollars_per_step(program: AllocationProgram, seconds: FloatArray) -> FloatArray:
-    """Return what a step of each job costs where all are done in their seconds for the least dollars."""
-    demand = program.demand
-    has_slo = np.isfinite(seconds)
-    unit_s = float(seconds[has_slo].max(initial=1.0))
-    factors = np.where(has_slo, seconds / unit_s, 1.0)
-    shares = program.maximize(-demand.dollars_per_hour * factors[demand.configurations.jobs[:, 0]])
-    rates, dollars = demand.rates(shares), _dollars_per_s(demand, shares)
-    cheapest = _cheapest_dollars_per_step(demand)
-    return np.where(has_slo, dollars / np.where(has_slo, rates, 1.0), cheapest)
 
 
 def _limit_dollars_per_step(program: AllocationProgram, dollars_per_step: FloatArray) -> None:
@@ -274,11 +262,3 @@ def _cheapest_dollars_per_step(demand: Demand) -> FloatArray:
     dollars_per_s = demand.dollars_per_hour / SECONDS_PER_HOUR
     np.minimum.at(cheapest, found.jobs[:, 0], dollars_per_s / found.steps_per_s[:, 0])
     return cheapest
-
-
-def _check_prices(demand: Demand, policy: str) -> None:
-    for gpu_type in demand.cluster.gpu_types:
-        if not demand.cluster.price_of(gpu_type) > 0:
-            raise ClusterError(
-                f"policy {policy}: cluster.dollars_per_hour.{gpu_type} is not above 0; give its price"
-            )

@@ -10,18 +10,20 @@ What each job must at least get:
 - one without, or whose SLO nothing can keep any more: a share of what max-min fairness would give it beside
   the others' SLOs.
 
-The first are kept before the second. Among all allocations that give so much, the cheapest is taken.
+The first are kept before the second; where they cannot all be kept, each has the same share of what it needs.
+Among all allocations that give so much, the cheapest is taken.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from schedsearch.cluster.allocation import Allocation, InfeasibleError
+from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError, require
 from schedsearch.cluster.policies.fairness import fair_factors
@@ -31,43 +33,17 @@ from schedsearch.cluster.policies.program import AllocationProgram
 KEPT = 1 - 1e-7
 """Share of a floor that a program before found to be possible: its rounding errors are left to it."""
 
-
 MIN_ASKED = 1e-6
 """Share of its best throughput that a job with an SLO is given at least, as solvers are no more precise."""
 
 
 @dataclass(frozen=True)
-class Floors:
-    """Throughputs that jobs must at least get.
-
-    Attributes:
-        steps_per_s: Steps per second that each job must have.
-        lost: Names of jobs whose SLO nothing can keep.
-        share: Share that each job has of what the other SLOs need, as they cannot all be kept at constant
-            rates; or 1.
-    """
-
-    steps_per_s: FloatArray
-    lost: tuple[str, ...] = ()
-    share: float = 1.0
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Return SLOs that cannot be kept, a line each."""
-        lost = (f"job {name}: nothing keeps its SLO; it has a fair share" for name in self.lost)
-        rest = f"the other SLOs cannot all be kept: each job has {self.share:.4g} of what it needs"
-        return (*lost, rest) if self.share < 1 else tuple(lost)
-
-
-@dataclass(frozen=True)
-class FloorRules:
-    """How floors are set; see the module. Policies that have floors have these options.
+class CheapestAboveFloors(ABC):
+    """Takes what costs least of what gives each job its floor; see the module.
 
     Attributes:
         min_share: Share of its max-min fair throughput that a job without SLO gets; 0 to 1.
         spare_s: How long before its SLO a job is to be done, as rounds give shares of the time only in steps.
-        is_strict: SLOs that cannot be kept together are an error; if not, those that nothing can keep are
-            given up, and of the others each gets the same share of what it needs.
 
     Raises:
         ClusterError: A number is out of its range.
@@ -75,9 +51,9 @@ class FloorRules:
 
     min_share: float = 0.9
     spare_s: float = 0.0
-    is_strict: bool = False
-    name: str = "floors"
-    shares_space: bool = False
+
+    name: ClassVar[str]
+    shares_space: ClassVar[bool] = False
     fills_idle_gpus: ClassVar[bool] = False
     """A GPU that idles costs less than one that runs what nobody asked for."""
 
@@ -87,65 +63,68 @@ class FloorRules:
         require(0 <= share <= 1, "min_share", share, "between 0 and 1; give a share")
         require(0 <= spare_s < math.inf, "spare_s", spare_s, "a time; give seconds of 0 or more")
 
-    def set_floors(self, program: AllocationProgram) -> Floors:
-        """Set the floors of a program's demand, and return them.
+    @abstractmethod
+    def _costs(self, demand: Demand) -> tuple[FloatArray, float]:
+        """Return what each configuration costs all of the time, and what is to be paid without any."""
+
+    def allocate(self, demand: Demand) -> Allocation:
+        """Return the allocation of least cost, which is the objective.
 
         Raises:
-            InfeasibleError: A job has no throughput; or it is strict, and some SLOs cannot be kept. The
-                message names the first job in order of SLOs that is too much, and the power that would do
-                where the cap is in the way.
+            InfeasibleError: A job has no throughput.
+            ClusterError: The least power is asked for, and none is known.
         """
-        demand = program.demand
+        costs, cost_of_idling = self._costs(demand)
         check_runnable(demand, self.name)
+        program = AllocationProgram(demand)
+        notes = self._set_floors(program)
+        shares = program.maximize(-costs)
+        return Allocation(demand, shares, cost_of_idling + float(costs @ shares), notes)
+
+    def _set_floors(self, program: AllocationProgram) -> tuple[str, ...]:
+        """Set the floors of a program's demand, and return SLOs that cannot be kept, a line each."""
+        demand = program.demand
         left_s = np.array([active.slo_left_s for active in demand.jobs])
         best = _best_rates(program)
         with np.errstate(divide="ignore", invalid="ignore"):
             needed = np.where(left_s > 0, demand.steps_left / left_s, np.inf)
             hurried = np.where(left_s > self.spare_s, demand.steps_left / (left_s - self.spare_s), np.inf)
         has_slo = np.isfinite(left_s)
-        if self.is_strict:
-            _require(demand, np.where(has_slo, needed, 0.0))
         keeps_slo = has_slo & (needed <= best)
-        wanted = np.where(keeps_slo, np.clip(hurried, MIN_ASKED * best, best), 0.0)
-        share = _share_that_can_be_kept(program, wanted)
-        floors = wanted * (share * KEPT if share < 1 else 1.0)
+        floors = np.where(keeps_slo, np.clip(hurried, MIN_ASKED * best, best), 0.0)
+        share = _share_that_can_be_kept(program, floors)
+        lost = [demand.jobs[job].name for job in np.flatnonzero(has_slo & ~keeps_slo).tolist()]
+        notes = [f"job {name}: nothing keeps its SLO; it has a fair share" for name in lost]
+        if share < 1:
+            floors *= share * KEPT
+            notes.append(f"the other SLOs cannot all be kept: each job has {share:.4g} of what it needs")
         program.set_floors(floors)
         others = np.flatnonzero(~keeps_slo)
         if others.size:
             factors = fair_factors(demand, self.name)[others]
-            _, least = program.maximize_least(factors, others.tolist())
+            _, least = program.maximize_least(factors, others)
             floors[others] = self.min_share * max(least, 0.0) * KEPT / factors
             program.set_floors(floors)
-        lost = tuple(demand.jobs[job].name for job in np.flatnonzero(has_slo & ~keeps_slo).tolist())
-        return Floors(floors, lost, share)
-
-    def _cheapest(self, demand: Demand, cost: FloatArray) -> tuple[FloatArray, tuple[str, ...]]:
-        """Return the shares of least cost that give each job its floor, and what could not be done."""
-        program = AllocationProgram(demand)
-        floors = self.set_floors(program)
-        return program.maximize(-cost), floors.notes
+        return tuple(notes)
 
 
 @dataclass(frozen=True)
-class LeastEnergy(FloorRules):
+class LeastEnergy(CheapestAboveFloors):
     """Takes the least average power that gives each job its floor; the objective is that power, in W."""
 
-    name: str = "least_energy_slo"
+    name: ClassVar[str] = "least_energy_slo"
 
-    def allocate(self, demand: Demand) -> Allocation:
-        """Return the allocation of least power.
-
-        Raises:
-            InfeasibleError: See `set_floors`.
-            ClusterError: No power is known.
-        """
-        check_powers(demand, self.name)
-        shares, notes = self._cheapest(demand, demand.added_power_w)
-        return Allocation(demand, shares, demand.idle_power_w + float(demand.added_power_w @ shares), notes)
+    def _costs(self, demand: Demand) -> tuple[FloatArray, float]:
+        if demand.jobs and not demand.configurations.power_w.any():
+            raise ClusterError(
+                f"policy {self.name}: the throughputs say nothing of powers; give power_w, or take another "
+                "policy"
+            )
+        return demand.added_power_w, demand.idle_power_w
 
 
 @dataclass(frozen=True)
-class LeastCost(FloorRules):
+class LeastCost(CheapestAboveFloors):
     """Takes the least dollars per hour that give each job its floor: GPUs that are used, and electricity.
 
     The objective is these dollars per hour, with the electricity of idle GPUs.
@@ -154,32 +133,13 @@ class LeastCost(FloorRules):
         dollars_per_kwh: Price of electricity; 0 where the GPUs' price has it.
     """
 
-    name: str = "least_cost_slo"
     dollars_per_kwh: float = 0.1
 
-    def allocate(self, demand: Demand) -> Allocation:
-        """Return the allocation of least cost.
+    name: ClassVar[str] = "least_cost_slo"
 
-        Raises:
-            InfeasibleError: See `set_floors`.
-        """
+    def _costs(self, demand: Demand) -> tuple[FloatArray, float]:
         of_power = self.dollars_per_kwh / 1e3
-        dollars_per_hour = demand.dollars_per_hour + of_power * demand.added_power_w
-        shares, notes = self._cheapest(demand, dollars_per_hour)
-        dollars = of_power * demand.idle_power_w + float(dollars_per_hour @ shares)
-        return Allocation(demand, shares, dollars, notes)
-
-
-def check_powers(demand: Demand, policy: str) -> None:
-    """Check that something is known of what jobs draw; else all ways to run them would cost nothing.
-
-    Raises:
-        ClusterError: It is not.
-    """
-    if demand.jobs and not demand.configurations.power_w.any():
-        raise ClusterError(
-            f"policy {policy}: the throughputs say nothing of powers; give power_w, or take another policy"
-        )
+        return demand.dollars_per_hour + of_power * demand.added_power_w, of_power * demand.idle_power_w
 
 
 def _best_rates(program: AllocationProgram) -> FloatArray:
@@ -201,45 +161,5 @@ def _share_that_can_be_kept(program: AllocationProgram, wanted: FloatArray) -> f
     if not jobs.size:
         return 1.0
     program.set_floors(np.zeros(len(wanted)))
-    _, share = program.maximize_least(1 / wanted[jobs], jobs.tolist())
+    _, share = program.maximize_least(1 / wanted[jobs], jobs)
     return min(max(share, 0.0), 1.0)
-
-
-def _require(demand: Demand, needed: FloatArray) -> None:
-    """Raise an error if SLOs cannot be kept, with the first in their order that is too much."""
-    jobs = sorted(np.flatnonzero(needed).tolist(), key=lambda job: demand.jobs[job].slo_left_s)
-    if _can_be_kept(AllocationProgram(demand), needed, jobs):
-        return
-    low, high = 0, len(jobs)  # the first `low` can be kept, the first `high` cannot
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (
-            (middle, high)
-            if _can_be_kept(AllocationProgram(demand), needed, jobs[:middle])
-            else (low, middle)
-        )
-    job = demand.jobs[jobs[low]]
-    if job.slo_left_s <= 0:
-        raise InfeasibleError(f"job {job.name}: its SLO was {-job.slo_left_s:.6g} s ago; give a later one")
-    beside = f"beside the {low} jobs with earlier ones" if low else "alone"
-    what = f"job {job.name}: its SLO in {job.slo_left_s:.6g} s cannot be kept {beside}"
-    raise InfeasibleError(f"{what}: {_remedy(demand, needed, jobs)}")
-
-
-def _remedy(demand: Demand, needed: FloatArray, jobs: list[int]) -> str:
-    """Return what would do: a power cap, or else later SLOs."""
-    program = AllocationProgram(replace(demand, cluster=replace(demand.cluster, power_cap_w=math.inf)))
-    if not np.isfinite(needed).all() or not _can_be_kept(program, needed, jobs):
-        return "no power cap is in the way; give a later SLO, or more GPUs"
-    program.set_floors(needed)
-    watts = demand.idle_power_w + float(demand.added_power_w @ program.maximize(-demand.added_power_w))
-    cap_w = demand.cluster.power_cap_w
-    return f"all together need {watts:.6g} W of a cap of {cap_w:.6g} W; raise power_cap_w, or give later SLOs"
-
-
-def _can_be_kept(program: AllocationProgram, needed: FloatArray, jobs: list[int]) -> bool:
-    if not np.isfinite(needed[jobs]).all():
-        return False
-    wanted = np.zeros(len(needed))
-    wanted[jobs] = needed[jobs]
-    return _share_that_can_be_kept(program, wanted) >= KEPT

@@ -100,16 +100,7 @@ def test_a_job_whose_gpu_fails_waits_for_another() -> None:
     assert policy.allocate(case.demand()).rates.tolist() == [1.0, 1.0]
 
 
-def test_only_those_that_wait_longest_are_considered() -> None:
-    steps, waited_s = np.array([9.0, 8, 1, 2]), np.array([4.0, 3, 2, 1])
-    case = replace(case_of([1], [[1.0]] * 4), steps=steps, waited_s=waited_s)
-    assert AlloX(considered_share=0.5).allocate(case.demand()).rates.tolist() == [0, 1, 0, 0]
-    assert AlloX().allocate(case.demand()).rates.tolist() == [0, 0, 1, 0]
-
-
 def test_jobs_of_many_gpus_are_refused() -> None:
     case = replace(case_of([4], [[1.0]]), gpus=np.array([2.0]))
     with pytest.raises(ClusterError, match="policy allox: job job 0 runs on 2 GPUs"):
         AlloX().allocate(case.demand())
-    with pytest.raises(ClusterError, match="considered_share: 0 is not above 0"):
-        policy_of("allox", considered_share=0)

@@ -162,25 +162,20 @@ def test_entities_of_like_jobs_have_throughput_by_their_weights() -> None:
     """Also with jobs of two GPUs, which take as many GPUs for as much of the time as their weight says."""
     case = replace(case_of([3, 3], [[4.0, 1.0]] * 12), gpus=np.array([1.0, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2]))
     names = [*"aaaabbbbcccc"]
-    policy = policy_of("hierarchical", entities={name: {"weight": n + 1} for n, name in enumerate("abc")})
+    policy = policy_of("hierarchical", entities={name: Entity(n + 1) for n, name in enumerate("abc")})
     allocation = policy.allocate(with_entities(case.demand(), names))
     sums = [normalized(case, allocation)[4 * n : 4 * n + 4].sum() for n in range(3)]
     assert np.array(sums) / sums[0] == pytest.approx(np.array([1, 2, 3]), rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("entities", "said"),
-    [
-        ({"b": {}}, "job job 0: entity 'a' is not in policy.entities; it has b"),
-        ({"a": {"weight": -1}}, "policy.entities.a: entity weight: -1.0 is not above 0"),
-        ({"a": {"inside": "las"}}, "policy.entities.a: entity inside: 'las' is not known"),
-        ({"a": {"weigth": 2}}, "policy.entities.a: {'weigth': 2} has other fields than weight and inside"),
-    ],
-)
-def test_wrong_entities_get_one_line(entities: dict[str, object], said: str) -> None:
+def test_wrong_entities_get_one_line() -> None:
     demand = with_entities(case_of([1], [[1.0]]).demand(), ["a"])
-    with told(ClusterError, said):
-        policy_of("hierarchical", entities=entities).allocate(demand)
+    with told(ClusterError, "job job 0: entity 'a' is not in policy.entities; it has b"):
+        policy_of("hierarchical", entities={"b": Entity()}).allocate(demand)
+    with told(ClusterError, "entity weight: -1 is not above 0"):
+        Entity(-1)
+    with told(ClusterError, "entity inside: 'las' is not known"):
+        Entity(1, "las")  # type: ignore[arg-type]
 
 
 def test_a_job_that_runs_nowhere_is_named() -> None:
