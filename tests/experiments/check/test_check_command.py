@@ -30,6 +30,7 @@ def checked(command: Command, tmp_path: Path) -> Command:
     return run
 
 
+@pytest.mark.always
 def test_a_proved_file_holds_claim_by_claim(checked: Command, proved: dict[str, Any], tmp_path: Path) -> None:
     done = checked(proved)
     assert done.returncode == 0, done.stderr

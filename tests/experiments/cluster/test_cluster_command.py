@@ -106,6 +106,7 @@ def test_policies_by_load_and_seed_that_are_not_done_twice(command, data: str, t
     assert ": done before" not in other.stdout
 
 
+@pytest.mark.always
 def test_one_decision(command, tmp_path: Path) -> None:
     """The dissertation's example of fairness: 8/11 of what each has with half of the time on each type."""
     file = tmp_path / "jobs.json"

@@ -123,6 +123,7 @@ def test_layers_need_devices(override: tuple[str, ...], message: str, refused, t
     assert message in refused("compare", f"stages={tmp_path}/layers.csv", *override)
 
 
+@pytest.mark.always
 def test_energies_come_from_the_power_of_a_device(command, stages: Path, tmp_path: Path) -> None:
     """1F1B of 4 micro-batches, 152 ms: both devices compute for 120 ms and wait for 32 ms."""
     data = yaml.safe_load(stages.read_text()) | {"power_w": {"running": 300, "blocking": 0.5}}

@@ -277,6 +277,7 @@ def test_limits_of_the_table(command, tmp_path: Path) -> None:
     assert found["plan"]["time_ms"] == pytest.approx(simulated.time_ms)
 
 
+@pytest.mark.always
 def test_only_what_was_asked_for(command, tmp_path: Path) -> None:
     options = ["placement=v_shape", "search.num_micro_batches=2", "energy.num_plans=2", "energy.switch_ms=1"]
     assert command("frontier", *options, "energy.baselines=[]").returncode == 0

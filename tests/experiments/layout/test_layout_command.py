@@ -135,6 +135,7 @@ def test_placements_that_are_refused(
     assert refusal("search", [*usual, *overrides], tmp_path / "out").startswith(message)
 
 
+@pytest.mark.always
 def test_a_log_of_megatron_is_a_profile(command, tmp_path: Path) -> None:
     """Its layers are written as CSV, which finds the same layout again; memory has to be filled in."""
     arguments = {"num_layers": 6, "pipeline_model_parallel_size": 3, "data_parallel_size": 1}

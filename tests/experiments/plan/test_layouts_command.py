@@ -26,6 +26,7 @@ from schedsearch.validate import validate
 SMALL = ["planner=layouts", "model=llama3_8b", "cluster=h100_8", "batch=16", "sequence_length=2048"]
 
 
+@pytest.mark.always
 def test_the_best_layouts_are_written(command: Any, tmp_path: Path) -> None:
     done = command("plan", *SMALL, "num_plans=2", "micro_batch_sizes=[1]")
     assert done.returncode == 0, done.stderr

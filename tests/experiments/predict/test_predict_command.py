@@ -35,6 +35,7 @@ def table(path: Path) -> list[dict[str, str]]:
     return rows
 
 
+@pytest.mark.always
 def test_each_plan_has_a_row_with_what_was_measured_and_predicted(command: Command, tmp_path: Path) -> None:
     """One stage: four micro-batches of 25 + 48 ms."""
     done = command("predict", f"data={write_runs(tmp_path / 'runs')}", "context_gib=0")

@@ -49,6 +49,7 @@ def test_another_region_gets_all_tables_and_figures(command: Command, tmp_path: 
     assert "2 start days, 2020-03-01 to 2020-03-02" in done.stdout
 
 
+@pytest.mark.always
 def test_without_azure_two_strategies_are_left_out_and_said(command: Command, tmp_path: Path) -> None:
     folder = write_prices(tmp_path / "eu", {"azure.csv": None})
     done = command("prices", f"data={folder}", STARTS, *QUICK)

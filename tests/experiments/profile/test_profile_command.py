@@ -28,6 +28,7 @@ def save(placement: Placement, found: Measurement, directory: Path) -> None:
     save_profile(placement, [(one_after_another(placement.per_micro_batch, 1), found)], directory)
 
 
+@pytest.mark.always
 def test_profile_then_search(command, tmp_path: Path) -> None:
     options = ["placement=m_shape", "placement.num_devices=2", "runtime.launcher=fork"]
     done = command("profile", *options, "profiling.iterations=2", *SMALL)

@@ -26,6 +26,7 @@ TINY = {
 }
 
 
+@pytest.mark.always
 def test_a_file_of_rates_is_written_and_read(command: Any, tmp_path: Path) -> None:
     """Five products of a layer and the output layer's with one GPU, and as many others with two."""
     write_json(tmp_path / "config.json", TINY)

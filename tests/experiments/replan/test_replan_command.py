@@ -17,6 +17,7 @@ USUAL = [
 ]
 
 
+@pytest.mark.always
 def test_a_lost_device_has_a_table_of_ways_and_their_schedules(command, tmp_path: Path) -> None:
     done = command("replan", *USUAL, "lost=[1@2]", "objective=makespan", "schedule=zb_h1")
     assert done.returncode == 0, done.stderr

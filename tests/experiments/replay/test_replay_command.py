@@ -14,6 +14,7 @@ def uneven(step: int, replica: int, kind: str, block: int, n: int) -> float:
     return (3 if (replica, n) == (0, 0) else 1) * (0.010 if kind == "F" else 0.020)
 
 
+@pytest.mark.always
 def test_all_jobs_of_a_folder_are_replayed(command, tmp_path: Path) -> None:
     write_trace(tmp_path, uneven, name="one", steps=(1, 2))
     write_trace(tmp_path, uneven, name="two", stages=3, chunks=2, replicas=1, steps=(5,))

@@ -8,7 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 
+
+@pytest.mark.always
 def test_trends_of_a_column_of_table_6(command: Callable[..., Any], tmp_path: Path) -> None:
     done = command("reproduce", "experiment=galvatron_trends", "tables=[VI]", "models=[GPT3-39B]")
     assert done.returncode == 0, done.stderr

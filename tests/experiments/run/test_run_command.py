@@ -157,6 +157,7 @@ def test_it_ends_beside_what_people_use(command, tmp_path: Path) -> None:
     assert f"Times: stages of {tmp_path / 'two.yaml'}." in page
 
 
+@pytest.mark.always
 def test_another_shape_runs(command, tmp_path: Path) -> None:
     small = ["runtime.num_layers=4", "runtime.hidden_size=16", "runtime.sequence_length=16"]
     done = command("run", "placement=k_shape", "search.num_micro_batches=5", *small, *FORKED)

@@ -17,6 +17,7 @@ from schedsearch.schedule_file import read_schedule
 from schedsearch.validate import validate
 
 
+@pytest.mark.always
 def test_writes_both_files(command, tmp_path: Path) -> None:
     done = command("search", "placement=m_shape", "search.memory=6", "search.num_micro_batches=6")
     assert done.returncode == 0, done.stderr
