@@ -181,10 +181,17 @@ def test_updates_without_a_flush(command, tmp_path: Path) -> None:
     assert model["weight_versions"] == "double_buffering"
 
 
-def test_a_schedule_without_the_version_that_is_asked_for_is_refused(tmp_path: Path) -> None:
-    how = ["runtime.weight_versions=double_buffering", "runtime.micro_batches_per_update=2"]
+def test_a_schedule_without_the_version_that_is_asked_for_is_refused(command) -> None:
+    how = [
+        "energy.num_plans=2",
+        "energy.baselines=[]",
+        "runtime.weight_versions=double_buffering",
+        "runtime.micro_batches_per_update=2",
+    ]
     schedule = ["placement=v_shape", "schedule=gpipe", "search.num_micro_batches=8"]
-    message = refusal("run", [*schedule, *how], tmp_path / "out")
+    done = command("run", *schedule, *how)
+    assert done.returncode == 2
+    (message,) = done.stderr.splitlines()[-1:]
     assert "runtime.weight_versions: double_buffering lets F0 of micro-batch 4 read version 1" in message
 
 
