@@ -36,7 +36,7 @@ TIME_LIMIT_S = 4.0
 
 @dataclass(frozen=True)
 class PresetTimes:
-    """What the blocks of a stage take.
+    """Times and memory of a stage's blocks.
 
     Attributes:
         title: On the page.
@@ -88,7 +88,7 @@ TIMES = {
         f"{_MEASURED}; the backward is the sum of both halves",
     ),
 }
-"""By their names in links."""
+"""Times of the presets, by their names in links."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ PRESETS = [Preset(shape, times, memories) for shape, (names, memories) in _SHAPE
 """In the order of the page."""
 
 Solve = Callable[[Preset, int, int], dict[str, Any]]
-"""What is kept of a preset on a number of devices, for a number of micro-batches."""
+"""Kept schedule of a preset, by devices and micro-batches."""
 
 
 def solve(preset: Preset, num_devices: int, number: int) -> dict[str, Any]:

@@ -29,7 +29,7 @@ CASES = Path(__file__).parent / "cases"
 GROUPS = tuple(sorted(path.stem for path in CASES.glob("*.yaml")))
 
 Figures = Mapping[str, Any]
-"""What a measure returns: numbers and words by name; None for what there is not."""
+"""Figures of a measure: numbers and words by name; None for a missing one."""
 
 _SIGNS: Mapping[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le,
@@ -73,7 +73,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Row:
-    """What a case reached: its figures, the conditions that do not hold, or why it was not measured."""
+    """Result of a case: its figures, the conditions that do not hold, or why it was not measured."""
 
     part: str
     case: str

@@ -138,4 +138,4 @@ MAKERS: Mapping[str, Callable[..., Placement]] = {
     "expert_layers": expert_layers,
     "stages_of_layers": stages_of_layers,
 }
-"""What is made beside `SHAPES`, by name."""
+"""Makers of placements beside `SHAPES`, by name."""

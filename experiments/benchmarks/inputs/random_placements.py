@@ -21,7 +21,7 @@ FAMILIES: dict[str, Callable[[int, int], Placement]] = {
     "waves": lambda devices, seed: wave_shape(devices, split_backward=seed % 2 == 1),
     "loops": lambda devices, seed: loop_shape(devices, 2 + seed % 2, split_backward=seed % 4 == 0),
 }
-"""By name what makes a placement from a number of devices and a seed."""
+"""Makers of placements from a number of devices and a seed, by name."""
 
 
 def random_placement(family: str, number: int) -> Placement:

@@ -29,7 +29,7 @@ from schedsearch.schedule import Schedule, ScheduledBlock, earliest_starts, wait
 from schedsearch.validate import InvalidScheduleError, validate
 
 FIGURES = ("period", "makespan", "device_span")
-"""What is made least, each on its own: ticks per micro-batch, and ticks of a whole schedule."""
+"""Objectives, each on its own: ticks per micro-batch, and ticks of a whole schedule."""
 
 _COLUMNS = (
     *("instance", "micro_batches", "best_period", "period_bound", "best_makespan", "makespan_bound"),

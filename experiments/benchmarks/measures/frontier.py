@@ -92,8 +92,8 @@ def shares_above(task: ClockTask, theirs: Floats) -> dict[str, float]:
     best = np.array([plan.energy_mj - task.waiting_w * plan.time_ms for plan in plans])
     share = 100 * (energy - task.waiting_w * time - best) / energy
     return {
-        "least_more": float(share.min()),
-        "most_more": float(share.max()),
+        "min_more": float(share.min()),
+        "max_more": float(share.max()),
         "mean_more": float(share.mean()),
     }
 

@@ -110,7 +110,7 @@ def lowtime(*, unit_ms: float, rounds: int = _ROUNDS, **of: Any) -> dict[str, An
     """Compute the whole frontier as we do and with lowtime, on the same graph and costs.
 
     Each step of lowtime shortens the iteration by a unit. ``over_peer`` is the mean energy at equal
-    deadlines; ``least_more`` and ``most_more`` say how much more lowtime uses, in percent.
+    deadlines; ``min_more`` and ``max_more`` say how much more lowtime uses, in percent.
     """
     task = clock_task(**of)
     problem = task.problem

@@ -93,8 +93,8 @@ def test_a_better_plan_of_another_is_seen() -> None:
     """Our own plans with a percent less of the energy stand for the other's."""
     task = made_up(shape="v_shape", num_devices=2, micro_batches=3, clocks=8, seed=1, noise=0.01)
     own = np.array([(plan.time_ms, plan.energy_mj) for plan in task.frontier(num_plans=5).plans])
-    assert shares_above(task, own)["least_more"] == pytest.approx(0, abs=1e-6)
-    assert shares_above(task, own * (1, 0.99))["least_more"] == pytest.approx(-100 / 99, rel=0.1)
+    assert shares_above(task, own)["min_more"] == pytest.approx(0, abs=1e-6)
+    assert shares_above(task, own * (1, 0.99))["min_more"] == pytest.approx(-100 / 99, rel=0.1)
 
 
 def test_the_made_up_profile_is_the_same_every_time() -> None:
