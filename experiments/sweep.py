@@ -53,7 +53,7 @@ def write_sweep(directory: Path, objective: str = "") -> list[Path]:
     """Write the table of a sweep, and a picture where it has something to show; return their paths.
 
     Args:
-        directory: Of the sweep.
+        directory: Output directory of the sweep.
         objective: Figure of the runs that is drawn; empty for their first number.
 
     Raises:
@@ -71,12 +71,12 @@ def write_sweep(directory: Path, objective: str = "") -> list[Path]:
 
 
 def draw_sweep(table: pd.DataFrame, objective: str = "") -> Any:
-    """Draw a figure of the runs that are done over the one option that is swept.
+    """Draw the main figure of the finished runs over the swept option.
 
-    Numbers are an axis, and the values of other options curves; an option with other values, alone, has bars.
+    The number with most values is the axis, other options make curves; one without numbers has bars.
 
     Returns:
-        A matplotlib figure; None where several numbers are swept, or there is no figure to draw.
+        A matplotlib figure; None if there is no figure to draw, or several options and none with numbers.
     """
     from schedsearch.figures.bars import BarPanel, draw_bars
     from schedsearch.figures.panels import CurvePoint, Panel, draw_panels
@@ -88,9 +88,9 @@ def draw_sweep(table: pd.DataFrame, objective: str = "") -> Any:
     figures = _numbers(done, columns[status + 1 : -2])
     shown = objective if objective in figures else next(iter(figures), "")
     axes = _numbers(done, swept)
-    if not shown or (len(axes) != 1 and len(swept) != 1):
+    if not shown or not (axes or len(swept) == 1):
         return None
-    over, title = (axes or swept)[0], f"{done['command'].iloc[0]}: {shown}"
+    over, title = max(axes or swept, key=done.nunique().__getitem__), f"{done['command'].iloc[0]}: {shown}"
     rows = done.dropna(subset=[over, shown]).to_dict("records")
     if not axes:
         bars = {str(row[over]): {shown: row[shown]} for row in rows}

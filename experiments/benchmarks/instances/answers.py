@@ -49,8 +49,8 @@ class BestKnown:
         micro_batches: Of the whole schedules.
         best: Least value of each figure that something reaches; a device span is not always of the schedule
             of the best makespan.
-        bound: By figure what no answer beats; of the period with any number of micro-batches per repetend.
-        found_by: What found each figure, in their order, with ``/`` between.
+        bound: Lower bound of each figure; for the period, of any number of micro-batches per repetend.
+        found_by: Search or rule that found each figure, in their order, with ``/`` between.
         status: OPTIMAL where period and makespan meet their bounds, whatever the device span does; FEASIBLE
             where an answer is known; INFEASIBLE where it is proved that there is none; else UNKNOWN.
         seconds: Wall-clock time of the search that last made a figure better.
@@ -109,7 +109,7 @@ class InstanceAnswer:
         seconds: Wall-clock time that it took.
         repetend: The steady state; None for none.
         schedules: Whole schedules, each of which may be the best by one figure.
-        bound: What is proved of some figures; as in `BestKnown`.
+        bound: Proved lower bounds of some figures, as in `BestKnown`.
         is_infeasible: It is proved that there is no schedule.
     """
 

@@ -27,7 +27,7 @@ from experiments.benchmarks.inputs.clock_tasks import made_up
 from runtime.plans.plan_client import ServerClient
 
 DEGREES = (1.0, 1.0, 1.05, 1.1, 1.2, 1.4, 2.0)
-"""What stragglers are said to be slowed down by."""
+"""Slowdowns of stragglers, as factors."""
 
 
 def requests(*, ask: str, number: int, jobs: int = 1, senders: int = 1) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def iteration_ms(times_ms: Sequence[float], syncs_ms: Sequence[float], num_micro
 
     Args:
         times_ms: Time of one micro-batch on each stage.
-        syncs_ms: What each stage takes once an iteration.
+        syncs_ms: Time of each stage once an iteration, such as its synchronisation of gradients.
         num_micro_batches: Micro-batches of an iteration.
     """
     return (num_micro_batches - 1) * max(times_ms) + math.fsum(times_ms) + math.fsum(syncs_ms)

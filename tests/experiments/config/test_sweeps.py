@@ -81,8 +81,7 @@ def test_a_sweep_writes_its_table_and_draws_its_main_figure(sweep, tmp_path: Pat
     assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "sweep.svg").exists()
 
-    figure = draw_sweep(table, "makespan_ms")
-    (axes,) = figure.axes
+    (axes,) = draw_sweep(table, "makespan_ms").axes
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("search.memory", "makespan_ms")
     curves = {
         line.get_label(): line.get_xydata().tolist() for line in axes.lines if len(line.get_xdata()) > 1
@@ -94,7 +93,8 @@ def test_a_sweep_writes_its_table_and_draws_its_main_figure(sweep, tmp_path: Pat
     alone = draw_sweep(table[table["search.memory"] == 5])
     assert [text.get_text() for text in alone.axes[0].get_xticklabels()] == ["v_shape", "gpt"]
     assert alone.axes[0].get_ylabel() == "period_ms", "the first number where no objective is known"
-    assert draw_sweep(table.assign(**{"search.num_micro_batches": range(6)})) is None
+    of_two = draw_sweep(table.assign(**{"search.num_micro_batches": range(6)}))
+    assert of_two.axes[0].get_xlabel() == "search.num_micro_batches", "the number with most values"
     assert draw_sweep(table[table["status"] == "failed"]) is None
 
 

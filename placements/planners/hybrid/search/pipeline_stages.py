@@ -227,7 +227,7 @@ class PipelineStages:
 
     @cached_property
     def _contents(self) -> Contents:
-        """What stages can be, with a layer left for each other one."""
+        """Possible stages, with a layer left for each other stage."""
         kinds = self._problem.kinds
         return kinds.contents(kinds.num_layers - len(self.groups) + 1)
 
