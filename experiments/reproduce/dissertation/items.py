@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from experiments.reproduce.dissertation.bubbles import BUBBLE_ITEMS, DATA_AND_TENSOR_ITEMS
 from experiments.reproduce.dissertation.configurations import TABLE_2_2_ITEM
-from experiments.reproduce.dissertation.footprints import FOOTPRINT_ITEMS
-from experiments.reproduce.dissertation.memory import MEMORY_ITEMS
 from experiments.reproduce.dissertation.parameters_and_days import TABLES
 from experiments.reproduce.dissertation.spot_markets import MARKET_ITEMS
 from experiments.reproduce.dissertation.spot_prices import PRICE_ITEMS
-from experiments.reproduce.dissertation.sweeps import SWEEP_ITEMS
 from experiments.reproduce.item import Item
 
 ITEMS: tuple[Item, ...] = (
     TABLE_2_2_ITEM,
     *TABLES,
     *BUBBLE_ITEMS,
-    *FOOTPRINT_ITEMS,
-    *MEMORY_ITEMS,
     *DATA_AND_TENSOR_ITEMS,
-    *SWEEP_ITEMS,
     *MARKET_ITEMS,
     *PRICE_ITEMS,
 )

@@ -24,7 +24,6 @@ from experiments.reproduce.dissertation.published import (
     TrainingTime,
     WeakScaling,
 )
-from experiments.reproduce.dissertation.throughput import Gpt, ParallelConfiguration, tflops_per_gpu
 from experiments.reproduce.item import Basis, CaseOptions, Claim, Item, Row
 
 PERCENT = "percent_of_peak"
@@ -38,11 +37,6 @@ def _table_4_1_rows(_: CaseOptions, row: WeakScaling) -> Iterator[Row]:
     yield Row(f"{name}, our model's count", "parameters_b", ours, row.parameters_b, 1, note=note)
     share, note = 100 * row.tflops / PEAK_TFLOPS, f"of the printed {row.tflops:g} teraFLOP/s"
     yield Row(name, PERCENT, share, row.percent_of_peak, 0, note=note, basis=Basis.FORMULA)
-    pipelines = row.num_gpus // (row.tensor_parallel * row.num_stages)
-    how = ParallelConfiguration(row.tensor_parallel, row.num_stages, pipelines)
-    modelled = tflops_per_gpu(Gpt(row.num_layers, row.hidden_size, row.num_heads), how, row.batch_size)
-    share, note = 100 * modelled / PEAK_TFLOPS, "modelled from data sheets; the published is measured"
-    yield Row(f"{name}, modelled", PERCENT, share, row.percent_of_peak, 0, note=note, claim=Claim.TREND)
     whole, note = row.num_gpus * row.tflops, "of teraFLOP/s printed as whole numbers: within half of one"
     row_of_all = Row(f"{name}, all GPUs", "pflops", whole / 1e3, row.pflops, 1, note=note)
     yield replace(row_of_all, claim=Claim.WITHIN, basis=Basis.FORMULA)
@@ -81,7 +75,7 @@ TABLES = (
         because=(
             "Parameters are exact. Shares of the peak are the printed throughputs over 312, which only "
             "holds the table against itself; that of all GPUs is within 0.5 %, since each GPU's is printed "
-            "as a whole number. The shares that our model gives from data sheets stand beside them."
+            "as a whole number."
         ),
     ),
     Item(

@@ -11,7 +11,7 @@ import pytest
     ("overrides", "message"),
     [
         (["experiment=gavel_las"], "as in data=FOLDER; download scheduler/simulation_throughputs.json, "),
-        ([], "experiment: has no value; give one of all, dissertation_figure2_15, "),
+        ([], "experiment: has no value; give one of all, dissertation_figure2_3, "),
         (
             ["tables=[II]"],
             "tables: is an option of galvatron_deepspeed, galvatron_trends; choose that by experiment=NAME",
