@@ -254,6 +254,20 @@ class FiniteSchedule:
             if self._within == self.placement:
                 self.bound = max(self.bound, self._improvement.bound)
 
+    def take_hand_made(self, known: Knowledge) -> None:
+        """Offer the hand-made schedules that a search which ended early had not come to.
+
+        Args:
+            known: What is known of the best repetend, for a search that had not begun with any.
+        """
+        if self.known is None:
+            self.begin_with(known, True)
+        assert self.known is not None
+        if self._may_shorten:
+            self._keep_within(self.known)
+            for start in self._starts.get("hand_made", ()):
+                self._offer(*start)
+
     def _keep_within(self, known: Knowledge) -> None:
         """Begin anew where the repetend has come to hold less memory, since the schedule may hold no more."""
         within = self._limited(known)
