@@ -38,8 +38,10 @@ from experiments.search.options import read_options
 from experiments.search.problem import SearchProblem, read_problem
 from experiments.search.results import SearchStepResult
 from experiments.search.search_step import search_and_save
+from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.energy import EnergyError, simulate_at_clocks
 from schedsearch.energy.baselines import compute_baselines
+from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.graph import check_clocks_of
 from schedsearch.energy.interchange import zeus_stages
 from schedsearch.modulo.progress import StepBar
@@ -91,6 +93,13 @@ def check_energy_on(options: FrontierCommandOptions, problem: SearchProblem) -> 
             "energy.joint_deadlines: chooses modes, and micro-batches that differ have none; leave it out"
         )
     check_constrained_plans_on(options, problem)
+    deadline_ms = options.energy.deadline_ms
+    if deadline_ms is not None and problem.batch is None:
+        placement = problem.placement
+        bound_ms = placement.ms(makespan_bound(placement, options.search.num_micro_batches))
+        possible = f"possible: no schedule ends before {bound_ms:.6g} ms at the highest clocks"
+        is_possible = deadline_ms >= bound_ms * (1 - TIME_TOLERANCE)
+        require(is_possible, "energy.deadline_ms", deadline_ms, possible, "give at least that")
     if options.energy.export == "zeus":
         try:
             zeus_stages(problem.placement)

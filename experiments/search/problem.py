@@ -119,7 +119,7 @@ def read_problem(options: SearchCommandOptions) -> SearchProblem:
         require(
             rules is None, "search.length_rules", rules, "used", "give search.micro_batches, or leave it out"
         )
-    require_capacity(placement)
+    require_capacity(replace(placement, memory_unit_mib=built.memory_unit_mib))
     if (options.search.memory is not None or not unit) and (hint := mixed_memory(placement)):
         log.warning("warning: %s", hint)
     if built.planned:

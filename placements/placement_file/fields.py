@@ -35,7 +35,17 @@ def read_capacity(
         PlacementError: It is none of these, or the list has the wrong length.
     """
     field = in_units(Field(value, where, PlacementError), unit_mib)
-    return None if value is None else _by_device(field, num_devices, lambda each: rounded(not_negative(each)))
+
+    def read(each: Field) -> int:
+        given = not_negative(each)
+        if given > 0 and rounded(given) == 0:
+            raise PlacementError(
+                f"{each.where}: {given:g} is less than 1, and blocks hold whole units; give 1 or more, or "
+                "all memory in a smaller unit"
+            )
+        return rounded(given)
+
+    return None if value is None else _by_device(field, num_devices, read)
 
 
 def read_num_gpus(value: object, where: str, num_devices: int) -> tuple[int, ...]:

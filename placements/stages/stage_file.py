@@ -137,6 +137,11 @@ def stages_from_dict(data: object) -> StageChain:
     Raises:
         StagesError: A field is missing, unknown or wrong.
     """
+    if isinstance(data, dict) and "blocks" in data:
+        raise StagesError(
+            "blocks: this is a file of a placement, not of stages; give it with placement=file "
+            "placement.path=FILE"
+        )
     form = Field(data, "", StagesError).record(StagesForm)
     pieces = tuple(each.stage for each in form.stages or form.layers)
     number = len(pieces) if form.num_devices is None else form.num_devices

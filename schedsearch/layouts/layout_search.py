@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -76,6 +76,28 @@ def best_layout(
         search.look_from(starts)
         search.bound_and_look()
     return BestLayout(search.best, search.ticks, min(search.bound, search.ticks), search.work)
+
+
+def min_capacity(problem: LayoutProblem) -> int:
+    """Return with how many units of memory a layout fits: for 1F1B the least, else found by moves."""
+    free, graph, n = replace(problem, capacity=None), problem.graph, problem.num_pieces
+    if graph.num_stages == graph.num_devices:
+        cum_a, cum_w = (np.cumsum([0, *row]) for row in (problem.activation, problem.weight))
+        least = np.where(np.arange(n + 1), math.inf, 0.0)  # by the pieces of the stages so far
+        for held in graph.held:
+            own = (cum_w + held.max() * cum_a)[None] - (cum_w + held.max() * cum_a)[:, None]
+            least = np.maximum(least[:, None], np.where(np.tri(n + 1, dtype=bool), math.inf, own)).min(0)
+        return int(least[n])
+    sizes = min_largest(
+        [1 + a + w for a, w in zip(free.activation, free.weight, strict=True)], graph.num_stages
+    )
+    while True:
+        now, rows = free.peaks(np.array([sizes])).max(), _neighbours(sizes)
+        rows = rows[free.is_allowed(rows)]
+        peaks = free.peaks(rows).max(1)
+        if not len(rows) or peaks.min() >= now:
+            return int(now)
+        sizes = tuple(map(int, rows[peaks.argmin()]))
 
 
 @dataclass

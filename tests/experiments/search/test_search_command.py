@@ -149,6 +149,7 @@ WRONG = [
         ["placement=v_shape", "search.memory=0"],
         "memory[0]: 0 is too small for one micro-batch, which needs 1",
     ),
+    (["placement=v_shape", "search.memory=0.1"], "search.memory: 0.1 is less than 1, and blocks hold whole"),
     (["placement=v_shape", "search.memory=[4,4]"], "search.memory: has 2 entries for 4 devices"),
     (["placement=v_shape", "search.solver=cplex"], "search.solver: 'cplex' is not a solver"),
     (["placement=m_shape", "schedule=one_f_one_b"], "schedule: 1F1B needs a V-shape"),
