@@ -62,11 +62,7 @@ def task(config: DictConfig) -> dict[str, float | str]:
 
 
 def check_energy_options(options: FrontierCommandOptions) -> None:
-    """Reject wrong options before any work starts.
-
-    Raises:
-        OptionError: One is out of its range.
-    """
+    """Reject wrong options before any work starts."""
     _check_frontier_options(options.energy)
     check_constrained_plans(options)
 
@@ -108,15 +104,9 @@ def check_energy_on(options: FrontierCommandOptions, problem: SearchProblem) -> 
 
 
 def search_and_tune(
-    options: FrontierCommandOptions,
-    problem: SearchProblem,
-    directory: Path,
-    *,
-    for_run: bool = False,
+    options: FrontierCommandOptions, problem: SearchProblem, directory: Path
 ) -> tuple[SearchStepResult, EnergyResult]:
     """Search a schedule, select one by its energy, tune its clocks; write all, and the pictures.
-
-    Before a run the tables of placeholder costs are left out: they say nothing of what is run.
 
     Raises:
         OptionError: An option cannot be met, such as the deadline.
@@ -135,12 +125,7 @@ def search_and_tune(
     save_frontier(options.energy, found, tuned, directory)
     save_constrained_plans(tuned, constrained, directory)
     save_joint_plans(options, found, tuned, directory)
-    if for_run and tuned.costs.placeholder:
-        tables = [
-            "energies come from placeholder costs (savings.csv, baselines.csv); give a profile for real ones"
-        ]
-    else:
-        tables = [*describe_savings(tuned), *describe_baselines(found.schedule, tuned)]
+    tables = (*describe_savings(tuned), *describe_baselines(found.schedule, tuned))
     for line in (*tables, *describe_constrained_plans(tuned)):
         log.info("%s", line)
     draw_pictures(found, tuned, directory)

@@ -42,9 +42,8 @@ def task(config: DictConfig) -> dict[str, float | str]:
     )
     best = found.best
     if best is None:
-        nearest = [row for row in found.rows if row.status != NOT_APPLICABLE]
-        nearest = sorted(nearest, key=lambda row: row.peak_memory_mib or 0.0)[:1]
-        raise OptionError("; ".join(dict.fromkeys(row.note for row in nearest or found.rows)))
+        nearest = [row.note for row in found.rows if row.status != NOT_APPLICABLE]
+        raise OptionError("; ".join(dict.fromkeys(nearest or [row.note for row in found.rows])))
     directory = output_directory()
     lines = [f"{options.layers}: {line}" for line in measured.lines] + save(found, directory)
     if measured.lines:

@@ -59,11 +59,7 @@ def is_inference(placement: Placement) -> bool:
 
 
 def check_requests_on(options: RuntimeOptions, placement: Placement, num_micro_batches: int) -> None:
-    """Reject requests that come one after the other where they cannot.
-
-    Raises:
-        OptionError: It is so.
-    """
+    """Reject requests that come one after the other where they cannot."""
     if options.arrival_rate is None:
         return
     try:

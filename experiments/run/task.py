@@ -88,7 +88,7 @@ def begin(options: RunCommandOptions) -> dict[str, float | str]:
         ensure_same_model(manifest, model)
     tuned = None
     if asks_for_energy(options, problem):
-        found, tuned = search_and_tune(options, problem, directory, for_run=True)
+        found, tuned = search_and_tune(options, problem, directory)
     else:
         found = search_and_save(options, problem, directory)
         draw_schedule(found, directory)

@@ -70,11 +70,7 @@ def search_and_save(
 
 
 def check_search_export(options: SearchCommandOptions, placement: Placement) -> None:
-    """Reject before the search a form that is not known, or that the placement does not have.
-
-    Raises:
-        OptionError: It is so.
-    """
+    """Reject before the search a form that is not known, or that the placement does not have."""
     export = options.search.export
     remedy = "use torch, streams or null"
     require(export in (None, "torch", "streams"), "search.export", export, "known", remedy)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -78,26 +78,15 @@ def best_layout(
     return BestLayout(search.best, search.ticks, min(search.bound, search.ticks), search.work)
 
 
-def min_capacity(problem: LayoutProblem) -> int:
-    """Return with how many units of memory a layout fits: for 1F1B the least, else found by moves."""
-    free, graph, n = replace(problem, capacity=None), problem.graph, problem.num_pieces
-    if graph.num_stages == graph.num_devices:
-        cum_a, cum_w = (np.cumsum([0, *row]) for row in (problem.activation, problem.weight))
-        least = np.where(np.arange(n + 1), math.inf, 0.0)  # by the pieces of the stages so far
-        for held in graph.held:
-            own = (cum_w + held.max() * cum_a)[None] - (cum_w + held.max() * cum_a)[:, None]
-            least = np.maximum(least[:, None], np.where(np.tri(n + 1, dtype=bool), math.inf, own)).min(0)
-        return int(least[n])
-    sizes = min_largest(
-        [1 + a + w for a, w in zip(free.activation, free.weight, strict=True)], graph.num_stages
-    )
-    while True:
-        now, rows = free.peaks(np.array([sizes])).max(), _neighbours(sizes)
-        rows = rows[free.is_allowed(rows)]
-        peaks = free.peaks(rows).max(1)
-        if not len(rows) or peaks.min() >= now:
-            return int(now)
-        sizes = tuple(map(int, rows[peaks.argmin()]))
+def min_capacity(problem: LayoutProblem) -> float:
+    """Return with how many units of memory a layout for 1F1B fits at the least."""
+    cum_a, cum_w = (np.cumsum([0, *row]) for row in (problem.activation, problem.weight))
+    least = np.where(np.arange(problem.num_pieces + 1), math.inf, 0.0)  # by the pieces of the stages so far
+    for row in problem.graph.held:
+        sums = cum_w + row.max() * cum_a
+        own = np.where(np.tri(len(sums), dtype=bool), math.inf, sums[None] - sums[:, None])
+        least = np.maximum(least[:, None], own).min(0)
+    return float(least[-1])
 
 
 @dataclass

@@ -57,7 +57,7 @@ class LayoutRow:
         bound_ms: No layout for this schedule is faster.
         even_ms: Time of the layout that frameworks make themselves; None where it does not fit, or the stages
             do not divide the layers.
-        peak_memory_mib: The most that any device holds; where no layout fits, with how much one would.
+        peak_memory_mib: The most that any device holds.
         status: One of the words of this module.
         note: Why there is no layout.
         found: The layout.
@@ -198,9 +198,11 @@ class _Setting:
         answer = best_layout(problem, tuple(each for each in first if each), self.work_limit)
         if answer.sizes is None:
             status = DOES_NOT_FIT if answer.is_proved else NOT_FOUND
-            least_mib = math.ceil(min_capacity(problem) / 10**PLACES)
-            note = f"memory_mib: {self.memory_mib:g} holds no layout found; {least_mib:,} MiB would do"
-            return replace(empty, status=status, note=note, peak_memory_mib=float(least_mib))
+            least_mib = math.ceil(min_capacity(self._problem(1, None)) / 10**PLACES)
+            note = (
+                f"memory_mib: {self.memory_mib:g} holds no layout; num_chunks=1 needs {least_mib:,} MiB"
+            )
+            return replace(empty, status=status, note=note)
         row = self._priced(self._layout(answer.sizes), empty)
         assert row.schedule_found is not None and row.iteration_ms is not None, "it fits"
         assert round(row.iteration_ms * 10**PLACES) == answer.ticks, "the schedule takes what was searched"

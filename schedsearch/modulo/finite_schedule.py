@@ -255,14 +255,8 @@ class FiniteSchedule:
                 self.bound = max(self.bound, self._improvement.bound)
 
     def take_hand_made(self, known: Knowledge) -> None:
-        """Offer the hand-made schedules that a search which ended early had not come to.
-
-        Args:
-            known: What is known of the best repetend, for a search that had not begun with any.
-        """
-        if self.known is None:
-            self.begin_with(known, True)
-        assert self.known is not None
+        """Offer the hand-made schedules that a search had not come to, with what is known of its repetend."""
+        self.known = self.known or known
         if self._may_shorten:
             self._keep_within(self.known)
             for start in self._starts.get("hand_made", ()):

@@ -127,13 +127,6 @@ class FiniteWithModes:
         if self._inner is not None:
             self._inner.shorten(until)
 
-    def take_hand_made(self, known: Knowledge) -> None:
-        """Offer hand-made schedules; those with chosen modes are among what it begins with."""
-        if self.known is None:
-            self.begin_with(known, True)
-        if self._inner is not None and self._inner.known is not None:
-            self._inner.take_hand_made(self._inner.known)
-
     def _take(self, own: Knowledge | None) -> None:
         assert self.known is not None and self.known.repetend is not None and self._lowered is not None
         is_of_modes = self.known.repetend.chosen == self._lowered.chosen or not self.placement.decisions

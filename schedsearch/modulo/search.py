@@ -184,8 +184,9 @@ def search(
     with contextlib.suppress(OutOfTimeError, KeyboardInterrupt):
         if rounds.state.best is None and rounds.state.failure.status is Status.UNKNOWN:
             rounds.begin()
-    if (ending.interrupted or ending.out_of_work) and rounds.state.best is not None and last in wanted:
-        finite.take_hand_made(rounds.state.best)
+    is_cut, best = ending.interrupted or ending.out_of_work, rounds.state.best
+    if is_cut and best is not None and last in wanted and isinstance(finite, FiniteSchedule):
+        finite.take_hand_made(best)
     result = replace(_result(rounds, finite, uses, ending.interrupted), solver=solver, work=effort.spent)
     if Objective.PERIOD not in wanted:
         result = _without_period(result, finite, ending.interrupted)

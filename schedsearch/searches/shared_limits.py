@@ -16,15 +16,7 @@ _LEAST = 1e-3
 
 @dataclass
 class SharedLimits:
-    """What is left of a limit of work and of time.
-
-    A search gets an even share of what is left for it and those to come: what it leaves is theirs.
-
-    Attributes:
-        work: Units of counted work; infinite without a limit.
-        seconds: Likewise.
-        searches: Searches to come.
-    """
+    """Work and seconds that are left, infinite without a limit; each search to come gets an even share."""
 
     work: float
     seconds: float
@@ -38,14 +30,14 @@ class SharedLimits:
 
     def share(self) -> dict[str, float | None]:
         """Return the limits of the next search, as options."""
-        limits = {"work_limit": self.work, "time_limit_s": self.seconds}
-        return {name: None if math.isinf(left) else self._part(left) for name, left in limits.items()}
-
-    def _part(self, left: float) -> float:
-        return left / max(self.searches, 1) if left > 0 else left
+        return {
+            name: None if math.isinf(left) else left / max(self.searches, 1) if left > 0 else left
+            for name, left in (("work_limit", self.work), ("time_limit_s", self.seconds))
+        }
 
     def spend(self, result: SearchResult) -> None:
-        """Count what a search took; numba's compilations are no part of its seconds."""
+        """Count what a search took; seconds beyond its share are of numba's compilations."""
+        share_s = self.share()["time_limit_s"] or 0.0
         self.work = max(self.work - result.work, _LEAST)
-        self.seconds = max(self.seconds - min(result.seconds, self._part(self.seconds)), _LEAST)
+        self.seconds = max(self.seconds - min(result.seconds, share_s), _LEAST)
         self.searches -= 1
