@@ -89,13 +89,11 @@ def check_energy_on(options: FrontierCommandOptions, problem: SearchProblem) -> 
             "energy.joint_deadlines: chooses modes, and micro-batches that differ have none; leave it out"
         )
     check_constrained_plans_on(options, problem)
-    deadline_ms = options.energy.deadline_ms
-    if deadline_ms is not None and problem.batch is None:
-        placement = problem.placement
-        bound_ms = placement.ms(makespan_bound(placement, options.search.num_micro_batches))
+    if (deadline_ms := options.energy.deadline_ms) is not None and problem.batch is None:
+        bound = makespan_bound(problem.placement, options.search.num_micro_batches)
+        bound_ms = problem.placement.ms(bound) * (1 - TIME_TOLERANCE)
         possible = f"possible: no schedule ends before {bound_ms:.6g} ms at the highest clocks"
-        is_possible = deadline_ms >= bound_ms * (1 - TIME_TOLERANCE)
-        require(is_possible, "energy.deadline_ms", deadline_ms, possible, "give at least that")
+        require(deadline_ms >= bound_ms, "energy.deadline_ms", deadline_ms, possible, "give at least that")
     if options.energy.export == "zeus":
         try:
             zeus_stages(problem.placement)

@@ -57,12 +57,7 @@ def task(config: DictConfig) -> dict[str, float | str]:
 
 
 def begin(options: RunCommandOptions) -> dict[str, float | str]:
-    """Do all steps of a run; return the figures of its schedule and its plan.
-
-    Raises:
-        ValueError: An option is wrong.
-        Failed: The run failed.
-    """
+    """Do all steps of a run; return the figures of its schedule and its plan."""
     check_energy_options(options)
     options = replace(options, runtime=without_own_clocks(options.runtime))
     check_runtime_options(options.runtime, is_batch=options.search.micro_batches is not None)
@@ -130,11 +125,10 @@ def asks_for_energy(options: RunCommandOptions, problem: SearchProblem) -> bool:
 
     Placeholder times say nothing of energy, and a job that is only written is of the searched order.
     """
-    runtime, defaults = options.runtime, ProfileOptions(gpu=options.profile.gpu)
-    is_asked = options.energy != EnergyOptions() or options.profile != defaults or problem.profile is not None
+    runtime, defaults = options.runtime, (EnergyOptions(), ProfileOptions(gpu=options.profile.gpu))
+    is_asked = (options.energy, options.profile) != defaults or problem.profile is not None
     is_used = runtime.simulated_gpus or runtime.server is not None
-    is_known = not problem.costs.placeholder and runtime.launcher != NO_LAUNCHER
-    return is_asked or is_used or is_known
+    return is_asked or is_used or not (problem.costs.placeholder or runtime.launcher == NO_LAUNCHER)
 
 
 def _requests(

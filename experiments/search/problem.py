@@ -88,14 +88,7 @@ class SearchProblem:
 
 
 def read_problem(options: SearchCommandOptions) -> SearchProblem:
-    """Return what the options name.
-
-    Raises:
-        OptionError: An option is wrong, or does not fit the others.
-        PlacementError: A file is wrong.
-        ProfileError: Likewise.
-        PlanError: Likewise.
-    """
+    """Return what the options name; a wrong option, or file, is a `ValueError` in a line."""
     kind, chosen = options.placement, options.profile
     gpu = read_gpu(chosen.gpu, kind)
     measured = kind.measured if chosen.path is None else None  # a profile that is given comes before

@@ -37,12 +37,9 @@ def read_capacity(
     field = in_units(Field(value, where, PlacementError), unit_mib)
 
     def read(each: Field) -> int:
-        given = not_negative(each)
-        if given > 0 and rounded(given) == 0:
-            raise PlacementError(
-                f"{each.where}: {given:g} is less than 1, and blocks hold whole units; give 1 or more, or "
-                "all memory in a smaller unit"
-            )
+        if (given := not_negative(each)) and not rounded(given):
+            remedy = "and blocks hold whole units; give 1 or more, or all memory in a smaller unit"
+            raise PlacementError(f"{each.where}: {given:g} is less than 1, {remedy}")
         return rounded(given)
 
     return None if value is None else _by_device(field, num_devices, read)

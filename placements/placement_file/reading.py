@@ -81,12 +81,11 @@ def placement_from_dict(data: object) -> Placement:
     top = Field(data, "placement", PlacementError, is_root=True)
     others = {"stages": "stages", "layers": "stages", "pp_deg": "galvatron", "placement": "schedule"}
     kind = next((others[key] for key in others if isinstance(data, dict) and key in data), "")
-    if kind == "schedule":
-        raise PlacementError("placement: this is a file of a schedule; give the placement.yaml beside it")
     if kind:
-        raise PlacementError(
-            f"placement: this is a file of placement={kind}; give placement={kind} placement.path=FILE"
+        own = (
+            "the placement.yaml beside it" if kind == "schedule" else f"placement={kind} placement.path=FILE"
         )
+        raise PlacementError(f"placement: this is a file of {kind} and no placement; give {own}")
     top.record(PlacementForm)
     top.version(SCHEMA_VERSION, SCHEMA_VERSION)
     unit = replace(top.get("memory_unit_mib"), value=in_mib(top.get("memory_unit_mib").value))

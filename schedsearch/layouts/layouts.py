@@ -199,9 +199,7 @@ class _Setting:
         if answer.sizes is None:
             status = DOES_NOT_FIT if answer.is_proved else NOT_FOUND
             least_mib = math.ceil(min_capacity(self._problem(1, None)) / 10**PLACES)
-            note = (
-                f"memory_mib: {self.memory_mib:g} holds no layout; num_chunks=1 needs {least_mib:,} MiB"
-            )
+            note = f"memory_mib: {self.memory_mib:g} holds no layout; num_chunks=1 needs {least_mib:,} MiB"
             return replace(empty, status=status, note=note)
         row = self._priced(self._layout(answer.sizes), empty)
         assert row.schedule_found is not None and row.iteration_ms is not None, "it fits"

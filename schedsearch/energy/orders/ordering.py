@@ -25,7 +25,7 @@ from schedsearch.energy.planning import plan_for
 from schedsearch.energy.problem import ClockProblem
 from schedsearch.energy.relaxed.highs import SolverError
 from schedsearch.energy.relaxed.timing_program import free_timing, min_energy
-from schedsearch.energy.simulation import all_maximum_clocks, simulate_at_clocks
+from schedsearch.energy.simulation import simulate_at_clocks
 from schedsearch.schedule import CyclicOrderError, Instance, Schedule, as_soon_as_possible
 from schedsearch.solver.effort import Effort, OutOfTimeError
 from schedsearch.solver.interrupts import INTERRUPTS
@@ -328,14 +328,10 @@ class _Choice:
         if best is None:
             if self.interrupted:
                 raise KeyboardInterrupt
-            highest = [all_maximum_clocks(each.schedule, self.profile) for each in self.judged]
-            times = [
-                simulate_at_clocks(each.schedule, self.profile, clocks).time_ms
-                for each, clocks in zip(self.judged, highest, strict=True)
-            ]
+            ms = min(ClockProblem(each.schedule, self.profile).span_ms[0] for each in self.judged)
             raise EnergyError(
                 f"deadline_ms: {self.deadline_ms:.12g} cannot be kept by any of {len(self.judged)} "
-                f"schedules; the shortest takes {min(times):.6g} ms at the highest clocks, give at least that"
+                f"schedules; the shortest takes {ms:.6g} ms at the highest clocks, give at least that"
             )
         bound_mj = max(self.proved_mj, any_order_mj(best.schedule, self.profile, self.deadline_ms))
         bound_mj = proved(bound_mj, best.energy_mj)
