@@ -126,7 +126,8 @@ def asks_for_energy(options: RunCommandOptions, problem: SearchProblem) -> bool:
     Placeholder times say nothing of energy, and a job that is only written is of the searched order.
     """
     runtime, defaults = options.runtime, (EnergyOptions(), ProfileOptions(gpu=options.profile.gpu))
-    is_asked = (options.energy, options.profile) != defaults or problem.profile is not None
+    energy = replace(options.energy, orders=max(options.energy.orders, EnergyOptions.orders))  # not for less
+    is_asked = (energy, options.profile) != defaults or problem.profile is not None
     is_used = runtime.simulated_gpus or runtime.server is not None
     return is_asked or is_used or not (problem.costs.placeholder or runtime.launcher == NO_LAUNCHER)
 

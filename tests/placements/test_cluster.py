@@ -140,7 +140,7 @@ def test_names() -> None:
     ("text", "options", "message"),
     [
         ("zzz_8", {}, "cluster: 'zzz' is not a known GPU; the GPUs are a100,"),
-        ("h100_8+h800_64", {}, "'h800' in 'h100_8+h800_64' is not a known GPU; did you mean h200? The GPUs"),
+        ("h100_8+h800_64", {}, "cluster: 'h800' in 'h100_8+h800_64' is not a known GPU; did you mean h200"),
         ("a100", {}, "cluster: 'a100' is not a known GPU, _ and a number; say how many, as in a100_8"),
         (
             "gb200_100",

@@ -128,10 +128,7 @@ WRONG = [
     ),
     (["num_devices=3"], "is not an option of schedsearch search; did you mean placement.num_devices?"),
     (["experiment=one"], "experiment=one: is not there; the options are zero_bubble"),
-    (
-        ["search.memory=80"],
-        "10276 on device 0; raise search.memory or the placement's memory, or give both in one",
-    ),
+    (["search.memory=80"], "10276 MiB on device 0; give each device 10276 MiB or more, and all in one unit"),
     (["placement=v_shap"], "placement=v_shap: is not there; did you mean v_shape?"),
     (
         ["placement=my_model"],
