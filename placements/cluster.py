@@ -429,19 +429,21 @@ _UNUSED_GB_S = 1.0
 
 def _read_part(part: str, text: str) -> tuple[str, int]:
     name, _, count = part.strip().rpartition("_")
-    if name not in GPUS or not (count.isascii() and count.isdigit() and 0 < int(count[:9]) <= _MAX):
-        raise GpusError(
-            f"cluster: {part!r} in {text!r} is not a known GPU, _ and a number; {_remedy(part.strip(), name)}"
-        )
+    is_number = count.isascii() and count.isdigit() and 0 < int(count[:9]) <= _MAX
+    if name not in GPUS or not is_number:
+        what, form = (name, "") if name and is_number else (part.strip(), ", _ and a number")
+        inside = "" if part == text else f" in {text!r}"
+        raise GpusError(f"cluster: {what!r}{inside} is not a known GPU{form}; {_remedy(part.strip(), name)}")
     return name, int(count)
 
 
 def _remedy(part: str, name: str) -> str:
-    """Return what to write instead: a number after a known GPU, the nearest GPU, or one of all."""
+    """Return what to write instead: a number after a known GPU, or one of all, the nearest first."""
     if part in GPUS or name in GPUS:
         return f"say how many, as in {part if part in GPUS else name}_8"
     near = difflib.get_close_matches((name or part).lower(), GPUS, n=1)
-    return f"did you mean {near[0]}?" if near else f"the GPUs are {', '.join(GPUS)}, as in a100_32"
+    known = f"GPUs are {', '.join(GPUS)}, as in a100_32; others have a file, as cluster=mine.json"
+    return f"did you mean {near[0]}? The {known}" if near else f"the {known}"
 
 
 def _nodes(name: str, count: int, gpus_per_node: int | None) -> Nodes:

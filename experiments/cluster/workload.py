@@ -99,11 +99,7 @@ def read_data(given: str | None, *, unconsolidated: bool = False) -> JobTypeData
 
 
 def trace_options(given: dict[str, Any]) -> Trace:
-    """Return the `trace` group as a record.
-
-    Raises:
-        OptionError: An option is wrong.
-    """
+    """Return the `trace` group as a record."""
     require_known("trace.kind", given.get("kind"), ("generated", "file"))
     if given["kind"] == "file":
         return read_fields(given, FileTraceOptions, "trace")
@@ -224,11 +220,7 @@ def simulation_options(
 
 
 def rounds_of(options: ClusterCommandOptions, policy: str) -> str:
-    """Return how GPUs are given under a policy; see `GAVEL`.
-
-    Raises:
-        OptionError: It is not known.
-    """
+    """Return how GPUs are given under a policy; see `GAVEL`."""
     if options.rounds is None:
         return ONE_QUEUE if policy_entry(policy.removesuffix(BLIND)).idles_on_purpose else GAVEL
     require_known("rounds", options.rounds, (GAVEL, ONE_QUEUE))

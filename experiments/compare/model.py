@@ -63,12 +63,7 @@ def read_model(options: CompareOptions) -> tuple[StageChain, OwnSchedules]:
 
 
 def read_unequal(options: CompareOptions, stages: StageChain) -> UnequalModel | None:
-    """Return the model as each micro-batch takes it, where they differ; else None.
-
-    Raises:
-        OptionError: An option does not go with them.
-        MicroBatchError: Their file is wrong.
-    """
+    """Return the model as each micro-batch takes it, where they differ; else None."""
     chosen = options.search
     if chosen.micro_batches is None:
         for name in ("length_rules", "micro_batch_order", "replicas", "max_micro_batches"):

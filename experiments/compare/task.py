@@ -62,7 +62,8 @@ def task(config: DictConfig) -> dict[str, float]:
     if found.interrupted:
         raise Interrupted(f"interrupted; what was found so far is in {directory}")
     if all(row.found is None for row in found.rows):
-        raise OptionError(f"schedules: none fits; the reasons are above and in {directory / 'compare.csv'}")
+        why = f"{found.rows[0].schedule}: {found.rows[0].note}"
+        raise OptionError(f"schedules: none fits ({why}); all reasons are in {directory / 'compare.csv'}")
     return {
         f"{row.schedule}_makespan_ms": row.makespan_ms for row in found.rows if row.makespan_ms is not None
     }

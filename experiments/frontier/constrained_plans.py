@@ -90,11 +90,7 @@ class ConstrainedPlans:
 
 
 def check_constrained_plans(options: FrontierCommandOptions) -> None:
-    """Reject wrong options before any work starts.
-
-    Raises:
-        OptionError: One is out of its range.
-    """
+    """Reject wrong options before any work starts."""
     energy = options.energy
     if energy.periodic and options.schedule == "searched" and options.search.method == "time_optimal":
         raise OptionError(
@@ -157,11 +153,7 @@ def check_constrained_plans_on(options: FrontierCommandOptions, problem: SearchP
 def constrain_plans(
     options: FrontierCommandOptions, found: SearchStepResult, tuned: EnergyResult
 ) -> ConstrainedPlans:
-    """Return the plans that the options ask for.
-
-    Raises:
-        OptionError: There is none.
-    """
+    """Return the plans that the options ask for."""
     energy, schedule = options.energy, found.schedule
     profile, frontier, deadline_ms = tuned.profile, tuned.frontier, tuned.deadline_ms
     limits = switching_limits(options)

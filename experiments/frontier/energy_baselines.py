@@ -40,11 +40,7 @@ COLUMNS = (
 
 
 def check_baselines(options: EnergyOptions) -> None:
-    """Reject wrong names of baselines.
-
-    Raises:
-        OptionError: One is not known.
-    """
+    """Reject wrong names of baselines."""
     for name in options.baselines:
         require_known("energy.baselines", name, BASELINES)
 

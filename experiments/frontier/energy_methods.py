@@ -23,11 +23,7 @@ METHODS = ("exact", "perseus")
 
 
 def check_methods(options: EnergyOptions) -> None:
-    """Reject wrong names.
-
-    Raises:
-        OptionError: One is not known.
-    """
+    """Reject wrong names."""
     for name, known in (("method", METHODS), ("curve", CURVES)):
         require_known(f"energy.{name}", getattr(options, name), known)
 

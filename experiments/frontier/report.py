@@ -22,14 +22,14 @@ def save_frontier_report(found: SearchStepResult, tuned: EnergyResult, directory
 
 def save_with_plans(
     found: SearchStepResult,
-    tuned: EnergyResult,
+    tuned: EnergyResult | None,
     directory: Path,
     summary: Sequence[Fact],
     before: Sequence[Section] = (),
     after: Sequence[Section] = (),
     brought: str = "",
 ) -> Path:
-    """Write ``report.html`` with a schedule and its plans; return its path.
+    """Write ``report.html`` with a schedule and its plans, if there are any; return its path.
 
     Args:
         found: The schedule.
@@ -42,22 +42,25 @@ def save_with_plans(
     """
     from experiments.report.drawings import page_program  # takes half a second to load
 
-    plans = PagePlans(tuned.profile, tuned.frontier, tuned.plan)
+    plans = PagePlans(tuned.profile, tuned.frontier, tuned.plan) if tuned else None
     data = PageData({found.placement.name: found.schedule}, found.memory_unit, plans, found.progress)
-    others = {TITLES[name]: some for name, some in tuned.baselines.items() if name != "all_maximum"}
-    energy = Section("Energy", _energy_facts(found, tuned))
+    baselines = tuned.baselines.items() if tuned else ()
+    others = {TITLES[name]: some for name, some in baselines if name != "all_maximum"}
+    energy = [Section("Energy", _energy_facts(found, tuned))] if tuned else []
     return write_report(
         directory / "report.html",
         report_title(found),
-        [*before, *schedule_sections(found), energy, *after, Section("Files", file_facts(directory))],
+        [*before, *schedule_sections(found), *energy, *after, Section("Files", file_facts(directory))],
         summary=tuple(summary),
         introduction=introduction(found, brought),
         program=page_program(data, others),
     )
 
 
-def summary_facts(found: SearchStepResult, tuned: EnergyResult) -> tuple[Fact, ...]:
-    """Return the figures of the schedule and the saving that stand at the top."""
+def summary_facts(found: SearchStepResult, tuned: EnergyResult | None) -> tuple[Fact, ...]:
+    """Return the figures of the schedule and the saving, if one is known, that stand at the top."""
+    if tuned is None:
+        return tuple(found_facts(found))
     label = "Energy saved (placeholder costs)" if found.costs.placeholder else "Energy saved"
     return (*found_facts(found), _saved(label, tuned))
 

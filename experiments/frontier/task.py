@@ -38,8 +38,10 @@ from experiments.search.options import read_options
 from experiments.search.problem import SearchProblem, read_problem
 from experiments.search.results import SearchStepResult
 from experiments.search.search_step import search_and_save
+from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.energy import EnergyError, simulate_at_clocks
 from schedsearch.energy.baselines import compute_baselines
+from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.graph import check_clocks_of
 from schedsearch.energy.interchange import zeus_stages
 from schedsearch.modulo.progress import StepBar
@@ -60,11 +62,7 @@ def task(config: DictConfig) -> dict[str, float | str]:
 
 
 def check_energy_options(options: FrontierCommandOptions) -> None:
-    """Reject wrong options before any work starts.
-
-    Raises:
-        OptionError: One is out of its range.
-    """
+    """Reject wrong options before any work starts."""
     _check_frontier_options(options.energy)
     check_constrained_plans(options)
 
@@ -91,6 +89,11 @@ def check_energy_on(options: FrontierCommandOptions, problem: SearchProblem) -> 
             "energy.joint_deadlines: chooses modes, and micro-batches that differ have none; leave it out"
         )
     check_constrained_plans_on(options, problem)
+    if (deadline_ms := options.energy.deadline_ms) is not None and problem.batch is None:
+        bound = makespan_bound(problem.placement, options.search.num_micro_batches)
+        bound_ms = problem.placement.ms(bound) * (1 - TIME_TOLERANCE)
+        possible = f"possible: no schedule ends before {bound_ms:.6g} ms at the highest clocks"
+        require(deadline_ms >= bound_ms, "energy.deadline_ms", deadline_ms, possible, "give at least that")
     if options.energy.export == "zeus":
         try:
             zeus_stages(problem.placement)
@@ -99,15 +102,9 @@ def check_energy_on(options: FrontierCommandOptions, problem: SearchProblem) -> 
 
 
 def search_and_tune(
-    options: FrontierCommandOptions,
-    problem: SearchProblem,
-    directory: Path,
-    *,
-    for_run: bool = False,
+    options: FrontierCommandOptions, problem: SearchProblem, directory: Path
 ) -> tuple[SearchStepResult, EnergyResult]:
     """Search a schedule, select one by its energy, tune its clocks; write all, and the pictures.
-
-    Before a run the tables of placeholder costs are left out: they say nothing of what is run.
 
     Raises:
         OptionError: An option cannot be met, such as the deadline.
@@ -126,12 +123,7 @@ def search_and_tune(
     save_frontier(options.energy, found, tuned, directory)
     save_constrained_plans(tuned, constrained, directory)
     save_joint_plans(options, found, tuned, directory)
-    if for_run and tuned.costs.placeholder:
-        tables = [
-            "energies come from placeholder costs (savings.csv, baselines.csv); give a profile for real ones"
-        ]
-    else:
-        tables = [*describe_savings(tuned), *describe_baselines(found.schedule, tuned)]
+    tables = (*describe_savings(tuned), *describe_baselines(found.schedule, tuned))
     for line in (*tables, *describe_constrained_plans(tuned)):
         log.info("%s", line)
     draw_pictures(found, tuned, directory)

@@ -14,7 +14,7 @@ from experiments.layout.options import LayoutCommandOptions
 from placements.files import csv_text, write_json, write_text
 from placements.layouts.framework_files import framework_files, read_any
 from placements.layouts.measured_layers import read_measured
-from schedsearch.layouts.layouts import COLUMNS, BestLayouts, LayoutRow, layout
+from schedsearch.layouts.layouts import COLUMNS, NOT_APPLICABLE, BestLayouts, LayoutRow, layout
 from schedsearch.schedule_file import schedule_to_dict
 
 log = logging.getLogger(__name__)
@@ -42,8 +42,8 @@ def task(config: DictConfig) -> dict[str, float | str]:
     )
     best = found.best
     if best is None:
-        reasons = "; ".join(dict.fromkeys(f"{row.status} ({row.note})" for row in found.rows))
-        raise OptionError(f"num_chunks: there is no layout: {reasons}")
+        nearest = [row.note for row in found.rows if row.status != NOT_APPLICABLE]
+        raise OptionError("; ".join(dict.fromkeys(nearest or [row.note for row in found.rows])))
     directory = output_directory()
     lines = [f"{options.layers}: {line}" for line in measured.lines] + save(found, directory)
     if measured.lines:

@@ -91,6 +91,7 @@ def plan_in_layouts(options: PlanCommandOptions) -> dict[str, float | str]:
     )
     if not isinstance(options.batch, int):
         raise OptionError(f"batch: {options.batch} is not one number, which planner=layouts needs; give one")
+    require(options.batch > 0, "batch", options.batch, "a number of samples above 0")
     sizes = {
         name: getattr(options, name)
         for name in ("num_layers", "sequence_length", "vocab_size", "precision")
@@ -148,8 +149,8 @@ def _why_none(found: LayoutPlans) -> str:
     smallest = found.smallest
     if smallest is None:
         return (
-            f"cluster: no layout of {found.model.name} divides {found.cluster.num_gpus} GPUs and the batch; "
-            "give other numbers"
+            f"cluster, batch: no layout of {found.model.name} divides both {found.cluster.num_gpus} GPUs and "
+            "the batch; give another of the two, or other micro_batch_sizes"
         )
     return (
         f"cluster: no layout fits {found.limit_gib:.1f} GiB of each of the {found.cluster.num_gpus} GPUs; "

@@ -104,8 +104,6 @@ def read_measured_folder(folder: str | Path) -> MeasuredFolder:
         ValueError: A file is missing or wrong; the message begins with its path.
     """
     folder = Path(folder)
-    if not folder.is_dir():
-        raise MeasuredFolderError(f"{folder}: is not a folder; give one with {TABLE}, plans/ and profiles/")
     links = read_links(folder / "bandwidth/inter_node.json", folder / "bandwidth/intra_node.json")
     plans = _read_plans(folder)
     profiles = {model: _read_profiles(folder, model) for model in sorted({plan.model for plan in plans})}

@@ -10,7 +10,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from experiments.config.command import Interrupted
-from experiments.config.options import read_record, require_known, require_path
+from experiments.config.options import OptionError, read_record, require_known, require_path
 from experiments.config.run_record import output_directory
 from experiments.predict.errors import Errors, counted, rankings
 from experiments.predict.measured_folder import TABLE, read_measured_folder
@@ -64,10 +64,15 @@ def task(config: DictConfig) -> dict[str, float]:
     """
     options = read_record(config, PredictOptions)
     path = Path(require_path("data", options.data))
-    if not path.is_dir() or (path / TABLE).is_file():
+    if (path / TABLE).is_file():
         return predict_plans(path, options)
-    if not (run_tables(path) or recipe_tables(path) or schedule_tables(path)):
-        return predict_plans(path, options)
+    if not (path.is_dir() and (run_tables(path) or recipe_tables(path) or schedule_tables(path))):
+        why = "has no such table" if path.is_dir() else "is no folder" if path.exists() else "is not there"
+        raise OptionError(
+            f"data: {path} {why}; give a folder with a CSV of runs (columns run, model, gpu, gpus ...), of "
+            "schedules (schedule, model, gpu, pp ...) or recipes (Model, System, #-GPUs ...), or with "
+            f"{TABLE}, plans/ and profiles/"
+        )
     require_known("framework", options.framework, FRAMEWORKS)
     figures = predict_runs(path, options) if run_tables(path) else {}
     return figures | predict_schedules(path, options) | price_recipes(path, options)

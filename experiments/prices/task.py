@@ -59,11 +59,7 @@ def task(config: DictConfig) -> dict[str, float | str]:
 
 
 def _conditions(options: PricesOptions) -> PriceConditions:
-    """Return the conditions, and check all options.
-
-    Raises:
-        OptionError: One is out of its range.
-    """
+    """Return the conditions, and check all options."""
     require(bool(options.days), "days", [], "a list of at least one", "give lengths of jobs, as [4,8]")
     life_h = math.inf if options.life_h is None else options.life_h
     require(

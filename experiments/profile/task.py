@@ -308,9 +308,5 @@ def _in_words(costs: tuple[MeasuredCost, ...]) -> str:
 
 
 def _check_profiling_options(options: ProfileCommandOptions) -> None:
-    """Reject wrong options before any work starts.
-
-    Raises:
-        OptionError: One is out of its range.
-    """
+    """Reject wrong options before any work starts."""
     require_least("search.num_micro_batches", options.search.num_micro_batches, 1)

@@ -71,7 +71,7 @@ class BesideRow:
 
 
 def rows_beside(
-    kind: PlacementKind, problem: SearchProblem, found: SearchStepResult, tuned: EnergyResult
+    kind: PlacementKind, problem: SearchProblem, found: SearchStepResult, tuned: EnergyResult | None
 ) -> tuple[BesideRow, ...]:
     """Return rows for 1F1B, the best schedule by hand and the searched one; empty where none is made by hand.
 
@@ -151,12 +151,12 @@ def _chain_of(kind: PlacementKind, problem: SearchProblem, num_micro_batches: in
 
 
 def _with_energies(
-    problem: SearchProblem, rows: Sequence[BesideRow], found: SearchStepResult, tuned: EnergyResult
+    problem: SearchProblem, rows: Sequence[BesideRow], found: SearchStepResult, tuned: EnergyResult | None
 ) -> Iterator[BesideRow]:
     until_ms = max(row.time_ms for row in rows if row.schedule is not None)
     for row in rows:
         is_own = row.is_run or row.name == _SEARCHED
-        if row.schedule is None or not (is_own or found.profile is None):
+        if tuned is None or row.schedule is None or not (is_own or found.profile is None):
             yield row
             continue
         frontier = tuned.frontier
@@ -181,10 +181,9 @@ def beside_table(rows: Sequence[BesideRow]) -> list[str]:
     ran = [row for row in rows if row.schedule is not None]
     if len(ran) < 2:
         return []
-    table = [
-        ["", "iteration", "bubble", "peak memory", "energy*"],
-        *([row.title, *_cells(row)] for row in rows),
-    ]
+    has_energies = any(row.best_clocks_j is not None for row in ran)
+    titles = ["", "iteration", "bubble", "peak memory", *["energy*"] * has_energies]
+    table = [titles, *([row.title, *_cells(row)][: len(titles)] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in table]
     lines += [line for row in rows if row.note for line in textwrap.wrap(f"{row.title}: {row.note}", 79)]

@@ -55,7 +55,7 @@ def without_own_clocks(options: RuntimeOptions) -> RuntimeOptions:
 
 @contextmanager
 def followed_server(
-    options: RuntimeOptions, schedule: Schedule, profile: Profile, directory: Path
+    options: RuntimeOptions, schedule: Schedule, profile: Profile | None, directory: Path
 ) -> Iterator[None]:
     """Register the schedule, and let the processes that are started inside follow its plans.
 
@@ -72,7 +72,7 @@ def followed_server(
             url = at_end.enter_context(_started(directory)) if options.server == OWN else options.server
             client = ServerClient(url)
             job = client.register(schedule.per_micro_batch)
-            if not options.profile_online:
+            if profile is not None and not options.profile_online:
                 client.upload(job, profile)
                 client.wait_until_ready(job)
         except ServerError as error:

@@ -12,6 +12,7 @@ from experiments.config.options import OptionError
 from experiments.frontier.results import EnergyResult
 from experiments.run.options import RuntimeOptions
 from experiments.run.scripts import planned_scripts
+from experiments.run.traces import script_schedule
 from experiments.search.results import SearchStepResult
 from placements import Kind, Placement
 from placements.files import write_json
@@ -58,11 +59,7 @@ def is_inference(placement: Placement) -> bool:
 
 
 def check_requests_on(options: RuntimeOptions, placement: Placement, num_micro_batches: int) -> None:
-    """Reject requests that come one after the other where they cannot.
-
-    Raises:
-        OptionError: It is so.
-    """
+    """Reject requests that come one after the other where they cannot."""
     if options.arrival_rate is None:
         return
     try:
@@ -86,7 +83,7 @@ def check_requests_on(options: RuntimeOptions, placement: Placement, num_micro_b
 
 def request_rows(
     found: SearchStepResult,
-    tuned: EnergyResult,
+    tuned: EnergyResult | None,
     arrivals: Arrivals,
     records: Sequence[Sequence[Record]] = (),
 ) -> list[RequestsRow]:
@@ -96,16 +93,17 @@ def request_rows(
 
     Args:
         found: The schedule.
-        tuned: Its clocks.
+        tuned: Its clocks; None for the times of the placement.
         arrivals: When requests come.
         records: Of each device of the run, those of the same iterations; empty where nothing was run.
     """
     iterations = [*zip(*records, strict=True)]
     iterations = iterations[1:] or iterations
     number = 1 + max((row.micro_batch for row in iterations[0][0].blocks), default=0) if iterations else None
-    planned = planned_scripts(found, tuned, number)
-    schedule, repetend = planned.schedule, found.result.repetend if found.result else None
-    if tuned.periodic is not None:
+    planned = planned_scripts(found, tuned, number) if tuned else None
+    schedule = planned.schedule if planned else script_schedule(found.schedule)
+    repetend = found.result.repetend if found.result else None
+    if tuned and tuned.periodic is not None:
         repetend = tuned.periodic.periodic.repetend
     first, count = (iterations[0][0].iteration, len(iterations)) if iterations else (0, 1)
 
@@ -120,10 +118,10 @@ def request_rows(
         means = {block: float(np.mean(each)) for block, each in by_block.items()}
         return RequestsRow(name, served, max_rate_per_s(repetend, means or None))
 
-    plan_ms = {instance: [point.time_ms] for instance, point in planned.points.items()}
-    same = all(schedule.placement.ms(schedule.block(*each).time) == ms for each, [ms] in plan_ms.items())
+    own_ms = {(b, n): [schedule.placement.ms(schedule.block(b, n).time)] for _, n, b in schedule.blocks}
+    plan_ms = {each: [point.time_ms] for each, point in planned.points.items()} if planned else own_ms
     served = serve(schedule, arrivals, iterations=count, first=first, times_ms=plan_ms)
-    rows = [row("planned", served, None if same else plan_ms)]
+    rows = [row("planned", served, None if plan_ms == own_ms else plan_ms)]
     if iterations:
         measured_ms: dict[Instance, list[float]] = {each: [] for each in plan_ms}
         for records_of in iterations:

@@ -27,7 +27,7 @@ DESCRIPTIONS = {
 
 def save_report(
     found: SearchStepResult,
-    tuned: EnergyResult,
+    tuned: EnergyResult | None,
     measurement: Measurement,
     directory: Path,
     utilisation: UtilisationTable | None = None,

@@ -47,9 +47,6 @@ def check_runtime_options(options: RuntimeOptions, *, is_batch: bool = False) ->
     Args:
         options: Options of the run.
         is_batch: Whether its micro-batches are of a file, so that they may differ.
-
-    Raises:
-        ValueError: One is out of its range.
     """
     names = ["auto", *MODEL_NAMES]
     if options.model not in names:
@@ -88,11 +85,7 @@ def check_runtime_options(options: RuntimeOptions, *, is_batch: bool = False) ->
 
 
 def _check_given(options: RuntimeOptions) -> None:
-    """Reject what needs the modules, which only a script of the user's own has.
-
-    Raises:
-        OptionError: It is asked for.
-    """
+    """Reject what needs the modules, which only a script of the user's own has."""
     if options.launcher != NO_LAUNCHER:
         raise OptionError(
             f"runtime.model: {GIVEN_MODEL} has no modules to run here; use runtime.launcher={NO_LAUNCHER}, "
@@ -115,11 +108,7 @@ def launch_options(options: RuntimeOptions) -> dict[str, Any]:
 
 
 def check_device_of(options: RuntimeOptions, placement: Placement) -> None:
-    """Reject a device that this machine lacks, and what the launcher cannot start for the placement.
-
-    Raises:
-        OptionError: It is so.
-    """
+    """Reject a device that this machine lacks, and what the launcher cannot start for the placement."""
     if options.launcher == NO_LAUNCHER:
         return
     try:

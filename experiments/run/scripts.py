@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Collection, Sequence
 from importlib import metadata
@@ -14,7 +13,7 @@ from experiments.config.options import OptionError
 from experiments.frontier.results import EnergyResult
 from experiments.run.options import RuntimeOptions
 from experiments.run.run_options import blocks_ahead
-from experiments.run.traces import planned_run
+from experiments.run.traces import planned_run, script_schedule
 from experiments.search.results import SearchStepResult
 from placements.copies.stages import as_stages, copies_in, orders_of_stages
 from placements.files import write_json
@@ -52,7 +51,7 @@ log = logging.getLogger(__name__)
 def generate_scripts(
     options: RuntimeOptions,
     found: SearchStepResult,
-    tuned: EnergyResult,
+    tuned: EnergyResult | None,
     model: ModelOptions,
     directory: Path,
     *,
@@ -62,15 +61,14 @@ def generate_scripts(
 
     The scripts' own optimizer step, after the last micro-batch, stands for the optimizer blocks. Where a plan
     whose clocks repeat was asked for, the scripts are of it and of its repetend's schedule, else of one whose
-    clocks change seldom if there is one. Beside them the same programs are written as text, in
-    ``programs.json``.
+    clocks change seldom if there is one; without any plan they have no clocks. Beside them the same programs
+    are written as text, in ``programs.json``.
 
     Raises:
         OptionError: The schedule cannot be run with the versions of weights that were asked for.
     """
-    whole, clocks = _schedule_and_clocks(found, tuned)
-    schedule = whole.per_micro_batch
-    schedule = validate(dataclasses.replace(schedule, placement=schedule.placement.by_gpu))
+    whole, clocks = _schedule_and_clocks(found, tuned) if tuned else (found.schedule, {})
+    schedule = validate(script_schedule(whole))
     if model.weight_versions != WeightMode.FLUSH:
         log.info("%-12s%s", "weights", _versions_in_words(schedule, model))
         schedule = _with_updates(schedule, model.micro_batches_per_update)
@@ -78,7 +76,7 @@ def generate_scripts(
     write_json(directory / "programs.json", programs_to_dict(programs))
     device_of = [device for device, count in enumerate(whole.placement.gpus) for _ in range(count)]
     repetend = found.result.repetend if found.result else None
-    if tuned.periodic is not None:
+    if tuned and tuned.periodic is not None:
         repetend = tuned.periodic.periodic.repetend
     return generate(
         programs,

@@ -12,6 +12,7 @@ from omegaconf import DictConfig
 from experiments.config.options import OptionError
 from experiments.config.run_record import output_directory
 from experiments.frontier.clock_latency import switching_limits
+from experiments.frontier.options import EnergyOptions
 from experiments.frontier.results import EnergyResult
 from experiments.frontier.task import check_energy_on, check_energy_options, search_and_tune
 from experiments.run.beside import describe_beside, rows_beside
@@ -30,11 +31,12 @@ from experiments.run.resumed import KeptOptions, options_of, resumed_directory
 from experiments.run.run_options import check_device_of, check_runtime_options, choose_model
 from experiments.run.scripts import generate_scripts, planned_scripts
 from experiments.run.simulated_run import check_simulated_on, simulate_scripts
-from experiments.run.traces import save_trace
-from experiments.search.options import read_options
-from experiments.search.problem import read_problem
+from experiments.run.traces import save_trace, script_schedule
+from experiments.search.options import ProfileOptions, read_options
+from experiments.search.pictures import draw_schedule
+from experiments.search.problem import SearchProblem, read_problem
 from experiments.search.results import SearchStepResult
-from experiments.search.search_step import figures
+from experiments.search.search_step import figures, search_and_save
 from placements import Placement
 from runtime.checkpoints.loading import has_whole
 from runtime.checkpoints.manifest import ensure_same_model, manifests
@@ -55,12 +57,7 @@ def task(config: DictConfig) -> dict[str, float | str]:
 
 
 def begin(options: RunCommandOptions) -> dict[str, float | str]:
-    """Do all steps of a run; return the figures of its schedule and its plan.
-
-    Raises:
-        ValueError: An option is wrong.
-        Failed: The run failed.
-    """
+    """Do all steps of a run; return the figures of its schedule and its plan."""
     check_energy_options(options)
     options = replace(options, runtime=without_own_clocks(options.runtime))
     check_runtime_options(options.runtime, is_batch=options.search.micro_batches is not None)
@@ -84,9 +81,16 @@ def begin(options: RunCommandOptions) -> dict[str, float | str]:
         )
     for manifest in manifests(resume)[:1] if resume else ():
         ensure_same_model(manifest, model)
-    found, tuned = search_and_tune(options, problem, directory, for_run=True)
+    tuned = None
+    if asks_for_energy(options, problem):
+        found, tuned = search_and_tune(options, problem, directory)
+    else:
+        found = search_and_save(options, problem, directory)
+        draw_schedule(found, directory)
+        log.info("%-12s%s", "clocks", "none planned; give options of energy or a profile for a plan")
+    run_figures = found.figures | (tuned.figures if tuned else {})
     generate_scripts(options.runtime, found, tuned, model, directory / "scripts", is_batch=is_batch)
-    if options.runtime.simulated_gpus:
+    if tuned and options.runtime.simulated_gpus:
         planned, latency_ms = planned_scripts(found, tuned), switching_limits(options).latency_ms
         scripts, traces = directory / "scripts", options.runtime.trace
         simulate_scripts(planned, scripts, latency_ms, directory, found.costs, traces=traces)
@@ -94,31 +98,44 @@ def begin(options: RunCommandOptions) -> dict[str, float | str]:
         log.info("%-12s%s", "job", directory / "scripts")
         if is_inference(placement):
             _requests(options, found, tuned, directory)
-        return found.figures | tuned.figures
-    with followed_server(options.runtime, found.schedule, tuned.profile, directory):
+        return run_figures
+    with followed_server(options.runtime, found.schedule, tuned.profile if tuned else None, directory):
         measurement = run_and_save(KeptOptions.of(options), placement, directory, resume)
     utilisation = None
     if options.runtime.trace:
-        planned = planned_scripts(found, tuned, measurement.num_micro_batches)
-        on = planned.schedule.placement
-        utilisation = save_trace(measurement.records, on, directory, planned, found.costs)
+        on = script_schedule(found.schedule).placement
+        plan = planned_scripts(found, tuned, measurement.num_micro_batches) if tuned else None
+        utilisation = save_trace(measurement.records, on, directory, plan, found.costs)
     requests = _requests(options, found, tuned, directory, measurement) if is_inference(placement) else []
     rows = rows_beside(options.placement, problem, found, tuned)
     report = save_report(found, tuned, measurement, directory, utilisation, rows, requests)
     shown = dict(figures(found.schedule, found.result, found.memory_unit))
     for name in () if rows else ("period", "makespan", "bubble", "peak memory"):
         log.info("%-12s%s", name, shown.get(name, "none"))
-    log.info("%-12s%s", "energy", tuned.saved(tuned.plan))
+    if tuned:
+        log.info("%-12s%s", "energy", tuned.saved(tuned.plan))
     log.info("%-12s%s", "report", report)
     for line in describe_beside(rows, found.searched.proved if found.searched else ""):
         log.info("%s", line)
-    return found.figures | tuned.figures
+    return run_figures
+
+
+def asks_for_energy(options: RunCommandOptions, problem: SearchProblem) -> bool:
+    """Return whether clocks are planned: for times that are known and run here, or where options ask for it.
+
+    Placeholder times say nothing of energy, and a job that is only written is of the searched order.
+    """
+    runtime, defaults = options.runtime, (EnergyOptions(), ProfileOptions(gpu=options.profile.gpu))
+    energy = replace(options.energy, orders=max(options.energy.orders, EnergyOptions.orders))  # not for less
+    is_asked = (energy, options.profile) != defaults or problem.profile is not None
+    is_used = runtime.simulated_gpus or runtime.server is not None
+    return is_asked or is_used or not (problem.costs.placeholder or runtime.launcher == NO_LAUNCHER)
 
 
 def _requests(
     options: RunCommandOptions,
     found: SearchStepResult,
-    tuned: EnergyResult,
+    tuned: EnergyResult | None,
     directory: Path,
     measurement: Measurement | None = None,
 ) -> list[str]:

@@ -32,11 +32,16 @@ def planned_run(
         clocks: Those planned for the scripts.
         memory_unit: Unit of the placement's memory, where it is known.
     """
-    schedule = schedule.per_micro_batch
-    schedule = replace(schedule, placement=schedule.placement.by_gpu)
+    schedule = script_schedule(schedule)
     return PlannedIteration.of(
         schedule, profile, unrolled_clocks(clocks, schedule.num_micro_batches), memory_unit
     )
+
+
+def script_schedule(schedule: Schedule) -> Schedule:
+    """Return what scripts do of a schedule: its micro-batches, a device for each GPU."""
+    schedule = schedule.per_micro_batch
+    return replace(schedule, placement=schedule.placement.by_gpu)
 
 
 def save_trace(

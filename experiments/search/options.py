@@ -204,11 +204,7 @@ def _fill_in(data: dict[Any, Any]) -> None:
 
 
 def read_gpu(name: str, kind: PlacementKind) -> Gpu:
-    """Return the GPU that `profile.gpu` names: by a key, a JSON file, or as a plan's own is called.
-
-    Raises:
-        OptionError: It is not known, or its file is wrong.
-    """
+    """Return the GPU that `profile.gpu` names: by a key, a JSON file, or as a plan's own is called."""
     if name in GPUS:
         return GPUS[name]
     if name.endswith(".json"):

@@ -88,14 +88,7 @@ class SearchProblem:
 
 
 def read_problem(options: SearchCommandOptions) -> SearchProblem:
-    """Return what the options name.
-
-    Raises:
-        OptionError: An option is wrong, or does not fit the others.
-        PlacementError: A file is wrong.
-        ProfileError: Likewise.
-        PlanError: Likewise.
-    """
+    """Return what the options name; a wrong option, or file, is a `ValueError` in a line."""
     kind, chosen = options.placement, options.profile
     gpu = read_gpu(chosen.gpu, kind)
     measured = kind.measured if chosen.path is None else None  # a profile that is given comes before
@@ -119,7 +112,7 @@ def read_problem(options: SearchCommandOptions) -> SearchProblem:
         require(
             rules is None, "search.length_rules", rules, "used", "give search.micro_batches, or leave it out"
         )
-    require_capacity(placement)
+    require_capacity(replace(placement, memory_unit_mib=built.memory_unit_mib))
     if (options.search.memory is not None or not unit) and (hint := mixed_memory(placement)):
         log.warning("warning: %s", hint)
     if built.planned:

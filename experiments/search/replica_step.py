@@ -25,11 +25,7 @@ _COLUMNS = ("replica", "place", "micro_batch", "start_ms", "end_ms")
 
 
 def check_replicas(options: SearchCommandOptions) -> bool:
-    """Return whether there are several replicas; reject options that do not go with them.
-
-    Raises:
-        OptionError: An option is wrong.
-    """
+    """Return whether there are several replicas; reject options that do not go with them."""
     chosen = options.search
     limits = {name: getattr(chosen, name) for name in ("max_micro_batches", "max_tokens")}
     if chosen.replicas is None:

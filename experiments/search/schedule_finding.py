@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.config.command import Failed, Interrupted
-from experiments.config.options import OptionError, require, require_known, require_least, require_path
+from experiments.config.options import OptionError, require_known, require_least, require_path
 from experiments.search.options import SearchCommandOptions, SearchOptions
 from experiments.search.unequal_finding import find_unequal_schedule
 from placements import Placement
@@ -45,13 +45,7 @@ def find_schedule(
         PlacementError: The placement has streams, and the schedule is to be hand-made.
     """
     number = options.search.num_micro_batches
-    require(
-        options.search.micro_batch_order in ("free", "given"),
-        "search.micro_batch_order",
-        options.search.micro_batch_order,
-        "known",
-        "use free or given",
-    )
+    require_known("search.micro_batch_order", options.search.micro_batch_order, ["free", "given"])
     if batch is not None:
         return find_unequal_schedule(options, batch)
     if options.schedule == "searched":
@@ -130,11 +124,7 @@ def search_limits(chosen: SearchOptions) -> dict[str, Any]:
 
 
 def cache_directory(value: str | None) -> Path | None:
-    """Return the directory that ``search.cache_dir`` names, made if it is not there; None for none.
-
-    Raises:
-        OptionError: It is not a path, or the directory cannot be made.
-    """
+    """Return the directory that ``search.cache_dir`` names, made if it is not there; None for none."""
     if value is None:
         return None
     directory = Path(require_path("search.cache_dir", value))

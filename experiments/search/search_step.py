@@ -29,6 +29,7 @@ from schedsearch.modulo.result import SearchProgress, SearchResult, Status
 from schedsearch.picture import fitted
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import schedule_to_dict
+from schedsearch.solver.interrupts import INTERRUPTS
 
 log = logging.getLogger(__name__)
 
@@ -49,11 +50,12 @@ def search_and_save(
     scenarios = read_scenarios(options, placement)
     result: SearchResult | None = None
     progress: tuple[SearchProgress, ...] = ()
-    if check_replicas(options):
-        schedule = search_replicas(options, problem, directory)
-    else:
-        schedule, result, progress = find_schedule(options, placement, problem.batch)
-    if scenarios and not (result is not None and result.interrupted):
+    with INTERRUPTS.answered() as ending:
+        if check_replicas(options):
+            schedule = search_replicas(options, problem, directory)
+        else:
+            schedule, result, progress = find_schedule(options, placement, problem.batch)
+    if scenarios and not ending.interrupted:
         schedule, result = with_scenarios(options, scenarios, schedule, result, directory)
     log.info("%s", costs)
     write_text(directory / "placement.yaml", placement_to_yaml(placement, costs.of_times()))
@@ -62,17 +64,13 @@ def search_and_save(
     save_schedule(schedule, result, costs, directory, export=options.search.export)
     log.info("%s", describe(schedule, result, unit))
     log.info("schedule in %s", directory / "schedule.json")
-    if result is not None and result.interrupted:
+    if ending.interrupted:
         raise Interrupted(f"interrupted; the best schedule found so far is in {directory / 'schedule.json'}")
     return SearchStepResult(placement, problem.profile, schedule, result, costs, unit, progress=progress)
 
 
 def check_search_export(options: SearchCommandOptions, placement: Placement) -> None:
-    """Reject before the search a form that is not known, or that the placement does not have.
-
-    Raises:
-        OptionError: It is so.
-    """
+    """Reject before the search a form that is not known, or that the placement does not have."""
     export = options.search.export
     remedy = "use torch, streams or null"
     require(export in (None, "torch", "streams"), "search.export", export, "known", remedy)

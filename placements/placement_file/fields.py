@@ -35,7 +35,14 @@ def read_capacity(
         PlacementError: It is none of these, or the list has the wrong length.
     """
     field = in_units(Field(value, where, PlacementError), unit_mib)
-    return None if value is None else _by_device(field, num_devices, lambda each: rounded(not_negative(each)))
+
+    def read(each: Field) -> int:
+        if (given := not_negative(each)) and not rounded(given):
+            remedy = "and blocks hold whole units; give 1 or more, or all memory in a smaller unit"
+            raise PlacementError(f"{each.where}: {given:g} is less than 1, {remedy}")
+        return rounded(given)
+
+    return None if value is None else _by_device(field, num_devices, read)
 
 
 def read_num_gpus(value: object, where: str, num_devices: int) -> tuple[int, ...]:

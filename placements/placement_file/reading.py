@@ -79,6 +79,11 @@ def placement_from_dict(data: object) -> Placement:
         PlacementError: A field is missing, unknown or of the wrong type, or a rule is broken.
     """
     top = Field(data, "placement", PlacementError, is_root=True)
+    others = {"stages": "stages", "layers": "stages", "pp_deg": "galvatron", "placement": "schedule"}
+    kind = next((others[key] for key in others if isinstance(data, dict) and key in data), "")
+    if kind:
+        use = "its placement.yaml" if kind == "schedule" else f"placement={kind} placement.path=FILE"
+        raise PlacementError(f"placement: this is a file of {kind} and no placement; use {use}")
     top.record(PlacementForm)
     top.version(SCHEMA_VERSION, SCHEMA_VERSION)
     unit = replace(top.get("memory_unit_mib"), value=in_mib(top.get("memory_unit_mib").value))

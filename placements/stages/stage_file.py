@@ -137,6 +137,8 @@ def stages_from_dict(data: object) -> StageChain:
     Raises:
         StagesError: A field is missing, unknown or wrong.
     """
+    if isinstance(data, dict) and "blocks" in data:
+        raise StagesError("blocks: this is a placement and no stages; use placement=file placement.path=FILE")
     form = Field(data, "", StagesError).record(StagesForm)
     pieces = tuple(each.stage for each in form.stages or form.layers)
     number = len(pieces) if form.num_devices is None else form.num_devices
@@ -161,9 +163,6 @@ def with_memory(stages: StageChain, memory: object, where: str) -> StageChain:
         stages: The model.
         memory: One value or a list, as ``memory_mib`` of a file.
         where: Its name in messages.
-
-    Raises:
-        StagesError: It is wrong.
     """
     return replace(stages, memory_mib=_read_memory(Field(memory, where, StagesError), stages.num_devices))
 

@@ -79,18 +79,24 @@ def require_capacity(placement: Placement) -> None:
         placement = placement.as_run(chosen) if copies_in(placement) else placement.at_best
     else:
         _require_no_early_release(placement)
+    needs = [minimum_memory(placement, device) for device in range(placement.num_devices)]
     for device, capacity in enumerate(placement.memory or ()):
-        needed, static = minimum_memory(placement, device), placement.static[device]
+        needed, static = needs[device], placement.static[device]
         if needed + static > capacity:
-            besides = f" besides {static} of static memory" if static else ""
-            remedy = "raise search.memory or the placement's memory"
+            besides = f" besides {_shown(placement, static)} of static memory" if static else ""
+            least = max(map(sum, zip(needs, placement.static, strict=True)))
+            remedy = f"give each device {_shown(placement, least)} or more"
             if 0 < _FAR_TOO_SMALL * capacity <= needed + static:
-                remedy += ", or give both in one unit if this is GiB and that MiB"
+                remedy += ", and all in one unit, if this is GiB and that MiB"
             raise CapacityError(
-                f"memory[{device}]: {capacity} is too small for one micro-batch, which needs {needed} "
-                f"on device {device}{besides}",
+                f"memory[{device}]: {_shown(placement, capacity)} is too small for one micro-batch, which "
+                f"needs {_shown(placement, needed)} on device {device}{besides}",
                 remedy,
             )
+
+
+def _shown(placement: Placement, units: int) -> str:
+    return f"{units}" if placement.memory_unit_mib is None else f"{placement.mib(units):.10g} MiB"
 
 
 def _require_no_early_release(placement: Placement) -> None:

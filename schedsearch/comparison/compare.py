@@ -12,13 +12,21 @@ from placements.pieces import PIPELINES
 from placements.stages.stage_chain import DevicePower, PlacedStages, StageChain
 from schedsearch.baselines import HAND_MADE
 from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.comparison.course import SEARCHED, VARIANTS, ComparisonCourse, ComparisonReport, Method
+from schedsearch.comparison.course import (
+    SEARCHED,
+    VARIANTS,
+    ComparisonCourse,
+    ComparisonReport,
+    Method,
+    Variant,
+)
 from schedsearch.comparison.rows import DOES_NOT_FIT, ComparedRow, Comparison, judged, missing_memory, row_of
 from schedsearch.comparison.unequal import UnequalCourse, UnequalModel
 from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import SearchError
 from schedsearch.schedule import Schedule
 from schedsearch.searches.methods import find
+from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.validate import validate
 
 
@@ -54,7 +62,8 @@ def compare(
             with the short ones first, and one with the long ones first; on replicas one for each assignment.
         on_progress: Told how far the searches are.
         answer: What answers the searches, such as one with a cache.
-        options: Options of each search: the fields of `SearchRequest`, such as ``time_limit_s``.
+        options: Options of the searches: the fields of `SearchRequest`. ``time_limit_s`` and ``work_limit``
+            are of all of them together.
 
     Raises:
         SearchError: A name is not known or there twice, or a number is out of its range.
@@ -64,15 +73,18 @@ def compare(
     running = ComparisonCourse(*usual)
     if micro_batches is not None:
         running = UnequalCourse(*usual, model=micro_batches)
-    rows = {name: running.made_rows(name) for name in schedules if name in HAND_MADE}
-    variants = list(dict.fromkeys(VARIANTS[name] for name in rows if name in VARIANTS)) or [
-        ("v_shape", False)
-    ]
-    for name in schedules:
-        if name not in rows:
+    with INTERRUPTS.answered():  # ends the searches alone: what is made by hand is there in any case
+        rows = {name: running.made_rows(name) for name in schedules if name in HAND_MADE}
+        variants = list(dict.fromkeys(VARIANTS[name] for name in rows if name in VARIANTS)) or [
+            ("v_shape", False)
+        ]
+        on: dict[str, list[Variant]] = {}
+        for name in (each for each in schedules if each not in rows):
             shape = name.partition("@")[2]
             of_shape = [*running.variants(shape), *(each for each in variants if each[0] == shape)]
-            rows[name] = [running.searched(name, list(dict.fromkeys(of_shape)) if shape else variants)]
+            on[name] = list(dict.fromkeys(of_shape)) if shape else variants
+        running.limits.searches = sum(map(len, on.values()))
+        rows |= {name: [running.searched(name, each)] for name, each in on.items()}
     proved = running.bound_ms
     own = [_given(name, *each) for name, each in (given or {}).items()]
     bounds = {name: proved.get(VARIANTS.get(name, ("", False)), 0.0) for name in schedules}

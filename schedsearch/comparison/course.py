@@ -26,6 +26,7 @@ from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import SearchProgress, SearchResult, Status
 from schedsearch.schedule import Schedule
 from schedsearch.searches.methods import SearchReport, SearchRequest
+from schedsearch.searches.shared_limits import SharedLimits
 from schedsearch.validate import validate
 
 SEARCHED = "searched"
@@ -62,20 +63,25 @@ class ShapeAttempt:
         placed: The model on it.
         number: Micro-batches of the placement.
         bound_ms: No schedule on it is shorter.
+        made: The shortest schedule made by hand for it; None where none fits.
         result: Result of the search, once it was made.
     """
 
     placed: PlacedStages
     number: int
     bound_ms: float
+    made: Schedule | None = None
     result: SearchResult | None = None
 
     @property
+    def schedule(self) -> Schedule | None:
+        """The best schedule: that of the search, and where there was none, that made by hand."""
+        return self.made if self.result is None else self.result.schedule
+
+    @property
     def makespan_ms(self) -> float:
-        """Makespan of the best schedule found, infinite where there is none."""
-        if self.result is None or self.result.schedule is None:
-            return math.inf
-        return self.placed.placement.ms(self.result.schedule.makespan)
+        """Its makespan, infinite where there is none."""
+        return math.inf if self.schedule is None else self.placed.placement.ms(self.schedule.makespan)
 
 
 @dataclass
@@ -86,6 +92,7 @@ class ComparisonCourse:
         bound_ms: What searches proved of each variant.
         made: The shortest schedule made by hand for each variant, of those that fit.
         interrupted: Whether Ctrl-C ended it; then nothing more is searched.
+        limits: What is left of the limits of work and of time, which all searches share.
     """
 
     stages: StageChain
@@ -97,6 +104,11 @@ class ComparisonCourse:
     bound_ms: dict[Variant, float] = field(default_factory=dict)
     made: dict[Variant, Schedule] = field(default_factory=dict)
     interrupted: bool = False
+    limits: SharedLimits = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin with the whole limits."""
+        self.limits = SharedLimits.of(self.options)
 
     def made_rows(self, name: str) -> list[ComparedRow]:
         """Return the rows of a hand-made schedule."""
@@ -154,21 +166,26 @@ class ComparisonCourse:
         """Return the row of the best that is found on some shapes; those of the least bound come first."""
         began = time.monotonic()
         tried: dict[Variant, ShapeAttempt] = {}
-        reasons = []
+        reasons, later = [], self.limits.searches - len(variants)
         for variant in variants:
             try:
                 placed, number = self._placed(variant)
                 _require_room(placed)
-                tried[variant] = ShapeAttempt(placed, number, self._bound_ms(variant, placed))
+                bound_ms, made = self._bound_ms(variant, placed), self.made.get(variant)
+                tried[variant] = ShapeAttempt(placed, number, bound_ms, made)
             except UnplacedError as error:
                 reasons.append(f"{variant[0]}: {error}")
+        self.limits.searches = later + len(tried)
         for variant, each in sorted(tried.items(), key=lambda item: item[1].bound_ms):
-            if self.interrupted or min(other.makespan_ms for other in tried.values()) <= each.bound_ms:
+            ended = (other.makespan_ms for other in tried.values() if other.result is not None)
+            if self.interrupted or min(ended, default=math.inf) <= each.bound_ms:
                 break  # nothing shorter is possible on the others
-            result = each.result = self._search(name, each, self.made.get(variant))
+            result = each.result = self._search(name, each)
+            self.limits.spend(result)
             each.bound_ms = max(each.bound_ms, each.placed.placement.ms(result.makespan_bound))
             self.bound_ms[variant] = each.bound_ms
             self.interrupted = result.interrupted
+        self.limits.searches = later
         row = best_row(name, list(tried.values()), reasons)
         return replace(row, search_seconds=time.monotonic() - began)
 
@@ -177,10 +194,11 @@ class ComparisonCourse:
         """Whether our own method searches; others begin with nothing."""
         return bool(self.options.get("method", "modulo") == "modulo")
 
-    def _search(self, name: str, tried: ShapeAttempt, made: Schedule | None) -> SearchResult:
+    def _search(self, name: str, tried: ShapeAttempt) -> SearchResult:
         placement = tried.placed.placement
-        begin_with = {"begin_with": made} if self._is_ours else {}
-        request = SearchRequest(placement, tried.number, **begin_with | dict(self.options))
+        begin_with = {"begin_with": tried.made} if self._is_ours else {}
+        options = begin_with | dict(self.options) | self.limits.share()
+        request = SearchRequest(placement, tried.number, **options)
         return self.answer(request, lambda progress: self.report(name, placement, progress))
 
     def _placed(self, variant: Variant) -> tuple[PlacedStages, int]:
@@ -208,21 +226,21 @@ def best_row(name: str, tried: Sequence[ShapeAttempt], reasons: Sequence[str]) -
         tried: The shapes.
         reasons: Why others could not be tried.
     """
-    best = min(tried, key=lambda each: each.makespan_ms, default=None)
+    best = min(tried, key=lambda each: (each.makespan_ms, each.result is None), default=None)
     if best is None:
         return ComparedRow(name, proved="infeasible", note="; ".join(reasons))
-    if best.result is None or best.result.schedule is None:
+    if best.schedule is None:
         found = [each.result for each in tried if each.result is not None]
         undecided = [each.reason for each in found if each.status is not Status.INFEASIBLE]
         proved = "unknown" if undecided or len(found) < len(tried) else "infeasible"
         return ComparedRow(name, proved=proved, note="; ".join([*undecided, *reasons]))
-    placed, repetend = best.placed, best.result.repetend
+    placed, repetend = best.placed, best.result.repetend if best.result else None
     notes = [f"best on {placed.placement.name}", *placed.notes, *reasons]
-    if best.result.interrupted:
+    if best.result is None or best.result.interrupted:
         notes.append("interrupted")
     elif any(each.result.is_cut for each in tried if each.result is not None):
         notes.append("stopped by a time limit; another run may find a better one")
-    row = row_of(name, placed, best.result.schedule, "; ".join(notes))
+    row = row_of(name, placed, best.schedule, "; ".join(notes))
     period_ms = None
     if repetend is not None:
         period_ms = placed.placement.ms(repetend.period) / repetend.micro_batches / placed.num_samples

@@ -186,11 +186,10 @@ class UnequalCourse(ComparisonCourse):
             self.bound_ms[variant] = placed.placement.ms(ticks)
         return self.bound_ms[variant]
 
-    def _search(self, name: str, tried: ShapeAttempt, made: Schedule | None) -> SearchResult:
+    def _search(self, name: str, tried: ShapeAttempt) -> SearchResult:
         placement = tried.placed.placement
         batch = next(each for each in self.batches.values() if each.placement is placement)
-        known = ("time_limit_s", "work_limit", "seed")
-        limits = {option: self.options[option] for option in known if option in self.options}
+        limits = self.limits.share() | {each: self.options[each] for each in self.options if each == "seed"}
         is_span = (self.options.get("objectives") or [""])[-1] == Objective.DEVICE_SPAN
         objective = Objective.DEVICE_SPAN if is_span else Objective.MAKESPAN
 
@@ -204,7 +203,7 @@ class UnequalCourse(ComparisonCourse):
             batch,
             objective=objective,
             given_order=self.model.given_order,
-            begin_with=made,
+            begin_with=tried.made,
             on_progress=tell,
             **limits,
         )
@@ -243,6 +242,7 @@ def _of_slowest(found: ReplicaResult, objective: Objective) -> SearchResult:
         device_span_bound=0 if is_makespan else found.bound,
         queries=0,
         seconds=found.seconds,
+        work=found.work,
         ended_by=EndedBy(found.ended_by),
         reason="" if schedule else "no assignment to the replicas was found that fits the memory; raise it",
     )

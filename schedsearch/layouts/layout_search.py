@@ -78,6 +78,17 @@ def best_layout(
     return BestLayout(search.best, search.ticks, min(search.bound, search.ticks), search.work)
 
 
+def min_capacity(problem: LayoutProblem) -> float:
+    """Return with how many units of memory a layout for 1F1B fits at the least."""
+    cum_a, cum_w = (np.cumsum([0, *row]) for row in (problem.activation, problem.weight))
+    least = np.where(np.arange(problem.num_pieces + 1), math.inf, 0.0)  # by the pieces of the stages so far
+    for row in problem.graph.held:
+        sums = cum_w + row.max() * cum_a
+        own = np.where(np.tri(len(sums), dtype=bool), math.inf, sums[None] - sums[:, None])
+        least = np.maximum(least[:, None], own).min(0)
+    return float(least[-1])
+
+
 @dataclass
 class _Search:
     """A search as it goes on: the best layout so far, paths, bound and work."""

@@ -25,7 +25,7 @@ from placements.layouts.megatron_notation import write_notation
 from placements.stages.layout_stages import PLACES, place_layout, rounded
 from schedsearch.layouts.defaults import NUM_CHUNKS, WORK_LIMIT
 from schedsearch.layouts.layout_model import LayoutProblem, Sizes
-from schedsearch.layouts.layout_search import best_layout
+from schedsearch.layouts.layout_search import best_layout, min_capacity
 from schedsearch.layouts.order_graph import graph_of, run
 from schedsearch.metrics import peak_memory
 from schedsearch.results import TableResult
@@ -198,9 +198,9 @@ class _Setting:
         answer = best_layout(problem, tuple(each for each in first if each), self.work_limit)
         if answer.sizes is None:
             status = DOES_NOT_FIT if answer.is_proved else NOT_FOUND
-            return replace(
-                empty, status=status, note=f"memory_mib: {self.memory_mib:g} holds no layout found"
-            )
+            least_mib = math.ceil(min_capacity(self._problem(1, None)) / 10**PLACES)
+            note = f"memory_mib: {self.memory_mib:g} holds no layout; num_chunks=1 needs {least_mib:,} MiB"
+            return replace(empty, status=status, note=note)
         row = self._priced(self._layout(answer.sizes), empty)
         assert row.schedule_found is not None and row.iteration_ms is not None, "it fits"
         assert round(row.iteration_ms * 10**PLACES) == answer.ticks, "the schedule takes what was searched"
@@ -227,6 +227,10 @@ class _Setting:
 
     def _why_not(self, num_chunks: int) -> str:
         num_stages, pieces = self.num_devices * num_chunks, len(self._pieces())
+        if self.num_devices > pieces:
+            return (
+                f"num_devices: {self.num_devices} are more than the {pieces} pieces of the model; use fewer"
+            )
         if num_stages > pieces:
             return (
                 f"num_chunks: {num_stages} stages are more than the {pieces} pieces of the model; use fewer"

@@ -254,6 +254,14 @@ class FiniteSchedule:
             if self._within == self.placement:
                 self.bound = max(self.bound, self._improvement.bound)
 
+    def take_hand_made(self, known: Knowledge) -> None:
+        """Offer the hand-made schedules that a search had not come to, with what is known of its repetend."""
+        self.known = self.known or known
+        if self._may_shorten:
+            self._keep_within(self.known)
+            for start in self._starts.get("hand_made", ()):
+                self._offer(*start)
+
     def _keep_within(self, known: Knowledge) -> None:
         """Begin anew where the repetend has come to hold less memory, since the schedule may hold no more."""
         within = self._limited(known)

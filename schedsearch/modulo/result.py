@@ -198,6 +198,7 @@ class SearchResult(FileResult):
             on; empty after other searches.
         device_span_bound: Ticks that the longest device span of no schedule of as many micro-batches beats.
         strategies: What each strategy cost and brought, for the period and then for the whole schedule.
+        work: Units of counted work; files do not have it.
     """
 
     status: Status
@@ -219,6 +220,7 @@ class SearchResult(FileResult):
     by_in_flight: tuple[InFlightPeriod, ...] = ()
     device_span_bound: int = 0
     strategies: tuple[StrategyWork, ...] = ()
+    work: float = field(default=0.0, compare=False)
 
     @property
     def interrupted(self) -> bool:

@@ -181,10 +181,13 @@ def search(
         if given.repetend is not None:
             rounds.take(GIVEN, [Start(given.repetend, GIVEN)])
         _in_rounds(rounds, finite, after, Objective.PERIOD in wanted)
-    with contextlib.suppress(OutOfTimeError):
+    with contextlib.suppress(OutOfTimeError, KeyboardInterrupt):
         if rounds.state.best is None and rounds.state.failure.status is Status.UNKNOWN:
             rounds.begin()
-    result = replace(_result(rounds, finite, uses, ending.interrupted), solver=solver)
+    is_cut, best = ending.interrupted or ending.out_of_work, rounds.state.best
+    if is_cut and best is not None and last in wanted and isinstance(finite, FiniteSchedule):
+        finite.take_hand_made(best)
+    result = replace(_result(rounds, finite, uses, ending.interrupted), solver=solver, work=effort.spent)
     if Objective.PERIOD not in wanted:
         result = _without_period(result, finite, ending.interrupted)
     ended_by = EndedBy.of(

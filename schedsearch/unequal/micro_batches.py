@@ -120,11 +120,7 @@ def read_micro_batches(
 
 
 def count_micro_batches(path: str | Path) -> int:
-    """Return how many micro-batches a CSV file has.
-
-    Raises:
-        MicroBatchError: The file is wrong.
-    """
+    """Return how many micro-batches a CSV file has."""
     with in_file(path, MicroBatchError):
         rows, lengths = _rows(path)
         return len(lengths) or 1 + max(row.micro_batch for _, row in rows)

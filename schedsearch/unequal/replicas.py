@@ -9,12 +9,13 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from schedsearch.baselines import HAND_MADE
 from schedsearch.modulo.result import FINITE, EndedBy, Objective, SearchProgress
 from schedsearch.schedule import Schedule
 from schedsearch.solver.effort import Effort
@@ -82,6 +83,7 @@ class ReplicaResult:
         ended_by: How it ended.
         found_by: What found it.
         interrupted: Whether a Ctrl-C ended it; the answer is the best until then.
+        work: Units of counted work.
     """
 
     found: ReplicaSchedules | None
@@ -90,6 +92,7 @@ class ReplicaResult:
     ended_by: str
     found_by: str
     interrupted: bool = False
+    work: float = 0.0
 
 
 def packings(work: ReplicaWork) -> Iterator[tuple[str, list[list[int]]]]:
@@ -144,7 +147,7 @@ def hand_made_replicas(
 
 
 def replicas_by_hand(
-    work: ReplicaWork, names: Sequence[str]
+    work: ReplicaWork, names: Collection[str]
 ) -> Iterator[tuple[str, ReplicaSchedules | None]]:
     """Yield usual assignments with schedules by hand, by name; None is one that does not fit on a replica."""
     for how, assigned in packings(work):
@@ -192,6 +195,9 @@ def replica_search(
     running = _ReplicaSearch(work, finite_objective(objective), given, effort, seed, on_progress)
     with effort.answered() as ending:
         running.run(begin_with)
+    for name, made in replicas_by_hand(work, HAND_MADE) if ending.interrupted and given is None else ():
+        if made is not None:
+            running.keep(name, made)
     ended_by = EndedBy.of(
         interrupted=ending.interrupted,
         proved=running.proved and not ending.interrupted,
@@ -200,7 +206,9 @@ def replica_search(
     )
     seconds = time.monotonic() - running.began
     return ReplicaResult(
-        running.best, running.bound, seconds, str(ended_by), running.found_by, ending.interrupted
+        *(running.best, running.bound, seconds, str(ended_by), running.found_by),
+        interrupted=ending.interrupted,
+        work=effort.spent,
     )
 
 

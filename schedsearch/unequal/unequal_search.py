@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placements import Block, Kind
+from schedsearch.baselines import HAND_MADE
 from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.bounds.sequences import two_devices
 from schedsearch.bounds.timeline import Timeline
@@ -44,6 +45,7 @@ from schedsearch.unequal.sequence_tables import anneal_in_parts, order_of, sched
 from schedsearch.unequal.starts import (
     AS_GIVEN,
     Orders,
+    by_hand,
     dispatched,
     executed,
     hand_made_orders,
@@ -136,6 +138,9 @@ def unequal_search(
     running = _BatchSearch(batch, goal, given_order, effort, seed, on_progress)
     with effort.answered() as ending:
         running.run(begin_with)
+    if ending.interrupted and not running.too_large:
+        for name, made in by_hand(batch, HAND_MADE).items():
+            running.offer(name, made)
     return running.result(ending)
 
 
@@ -397,6 +402,7 @@ class _BatchSearch:
             device_span_bound=bounds[Objective.DEVICE_SPAN],
             queries=0,
             seconds=time.monotonic() - self.began,
+            work=self.effort.spent,
             ended_by=EndedBy.of(
                 interrupted=ending.interrupted,
                 proved=proved or bool(self.too_large),

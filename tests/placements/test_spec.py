@@ -190,6 +190,7 @@ def test_wrong_input_is_one_line_with_file_field_and_remedy(
         ("a: [1, 2", "is not YAML"),
         ("", "is not a mapping"),
         ("name: x", "lacks the field 'num_devices'"),
+        ("stages: []", "this is a file of stages and no placement; use placement=stages placement.path=FILE"),
         ("name: a\nname: b", "'name' is given twice, line 2"),
         ("[" * 5000, "nested too deep"),
         ("x: " + "9" * 5000, "a number too long"),

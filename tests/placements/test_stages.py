@@ -124,6 +124,7 @@ def test_reads_files(tmp_path: Path) -> None:
     ("data", "message"),
     [
         (3, "3 is not a mapping of stages, layers, memory_mib"),
+        ({"blocks": []}, "this is a placement and no stages; use placement=file placement.path=FILE"),
         ({}, "stages: give either 'stages', one for each device, or 'layers'"),
         ({"layers": [STAGE]}, "num_devices: has no value beside layers"),
         ({"stages": [STAGE], "memory_mib": [1, 2]}, "memory_mib: has 2 numbers for 1 devices; give one each"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from schedsearch.comparison.compare import compare
 from schedsearch.comparison.rows import DOES_NOT_FIT, NOT_APPLICABLE, Comparison
 from schedsearch.modulo.result import EndedBy, SearchError, SearchResult
 from schedsearch.searches.methods import SearchRequest, find
+from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.validate import validate
 
 QUICK = {"work_limit": 2.5}
@@ -161,6 +163,27 @@ def test_what_does_not_fit_or_apply_is_a_row_that_says_why() -> None:
     (odd,) = compare(chain(3), ["chimera"], 4).rows
     assert (odd.proved, odd.makespan_ms) == (NOT_APPLICABLE, None)
     assert "an X-shape" in odd.note and "schedule=" not in odd.note
+
+
+def test_a_limit_of_work_is_of_all_searches_together() -> None:
+    shares, spent = [], []
+
+    def counted(request: SearchRequest, report: Any) -> SearchResult:
+        result = replace(find(replace(request, work_limit=1.0), report), work=2.0, makespan_bound=1)
+        shares.append(request.work_limit)
+        spent.append(result.work)
+        return result
+
+    compare(chain(2), ["searched@v_shape", "gpipe", "searched@x_shape"], 4, answer=counted, work_limit=10.0)
+    assert shares == [5.0, 8.0] and sum(spent) <= 10.0
+
+
+def test_ctrl_c_before_any_search_leaves_the_best_by_hand() -> None:
+    with INTERRUPTS.answered():
+        signal.raise_signal(signal.SIGINT)
+        found = compare(chain(), ["gpipe", "one_f_one_b", "zb_v", "searched"], 8)
+    times = {name: row.makespan_ms for name, row in by_name(found).items()}
+    assert found.interrupted and times["searched"] == min(times.values())
 
 
 def test_ctrl_c_ends_the_searches_and_keeps_the_rows() -> None:

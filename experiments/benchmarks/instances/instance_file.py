@@ -76,11 +76,7 @@ def read_instances(paths: Iterable[Path] | None = None) -> list[Instance]:
 
 @cache
 def named_instance(name: str) -> Instance:
-    """Return an instance of this folder by its name.
-
-    Raises:
-        InstanceError: There is none.
-    """
+    """Return an instance of this folder by its name."""
     by_name = {instance.name: instance for instance in read_instances()}
     if name not in by_name:
         raise InstanceError(f"instance: {name!r} is not in the library; see its files in {FOLDER}")

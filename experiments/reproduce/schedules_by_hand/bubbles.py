@@ -65,11 +65,7 @@ class _Case(NamedTuple):
 
 
 def _cases(options: ByHandOptions) -> dict[str, _Case]:
-    """Return the placements and memories.
-
-    Raises:
-        OptionError: An option is out of its range.
-    """
+    """Return the placements and memories."""
     for name, numbers in (
         ("num_devices", (options.num_devices,)),
         ("num_micro_batches", options.num_micro_batches),

@@ -46,11 +46,7 @@ class FilePlacement(PlacementKind):
 
     @property
     def given(self) -> Path:
-        """The path that was given.
-
-        Raises:
-            OptionError: It is none.
-        """
+        """The path that was given."""
         return Path(require_path("placement.path", self.path))
 
     @property
@@ -123,11 +119,7 @@ def _facts(directory: Path) -> dict[str, Any]:
 
 
 def _power_of(plain: Any) -> BlockingPower | None:
-    """Return the blocking power of ``profile.json``: a number, or W by MHz.
-
-    Raises:
-        ValueError: It is neither.
-    """
+    """Return the blocking power of ``profile.json``: a number, or W by MHz."""
     if plain is None:
         return None
     if isinstance(plain, dict):

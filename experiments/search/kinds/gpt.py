@@ -60,11 +60,7 @@ class GptPlacement(ModelledKind):
 
     @property
     def config(self) -> GptConfig:
-        """The model.
-
-        Raises:
-            OptionError: A size is out of its range.
-        """
+        """The model."""
         try:
             return GptConfig(**{field.name: getattr(self, field.name) for field in fields(GptConfig)})
         except PlacementError as error:

@@ -70,11 +70,7 @@ class PlannedRun(NamedTuple):
     layers: dict[str, int]
 
     def shared_layers(self, num_layers: object) -> dict[str, int] | None:
-        """Return the layers of each block, the plan's or a number in its proportions; None for none.
-
-        Raises:
-            PlanError: There are fewer layers than blocks.
-        """
+        """Return the layers of each block, the plan's or a number in its proportions; None for none."""
         if not isinstance(num_layers, int) or not self.layers:
             return self.layers or None
         return dict(zip(self.layers, in_proportion(tuple(self.layers.values()), num_layers), strict=True))
@@ -122,11 +118,7 @@ class PlacementKind:
 
     @classmethod
     def of_options(cls, data: Mapping[str, Any]) -> Self:
-        """Return the record of a `placement` group.
-
-        Raises:
-            OptionError: An option is wrong.
-        """
+        """Return the record of a `placement` group."""
         return read_fields(dict(data), cls, "placement")
 
     @property

@@ -58,11 +58,7 @@ class PlannedPlacement(FilePlacement):
 
     @property
     def plan(self) -> Plan:
-        """The plan.
-
-        Raises:
-            PlanError: It cannot be read, or is wrong.
-        """
+        """The plan."""
         return read_plan_file(self.given / PLAN_FILES.plan)
 
     @property

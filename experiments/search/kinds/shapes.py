@@ -78,11 +78,7 @@ class Shape(PlacementKind):
 
     @classmethod
     def of_options(cls, data: Mapping[str, Any]) -> Self:
-        """Return the shape that a `placement` group chooses.
-
-        Raises:
-            OptionError: An option is not known, or of the wrong type.
-        """
+        """Return the shape that a `placement` group chooses."""
         of_all = {"tick_ms": 1.0, "num_gpus": None, "data_parallel": None}
         kind, defaults = data["kind"], options_of(SHAPES[data["kind"]])
         arguments = {name: value for name, value in data.items() if name not in ("kind", *of_all)}

@@ -435,5 +435,6 @@ def _check_stages(config: GptConfig, num_devices: int) -> None:
         raise PlacementError(f"num_devices: {num_devices!r} is not a whole number of at least 1; give one")
     if config.num_layers < num_devices:
         raise PlacementError(
-            f"num_layers: {config.num_layers} is fewer than {num_devices} stages; use at least {num_devices}"
+            f"num_layers: {config.num_layers} is fewer than {num_devices} stages; use at least {num_devices} "
+            "or fewer num_devices"
         )

@@ -328,9 +328,10 @@ class _Choice:
         if best is None:
             if self.interrupted:
                 raise KeyboardInterrupt
+            ms = min(ClockProblem(each.schedule, self.profile).span_ms[0] for each in self.judged)
             raise EnergyError(
                 f"deadline_ms: {self.deadline_ms:.12g} cannot be kept by any of {len(self.judged)} "
-                "schedules; give a longer one"
+                f"schedules; the shortest takes {ms:.6g} ms at the highest clocks, give at least that"
             )
         bound_mj = max(self.proved_mj, any_order_mj(best.schedule, self.profile, self.deadline_ms))
         bound_mj = proved(bound_mj, best.energy_mj)

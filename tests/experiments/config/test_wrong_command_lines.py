@@ -148,7 +148,7 @@ def test_every_point_of_a_comparison_may_have_its_memory(
     with pytest.raises(SystemExit) as end:
         run("compare")
     assert end.value.code == 2
-    assert capfd.readouterr().err.startswith("compare: error: schedules: none fits; ")
+    assert capfd.readouterr().err.startswith("compare: error: schedules: none fits (")
 
 
 def test_help_shows_no_option_that_is_refused() -> None:

@@ -65,11 +65,9 @@ def test_the_table_and_the_files_of_each_framework(command, layers: Path, tmp_pa
     [
         (["layers=none.csv"], "none.csv: cannot be read (No such file or directory); give the path of a CSV"),
         (["num_chunks=[]"], "num_chunks: [] is not a list with a number; give some, as [1,2]"),
-        (["memory_mib=1000"], "num_chunks: there is no layout: does not fit (memory_mib: 1000 holds"),
-        (
-            ["num_chunks=[9]"],
-            "num_chunks: there is no layout: not applicable (num_chunks: 36 stages are more",
-        ),
+        (["memory_mib=1000"], "memory_mib: 1000 holds no layout; num_chunks=1 needs "),
+        (["num_chunks=[9]"], "num_chunks: 36 stages are more"),
+        (["num_devices=99", "num_chunks=[1,2]"], "num_devices: 99 are more than the 14 pieces"),
         (["given=[none.txt]"], "none.txt: cannot be read; give a text file of"),
     ],
 )

@@ -67,7 +67,8 @@ def test_the_best_layouts_are_written(command: Any, tmp_path: Path) -> None:
         (["batch=[8,16]"], "batch: [8, 16] is not one number, which planner=layouts needs; give one"),
         (["model=null"], "model: is missing; give one, such as llama31_405b or a config.json"),
         (["rank=energy"], "rank: energy does not apply here: it is not of planner=layouts; "),
-        (["batch=1", "cluster=h100_7"], "cluster: no layout of llama3_8b divides 7 GPUs and the batch; "),
+        (["batch=1", "cluster=h100_7"], "cluster, batch: no layout of llama3_8b divides both 7 GPUs and "),
+        (["batch=0"], "batch: 0 is not a number of samples above 0"),
         (
             ["num_stages=[2]"],
             "num_stages: [2] does not apply here: it is not of planner=layouts; leave it out",

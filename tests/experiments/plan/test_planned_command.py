@@ -240,7 +240,7 @@ WRONG = [
     ),
     ([*PLANNED, "placement.num_layers=9"], "num_layers: 9 is not the 8 layers of the plan"),
     ([*PLANNED, "placement.overlap_slowdown=0.5"], "overlap_slowdown: 0.5 is not from 1"),
-    ([*PLANNED, "search.memory=9000"], "memory[3]: 9000 is too small for one micro-batch"),
+    ([*PLANNED, "search.memory=9000"], "memory[3]: 9000 MiB is too small for one micro-batch"),
 ]
 
 

@@ -427,6 +427,19 @@ def test_a_run_whose_loss_is_no_number_says_so(command, tmp_path: Path) -> None:
     assert not (tmp_path / "out/measurement.json").exists()
 
 
+def test_a_job_that_is_only_written_runs_the_searched_order(command, tmp_path: Path) -> None:
+    """Also of times that are known: of other orders, with less energy, is nothing said."""
+    options = ["placement=stages", "placement.path=examples/stages.yaml", "search.num_micro_batches=8"]
+    written = ("runtime.model=given", "runtime.launcher=none")
+    done = command("run", *options, "search.work_limit=1", *written, is_quick=False)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads((tmp_path / "out/result.json").read_text())["figures"]
+    assert "makespan_ms" in figures and "energy_j" not in figures
+    searched = read_schedule(tmp_path / "out/schedule.json")
+    programs = read_programs(tmp_path / "out/scripts/programs.json")
+    assert programs.instructions == prefetch_receives(lower(searched), 1).instructions
+
+
 def test_scripts_have_no_clocks_where_none_are_wanted(command, tmp_path: Path) -> None:
     options = [
         *("placement=v_shape", "placement.num_devices=2", "schedule=one_f_one_b", "energy.num_plans=5"),

@@ -128,10 +128,7 @@ WRONG = [
     ),
     (["num_devices=3"], "is not an option of schedsearch search; did you mean placement.num_devices?"),
     (["experiment=one"], "experiment=one: is not there; the options are zero_bubble"),
-    (
-        ["search.memory=80"],
-        "10276 on device 0; raise search.memory or the placement's memory, or give both in one",
-    ),
+    (["search.memory=80"], "10276 MiB on device 0; give each device 10276 MiB or more, and all in one unit"),
     (["placement=v_shap"], "placement=v_shap: is not there; did you mean v_shape?"),
     (
         ["placement=my_model"],
@@ -149,6 +146,7 @@ WRONG = [
         ["placement=v_shape", "search.memory=0"],
         "memory[0]: 0 is too small for one micro-batch, which needs 1",
     ),
+    (["placement=v_shape", "search.memory=0.1"], "search.memory: 0.1 is less than 1, and blocks hold whole"),
     (["placement=v_shape", "search.memory=[4,4]"], "search.memory: has 2 entries for 4 devices"),
     (["placement=v_shape", "search.solver=cplex"], "search.solver: 'cplex' is not a solver"),
     (["placement=m_shape", "schedule=one_f_one_b"], "schedule: 1F1B needs a V-shape"),

@@ -213,7 +213,7 @@ def test_a_block_that_gives_back_before_another_takes_is_refused() -> None:
 
 
 def test_capacity_too_small_for_one_micro_batch_names_device_and_need() -> None:
-    with pytest.raises(CapacityError, match=r"memory\[0\]: 0 is too small .* needs 1 on device 0; raise"):
+    with pytest.raises(CapacityError, match=r"memory\[0\]: 0 is too small .* needs 1 on device 0; give each"):
         search(v_shape().with_memory(0), 4)
 
 
