@@ -17,8 +17,10 @@ from experiments.plan.layout_plan import export_layout
 from placements.cluster import read_cluster
 from placements.layouts.framework_files import read_any
 from placements.models.zoo import read_model
+from placements.placement_file import read_placement
 from placements.planners.hybrid.plan_file import read_plan_file
 from placements.planners.hybrid.uniform import Degrees, Layout
+from schedsearch.metrics import peak_memory
 from schedsearch.modulo.progress import PlanProgress
 from schedsearch.planning.uniform_run import UniformRun
 from schedsearch.schedule_file import read_schedule
@@ -46,6 +48,9 @@ def test_the_best_layouts_are_written(command: Any, tmp_path: Path) -> None:
     assert plan.global_batch_size == 16
     schedule = validate(read_schedule(out / "schedule.json"))
     assert schedule.num_micro_batches == plan.num_micro_batches
+    placement = read_placement(out / "placement.yaml")
+    assert placement.memory and (peak_memory(schedule) <= placement.memory).all()
+    assert float(first.split()[-7].replace(",", "")) == pytest.approx(placement.ms(schedule.makespan), 0.01)
     with (out / "memory.csv").open(newline="") as file:
         memory = list(csv.DictReader(file))
     assert {int(row["stage"]) for row in memory} == set(range(plan.num_stages))
