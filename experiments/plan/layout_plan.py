@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from experiments.config.options import require
@@ -63,8 +62,10 @@ def refuse_not_of(options: PlanCommandOptions) -> None:
 
 def save_layouts(plans: Plans, directory: Path) -> None:
     """Write all layouts, the user's own beside the best, and the memory of the first plan if it is one."""
-    rows = [_row(found)(each) for found in plans.layouts.values() for each in found.estimates[:_MOST_ROWS]]
-    if rows:
+    if plans.layouts:
+        rows = (
+            _row(found, each) for found in plans.layouts.values() for each in found.estimates[:_MOST_ROWS]
+        )
         write_text(directory / "layouts.csv", csv_text(COLUMNS, rows))
     for found in plans.layouts.values():
         if found.own and found.plans:
@@ -124,18 +125,15 @@ def _memory_panels(found: LayoutPlans, best: LayoutPlan, reserve_gib: float) -> 
     ]
 
 
-def _row(found: LayoutPlans) -> Callable[[LayoutEstimate], list[object]]:
-    def row(each: LayoutEstimate) -> list[object]:
-        layout, degrees = each.layout, each.layout.degrees
-        return [
-            *(degrees.tensor, degrees.pipeline, degrees.chunks, degrees.context, degrees.expert),
-            *(degrees.whole_experts, degrees.data, layout.zero, layout.micro_batch_size),
-            *(layout.num_micro_batches, layout.recompute, layout.recomputed_layers),
-            *(f"{each.time_ms:.1f}", f"{each.load_ms:.1f}", f"{each.gib:.2f}"),
-            each.gib <= found.limit_gib,
-        ]
-
-    return row
+def _row(found: LayoutPlans, each: LayoutEstimate) -> list[object]:
+    layout, degrees = each.layout, each.layout.degrees
+    return [
+        *(degrees.tensor, degrees.pipeline, degrees.chunks, degrees.context, degrees.expert),
+        *(degrees.whole_experts, degrees.data, layout.zero, layout.micro_batch_size),
+        *(layout.num_micro_batches, layout.recompute, layout.recomputed_layers),
+        *(f"{each.time_ms:.1f}", f"{each.load_ms:.1f}", f"{each.gib:.2f}"),
+        each.gib <= found.limit_gib,
+    ]
 
 
 def _bound(found: LayoutPlans) -> str:

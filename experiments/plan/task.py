@@ -12,12 +12,7 @@ from omegaconf import DictConfig
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, read_record, require, require_known
 from experiments.config.run_record import output_directory
-from experiments.plan.layout_plan import (
-    export_layout,
-    lines_of_layouts,
-    refuse_not_of,
-    save_layouts,
-)
+from experiments.plan.layout_plan import export_layout, lines_of_layouts, refuse_not_of, save_layouts
 from experiments.plan.options import PlanCommandOptions
 from experiments.plan.own_layouts import read_own_layouts
 from experiments.plan.pipedream_plan import plan_profile
@@ -108,9 +103,7 @@ def task(config: DictConfig) -> dict[str, float | str]:
     log.info("%s on %s", model.name, in_words(cluster))
     log.info("%s", "\n".join(_shown(found)))
     log.info("%s", legend(found))
-    for line in found.left_out:
-        log.info("left out: %s", line)
-    log.info("%s", "\n".join(_proved(found)))
+    log.info("%s", "\n".join([*_proved(found), *(f"left out: {line}" for line in found.left_out)]))
     log.info("%s", costs_in_words)
     log.info("plan, placement and reasons: %s", directory)
     for line in exports:
@@ -144,14 +137,14 @@ def save(plans: Plans, directory: Path, costs_in_words: str, num_chunks: int) ->
     if best.ranked is not None and best.ranked.schedule is not None:
         write_json(directory / "schedule.json", schedule_to_dict(best.ranked.schedule))
     save_figure(plans.plot(), directory / "plan")
+    if isinstance(best.found, LayoutPlan):
+        return export_layout(best.found.run, directory / "export")
     return _export(plans, directory / "export", num_chunks)
 
 
 def _export(plans: Plans, directory: Path, num_chunks: int) -> list[str]:
     """Write the best plan for other systems; return what was written, and for which it was not and why."""
     best = plans.best
-    if isinstance(best.found, LayoutPlan):
-        return export_layout(best.found.run, directory)
     shape = best.candidate.shape
     if shape not in ("v_shape", "loop_shape"):
         return [f"not exported: other systems have no {shape}"]

@@ -44,11 +44,6 @@ class LayoutPlan:
         return self.estimate.layout
 
     @property
-    def samples_per_s(self) -> float:
-        """Throughput."""
-        return 1e3 * self.layout.batch / self.run.iteration_ms
-
-    @property
     def gib(self) -> float:
         """The most that a GPU holds."""
         return max(self.run.gib_by_stage)
@@ -71,10 +66,9 @@ class LayoutPlan:
         """
         placement = self.run.placement
         updates = sorted(placement.optimizer_blocks, key=lambda block: block.devices)
-        ends_ms = (end.ms - end.backward_ms for end in self.run.ends)
         ticks = {
-            block.name: max(1, round(end_ms / placement.tick_ms))
-            for block, end_ms in zip(updates, ends_ms, strict=True)
+            block.name: max(1, round((end.ms - end.backward_ms) / placement.tick_ms))
+            for block, end in zip(updates, self.run.ends, strict=True)
         }
         blocks = tuple(replace(block, time=ticks.get(block.name, block.time)) for block in placement.blocks)
         placement = replace(placement, blocks=blocks).with_memory(math.floor(1024 * limit_gib))
@@ -203,8 +197,8 @@ def plan_layouts(
     known = {plan.layout for plan in timed}
     timed += [plan for plan in own_plans if plan.gib <= search.limit_gib and plan.layout not in known]
     timed.sort(key=lambda plan: plan.run.iteration_ms)
-    bounds_ms = [each.load_ms for each in (*fitting, *(plan.estimate for plan in timed))]
-    bound_ms = min(bounds_ms, default=float("inf"))
+    rated_ms = (each.load_ms for each in (*fitting, *(plan.estimate for plan in timed)))
+    bound_ms = min(rated_ms, default=float("inf"))
     left = tuple(layouts[len(rated) :])
     return LayoutPlans(
         *(model, cluster, search.limit_gib, tuple(timed), tuple(estimates), bound_ms, left, interrupted),

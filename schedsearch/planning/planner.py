@@ -76,8 +76,7 @@ def plan(
             Branches are one after the other.
         cluster: GPUs, or their name; see `placements.cluster.read_cluster`.
         batch: Samples of an iteration; of several the one with the most samples per second is first.
-        options: How GPUs may share layers, and what numbers are tried; by default all, with Megatron's
-            sequence parallelism.
+        options: How GPUs may share layers, and what numbers are tried.
         costs: What layers cost; by default as `TRAINED` says.
         planner: One of `PLANNERS`, for it alone; None for both, where `layouts` can be compared.
         layouts: Layouts that are tried; what `options` have of them is taken from there.

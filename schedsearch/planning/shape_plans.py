@@ -128,10 +128,9 @@ def layout_proposals(layouts: LayoutPlans, by_formula: bool) -> list[ProposedPla
     proposed = []
     for each in layouts.plans:
         shape = "v_shape" if each.layout.degrees.chunks == 1 else "loop_shape"
-        schedule, number = each.schedule(layouts.limit_gib), each.layout.num_micro_batches
-        batch, formula_ms = each.layout.batch, each.rated.time_ms
-        name = plan_name(shape, each)
-        candidate = PlanCandidate(name, shape, schedule.placement, number, batch, formula_ms)
+        name, schedule = plan_name(shape, each), each.schedule(layouts.limit_gib)
+        numbers = each.layout.num_micro_batches, each.layout.batch, each.rated.time_ms
+        candidate = PlanCandidate(name, shape, schedule.placement, *numbers)
         ranked = RankedPlan(
             candidate,
             Status.FEASIBLE,
