@@ -180,6 +180,7 @@ def _why_no_layouts(
         "sequence_parallel is false": not options.trees.sequence_parallel,
         "method, stage_method or pipeline is given": (options.method, options.stage_method, options.pipeline)
         != ("exact", "exact", "1f1b"),
+        "paradigms has no zero1 or sdp": not {Paradigm.ZERO1, Paradigm.SDP} & set(options.trees.paradigms),
         "rank is energy": rank_by == "energy",
         "shapes has no v_shape": "v_shape" not in shapes,
         "the model has branches": bool(costs.model.branches),
