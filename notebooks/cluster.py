@@ -55,7 +55,8 @@ for model, batch in models.items():
     for gpus in counts:
         for gpu_type in workers:
             try:
-                best = plan(model, read_cluster(f"{gpu_type}_{gpus}"), batch, search_time_limit_s=5.0).best
+                where = read_cluster(f"{gpu_type}_{gpus}")
+                best = plan(model, where, batch, planner="hybrid", search_time_limit_s=5.0).best
             except PlanError:  # it does not fit
                 continue
             profile = modelled_profile(best.candidate.placement, GPUS[gpu_type])

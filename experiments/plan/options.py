@@ -14,10 +14,11 @@ from placements.models.memory import FRAMEWORKS
 class PlanCommandOptions:
     """The config of `experiments.plan`; see the rooms `hybrid` and `pipedream` of `placements.planners`."""
 
-    planner: str = option(
-        "hybrid",
-        "hybrid: each layer in the best of several kinds of parallelism | layouts: all layers alike, as "
-        "frameworks are configured | pipedream: a profile as a graph | pipedream_2bw: equal pipelines",
+    planner: str | None = option(
+        None,
+        "null: the best of the next two | hybrid: each layer in the best of several kinds of parallelism | "
+        "layouts: all layers alike, as frameworks are configured | pipedream: a profile as a graph | "
+        "pipedream_2bw: equal pipelines",
     )
     model: str | None = option(
         None,
@@ -40,11 +41,11 @@ class PlanCommandOptions:
     sequence_length: int | None = option(None, "tokens of a sample")
     vocab_size: int | None = option(None, "entries of the vocabulary")
     precision: str | None = option(
-        None, "half, bf16, single, tf32, fp8, fp8_blockwise, mxfp8 or nvfp4; null: the model's; layouts: bf16"
+        None, "half, bf16, single, tf32, fp8, fp8_blockwise, mxfp8 or nvfp4; null: the model's, half as bf16"
     )
     framework: str = option(
         "megatron",
-        "for layouts: what holds memory besides states and activations",
+        "what holds memory besides states and activations",
         choices=tuple(FRAMEWORKS),
     )
     machine: str | None = option(
@@ -82,7 +83,7 @@ class PlanCommandOptions:
         ["none", "full"], "activations that a backward may compute again: none, selective, full"
     )
     sequence_parallel: bool = option(
-        False, "true: tensor-parallel GPUs share norms and dropout too (Megatron)"
+        True, "true: tensor-parallel GPUs share norms and dropout too (Megatron); false: not with layouts"
     )
     max_tensor_parallel: int | None = option(None, "largest degree of tp and ulysses; null: no limit")
     expert_parallel: list[Any] = option([1], "degrees of expert parallelism to try")
@@ -121,7 +122,7 @@ class PlanCommandOptions:
     memory_efficiency: float = option(0.85, "share of the memory bandwidth that is reached")
     overlap_slowdown: float = option(1.3, "factor on computing and transfers while both run")
     overlap_gradients: bool = option(
-        True, "true: gradients are summed during the last backward; false: after it"
+        False, "false: gradients are summed after the last backward; true: during it, not with layouts"
     )
 
 

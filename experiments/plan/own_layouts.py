@@ -5,7 +5,7 @@ The module does not know how layouts are searched.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -15,7 +15,6 @@ from placements.meaning import Meaning
 from placements.models.parallel import Recompute
 from placements.plain_data import Field
 from placements.planners.hybrid.uniform import Degrees, Layout
-from schedsearch.planning.explanation import table
 from schedsearch.planning.layout_parts import PartRow, beside
 from schedsearch.planning.layout_plans import LayoutPlan, LayoutPlans, layout_in_words
 
@@ -138,15 +137,6 @@ def explained_lines(found: LayoutPlans) -> list[str]:
     return lines
 
 
-def explained_markdown(found: LayoutPlans) -> Iterator[str]:
-    """Yield the lines of the same as Markdown."""
-    for own in found.own:
-        parts = list(beside(found.plans[0].run, own.run))
-        yield from (f"## {layout_in_words(own.layout)} beside the best", "")
-        yield from (f"{line[0].upper()}{line[1:]}.\n" for line in [_why(own, parts), *_misfit(found, own)])
-        yield from (*table(_cells(parts)), "")
-
-
 def _cells(parts: Sequence[PartRow]) -> list[list[str]]:
     return [["part", "unit", "best", "own", "difference"]] + [
         [row.part, row.unit, *(_shown(value, row.unit) for value in (row.best, row.own)), _shown_more(row)]
@@ -170,7 +160,7 @@ def _why(own: LayoutPlan, parts: Sequence[PartRow]) -> str:
     share = 100 * total.more / total.best
     said = f"own {layout_in_words(own.layout)}: "
     if not any(row.more for row in parts):
-        return f"{said}the same as the best"
+        return f"{said}it is the best"
     how = "longer" if total.more >= 0 else "shorter"
     most = sorted(times, key=lambda row: -abs(row.more))[:_MOST_REASONS]
     reasons = ", ".join(f"{row.part} {row.more:+,.0f} ms" for row in most if abs(row.more) >= 0.5)

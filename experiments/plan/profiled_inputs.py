@@ -38,6 +38,8 @@ _COMPUTED = (
 )
 """Options of computed costs, which a profile has in their place."""
 
+_OF_LAYOUTS = ("framework", "micro_batch_sizes", "max_chunks", "explain", "overlap_tensor_parallel")
+
 
 class PlanInputs(NamedTuple):
     """What a planner needs, and where it is from.
@@ -72,6 +74,7 @@ def profiled_inputs(options: PlanCommandOptions) -> PlanInputs:
         )
     why = "with a profile gradients are summed after the last backward; leave it out"
     refuse_given(options, ("overlap_gradients",), why)
+    refuse_given(options, _OF_LAYOUTS, "a profile has no layouts; leave it out")
     model = required_model(options)
     if is_galvatron_folder(folder):
         refuse_given(options, (*_COMPUTED, "overlap_slowdown"), "the profile has it; leave it out")

@@ -12,8 +12,9 @@ from omegaconf import DictConfig
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, read_record, require, require_known
 from experiments.config.run_record import output_directory
-from experiments.plan.layout_plan import ONLY_HERE, plan_in_layouts
+from experiments.plan.layout_plan import export_layout, lines_of_layouts, refuse_not_of, save_layouts
 from experiments.plan.options import PlanCommandOptions
+from experiments.plan.own_layouts import read_own_layouts
 from experiments.plan.pipedream_plan import plan_profile
 from experiments.plan.profiled_inputs import (
     PlanInputs,
@@ -30,6 +31,7 @@ from placements.models.calibration import Calibration
 from placements.models.chain import ModelShape
 from placements.models.costing.model_error import model_error_percent
 from placements.models.costing.options import CostOptions
+from placements.models.memory import FRAMEWORKS
 from placements.models.zoo import read_model
 from placements.placement_file import placement_to_yaml
 from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
@@ -41,27 +43,20 @@ from placements.planners.hybrid.placing.planned_placement import balanced_chunks
 from placements.planners.hybrid.placing.shared_layers import PartCosts
 from placements.planners.hybrid.plan_file import plan_to_dict
 from placements.planners.hybrid.plan_options import PlanOptions, PlanStatus, RatedPlan
-from placements.planners.hybrid.shape_costs import ShapeCosts
+from placements.planners.hybrid.search.layout_search import LayoutOptions
+from placements.planners.hybrid.shape_costs import FrameworkCosts
 from placements.planners.parallel_plan import PlanError
 from schedsearch.figures.canvas import save as save_figure
 from schedsearch.modulo.progress import PlanProgress
-from schedsearch.planning.explanation import explain, in_brief, in_words, legend, ranking
+from schedsearch.planning.explanation import explain, in_words, legend, ranking
 from schedsearch.planning.interleaved_run import interleaved_run
-from schedsearch.planning.planner import plan
+from schedsearch.planning.layout_plans import LayoutPlan
+from schedsearch.planning.planner import PLANNERS, in_bf16, plan
 from schedsearch.planning.plans import PLAN_COLUMNS, Plans
 from schedsearch.schedule_file import schedule_to_dict
 from schedsearch.validate import InvalidScheduleError
 
 log = logging.getLogger(__name__)
-
-_PLANNERS = ("hybrid", "layouts", "pipedream", "pipedream_2bw")
-
-_WORDS = {
-    PlanStatus.OPTIMAL: "plan proved",
-    PlanStatus.FEASIBLE: "not proved",
-    PlanStatus.INFEASIBLE: "infeasible",
-    PlanStatus.UNKNOWN: "unknown",
-}
 
 _TRIAL_COLUMNS = ("batch", "stages", "gpus_per_stage", "micro_batches", "bound_ms", "time_ms", "reason")
 
@@ -71,26 +66,28 @@ _RECOMPUTE = ("none", "selective", "full")
 def task(config: DictConfig) -> dict[str, float | str]:
     """Plan, write the plans and why they are as they are, and return the figures of the best."""
     options = read_record(config, PlanCommandOptions)
-    require_known("planner", options.planner, _PLANNERS)
+    if options.planner is not None:
+        require_known("planner", options.planner, (*PLANNERS, "pipedream", "pipedream_2bw"))
     if options.planner == "pipedream":
         return plan_profile(options)
     if options.planner == "pipedream_2bw":
         named, servers = _model(options), _cluster(options)
         return plan_two_bw(options, named, servers, _costs(options, named, servers).options)
-    if options.planner == "layouts":
-        return plan_in_layouts(options)
-    refuse_given(options, ("flat",), "it is of planner=pipedream; leave it out")
-    refuse_given(options, ONLY_HERE, "it is of planner=layouts; leave it out")
-    why = "planner=hybrid counts states and activations alone; leave it out, or use planner=layouts"
-    refuse_given(options, ("framework",), why)
+    refuse_not_of(options)
     model, cluster, costs, costs_in_words, is_sequence_parallel = _inputs(options)
+    batch = _batch(options)
+    if options.explain is not None and not isinstance(batch, int):
+        raise OptionError(f"batch: {batch} is not one number, which explain needs; give one")
     with PlanProgress() as show:
         found = plan(
             model,
             cluster,
-            _batch(options),
+            batch,
             options=_plan_options(options, is_sequence_parallel),
             costs=costs,
+            planner=options.planner,
+            layouts=LayoutOptions(tuple(options.micro_batch_sizes), max_chunks=options.max_chunks),
+            own=read_own_layouts(options.explain, cluster.num_gpus, batch) if isinstance(batch, int) else (),
             rank_by=options.rank,
             shapes=_texts("shapes", options.shapes),
             num_chunks=options.num_chunks,
@@ -99,15 +96,14 @@ def task(config: DictConfig) -> dict[str, float | str]:
             seed=options.seed,
             on_progress=show.planner,
             on_search=show.search,
+            on_layouts=show.layouts,
         )
     directory = output_directory()
     exports = save(found, directory, costs_in_words, options.num_chunks)
     log.info("%s on %s", model.name, in_words(cluster))
     log.info("%s", "\n".join(_shown(found)))
-    if found.proposed:
-        log.info("best: %s", in_brief(found.best))
     log.info("%s", legend(found))
-    log.info("%s", "\n".join(_proved(found)))
+    log.info("%s", "\n".join([*_proved(found), *(f"left out: {line}" for line in found.left_out)]))
     log.info("%s", costs_in_words)
     log.info("plan, placement and reasons: %s", directory)
     for line in exports:
@@ -117,7 +113,7 @@ def task(config: DictConfig) -> dict[str, float | str]:
     best = found.best
     rates = {"samples_per_s": best.samples_per_s, "formula_samples_per_s": best.formula_samples_per_s}
     known = {name: rate for name, rate in rates.items() if rate is not None}
-    return {"plan": best.name, **known, "num_gpus": best.num_gpus}
+    return {"plan": best.name, **known, "num_gpus": best.num_gpus, "gib": max(best.peaks_mib) / 1024}
 
 
 def save(plans: Plans, directory: Path, costs_in_words: str, num_chunks: int) -> list[str]:
@@ -126,8 +122,9 @@ def save(plans: Plans, directory: Path, costs_in_words: str, num_chunks: int) ->
     Returns:
         A line of the systems that it was exported to, and one of each other with the reason.
     """
-    proved = "".join(f"\n{line}.\n" for line in _proved(plans))
+    proved = "\n".join(["", "```", *_proved(plans), "```", ""])
     write_text(directory / "plan.md", explain(plans, costs_in_words) + proved)
+    save_layouts(plans, directory)
     trials = ([batch, *trial[:-1], trial.reason] for batch, trial in plans.trials)
     write_text(directory / "trials.csv", csv_text(_TRIAL_COLUMNS, trials))
     write_text(directory / "plans.csv", csv_text(PLAN_COLUMNS, (row.values() for row in plans.rows())))
@@ -140,6 +137,8 @@ def save(plans: Plans, directory: Path, costs_in_words: str, num_chunks: int) ->
     if best.ranked is not None and best.ranked.schedule is not None:
         write_json(directory / "schedule.json", schedule_to_dict(best.ranked.schedule))
     save_figure(plans.plot(), directory / "plan")
+    if isinstance(best.found, LayoutPlan):
+        return export_layout(best.found.run, directory / "export")
     return _export(plans, directory / "export", num_chunks)
 
 
@@ -213,10 +212,13 @@ def _shown(plans: Plans) -> list[str]:
 
 
 def _proved(plans: Plans) -> list[str]:
-    """Return for each batch what is known of the planner's best plan, by its formula."""
-    lines = []
+    """Return for each batch what is known of the best plan, of chains of stages and of layouts."""
+    lines, options = [], plans.options
+    how = "all layers alike" if options.uniform else "each layer in its own strategy"
     for batch, found in plans.searches.items():
-        line = f"planner, batch {batch}: {_WORDS[found.status]}"
+        status = "proved" if found.status == PlanStatus.OPTIMAL else found.status.lower()
+        best = f"{found.plans[0].time_ms:,.0f} ms by the formula, " if found.plans else ""
+        line = f"hybrid, batch {batch}: {best}{status} among stages under {options.pipeline}, {how}"
         if found.status == PlanStatus.FEASIBLE:
             bound = f"no iteration is shorter than {found.bound_ms:,.5g} ms ({found.gap_percent:.3g} % less)"
             line += f", {bound if found.bound_ms > 0 else 'nothing is proved yet'}"
@@ -224,15 +226,17 @@ def _proved(plans: Plans) -> list[str]:
             why = "the time limit" if found.out_of_time else "an interrupt"
             line += f"; {why} ended the search with {found.num_left} combinations of numbers left"
         lines.append(line)
-    return lines
+    return lines + lines_of_layouts(plans)
 
 
 def _inputs(options: PlanCommandOptions) -> PlanInputs:
     if options.profiles is not None:
         return profiled_inputs(options)
     model, cluster = _model(options), _cluster(options)
+    model = in_bf16(model) if options.precision is None else model
     costs = _costs(options, model, cluster)
-    return PlanInputs(model, cluster, costs, _costs_in_words(options, costs, cluster))
+    said = _costs_in_words(options, costs, cluster)
+    return PlanInputs(model, cluster, costs, said, options.sequence_parallel)
 
 
 def _model(options: PlanCommandOptions) -> ModelShape:
@@ -259,12 +263,12 @@ def _cluster(options: PlanCommandOptions) -> Cluster:
         raise OptionError(str(error)) from None
 
 
-def _costs(options: PlanCommandOptions, model: ModelShape, cluster: Cluster) -> ShapeCosts:
+def _costs(options: PlanCommandOptions, model: ModelShape, cluster: Cluster) -> FrameworkCosts:
     if options.machine is not None:
         why = "machine has rates for all layers; leave out one of them"
         refuse_given(options, ("layer_times",), why)
     calibration = None if options.layer_times is None else Calibration.from_csv(options.layer_times)
-    return ShapeCosts(
+    return FrameworkCosts(
         model,
         CostOptions(
             options.model_flops_utilisation,
@@ -273,13 +277,17 @@ def _costs(options: PlanCommandOptions, model: ModelShape, cluster: Cluster) -> 
             options.overlap_slowdown,
             precision=model.precision,
             overlap_gradients=options.overlap_gradients,
+            overlap_tensor_parallel=options.overlap_tensor_parallel,
+            overlap_weights=True,
+            sends_tokens_once=options.sends_tokens_once,
             calibration=calibration,
             machine=measured_rates(options, cluster, model.precision),
+            framework=FRAMEWORKS[options.framework],
         ),
     )
 
 
-def _costs_in_words(options: PlanCommandOptions, costs: ShapeCosts, cluster: Cluster) -> str:
+def _costs_in_words(options: PlanCommandOptions, costs: FrameworkCosts, cluster: Cluster) -> str:
     measured, calibration = "", costs.options.calibration
     if calibration is not None:
         error = model_error_percent(calibration, costs.model.chained.layers, cluster, costs.options)
@@ -300,7 +308,7 @@ def _plan_options(options: PlanCommandOptions, is_sequence_parallel: bool) -> Pl
     trees = TreeOptions(
         tuple(Paradigm(name) for name in options.paradigms),
         tuple(options.recompute),
-        options.sequence_parallel or is_sequence_parallel,
+        is_sequence_parallel,
         options.max_tensor_parallel,
         _numbers("expert_parallel", options.expert_parallel) or (1,),
     )
@@ -323,6 +331,7 @@ def _plan_options(options: PlanCommandOptions, is_sequence_parallel: bool) -> Pl
 
 def _batch(options: PlanCommandOptions) -> int | list[int]:
     if isinstance(options.batch, int):
+        require(options.batch > 0, "batch", options.batch, "a number of samples above 0")
         return options.batch
     return list(_numbers("batch", options.batch) or ())
 

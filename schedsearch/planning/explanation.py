@@ -33,12 +33,12 @@ def explain(plans: Plans, costs_in_words: str = "") -> str:
         lines += ["No plan was found before the interruption.", ""]
         return "\n".join([*lines, *_trials(plans)])
     best = plans.best
-    lines += [f"Best plan: {best.name}, {in_brief(best)}.", "", *_headline(plans, best), ""]
+    lines += [f"Best plan: {best.name}.", "", *_headline(plans, best), ""]
     lines += [f"{costs_in_words[:1].upper()}{costs_in_words[1:]}.", ""] if costs_in_words else []
     lines += ["## Stages", "", *_stages(best, plans), ""]
     lines += ["## Why the layers are shared so", "", *_layers(best, plans), ""]
     lines += ["## Ranking", "", *_ranking(plans), ""]
-    lines += ["## What was tried", "", *_trials(plans)]
+    lines += ["## What was tried", "", *_trials(plans)] if plans.searches else []
     return "\n".join(lines) + "\n"
 
 
@@ -48,22 +48,6 @@ def in_words(cluster: Cluster) -> str:
     if sum(each.num_nodes for each in cluster.nodes) == 1:
         return nodes
     return f"{nodes}, {cluster.node_bandwidth_gb_s:g} GB/s between nodes ({cluster.source})"
-
-
-def in_brief(best: ProposedPlan) -> str:
-    """Return the stages of a plan and how most layers are shared, as in ``PP 4 x TP 4 x DP 8``."""
-    common = best.rated.plan.common
-    degrees = {
-        "PP": best.num_stages,
-        "TP": common.matrix_parallel,
-        "CP": common.token_parallel,
-        "DP": common.data_parallel,
-        "EP": common.expert_parallel,
-    }
-    shown = " x ".join(f"{name} {degree}" for name, degree in degrees.items() if degree > 1) or "one GPU"
-    extra = [f"ZeRO-{common.zero}"] * (common.zero > 0) + ["recomputed"] * (common.recompute != "none")
-    most = "" if best.is_uniform else " of most layers"
-    return ", ".join([shown, *extra]) + most
 
 
 def strategy_in_words(strategy: LayerStrategy) -> str:
@@ -126,33 +110,12 @@ def _headline(plans: Plans, best: ProposedPlan) -> Iterator[str]:
             f"Its searched schedule takes {ranked.iteration_ms:,.5g} ms ({_proved(ranked)}{hand_made}), "
             f"{ranked.samples_per_s:.4g} samples/s."
         )
-    yield from _lost_by_favourite(plans, best)
 
 
 def _proved(ranked: RankedPlan) -> str:
     if ranked.status is Status.OPTIMAL:
         return "makespan proved"
     return f"not proved, bound {ranked.iteration_bound_ms:,.5g} ms"
-
-
-def _lost_by_favourite(plans: Plans, best: ProposedPlan) -> Iterator[str]:
-    """Yield how much worse the V-shape is that the formula has first; nothing where it is the best."""
-    favourite = plans.favourite
-    if favourite is None or favourite is best or favourite.ranked is None or best.ranked is None:
-        return
-    start = f"The formula's favourite, {favourite.name},"
-    if plans.ranked_by == "energy":
-        theirs_j, ours_j = favourite.ranked.energy_j, best.ranked.energy_j
-        if theirs_j is None and ours_j is not None:
-            yield f"{start} does not keep the deadline."
-        elif theirs_j and ours_j and theirs_j > ours_j:
-            yield f"{start} needs {theirs_j:,.5g} J by the deadline: {theirs_j / ours_j - 1:.1%} more."
-        return
-    theirs, ours = favourite.samples_per_s, best.samples_per_s
-    if theirs is None and ours is not None:
-        yield f"{start} has no schedule: {favourite.ranked.note}."
-    elif theirs and ours and theirs < ours:
-        yield f"{start} reaches {theirs:.4g} samples/s: {1 - theirs / ours:.1%} less."
 
 
 def _stages(best: ProposedPlan, plans: Plans) -> Iterator[str]:
@@ -283,7 +246,8 @@ def ranking(plans: Plans, is_brief: bool = False) -> list[list[str]]:
         rows.append(
             [
                 str(row["name"]),
-                _number(time_ms, ",.0f" if time_ms and time_ms >= 1e5 else ",.5g"),
+                ("=" if row["equal"] else "")
+                + _number(time_ms, ",.0f" if time_ms and time_ms >= 1e5 else ",.5g"),
                 _number(row["samples_per_s"], ",.4g"),
                 _number(row["tokens_per_s_per_gpu"], ",.5g"),
                 _number(row["mfu_percent"], ".1f", " %"),
@@ -302,10 +266,10 @@ def legend(plans: Plans) -> str:
     peaks = {each.gpu.name: precision.peak_tflops(each.gpu) for each in plans.cluster.nodes}
     of_peak = " and ".join(f"{peak:g} TFLOP/s of {name}" for name, peak in peaks.items())
     return (
-        "plan: shape, stages x GPUs per stage, micro-batches x samples per micro-batch. GiB: peak memory of "
-        "one GPU. proved: 'makespan' where no schedule of the plan is shorter. MFU: three times the "
-        f"operations of the forward pass over the peak in {precision.name} precision, {of_peak} (dense, data "
-        "sheet)"
+        "plan: how most layers are shared (mixed: not all), micro-batches x samples of each. =: within 1 % "
+        "of those above, the simplest first. GiB: peak memory of one GPU. proved: 'makespan' where no "
+        "schedule of the plan is shorter. MFU: three times the operations of the forward pass over the peak "
+        f"in {precision.name} precision, {of_peak} (dense, data sheet)"
     )
 
 

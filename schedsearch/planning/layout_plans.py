@@ -6,17 +6,24 @@ does not know what a layer costs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from placements.block import PlacementError
 from placements.cluster import Cluster
 from placements.models.chain import ModelShape
 from placements.models.costing.options import CostOptions
+from placements.planners.hybrid.exports.as_run import rate
+from placements.planners.hybrid.plan_options import RatedPlan
 from placements.planners.hybrid.search.layout_search import LayoutEstimate, LayoutOptions, LayoutSearch
+from placements.planners.hybrid.shape_costs import FrameworkCosts
 from placements.planners.hybrid.uniform import Layout
 from placements.planners.parallel_plan import PlanError
+from schedsearch.metrics import in_flight
 from schedsearch.planning.uniform_run import UniformRun
+from schedsearch.schedule import Schedule
 
 
 @dataclass(frozen=True)
@@ -37,14 +44,35 @@ class LayoutPlan:
         return self.estimate.layout
 
     @property
-    def samples_per_s(self) -> float:
-        """Throughput."""
-        return 1e3 * self.layout.batch / self.run.iteration_ms
-
-    @property
     def gib(self) -> float:
         """The most that a GPU holds."""
         return max(self.run.gib_by_stage)
+
+    @cached_property
+    def rated(self) -> RatedPlan:
+        """Its stages by the formula of all plans, which has no chunks, with what its schedule holds."""
+        run = self.run
+        found = rate(run.plan, FrameworkCosts(run.model, replace(run.options, exchanges_apart=False)))
+        held = zip(found.stages, run.gib_by_stage, in_flight(run.schedule).tolist(), strict=True)
+        stages = tuple(each._replace(peak_mib=1024 * gib, in_flight=most) for each, gib, most in held)
+        is_plain = self.layout.degrees.chunks == 1
+        return RatedPlan(run.plan, found.time_ms if is_plain else self.estimate.time_ms, stages)
+
+    def schedule(self, limit_gib: float) -> Schedule:
+        """Return its schedule whose updates take all that comes after a stage's last backward.
+
+        Args:
+            limit_gib: Memory of a GPU that it may use.
+        """
+        placement = self.run.placement
+        updates = sorted(placement.optimizer_blocks, key=lambda block: block.devices)
+        ticks = {
+            block.name: max(1, round((end.ms - end.backward_ms) / placement.tick_ms))
+            for block, end in zip(updates, self.run.ends, strict=True)
+        }
+        blocks = tuple(replace(block, time=ticks.get(block.name, block.time)) for block in placement.blocks)
+        placement = replace(placement, blocks=blocks).with_memory(math.floor(1024 * limit_gib))
+        return replace(self.run.schedule, placement=placement)
 
 
 @dataclass(frozen=True)
@@ -55,7 +83,8 @@ class LayoutPlans:
         model: Its layers.
         cluster: Its GPUs.
         limit_gib: Memory of a GPU that a layout may use.
-        plans: The best, by increasing time of their schedules; empty where nothing fits.
+        plans: The best, by increasing time of their schedules, the user's own that fit among them; empty
+            where nothing fits.
         estimates: All that were rated, those that fit first, by increasing time.
         bound_ms: No schedule of a layout that fits by the formula is shorter than this: the least load of a
             fullest stage.
@@ -89,6 +118,10 @@ class LayoutPlans:
     def smallest(self) -> LayoutEstimate | None:
         """The layout that holds least; None where there is none."""
         return min(self.estimates, key=lambda each: each.gib, default=None)
+
+    def with_first(self, best: object) -> LayoutPlans:
+        """Return the same with one of the best before the others, if it is one of them."""
+        return replace(self, plans=tuple(sorted(self.plans, key=lambda plan: plan is not best)))
 
     def nearest(self, layout: Layout) -> LayoutEstimate | None:
         """Return the layout that fits with the fewest settings that differ, of several the shortest."""
@@ -161,8 +194,11 @@ def plan_layouts(
             interrupted = True
     if interrupted and not timed:
         timed = list(_timed(search, fitting, 1))
+    known = {plan.layout for plan in timed}
+    timed += [plan for plan in own_plans if plan.gib <= search.limit_gib and plan.layout not in known]
     timed.sort(key=lambda plan: plan.run.iteration_ms)
-    bound_ms = min((each.load_ms for each in fitting), default=float("inf"))
+    rated_ms = (each.load_ms for each in (*fitting, *(plan.estimate for plan in timed)))
+    bound_ms = min(rated_ms, default=float("inf"))
     left = tuple(layouts[len(rated) :])
     return LayoutPlans(
         *(model, cluster, search.limit_gib, tuple(timed), tuple(estimates), bound_ms, left, interrupted),
@@ -200,6 +236,22 @@ def _timed(search: LayoutSearch, estimates: list[LayoutEstimate], count: int) ->
             count -= 1
         if not count:
             return
+
+
+def why_no_layout(found: LayoutPlans) -> str:
+    """Return a line that says why no layout fits."""
+    num_gpus, smallest = found.cluster.num_gpus, found.smallest
+    if smallest is None:
+        name = found.model.name
+        return (
+            f"cluster, batch: no layout of {name} divides both {num_gpus} GPUs and the batch; give another of "
+            "the two, or other micro_batch_sizes"
+        )
+    return (
+        f"cluster: no layout fits {found.limit_gib:.1f} GiB of each of the {num_gpus} GPUs; "
+        f"the smallest, {layout_in_words(smallest.layout)}, needs {smallest.gib:.1f} GiB; use more GPUs or "
+        "larger ones"
+    )
 
 
 def layout_in_words(layout: Layout) -> str:

@@ -5,34 +5,45 @@ The planner proposes by a formula, the schedule decides. The module does not kno
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from placements.cluster import Cluster, read_cluster
 from placements.models.chain import ModelShape
 from placements.models.costing.options import CostOptions
+from placements.models.layers import BF16, HALF
+from placements.models.memory import FRAMEWORKS
 from placements.models.zoo import read_model
+from placements.planners.hybrid.decision_trees import USUAL, Paradigm, TreeOptions
 from placements.planners.hybrid.placing.planned_placement import CHUNKED
 from placements.planners.hybrid.placing.shared_layers import PartCosts
-from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResult, RatedPlan
+from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResult
+from placements.planners.hybrid.search.layout_search import LayoutOptions
 from placements.planners.hybrid.search.plan_search import PlannerReport, search_plans
 from placements.planners.hybrid.search.rules_of_thumb import rules_of_thumb
-from placements.planners.hybrid.shape_costs import ShapeCosts
+from placements.planners.hybrid.shape_costs import FrameworkCosts, ShapeCosts
 from placements.planners.hybrid.stage_tables import LayerCosts
+from placements.planners.hybrid.uniform import Layout
 from placements.planners.parallel_plan import PlanError
+from schedsearch.planning.layout_plans import LayoutPlans, plan_layouts, why_no_layout
 from schedsearch.planning.plans import Plans, ProposedPlan
 from schedsearch.planning.power import mixed_profile
 from schedsearch.planning.ranking import RankingReport, rank
-from schedsearch.planning.shape_plans import SHAPES, ShapePlans
+from schedsearch.planning.shape_plans import SHAPES, ShapePlans, layout_proposals
 from schedsearch.planning.short_memory import why_no_plan
 
 RANKS = ("schedule", "formula", "energy")
 """Measures that rank plans: the searched schedule, the planner's formula, the energy at a deadline."""
 
+PLANNERS = ("hybrid", "layouts")
+"""Those that can be asked for alone: every layer in its own strategy, or all alike as frameworks have it."""
+
+TRAINED = CostOptions(overlap_weights=True, framework=FRAMEWORKS["megatron"])
+"""What GPUs reach where nothing else is given: as the layouts of Megatron-LM are run."""
 
 NEAR_TIE = 0.01
-"""Share by which an iteration of a uniform V-shape may be longer and it is still preferred to another plan.
-The formula is no more exact than that, and a uniform V-shape is what other systems can run."""
+"""Share by which an iteration may be longer and counts as equal: costs are no more exact than that. Of equal
+plans the simplest comes first."""
 
 
 def plan(
@@ -42,6 +53,9 @@ def plan(
     *,
     options: PlanOptions | None = None,
     costs: LayerCosts | None = None,
+    planner: str | None = None,
+    layouts: LayoutOptions | None = None,
+    own: Sequence[Layout] = (),
     rank_by: str = "schedule",
     shapes: Sequence[str] = ("v_shape",),
     num_chunks: int = 2,
@@ -50,8 +64,12 @@ def plan(
     seed: int = 0,
     on_progress: PlannerReport | None = None,
     on_search: RankingReport | None = None,
+    on_layouts: Callable[[int, int], None] | None = None,
 ) -> Plans:
-    """Return the best plans of a model on a cluster (Galvatron-BMW, with the schedule as the judge).
+    """Return the best plans of a model on a cluster, with the schedule as the judge.
+
+    Two planners propose: of plans whose layers each have a strategy (Galvatron-BMW), and of layouts as
+    training frameworks are configured. Costs are the same for both, and so is the time of a plan of both.
 
     Args:
         model: A model, the name of one, or the path of its `config.json`; see `placements.models.zoo`.
@@ -59,8 +77,10 @@ def plan(
         cluster: GPUs, or their name; see `placements.cluster.read_cluster`.
         batch: Samples of an iteration; of several the one with the most samples per second is first.
         options: How GPUs may share layers, and what numbers are tried.
-        costs: What layers cost; by default the rules of `placements.models.costing`, with gradients summed
-            beside the last backward.
+        costs: What layers cost; by default as `TRAINED` says.
+        planner: One of `PLANNERS`, for it alone; None for both, where `layouts` can be compared.
+        layouts: Layouts that are tried; what `options` have of them is taken from there.
+        own: The user's own, of one batch size; they compete where they fit.
         rank_by: One of `RANKS`.
         shapes: Those of `schedsearch.planning.shape_plans.SHAPES` that compete.
         num_chunks: Chunks of each device in a wave or a loop.
@@ -69,6 +89,7 @@ def plan(
         seed: Seed of the searches.
         on_progress: Told about the planner; see `placements.planners.hybrid.search.plan_search`.
         on_search: Told about the searches of schedules.
+        on_layouts: See `placements.planners.hybrid.search.layout_search.LayoutSearch.estimates`.
 
     Raises:
         PlanError: An option is wrong, or no plan fits; then the smallest memory that would do is said.
@@ -79,20 +100,42 @@ def plan(
     >>> found.best.rated.plan.num_gpus
     8
     """
-    model = read_model(model) if isinstance(model, str) else model
+    model = in_bf16(read_model(model)) if isinstance(model, str) else model
     cluster = read_cluster(cluster) if isinstance(cluster, str) else cluster
-    options = options or PlanOptions()
-    costs = ShapeCosts(model, CostOptions(overlap_gradients=True)) if costs is None else costs
-    _check(rank_by, shapes, num_chunks, deadline_ms)
+    is_computed = costs is None or isinstance(costs, ShapeCosts)
+    options = options or PlanOptions(TreeOptions(sequence_parallel=is_computed))
+    costs = FrameworkCosts(model, TRAINED) if costs is None else costs
+    _check(rank_by, shapes, num_chunks, deadline_ms, planner)
     sizes = list(batch) if isinstance(batch, Sequence) else [batch]
+    alone = "" if planner == "hybrid" else _why_no_layouts(cluster, costs, options, rank_by, shapes)
+    if alone and (own or planner == "layouts"):
+        raise PlanError(f"{'explain' if own else 'planner'}: layouts cannot be compared: {alone}")
     chain = PartCosts(model.chained, costs)
-    searches = {size: _searched(chain, cluster, size, options, on_progress) for size in sizes}
+    searches = {
+        size: _searched(chain, cluster, size, options, on_progress) for size in sizes if planner != "layouts"
+    }
     interrupted = any(found.interrupted for found in searches.values())
     making = ShapePlans(PartCosts(model, costs), cluster, list(searches), options, num_chunks, on_progress)
-    proposed, was_interrupted = _proposed(making, shapes, searches, interrupted)
+    proposed, was_interrupted = _proposed(making, shapes if searches else (), searches, interrupted)
     interrupted = interrupted or was_interrupted
-    left_out = list(dict.fromkeys(making.left_out))
-    if not any(found.plans for found in searches.values()) and not interrupted:
+    left_out = [*dict.fromkeys(making.left_out), *([f"layouts: not compared: {alone}"] if alone else [])]
+    known: dict[int, LayoutPlans] = {}
+    if planner != "hybrid" and isinstance(costs, ShapeCosts) and not alone and not interrupted:
+        allowed = _allowed(layouts or LayoutOptions(), options)
+        apart = replace(costs.options, exchanges_apart=True)
+        for size in sizes:
+            mine = [each for each in own if each.batch == size]
+            try:
+                known[size] = plan_layouts(
+                    *(model, cluster, size, apart, allowed, options.num_plans, on_layouts), own=mine
+                )
+            except PlanError as error:
+                if own or planner == "layouts":
+                    raise
+                left_out.append(f"layouts: {error}")
+    proposed += [each for found in known.values() for each in layout_proposals(found, rank_by == "formula")]
+    interrupted = interrupted or any(found.interrupted for found in known.values())
+    if searches and not any(found.plans for found in searches.values()) and not interrupted:
         if any(found.out_of_time for found in searches.values()):
             why = (
                 f"time_limit_s: {options.time_limit_s:g} s were over before a plan of {model.name} on "
@@ -104,13 +147,64 @@ def plan(
             raise PlanError(why)
         left_out.insert(0, f"v_shape: {why}")
     if not proposed and not interrupted:
+        if not searches:
+            raise PlanError(why_no_layout(known[sizes[0]]))
         raise PlanError(f"shapes: no plan of these can be made: {left_out[0]}; add v_shape")
-    if rank_by == "formula" or interrupted:
-        proposed.sort(key=lambda each: -(each.samples_per_s or 0.0))
-    else:
-        proposed = _ranked(proposed, rank_by, search_time_limit_s, deadline_ms, seed, on_search)
+    if rank_by != "formula" and not interrupted:
+        new = [each for each in proposed if each.ranked is None]
+        timed = [each for each in proposed if each.ranked is not None]
+        proposed = timed + _ranked(new, rank_by, search_time_limit_s, deadline_ms, seed, on_search)
+    if rank_by != "energy":
+        proposed = _in_order(proposed, own)
+    first = proposed[0].found if proposed else None
+    known = {size: found.with_first(first) for size, found in known.items()}
     return Plans(
-        model, cluster, options, costs, rank_by, tuple(proposed), searches, tuple(left_out), interrupted
+        *(model, cluster, options, costs, rank_by, tuple(proposed), searches, tuple(left_out), interrupted),
+        layouts=known,
+    )
+
+
+def in_bf16(model: ModelShape) -> ModelShape:
+    """Return a model in 16 bits whose gradients are added up in 32, as is usual."""
+    return replace(model, precision=BF16) if model.precision == HALF else model
+
+
+def _why_no_layouts(
+    cluster: Cluster, costs: LayerCosts, options: PlanOptions, rank_by: str, shapes: Sequence[str]
+) -> str:
+    """Return which part of a question layouts have no answer to; empty where they have one."""
+    computed = costs.options if isinstance(costs, ShapeCosts) else None
+    reasons = {
+        "layers have measured times": computed is None or computed.calibration is not None,
+        "overlap_gradients is true": computed is not None and computed.overlap_gradients,
+        "sequence_parallel is false": not options.trees.sequence_parallel,
+        "method, stage_method or pipeline is given": (options.method, options.stage_method, options.pipeline)
+        != ("exact", "exact", "1f1b"),
+        "paradigms has no zero1 or sdp": not {Paradigm.ZERO1, Paradigm.SDP} & set(options.trees.paradigms),
+        "rank is energy": rank_by == "energy",
+        "shapes has no v_shape": "v_shape" not in shapes,
+        "the model has branches": bool(costs.model.branches),
+        "GPUs are of several kinds": len({nodes.gpu for nodes in cluster.nodes}) > 1,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
+
+
+def _allowed(layouts: LayoutOptions, options: PlanOptions) -> LayoutOptions:
+    """Return the layouts that are tried, as far as the options of all plans restrict them."""
+    trees, usual = options.trees, options.trees.paradigms == USUAL
+    zero = {Paradigm.ZERO1: 1, Paradigm.SDP: 3}
+    return replace(
+        layouts,
+        max_tensor=trees.max_tensor_parallel if Paradigm.TP in trees.paradigms else 1,
+        max_context=layouts.max_context if usual or Paradigm.CP in trees.paradigms else 1,
+        zero=tuple(stage for paradigm, stage in zero.items() if paradigm in trees.paradigms),
+        recompute=trees.recompute,
+        memory_gib=options.memory_gib,
+        reserve_gib=options.reserve_gib,
+        num_stages=options.num_stages,
+        gpus_per_stage=options.gpus_per_stage,
+        num_micro_batches=options.num_micro_batches,
+        expert_parallel=None if trees.expert_parallel == (1,) else trees.expert_parallel,
     )
 
 
@@ -126,7 +220,11 @@ def _searched(
     return search_plans(costs, cluster, batch, options, on_progress)
 
 
-def _check(rank_by: str, shapes: Sequence[str], num_chunks: int, deadline_ms: float | None) -> None:
+def _check(
+    rank_by: str, shapes: Sequence[str], num_chunks: int, deadline_ms: float | None, planner: str | None
+) -> None:
+    if planner not in (None, *PLANNERS):
+        raise PlanError(f"planner: {planner!r} is not known; use {' or '.join(PLANNERS)}, or none for both")
     if rank_by not in RANKS:
         raise PlanError(f"rank: {rank_by!r} is not known; use {', '.join(RANKS)}")
     if not shapes:
@@ -147,7 +245,7 @@ def _proposed(
 ) -> tuple[list[ProposedPlan], bool]:
     """Return the plans of all shapes, and whether that was interrupted; then no more are searched."""
     chains = sorted(
-        (_simple(making, each) for found in searches.values() for each in found.plans),
+        (each for found in searches.values() for each in found.plans),
         key=lambda each: -each.samples_per_s,
     )[: making.options.num_plans]
     proposed: list[ProposedPlan] = []
@@ -158,25 +256,6 @@ def _proposed(
     except KeyboardInterrupt:
         return proposed, True
     return proposed, False
-
-
-def _simple(making: ShapePlans, rated: RatedPlan) -> RatedPlan:
-    """Return the best uniform plan with the numbers of another, where it is at most a near tie longer."""
-    plan, options = rated.plan, making.options
-    if options.method != "exact" or plan.is_uniform:
-        return rated
-    same = replace(
-        options,
-        uniform=True,
-        num_stages=(plan.num_stages,),
-        gpus_per_stage=(len(plan.stages[0].gpus),),
-        num_micro_batches=(plan.num_micro_batches,),
-        num_plans=1,
-    )
-    costs = PartCosts(plan.model, making.costs)
-    found = search_plans(costs, making.cluster, plan.global_batch_size, same).plans
-    is_near = bool(found) and found[0].time_ms <= (1 + NEAR_TIE) * rated.time_ms
-    return found[0] if is_near else rated
 
 
 def _ranked(
@@ -198,10 +277,24 @@ def _ranked(
         seed=seed,
         on_progress=on_search,
     )
-    found = [replace(by_name[each.candidate.name], ranked=each) for each in ranked]
-    if rank_by == "schedule" and (best := found[0].samples_per_s):
-        simple = [each.is_uniform and each.candidate.shape == "v_shape" for each in found]
-        near = [(each.samples_per_s or 0.0) * (1 + NEAR_TIE) >= best for each in found]
-        near = [is_near and is_simple for is_near, is_simple in zip(near, simple, strict=True)]
-        found.insert(0, found.pop(near.index(True) if True in near else 0))
+    return [replace(by_name[each.candidate.name], ranked=each) for each in ranked]
+
+
+def _in_order(proposed: Sequence[ProposedPlan], own: Sequence[Layout]) -> list[ProposedPlan]:
+    """Return plans by throughput without those that look the same, and of equal ones the simplest first.
+
+    A layout of the user's own that is the fastest of all stays the first.
+    """
+    unique: dict[str, ProposedPlan] = {}
+    for each in sorted(proposed, key=lambda each: -(each.samples_per_s or 0.0)):
+        unique.setdefault(each.name, each)
+    left, found = list(unique.values()), list[ProposedPlan]()
+    is_own = bool(left) and getattr(left[0].found, "layout", None) in own
+    fastest = left[0] if is_own else None
+    while left:
+        rate = left[0].samples_per_s
+        near = [each for each in left if (each.samples_per_s or 0.0) * (1 + NEAR_TIE) >= (rate or 0.0)]
+        left = left[len(near) :]
+        near.sort(key=lambda each: (each is not fastest, each.complexity))
+        found += [near[0], *(replace(each, is_equal=rate is not None) for each in near[1:])]
     return found

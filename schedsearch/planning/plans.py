@@ -18,16 +18,43 @@ from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResul
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.parallel_plan import PlanError
 from schedsearch.metrics import in_flight
+from schedsearch.planning.layout_plans import LayoutPlan, LayoutPlans
 from schedsearch.planning.ranking import PlanCandidate, RankedPlan
 from schedsearch.results import FileResult
 
-FoundPlan = RatedPlan | TrunkPlan
+HybridPlan = RatedPlan | TrunkPlan
 """A plan as its search gives it: all layers in a chain, or those between the vocabulary on all GPUs."""
+
+FoundPlan = HybridPlan | LayoutPlan
+"""The same, or a layout of a training framework."""
 
 
 def chain_of(found: FoundPlan) -> RatedPlan:
     """Return a plan's chain of stages in order of their devices."""
-    return found.rated if isinstance(found, TrunkPlan) else found
+    return found if isinstance(found, RatedPlan) else found.rated
+
+
+def plan_name(shape: str, found: FoundPlan) -> str:
+    """Return a plan's shape, if it is not a chain, the degrees of most layers, and its micro-batches.
+
+    Degrees of 1 and ZeRO-1 are left out; a plan is mixed where not all layers are shared alike.
+    """
+    plan = chain_of(found).plan
+    how = plan.common
+    degrees = {
+        "TP": how.matrix_parallel,
+        "PP": plan.num_stages,
+        "VP": found.layout.degrees.chunks if isinstance(found, LayoutPlan) else 1,
+        "CP": how.token_parallel,
+        "EP": how.expert_parallel,
+        "DP": how.data_parallel,
+    }
+    words = [] if shape == "v_shape" or degrees["VP"] > 1 else [shape]
+    words += [f"{name}{degree}" for name, degree in degrees.items() if degree > 1]
+    words += ["whole"] if how.whole_experts else []
+    words += [f"ZeRO-{how.zero}"] if how.zero != 1 and how.data_parallel > 1 else []
+    words += [] if isinstance(found, LayoutPlan) or plan.is_uniform else ["mixed"]
+    return f"{' '.join(words)}, {plan.num_micro_batches}x{plan.micro_batch_size}".removeprefix(", ")
 
 
 @dataclass(frozen=True)
@@ -38,11 +65,13 @@ class ProposedPlan:
         found: The plan that the shape is made of.
         candidate: Its placement.
         ranked: What its search found; None where plans are ranked by the formula alone.
+        is_equal: It is as fast as the plan before it, as far as costs are exact.
     """
 
     found: FoundPlan
     candidate: PlanCandidate
     ranked: RankedPlan | None = None
+    is_equal: bool = False
 
     @property
     def name(self) -> str:
@@ -57,7 +86,7 @@ class ProposedPlan:
     @property
     def shared(self) -> SharedLayers | None:
         """The layers that are on all GPUs, beside the chain; None for none."""
-        return None if isinstance(self.found, RatedPlan) else self.found.shared
+        return self.found.shared if isinstance(self.found, TrunkPlan) else None
 
     @property
     def plan(self) -> Plan:
@@ -88,8 +117,21 @@ class ProposedPlan:
 
     @property
     def is_uniform(self) -> bool:
-        """All layers of its chain are shared alike."""
-        return self.plan.is_uniform
+        """All layers of its chain are shared alike, but for those of a layout that are computed again."""
+        return isinstance(self.found, LayoutPlan) or self.plan.is_uniform
+
+    @property
+    def complexity(self) -> tuple[int, ...]:
+        """What a reader has to set up, of which less is simpler.
+
+        Layers that are shared in several ways come first, then chunks of a device, then how many of tensor,
+        pipeline, context and expert parallelism there are.
+        """
+        how, chunks = self.plan.common, 2 if self.candidate.shape != "v_shape" else 1
+        if isinstance(self.found, LayoutPlan):
+            chunks = self.found.layout.degrees.chunks
+        degrees = how.matrix_parallel, self.num_stages, how.token_parallel, how.expert_parallel
+        return not self.is_uniform, chunks, sum(degree > 1 for degree in degrees)
 
     @property
     def peaks_mib(self) -> tuple[float, ...]:
@@ -147,6 +189,7 @@ class Plans(FileResult):
         searches: What the planner tried with the layers in a chain, for each batch size.
         left_out: Shapes that were not made, and why, a line each.
         interrupted: Whether it was interrupted from the keyboard; then this is what there was until then.
+        layouts: The layouts that were rated, for each batch size, and the user's own.
     """
 
     model: ModelShape
@@ -158,6 +201,7 @@ class Plans(FileResult):
     searches: dict[int, PlanSearchResult] = field(repr=False)
     left_out: tuple[str, ...] = ()
     interrupted: bool = False
+    layouts: dict[int, LayoutPlans] = field(default_factory=dict, repr=False)
 
     @property
     def best(self) -> ProposedPlan:
@@ -174,12 +218,6 @@ class Plans(FileResult):
     def trials(self) -> tuple[tuple[int, Trial], ...]:
         """All numbers that were tried, with the batch size."""
         return tuple((batch, trial) for batch, found in self.searches.items() for trial in found.trials)
-
-    @property
-    def favourite(self) -> ProposedPlan | None:
-        """The V-shape that the formula has first: what is planned without a schedule; None for none."""
-        ordinary = [each for each in self.proposed if each.candidate.shape == "v_shape"]
-        return max(ordinary, key=lambda each: each.rated.samples_per_s, default=None)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the figures of each plan by `PLAN_COLUMNS`; None where one does not apply."""
@@ -202,9 +240,9 @@ class Plans(FileResult):
 
 
 PLAN_COLUMNS = (
-    *("name", "shape", "stages", "gpus_per_stage", "micro_batches", "batch", "formula_ms", "iteration_ms"),
-    *("iteration_bound_ms", "one_f_one_b_ms", "proved", "samples_per_s", "tokens_per_s_per_gpu"),
-    *("mfu_percent", "peak_memory_mib", "energy_j", "search_seconds", "note"),
+    *("name", "equal", "shape", "stages", "gpus_per_stage", "micro_batches", "batch", "formula_ms"),
+    *("iteration_ms", "iteration_bound_ms", "one_f_one_b_ms", "proved", "samples_per_s"),
+    *("tokens_per_s_per_gpu", "mfu_percent", "peak_memory_mib", "energy_j", "search_seconds", "note"),
 )
 """Columns of the table of plans, in order."""
 
@@ -220,6 +258,7 @@ def _row(proposed: ProposedPlan, model: ModelShape) -> dict[str, Any]:
     candidate, ranked = proposed.candidate, proposed.ranked
     return {
         "name": proposed.name,
+        "equal": proposed.is_equal,
         "shape": candidate.shape,
         "stages": proposed.num_stages,
         "gpus_per_stage": proposed.num_gpus // proposed.num_stages,

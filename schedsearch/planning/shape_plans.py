@@ -23,8 +23,10 @@ from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
 from placements.planners.hybrid.search.plan_search import PlannerReport
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.parallel_plan import PlanError, UnsuitableShapeError
-from schedsearch.planning.plans import FoundPlan, ProposedPlan, capacities_of, chain_of
-from schedsearch.planning.ranking import PlanCandidate
+from schedsearch.modulo.result import Status
+from schedsearch.planning.layout_plans import LayoutPlans
+from schedsearch.planning.plans import HybridPlan, ProposedPlan, capacities_of, chain_of, plan_name
+from schedsearch.planning.ranking import PlanCandidate, RankedPlan
 
 SHAPES = ("v_shape", *CHUNKED, *SHARED_VOCABULARY)
 """Placements that can compete."""
@@ -75,7 +77,7 @@ class ShapePlans:
         proposed = (self._proposed(shape, each) for each in found)
         return [each for each in proposed if each is not None]
 
-    def _found(self, shape: str, chains: Sequence[RatedPlan]) -> Sequence[FoundPlan]:
+    def _found(self, shape: str, chains: Sequence[RatedPlan]) -> Sequence[HybridPlan]:
         if shape not in SHARED_VOCABULARY:
             return chains
         if self.cluster.num_gpus == 1:
@@ -89,11 +91,10 @@ class ShapePlans:
         order = sorted(range(len(found)), key=lambda i: -rates[i])
         return [found[i] for i in order[: self.options.num_plans]]
 
-    def _proposed(self, shape: str, found: FoundPlan) -> ProposedPlan | None:
+    def _proposed(self, shape: str, found: HybridPlan) -> ProposedPlan | None:
         """Return a plan with its placement; where that cannot be, say why."""
         plan = chain_of(found).plan
-        gpus = f"{plan.num_stages}x{len(plan.stages[0].gpus)}"
-        name = f"{shape} {gpus}, {plan.num_micro_batches}x{plan.micro_batch_size}"
+        name = plan_name(shape, found)
         if shape in CHUNKED and plan.num_stages == 1:
             self.left_out.append(f"{shape}: of one stage there is no other shape than v_shape")
             return None
@@ -106,7 +107,7 @@ class ShapePlans:
         number, batch = plan.num_micro_batches, plan.global_batch_size
         return ProposedPlan(found, PlanCandidate(name, shape, placement, number, batch, formula_ms))
 
-    def _placement(self, shape: str, found: FoundPlan) -> Placement:
+    def _placement(self, shape: str, found: HybridPlan) -> Placement:
         plan, capacities_gib = chain_of(found).plan, capacities_of(chain_of(found), self.options)
         if isinstance(found, TrunkPlan):
             return shared_vocabulary_placement(
@@ -115,3 +116,29 @@ class ShapePlans:
         if shape == "v_shape":
             return planned_placement(plan, self.costs, capacities_gib)
         return chunked_placement(plan, self.costs, shape, self.num_chunks, capacities_gib)
+
+
+def layout_proposals(layouts: LayoutPlans, by_formula: bool) -> list[ProposedPlan]:
+    """Return the best layouts of training frameworks as plans, by the schedule that times each.
+
+    Args:
+        layouts: What was found.
+        by_formula: Without that schedule.
+    """
+    proposed = []
+    for each in layouts.plans:
+        shape = "v_shape" if each.layout.degrees.chunks == 1 else "loop_shape"
+        name, schedule = plan_name(shape, each), each.schedule(layouts.limit_gib)
+        numbers = each.layout.num_micro_batches, each.layout.batch, each.rated.time_ms
+        candidate = PlanCandidate(name, shape, schedule.placement, *numbers)
+        ranked = RankedPlan(
+            candidate,
+            Status.FEASIBLE,
+            each.run.iteration_ms,
+            min(each.estimate.load_ms, each.run.iteration_ms),
+            each.run.iteration_ms if shape == "v_shape" else None,
+            tuple(1024 * gib for gib in each.run.gib_by_stage),
+            schedule=schedule,
+        )
+        proposed.append(ProposedPlan(each, candidate, None if by_formula else ranked))
+    return proposed

@@ -55,7 +55,7 @@ class PlanOptions:
         PlanError: An option is out of its range.
     """
 
-    trees: TreeOptions = field(default_factory=TreeOptions)
+    trees: TreeOptions = field(default_factory=lambda: TreeOptions(sequence_parallel=True))
     num_stages: tuple[int, ...] | None = None
     gpus_per_stage: tuple[int, ...] | None = None
     num_micro_batches: tuple[int, ...] | None = None

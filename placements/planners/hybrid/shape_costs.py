@@ -14,6 +14,7 @@ from placements.models.costing.options import USUAL, CostOptions
 from placements.models.costing.transitions import transition_ms
 from placements.models.layers import Layer
 from placements.models.parallel import Cost, LayerStrategy
+from placements.planners.hybrid.uniform import is_end
 
 
 @dataclass(frozen=True)
@@ -52,3 +53,27 @@ class ShapeCosts:
         if machine is not None and len({*before.nodes, *after.nodes}) == 1:
             return machine.collective_ms("send", num_bytes, 2)
         return before.next_transfer_ms(after, num_bytes)
+
+
+@dataclass(frozen=True)
+class FrameworkCosts(ShapeCosts):
+    """The same as a search inside a stage adds them up, with what a framework holds besides.
+
+    Buffers of an embedding or an output layer are among its states, as a stage has one of them. Those of
+    other layers, once for all, and gradients between products are what one backward holds.
+    """
+
+    def cost(
+        self, layer: Layer, strategy: LayerStrategy, samples: int, num_micro_batches: int, group: DeviceGroup
+    ) -> Cost:
+        """Return what a layer costs each GPU."""
+        cost = super().cost(layer, strategy, samples, num_micro_batches, group)
+        buffers = sum(each.num_bytes for each in cost.buffers)
+        states, once = (buffers, 0.0) if is_end(layer) else (0.0, buffers)
+        return replace(
+            cost,
+            static_bytes=cost.static_bytes + states,
+            backward_bytes=max(cost.backward_bytes, cost.backward_peak_bytes - cost.kept_bytes) + once,
+            backward_peak_bytes=cost.backward_peak_bytes + once,
+            buffers=frozenset(),
+        )

@@ -53,17 +53,6 @@ def test_a_vocabulary_on_all_gpus_is_explained_and_drawn(large: Plans) -> None:
     )
 
 
-def test_what_the_favourite_loses_is_said_beside_all_shapes(large: Plans) -> None:
-    """The V-shape is what is lost to, whatever formulas other shapes have."""
-    favourite = large.favourite
-    assert favourite is not None and favourite.candidate.shape == "v_shape"
-    assert large.best.candidate.shape == "m_shape"
-    ours, theirs = large.best.samples_per_s, favourite.samples_per_s
-    assert ours is not None and theirs is not None
-    line = f"The formula's favourite, {favourite.name}, reaches {theirs:.4g} samples/s: "
-    assert f"{line}{1 - theirs / ours:.1%} less." in explain(large)
-
-
 def test_by_the_formula_every_shape_has_its_own_time() -> None:
     """Once an M-shape was taken for as fast as its layers without the vocabulary."""
     found = plan(LARGE, "v100_4", 32, options=FEW, shapes=SHAPES, rank_by="formula")
@@ -82,7 +71,6 @@ def test_a_shape_fits_where_a_chain_does_not() -> None:
     found = plan(LARGE, "v100_4", 32, options=options, shapes=("v_shape", "m_shape"), rank_by="formula")
     assert [each.candidate.shape for each in found.proposed] == ["m_shape"]
     assert found.left_out[0].startswith("v_shape: memory_gib: 20 GiB less 4 in reserve are too little")
-    assert found.favourite is None
 
 
 @pytest.mark.parametrize("shape", ["loop_shape", "m_shape"])

@@ -45,6 +45,10 @@ class LayoutOptions:
         zero: Stages of ZeRO, those above 1 without a pipeline.
         memory_gib: Memory of each GPU; None for its own.
         reserve_gib: Memory of each GPU that stays free: for the CUDA context and fragments.
+        num_stages: Numbers of stages; None for all, as for the next three.
+        gpus_per_stage: GPUs of each stage.
+        num_micro_batches: Micro-batches of an iteration.
+        expert_parallel: Degrees of expert parallelism.
     """
 
     micro_batch_sizes: tuple[int, ...] = (1, 2, 4)
@@ -57,6 +61,20 @@ class LayoutOptions:
     zero: tuple[int, ...] = (1, 3)
     memory_gib: float | None = None
     reserve_gib: float = 4.0
+    num_stages: tuple[int, ...] | None = None
+    gpus_per_stage: tuple[int, ...] | None = None
+    num_micro_batches: tuple[int, ...] | None = None
+    expert_parallel: tuple[int, ...] | None = None
+
+    def allow(self, degrees: Degrees, num_micro_batches: int) -> bool:
+        """Return whether the numbers of a layout are among those that are tried."""
+        pairs = (
+            (degrees.pipeline, self.num_stages),
+            (degrees.num_gpus // degrees.pipeline, self.gpus_per_stage),
+            (num_micro_batches, self.num_micro_batches),
+            (degrees.expert, self.expert_parallel),
+        )
+        return all(allowed is None or number in allowed for number, allowed in pairs)
 
 
 class LayoutEstimate(NamedTuple):
@@ -143,6 +161,8 @@ class LayoutSearch:
                     if left or number < pipeline:
                         continue
                     how = tensor, pipeline, data, context, expert
+                    if not options.allow(Degrees(*how), number):
+                        continue
                     for recompute, zero in product(self._recompute, options.zero):
                         for chunks in self._chunks(pipeline) if zero <= 1 or pipeline == 1 else ():
                             degrees = Degrees(*how, chunks, whole, options.context_sharing)

@@ -385,7 +385,7 @@ def test_searched_plans_are_read_back_from_galvatrons_form(model: str, memory_gi
         ShapeCosts(read_model(model)),
         read_cluster("a100_8"),
         32,
-        PlanOptions(memory_gib=memory_gib, num_micro_batches=(8,), num_plans=3),
+        PlanOptions(TreeOptions(), memory_gib=memory_gib, num_micro_batches=(8,), num_plans=3),
     )
     assert found.plans
     for rated in found.plans:
