@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from placements import Block, Kind, Placement
 from placements.modes import Chosen
 from schedsearch.bounds.ends import device_span_bound
 from schedsearch.bounds.load_and_path import critical_path, period_bound
 from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.modulo.result import EndedBy, SearchResult, Status
+from schedsearch.modulo.result import EndedBy, Objective, SearchProgress, SearchResult, Status
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, Schedule, ScheduledBlock, as_soon_as_possible
 from schedsearch.validate import validate
+
+Report = Callable[[SearchProgress], None]
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,10 @@ class Lowered:
         plain = self.plain if schedule.placement.optimizer_blocks else self.plain.per_micro_batch
         return Schedule(plain, schedule.num_micro_batches // size, tuple(blocks))
 
+    def told(self, report: Report, num_micro_batches: int) -> Report:
+        """Return who is told of a search of the plain placement: what is proved of it is of the whole one."""
+        return report
+
     def lift(self, found: SearchResult) -> SearchResult:
         """Return what a search of the plain placement found as an answer for the whole one."""
         schedule, repetend = found.schedule, found.repetend
@@ -169,6 +177,20 @@ class AtWorst:
             found,
             schedule=None if schedule is None else _in_its_orders(self.plain, schedule),
             repetend=None if repetend is None else replace(repetend, placement=self.plain.per_micro_batch),
+        )
+
+    def told(self, report: Report, num_micro_batches: int) -> Report:
+        """Return who is told of a search of the slow blocks, with what is proved of the placement itself."""
+        path = critical_path(self.whole)
+        proved: Mapping[str, Fraction | int] = {
+            Objective.PERIOD: period_bound(self.whole),
+            Objective.MAKESPAN: makespan_bound(self.whole, num_micro_batches),
+            Objective.DEVICE_SPAN: device_span_bound(self.whole, num_micro_batches),
+            Objective.SPAN: path,
+            Objective.LATENCY: path,
+        }
+        return lambda event: report(
+            replace(event, bound=min(event.bound, float(proved.get(event.phase, event.bound))))
         )
 
     def lift(self, found: SearchResult) -> SearchResult:
@@ -231,9 +253,9 @@ def _in_the_long_run(placement: Placement, slow: Repetend, may_grow: bool) -> Re
     for several in range(1, _MOST_ROUNDS + 1 if may_grow else 2):
         first = last - flight - several
         periods = {
-            starts[name, n] - starts[name, n - several * size]
-            for name in placement.per_micro_batch.by_name
-            for n in range(first * size, last * size)
+            start - starts[name, n - several * size]
+            for (name, n), start in starts.items()
+            if first * size <= n < last * size
         }
         if len(periods) > 1:
             continue

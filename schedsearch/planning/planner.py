@@ -67,7 +67,8 @@ def plan(
         search_time_limit_s: For the schedule of each placement.
         deadline_ms: Longest time of an iteration, where plans are ranked by energy.
         seed: Seed of the searches.
-        on_progress: Told about the planner; see `placements.planners.hybrid.search.plan_search`.
+        on_progress: Told about the planner; see `placements.planners.hybrid.search.plan_search`. There is no
+            bound, 0, where several batches or shapes compete.
         on_search: Told about the searches of schedules.
 
     Raises:
@@ -85,6 +86,8 @@ def plan(
     costs = ShapeCosts(model, CostOptions(overlap_gradients=True)) if costs is None else costs
     _check(rank_by, shapes, num_chunks, deadline_ms)
     sizes = list(batch) if isinstance(batch, Sequence) else [batch]
+    if on_progress is not None and len(sizes) * len(shapes) > 1:
+        on_progress = _without_bound(on_progress)
     chain = PartCosts(model.chained, costs)
     searches = {size: _searched(chain, cluster, size, options, on_progress) for size in sizes}
     interrupted = any(found.interrupted for found in searches.values())
@@ -112,6 +115,11 @@ def plan(
     return Plans(
         model, cluster, options, costs, rank_by, tuple(proposed), searches, tuple(left_out), interrupted
     )
+
+
+def _without_bound(report: PlannerReport) -> PlannerReport:
+    """Return who is told of one of several batches or shapes, whose bound is not that of all."""
+    return lambda done, total, best_ms, _: report(done, total, best_ms, 0.0)
 
 
 def _searched(
