@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from placements import Kind
 from placements.plain_data import Field, json_file
 from placements.stages.stage_chain import PlacedStages
 from schedsearch.device_span import device_spans, with_least_device_span
@@ -25,6 +26,9 @@ DOES_NOT_FIT = "does not fit"
 NOT_APPLICABLE = "not applicable"
 """Likewise, of one that is not defined for the model, the devices or the number of micro-batches."""
 
+WHOLE = " with whole backwards"
+"""Words behind what is proved of schedules that do not split backwards."""
+
 
 @dataclass(frozen=True)
 class ComparedRow:
@@ -33,13 +37,15 @@ class ComparedRow:
     Attributes:
         schedule: Its name, as asked for.
         placement: The shape that it is on; empty where there is none.
-        proved: ``makespan proved`` where the makespan meets its bound, ``not proved`` where it does not,
-            `DOES_NOT_FIT`, `NOT_APPLICABLE`; of a search also ``infeasible`` and ``unknown``.
+        proved: ``makespan proved`` where the makespan meets its bound, with `WHOLE` behind it where it may be
+            shorter with split backwards, ``not proved`` where it does not, `DOES_NOT_FIT`, `NOT_APPLICABLE`;
+            of a search also ``infeasible`` and ``unknown``.
         makespan_ms: Time from the first start to the last end.
         makespan_bound_ms: No schedule of these micro-batches on the same shape, or for ``searched`` on any
             shape tried, is shorter.
         bubble_rate: Idle share of makespan times devices.
-        period_ms: By how much one more micro-batch lengthens it in the steady state.
+        period_ms: By how much one more micro-batch lengthens it in its steady state; None where its middle
+            repeats nothing.
         device_span_ms: The longest time from a device's own first start to its last end, with the orders of
             the schedule and its devices' first starts chosen for it: an iteration's time without a barrier.
         peak_memory_mib: The most that any device holds, weights included.
@@ -148,11 +154,18 @@ def row_of(name: str, placed: PlacedStages, schedule: Schedule, note: str) -> Co
 
 
 def judged(row: ComparedRow, bound_ms: float) -> ComparedRow:
-    """Return a row with the best bound that is known, and what that proves."""
-    if row.makespan_ms is None or row.makespan_bound_ms is None:
+    """Return a row with the best bound that is known, and what that proves.
+
+    Args:
+        row: Its bound is of its own blocks.
+        bound_ms: Likewise of split backwards on the same shape, than which whole ones are never better.
+    """
+    if row.makespan_ms is None or row.makespan_bound_ms is None or row.found is None:
         return row
+    is_split = any(block.kind is Kind.W for block in row.found.placement.blocks)
+    whole = "" if is_split or row.makespan_ms <= bound_ms else WHOLE
     bound_ms = max(bound_ms, row.makespan_bound_ms)
-    proved = proved_text("makespan") if row.makespan_ms <= bound_ms else proved_text()
+    proved = proved_text("makespan") + whole if row.makespan_ms <= bound_ms else proved_text()
     return replace(row, makespan_bound_ms=bound_ms, proved=proved)
 
 
