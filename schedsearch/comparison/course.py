@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from typing import Any
 
 from placements import Placement
@@ -25,7 +24,7 @@ from schedsearch.comparison.rows import (
     missing_memory,
     row_of,
 )
-from schedsearch.metrics import peak_memory, steady_period
+from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import SearchProgress, SearchResult, Status
 from schedsearch.schedule import CyclicOrderError, Schedule, as_soon_as_possible
 from schedsearch.searches.methods import SearchReport, SearchRequest
@@ -74,15 +73,8 @@ class ShapeAttempt:
     result: SearchResult | None = None
 
     @property
-    def makespan_ms(self) -> float:
-        """Makespan of the best schedule found, infinite where there is none."""
-        if self.result is None or self.result.schedule is None:
-            return math.inf
-        return self.placed.placement.ms(self.result.schedule.makespan)
-
-    @property
     def quality(self) -> tuple[float, float]:
-        """That of the best schedule found."""
+        """That of the best schedule found, infinite where there is none."""
         found = None if self.result is None else self.result.schedule
         return (math.inf, math.inf) if found is None else quality(found)
 
@@ -140,8 +132,7 @@ class ComparisonCourse:
             return ComparedRow(name, shape, DOES_NOT_FIT, note="; ".join([missing, *placed.notes]))
         row = row_of(name, placed, validate(schedule), "; ".join(placed.notes))
         self.offer(VARIANTS[name], schedule)
-        bound = self._bound_ms(VARIANTS[name], placed)
-        return replace(row, makespan_bound_ms=bound, period_ms=_growth_ms(HAND_MADE[name], placed, number))
+        return replace(row, makespan_bound_ms=self._bound_ms(VARIANTS[name], placed))
 
     def _hand_made_with_modes(self, name: str, placed: PlacedStages, number: int) -> ComparedRow:
         """Return the row of a hand-made schedule with the best of the ways in which people choose modes."""
@@ -197,7 +188,7 @@ class ComparisonCourse:
             except UnplacedError as error:
                 reasons.append(f"{variant[0]}: {error}")
         for variant, each in sorted(tried.items(), key=lambda item: item[1].bound_ms):
-            if self.interrupted or min(other.makespan_ms for other in tried.values()) <= each.bound_ms:
+            if self.interrupted or min(other.quality for other in tried.values())[0] <= each.bound_ms:
                 break  # nothing shorter is possible on the others
             result = each.result = self._search(
                 name, each, self._to_begin_with(variant[0], each.placed.placement)
@@ -259,15 +250,13 @@ def best_row(name: str, tried: Sequence[ShapeAttempt], reasons: Sequence[str]) -
     elif any(each.result.is_cut for each in tried if each.result is not None):
         notes.append("stopped by a time limit; another run may find a better one")
     row = row_of(name, placed, best.result.schedule, "; ".join(notes))
-    steady = steady_period(best.result.schedule)
-    period_ms = None if steady is None else placed.placement.ms(Fraction(steady)) / placed.num_samples
-    return replace(row, makespan_bound_ms=min(each.bound_ms for each in tried), period_ms=period_ms)
+    return replace(row, makespan_bound_ms=min(each.bound_ms for each in tried))
 
 
 def quality(schedule: Schedule) -> tuple[float, float]:
     """Return what makes one schedule better than another: less time, and then less memory."""
-    placement = schedule.placement
-    return placement.ms(schedule.makespan), placement.mib(int(peak_memory(schedule).max()))
+    unit_mib = schedule.placement.memory_unit_mib or 1.0
+    return schedule.placement.ms(schedule.makespan), unit_mib * int(peak_memory(schedule).max())
 
 
 def _with_split_backwards(schedule: Schedule, placement: Placement) -> Schedule:
@@ -281,17 +270,6 @@ def _with_split_backwards(schedule: Schedule, placement: Placement) -> Schedule:
         for order in schedule.lane_orders
     ]
     return validate(as_soon_as_possible(placement, schedule.num_micro_batches, orders, schedule.chosen))
-
-
-def _growth_ms(make: Maker, placed: PlacedStages, number: int) -> float | None:
-    """Return by how much one more micro-batch lengthens a hand-made schedule once all devices are filled."""
-    more = 2 * placed.placement.num_devices
-    many = number + 2 * more
-    try:
-        short, long = (make(placed.placement, each).makespan for each in (many, many + more))
-    except UnsuitablePlacementError:
-        return None
-    return placed.placement.ms(long - short) / more / placed.num_samples
 
 
 def _require_room(placed: PlacedStages) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from placements import Kind
 from placements.plain_data import Field, json_file
 from placements.stages.stage_chain import PlacedStages
 from schedsearch.device_span import device_spans, with_least_device_span
-from schedsearch.metrics import bubble_rate, peak_memory
+from schedsearch.metrics import bubble_rate, peak_memory, steady_period
 from schedsearch.modulo.result import proved_text
 from schedsearch.results import FileResult
 from schedsearch.schedule import Schedule
@@ -44,8 +46,8 @@ class ComparedRow:
         makespan_bound_ms: No schedule of these micro-batches on the same shape, or for ``searched`` on any
             shape tried, is shorter.
         bubble_rate: Idle share of makespan times devices.
-        period_ms: By how much one more micro-batch lengthens it in its steady state; None where its middle
-            repeats nothing.
+        period_ms: Per micro-batch, after what time the middle of this schedule repeats; None where it does
+            not.
         device_span_ms: The longest time from a device's own first start to its last end, with the orders of
             the schedule and its devices' first starts chosen for it: an iteration's time without a barrier.
         peak_memory_mib: The most that any device holds, weights included.
@@ -69,6 +71,15 @@ class ComparedRow:
     search_seconds: float | None = None
     note: str = ""
     found: Schedule | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def quality(self) -> tuple[float, float, float]:
+        """What makes one better than another: less time, then less memory, then less energy."""
+        time_ms, mib, joules = (
+            math.inf if each is None else each
+            for each in (self.makespan_ms, self.peak_memory_mib, self.energy_j)
+        )
+        return time_ms, mib, joules
 
     @property
     def title(self) -> str:
@@ -139,13 +150,14 @@ def _read_row(row: Field, schedules: Field) -> ComparedRow:
 
 def row_of(name: str, placed: PlacedStages, schedule: Schedule, note: str) -> ComparedRow:
     """Return what a schedule itself tells."""
-    back_to_back = with_least_device_span(schedule)
+    back_to_back, steady = with_least_device_span(schedule), steady_period(schedule)
     return ComparedRow(
         name,
         placed.placement.name,
         proved_text(),
         makespan_ms=placed.placement.ms(schedule.makespan),
         bubble_rate=bubble_rate(schedule),
+        period_ms=None if steady is None else placed.placement.ms(Fraction(steady)) / placed.num_samples,
         device_span_ms=placed.placement.ms(int(device_spans(back_to_back).max())),
         peak_memory_mib=placed.placement.mib(int(peak_memory(schedule).max())),
         note=note,
@@ -167,6 +179,18 @@ def judged(row: ComparedRow, bound_ms: float) -> ComparedRow:
     bound_ms = max(bound_ms, row.makespan_bound_ms)
     proved = proved_text("makespan") + whole if row.makespan_ms <= bound_ms else proved_text()
     return replace(row, makespan_bound_ms=bound_ms, proved=proved)
+
+
+def compared(value: float, other: float, what: str = "") -> str:
+    """Return in words how much less or more a time is than another, or what it is of.
+
+    >>> compared(1, 2), compared(2, 1.9999, "energy"), compared(3, 2, "energy"), compared(2, 2)
+    ('50.0% less than', 'as much energy as', '50.0% more energy than', 'as long as')
+    """
+    share = f"{abs(value / other - 1):.1%}"
+    if share == "0.0%":
+        return f"as much {what} as" if what else "as long as"
+    return " ".join(filter(None, (share, "less" if value < other else "more", what, "than")))
 
 
 def missing_memory(placed: PlacedStages, needed: Sequence[int]) -> str:

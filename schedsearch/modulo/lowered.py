@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 from placements import Block, Kind, Placement
 from placements.modes import Chosen
@@ -129,10 +128,6 @@ class Lowered:
         plain = self.plain if schedule.placement.optimizer_blocks else self.plain.per_micro_batch
         return Schedule(plain, schedule.num_micro_batches // size, tuple(blocks))
 
-    def told(self, report: Report, num_micro_batches: int) -> Report:
-        """Return who is told of a search of the plain placement: what is proved of it is of the whole one."""
-        return report
-
     def lift(self, found: SearchResult) -> SearchResult:
         """Return what a search of the plain placement found as an answer for the whole one."""
         schedule, repetend = found.schedule, found.repetend
@@ -181,16 +176,10 @@ class AtWorst:
 
     def told(self, report: Report, num_micro_batches: int) -> Report:
         """Return who is told of a search of the slow blocks, with what is proved of the placement itself."""
-        path = critical_path(self.whole)
-        proved: Mapping[str, Fraction | int] = {
-            Objective.PERIOD: period_bound(self.whole),
-            Objective.MAKESPAN: makespan_bound(self.whole, num_micro_batches),
-            Objective.DEVICE_SPAN: device_span_bound(self.whole, num_micro_batches),
-            Objective.SPAN: path,
-            Objective.LATENCY: path,
-        }
+        path, period = critical_path(self.whole), float(period_bound(self.whole))
+        proved = {Objective.PERIOD: period, Objective.MAKESPAN: makespan_bound(self.whole, num_micro_batches)}
         return lambda event: report(
-            replace(event, bound=min(event.bound, float(proved.get(event.phase, event.bound))))
+            replace(event, bound=min(event.bound, proved.get(Objective(event.phase), path)))
         )
 
     def lift(self, found: SearchResult) -> SearchResult:

@@ -155,7 +155,9 @@ def search(
                 begin_with=None if begin_with is None else other.lower(begin_with),
                 strategies=strategies,
                 without=without,
-                on_progress=None if on_progress is None else other.told(on_progress, num_micro_batches),
+                on_progress=other.told(on_progress, num_micro_batches)
+                if on_progress is not None and isinstance(other, AtWorst)
+                else on_progress,
             )
             return other.lift(found)
     given = (
