@@ -132,7 +132,8 @@ class ComparisonCourse:
             return ComparedRow(name, shape, DOES_NOT_FIT, note="; ".join([missing, *placed.notes]))
         row = row_of(name, placed, validate(schedule), "; ".join(placed.notes))
         self.offer(VARIANTS[name], schedule)
-        return replace(row, makespan_bound_ms=self._bound_ms(VARIANTS[name], placed))
+        bound = self._bound_ms(VARIANTS[name], placed)
+        return replace(row, makespan_bound_ms=bound, period_ms=_growth_ms(HAND_MADE[name], placed, number))
 
     def _hand_made_with_modes(self, name: str, placed: PlacedStages, number: int) -> ComparedRow:
         """Return the row of a hand-made schedule with the best of the ways in which people choose modes."""
@@ -251,6 +252,17 @@ def best_row(name: str, tried: Sequence[ShapeAttempt], reasons: Sequence[str]) -
         notes.append("stopped by a time limit; another run may find a better one")
     row = row_of(name, placed, best.result.schedule, "; ".join(notes))
     return replace(row, makespan_bound_ms=min(each.bound_ms for each in tried))
+
+
+def _growth_ms(make: Maker, placed: PlacedStages, number: int) -> float | None:
+    """Return by how much one more micro-batch lengthens a hand-made schedule once all devices are filled."""
+    more = 2 * placed.placement.num_devices
+    many = number + 2 * more
+    try:
+        short, long = (make(placed.placement, each).makespan for each in (many, many + more))
+    except UnsuitablePlacementError:
+        return None
+    return placed.placement.ms(long - short) / more / placed.num_samples
 
 
 def quality(schedule: Schedule) -> tuple[float, float]:

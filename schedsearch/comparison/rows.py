@@ -46,8 +46,8 @@ class ComparedRow:
         makespan_bound_ms: No schedule of these micro-batches on the same shape, or for ``searched`` on any
             shape tried, is shorter.
         bubble_rate: Idle share of makespan times devices.
-        period_ms: Per micro-batch, after what time the middle of this schedule repeats; None where it does
-            not.
+        period_ms: By how much one more micro-batch lengthens it in its steady state: of a rule, once all
+            devices are filled; else of this very schedule, None where its middle repeats nothing.
         device_span_ms: The longest time from a device's own first start to its last end, with the orders of
             the schedule and its devices' first starts chosen for it: an iteration's time without a barrier.
         peak_memory_mib: The most that any device holds, weights included.
