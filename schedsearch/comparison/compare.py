@@ -24,7 +24,7 @@ from schedsearch.validate import validate
 
 def compare(
     stages: StageChain,
-    schedules: Sequence[str] = (SEARCHED, "one_f_one_b"),
+    schedules: Sequence[str] = (SEARCHED, "one_f_one_b", "interleaved_one_f_one_b"),
     num_micro_batches: int = 16,
     *,
     num_chunks: int = 2,
