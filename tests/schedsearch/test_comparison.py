@@ -65,17 +65,6 @@ def test_energy_is_of_computing_and_waiting() -> None:
     assert compare(chain(), ["one_f_one_b"], 8).rows[0].energy_j is None
 
 
-def test_searched_is_the_best_on_the_placements_of_the_others() -> None:
-    found = by_name(compare(chain(memory_mib=550), ["searched", "one_f_one_b", "zb_h1"], 6, **QUICK))
-    searched = found["searched"]
-    assert searched.makespan_ms <= min(found["one_f_one_b"].makespan_ms, found["zb_h1"].makespan_ms)
-    assert searched.makespan_bound_ms <= searched.makespan_ms
-    assert searched.peak_memory_mib <= 550
-    assert searched.note.startswith("best on v_shape")
-    assert searched.search_seconds > 0
-    validate(searched.found)
-
-
 def test_a_search_that_a_time_limit_cut_says_so() -> None:
     """The answer of a search that had no time left: a schedule that begins late, above the bound."""
 
@@ -137,22 +126,6 @@ def test_no_schedule_made_by_hand_is_shorter_than_what_is_searched_even_without_
     rows = by_name(compare(chain(memory_mib=950), [searched, *made], 8, time_limit_s=0.01))
     assert all(rows[name].found is not None for name in made)
     assert rows[searched].makespan_ms <= min(rows[name].makespan_ms for name in made)
-
-
-def test_a_loop_is_searched_with_split_backward_too() -> None:
-    halves = {"forward_ms": 2, "input_gradient_ms": 2, "weight_gradient_ms": 2, "activation_mib": 1}
-    rows = by_name(
-        compare(
-            stages_from_dict({"stages": [halves] * 2}),
-            ["searched@loop_shape", "interleaved_one_f_one_b"],
-            4,
-            work_limit=40,
-        )
-    )
-    searched = rows["searched@loop_shape"]
-    assert {block.kind for block in searched.found.placement.blocks} == {"F", "I", "W"}
-    assert searched.makespan_ms == searched.makespan_bound_ms == 25  # 24 ms of work behind half a forward
-    assert rows["interleaved_one_f_one_b"].makespan_ms == 27
 
 
 def test_a_message_counts_micro_batches_as_they_were_asked_for() -> None:
