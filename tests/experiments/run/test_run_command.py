@@ -155,7 +155,7 @@ def test_it_ends_beside_what_people_use(command, tmp_path: Path) -> None:
     assert joules == [23, 18, 19]
     assert all(len(line) <= 80 for line in table)
     page = (tmp_path / "out/report.html").read_text()
-    assert f"The searched schedule takes {times[2]:g} ms, " in page and "Beside usual schedules" in page
+    assert f"The searched schedule takes {times[2]:g} ms (" in page and "Beside usual schedules" in page
     assert f"Times: stages of {tmp_path / 'two.yaml'}." in page
 
 
