@@ -7,7 +7,8 @@ from pathlib import Path
 from experiments.report.html_report import Fact, Section, write_report
 from experiments.report.page_data import PageData
 from experiments.search.profile_reading import CostSource
-from schedsearch.comparison.rows import ComparedRow, Comparison
+from schedsearch.comparison.course import SEARCHED
+from schedsearch.comparison.rows import ComparedRow, Comparison, compared
 from schedsearch.modulo.result import proved_text
 
 
@@ -31,16 +32,24 @@ def save_comparison_report(found: Comparison, stages: Path, costs: CostSource, d
 
 
 def _in_words(found: Comparison) -> str:
-    """Return which schedule is shortest, what is proved of it, and how it stands to 1F1B or the longest."""
-    times = {row.schedule: row.makespan_ms for row in found.rows if row.makespan_ms is not None}
-    best = min((row for row in found.rows if row.schedule in times), key=lambda row: times[row.schedule])
-    usual = [name for name in times if name.partition(",")[0] == "one_f_one_b"]
-    other = min(usual, key=times.__getitem__) if usual else max(times, key=times.__getitem__)
-    text = f"{best.schedule} takes {times[best.schedule]:,.6g} ms on {best.placement} ({best.proved})"
-    if times[best.schedule] == times[other]:
+    """Return which schedule is shortest, what is proved of it, and how it stands to the best by hand."""
+    fitting = [row for row in found.rows if row.makespan_ms is not None]
+    best = min(fitting, key=lambda row: row.quality)
+    by_hand = [row for row in fitting if row.schedule.partition("@")[0] != SEARCHED]
+    text = f"{best.schedule} takes {_needs(best)} ({'; '.join(filter(None, (best.proved, best.note)))})"
+    if best in by_hand or not by_hand:
         return f"{text}. None of these schedules takes less."
-    less = 1 - times[best.schedule] / times[other]
-    return f"{text}. That is {less:.1%} less than {other}, which takes {times[other]:,.6g} ms."
+    other = min(by_hand, key=lambda row: row.quality)
+    assert best.makespan_ms is not None and other.makespan_ms is not None
+    how = compared(best.makespan_ms, other.makespan_ms)
+    note = f" ({other.note})" if other.note else ""
+    return f"{text}. That is {how} {other.schedule}, the best by hand, which takes {_needs(other)}{note}."
+
+
+def _needs(row: ComparedRow) -> str:
+    """Return the time, the memory and the shape of a schedule."""
+    memory = "" if row.peak_memory_mib is None else f" and {row.peak_memory_mib:,.6g} MiB"
+    return f"{row.makespan_ms:,.6g} ms{memory} on {row.placement}"
 
 
 def _facts(row: ComparedRow) -> list[Fact]:
@@ -55,7 +64,7 @@ def _facts(row: ComparedRow) -> list[Fact]:
         ("Energy", row.energy_j, "{:,.6g} J"),
         ("Search", row.search_seconds, "{:.2f} s"),
     )
-    good = True if row.proved == proved_text("makespan") else None
+    good = True if row.proved.startswith(proved_text("makespan")) else None
     proved = Fact("Proved", row.proved, row.note, good)
     return [proved, *(Fact(name, form.format(value)) for name, value, form in shown if value is not None)]
 

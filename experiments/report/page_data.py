@@ -239,8 +239,7 @@ def progress_tree(progress: Sequence[SearchProgress], tick_ms: float) -> list[Tr
     """
     phases: dict[str, list[tuple[float, float | None, float]]] = {}
     for event in progress:
-        per = tick_ms / event.micro_batches if event.phase == Objective.PERIOD else tick_ms
-        per = 1.0 if event.phase == Objective.MEMORY else per
+        per = 1.0 if event.phase == Objective.MEMORY else tick_ms
         best = None if event.best is None else event.best * per
         row = (event.elapsed_s, best, event.bound * per)
         rows = phases.setdefault(event.phase, [])

@@ -1,5 +1,7 @@
 """What people use, beside the schedule that was found: 1F1B and the best schedule by hand, at the same costs.
 
+Each needs memory of its own, and one that does not fit is none of them.
+
 All energies are until the same moment, the end of the slowest iteration: a faster one waits, or runs at lower
 clocks.
 """
@@ -18,12 +20,15 @@ from experiments.search.kinds.kind import PlacementKind
 from experiments.search.kinds.stages import StagesPlacement
 from experiments.search.problem import SearchProblem
 from experiments.search.results import SearchStepResult
-from placements import Placement
+from placements import Kind, Placement
 from schedsearch.baselines import HAND_MADE, NEEDS, UnsuitablePlacementError, applicable, one_f_one_b
 from schedsearch.baselines.chosen_modes import with_chosen_modes
 from schedsearch.comparison.compare import compare
+from schedsearch.comparison.course import quality
+from schedsearch.comparison.rows import WHOLE, compared
 from schedsearch.energy import compute_frontier
 from schedsearch.metrics import bubble_rate, peak_memory
+from schedsearch.modulo.result import proved_text
 from schedsearch.schedule import Schedule, with_optimizer
 from schedsearch.unequal.micro_batches import UnequalBatch
 from schedsearch.unequal.starts import executed, hand_made_orders
@@ -31,6 +36,9 @@ from schedsearch.validate import InvalidScheduleError, validate
 
 _SEARCHED = "searched"
 """Name of the schedule that was found."""
+
+_TITLES = {"one_f_one_b": "1F1B", "interleaved_one_f_one_b": "interleaved 1F1B"}
+"""What always has a row where it fits, and its name there."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +48,14 @@ class BesideRow:
     Attributes:
         name: Name of the schedule.
         schedule: None where it cannot be run; then `note` says why.
-        note: Why there is no schedule.
+        note: Why there is no schedule, or what was cut and assumed for it.
         until_ms: End of the slowest iteration of the table.
         max_clocks_j: Energy with all clocks at maximum, waiting until then; None where the costs of its
             blocks are not known.
         best_clocks_j: The same with the clocks that need least energy until then.
         is_run: Whether it is run in place of the searched one, since it needs less energy at the deadline.
-        is_best_by_hand: Whether it is the shortest of those made by hand, 1F1B aside.
+        is_best_by_hand: Whether it is the shortest of those made by hand; of equally long ones, the one that
+            needs least memory, and then least energy.
     """
 
     name: str
@@ -73,52 +82,69 @@ class BesideRow:
 def rows_beside(
     kind: PlacementKind, problem: SearchProblem, found: SearchStepResult, tuned: EnergyResult | None
 ) -> tuple[BesideRow, ...]:
-    """Return rows for 1F1B, the best schedule by hand and the searched one; empty where none is made by hand.
+    """Return rows for 1F1B, also interleaved, the best schedule by hand and the searched one.
 
-    The one that is run comes last where it was chosen by its energy and takes longer.
+    They are empty where none is made by hand. The one that is run comes last where it was chosen by its
+    energy and takes longer.
     """
     if found.searched is None or found.searched.schedule is None:  # made by hand itself
         return ()
-    by_hand, note = _made_by_hand(kind, problem, found)
+    by_hand, notes = _made_by_hand(kind, problem, found)
     if not by_hand:
         return ()
-    first = BesideRow("1F1B", by_hand.get("one_f_one_b"), note)
-    others = [BesideRow(name, schedule) for name, schedule in by_hand.items() if name != "one_f_one_b"]
-    best = [replace(row, is_best_by_hand=True) for row in sorted(others, key=lambda row: row.time_ms)[:1]]
-    if found.selection is None or found.schedule.makespan <= found.searched.schedule.makespan:
-        rows = [first, *best, BesideRow(_SEARCHED, found.schedule)]
-        return tuple(_with_energies(problem, rows, found, tuned))
-    searched = BesideRow(_SEARCHED, found.searched.schedule)
-    origin = found.selection.origin_of(found.selection.chosen.best)
-    run = BesideRow(f"run ({origin})", found.schedule, is_run=True)
-    return tuple(_with_energies(problem, [first, *best, searched, run], found, tuned))
+    least = min(map(quality, by_hand.values()))
+    made = [
+        BesideRow(_TITLES.get(name, name), schedule, notes.get(name, ""))
+        for name, schedule in by_hand.items()
+        if name in _TITLES or quality(schedule) == least
+    ]
+    made.sort(key=lambda row: [*_TITLES.values(), row.name].index(row.name))
+    if "one_f_one_b" not in by_hand:
+        made.insert(0, BesideRow(_TITLES["one_f_one_b"], None, notes["one_f_one_b"]))
+    cut = "; ".join(kind.placed().notes) if isinstance(kind, StagesPlacement) else ""
+    own = [BesideRow(_SEARCHED, found.schedule, cut)]
+    if found.selection is not None and found.schedule.makespan > found.searched.schedule.makespan:
+        origin = found.selection.origin_of(found.selection.chosen.best)
+        run = BesideRow(f"run ({origin})", found.schedule, is_run=True)
+        own = [BesideRow(_SEARCHED, found.searched.schedule, cut), run]
+    rows = list(_with_energies(problem, [*made, *own], found, tuned))
+    ties = [row for row in rows[: len(made)] if row.schedule and quality(row.schedule) == least]
+    best = min(ties, key=lambda row: math.inf if row.best_clocks_j is None else row.best_clocks_j)
+    others = [row for row in ties if row is not best and row.name not in _TITLES.values()]
+    return tuple(replace(row, is_best_by_hand=row is best) for row in rows if row not in others)
 
 
 def _made_by_hand(
     kind: PlacementKind, problem: SearchProblem, found: SearchStepResult
-) -> tuple[dict[str, Schedule], str]:
-    """Return the schedules by hand that fit, on any shape of the same model, and what 1F1B lacks."""
+) -> tuple[dict[str, Schedule], dict[str, str]]:
+    """Return the schedules by hand that fit, on any shape of the same model, and what is to be said of some.
+
+    Of 1F1B that is what it lacks, where it does not fit.
+    """
     number = found.schedule.num_micro_batches
     if isinstance(kind, StagesPlacement):
         samples = number * kind.placed().num_samples
-        compared = compare(kind.stages, list(NEEDS), samples, num_chunks=kind.num_chunks)
-        notes = {row.schedule: row.note for row in compared.rows}
-        return {row.schedule: row.found for row in compared.rows if row.found}, notes["one_f_one_b"]
+        table = compare(kind.stages, list(NEEDS), samples, num_chunks=kind.num_chunks)
+        return {row.schedule: row.found for row in table.rows if row.found}, {
+            row.schedule: row.note for row in table.rows
+        }
     if problem.batch is not None:
         by_hand = _of_batch(problem.batch)
         note = "does not fit these micro-batches or their memory"
-        return by_hand, "" if "one_f_one_b" in by_hand else note
+        return by_hand, {} if "one_f_one_b" in by_hand else {"one_f_one_b": note}
     if not found.placement.is_plain:
-        return _with_modes_by_hand(found.placement, number), "fits with no modes that people choose"
+        by_hand = _with_modes_by_hand(found.placement, number)
+        note = "fits with no modes that people choose"
+        return by_hand, {} if "one_f_one_b" in by_hand else {"one_f_one_b": note}
     by_hand = applicable(found.placement, number)
     try:
         chain = _chain_of(kind, problem, number)
         by_hand["one_f_one_b"] = validate(one_f_one_b(chain, number))
     except InvalidScheduleError as error:
-        return by_hand, error.reason
+        return by_hand, {"one_f_one_b": error.reason}
     except (OptionError, UnsuitablePlacementError) as error:
-        return by_hand, str(error)
-    return by_hand, ""
+        return by_hand, {"one_f_one_b": str(error)}
+    return by_hand, {}
 
 
 def _of_batch(batch: UnequalBatch) -> dict[str, Schedule]:
@@ -196,35 +222,49 @@ def beside_table(rows: Sequence[BesideRow]) -> list[str]:
 def _cells(row: BesideRow) -> list[str]:
     if row.schedule is None:
         return ["-", "-", "-", "-"]
-    placement = row.schedule.placement
-    peak = int(peak_memory(row.schedule).max())
-    peak_gib = placement.mib(peak) / 1024
     return [
         f"{row.time_ms:,.6g} ms",
         f"{bubble_rate(row.schedule):.1%}",
-        str(peak) if math.isnan(peak_gib) else f"{peak_gib:,.1f} GiB",
+        _peak(row.schedule),
         "-" if row.best_clocks_j is None else f"{row.best_clocks_j:,.0f} J",
     ]
 
 
 def in_words(rows: Sequence[BesideRow], proved: str) -> str:
-    """Return how much faster the searched schedule is, how much energy it saves, and what is proved."""
+    """Return how the searched schedule stands to the best by hand and to 1F1B, and what is proved of it."""
     *others, found = (row for row in rows if not row.is_run)
-    ran = [row for row in others if row.schedule is not None]
-    times = " and ".join(_compared(found, row) for row in ran)
-    text = f"The searched schedule takes {found.time_ms:,.6g} ms, {times} ({proved})."
-    if found.best_clocks_j is not None and ran[0].max_clocks_j is not None:
-        saved = 1 - found.best_clocks_j / ran[0].max_clocks_j
-        text += f" Until the slowest of these ends, at {found.until_ms:,.6g} ms, it needs {saved:.1%} less "
-        text += f"energy than {ran[0].name} with all clocks at maximum."
+    ran = sorted((row for row in others if row.schedule), key=lambda row: not row.is_best_by_hand)
+    times = " and ".join(_compared(found, row) for row in ran if row in (ran[0], others[0]))
+    if found.schedule is None:
+        return ""
+    if not _is_split(found) and any(map(_is_split, ran)) and proved != proved_text():
+        proved += WHOLE
+    text = (
+        f"The searched schedule takes {found.time_ms:,.6g} ms ({_peak(found.schedule)}), {times} ({proved})."
+    )
+    best = ran[0]
+    if found.best_clocks_j is not None and best.max_clocks_j is not None:
+        less = compared(found.best_clocks_j, best.max_clocks_j, "energy")
+        text += f" Until the slowest of these ends, at {found.until_ms:,.6g} ms, it needs {less} "
+        text += f"{best.name} with all clocks at maximum."
     for row in (row for row in rows if row.is_run):
         text += f" Another order, of {row.time_ms:,.6g} ms, is run: it needs less energy until the deadline."
     return text
 
 
 def _compared(found: BesideRow, other: BesideRow) -> str:
-    change = found.time_ms / other.time_ms - 1
-    if change <= 0:
-        return f"{-change:.1%} less than {other.title}"
-    assert other.schedule is not None
-    return f"{change:.1%} more than {other.title}, which runs on {other.schedule.placement.name}"
+    assert found.schedule is not None and other.schedule is not None
+    where = [other.schedule.placement.name] * (other.schedule.placement.name != found.schedule.placement.name)
+    where += ["split backwards"] * (_is_split(other) and not _is_split(found))
+    inside = ", ".join([_peak(other.schedule), *where])
+    return f"{compared(found.time_ms, other.time_ms)} {other.title} ({inside})"
+
+
+def _is_split(row: BesideRow) -> bool:
+    return row.schedule is not None and any(b.kind is Kind.W for b in row.schedule.placement.blocks)
+
+
+def _peak(schedule: Schedule) -> str:
+    peak = int(peak_memory(schedule).max())
+    peak_gib = schedule.placement.mib(peak) / 1024
+    return f"{peak} units" if math.isnan(peak_gib) else f"{peak_gib:,.1f} GiB"

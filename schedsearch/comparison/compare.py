@@ -18,7 +18,6 @@ from schedsearch.comparison.course import (
     ComparisonCourse,
     ComparisonReport,
     Method,
-    Variant,
 )
 from schedsearch.comparison.rows import DOES_NOT_FIT, ComparedRow, Comparison, judged, missing_memory, row_of
 from schedsearch.comparison.unequal import UnequalCourse, UnequalModel
@@ -32,7 +31,7 @@ from schedsearch.validate import validate
 
 def compare(
     stages: StageChain,
-    schedules: Sequence[str] = (SEARCHED, "one_f_one_b"),
+    schedules: Sequence[str] = (SEARCHED, "one_f_one_b", "interleaved_one_f_one_b"),
     num_micro_batches: int = 16,
     *,
     num_chunks: int = 2,
@@ -47,9 +46,9 @@ def compare(
     Each hand-made schedule is put on the shape that it needs (see `schedsearch.baselines.NEEDS`): the V, a
     loop or wave of `num_chunks` pieces on each device, or the X, on which each device holds the weights of
     two stages and every pair of micro-batches runs in both directions. ``searched`` is the best that is found
-    on the shapes of all others; ``searched@v_shape`` and the like search one shape. A search begins with the
-    best schedule of the list that is made by hand for its shape and fits: none of them is shorter than what
-    it finds.
+    on the shapes of all others; ``searched@v_shape`` and the like search one shape. A search may split
+    backwards, whatever others do, and begins with the best schedule that is made by hand for its shape and
+    fits: none is shorter than what it finds.
 
     Args:
         stages: The model.
@@ -74,21 +73,15 @@ def compare(
     if micro_batches is not None:
         running = UnequalCourse(*usual, model=micro_batches)
     with INTERRUPTS.answered():  # ends the searches alone: what is made by hand is there in any case
-        rows = {name: running.made_rows(name) for name in schedules if name in HAND_MADE}
-        variants = list(dict.fromkeys(VARIANTS[name] for name in rows if name in VARIANTS)) or [
-            ("v_shape", False)
-        ]
-        on: dict[str, list[Variant]] = {}
-        for name in (each for each in schedules if each not in rows):
-            shape = name.partition("@")[2]
-            of_shape = [*running.variants(shape), *(each for each in variants if each[0] == shape)]
-            on[name] = list(dict.fromkeys(of_shape)) if shape else variants
+        rows = {name: running.rows_of(name) for name in schedules if name in HAND_MADE}
+        shapes = list(dict.fromkeys(VARIANTS[name][0] for name in rows if name in VARIANTS)) or ["v_shape"]
+        searched = [name for name in schedules if name not in rows]
+        on = {name: [shape] if (shape := name.partition("@")[2]) else shapes for name in searched}
         running.limits.searches = sum(map(len, on.values()))
         rows |= {name: [running.searched(name, each)] for name, each in on.items()}
-    proved = running.bound_ms
     own = [_given(name, *each) for name, each in (given or {}).items()]
-    bounds = {name: proved.get(VARIANTS.get(name, ("", False)), 0.0) for name in schedules}
-    rated = (*own, *(judged(row, bounds[name]) for name in schedules for row in rows[name]))
+    split = {name: running.bound_ms.get((VARIANTS.get(name, ("",))[0], True), 0.0) for name in schedules}
+    rated = (*own, *(judged(row, split[name]) for name in schedules for row in rows[name]))
     powered = (replace(row, energy_j=_energy_j(row.found, stages.power_w)) for row in rated)
     return Comparison(num_micro_batches, tuple(powered), running.interrupted)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from placements import Placement
+from placements.pieces import backwards_of
 from placements.slices.slices import place_in_slices
 from placements.stages.stage_chain import PlacedStages, StageChain, StagesError, place
 from schedsearch.baselines import HAND_MADE, NEEDS, SLICED, UnsuitablePlacementError
@@ -24,10 +26,10 @@ from schedsearch.comparison.rows import (
 )
 from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import SearchProgress, SearchResult, Status
-from schedsearch.schedule import Schedule
+from schedsearch.schedule import CyclicOrderError, Schedule, as_soon_as_possible
 from schedsearch.searches.methods import SearchReport, SearchRequest
 from schedsearch.searches.shared_limits import SharedLimits
-from schedsearch.validate import validate
+from schedsearch.validate import InvalidScheduleError, validate
 
 SEARCHED = "searched"
 """The name of a schedule that is searched; with a shape behind an @ it is searched on that one alone."""
@@ -79,9 +81,9 @@ class ShapeAttempt:
         return self.made if self.result is None else self.result.schedule
 
     @property
-    def makespan_ms(self) -> float:
-        """Its makespan, infinite where there is none."""
-        return math.inf if self.schedule is None else self.placed.placement.ms(self.schedule.makespan)
+    def quality(self) -> tuple[float, float]:
+        """That of the best schedule, infinite where there is none."""
+        return (math.inf, math.inf) if self.schedule is None else quality(self.schedule)
 
 
 @dataclass
@@ -89,8 +91,9 @@ class ComparisonCourse:
     """A comparison that goes on; see `compare` for the attributes.
 
     Attributes:
-        bound_ms: What searches proved of each variant.
-        made: The shortest schedule made by hand for each variant, of those that fit.
+        bound_ms: What no schedule of each variant beats, as far as that was asked for.
+        made: The best schedule made by hand for each variant, of those that fit.
+        rows: The rows of each schedule made by hand so far.
         interrupted: Whether Ctrl-C ended it; then nothing more is searched.
         limits: What is left of the limits of work and of time, which all searches share.
     """
@@ -103,12 +106,19 @@ class ComparisonCourse:
     report: ComparisonReport
     bound_ms: dict[Variant, float] = field(default_factory=dict)
     made: dict[Variant, Schedule] = field(default_factory=dict)
+    rows: dict[str, list[ComparedRow]] = field(default_factory=dict)
     interrupted: bool = False
     limits: SharedLimits = field(init=False)
 
     def __post_init__(self) -> None:
         """Begin with the whole limits."""
         self.limits = SharedLimits.of(self.options)
+
+    def rows_of(self, name: str) -> list[ComparedRow]:
+        """Return the rows of a hand-made schedule, which is made once."""
+        if name not in self.rows:
+            self.rows[name] = self.made_rows(name)
+        return self.rows[name]
 
     def made_rows(self, name: str) -> list[ComparedRow]:
         """Return the rows of a hand-made schedule."""
@@ -134,50 +144,68 @@ class ComparisonCourse:
         if missing := missing_memory(placed, peak_memory(schedule).tolist()):
             return ComparedRow(name, shape, DOES_NOT_FIT, note="; ".join([missing, *placed.notes]))
         row = row_of(name, placed, validate(schedule), "; ".join(placed.notes))
-        best = self.made.setdefault(VARIANTS[name], schedule)
-        self.made[VARIANTS[name]] = min(best, schedule, key=lambda each: each.makespan)
+        self.offer(VARIANTS[name], schedule)
         bound = self._bound_ms(VARIANTS[name], placed)
         return replace(row, makespan_bound_ms=bound, period_ms=_growth_ms(HAND_MADE[name], placed, number))
 
     def _hand_made_with_modes(self, name: str, placed: PlacedStages, number: int) -> ComparedRow:
         """Return the row of a hand-made schedule with the best of the ways in which people choose modes."""
         made = with_chosen_modes(placed.placement, number, {name: HAND_MADE[name]})
-        best = min(made, key=lambda each: each[1].makespan, default=None)
+        best = min(made, key=lambda each: quality(each[1]), default=None)
         shape = VARIANTS[name][0]
         if best is None:
             note = "no modes chosen by hand fit its memory, or it is not defined for this model"
             return ComparedRow(name, shape, DOES_NOT_FIT, note="; ".join([note, *placed.notes]))
         how = best[0].partition(", ")[2]
-        earlier = self.made.setdefault(VARIANTS[name], best[1])
-        self.made[VARIANTS[name]] = min(earlier, best[1], key=lambda each: each.makespan)
+        self.offer(VARIANTS[name], best[1])
         row = row_of(name, placed, best[1], "; ".join([f"modes: {how}", *placed.notes]))
         return replace(row, makespan_bound_ms=self._bound_ms(VARIANTS[name], placed))
 
+    def offer(self, variant: Variant, schedule: Schedule) -> None:
+        """Keep a schedule made by hand where it is the best for its shape."""
+        self.made[variant] = min(self.made.get(variant, schedule), schedule, key=quality)
+
     def _bound_ms(self, variant: Variant, placed: PlacedStages) -> float:
         """Return what no schedule on a shape beats."""
-        number = self.num_micro_batches // placed.num_samples
-        return placed.placement.ms(makespan_bound(placed.placement, number))
+        if variant not in self.bound_ms:
+            number = self.num_micro_batches // placed.num_samples
+            self.bound_ms[variant] = placed.placement.ms(makespan_bound(placed.placement, number))
+        return self.bound_ms[variant]
 
-    def variants(self, shape: str) -> list[Variant]:
-        """Return a shape with whole backward blocks, and split where the stages tell the halves."""
-        return [(shape, False)] + [(shape, True)] * self.stages.knows_halves
+    def _to_begin_with(self, shape: str, placement: Placement) -> Schedule | None:
+        """Return the best schedule made by hand for a shape with split backwards, of all that there are.
 
-    def searched(self, name: str, variants: Sequence[Variant]) -> ComparedRow:
-        """Return the row of the best that is found on some shapes; those of the least bound come first."""
+        One with whole backwards is taken with each in two blocks, one right after the other.
+        """
+        for name, variant in VARIANTS.items():
+            if variant[0] == shape:
+                self.rows_of(name)
+        found = [self.made[shape, True]] if (shape, True) in self.made else []
+        if (shape, False) in self.made:
+            with contextlib.suppress(CyclicOrderError, InvalidScheduleError):
+                found.append(_with_split_backwards(self.made[shape, False], placement))
+        return min(found, key=quality, default=None)
+
+    def searched(self, name: str, shapes: Sequence[str]) -> ComparedRow:
+        """Return the row of the best that is found on some shapes; those of the least bound come first.
+
+        The backward may be split whatever else is compared, which is never longer than whole.
+        """
         began = time.monotonic()
         tried: dict[Variant, ShapeAttempt] = {}
-        reasons, later = [], self.limits.searches - len(variants)
-        for variant in variants:
+        reasons, later = [], self.limits.searches - len(shapes)
+        for variant in ((shape, True) for shape in shapes):
             try:
                 placed, number = self._placed(variant)
                 _require_room(placed)
-                bound_ms, made = self._bound_ms(variant, placed), self.made.get(variant)
+                made = self._to_begin_with(variant[0], placed.placement)
+                bound_ms = self._bound_ms(variant, placed)
                 tried[variant] = ShapeAttempt(placed, number, bound_ms, made)
             except UnplacedError as error:
                 reasons.append(f"{variant[0]}: {error}")
         self.limits.searches = later + len(tried)
         for variant, each in sorted(tried.items(), key=lambda item: item[1].bound_ms):
-            ended = (other.makespan_ms for other in tried.values() if other.result is not None)
+            ended = (other.quality[0] for other in tried.values() if other.result is not None)
             if self.interrupted or min(ended, default=math.inf) <= each.bound_ms:
                 break  # nothing shorter is possible on the others
             result = each.result = self._search(name, each)
@@ -226,7 +254,7 @@ def best_row(name: str, tried: Sequence[ShapeAttempt], reasons: Sequence[str]) -
         tried: The shapes.
         reasons: Why others could not be tried.
     """
-    best = min(tried, key=lambda each: (each.makespan_ms, each.result is None), default=None)
+    best = min(tried, key=lambda each: (each.quality, each.result is None), default=None)
     if best is None:
         return ComparedRow(name, proved="infeasible", note="; ".join(reasons))
     if best.schedule is None:
@@ -234,17 +262,14 @@ def best_row(name: str, tried: Sequence[ShapeAttempt], reasons: Sequence[str]) -
         undecided = [each.reason for each in found if each.status is not Status.INFEASIBLE]
         proved = "unknown" if undecided or len(found) < len(tried) else "infeasible"
         return ComparedRow(name, proved=proved, note="; ".join([*undecided, *reasons]))
-    placed, repetend = best.placed, best.result.repetend if best.result else None
+    placed = best.placed
     notes = [f"best on {placed.placement.name}", *placed.notes, *reasons]
     if best.result is None or best.result.interrupted:
         notes.append("interrupted")
     elif any(each.result.is_cut for each in tried if each.result is not None):
         notes.append("stopped by a time limit; another run may find a better one")
     row = row_of(name, placed, best.schedule, "; ".join(notes))
-    period_ms = None
-    if repetend is not None:
-        period_ms = placed.placement.ms(repetend.period) / repetend.micro_batches / placed.num_samples
-    return replace(row, makespan_bound_ms=min(each.bound_ms for each in tried), period_ms=period_ms)
+    return replace(row, makespan_bound_ms=min(each.bound_ms for each in tried))
 
 
 def _growth_ms(make: Maker, placed: PlacedStages, number: int) -> float | None:
@@ -256,6 +281,25 @@ def _growth_ms(make: Maker, placed: PlacedStages, number: int) -> float | None:
     except UnsuitablePlacementError:
         return None
     return placed.placement.ms(long - short) / more / placed.num_samples
+
+
+def quality(schedule: Schedule) -> tuple[float, float]:
+    """Return what makes one schedule better than another: less time, and then less memory."""
+    unit_mib = schedule.placement.memory_unit_mib or 1.0
+    return schedule.placement.ms(schedule.makespan), unit_mib * int(peak_memory(schedule).max())
+
+
+def _with_split_backwards(schedule: Schedule, placement: Placement) -> Schedule:
+    """Return a schedule with whole backwards on a placement that has them in two blocks."""
+    halves = {}
+    for forward in schedule.placement.by_name:
+        names = backwards_of(forward)
+        halves[names[0]] = [name for name in names if name in placement.by_name]
+    orders = [
+        [(half, n) for name, n in order for half in halves.get(name, [name])]
+        for order in schedule.lane_orders
+    ]
+    return validate(as_soon_as_possible(placement, schedule.num_micro_batches, orders, schedule.chosen))
 
 
 def _require_room(placed: PlacedStages) -> None:

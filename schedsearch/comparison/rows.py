@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from placements import Kind
 from placements.plain_data import Field, json_file
 from placements.stages.stage_chain import PlacedStages
 from schedsearch.device_span import device_spans, with_least_device_span
-from schedsearch.metrics import bubble_rate, peak_memory
+from schedsearch.metrics import bubble_rate, peak_memory, steady_period
 from schedsearch.modulo.result import proved_text
 from schedsearch.results import FileResult
 from schedsearch.schedule import Schedule
@@ -25,6 +28,9 @@ DOES_NOT_FIT = "does not fit"
 NOT_APPLICABLE = "not applicable"
 """Likewise, of one that is not defined for the model, the devices or the number of micro-batches."""
 
+WHOLE = " with whole backwards"
+"""Words behind what is proved of schedules that do not split backwards."""
+
 
 @dataclass(frozen=True)
 class ComparedRow:
@@ -33,13 +39,15 @@ class ComparedRow:
     Attributes:
         schedule: Its name, as asked for.
         placement: The shape that it is on; empty where there is none.
-        proved: ``makespan proved`` where the makespan meets its bound, ``not proved`` where it does not,
-            `DOES_NOT_FIT`, `NOT_APPLICABLE`; of a search also ``infeasible`` and ``unknown``.
+        proved: ``makespan proved`` where the makespan meets its bound, with `WHOLE` behind it where it may be
+            shorter with split backwards, ``not proved`` where it does not, `DOES_NOT_FIT`, `NOT_APPLICABLE`;
+            of a search also ``infeasible`` and ``unknown``.
         makespan_ms: Time from the first start to the last end.
         makespan_bound_ms: No schedule of these micro-batches on the same shape, or for ``searched`` on any
             shape tried, is shorter.
         bubble_rate: Idle share of makespan times devices.
-        period_ms: By how much one more micro-batch lengthens it in the steady state.
+        period_ms: By how much one more micro-batch lengthens it in its steady state: of a rule, once all
+            devices are filled; else of this very schedule, None where its middle repeats nothing.
         device_span_ms: The longest time from a device's own first start to its last end, with the orders of
             the schedule and its devices' first starts chosen for it: an iteration's time without a barrier.
         peak_memory_mib: The most that any device holds, weights included.
@@ -63,6 +71,15 @@ class ComparedRow:
     search_seconds: float | None = None
     note: str = ""
     found: Schedule | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def quality(self) -> tuple[float, float, float]:
+        """What makes one better than another: less time, then less memory, then less energy."""
+        time_ms, mib, joules = (
+            math.inf if each is None else each
+            for each in (self.makespan_ms, self.peak_memory_mib, self.energy_j)
+        )
+        return time_ms, mib, joules
 
     @property
     def title(self) -> str:
@@ -133,13 +150,14 @@ def _read_row(row: Field, schedules: Field) -> ComparedRow:
 
 def row_of(name: str, placed: PlacedStages, schedule: Schedule, note: str) -> ComparedRow:
     """Return what a schedule itself tells."""
-    back_to_back = with_least_device_span(schedule)
+    back_to_back, steady = with_least_device_span(schedule), steady_period(schedule)
     return ComparedRow(
         name,
         placed.placement.name,
         proved_text(),
         makespan_ms=placed.placement.ms(schedule.makespan),
         bubble_rate=bubble_rate(schedule),
+        period_ms=None if steady is None else placed.placement.ms(Fraction(steady)) / placed.num_samples,
         device_span_ms=placed.placement.ms(int(device_spans(back_to_back).max())),
         peak_memory_mib=placed.placement.mib(int(peak_memory(schedule).max())),
         note=note,
@@ -148,12 +166,31 @@ def row_of(name: str, placed: PlacedStages, schedule: Schedule, note: str) -> Co
 
 
 def judged(row: ComparedRow, bound_ms: float) -> ComparedRow:
-    """Return a row with the best bound that is known, and what that proves."""
-    if row.makespan_ms is None or row.makespan_bound_ms is None:
+    """Return a row with the best bound that is known, and what that proves.
+
+    Args:
+        row: Its bound is of its own blocks.
+        bound_ms: Likewise of split backwards on the same shape, than which whole ones are never better.
+    """
+    if row.makespan_ms is None or row.makespan_bound_ms is None or row.found is None:
         return row
+    is_split = any(block.kind is Kind.W for block in row.found.placement.blocks)
+    whole = "" if is_split or row.makespan_ms <= bound_ms else WHOLE
     bound_ms = max(bound_ms, row.makespan_bound_ms)
-    proved = proved_text("makespan") if row.makespan_ms <= bound_ms else proved_text()
+    proved = proved_text("makespan") + whole if row.makespan_ms <= bound_ms else proved_text()
     return replace(row, makespan_bound_ms=bound_ms, proved=proved)
+
+
+def compared(value: float, other: float, what: str = "") -> str:
+    """Return in words how much less or more a time is than another, or what it is of.
+
+    >>> compared(1, 2), compared(2, 1.9999, "energy"), compared(3, 2, "energy"), compared(2, 2)
+    ('50.0% less than', 'as much energy as', '50.0% more energy than', 'as long as')
+    """
+    share = f"{abs(value / other - 1):.1%}"
+    if share == "0.0%":
+        return f"as much {what} as" if what else "as long as"
+    return " ".join(filter(None, (share, "less" if value < other else "more", what, "than")))
 
 
 def missing_memory(placed: PlacedStages, needed: Sequence[int]) -> str:

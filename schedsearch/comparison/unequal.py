@@ -175,8 +175,7 @@ class UnequalCourse(ComparisonCourse):
         if schedule is None:
             note = _why_not(title, placed, self.batches[variant])
             return ComparedRow(title, variant[0], DOES_NOT_FIT, note=note)
-        best = self.made.setdefault(variant, schedule)
-        self.made[variant] = min(best, schedule, key=lambda each: each.makespan)
+        self.offer(variant, schedule)
         row = row_of(title, placed, schedule, "; ".join(placed.notes))
         return replace(row, makespan_bound_ms=self._bound_ms(variant, placed))
 

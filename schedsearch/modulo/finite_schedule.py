@@ -308,8 +308,7 @@ class FiniteSchedule:
         return min(found)
 
     def _report(self, best: int, bound: int, move: str) -> None:
-        assert self.known is not None
-        self.oracle.tell(self.objective, best, bound, self.known.micro_batches, move)
+        self.oracle.tell(self.objective, best, bound if self._within == self.placement else self.bound, move)
 
     def _hand_made(self, placement: Placement) -> Iterator[tuple[str, Schedule]]:
         """Yield schedules made by hand, with their names."""

@@ -58,6 +58,7 @@ class FiniteWithModes:
         self.objective = objective
         self.effort = oracle.effort
         self.bound = FINITE[objective].bound(placement, num_micro_batches)
+        oracle.proved[objective] = self.bound
         self.known: Knowledge | None = None
         self._given = given
         self._oracle = oracle

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from placements import Block, Kind, Placement
@@ -10,10 +11,12 @@ from placements.modes import Chosen
 from schedsearch.bounds.ends import device_span_bound
 from schedsearch.bounds.load_and_path import critical_path, period_bound
 from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.modulo.result import EndedBy, SearchResult, Status
+from schedsearch.modulo.result import EndedBy, Objective, SearchProgress, SearchResult, Status
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, Schedule, ScheduledBlock, as_soon_as_possible
 from schedsearch.validate import validate
+
+Report = Callable[[SearchProgress], None]
 
 
 @dataclass(frozen=True)
@@ -171,6 +174,14 @@ class AtWorst:
             repetend=None if repetend is None else replace(repetend, placement=self.plain.per_micro_batch),
         )
 
+    def told(self, report: Report, num_micro_batches: int) -> Report:
+        """Return who is told of a search of the slow blocks, with what is proved of the placement itself."""
+        path, period = critical_path(self.whole), float(period_bound(self.whole))
+        proved = {Objective.PERIOD: period, Objective.MAKESPAN: makespan_bound(self.whole, num_micro_batches)}
+        return lambda event: report(
+            replace(event, bound=min(event.bound, proved.get(Objective(event.phase), path)))
+        )
+
     def lift(self, found: SearchResult) -> SearchResult:
         """Return what was found with what is proved of the placement itself.
 
@@ -231,9 +242,9 @@ def _in_the_long_run(placement: Placement, slow: Repetend, may_grow: bool) -> Re
     for several in range(1, _MOST_ROUNDS + 1 if may_grow else 2):
         first = last - flight - several
         periods = {
-            starts[name, n] - starts[name, n - several * size]
-            for name in placement.per_micro_batch.by_name
-            for n in range(first * size, last * size)
+            start - starts[name, n - several * size]
+            for (name, n), start in starts.items()
+            if first * size <= n < last * size
         }
         if len(periods) > 1:
             continue

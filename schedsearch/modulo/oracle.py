@@ -29,7 +29,9 @@ class Oracle:
         effort: What was done, and when to stop.
         on_progress: Told after each query.
         queries: How many so far.
-        found_by: Least value reported of each objective, per micro-batch, and what found it.
+        proved: What no answer to the whole question beats, of the period per micro-batch. Of an objective
+            that is not there, what is proved on the way is of the whole question.
+        found_by: Least value reported of each objective, of the period per micro-batch, and what found it.
         work: What each strategy cost and brought so far, by objective and name.
     """
 
@@ -39,6 +41,7 @@ class Oracle:
     effort: Effort
     on_progress: Callable[[SearchProgress], None]
     queries: int = 0
+    proved: dict[Objective, Fraction | int] = field(default_factory=dict)
     found_by: dict[Objective, tuple[Fraction, str]] = field(default_factory=dict)
     work: dict[tuple[Objective, str], StrategyWork] = field(default_factory=dict)
 
@@ -61,17 +64,18 @@ class Oracle:
 
     def report(self, known: Knowledge, objective: Objective, move: str) -> None:
         """Tell the caller how far an objective of repetends is, after a move that may have made it less."""
-        self.tell(objective, known.value(objective), known.bound[objective], known.micro_batches, move)
+        rounds = known.micro_batches if objective is Objective.PERIOD else 1
+        best, bound = Fraction(known.value(objective), rounds), Fraction(known.bound[objective], rounds)
+        self.tell(objective, best, bound, move)
 
-    def tell(self, phase: Objective, best: int, bound: int, micro_batches: int, move: str) -> None:
+    def tell(self, phase: Objective, best: Fraction | int, bound: Fraction | int, move: str) -> None:
         """Tell the caller how far the search is, after a move that may have found something better."""
-        elapsed_s = time.monotonic() - self.began
-        value = Fraction(best, micro_batches if phase is Objective.PERIOD else 1)
-        if phase not in self.found_by or value < self.found_by[phase][0]:
-            self.found_by[phase] = value, move
+        elapsed_s, bound = time.monotonic() - self.began, self.proved.get(phase, bound)
+        if phase not in self.found_by or best < self.found_by[phase][0]:
+            self.found_by[phase] = Fraction(best), move
         found_by = self.found_by[phase][1]
         self.on_progress(
-            SearchProgress(phase.value, best, bound, self.queries, elapsed_s, micro_batches, found_by)
+            SearchProgress(phase.value, float(best), float(bound), self.queries, elapsed_s, found_by)
         )
 
     @contextmanager

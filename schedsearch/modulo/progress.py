@@ -136,7 +136,7 @@ class PlanProgress(ExitStack):
     def planner(self, done: int, total: int, best_ms: float | None, bound_ms: float) -> None:
         """Show how many numbers of stages, GPUs and micro-batches are done, the best plan and the bound."""
         best = "none yet" if best_ms is None else f"{best_ms:,.6g} ms"
-        self._planner(f"{best} (bound {bound_ms:,.6g} ms)", done, total)
+        self._planner(f"{best}{_of_formula(bound_ms)}", done, total)
 
     def layouts(self, done: int, total: int) -> None:
         """Show how many layouts are rated."""
@@ -152,14 +152,17 @@ class PlanProgress(ExitStack):
 def _found(progress: SearchProgress, tick_ms: float) -> str:
     """Return what a search has found and proved."""
 
-    def in_units(value: int) -> str:
-        return f"{value} units" if progress.phase == Objective.MEMORY else f"{value * tick_ms:,.6g} ms"
+    def in_units(value: float) -> str:
+        return f"{value:g} units" if progress.phase == Objective.MEMORY else f"{value * tick_ms:,.6g} ms"
 
     best = "none yet" if progress.best is None else in_units(progress.best)
-    several = progress.phase == Objective.PERIOD and progress.micro_batches > 1
-    of = f" of {progress.micro_batches} micro-batches" if several else ""
     by = f", {progress.found_by}" if progress.found_by else ""
-    return f"{progress.phase.replace('_', ' ')}{of} {best} (bound {in_units(progress.bound)}){by}"
+    return f"{progress.phase.replace('_', ' ')} {best} (bound {in_units(progress.bound)}){by}"
+
+
+def _of_formula(bound_ms: float) -> str:
+    """Return what a planner proves: nothing of all while there are other batches and shapes."""
+    return f" (bound {bound_ms:,.6g} ms by the formula)" if bound_ms else ""
 
 
 _TEXTS: Mapping[str, Mapping[str, Callable[..., str]]] = {
@@ -167,7 +170,7 @@ _TEXTS: Mapping[str, Mapping[str, Callable[..., str]]] = {
     "compare": {"on_progress": lambda _, row, on, event: f"{row}, {on.name}: {_found(event, on.tick_ms)}"},
     "frontier": {"on_progress": lambda _, step, done, total: f"{step} {done}/{total}"},
     "plan": {
-        "on_progress": lambda _, done, total, best_ms, bound_ms: f"{done}/{total} (bound {bound_ms:,.6g} ms)",
+        "on_progress": lambda _, done, total, best_ms, bound_ms: f"{done}/{total}{_of_formula(bound_ms)}",
         "on_search": lambda _, plan, tick_ms, event: f"{plan}: {_found(event, tick_ms)}",
     },
 }

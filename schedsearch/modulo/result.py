@@ -56,21 +56,21 @@ class SearchProgress:
 
     Attributes:
         phase: What is being made smaller; see `Objective`.
-        best: Least value found, in ticks or units of memory; None before the first.
-        bound: Greatest lower bound proved.
+        best: Least value found, in ticks or units of memory, of the period per micro-batch; None before the
+            first.
+        bound: What no answer to the question that was asked beats: what is proved of a part of it, such as
+            one number of micro-batches per repetend or some modes, is left out.
         queries: Questions put to the solver so far.
         elapsed_s: Seconds since the search began.
-        micro_batches: Micro-batches per repetend.
         found_by: What found the best value: the name of a hand-made schedule, a rule of the simulation, a
             query, neighbourhoods, ...; empty where that is not told.
     """
 
     phase: str
-    best: int | None
-    bound: int
+    best: float | None
+    bound: float
     queries: int
     elapsed_s: float
-    micro_batches: int = 1
     found_by: str = ""
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
+from schedsearch.modulo.knowledge import Knowledge
 from schedsearch.modulo.oracle import Oracle
 from schedsearch.modulo.result import Objective
 from schedsearch.modulo.state import Finding, SearchState
@@ -42,6 +43,8 @@ class StrategyRounds:
         """
         self.state = state
         self.oracle = oracle
+        oracle.proved |= Knowledge.without_search(state.placement, 1).bound
+        oracle.proved[Objective.PERIOD] = state.period_bound
         self._strategies = strategies
         self._queries = Queries() if Queries.name in uses or state.before else None
         self._states = StatesStrategy() if StatesStrategy.name in uses else None
@@ -111,6 +114,9 @@ class StrategyRounds:
         with self.oracle.counted(Objective.PERIOD, name, lambda: self.state.rate):
             for finding in findings:
                 before, self.state = self.state, self.state.taking(finding)
-                if isinstance(finding, Start) and self.state is not before:
-                    known = self.state.of_size[finding.repetend.micro_batches]
-                    self.oracle.report(known, Objective.PERIOD, finding.made_by)
+                known, bound = self.oracle.proved[Objective.PERIOD], self.state.bound_of_all
+                self.oracle.proved[Objective.PERIOD] = bound
+                is_new = isinstance(finding, Start) and self.state is not before
+                if self.state.best is not None and (is_new or bound > known):
+                    move = finding.made_by if isinstance(finding, Start) else name
+                    self.oracle.report(self.state.best, Objective.PERIOD, move)

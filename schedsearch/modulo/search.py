@@ -21,6 +21,7 @@ from schedsearch.modulo.lowered import AtWorst, Lowered
 from schedsearch.modulo.oracle import Oracle
 from schedsearch.modulo.result import (
     FINITE,
+    VALUE,
     EndedBy,
     Objective,
     SearchError,
@@ -154,7 +155,9 @@ def search(
                 begin_with=None if begin_with is None else other.lower(begin_with),
                 strategies=strategies,
                 without=without,
-                on_progress=on_progress,
+                on_progress=other.told(on_progress, num_micro_batches)
+                if on_progress is not None and isinstance(other, AtWorst)
+                else on_progress,
             )
             return other.lift(found)
     given = (
@@ -207,7 +210,7 @@ def _orders_alone(
 ) -> Iterator[Start]:
     """Yield the best repetend of a plain placement that all strategies but some find in a round."""
     used, uses = chosen(None, without)
-    silent = replace(oracle, on_progress=lambda _: None, work={}, found_by={})
+    silent = replace(oracle, on_progress=lambda _: None, work={}, found_by={}, proved={})
     rounds = StrategyRounds(state, silent, used, uses)
     try:
         rounds.run(until)
@@ -262,6 +265,9 @@ def _in_rounds(period: StrategyRounds, finite: Finite, after: Sequence[Objective
             period.run(end if finite.is_done(after) else effort.share(end, 0.5))
         state = period.state
         if (best := state.best) is not None:
+            if state.is_done and period.state.placement.is_plain:
+                for each in set(VALUE) - {Objective.PERIOD}:  # what is proved of them now is of that period
+                    period.oracle.proved.pop(each, None)
             if finite.known is None or state.quality(best) < state.quality(finite.known):
                 finite.begin_with(best, with_period and best.micro_batches in state.sizes)
             _after_period(finite, after, end)

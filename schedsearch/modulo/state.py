@@ -137,6 +137,11 @@ class SearchState:
             return self.period_bound
         return max(self.period_bound, min(tried.values()))
 
+    @property
+    def bound_of_all(self) -> Fraction:
+        """Ticks per micro-batch that the answer does not beat, which may be of a number not asked for."""
+        return self.bound if len(self.sizes) == 1 or self.is_done else self.period_bound
+
     def quality(self, known: Knowledge) -> tuple[Fraction | int, ...]:
         """Return what makes one repetend better than another: less, from the first figure on."""
         values = (known.value(objective) for objective in self.before)

@@ -244,8 +244,8 @@ def why_no_layout(found: LayoutPlans) -> str:
     if smallest is None:
         name = found.model.name
         return (
-            f"cluster, batch: no layout of {name} divides both {num_gpus} GPUs and the batch; give another of "
-            "the two, or other micro_batch_sizes"
+            f"cluster, batch: no layout of {name} divides both {num_gpus} GPUs and the batch; give another "
+            "of the two, or other micro_batch_sizes"
         )
     return (
         f"cluster: no layout fits {found.limit_gib:.1f} GiB of each of the {num_gpus} GPUs; "

@@ -87,7 +87,8 @@ def plan(
         search_time_limit_s: For the schedule of each placement.
         deadline_ms: Longest time of an iteration, where plans are ranked by energy.
         seed: Seed of the searches.
-        on_progress: Told about the planner; see `placements.planners.hybrid.search.plan_search`.
+        on_progress: Told about the planner; see `placements.planners.hybrid.search.plan_search`. There is no
+            bound, 0, where layouts, or several batches or shapes, compete.
         on_search: Told about the searches of schedules.
         on_layouts: See `placements.planners.hybrid.search.layout_search.LayoutSearch.estimates`.
 
@@ -110,6 +111,9 @@ def plan(
     alone = "" if planner == "hybrid" else _why_no_layouts(cluster, costs, options, rank_by, shapes)
     if alone and (own or planner == "layouts"):
         raise PlanError(f"{'explain' if own else 'planner'}: layouts cannot be compared: {alone}")
+    with_layouts = planner != "hybrid" and not alone
+    if on_progress is not None and (with_layouts or len(sizes) * len(shapes) > 1):
+        on_progress = _without_bound(on_progress)
     chain = PartCosts(model.chained, costs)
     searches = {
         size: _searched(chain, cluster, size, options, on_progress) for size in sizes if planner != "layouts"
@@ -120,7 +124,7 @@ def plan(
     interrupted = interrupted or was_interrupted
     left_out = [*dict.fromkeys(making.left_out), *([f"layouts: not compared: {alone}"] if alone else [])]
     known: dict[int, LayoutPlans] = {}
-    if planner != "hybrid" and isinstance(costs, ShapeCosts) and not alone and not interrupted:
+    if with_layouts and isinstance(costs, ShapeCosts) and not interrupted:
         allowed = _allowed(layouts or LayoutOptions(), options)
         apart = replace(costs.options, exchanges_apart=True)
         for size in sizes:
@@ -206,6 +210,11 @@ def _allowed(layouts: LayoutOptions, options: PlanOptions) -> LayoutOptions:
         num_micro_batches=options.num_micro_batches,
         expert_parallel=None if trees.expert_parallel == (1,) else trees.expert_parallel,
     )
+
+
+def _without_bound(report: PlannerReport) -> PlannerReport:
+    """Return who is told of one of several batches or shapes, whose bound is not that of all."""
+    return lambda done, total, best_ms, _: report(done, total, best_ms, 0.0)
 
 
 def _searched(

@@ -111,8 +111,8 @@ class _Turns:
             more[position], tick = self._ahead(position, ends + self._back(position))
             ends = tick + self.time[position][_INPUT]
         for position in range(1, self.last + 1):  # fewer than on the device before, or its would come late
-            if 1 + more[position] < self.number:
-                more[position] = max(0, min(more[position], more[position - 1] - 1))
+            fewer = 1 + more[position] < self.number
+            more[position] = max(0, min(more[position], more[position - 1] - fewer))
         for position, number in enumerate(more):
             for _ in range(number):
                 self._run(position, _FORWARD)

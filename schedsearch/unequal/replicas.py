@@ -251,7 +251,7 @@ class _ReplicaSearch:
             return False
         self.best, self.found_by = found, name
         elapsed_s = time.monotonic() - self.began
-        self.on_progress(SearchProgress(self.objective.value, value, self.bound, 0, elapsed_s, 1, name))
+        self.on_progress(SearchProgress(self.objective.value, value, self.bound, 0, elapsed_s, name))
         return True
 
     def run(self, begin_with: ReplicaSchedules | None) -> None:

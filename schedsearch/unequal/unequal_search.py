@@ -377,9 +377,7 @@ class _BatchSearch:
         """Tell the caller how far the search is."""
         elapsed_s = time.monotonic() - self.began
         best = self.value if best is None else best
-        self.on_progress(
-            SearchProgress(self.objective.value, best, self.bound, 0, elapsed_s, 1, self.found_by)
-        )
+        self.on_progress(SearchProgress(self.objective.value, best, self.bound, 0, elapsed_s, self.found_by))
 
     def result(self, ending: Ending) -> SearchResult:
         """Return the answer as it stands."""

@@ -48,7 +48,8 @@ def test_every_schedule_has_the_same_samples_and_its_own_placement() -> None:
     rows = by_name(found)
     # 1F1B of equal stages: (n + p - 1) micro-batches of 31.5 ms; in the steady state one more takes 31.5.
     assert (rows["one_f_one_b"].makespan_ms, rows["one_f_one_b"].period_ms) == (11 * 31.5, 31.5)
-    assert rows["one_f_one_b"].proved == "makespan proved"
+    assert rows["one_f_one_b"].proved == "makespan proved with whole backwards"
+    assert rows["dual_pipe"].proved == "makespan proved"
     assert rows["one_f_one_b"].peak_memory_mib == 4 * 100 + 50
     assert rows["gpipe"].peak_memory_mib == 8 * 100 + 50
     assert rows["interleaved_one_f_one_b"].note == "each stage cut into 2 equal parts"
@@ -66,17 +67,6 @@ def test_energy_is_of_computing_and_waiting() -> None:
     assert compare(chain(), ["one_f_one_b"], 8).rows[0].energy_j is None
 
 
-def test_searched_is_the_best_on_the_placements_of_the_others() -> None:
-    found = by_name(compare(chain(memory_mib=550), ["searched", "one_f_one_b", "zb_h1"], 6, **QUICK))
-    searched = found["searched"]
-    assert searched.makespan_ms <= min(found["one_f_one_b"].makespan_ms, found["zb_h1"].makespan_ms)
-    assert searched.makespan_bound_ms <= searched.makespan_ms
-    assert searched.peak_memory_mib <= 550
-    assert searched.note.startswith("best on v_shape")
-    assert searched.search_seconds > 0
-    validate(searched.found)
-
-
 def test_a_search_that_a_time_limit_cut_says_so() -> None:
     """The answer of a search that had no time left: a schedule that begins late, above the bound."""
 
@@ -87,7 +77,7 @@ def test_a_search_that_a_time_limit_cut_says_so() -> None:
         return replace(found, schedule=replace(found.schedule, blocks=late), ended_by=EndedBy.TIME_LIMIT)
 
     (row,) = compare(chain(2), ["searched@v_shape"], 4, answer=cut, **QUICK).rows
-    assert row.note == "best on v_shape; stopped by a time limit; another run may find a better one"
+    assert row.note.endswith("; stopped by a time limit; another run may find a better one")
 
 
 def test_one_shape_can_be_asked_for() -> None:
@@ -96,11 +86,33 @@ def test_one_shape_can_be_asked_for() -> None:
         "searched@x_shape": "x_shape",
         "searched@v_shape": "v_shape",
     }
-    assert {block.kind for block in found["searched@v_shape"].found.placement.blocks} == {"F", "B"}
-    halves = {"forward_ms": 1, "input_gradient_ms": 1, "weight_gradient_ms": 1}
-    (row,) = compare(stages_from_dict({"stages": [halves] * 2}), ["searched@v_shape"], 4, **QUICK).rows
+    whole = {"forward_ms": 1, "backward_ms": 2}
+    (row,) = compare(stages_from_dict({"stages": [whole] * 2}), ["searched@v_shape"], 4, **QUICK).rows
     assert row.makespan_ms == 13  # a device's 12 ms of work behind the first forward: only split
     assert {block.kind for block in row.found.placement.blocks} == {"F", "I", "W"}
+
+
+@pytest.mark.parametrize("more", [{"offload_ms": 4}, {}])
+def test_what_the_search_finds_does_not_depend_on_what_it_is_beside(more: dict[str, float]) -> None:
+    """With ZB-H1 in the list backwards were split, and a "proved" makespan of whole ones was beaten."""
+    stage = {"forward_ms": 10, "backward_ms": 20, "activation_mib": 100}
+    stages = stages_from_dict({"stages": [stage | more] * 2, "memory_mib": 250})
+    searched = "searched@v_shape"
+    found = [
+        by_name(compare(stages, names, 6, work_limit=0.2))
+        for names in ([searched], [searched, "one_f_one_b"], ["zb_h1", searched, "gpipe"])
+    ]
+    alone, *others = (replace(each[searched], search_seconds=None) for each in found)
+    assert all(each == alone and each.found == alone.found for each in others)
+    assert alone.makespan_ms <= found[1]["one_f_one_b"].makespan_ms
+    assert found[1]["one_f_one_b"].proved == "makespan proved with whole backwards"
+    assert alone.period_ms in (None, 30), "not that of a repetend that it does not follow"
+
+
+def test_of_equally_long_schedules_the_one_of_less_memory_is_better() -> None:
+    found = by_name(compare(chain(), ["gpipe", "one_f_one_b"], 8))
+    assert found["gpipe"].makespan_ms == found["one_f_one_b"].makespan_ms
+    assert min(found.values(), key=lambda row: row.quality).schedule == "one_f_one_b"
 
 
 @pytest.mark.parametrize(
@@ -116,22 +128,6 @@ def test_no_schedule_made_by_hand_is_shorter_than_what_is_searched_even_without_
     rows = by_name(compare(chain(memory_mib=950), [searched, *made], 8, time_limit_s=0.01))
     assert all(rows[name].found is not None for name in made)
     assert rows[searched].makespan_ms <= min(rows[name].makespan_ms for name in made)
-
-
-def test_a_loop_is_searched_with_split_backward_too() -> None:
-    halves = {"forward_ms": 2, "input_gradient_ms": 2, "weight_gradient_ms": 2, "activation_mib": 1}
-    rows = by_name(
-        compare(
-            stages_from_dict({"stages": [halves] * 2}),
-            ["searched@loop_shape", "interleaved_one_f_one_b"],
-            4,
-            work_limit=40,
-        )
-    )
-    searched = rows["searched@loop_shape"]
-    assert {block.kind for block in searched.found.placement.blocks} == {"F", "I", "W"}
-    assert searched.makespan_ms == searched.makespan_bound_ms == 25  # 24 ms of work behind half a forward
-    assert rows["interleaved_one_f_one_b"].makespan_ms == 27
 
 
 def test_a_message_counts_micro_batches_as_they_were_asked_for() -> None:

@@ -78,9 +78,13 @@ def test_the_search_is_the_least_of_all_orders(scales: list[float], tmp_path: Pa
     ).rows[0]
     assert row.found is not None
     placement, chosen = row.found.placement, row.found.chosen
-    blocks = [[(b.name, n) for b in placement.on(d) for n in range(2)] for d in range(2)]
     least = []
-    for orders in itertools.product(*(itertools.permutations(each) for each in blocks)):
+    # Of both micro-batches a device runs F, I and W in this order, one among the other.
+    mixes = [[int(i in ones) for i in range(6)] for ones in itertools.combinations(range(6), 3)]
+    for both in itertools.product(mixes, repeat=2):
+        orders = [
+            [(f"{'FIW'[mix[:i].count(n)]}{d}", n) for i, n in enumerate(mix)] for d, mix in enumerate(both)
+        ]
         try:
             least.append(validate(as_soon_as_possible(placement, 2, orders, chosen)).makespan)
         except (CyclicOrderError, InvalidScheduleError):

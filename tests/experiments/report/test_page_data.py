@@ -138,8 +138,8 @@ def test_the_page_is_one_file_and_asks_for_nothing() -> None:
 def test_progress_tells_what_is_new_in_ms_of_one_micro_batch() -> None:
     events = [
         SearchProgress("period", None, 4, 0, 0.1),
-        SearchProgress("period", 12, 4, 1, 0.2, micro_batches=2),
-        SearchProgress("period", 12, 4, 2, 0.3, micro_batches=2),
+        SearchProgress("period", 6, 2, 1, 0.2),
+        SearchProgress("period", 6, 2, 2, 0.3),
         SearchProgress("memory", 7, 7, 3, 0.4),
         SearchProgress("makespan", 40, 39, 4, 0.5),
     ]

@@ -48,19 +48,18 @@ def test_the_table_of_others_is_in_ms_gib_and_joules() -> None:
     assert beside_table([BesideRow("units", ticking(0.5, None)), rows[2]])[1].split()[4] == "6"
 
 
-def test_words_compare_with_the_time_of_the_other_and_the_energy_of_the_first() -> None:
-    """24.5 ms are half of 49 and a quarter more than 19.6."""
+def test_words_compare_with_1f1b_and_with_the_best_by_hand() -> None:
+    """24.5 ms are half of 49 and a quarter more than 19.6; the energy is that of the best by hand."""
     rows = [
         BesideRow("1F1B, really", ticking(0.5, 1.0), "", 49.0, 12000.0, 9000.0),
-        BesideRow("wave", ticking(0.2, 1.0, "w_shape")),
+        BesideRow("middle", ticking(0.3, 1.0, "w_shape")),
+        BesideRow("wave", ticking(0.2, 1024.0, "w_shape"), "", 49.0, 9004.0, 9001.0, is_best_by_hand=True),
         BesideRow("searched", SCHEDULE, "", 49.0, 11000.0, 9000.0),
         BesideRow("run (a rule)", ticking(0.75, 1.0), "", 73.5, 11000.0, 8000.0, is_run=True),
     ]
     text = in_words(rows, "period proved")
-    assert (
-        "takes 24.5 ms, 50.0% less than 1F1B, really and 25.0% more than wave, which runs on w_shape" in text
-    )
-    assert "Until the slowest of these ends, at 49 ms, it needs 25.0% less energy than 1F1B, really" in text
+    assert "25.0% more than wave, best by hand (6.0 GiB, w_shape) and 50.0% less than 1F1B, really" in text
+    assert "at 49 ms, it needs as much energy as wave with all clocks at maximum" in text
     assert "Another order, of 73.5 ms, is run" in text
 
 

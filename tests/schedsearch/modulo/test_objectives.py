@@ -8,6 +8,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from modes_and_streams import at_random, offloading, recomputing
 from oracles import min_latency, min_period
 from strategies import crossed, with_transient
 from strategies import placements as random_placements
@@ -17,6 +18,7 @@ from placements.shapes import k_shape, m_shape, v_shape, x_shape
 from schedsearch.bounds.load_and_path import critical_path
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import CapacityError
+from schedsearch.device_span import device_spans
 from schedsearch.metrics import latency, peak_memory
 from schedsearch.modulo.result import EndedBy, SearchError, SearchProgress, SearchResult, Status
 from schedsearch.modulo.search import search
@@ -146,6 +148,25 @@ def test_progress_counts_updates_in_the_makespan_and_in_its_bound(find: Callable
     told = [(each.best, each.bound) for each in seen if each.phase == "makespan" and each.best is not None]
     assert told and all(value >= bound for value, bound in told)
     assert told[-1] == (result.schedule.makespan, result.makespan_bound) == (22, 22)
+
+
+SHOWN = [recomputing(3).with_memory(22), offloading(1.5), *map(at_random, range(3)), v_shape(3, 1, 3)]
+
+
+@pytest.mark.parametrize("placement", SHOWN, ids=lambda each: each.name)
+@pytest.mark.parametrize("wanted", [("period", "makespan"), ("period", "span", "device_span")])
+def test_no_bound_that_is_shown_is_above_the_answer(placement: Placement, wanted: tuple[str, ...]) -> None:
+    """One micro-batch per repetend was shown to need 8 ticks, and two need 7 each; likewise of some modes."""
+    told: list[SearchProgress] = []
+    found = search(placement, 4, objectives=wanted, work_limit=0.1, on_progress=told.append)
+    assert found.schedule is not None and found.repetend is not None
+    least: dict[str, float] = {
+        "period": float(found.repetend.period_per_micro_batch),
+        "span": found.repetend.span,
+        "makespan": found.schedule.makespan,
+        "device_span": int(device_spans(found.schedule).max()),
+    }
+    assert told and all(each.bound <= least[each.phase] for each in told)
 
 
 def test_optimizer_blocks_run_once_after_the_last_micro_batch() -> None:
