@@ -29,8 +29,24 @@ MEGATRON_NUMBERS = (
     "micro-batch-size",
     "global-batch-size",
     "recompute-num-layers",
+    "rotary-base",
+    "window-attn-skip-freq",
+    "q-lora-rank",
+    "kv-lora-rank",
+    "qk-head-dim",
+    "qk-pos-emb-head-dim",
+    "v-head-dim",
+    "moe-router-num-groups",
+    "moe-router-group-topk",
+    "moe-shared-expert-intermediate-size",
+    "expert-tensor-parallel-size",
+    "mtp-num-layers",
+    "microbatch-group-size-per-virtual-pipeline-stage",
 )
-MEGATRON_SHARES = ("attention-dropout", "hidden-dropout", "moe-aux-loss-coeff")
+MEGATRON_SHARES = (
+    *("attention-dropout", "hidden-dropout", "moe-aux-loss-coeff", "norm-epsilon", "rotary-percent"),
+    "moe-router-topk-scaling-factor",
+)
 MEGATRON_CHOICES = {
     "position-embedding-type": ("learned_absolute", "rope", "mrope", "relative", "none"),
     "normalization": ("LayerNorm", "RMSNorm"),
@@ -42,6 +58,14 @@ MEGATRON_CHOICES = {
     "cp-comm-type": ("p2p", "all_gather", "a2a", "a2a+p2p"),
     "ckpt-format": ("torch", "torch_dist", "torch_dcp", "fsdp_dtensor"),
     "pipeline-model-parallel-layout": None,
+    "moe-layer-freq": None,
+    "window-size": None,
+    "rope-type": ("rope", "yarn"),
+    "moe-router-score-function": ("softmax", "sigmoid"),
+    "fp8-format": ("e4m3", "hybrid"),
+    "fp8-recipe": ("tensorwise", "delayed", "mxfp8", "blockwise", "custom"),
+    "fp4-format": ("e2m1",),
+    "fp4-recipe": ("nvfp4", "custom"),
 }
 MEGATRON_SWITCHES = (
     "bf16",
@@ -55,6 +79,8 @@ MEGATRON_SWITCHES = (
     "use-distributed-optimizer",
     "use-megatron-fsdp",
     "no-gradient-accumulation-fusion",
+    *("add-qkv-bias", "qk-layernorm", "multi-latent-attention", "moe-router-pre-softmax", "tp-comm-overlap"),
+    *("moe-router-enable-expert-bias", "overlap-grad-reduce", "overlap-param-gather"),
 )
 
 TORCHTITAN_NUMBERS = (
@@ -71,8 +97,9 @@ TORCHTITAN_NUMBERS = (
 )
 TORCHTITAN_CHOICES = {
     "module": ("llama3", "deepseek_v3", "gpt_oss", "qwen3", "qwen3_5", "flux", "kimi_k2_7", "muse_glimmer"),
-    "config": ("llama3_8b", "llama3_70b", "llama3_405b"),
+    "config": None,
     "training.mixed_precision_param": ("bfloat16", "float32"),
+    "parallelism.fsdp_reshard_after_forward": ("always", "never", "default"),
     "parallelism.pipeline_parallel_schedule": ("1F1B", "Interleaved1F1B", "GPipe", "ZBVZeroBubble"),
 }
 TORCHTITAN_SWITCHES = ("parallelism.no-enable-sequence-parallel", "training.disable_cuda_graphs")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import fields
-from pathlib import Path
 from typing import get_args
 
 from experiments.config.command import Interrupted
@@ -21,21 +20,20 @@ from experiments.plan.own_layouts import (
 from experiments.plan.profiled_inputs import measured_rates, refuse_given
 from placements.cluster import read_cluster
 from placements.files import csv_text, write_json, write_text
-from placements.layouts.framework_files import framework_files
 from placements.models.costing.options import CostOptions
 from placements.models.memory import FRAMEWORKS
 from placements.models.parallel import Recompute
 from placements.models.zoo import read_model
-from placements.planners.hybrid.exports.as_run import decoder_layer, plan_layout
 from placements.planners.hybrid.plan_file import plan_to_dict
 from placements.planners.hybrid.search.layout_search import LayoutEstimate, LayoutOptions
-from placements.planners.parallel_plan import PlanError
+from placements.trainers.files import export
 from schedsearch.figures.canvas import save as save_figure
 from schedsearch.figures.layout_memory import MemoryPanel, draw_layout_memory
 from schedsearch.modulo.progress import PlanProgress
 from schedsearch.planning.explanation import table
 from schedsearch.planning.layout_parts import memory_by_part
 from schedsearch.planning.layout_plans import LayoutPlan, LayoutPlans, layout_in_words, plan_layouts
+from schedsearch.planning.trainer_runs import planned_layout
 from schedsearch.planning.uniform_run import UniformRun
 from schedsearch.schedule_file import schedule_to_dict
 
@@ -168,7 +166,7 @@ def _save(found: LayoutPlans, machine: str | None, reserve_gib: float) -> dict[s
         write_text(directory / "explained.csv", explained_csv(found))
     write_json(directory / "plan.json", plan_to_dict(best.run.plan))
     write_json(directory / "schedule.json", schedule_to_dict(best.run.schedule))
-    lines = export_layout(best.run, directory / "export")
+    lines = export(planned_layout(best.run, found.limit_gib), directory / "export")
     for i, plan in enumerate(found.plans):
         log.info("%d. %s", i + 1, _in_brief(plan))
     log.info("%s", _bound(found))
@@ -189,21 +187,6 @@ def _save(found: LayoutPlans, machine: str | None, reserve_gib: float) -> dict[s
         "bound_ms": found.bound_ms,
         "num_gpus": best.layout.degrees.num_gpus,
     }
-
-
-def export_layout(run: UniformRun, directory: Path) -> list[str]:
-    """Write a pipeline's layout for training frameworks; return a line for what cannot be said."""
-    if run.layout.degrees.pipeline == 1:
-        return []
-    try:
-        decoder_layer(run.plan, "training frameworks")
-    except PlanError as error:
-        return [f"not exported: {error}"]
-    found = plan_layout(run.plan, run.chunks)
-    files = framework_files(found, run.layout.num_micro_batches)
-    for name, text in files.texts.items():
-        write_text(directory / name, text)
-    return [f"export: {line}" for line in files.lines]
 
 
 def _memory_csv(run: UniformRun) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import re
 import shlex
@@ -26,15 +27,15 @@ from placements.models.transformer import TransformerLayer
 from placements.models.zoo import read_model
 from placements.planners.galvatron_file import galvatron_from_dict
 from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
-from placements.planners.hybrid.exports.as_run import PlanExport, RunLimits, rate
-from placements.planners.hybrid.exports.galvatron import parallel_plan, to_galvatron
-from placements.planners.hybrid.exports.megatron import megatron_text, to_megatron
-from placements.planners.hybrid.exports.torchtitan import to_torchtitan, torchtitan_text
 from placements.planners.hybrid.plan import Plan, StagePlan
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
 from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.parallel_plan import PlanError
+from placements.trainers.as_run import PlanExport, Planned, planned_by, rate
+from placements.trainers.galvatron import parallel_plan, to_galvatron
+from placements.trainers.megatron import to_megatron
+from placements.trainers.torchtitan import to_torchtitan
 
 USUAL = LayerStrategy(2, 2, 1)
 
@@ -47,10 +48,15 @@ def costs_of(plan: Plan) -> ShapeCosts:
     return ShapeCosts(plan.model, CostOptions(overlap_gradients=True))
 
 
-def to(export: Callable[[RatedPlan, RunLimits], PlanExport], plan: Plan, gib: float = math.inf) -> PlanExport:
+def to(export: Callable[[Planned], PlanExport], plan: Plan, gib: float = math.inf) -> PlanExport:
     """Return a plan in a system's form, in so many GiB of each GPU."""
     costs = costs_of(plan)
-    return export(rate(plan, costs), RunLimits(costs, [gib] * plan.num_stages))
+    return export(planned_by(rate(plan, costs), costs, [gib] * plan.num_stages))
+
+
+def planned(rated: RatedPlan) -> Planned:
+    """Return a plan with the memory that its cluster has."""
+    return planned_by(rated, costs_of(rated.plan), capacities_gib(rated.plan))
 
 
 @cache
@@ -74,11 +80,11 @@ def capacities_gib(plan: Plan) -> Sequence[float]:
 
 
 def parsed_megatron(exported: PlanExport) -> argparse.Namespace:
-    return megatron_parser().parse_args(shlex.split(megatron_text(exported), comments=True))
+    return megatron_parser().parse_args(shlex.split(exported.text, comments=True))
 
 
 def parsed_torchtitan(exported: PlanExport) -> dict[str, object]:
-    *words, checkpoint = shlex.split(torchtitan_text(exported), comments=True)
+    *words, checkpoint = shlex.split(exported.text, comments=True)
     assert checkpoint in TORCHTITAN_CHECKPOINTS
     return vars(torchtitan_parser().parse_args(words)) | {"checkpoint": checkpoint}
 
@@ -191,15 +197,14 @@ def check_memory(run: RatedPlan, capacity_gib: Sequence[float]) -> None:
 )
 def test_every_export_of_each_kind_of_model_is_of_what_fits(model: str, cluster: str, uniform: bool) -> None:
     for rated in searched(model, cluster, uniform):
-        limits = RunLimits(costs_of(rated.plan), capacities_gib(rated.plan))
         for export, check in ((to_megatron, check_megatron), (to_torchtitan, check_torchtitan)):
             try:
-                exported = export(rated, limits)
+                exported = export(planned(rated))
             except PlanError as error:
                 assert re.match(r"^(model|memory|num_kv_heads): ", str(error))
                 assert not (uniform and export is to_megatron and str(error).startswith("memory"))
                 continue
-            check(exported, rated.plan.num_gpus, limits.capacities_gib)
+            check(exported, rated.plan.num_gpus, capacities_gib(rated.plan))
             assert all("\n" not in line for line in exported.differs)
             if uniform and export is to_megatron and rated.plan.common.tensor_innermost:
                 layer = rated.plan.model.layers[1]
@@ -220,13 +225,14 @@ def test_what_did_not_fit_is_run_otherwise_or_refused(model: str, cluster: str, 
         options = PlanOptions(trees, num_stages=(4,), num_micro_batches=(batch // 8,), num_plans=1)
         costs = ShapeCosts(read_model(model), CostOptions(overlap_gradients=True))
         rated = search_plans(costs, read_cluster(cluster), batch, options).plans[0]
-        limits = RunLimits(costs, capacities_gib(rated.plan))
-        exported = to_megatron(rated, limits)
-        check_megatron(exported, rated.plan.num_gpus, limits.capacities_gib)
+        capacities = capacities_gib(rated.plan)
+        exported = to_megatron(planned_by(rated, costs, capacities))
+        check_megatron(exported, rated.plan.num_gpus, capacities)
         assert re.match(
             r"\d+ of \d+ layers are shared otherwise than planned: an iteration takes ", exported.differs[0]
         )
-        check_torchtitan(to_torchtitan(rated, limits), rated.plan.num_gpus, limits.capacities_gib)
+        found = to_torchtitan(planned_by(rated, costs, capacities))
+        check_torchtitan(found, rated.plan.num_gpus, capacities)
 
 
 def test_memory_that_no_way_of_sharing_fits_is_refused() -> None:
@@ -234,7 +240,7 @@ def test_memory_that_no_way_of_sharing_fits_is_refused() -> None:
     needs = max(stage.peak_mib for stage in rate(plan, costs_of(plan)).stages) / 1024
     for export, system in ((to_megatron, "Megatron-LM"), (to_torchtitan, "torchtitan")):
         with pytest.raises(
-            PlanError, match=rf"^memory: as {system} shares the layers, stage 0 needs .* uniform"
+            PlanError, match=rf"^memory: as {system} shares the layers, stage 1 needs .* planner=layouts"
         ):
             to(export, plan, 0.2 * needs)
 
@@ -275,7 +281,7 @@ def test_zero_of_each_system() -> None:
         assert (options.use_distributed_optimizer, options.use_megatron_fsdp) == (is_optimizer, is_sharded)
         degree = parsed_torchtitan(titan)["parallelism.data_parallel_shard_degree"]
         assert degree == (2 if zero else 1)
-        assert bool(titan.differs[0].startswith("10 of 10 layers")) == (zero in (1, 2))
+        assert bool(titan.differs[0].startswith("10 of 10 layers")) == (zero == 2)
 
 
 def test_sequences_that_are_shared() -> None:
@@ -288,7 +294,7 @@ def test_sequences_that_are_shared() -> None:
     assert (options.context_parallel_size, options.cp_comm_type) == (2, "a2a")
     ring = to(to_torchtitan, some_plan(*[LayerStrategy(2, 2, 0, sequence="ulysses")] * 10))
     assert parsed_torchtitan(ring)["parallelism.context_parallel_degree"] == 2
-    assert ring.run.plan.common == LayerStrategy(1, 2, context_parallel=2)
+    assert ring.run.plan.common == LayerStrategy(1, 2, 1, context_parallel=2)
 
 
 @pytest.mark.parametrize("model", ["t5_large", "swin_huge_32"])
@@ -323,7 +329,7 @@ def test_heads_that_do_not_divide_are_refused() -> None:
 
 def test_a_model_of_torchtitans_own_is_named() -> None:
     rated = searched("llama3_8b", "h100_16", True)[0]
-    exported = to_torchtitan(rated, RunLimits(costs_of(rated.plan), capacities_gib(rated.plan)))
+    exported = to_torchtitan(planned(rated))
     options = parsed_torchtitan(exported)
     assert (options["module"], options["config"]) == ("llama3", "llama3_8b")
     other = to(to_torchtitan, some_plan(*[LayerStrategy(2, 2, 3)] * 10))
@@ -336,18 +342,19 @@ def test_chunks_are_written_and_read_back(cut: tuple[int, ...], tmp_path: Path) 
     plan = some_plan(*[LayerStrategy(2, 2, 3)] * 10)
     ends = [0, *accumulate(cut)]
     chunks = [range(first, end) for first, end in pairwise(ends)]
-    rated, limits = rate(plan, costs_of(plan)), RunLimits(costs_of(plan), [math.inf] * plan.num_stages)
+    rated, costs = rate(plan, costs_of(plan)), costs_of(plan)
+    whole = planned_by(rated, costs, [math.inf] * 2, chunks=chunks)
     expected = layout_of_sizes(2, "E" + "t" * 8 + "L", cut)
-    for export, text_of in ((to_megatron, megatron_text), (to_torchtitan, torchtitan_text)):
+    for export in (to_megatron, to_torchtitan):
         path = tmp_path / "arguments.txt"
-        path.write_text(text_of(export(rated, limits, chunks)))
+        path.write_text(export(whole).text)
         assert read_any(str(path)).layout == expected
     few = rated._replace(plan=replace(plan, num_micro_batches=1))
     with pytest.raises(PlanError, match="^num_micro_batches: 1 are fewer than the 2 ranks of"):
-        to_megatron(few, limits, chunks)
+        to_megatron(whole._replace(rated=few))
     odd = rated._replace(plan=replace(plan, num_micro_batches=5, global_batch_size=40))
     with pytest.raises(PlanError, match="^num_micro_batches: Interleaved1F1B of torch refuses 5 on 2 ranks"):
-        to_torchtitan(odd, limits, chunks)
+        to_torchtitan(whole._replace(rated=odd))
 
 
 @pytest.mark.parametrize("name", ["megatron", "torchtitan"])
@@ -363,8 +370,8 @@ def test_idle_gpus_are_said() -> None:
 
 def test_golden_text(golden: Callable[[str, str], None]) -> None:
     plan = some_plan(*[LayerStrategy(2, 2, 3)] * 3, model="llama3_8b", cluster="h100_8")
-    golden("export/megatron.txt", megatron_text(to(to_megatron, plan, 76.0)))
-    golden("export/torchtitan.txt", torchtitan_text(to(to_torchtitan, plan, 76.0)))
+    golden("export/megatron.txt", to(to_megatron, plan, 76.0).text)
+    golden("export/torchtitan.txt", to(to_torchtitan, plan, 76.0).text)
 
 
 UNSHARDED = LayerStrategy(2, 2)
@@ -373,7 +380,7 @@ UNSHARDED = LayerStrategy(2, 2)
 def exported(plan: Plan) -> PlanExport:
     """Return a plan in Galvatron's form, whatever memory it needs."""
     costs = ShapeCosts(plan.model)
-    return to_galvatron(rate(plan, costs), RunLimits(costs, [math.inf] * plan.num_stages))
+    return to_galvatron(planned_by(rate(plan, costs), costs, [math.inf] * plan.num_stages))
 
 
 @pytest.mark.parametrize(
@@ -399,7 +406,7 @@ def test_searched_plans_are_read_back_from_galvatrons_form(model: str, memory_gi
         if not all(inner):
             continue
         expected = parallel_plan(written.run.plan)
-        assert galvatron_from_dict(written.options) == replace(
+        assert galvatron_from_dict(json.loads(written.text)) == replace(
             expected, layers=tuple(replace(s, tensor_innermost=True) for s in expected.layers)
         )
 
@@ -408,7 +415,7 @@ def test_galvatrons_form_by_hand() -> None:
     plan = usual_plan(UNSHARDED, UNSHARDED, LayerStrategy(1, 4, 3, "full"), LayerStrategy(4, 1))
     found = exported(plan)
     assert found.differs == ()
-    options = found.options
+    options = json.loads(found.text)
     assert options == {
         "pp_deg": 2,
         "tp_sizes_enc": "1,4,2,2,2,2,2,2",
@@ -466,4 +473,4 @@ def test_what_does_not_fit_as_galvatron_runs_it_is_refused() -> None:
     with pytest.raises(
         PlanError, match=r"^memory: as Galvatron shares the layers, stage 0 needs .* GiB of 24.0; "
     ):
-        to_galvatron(rated, RunLimits(costs, (24.0,)))
+        to_galvatron(planned_by(rated, costs, (24.0,)))
