@@ -182,6 +182,8 @@ def to_torchtitan(planned: Planned) -> PlanExport:
         stages = plan_stages(plan, planned.chunks)
         check_interleaved(stages, plan.num_micro_batches)
         write_parts(stages)
+        if sizes.get("tied", True) and plan.num_stages > 1 and registered(sizes):
+            raise PlanError(f"model: torchtitan has no pipeline of {plan.model.name}, whose tables are tied")
         first, *_ = strategies = list(_strategies(common, layer))
         run = planned.as_it_is(first) or planned.best_of(strategies, _SYSTEM, in_part=False)
         differs = planned.differences(run)

@@ -245,6 +245,13 @@ def test_memory_that_no_way_of_sharing_fits_is_refused() -> None:
             to(export, plan, 0.2 * needs)
 
 
+def test_as_few_layers_are_recomputed_as_fit() -> None:
+    """Once all were recomputed as most of them, with two thirds of the memory left."""
+    plan = some_plan(*[LayerStrategy(2, 2, 1, "full")] * 7)
+    assert parsed_megatron(to(to_megatron, plan)).recompute_granularity is None
+    assert parsed_torchtitan(to(to_torchtitan, plan))["checkpoint"] == "activation_checkpoint:none"
+
+
 def test_experts_have_a_router() -> None:
     plan = some_plan(*[replace(USUAL, expert_parallel=2)] * 10, model="mixtral_8x7b")
     plan = replace(
