@@ -65,8 +65,17 @@ class Planned(NamedTuple):
         """The plan."""
         return self.rated.plan
 
-    def as_it_is(self, strategy: LayerStrategy) -> RatedPlan | None:
-        """Return the plan itself where all layers are shared so, the first ones of chunks recomputed."""
+    def as_it_is(self, strategy: LayerStrategy, in_part: bool) -> RatedPlan | None:
+        """Return the plan itself where all layers are shared so, the first of chunks recomputed; else None.
+
+        Args:
+            strategy: How most layers are shared.
+            in_part: Some layers of a chunk can be recomputed, and not only all or none.
+        """
+        pairs = zip(self.plan.model.layers, self.plan.strategies, strict=True)
+        kinds = {how.recompute for layer, how in pairs if isinstance(layer, TransformerLayer)}
+        if len(kinds) > 1 and not in_part:
+            return None
         parts = self.chunks or [stage.layers for stage in self.plan.stages]
         most = max(sum(self.plan.strategies[i].recompute == "full" for i in part) for part in parts)
         plain = replace(strategy, recompute="none") if most else strategy

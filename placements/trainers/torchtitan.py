@@ -151,7 +151,7 @@ def read(words: Sequence[str]) -> TrainerJob:
     layout = Layout(degrees, size, how["batch"] // (data * size), zero if is_sharded else 0)
     if f"{_CHECKPOINT}full" in words:
         layout = replace(layout, recompute="full", recomputed_layers=max(map(_num_layers, stages.stages)))
-    own = {each: how[each] for each in ("sequence_length", "precision") if each in how}
+    own: dict[str, Any] = {each: how[each] for each in ("sequence_length", "precision") if each in how}
     return TrainerJob(
         stages=stages,
         sizes=without_defaults({**sizes, **own}),
@@ -185,7 +185,7 @@ def to_torchtitan(planned: Planned) -> PlanExport:
         if sizes.get("tied", True) and plan.num_stages > 1 and registered(sizes):
             raise PlanError(f"model: torchtitan has no pipeline of {plan.model.name}, whose tables are tied")
         first, *_ = strategies = list(_strategies(common, layer))
-        run = planned.as_it_is(first) or planned.best_of(strategies, _SYSTEM, in_part=False)
+        run = planned.as_it_is(first, False) or planned.best_of(strategies, _SYSTEM, False)
         differs = planned.differences(run)
         if registered(sizes) is None:
             name = plan.model.name

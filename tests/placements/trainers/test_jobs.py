@@ -144,5 +144,8 @@ def test_experts_latent_attention_and_further_tokens_are_exported() -> None:
     ):
         assert line in lines, line
     assert megatron.read(words(found.text), 8) == found.job
+    part = planned_layout(exported("llama3_8b", layout, "h100_8", num_layers=8), 18.0)
+    titan = torchtitan.to_torchtitan(part).text
+    assert "activation_checkpoint:full" in titan and "layers are shared otherwise than planned" in titan
     with pytest.raises(PlanError, match="torchtitan: MTP does not support pipeline parallelism yet"):
         torchtitan.to_torchtitan(planned_layout(run))
