@@ -18,17 +18,15 @@ from placements.trainers.job import TrainerJob
 
 
 class TrainerFiles(NamedTuple):
-    """A plan or a layout in the terms of all systems.
+    """A layout in the terms of all systems.
 
     Attributes:
         texts: The text of each file by its name.
         lines: What a system does not say or run so, a line each.
-        systems: Systems that have all of a plan.
     """
 
     texts: dict[str, str]
     lines: tuple[str, ...]
-    systems: tuple[str, ...] = ()
 
 
 _SYSTEMS: Mapping[str, tuple[str, Callable[[Planned], PlanExport]]] = {
@@ -40,21 +38,16 @@ _SYSTEMS: Mapping[str, tuple[str, Callable[[Planned], PlanExport]]] = {
 
 
 def export(planned: Planned, directory: Path) -> list[str]:
-    """Write a plan for other systems; return what was written, and for which it was not and why."""
-    files = plan_files(planned)
-    for name, text in files.texts.items():
-        write_text(directory / name, text)
-    said = [f"exported to {', '.join(files.systems)}: {directory}"] if files.systems else []
-    return [*said, *files.lines]
+    """Write a plan for other systems, perhaps with layers shared otherwise.
 
-
-def plan_files(planned: Planned) -> TrainerFiles:
-    """Return the files of all systems that can run a plan, perhaps with layers shared otherwise."""
+    Returns:
+        A line of what was written, and one of each other system with the reason.
+    """
     texts, lines, systems = dict[str, str](), list[str](), list[str]()
-    layout = None
-    for system, (name, export) in _SYSTEMS.items():
+    stages = None
+    for system, (name, make) in _SYSTEMS.items():
         try:
-            exported = export(planned)
+            exported = make(planned)
         except PlanError as error:
             lines.append(f"not exported to {system}: {error}")
             continue
@@ -63,10 +56,12 @@ def plan_files(planned: Planned) -> TrainerFiles:
         if exported.job is None:
             texts["galvatron_differs.txt"] = "".join(f"{line}\n" for line in exported.differs)
         else:
-            layout = layout or exported.job.stages
-    if layout is not None and layout.num_devices > 1:
-        lines += _deepspeed(layout, texts)
-    return TrainerFiles(texts, tuple(lines), tuple(systems))
+            stages = exported.job.stages
+    if stages is not None and stages.num_devices > 1:
+        lines += _deepspeed(stages, texts)
+    for name, text in texts.items():
+        write_text(directory / name, text)
+    return [*([f"exported to {', '.join(systems)}: {directory}"] if systems else []), *lines]
 
 
 def layout_files(layout: PipelineLayout, num_micro_batches: int, group: int | None = None) -> TrainerFiles:
