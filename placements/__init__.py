@@ -20,6 +20,7 @@ Rooms and files in the order in which to read them; each imports only those abov
     models            what the layers of models cost
     layouts           which layers stand on which virtual stage, in the notations of training frameworks
     planners          placements from what a planner decided
+    trainers          plans and layouts in the terms of training systems
     stages            a model as a chain of stages in ms and MiB, cut into other pieces, on devices
     slices            sequences cut into slices, one after the other through the pipeline
     shapes            V, X, M, NN and K (Tessel), wave and loop

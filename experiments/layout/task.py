@@ -12,8 +12,9 @@ from experiments.config.options import OptionError, read_record, require, requir
 from experiments.config.run_record import output_directory
 from experiments.layout.options import LayoutCommandOptions
 from placements.files import csv_text, write_json, write_text
-from placements.layouts.framework_files import framework_files, read_any
+from placements.layouts.framework_files import read_any
 from placements.layouts.measured_layers import read_measured
+from placements.trainers.files import layout_files
 from schedsearch.layouts.layouts import COLUMNS, NOT_APPLICABLE, BestLayouts, LayoutRow, layout
 from schedsearch.schedule_file import schedule_to_dict
 
@@ -70,7 +71,7 @@ def save(found: BestLayouts, directory: Path) -> list[str]:
         if row.found is None or row.schedule_found is None:
             continue
         folder = directory / f"{row.schedule}_{row.num_chunks}"
-        files = framework_files(row.found, found.num_micro_batches, row.group)
+        files = layout_files(row.found, found.num_micro_batches, row.group)
         for name, text in files.texts.items():
             write_text(folder / name, text)
         write_json(folder / "schedule.json", schedule_to_dict(row.schedule_found))

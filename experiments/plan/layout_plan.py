@@ -9,10 +9,7 @@ from experiments.plan.options import PlanCommandOptions
 from experiments.plan.own_layouts import explained_csv, explained_lines
 from experiments.plan.profiled_inputs import refuse_given
 from placements.files import csv_text, write_text
-from placements.layouts.framework_files import framework_files
-from placements.planners.hybrid.exports.as_run import decoder_layer, plan_layout
 from placements.planners.hybrid.search.layout_search import LayoutEstimate
-from placements.planners.parallel_plan import PlanError
 from schedsearch.figures.canvas import save as save_figure
 from schedsearch.figures.layout_memory import MemoryPanel, draw_layout_memory
 from schedsearch.planning.layout_parts import memory_by_part
@@ -86,21 +83,6 @@ def lines_of_layouts(plans: Plans) -> list[str]:
         lines += [f"layouts, batch {batch}: {line}" for line in known]
         lines += explained_lines(found) if found.plans else []
     return lines
-
-
-def export_layout(run: UniformRun, directory: Path) -> list[str]:
-    """Write a pipeline's layout for training frameworks; return a line for what cannot be said."""
-    if run.layout.degrees.pipeline == 1:
-        return []
-    try:
-        decoder_layer(run.plan, "training frameworks")
-    except PlanError as error:
-        return [f"not exported: {error}"]
-    found = plan_layout(run.plan, run.chunks)
-    files = framework_files(found, run.layout.num_micro_batches)
-    for name, text in files.texts.items():
-        write_text(directory / name, text)
-    return [f"export: {line}" for line in files.lines]
 
 
 def _memory_csv(run: UniformRun) -> str:

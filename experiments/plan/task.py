@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from omegaconf import DictConfig
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, read_record, require, require_known
 from experiments.config.run_record import output_directory
-from experiments.plan.layout_plan import export_layout, lines_of_layouts, refuse_not_of, save_layouts
+from experiments.plan.layout_plan import lines_of_layouts, refuse_not_of, save_layouts
 from experiments.plan.options import PlanCommandOptions
 from experiments.plan.own_layouts import read_own_layouts
 from experiments.plan.pipedream_plan import plan_profile
@@ -35,26 +34,22 @@ from placements.models.memory import FRAMEWORKS
 from placements.models.zoo import read_model
 from placements.placement_file import placement_to_yaml
 from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
-from placements.planners.hybrid.exports.as_run import PlanExport, RunLimits
-from placements.planners.hybrid.exports.galvatron import to_galvatron
-from placements.planners.hybrid.exports.megatron import megatron_text, to_megatron
-from placements.planners.hybrid.exports.torchtitan import to_torchtitan, torchtitan_text
 from placements.planners.hybrid.placing.planned_placement import balanced_chunks
 from placements.planners.hybrid.placing.shared_layers import PartCosts
 from placements.planners.hybrid.plan_file import plan_to_dict
-from placements.planners.hybrid.plan_options import PlanOptions, PlanStatus, RatedPlan
+from placements.planners.hybrid.plan_options import PlanOptions, PlanStatus
 from placements.planners.hybrid.search.layout_search import LayoutOptions
 from placements.planners.hybrid.shape_costs import FrameworkCosts
-from placements.planners.parallel_plan import PlanError
+from placements.trainers.as_run import planned_by
+from placements.trainers.files import export
 from schedsearch.figures.canvas import save as save_figure
 from schedsearch.modulo.progress import PlanProgress
 from schedsearch.planning.explanation import explain, in_words, legend, ranking
-from schedsearch.planning.interleaved_run import interleaved_run
 from schedsearch.planning.layout_plans import LayoutPlan
 from schedsearch.planning.planner import PLANNERS, in_bf16, plan
 from schedsearch.planning.plans import PLAN_COLUMNS, Plans
+from schedsearch.planning.trainer_runs import planned_layout, planned_loop
 from schedsearch.schedule_file import schedule_to_dict
-from schedsearch.validate import InvalidScheduleError
 
 log = logging.getLogger(__name__)
 
@@ -137,69 +132,24 @@ def save(plans: Plans, directory: Path, costs_in_words: str, num_chunks: int) ->
     if best.ranked is not None and best.ranked.schedule is not None:
         write_json(directory / "schedule.json", schedule_to_dict(best.ranked.schedule))
     save_figure(plans.plot(), directory / "plan")
-    if isinstance(best.found, LayoutPlan):
-        return export_layout(best.found.run, directory / "export")
     return _export(plans, directory / "export", num_chunks)
 
 
 def _export(plans: Plans, directory: Path, num_chunks: int) -> list[str]:
     """Write the best plan for other systems; return what was written, and for which it was not and why."""
     best = plans.best
-    shape = best.candidate.shape
+    if isinstance(best.found, LayoutPlan):
+        limit_gib = next(each.limit_gib for each in plans.layouts.values() if best.found in each.plans)
+        return export(planned_layout(best.found.run, limit_gib), directory)
+    shape, rated = best.candidate.shape, best.rated
     if shape not in ("v_shape", "loop_shape"):
         return [f"not exported: other systems have no {shape}"]
-    limits = RunLimits(PartCosts(best.rated.plan.model, plans.costs), best.capacities_gib(plans.options))
-    if shape == "loop_shape":
-        return _export_loop(best.rated, limits, num_chunks, directory)
-    lines, written = [], []
-    for system, (export, files) in _SYSTEMS.items():
-        try:
-            exported = export(best.rated, limits)
-        except PlanError as error:
-            lines.append(f"not exported to {system}: {error}")
-            continue
-        written.append(system)
-        for name, text in files(exported).items():
-            write_text(directory / name, text)
-    return [*([f"exported to {', '.join(written)}: {directory}"] if written else []), *lines]
-
-
-def _export_loop(planned: RatedPlan, limits: RunLimits, num_chunks: int, directory: Path) -> list[str]:
-    """Write a plan with several chunks on each device, if interleaved 1F1B fits; see `_export`."""
-    chunks = balanced_chunks(planned.plan, limits.costs, num_chunks)
-    lines, written = ["not exported to Galvatron: its plans have no loop_shape"], []
-    for system, export, text_of, name in (
-        ("Megatron-LM", to_megatron, megatron_text, "megatron_arguments.txt"),
-        ("torchtitan", to_torchtitan, torchtitan_text, "torchtitan_arguments.txt"),
-    ):
-        try:
-            exported = export(planned, limits, chunks)
-            ms, group = interleaved_run(exported.run.plan, limits, chunks)
-        except (PlanError, InvalidScheduleError) as error:
-            reason = error.reason if isinstance(error, InvalidScheduleError) else str(error)
-            lines.append(f"not exported to {system}: {reason}")
-            continue
-        said = f"interleaved 1F1B in groups of {group} micro-batches takes {ms:,.0f} ms and fits"
-        exported = exported._replace(differs=(*exported.differs, said))
-        written.append(system)
-        write_text(directory / name, text_of(exported))
-    return [*([f"exported to {', '.join(written)}: {directory}"] if written else []), *lines]
-
-
-def _galvatron_files(exported: PlanExport) -> dict[str, str]:
-    said = "".join(f"{line}\n" for line in exported.differs)
-    return {
-        "galvatron_config.json": json.dumps(exported.options, indent=2) + "\n",
-        "galvatron_differs.txt": said,
-    }
-
-
-_SYSTEMS = {
-    "Galvatron": (to_galvatron, _galvatron_files),
-    "Megatron-LM": (to_megatron, lambda exported: {"megatron_arguments.txt": megatron_text(exported)}),
-    "torchtitan": (to_torchtitan, lambda exported: {"torchtitan_arguments.txt": torchtitan_text(exported)}),
-}
-"""Of each system: what makes its form of a plan, and what makes the files of that by their names."""
+    costs = PartCosts(rated.plan.model, plans.costs)
+    capacities_gib = best.capacities_gib(plans.options)
+    if shape == "v_shape":
+        return export(planned_by(rated, costs, capacities_gib), directory)
+    chunks = balanced_chunks(rated.plan, costs, num_chunks)
+    return export(planned_loop(rated.plan, costs, capacities_gib, chunks), directory)
 
 
 def _shown(plans: Plans) -> list[str]:

@@ -6,10 +6,11 @@ is not there, or a layer that no stage has, only shows in the losses. So all of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from placements.layouts.argument_words import argument_words
+from placements.layouts.flags import given
 from placements.layouts.layout import EMBEDDING, LAYER, LOSS, MTP, LayoutError, PipelineLayout
 
 FIELD = "module_fqns_per_model_part"
@@ -124,27 +125,29 @@ def read_job(path: str | Path) -> PipelineLayout:
         LayoutError: The file cannot be read, has no such flags, or torchtitan cannot run it.
     """
     words = argument_words(path, "torchtitan's flags")
-    degree, lists = _values(words, DEGREE_FLAG, path), _values(words, PARTS_FLAG, path)
+    try:
+        return layout_of_flags(given([word for word in words if word.startswith("--") or ":" not in word]))
+    except LayoutError as error:
+        raise LayoutError(f"{path}: {error}") from None
+
+
+def layout_of_flags(flags: Mapping[str, Sequence[str]]) -> PipelineLayout:
+    """Return the layout that flags say; see `placements.layouts.flags.given`.
+
+    Raises:
+        LayoutError: They do not, or torchtitan cannot run it.
+    """
+    for flag in (DEGREE_FLAG, PARTS_FLAG):
+        if flag not in flags:
+            raise LayoutError(f"has no {flag}; give it")
+    degree, schedule = flags[DEGREE_FLAG], flags.get(SCHEDULE_FLAG, ["1F1B"])
     if len(degree) != 1 or not degree[0].isdecimal():
-        raise LayoutError(f"{path}: {DEGREE_FLAG}: {' '.join(degree)!r} is not a whole number; give one")
-    schedule = _values(words, SCHEDULE_FLAG, path) if SCHEDULE_FLAG in words else ["1F1B"]
-    found = read_parts([names.split(",") for names in lists], int(degree[0]), f"{path}: {FIELD}")
+        raise LayoutError(f"{DEGREE_FLAG}: {' '.join(degree)!r} is not a whole number; give one")
+    found = read_parts([names.split(",") for names in flags[PARTS_FLAG]], int(degree[0]))
     expected = ["1F1B" if found.num_chunks == 1 else "Interleaved1F1B"]
-    if schedule != expected:
+    if list(schedule) != expected:
         raise LayoutError(
-            f"{path}: {SCHEDULE_FLAG}: {' '.join(schedule)} is not for {found.num_chunks} stages on each "
-            f"rank; use {expected[0]}"
+            f"{SCHEDULE_FLAG}: {' '.join(schedule)} is not for {found.num_chunks} stages on each rank; use "
+            f"{expected[0]}"
         )
-    return found
-
-
-def _values(words: Sequence[str], flag: str, path: str | Path) -> list[str]:
-    """Return the words behind a flag, up to the next."""
-    if flag not in words:
-        raise LayoutError(f"{path}: has no {flag}; give it")
-    found = []
-    for word in words[words.index(flag) + 1 :]:
-        if word.startswith("--") or ":" in word:
-            break
-        found.append(word)
     return found

@@ -5,12 +5,43 @@ The module knows shapes alone: no GPU, no stage.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, repeat
 
 from placements.block import PlacementError
 from placements.models.end_layers import EmbeddingLayer
 from placements.models.layers import Layer, Precision
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelDetails:
+    """What a trainer has to know of a model beside shapes, and what changes no cost; None is not known.
+
+    Attributes:
+        rope_base: Base of rotary positions; None where there are none.
+        rope_share: Share of a head's width that is rotated.
+        norm_epsilon: Added to the variance under the root of a norm.
+        qkv_biases: Queries, keys and values have biases where other matrices have none.
+        router_scores: ``softmax`` or ``sigmoid``, of which a router's scores are made.
+        scores_before_choice: That is over all experts, not over those that are chosen.
+        router_groups: Groups of experts, of which a token chooses some first.
+        chosen_groups: How many it chooses.
+        router_scaling: Factor on the weights of the chosen experts.
+        router_biases: Biases of scores keep experts busy (DeepSeek-V3, Sec. 2.1.2).
+        balance_loss: Factor of the auxiliary loss that does.
+    """
+
+    rope_base: float | None = None
+    rope_share: float = 1.0
+    norm_epsilon: float | None = None
+    qkv_biases: bool = False
+    router_scores: str | None = None
+    scores_before_choice: bool = False
+    router_groups: int | None = None
+    chosen_groups: int | None = None
+    router_scaling: float | None = None
+    router_biases: bool = False
+    balance_loss: float | None = None
 
 
 @dataclass(frozen=True)
@@ -23,6 +54,7 @@ class ModelShape:
         precision: What it is trained with.
         branches: Models without an output layer whose last outputs are the input of the first run, as the
             image's and the text's encoder in Flava; their runs come before. Empty for a chain.
+        details: What a trainer has to know besides; models that differ in nothing else are equal.
 
     Raises:
         PlacementError: There is no layer, or a count is not at least 1.
@@ -32,6 +64,7 @@ class ModelShape:
     runs: tuple[tuple[int, Layer], ...]
     precision: Precision
     branches: tuple[ModelShape, ...] = ()
+    details: ModelDetails = field(default=ModelDetails(), compare=False)
 
     def __post_init__(self) -> None:
         """Check the counts."""

@@ -15,12 +15,12 @@ from placements.block import PlacementError
 from placements.cluster import Cluster
 from placements.models.chain import ModelShape
 from placements.models.costing.options import CostOptions
-from placements.planners.hybrid.exports.as_run import rate
 from placements.planners.hybrid.plan_options import RatedPlan
 from placements.planners.hybrid.search.layout_search import LayoutEstimate, LayoutOptions, LayoutSearch
 from placements.planners.hybrid.shape_costs import FrameworkCosts
 from placements.planners.hybrid.uniform import Layout
 from placements.planners.parallel_plan import PlanError
+from placements.trainers.as_run import rate
 from schedsearch.metrics import in_flight
 from schedsearch.planning.uniform_run import UniformRun
 from schedsearch.schedule import Schedule

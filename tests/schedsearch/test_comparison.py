@@ -183,7 +183,7 @@ def test_ctrl_c_before_any_search_leaves_the_best_by_hand() -> None:
 
 
 def test_ctrl_c_ends_the_searches_and_keeps_the_rows() -> None:
-    """The first search is interrupted once it has a schedule; no other begins."""
+    """The first search is interrupted once it has a schedule; no other begins: it has the best by hand."""
     asked = []
 
     def interrupted(request: SearchRequest, report: Any) -> SearchResult:
@@ -196,7 +196,7 @@ def test_ctrl_c_ends_the_searches_and_keeps_the_rows() -> None:
     assert found.interrupted and asked == ["v_shape"]
     assert rows["searched@v_shape"].found is not None and "interrupted" in rows["searched@v_shape"].note
     assert rows["gpipe"].found is not None
-    assert (rows["searched@x_shape"].proved, rows["searched@x_shape"].found) == ("unknown", None)
+    assert rows["searched@x_shape"].found is not None and "interrupted" in rows["searched@x_shape"].note
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 - `sizes`: checks that all kinds share
 - `language`: kinds of language models; `images`: kinds of models of images, alone or with text
 - `convolutional`: convolutional networks, layer by layer
-- `config_json`: models of Hugging Face's `config.json`
+- `config_json`: models of Hugging Face's `config.json`; `config_details`: what it says beside sizes
 - `published`: the models by name, and how to change their sizes
 """
 

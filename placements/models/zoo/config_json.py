@@ -8,11 +8,13 @@ name.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from placements.block import PlacementError
 from placements.models.chain import ModelShape
+from placements.models.zoo.config_details import details_of
 from placements.models.zoo.language import decoder, hybrid
 from placements.models.zoo.sizes import check_overrides, suggestion
 from placements.plain_data import Field, json_file
@@ -47,7 +49,7 @@ def read_config(path: str | Path, /, **overrides: Any) -> ModelShape:
         check_overrides(make, name, overrides)
         if "sequence_length" not in sizes:
             sizes["sequence_length"] = _trained_length(data)
-        return make(name, **sizes)
+        return replace(make(name, **sizes), details=details_of(data))
 
 
 def _kind_of(data: Field) -> tuple[Callable[..., ModelShape], Callable[[Field], _Sizes]]:

@@ -6,11 +6,12 @@ The module knows shapes alone. Where a paper leaves out a size, the comment besi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from placements.block import PlacementError
-from placements.models.chain import ModelShape
+from placements.models.chain import ModelDetails, ModelShape
 from placements.models.zoo.config_json import read_config
 from placements.models.zoo.images import (
     image_encoder,
@@ -273,6 +274,28 @@ _MODELS: dict[str, _Maker] = {
     "t5_3b": _t5(48, 1024, 32, head_width=128, feed_forward_size=16_384),
 }
 
+_V2_LITE = ModelDetails(
+    rope_base=1e4, norm_epsilon=1e-6, router_scores="softmax", scores_before_choice=True, balance_loss=0.001
+)
+_V3 = replace(_V2_LITE, router_scores="sigmoid", scores_before_choice=False, router_biases=True)
+_DETAILS: Mapping[str, ModelDetails] = {
+    # Of the config.json of each; DeepSeek-V2, Sec. 2.1.2; DeepSeek-V3, Sec. 4.2.
+    "llama2": ModelDetails(rope_base=1e4, norm_epsilon=1e-5),
+    "llama3": ModelDetails(rope_base=5e5, norm_epsilon=1e-5),
+    "mixtral": ModelDetails(rope_base=1e6, norm_epsilon=1e-5, router_scores="softmax", balance_loss=0.02),
+    "qwen3": ModelDetails(rope_base=1e6, norm_epsilon=1e-6),
+    "qwen3_30b": ModelDetails(rope_base=1e6, norm_epsilon=1e-6, router_scores="softmax", balance_loss=0.001),
+    "qwen3_235b": ModelDetails(rope_base=1e6, norm_epsilon=1e-6, router_scores="softmax", balance_loss=0.001),
+    "deepseek_v2": replace(_V2_LITE, router_groups=8, chosen_groups=3, router_scaling=16.0),
+    "deepseek_v2_lite": _V2_LITE,
+    "deepseek_v3": replace(_V3, router_groups=8, chosen_groups=4, router_scaling=2.5, balance_loss=1e-4),
+    "kimi_k2": replace(_V3, rope_base=5e4, router_scaling=2.827),
+    "gpt_oss": ModelDetails(
+        rope_base=1.5e5, norm_epsilon=1e-5, qkv_biases=True, router_scores="softmax", balance_loss=0.001
+    ),
+}
+"""Details of the models whose names begin so; the last that does counts."""
+
 
 def read_model(name: str, /, **overrides: Any) -> ModelShape:
     """Return a model by its name, with some of its sizes changed.
@@ -298,7 +321,8 @@ def read_model(name: str, /, **overrides: Any) -> ModelShape:
         raise PlacementError(f"model: {name!r} is not known; {suggestion(str(name), _MODELS)}")
     make = _MODELS[name]
     check_overrides(make, name, overrides)
-    return make(name, **overrides)
+    details = [each for begin, each in _DETAILS.items() if name.startswith(begin)]
+    return replace(make(name, **overrides), details=details[-1] if details else ModelDetails())
 
 
 MODELS: Mapping[str, ModelShape] = {name: read_model(name) for name in _MODELS}

@@ -7,5 +7,5 @@
 - `plan_options`: options and results of a search; `search`: the search itself
 - `placing`: plans as placements of several shapes
 - `uniform`: plans as training frameworks are configured, by degrees
-- `plan_file`: a plan as a file; `exports`: in other systems' terms
+- `plan_file`: a plan as a file
 """

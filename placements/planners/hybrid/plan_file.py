@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from placements.cluster import NAMED_GPUS, Cluster
-from placements.models.chain import ModelShape
+from placements.models.chain import ModelDetails, ModelShape
 from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
 from placements.models.layers import PRECISIONS, Layer
 from placements.models.mamba import MambaLayer
@@ -117,19 +117,22 @@ def _model_to_dict(model: ModelShape) -> dict[str, Any]:
             for count, layer in model.runs
         ],
         "branches": [_model_to_dict(branch) for branch in model.branches],
+        "details": plain(model.details, defaults=False),
     }
 
 
 def _model(field: Field) -> ModelShape:
-    own = field.only(("name", "precision", "runs"), ("branches",))
+    own = field.only(("name", "precision", "runs"), ("branches", "details"))
     precision = own["precision"].choice(tuple(PRECISIONS))
     runs = []
     for run in own["runs"].items():
         kind = _LAYERS[run["kind"].choice(tuple(_LAYERS))]
         runs.append((_count(run["count"], most=_MAX_LAYERS), run.record(kind, ("count", "kind"))))
     branches = tuple(_model(each) for each in own.get("branches", []).items())
+    details = own.get("details", {}).record(ModelDetails)
+    name = own["name"].text()
     made: ModelShape = _made(
-        field, lambda: ModelShape(own["name"].text(), tuple(runs), PRECISIONS[precision], branches)
+        field, lambda: ModelShape(name, tuple(runs), PRECISIONS[precision], branches, details)
     )
     return made
 

@@ -81,7 +81,7 @@ class Layout:
         num_micro_batches: Micro-batches of an iteration.
         zero: Stage of ZeRO.
         recompute: What backwards compute again.
-        recomputed_layers: Layers of each chunk that do so, its first ones; None for all.
+        recomputed_layers: Layers of each chunk that do so, its first ones after the embedding; None for all.
     """
 
     degrees: Degrees
@@ -105,9 +105,10 @@ class Layout:
         degrees = self.degrees
         return (degrees.pipeline == 1 or degrees.chunks > 1) and self.recompute != "full"
 
-    def strategies(self, num_layers: int) -> list[LayerStrategy]:
-        """Return how the layers of a chunk are shared."""
-        count = num_layers if self.recomputed_layers is None else min(self.recomputed_layers, num_layers)
+    def strategies(self, num_layers: int, num_before: int = 0) -> list[LayerStrategy]:
+        """Return how the layers of a chunk are shared, of which some come before the transformer layers."""
+        most = num_layers if self.recomputed_layers is None else self.recomputed_layers + num_before
+        count = min(most, num_layers)
         kept = self.degrees.strategy(self.zero)
         return [self.strategy] * count + [kept] * (num_layers - count)
 
@@ -139,7 +140,10 @@ def uniform_plan(model: ModelShape, cluster: Cluster, layout: Layout) -> Plan:
             "give as many, or smaller degrees"
         )
     sizes = chunk_sizes(model, degrees.pipeline * degrees.chunks)
-    strategies = [each for size in sizes for each in layout.strategies(size)]
+    before = num_before(model)
+    strategies = [
+        each for i, size in enumerate(sizes) for each in layout.strategies(size, 0 if i else before)
+    ]
     each, layers = degrees.num_gpus // degrees.pipeline, model.layers
     ends = list(accumulate(sizes, initial=0))[:: degrees.chunks]
     stages = tuple(
@@ -187,6 +191,11 @@ def chunk_sizes(model: ModelShape, num_chunks: int) -> list[int]:
     sizes[0] += before
     sizes[-1] += after
     return sizes
+
+
+def num_before(model: ModelShape) -> int:
+    """Return how many layers come before the first that is no end."""
+    return next((i for i, layer in enumerate(model.layers) if not is_end(layer)), 0)
 
 
 def is_end(layer: object) -> bool:

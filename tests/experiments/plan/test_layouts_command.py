@@ -13,15 +13,16 @@ from typing import Any
 import pytest
 
 from experiments.config.command import run as run_command
-from experiments.plan.layout_plan import export_layout
 from placements.cluster import read_cluster
 from placements.layouts.framework_files import read_any
 from placements.models.zoo import read_model
 from placements.placement_file import read_placement
 from placements.planners.hybrid.plan_file import read_plan_file
 from placements.planners.hybrid.uniform import Degrees, Layout
+from placements.trainers.files import export
 from schedsearch.metrics import peak_memory
 from schedsearch.modulo.progress import PlanProgress
+from schedsearch.planning.trainer_runs import planned_layout
 from schedsearch.planning.uniform_run import UniformRun
 from schedsearch.schedule_file import read_schedule
 from schedsearch.validate import validate
@@ -209,13 +210,12 @@ def test_own_layouts_are_told_part_by_part(command: Any, tmp_path: Path) -> None
 def test_the_layers_of_stages_are_exported(tmp_path: Path) -> None:
     model, cluster = read_model("llama3_8b", precision="bf16"), read_cluster("h100_4")
     run = UniformRun(model, cluster, Layout(Degrees(pipeline=4, chunks=2), 1, 8))
-    lines = export_layout(run, tmp_path)
+    lines = export(planned_layout(run), tmp_path)
     layout = read_any(str(tmp_path / "megatron.txt")).layout
     assert layout == read_any(str(tmp_path / "torchtitan.txt")).layout
     assert layout.sizes == tuple(len(chunk) for chunk in run.chunks)
     assert lines == [
-        "export: no deepspeed.json: DeepSpeed: has one stage on each rank, and the layout 2; use num_chunks=1"
+        f"exported to Megatron-LM, torchtitan: {tmp_path}",
+        "not exported to Galvatron: its plans have no loop_shape",
+        "no deepspeed.json: DeepSpeed: has one stage on each rank, and the layout 2; use num_chunks=1",
     ]
-    whole = UniformRun(model, cluster, Layout(Degrees(data=4), 1, 8))
-    assert export_layout(whole, tmp_path / "none") == []
-    assert not (tmp_path / "none").exists()

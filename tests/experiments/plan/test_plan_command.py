@@ -65,10 +65,10 @@ def test_a_loop_is_exported_with_its_chunks(command, tmp_path: Path) -> None:
     export = tmp_path / "out/export"
     assert f"exported to Megatron-LM, torchtitan: {export}" in done.stdout
     assert "not exported to Galvatron: its plans have no loop_shape" in done.stdout
-    layout = read_any(str(export / "megatron_arguments.txt")).layout
+    layout = read_any(str(export / "megatron.txt")).layout
     assert (layout.num_devices, layout.num_chunks, layout.num_layers) == (2, 2, 12)
-    assert read_any(str(export / "torchtitan_arguments.txt")).layout == layout
-    text = (export / "megatron_arguments.txt").read_text()
+    assert read_any(str(export / "torchtitan.txt")).layout == layout
+    text = (export / "megatron.txt").read_text()
     assert re.search(
         r"^# interleaved 1F1B in groups of 2 micro-batches takes [\d,]+ ms and fits$", text, re.M
     )
@@ -107,8 +107,8 @@ def test_the_best_plan_is_exported_searched_and_run(command, tmp_path: Path) -> 
     assert f"exported to Galvatron, Megatron-LM, torchtitan: {export}" in done.stdout
     galvatron = read_galvatron(export / "galvatron_config.json")
     assert (galvatron.num_stages, galvatron.num_gpus, galvatron.num_micro_batches) == (2, 2, 4)
-    assert "--num-layers 12" in (export / "megatron_arguments.txt").read_text()
-    torchtitan = (export / "torchtitan_arguments.txt").read_text()
+    assert "--num-layers 12" in (export / "megatron.txt").read_text()
+    torchtitan = (export / "torchtitan.txt").read_text()
     assert "--parallelism.pipeline_parallel_degree 2" in torchtitan
     planned = tmp_path / "planned"
     (tmp_path / "out").rename(planned)

@@ -7,16 +7,23 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import make_dataclass
+import shlex
+from dataclasses import fields, make_dataclass
 from typing import Any
 
 import pytest
+import yaml
 from published_layouts import PUBLISHED
 
+from placements.layouts.flags import given
 from placements.layouts.layout import LayoutError, even_layout
 from placements.layouts.megatron_log import read_log
 from placements.layouts.megatron_notation import check_megatron, read_notation, write_notation
-from placements.layouts.torchtitan_parts import write_job, write_parts
+from placements.layouts.torchtitan_parts import write_parts
+from placements.models.zoo import MODELS, read_model
+from placements.planners.hybrid.uniform import Degrees, Layout
+from placements.trainers import megatron, torchtitan
+from placements.trainers.job import TrainerJob, model_sizes, plan_letters
 
 
 def module(name: str) -> Any:
@@ -93,17 +100,76 @@ def test_torchtitans_command_line_takes_our_flags() -> None:
     """By torchtitan's rules for tyro, without a model, which needs many more packages."""
     manager, configs, tyro = module("torchtitan.config.manager"), module("torchtitan.config"), module("tyro")
     manager.ConfigManager()  # which adds its rules
-    for chunks in (1, 2):
-        even = even_layout(2, chunks, "E" + "t" * 8 + "L")
-        assert even is not None
-        words = []
-        for name, value in write_job(even).items():
-            words += [name, *(value if isinstance(value, list) else [str(value)])]
-        job = make_dataclass("Job", [("parallelism", configs.ParallelismConfig)])
-        config = tyro.cli(job, args=words, registry=manager.custom_registry).parallelism
-        assert config.module_fqns_per_model_part == write_parts(even)
-        assert config.pipeline_parallel_degree == 2
-        assert config.pipeline_parallel_schedule == ("1F1B", "Interleaved1F1B")[chunks - 1]
+    for degrees in (
+        Degrees(2, 2, 8, 2),
+        Degrees(4, 4, 4, chunks=2, whole_experts=True, expert=8),
+        Degrees(data=8),
+    ):
+        job = job_of("qwen3_30b_a3b", degrees)
+        *words, checkpoint = shlex.split(torchtitan.write(job), comments=True)[4:]
+        assert checkpoint == "activation_checkpoint:none"
+        kinds = [("parallelism", configs.ParallelismConfig), ("training", configs.TrainingConfig)]
+        config = tyro.cli(make_dataclass("Job", kinds), args=words, registry=manager.custom_registry)
+        found, training = config.parallelism, config.training
+        if degrees.pipeline > 1:
+            assert found.module_fqns_per_model_part == write_parts(job.stages)
+            assert found.pipeline_parallel_schedule == ("1F1B", "Interleaved1F1B")[degrees.chunks - 1]
+            assert training.local_batch_size == 8
+        assert found.pipeline_parallel_degree == degrees.pipeline
+        assert (found.tensor_parallel_degree, found.context_parallel_degree) == (
+            degrees.tensor,
+            degrees.context,
+        )
+        assert found.expert_parallel_degree == degrees.expert
+        assert found.enable_sequence_parallel
+        assert (training.seq_len, training.global_batch_size) == (4096, 8 * degrees.data)
+
+
+def job_of(name: str, degrees: Degrees) -> TrainerJob:
+    """Return a job of 8 micro-batches."""
+    model = read_model(name, precision="bf16")
+    stages = even_layout(degrees.pipeline, degrees.chunks, "".join(plan_letters(model)))
+    if stages is None:
+        stages = read_notation("Et*20|t*14|t*14|t*13L", 4)
+    sizes = model_sizes(model, "")
+    return TrainerJob(
+        stages=stages, sizes=sizes, layout=Layout(degrees, 1, 8), sequence_parallel=degrees.tensor > 1
+    )
+
+
+NAMES = {
+    "num_experts": "num_moe_experts",
+    "swiglu": "gated_linear_unit",
+    "norm_epsilon": "layernorm_epsilon",
+    "fp8_format": "fp8",
+}
+"""Fields of megatron-core's configs that have other names than the arguments."""
+
+
+@pytest.mark.parametrize("name", ["llama3_70b", "deepseek_v3", "qwen3_30b_a3b", "gpt_oss_20b", "gpt3_13b"])
+def test_megatrons_configs_take_our_arguments(name: str, theirs: Any) -> None:
+    """The script's parser is not in the package; its arguments are fields of configs, which check them."""
+    configs, torch = module("megatron.core.transformer.transformer_config"), module("torch")
+    experts = 4 if MODELS[name].layers[-2].num_routes else 1
+    job = job_of(name, Degrees(2, 4, 4, expert=experts, whole_experts=experts > 1))
+    flags = given(shlex.split(megatron.write(job), comments=True))
+    kind = configs.MLATransformerConfig if "--multi-latent-attention" in flags else configs.TransformerConfig
+    known = {each.name for each in fields(kind)}
+    values: dict[str, Any] = {"pipeline_dtype": torch.bfloat16}
+    for flag, words in flags.items():
+        field = NAMES.get(flag[2:].replace("-", "_"), flag[2:].replace("-", "_"))
+        if field in known:
+            values[field] = yaml.safe_load(words[0]) if words else True
+    values["add_bias_linear"] = "--disable-bias-linear" not in flags
+    if name == "deepseek_v3":
+        values["moe_layer_freq"] = [0] * 3 + [1] * 58
+    if name == "gpt_oss_20b":
+        values["window_size"] = tuple(map(int, values["window_size"].split(",")))
+    layout = theirs(flags["--pipeline-model-parallel-layout"][0], 4)
+    config = kind(**values | {"pipeline_model_parallel_layout": layout})
+    assert (config.num_layers, config.hidden_size) == (job.sizes["num_layers"], job.sizes["hidden_size"])
+    assert config.num_moe_experts == job.sizes.get("num_experts")
+    assert config.expert_tensor_parallel_size == (1 if experts > 1 else config.tensor_model_parallel_size)
 
 
 @pytest.mark.parametrize("option", ["all", "minmax"])

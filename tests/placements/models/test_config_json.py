@@ -261,3 +261,18 @@ def test_other_mistakes_are_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "list.json").write_text("[1]")
     with told(PlacementError, f"{tmp_path / 'list.json'}: [1] is not a mapping"):
         read_config(tmp_path / "list.json")
+
+
+def test_positions_and_routers_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    own = {"rope_parameters": {"rope_theta": 5e5, "partial_rotary_factor": 0.5}, "rms_norm_eps": 1e-5}
+    write_json(path, llama(64, 2, 4, 2, 128, 100) | own)
+    details = read_config(path).details
+    assert (details.rope_base, details.rope_share, details.norm_epsilon) == (5e5, 0.5, 1e-5)
+    experts = deepseek("deepseek_v3", 64, 3, 4, 128, 100, experts=(8, 2, 32, 1, 1))
+    write_json(
+        path, experts | {"n_group": 4, "topk_group": 2, "rope_theta": 10_000, "scoring_func": "sigmoid"}
+    )
+    details = read_config(path).details
+    assert (details.router_groups, details.chosen_groups, details.router_scaling) == (4, 2, 2.5)
+    assert details.router_biases and details.rope_base == 1e4

@@ -11,12 +11,12 @@ from told import told
 from placements import PlacementError
 from placements.cluster import GpusError, read_cluster
 from placements.models.zoo import read_model
-from placements.planners.hybrid.exports.as_run import rate
 from placements.planners.hybrid.placing.planned_placement import planned_placement
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.shape_costs import FrameworkCosts, ShapeCosts
 from placements.planners.hybrid.uniform import Degrees, Layout
 from placements.planners.parallel_plan import PlanError
+from placements.trainers.as_run import rate
 from schedsearch.baselines import HAND_MADE
 from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import Status

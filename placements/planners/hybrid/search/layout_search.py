@@ -24,7 +24,7 @@ from placements.models.costing.options import CostOptions
 from placements.models.layers import Layer
 from placements.models.parallel import Buffer, ContextSharing, Recompute
 from placements.planners.hybrid.plan import alike, layers_of_stage
-from placements.planners.hybrid.uniform import Degrees, Layout, chunk_sizes, is_end
+from placements.planners.hybrid.uniform import Degrees, Layout, chunk_sizes, is_end, num_before
 from placements.planners.parallel_plan import PlanError
 
 _GIB = 2**30
@@ -264,7 +264,8 @@ class LayoutSearch:
         if layout.recomputed_layers is not None:
             kept_whole = self._costs(replace(layout, recompute="none", recomputed_layers=None), options)
             first, end = ends[:-1], ends[1:]
-            middle = np.minimum(first + layout.recomputed_layers, end)
+            before = np.where(first == 0, num_before(self.model), 0)
+            middle = np.minimum(first + before + layout.recomputed_layers, end)
             sums = costs.sums[middle] - costs.sums[first] + kept_whole.sums[end] - kept_whole.sums[middle]
             temporary_bytes = max(temporary_bytes, kept_whole.temporary_bytes)
         # Sums over the layers of each chunk; shape (chunks, stages, figures).

@@ -18,9 +18,6 @@ from placements.measured.plan_file import ReplicatedPlan, read_replicated_plan
 from placements.measured.profile_folder import read_profiled_model
 from placements.models.parallel import Cost, LayerStrategy, Recompute
 from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
-from placements.planners.hybrid.exports.as_run import RunLimits
-from placements.planners.hybrid.exports.galvatron import to_galvatron
-from placements.planners.hybrid.exports.megatron import to_megatron
 from placements.planners.hybrid.placing.planned_placement import planned_placement
 from placements.planners.hybrid.plan import Plan, StagePlan
 from placements.planners.hybrid.plan_file import plan_from_dict, plan_to_dict
@@ -29,6 +26,9 @@ from placements.planners.hybrid.profiled.layer_profile_costs import LayerProfile
 from placements.planners.hybrid.profiled.measured_cluster import hardware_of, read_measured_cluster
 from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.parallel_plan import PlanError
+from placements.trainers.as_run import planned_by
+from placements.trainers.galvatron import to_galvatron
+from placements.trainers.megatron import to_megatron
 
 SAILOR = SHARED_DATA / "sailor"
 
@@ -227,10 +227,10 @@ def test_a_plan_is_written_read_placed_and_exported(folder: Path) -> None:
     assert plan_from_dict(plan_to_dict(found.plan)) == found.plan
     placement = planned_placement(found.plan, costs, [36.0, 36.0])
     assert placement.num_devices == 2
-    limits = RunLimits(costs, [36.0, 36.0])
-    assert to_galvatron(found, limits).options["pp_deg"] == 2
+    planned = planned_by(found, costs, [36.0, 36.0])
+    assert '"pp_deg": 2' in to_galvatron(planned).text
     with pytest.raises(PlanError, match="is not an embedding, equal transformer layers and an output layer"):
-        to_megatron(found, limits)
+        to_megatron(planned)
     data = plan_to_dict(found.plan)
     data["model"]["runs"][0]["role"] = "tail"
     with pytest.raises(PlanError, match="tail.*use one of embedding, block, head"):

@@ -6,17 +6,19 @@ layer the embedding's strategy.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 
+from placements.block import PlacementError
+from placements.models.calibration import CalibrationError
 from placements.models.parallel import LayerStrategy, VocabularyStrategy
 from placements.models.profiled_layer import ProfiledLayer
 from placements.models.transformer import TransformerLayer
 from placements.planners.galvatron_file import galvatron_to_dict
-from placements.planners.hybrid.exports.as_run import PlanExport, RunLimits, differences, first_that_fits
 from placements.planners.hybrid.plan import Plan
-from placements.planners.hybrid.plan_options import RatedPlan
 from placements.planners.parallel_plan import ParallelPlan, PlanError
+from placements.trainers.as_run import PlanExport, Planned
 
 
 def parallel_plan(plan: Plan) -> ParallelPlan:
@@ -48,21 +50,31 @@ def parallel_plan(plan: Plan) -> ParallelPlan:
     )
 
 
-def to_galvatron(planned: RatedPlan, limits: RunLimits) -> PlanExport:
+def to_galvatron(planned: Planned) -> PlanExport:
     """Return a plan as Galvatron's runtime reads it.
 
     Raises:
-        PlanError: See `parallel_plan`; or what would be run cannot be shared so or does not fit.
+        PlanError: See `parallel_plan`; or it has several chunks, or what would be run cannot be shared so or
+            does not fit.
     """
-    plan = planned.plan
-    remedy = "plan with expert_parallel=[1] and recompute=[none,full]"
-    run = first_that_fits([_as_run(plan)], limits, "Galvatron", remedy)
+    plan, chunks = planned.plan, planned.chunks or ()
+    if len(chunks) > plan.num_stages:
+        raise PlanError("its plans have no loop_shape")
+    parallel_plan(plan)
+    try:
+        run = planned.rate(_as_run(plan))
+    except (PlacementError, CalibrationError) as error:
+        raise PlanError(str(error)) from None
+    if not planned.fits(run):
+        remedy = "plan with expert_parallel=[1] and recompute=[none,full]"
+        raise PlanError(f"memory: as Galvatron shares the layers, {planned.fullest(run)}; {remedy}")
     found = parallel_plan(run.plan)
     options: dict[str, object] = dict(galvatron_to_dict(found))
     inner = [plan.strategies[i] for i in _inner_layers(plan)]
     options["use_sp"] = ",".join(str(int(each.sequence == "ulysses")) for each in inner)
     options["tp_consecutive_flags"] = ",".join(str(int(each.tensor_innermost)) for each in inner)
-    return PlanExport(options, run, (*differences(planned, run, limits), *_lost(plan)))
+    differs = (*planned.differences(run), *_lost(plan))
+    return PlanExport(json.dumps(options, indent=2) + "\n", run, differs)
 
 
 def _as_run(plan: Plan) -> Plan:

@@ -1,0 +1,226 @@
+"""A plan as another system runs it: with layers shared alike, and with what that takes by the same costs.
+
+None of the systems has all that a plan may have. What they run instead must fit the memory, and what differs
+from the plan is said. The module does not know any system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise, permutations
+from typing import Any, NamedTuple
+
+from placements.block import PlacementError
+from placements.layouts.megatron_arguments import group_size
+from placements.models.calibration import CalibrationError
+from placements.models.parallel import LayerStrategy
+from placements.models.transformer import TransformerLayer
+from placements.planners.hybrid.plan import Plan, alike
+from placements.planners.hybrid.plan_options import RatedPlan, StageEstimate
+from placements.planners.hybrid.stage_tables import LayerCosts, LayerTable
+from placements.planners.parallel_plan import PlanError
+from placements.planners.stage_search.stage_problem import LayerRun, StageProblem, weigh
+from placements.trainers.job import TrainerJob
+
+
+class PlanExport(NamedTuple):
+    """A plan in another system's terms.
+
+    Attributes:
+        text: Text of its file.
+        run: What it runs, with its time and memory.
+        differs: What of it is otherwise than planned, and what has to be given besides, a line each.
+        job: What the system is told; None where it has a form of its own.
+    """
+
+    text: str
+    run: RatedPlan
+    differs: tuple[str, ...]
+    job: TrainerJob | None = None
+
+
+class Planned(NamedTuple):
+    """A plan, and what it takes when its layers are shared otherwise.
+
+    Attributes:
+        rated: The plan, with its time and memory.
+        capacities_gib: What each GPU of a stage has for states and activations, by stage.
+        rate: Time and memory of another plan with the same stages. Raises `PlacementError` or
+            `CalibrationError` where a layer cannot be shared so.
+        chunks: Layers of each virtual stage; None for those of the stages.
+        remedy: What to do where a system runs it otherwise.
+        told: Fields of `TrainerJob` that no plan has.
+    """
+
+    rated: RatedPlan
+    capacities_gib: Sequence[float]
+    rate: Callable[[Plan], RatedPlan]
+    chunks: Sequence[range] | None = None
+    remedy: str = ""
+    told: Mapping[str, Any] = {}
+
+    @property
+    def plan(self) -> Plan:
+        """The plan."""
+        return self.rated.plan
+
+    def as_it_is(self, strategy: LayerStrategy, in_part: bool) -> RatedPlan | None:
+        """Return the plan itself where all layers are shared so, the first of chunks recomputed; else None.
+
+        Args:
+            strategy: How most layers are shared.
+            in_part: Some layers of a chunk can be recomputed, and not only all or none.
+        """
+        pairs = zip(self.plan.model.layers, self.plan.strategies, strict=True)
+        kinds = {how.recompute for layer, how in pairs if isinstance(layer, TransformerLayer)}
+        if len(kinds) > 1 and not in_part:
+            return None
+        parts = self.chunks or [stage.layers for stage in self.plan.stages]
+        most = max(sum(self.plan.strategies[i].recompute == "full" for i in part) for part in parts)
+        plain = replace(strategy, recompute="none") if most else strategy
+        is_same = self._shared(plain, most) == self.plan and self.fits(self.rated)
+        return self.rated if is_same else None
+
+    def _shared(self, strategy: LayerStrategy, num_recomputed: int) -> Plan:
+        return shared_alike(self.plan, strategy, num_recomputed, self.chunks)
+
+    def fits(self, run: RatedPlan) -> bool:
+        """Whether every stage does."""
+        return all(
+            stage.peak_mib <= 1024 * gib for stage, gib in zip(run.stages, self.capacities_gib, strict=True)
+        )
+
+    def fullest(self, run: RatedPlan) -> str:
+        """Return what the stage with the least room left needs, in words."""
+        peaks = [stage.peak_mib / 1024 for stage in run.stages]
+        stage = max(range(len(peaks)), key=lambda i: peaks[i] - self.capacities_gib[i])
+        return f"stage {stage} needs {peaks[stage]:.1f} GiB of {self.capacities_gib[stage]:.1f}"
+
+    def best_of(self, strategies: Iterable[LayerStrategy], system: str, in_part: bool) -> RatedPlan:
+        """Return the fastest of several ways to share all layers that fits, as few recomputed as it takes.
+
+        Args:
+            strategies: The ways, with what is recomputed in any case.
+            system: System that runs them.
+            in_part: Some layers of a chunk can be recomputed, and not only all or none.
+
+        Raises:
+            PlanError: None fits, or no layer can be shared so.
+        """
+        reasons, found = [], list[RatedPlan]()
+        for strategy in strategies:
+            try:
+                run = self._least_recomputed(strategy, in_part)
+            except (PlacementError, CalibrationError) as error:
+                reasons.append(str(error))
+                continue
+            if self.fits(run):
+                found.append(run)
+            else:
+                more = f"; {self.remedy}" if self.remedy else ""
+                reasons.append(f"memory: as {system} shares the layers, {self.fullest(run)}{more}")
+        if not found:
+            raise PlanError(reasons[0])
+        return min(found, key=lambda run: run.time_ms)
+
+    def _least_recomputed(self, strategy: LayerStrategy, in_part: bool) -> RatedPlan:
+        """Return the run of a strategy with as few layers recomputed as fit; with all where nothing does."""
+        run = self.rate(self._shared(strategy, 0))
+        if self.fits(run) or strategy.recompute == "full":
+            return run
+        parts = self.chunks or [stage.layers for stage in self.plan.stages]
+        few, most = 0, max(map(len, parts))
+        run = self.rate(self._shared(strategy, most))
+        while in_part and self.fits(run) and most - few > 1:
+            middle = (few + most) // 2
+            other = self.rate(self._shared(strategy, middle))
+            few, most, run = (few, middle, other) if self.fits(other) else (middle, most, run)
+        return run
+
+    def differences(self, run: RatedPlan) -> list[str]:
+        """Return what is run otherwise than planned, and what that takes, a line each."""
+        before, after = self.plan, run.plan
+        lines = []
+        if changed := sum(a != b for a, b in zip(before.strategies, after.strategies, strict=True)):
+            lines.append(
+                f"{changed} of {len(before.strategies)} layers are shared otherwise than planned: an "
+                f"iteration takes {run.time_ms:,.0f} ms and not {self.rated.time_ms:,.0f}; "
+                + "; ".join(filter(None, (self.fullest(run), self.remedy)))
+            )
+        if before.num_gpus < before.cluster.num_gpus:
+            lines.append(
+                f"{before.num_gpus} of {before.cluster.num_gpus} GPUs are used; start a process for each of "
+                "these"
+            )
+        if len(self.chunks or ()) > before.num_stages:
+            group = group_size(before.num_stages, before.num_micro_batches)
+            lines.append(
+                f"interleaved 1F1B in groups of {group} micro-batches takes {run.time_ms:,.0f} ms and fits"
+            )
+        return lines
+
+
+def planned_by(rated: RatedPlan, costs: LayerCosts, capacities_gib: Sequence[float], **other: Any) -> Planned:
+    """Return a plan of stages whose layers cost so much, timed by 1F1B; see `Planned`."""
+    return Planned(
+        rated,
+        capacities_gib,
+        lambda plan: rate(plan, costs),
+        remedy="plan with planner=layouts, whose layers are all shared alike",
+        **other,
+    )
+
+
+def shared_alike(
+    plan: Plan, strategy: LayerStrategy, num_recomputed: int = 0, chunks: Sequence[range] | None = None
+) -> Plan:
+    """Return a plan with one strategy for all layers; see `placements.planners.hybrid.plan.alike`.
+
+    Args:
+        plan: Plan whose stages are kept.
+        strategy: Strategy of all layers.
+        num_recomputed: Transformer layers of each chunk, its first ones, that are computed again besides.
+        chunks: Layers of each chunk; None for those of the stages.
+    """
+    layers = plan.model.layers
+    chosen = [alike(strategy, layer) for layer in layers]
+    for part in chunks or [stage.layers for stage in plan.stages]:
+        inner = [i for i in part if isinstance(layers[i], TransformerLayer)]
+        for i in inner[:num_recomputed]:
+            chosen[i] = replace(chosen[i], recompute="full")
+    stages = (
+        replace(stage, strategies=tuple(chosen[stage.layers.start : stage.layers.stop]))
+        for stage in plan.stages
+    )
+    return replace(plan, stages=tuple(stages))
+
+
+def rate(plan: Plan, costs: LayerCosts) -> RatedPlan:
+    """Return a plan with the time and the memory that a search would give it, under 1F1B.
+
+    Raises:
+        PlacementError: A layer cannot be shared so.
+        CalibrationError: Its time was not measured.
+    """
+    samples, m, kinds = plan.micro_batch_size, plan.num_micro_batches, set(plan.layers)
+    estimates, stages_ms = [], []
+    for number, stage in enumerate(plan.stages):
+        group, runs, layouts = plan.group(number), [], dict[object, int]()
+        for i, how in zip(stage.layers, stage.strategies, strict=True):
+            cost = costs.cost(plan.layers[i], how, samples, m, group)
+            runs.append(LayerRun(1, LayerTable((how,), (cost,), ()).options(layouts)))
+        by_layout = {layouts[layout]: how for how, layout in zip(stage.strategies, layouts, strict=False)}
+        transitions = {
+            (a, b): max(costs.transition_ms(kind, before, after, samples, group) for kind in kinds)
+            for (a, before), (b, after) in permutations(by_layout.items(), 2)
+        }
+        in_flight = min(plan.num_stages - number, m)
+        solution = weigh(StageProblem(tuple(runs), transitions, in_flight, 0.0, m), (0,) * len(runs))
+        stages_ms.append(solution.cost)
+        estimates.append(StageEstimate(solution.time_ms, solution.sync_ms, solution.peak_mib, in_flight))
+    transfers_ms = sum(
+        2 * costs.transfer_ms(plan.layers[before.layers[-1]], samples, plan.group(i), plan.group(i + 1))
+        for i, (before, _) in enumerate(pairwise(plan.stages))
+    )
+    return RatedPlan(plan, (m - 1) * max(stages_ms) + sum(stages_ms) + transfers_ms, tuple(estimates))

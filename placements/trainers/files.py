@@ -1,0 +1,117 @@
+"""The files of all systems for a plan or a layout, and what they cannot say, a line each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from placements.files import write_text
+from placements.layouts.deepspeed_parts import FIELD, read_bounds, write_bounds
+from placements.layouts.layout import LayoutError, PipelineLayout
+from placements.planners.parallel_plan import PlanError
+from placements.trainers import megatron, torchtitan
+from placements.trainers.as_run import PlanExport, Planned
+from placements.trainers.galvatron import to_galvatron
+from placements.trainers.job import TrainerJob
+
+
+class TrainerFiles(NamedTuple):
+    """A layout in the terms of all systems.
+
+    Attributes:
+        texts: The text of each file by its name.
+        lines: What a system does not say or run so, a line each.
+    """
+
+    texts: dict[str, str]
+    lines: tuple[str, ...]
+
+
+_SYSTEMS: Mapping[str, tuple[str, Callable[[Planned], PlanExport]]] = {
+    "Galvatron": ("galvatron_config.json", to_galvatron),
+    "Megatron-LM": ("megatron.txt", megatron.to_megatron),
+    "torchtitan": ("torchtitan.txt", torchtitan.to_torchtitan),
+}
+"""File of each system, and what makes its form of a plan."""
+
+
+def export(planned: Planned, directory: Path) -> list[str]:
+    """Write a plan for other systems, perhaps with layers shared otherwise.
+
+    Returns:
+        A line of what was written, and one of each other system with the reason.
+    """
+    texts, lines, systems = dict[str, str](), list[str](), list[str]()
+    stages = None
+    for system, (name, make) in _SYSTEMS.items():
+        try:
+            exported = make(planned)
+        except PlanError as error:
+            lines.append(f"not exported to {system}: {error}")
+            continue
+        systems.append(system)
+        texts[name] = exported.text
+        if exported.job is None:
+            texts["galvatron_differs.txt"] = "".join(f"{line}\n" for line in exported.differs)
+        else:
+            stages = exported.job.stages
+    if stages is not None and stages.num_devices > 1:
+        lines += _deepspeed(stages, texts)
+    for name, text in texts.items():
+        write_text(directory / name, text)
+    return [*([f"exported to {', '.join(systems)}: {directory}"] if systems else []), *lines]
+
+
+def layout_files(layout: PipelineLayout, num_micro_batches: int, group: int | None = None) -> TrainerFiles:
+    """Return the files of all systems that can run a layout, of which nothing else is known.
+
+    Args:
+        layout: Any.
+        num_micro_batches: Micro-batches of an iteration.
+        group: See `placements.layouts.megatron_arguments.MegatronPipeline`.
+    """
+    texts, lines = dict[str, str](), list[str]()
+    job = TrainerJob(stages=layout, group=group)
+    batch = f"--global-batch-size has to be {num_micro_batches} times --micro-batch-size and data parallelism"
+    local = f"{num_micro_batches} times parallelism.pipeline_parallel_microbatch_size"
+    for name, write, comments in (
+        ("megatron.txt", megatron.write, ("Megatron-LM with megatron-core 0.16", batch)),
+        (
+            "torchtitan.txt",
+            torchtitan.write,
+            ("torchtitan 0.3.0", f"training.local_batch_size has to be {local}"),
+        ),
+    ):
+        try:
+            texts[name] = write(job, comments)
+        except LayoutError as error:
+            lines.append(f"no {name}: {str(error).removeprefix('layout: ')}")
+    lines += _deepspeed(layout, texts)
+    if "torchtitan.txt" in texts:
+        try:
+            torchtitan.check_interleaved(layout, num_micro_batches)
+            rounds = max(1, num_micro_batches // layout.num_devices)
+            if layout.num_chunks > 1 and group not in (None, num_micro_batches // rounds):
+                lines.append(
+                    f"torchtitan.txt: Interleaved1F1B of torch has groups of {num_micro_batches // rounds} "
+                    f"micro-batches, and what was timed has {group}"
+                )
+        except LayoutError as error:
+            lines.append(f"torchtitan.txt: {error}")
+    return TrainerFiles(texts, tuple(lines))
+
+
+def _deepspeed(layout: PipelineLayout, texts: dict[str, str]) -> list[str]:
+    """Add the file of DeepSpeed; return what it does not say."""
+    try:
+        bounds = write_bounds(layout)
+    except LayoutError as error:
+        return [f"no deepspeed.json: {str(error).removeprefix('layout: ')}"]
+    assert read_bounds(bounds, layout.parts) == layout, "it is read back"
+    texts["deepspeed.json"] = json.dumps({"num_stages": layout.num_devices, FIELD: bounds}, indent=2) + "\n"
+    return [
+        "deepspeed.json: DeepSpeed's config has no key for these bounds; set PipelineModule.parts in a "
+        "subclass"
+    ]

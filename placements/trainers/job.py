@@ -1,0 +1,177 @@
+"""What a trainer is told of a decoder and of how GPUs share it. The module knows no trainer."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
+from typing import Any
+
+from placements.layouts.layout import EMBEDDING, LAYER, LOSS, MTP, PipelineLayout
+from placements.models.chain import ModelDetails, ModelShape
+from placements.models.end_layers import EmbeddingLayer, OutputLayer, ProjectionLayer
+from placements.models.parallel import Recompute
+from placements.models.transformer import TransformerLayer
+from placements.models.zoo.language import decoder
+from placements.planners.hybrid.plan import Plan
+from placements.planners.hybrid.uniform import Degrees, Layout
+from placements.planners.parallel_plan import PlanError
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainerJob:
+    """A job of a trainer.
+
+    Attributes:
+        stages: Parts of the model on virtual stages.
+        group: Micro-batches that go through a chunk before the next chunk; None for as many as ranks.
+        sizes: The model, as arguments of `placements.models.zoo.decoder` without its defaults, and fields of
+            `placements.models.chain.ModelDetails`; empty where nothing is known of it.
+        layout: How GPUs share it; None where that is not known.
+        sequence_parallel: Tensor-parallel GPUs share the tokens of norms.
+        overlap_exchanges: Gradients are summed, and weights gathered, beside the pipeline.
+        overlap_tensor_parallel: Tokens are gathered and scattered beside products.
+        sends_tokens_once: A token goes once to each GPU that has any of its experts.
+    """
+
+    stages: PipelineLayout
+    group: int | None = None
+    sizes: Mapping[str, Any] = field(default_factory=dict)
+    layout: Layout | None = None
+    sequence_parallel: bool = False
+    overlap_exchanges: bool = False
+    overlap_tensor_parallel: bool = False
+    sends_tokens_once: bool = False
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """All of it by name: sizes with their defaults, degrees and flags."""
+        how = asdict(self.layout) if self.layout else {"degrees": {}}
+        batch = {"batch": self.layout.batch} if self.layout else {}
+        return {**_DEFAULTS, **self.sizes, **how.pop("degrees"), **how, **batch, **vars(self)}
+
+
+_DEFAULTS = asdict(ModelDetails()) | {
+    name: each.default for name, each in inspect.signature(decoder).parameters.items()
+}
+
+
+def without_defaults(sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of `decoder` that are not its defaults."""
+    return {name: value for name, value in sizes.items() if value != _DEFAULTS.get(name)}
+
+
+def decoder_layers(model: ModelShape, system: str) -> tuple[TransformerLayer, ...]:
+    """Return the layers of a decoder: equal but for windows, and but for experts in the first.
+
+    Raises:
+        PlanError: The model is another one.
+    """
+    last = next((i for i, layer in enumerate(model.layers) if isinstance(layer, OutputLayer)), 0)
+    inner = tuple(layer for layer in model.layers[1:last] if isinstance(layer, TransformerLayer))
+    kinds = list(dict.fromkeys(replace(layer, window=None, name="") for layer in inner))
+    routed = [layer.has_experts for layer in inner]
+    if (
+        not isinstance(model.layers[0], EmbeddingLayer)
+        or not inner
+        or len(inner) != last - 1
+        or routed != sorted(routed)
+        or any(kind.cross_length or kind.parts != "both" for kind in kinds)
+        or (len(kinds) > 1 and (len(kinds) > 2 or not _is_dense(*kinds)))
+    ):
+        raise PlanError(
+            f"model: {model.name} is not an embedding, equal transformer layers and an output layer, "
+            f"of which the arguments of {system} are"
+        )
+    return inner
+
+
+def _is_dense(first: TransformerLayer, other: TransformerLayer) -> bool:
+    """Return whether a layer is another one with a feed-forward part in the place of experts."""
+    own = ("feed_forward_size", "num_experts", "experts_per_token", "shared_expert_size", "imbalance")
+    return other.has_experts and replace(other, **{name: getattr(first, name) for name in own}) == first
+
+
+def model_sizes(model: ModelShape, system: str) -> dict[str, Any]:
+    """Return the sizes of a model; see `TrainerJob`.
+
+    Raises:
+        PlanError: The model is no decoder, or its windows have no period.
+    """
+    layers = decoder_layers(model, system)
+    first, layer = layers[0], layers[-1]
+    embedding = model.layers[0]
+    output = model.layers[len(layers) + 1]
+    assert isinstance(embedding, EmbeddingLayer) and isinstance(output, OutputLayer), "a decoder"
+    num_dense = sum(not each.has_experts for each in layers) if layer.has_experts else 0
+    windows = [each.window for each in layers]
+    window = max((size for size in windows if size is not None), default=None)
+    every = windows.index(None) + 1 if window is not None and None in windows else 0
+    if windows != [None if every and i % every == every - 1 else window for i in range(len(layers))]:
+        raise PlanError(f"model: the windows of {model.name} have no period, which {system} needs")
+    names = (
+        *("hidden_size", "num_heads", "num_kv_heads", "sequence_length", "gated", "dropout", "biases"),
+        *("query_key_norms", "kv_rank", "query_rank", "rope_width", "num_experts", "experts_per_token"),
+        "shared_expert_size",
+    )
+    head_width = layer.query_width // layer.num_heads - layer.rope_width
+    return without_defaults(
+        {name: getattr(layer, name) for name in names}
+        | asdict(model.details)
+        | {
+            "num_layers": len(layers),
+            "vocab_size": embedding.vocab_size,
+            "feed_forward_size": layer.ffn_size,
+            "head_width": head_width,
+            "value_width": layer.value_width if layer.kv_rank is None else layer.value_width or head_width,
+            "learned_positions": embedding.num_positions > 0,
+            "tied": output.tied,
+            "window": window,
+            "window_every": every,
+            "num_dense_layers": num_dense,
+            "dense_feed_forward_size": first.ffn_size if num_dense else None,
+            "num_predict_layers": plan_letters(model).count(MTP),
+            "precision": model.precision.name,
+        }
+    )
+
+
+def plan_letters(model: ModelShape) -> list[str]:
+    """Return the letter of each layer of a decoder; an empty one for all but the first of a module of MTP."""
+    kinds = {EmbeddingLayer: EMBEDDING, TransformerLayer: LAYER, OutputLayer: LOSS}
+    letters = [kinds.get(type(layer), "") for layer in model.layers]
+    last = letters.index(LOSS) + 1
+    after = (MTP if isinstance(layer, ProjectionLayer) else "" for layer in model.layers[last:])
+    return [*letters[:last], *after]
+
+
+def plan_stages(plan: Plan, chunks: Sequence[range] | None = None) -> PipelineLayout:
+    """Return the parts of a decoder on the stages of a plan, or on its chunks."""
+    letters = plan_letters(plan.model)
+    parts = ("".join(letters[i] for i in chunk) for chunk in chunks or [each.layers for each in plan.stages])
+    # Trainers put the loss behind the layers of MTP.
+    ordered = (part.replace(LOSS, "") + LOSS if LOSS in part else part for part in parts)
+    return PipelineLayout(plan.num_stages, tuple(ordered))
+
+
+def plan_uniform(plan: Plan, chunks: Sequence[range] | None = None) -> Layout:
+    """Return the layout of a plan whose layers are all shared as most of them."""
+    common, parts = plan.common, chunks or [stage.layers for stage in plan.stages]
+    recomputed = [[plan.strategies[i].recompute for i in part] for part in parts]
+    most = max(part.count("full") for part in recomputed)
+    is_selective = "selective" in chain.from_iterable(recomputed)
+    is_ring = common.sequence != "ulysses" and common.token_parallel > 1 and common.context == "ring"
+    degrees = Degrees(
+        common.matrix_parallel,
+        plan.num_stages,
+        common.data_parallel,
+        common.token_parallel,
+        common.expert_parallel,
+        len(parts) // plan.num_stages,
+        common.whole_experts,
+        "ring" if is_ring else "all_to_all",
+    )
+    size = plan.micro_batch_size // common.data_parallel
+    recompute: Recompute = "full" if most else "selective" if is_selective else "none"
+    return Layout(degrees, size, plan.num_micro_batches, common.zero, recompute, most or None)
