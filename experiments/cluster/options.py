@@ -189,7 +189,9 @@ class ClusterCommandOptions:
     round_s: float = option(360, "length of a round, in s")
     recompute_s: float = option(1920, "minimum time between two decisions of the policy, in s")
     rounds: str | None = option(
-        None, "gavel: as Gavel's simulator | one_queue: as its text; null: gavel, except for policies of cost"
+        None,
+        "gavel: as Gavel's simulator | in_turn: so, but an idle cluster does not wait for the next arrival | "
+        "one_queue: as Gavel's text; null: in_turn, for policies of cost one_queue",
     )
     placement_sensitive: bool = option(
         False,

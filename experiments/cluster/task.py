@@ -35,7 +35,7 @@ from experiments.cluster.running import (
     points_of,
     run_point,
 )
-from experiments.cluster.workload import read_data, trace_options
+from experiments.cluster.workload import read_data, rounds_of, trace_options
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, read_record, require
 from experiments.config.run_record import output_directory
@@ -102,7 +102,8 @@ def _simulate(point: SimulationPoint, setting: Setting) -> dict[str, float | str
     save_cluster_report(found, ran.skipped, _command_line(), pictures, directory)
     if ran.skipped:
         log.warning("%s", ran.skipped)
-    log.info("%s on %s", found.policy, cluster_in_words(found.cluster))
+    rounds = rounds_of(setting.options, point.policy)
+    log.info("%s on %s, rounds=%s", found.policy, cluster_in_words(found.cluster), rounds)
     log.info("%s", "\n".join(outcome_lines(found)))
     log.info("figures, jobs, series and report in %s", directory)
     if ran.can_go_on:
