@@ -6,6 +6,7 @@ import re
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import cache
 from typing import Any, NamedTuple
 
 from placements.meaning import REQUIRED
@@ -63,6 +64,7 @@ def headlines_of(record: type) -> dict[str, str]:
     return {each.name: each.metadata["headline"] for each in fields(record) if "group" in each.metadata}
 
 
+@cache
 def kinds_of_groups(record: type) -> dict[str, Mapping[str, tuple[Option, ...]]]:
     """Return the groups of a record with the options of each kind."""
     hints = typing.get_type_hints(record)

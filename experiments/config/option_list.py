@@ -6,6 +6,7 @@ import itertools
 import shutil
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -65,31 +66,24 @@ def kinds_of(command: str, group: str) -> set[str]:
     return {*kinds_of_groups(declared.record).get(group, ())}
 
 
-def every_option(command: str, given: Sequence[str] = ()) -> Iterator[Option]:
-    """Yield the options of a command, whichever placement or trace is chosen, and of the items given.
-
-    Args:
-        command: Its name.
-        given: Options as of a command line.
-    """
-    choices: list[dict[str, str | None]]
-    if commands()[command].items:
-        choices = [{"experiment": item} for item in chosen_items(command, given)]
-    else:
-        group = "trace" if command == "cluster" else "placement"
-        choices = [{group: kind} for kind in kinds_of(command, group)]
-    return itertools.chain.from_iterable(options_of(command, choice) for choice in choices or [{}])
+@cache
+def every_option(command: str, items: tuple[str, ...] = ()) -> tuple[Option, ...]:
+    """Return the options of a command, whichever placement or trace is chosen, and of some of its items."""
+    group = "experiment" if commands()[command].items else "trace" if command == "cluster" else "placement"
+    kinds = items if group == "experiment" else sorted(kinds_of(command, group))
+    choices: list[dict[str, str | None]] = [{group: kind} for kind in kinds] or [{}]
+    return tuple(itertools.chain.from_iterable(options_of(command, choice) for choice in choices))
 
 
-def chosen_items(command: str, given: Sequence[str]) -> list[str]:
+def chosen_items(command: str, given: Sequence[str]) -> tuple[str, ...]:
     """Return the items of a command that options as of a command line choose, in a sweep several."""
     words = [option.partition("=")[2].split(",") for option in given if option.startswith("experiment=")]
-    return [item for item in commands()[command].items if any(item in each for each in words)]
+    return tuple(item for item in commands()[command].items if any(item in each for each in words))
 
 
 def names_of(command: str, given: Sequence[str] = ()) -> set[str]:
-    """Return the names of `every_option`."""
-    return {option.name for option in every_option(command, given)}
+    """Return the names of `every_option`, with the items that a command line chooses."""
+    return {option.name for option in every_option(command, chosen_items(command, given))}
 
 
 def default_of(command: str, name: str) -> object:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from experiments.config.commands import commands
-from experiments.config.option_list import FILE, every_option, kinds_of, names_of
+from experiments.config.option_list import FILE, chosen_items, every_option, kinds_of, names_of
 from experiments.config.options import OptionError, did_you_mean
 
 HELP = {"--help", "-h"}
@@ -48,7 +48,9 @@ def for_hydra(command: str, given: Sequence[str]) -> list[str]:
         _check_names(command, options)
     sweeps, words = not SWEEP.isdisjoint(flags), list[str]()
     is_list = dict.fromkeys(_OUTPUT, False) | {
-        each.name: isinstance(each.default, list) for each in every_option(command, options) if each.verbatim
+        each.name: isinstance(each.default, list)
+        for each in every_option(command, chosen_items(command, options))
+        if each.verbatim
     }
     for option in options:
         name, _, value = option.partition("=")
@@ -159,8 +161,8 @@ def _exists(path: str) -> bool:
 def _as_it_is(option: str, is_list: bool, sweeps: bool) -> str:
     """Return an option in Hydra's syntax whose value is a path or free text.
 
-    It stays what it is where it is quoted, ``null``, an interpolation, a call as ``glob(*)`` of a sweep, or a
-    list where one path is wanted. A comma separates values in a sweep, unless there is a file of the whole
+    It stays what it is where it is quoted, ``null``, a call as ``glob(*)`` of a sweep, or a list where one
+    path is wanted; interpolations are left in it. A comma separates values in a sweep, unless there is a file of the whole
     name. A ``~`` at the begin is the home directory.
     """
     name, _, value = option.partition("=")
@@ -183,10 +185,11 @@ def _quoted(value: str) -> str:
     plain = re.fullmatch(r"((\.{0,2}/|[A-Za-z_])[\w./+%-]*)?", value, re.ASCII)
     if plain and value.lower() not in ("true", "false", "nan", "inf"):
         return value
-    if not _exists(value):
-        if "${" in value or (len(value) > 1 and value[0] + value[-1] in ("''", '""')):
-            return value
+    if _exists(value):
+        value = re.sub(r"(\\*)\$\{", r"\1\1\\${", value)  # no interpolation of OmegaConf's
+    elif len(value) > 1 and value[0] + value[-1] in ("''", '""'):
+        return value
+    elif value.startswith("~"):
         with suppress(RuntimeError):  # there is no such user
-            value = str(Path(value).expanduser()) if value.startswith("~") else value
-    escaped = re.sub(r"(\\*)\$\{", r"\1\1\\${", value)  # no interpolation of OmegaConf's
-    return QuotedString(escaped, Quote.single).with_quotes()
+            value = str(Path(value).expanduser())
+    return QuotedString(value, Quote.single).with_quotes()
