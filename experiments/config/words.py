@@ -162,19 +162,18 @@ def _as_it_is(option: str, is_list: bool, sweeps: bool) -> str:
     """Return an option in Hydra's syntax whose value is a path or free text.
 
     It stays what it is where it is quoted, ``null``, a call as ``glob(*)`` of a sweep, or a list where one
-    path is wanted; interpolations are left in it. A comma separates values in a sweep, unless there is a file of the whole
-    name. A ``~`` at the begin is the home directory.
+    path is wanted; interpolations are left in it. A comma separates values in a sweep, unless there is a file
+    of the whole name. A ``~`` at the begin is the home directory.
     """
     name, _, value = option.partition("=")
-    if is_list and value.startswith("[") and value.endswith("]"):
+    in_brackets = value.startswith("[") and value.endswith("]")
+    if is_list and in_brackets:
         return f"{name}=[{','.join(map(_quoted, _parts(value[1:-1]) if value[1:-1].strip() else []))}]"
     calls = sweeps and re.fullmatch(r"(choice|glob|range|shuffle|sort|tag)\(.*\)", value)
-    if not _exists(value) and (calls or value.startswith("[")):
+    if not _exists(value) and (calls or in_brackets):
         return option
     parts = [value] if _exists(value) else _parts(value)
-    several = sweeps or (
-        len(parts) > 1 and all(map(_exists, parts))
-    )  # without -m Hydra says that it is missing
+    several = sweeps or all(map(_exists, parts))  # without -m Hydra says that it is missing
     return f"{name}={','.join(map(_quoted, parts if several else [value]))}"
 
 
