@@ -19,7 +19,7 @@ def tables(command: str, groups: list[str]) -> Iterator[str]:
         if group == "experiment":
             yield from _items(command)
             continue
-        kinds = kinds_of(command, group)
+        kinds = sorted(kinds_of(command, group))
         prefix = f"{group}." if kinds else group
         for kind in kinds if kinds != ["default"] else [""]:
             if kind:
@@ -31,7 +31,7 @@ def tables(command: str, groups: list[str]) -> Iterator[str]:
 def _items(command: str) -> Iterator[str]:
     """Yield a table of each item's own options."""
     common = list(options_of(command))
-    for kind in kinds_of(command, "experiment"):
+    for kind in sorted(kinds_of(command, "experiment")):
         own = [option for option in options_of(command, {"experiment": kind}) if option not in common]
         own = [option for option in own if option.name != "experiment"]
         if own:
@@ -41,6 +41,6 @@ def _items(command: str) -> Iterator[str]:
 
 def _table(options: list[Option]) -> str:
     lines = ["| option | default | meaning |", "|---|---|---|"]
-    for name, default, meaning in options:
+    for name, default, meaning, _ in options:
         lines.append(f"| `{name}` | `{as_yaml(default)}` | {_SPECIAL.sub(_ESCAPED, meaning)} |")
     return "\n".join(lines)

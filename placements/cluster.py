@@ -394,7 +394,7 @@ def read_cluster(
     """
     if not isinstance(text, str):
         raise GpusError(f"cluster: {text!r} is not a name; give one such as a100_32")
-    if text in CLUSTERS or text.endswith(".json"):
+    if text in CLUSTERS or text.lower().endswith(".json"):
         if gpus_per_node is not None:
             raise GpusError(
                 f"gpus_per_node: {gpus_per_node} cannot change {text}; leave it out, or name a GPU"

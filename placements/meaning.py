@@ -90,6 +90,9 @@ class Meaning:
         return f"give it in {self.unit}" if self.unit else "give one"
 
 
+Verbatim = Annotated[str, "verbatim"]
+"""Type of an option that a command line gives as it is: a path or free text, without syntax of Hydra's."""
+
 REQUIRED = "???"
 """Default of an option that has to be given, as Hydra writes it."""
 
@@ -141,6 +144,7 @@ def group(
     choice: str = "default",
     kinds: Mapping[str, Any] | None = None,
     read: Callable[[Any], Any] | None = None,
+    headline: str = "",
 ) -> Any:
     """Declare a group of options of a command.
 
@@ -148,8 +152,9 @@ def group(
         choice: The kind of the group that a command has unless another is chosen.
         kinds: The options of each kind; None where there is one, the record that is the field's type.
         read: Makes the field's value of the group's plain data; None for what its type says.
+        headline: What its options are about, as help says above them.
     """
-    return field(metadata={"group": choice, "kinds": kinds, "read": read})
+    return field(metadata={"group": choice, "kinds": kinds, "read": read, "headline": headline})
 
 
 class DeclaredField(NamedTuple):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import shlex
 import sys
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,9 +20,13 @@ from places import ROOT, SHARED_DATA
 
 from experiments.config.commands import commands as declared
 from experiments.config.commands import tell_hydra
-from experiments.config.composing import name_files
-from experiments.config.option_list import CONFIG, kinds_of
+from experiments.config.option_list import CONFIG, chosen_items, kinds_of
+from experiments.config.options import read_record
+from experiments.config.words import for_hydra
+from experiments.reproduce.catalogue import ITEMS
+from experiments.reproduce.options import ReproduceAllOptions, ReproduceOptions
 from experiments.search.kinds.kinds import PLACEMENTS
+from experiments.search.options import read_options
 from placements.placement_file import placement_from_dict, read_placement
 
 sys.path.append(str(ROOT / "docs"))
@@ -76,12 +82,12 @@ def test_every_page_is_in_a_toctree() -> None:
     assert set(PAGES) - listed == {DOCS / "index.md"}
 
 
-def commands(page: Path) -> list[list[str]]:
-    """Return what the shell blocks and the tables of a page call, as words from the command or module on."""
+def commands(page: Path, cells: bool = True) -> list[list[str]]:
+    """Return what the shell blocks, and the code in the text, of a page call: words from the command on."""
     text = page.read_text(encoding="utf-8")
     blocks = [body for kind, body in FENCE.findall(text) if kind == "sh"]
-    cells = re.findall(r"`((?:python|torchrun|schedsearch) [^`]*)`", FENCE.sub("", text))
-    lines = "\n".join([*blocks, *cells]).replace("\\\n", " ").splitlines()
+    inline = re.findall(r"`((?:python|torchrun|schedsearch) [^`]*)`", FENCE.sub("", text)) if cells else []
+    lines = "\n".join([*blocks, *inline]).replace("\\\n", " ").splitlines()
     called = r"(?:-m (?=experiments\.|runtime\.)|(?:^|/| -m |\bexec )schedsearch (?=[a-z]))(.*)"
     found = re.findall(called, "\n".join(lines), re.MULTILINE)
     # A line within the quotes of another one ends with a quote of its own.
@@ -90,44 +96,58 @@ def commands(page: Path) -> list[list[str]]:
 
 
 CALLING = [page for page in TEXTS if page.stem != "CHANGELOG"]  # which tells of commands that are gone too
+CALLING += [
+    path for folder in ("examples", "notebooks") for path in (ROOT / folder).iterdir() if path.is_file()
+]
 COMMANDS = {" ".join(words): words for page in CALLING for words in commands(page)}
+WHOLE = {" ".join(words) for page in CALLING for words in commands(page, cells=False)}
 OF_HYDRA = {path.stem for path in (DOCS / "commands").glob("*.md")} - {"index"}
 
 
-def first_job(command: str, overrides: list[str]) -> list[str]:
-    """Return the overrides of a command, of a sweep those of its first job."""
-    overrides = name_files(command, overrides)
-    parsed = OverridesParser.create().parse_overrides([each for each in overrides if each != "-m"])
-    if "-m" in overrides:
-        return list(BasicSweeper.split_arguments(parsed, max_batch_size=None)[0][0])
-    return overrides
+def of_hydra(line: str) -> bool:
+    return COMMANDS[line][0].removeprefix("experiments.") in OF_HYDRA
 
 
-def composed(command: str, overrides: list[str]) -> DictConfig:
-    tell_hydra(command)
+@cache
+def composed(command: str, choices: tuple[str, ...]) -> DictConfig:
+    tell_hydra(command, chosen_items(command, choices))
     with initialize_config_dir(str(CONFIG), version_base="1.3"):
-        return compose(command, overrides, return_hydra_config=True)
+        return compose(command, [*choices])
 
 
-def options_by_choices() -> dict[tuple[str, ...], list[str]]:
-    """Return the options of all pages by the command and what else decides which options there are."""
-    found: dict[tuple[str, ...], list[str]] = {}
-    for name, *overrides in COMMANDS.values():
-        command = name.removeprefix("experiments.")
-        if command in OF_HYDRA:
-            given = first_job(command, overrides)
-            choices = sorted(each for each in given if "." not in each.partition("=")[0])
-            found.setdefault((command, *choices), []).extend(each for each in given if each not in choices)
-    return found
+def typed(command: str, options: list[str]) -> object:
+    """Return the options of a command line as its task reads them, in a sweep of its first point."""
+    parser, words = OverridesParser.create(), for_hydra(command, options)
+    parsed = parser.parse_overrides([each for each in words if each != "-m"])
+    if "-m" in words:
+        parsed = parser.parse_overrides(list(BasicSweeper.split_arguments(parsed, None)[0][0]))
+    values = {each.key_or_group: each for each in parsed}
+    choices = [name for name in values if kinds_of(command, name) - {"default"}]
+    config = copy.deepcopy(composed(command, tuple(str(values.pop(name).input_line) for name in choices)))
+    for name, each in values.items():
+        if not name.startswith("hydra"):
+            OmegaConf.update(config, name, each.value(), force_add=False)
+    record = declared()[command].record
+    if command == "reproduce":
+        item = next(iter(chosen_items(command, words)), "all")
+        record = ReproduceAllOptions if item == "all" else ITEMS[item].options
+        return read_record(config, record, tuple(ReproduceOptions.__dataclass_fields__))
+    return read_options(config, record)
 
 
-OPTIONS = options_by_choices()
-
-
-@pytest.mark.parametrize("choices", OPTIONS, ids=" ".join)
-def test_commands_have_the_options(choices: tuple[str, ...]) -> None:
-    command, *chosen = choices
-    composed(command, [*chosen, *OPTIONS[choices]])
+@pytest.mark.parametrize("line", [line for line in COMMANDS if of_hydra(line)])
+def test_a_command_line_of_the_docs_runs_as_it_is_written(line: str) -> None:
+    """All but its work: a shell's words, Hydra's syntax, the options and their types; examples are there."""
+    name, *options = COMMANDS[line]
+    paths = [path for path in re.findall(r"[\w./-]+", line) if re.match(r"(examples|\.\.)/", path)]
+    assert all((ROOT / path).exists() and ".." not in path for path in paths)
+    try:
+        found = typed(name.removeprefix("experiments."), options)
+        pattern = getattr(getattr(found, "profiling", None), "pattern", None)
+        assert pattern is None or re.match(pattern, "forward 3")
+    except ValueError as error:  # a file of the reader's own, or a part of a command line in a sentence
+        missing = "No such file" in str(error) or "is not there" in str(error)
+        assert missing or ("has no value" in str(error) and line not in WHOLE), error
 
 
 def test_commands_exist() -> None:
@@ -144,7 +164,7 @@ def test_the_tables_of_a_page_have_options_of_its_command(command: str) -> None:
     ((of, *groups),) = (match.split() for match in re.findall(r"^```\{options\} (.*)$", text, re.MULTILINE))
     assert of == command
     found = re.findall(r"^\| `(.*?)` \| `(.*?)` \|", "\n".join(tables(command, groups)), re.MULTILINE)
-    config = composed(command, [])
+    config = composed(command, ())
     assert found
     for name, default in found:
         of_item = command == "reproduce" and name not in config  # see test_option_list

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from experiments.config.declaring import Command
-from placements.meaning import REQUIRED, option
+from placements.meaning import REQUIRED, Verbatim, option
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckOptions:
     """The config of `experiments.check`."""
 
-    schedule: str = option(REQUIRED, "path of a schedule.json")
+    schedule: Verbatim = option(REQUIRED, "path of a schedule.json")
     time_limit_s: float = option(
         60, "time limit of the whole check, in s; what has no answer by then counts as not checked", above=0
     )
@@ -24,6 +24,7 @@ COMMANDS = (
         "Check each claim of a schedule file without the search.",
         CheckOptions,
         task="experiments.check.task",
+        first="schedule time_limit_s",
         hydra={"output_subdir": None, "run": {"dir": "."}},  # nothing is written
         overrides={"job_logging": "stdout"},
     ),

@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scipy.special import stdtrit
-
 from experiments.cluster.running import SimulationPoint
 
 CONFIDENCE = 0.95
@@ -60,6 +58,8 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     >>> round(low, 3), round(high, 3)
     (-0.484, 4.484)
     """
+    from scipy.special import stdtrit  # which one simulation does not wait for
+
     number, mean = len(values), statistics.fmean(values)
     quantile = float(stdtrit(number - 1, (1 + CONFIDENCE) / 2))
     half = quantile * statistics.stdev(values) / math.sqrt(number)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.config.declaring import Command, Option, own_options
-from placements.meaning import REQUIRED, group, option
+from placements.meaning import REQUIRED, Verbatim, group, option
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class FileTraceOptions:
     """The `trace` group of a file; see `schedsearch.cluster.inputs`."""
 
     kind: str = option("file", "set by trace=")
-    path: str = option(
+    path: Verbatim = option(
         REQUIRED, "trace file: Gavel's, our own CSV, Philly's or Alibaba's; trace=PATH sets both"
     )
 
@@ -124,7 +124,7 @@ class PolicyOptions:
 class RealRunOptions:
     """The `run` group; see `runtime.leases`."""
 
-    command: str | None = option(
+    command: Verbatim | None = option(
         None,
         "runs the jobs in processes of this machine too, as 'python train.py {type}'; {job} is a job's name",
     )
@@ -169,11 +169,11 @@ class ClusterCommandOptions:
     policy: str | list[Any] = option(
         "las", "policy that decides where each job runs; [las, las_agnostic] compares several"
     )
-    data: str | None = option(
+    data: Verbatim | None = option(
         None,
         "Gavel's folder of throughputs and job types, or a CSV: job_type,scale_factor,gpu_type,steps_per_s",
     )
-    allocate: str | None = option(
+    allocate: Verbatim | None = option(
         None, "a JSON file of jobs, throughputs and workers: makes one decision, simulates nothing"
     )
     window: list[Any] | None = option(
@@ -189,7 +189,9 @@ class ClusterCommandOptions:
     round_s: float = option(360, "length of a round, in s")
     recompute_s: float = option(1920, "minimum time between two decisions of the policy, in s")
     rounds: str | None = option(
-        None, "gavel: as Gavel's simulator | one_queue: as its text; null: gavel, except for policies of cost"
+        None,
+        "gavel: as Gavel's simulator | in_turn: so, but an idle cluster does not wait for the next arrival | "
+        "one_queue: as Gavel's text; null: in_turn, for policies of cost one_queue",
     )
     placement_sensitive: bool = option(
         False,
@@ -204,12 +206,12 @@ class ClusterCommandOptions:
         False, "refuse a trace with jobs that have no throughput, instead of skipping and counting them"
     )
     seed: int | None = option(None, "seed of what the simulator draws; null: the trace's, or 0")
-    cluster: GpuClusterOptions = group("gavel", CLUSTERS)
-    trace: dict[str, Any] = group("generated", TRACES)
-    policy_options: PolicyOptions = group()
-    estimator: EstimatorOptions = group()
-    failures: FailureGroupOptions = group()
-    run: RealRunOptions = group()
+    cluster: GpuClusterOptions = group("gavel", CLUSTERS, headline="The GPUs")
+    trace: dict[str, Any] = group("generated", TRACES, headline="The jobs")
+    policy_options: PolicyOptions = group(headline="The policy")
+    estimator: EstimatorOptions = group(headline="Estimated throughputs of pairs")
+    failures: FailureGroupOptions = group(headline="Failures")
+    run: RealRunOptions = group(headline="Jobs that really run")
 
 
 COMMANDS = (
@@ -218,5 +220,6 @@ COMMANDS = (
         "Simulate many jobs on GPUs of several types.",
         ClusterCommandOptions,
         task="experiments.cluster.task",
+        first="data policy trace trace.path trace.num_jobs cluster.workers allocate loads",
     ),
 )

@@ -18,7 +18,6 @@ from experiments.cluster.gpu_numbers import gpu_cluster
 from experiments.cluster.loads import COLUMNS, cells, load_rows
 from experiments.cluster.options import ClusterCommandOptions
 from experiments.cluster.outcome_files import figures_of
-from experiments.cluster.pictures import save_load_pictures, save_pictures
 from experiments.cluster.real_run import run_jobs
 from experiments.cluster.report import (
     cluster_in_words,
@@ -36,7 +35,7 @@ from experiments.cluster.running import (
     points_of,
     run_point,
 )
-from experiments.cluster.workload import read_data, trace_options
+from experiments.cluster.workload import read_data, rounds_of, trace_options
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, read_record, require
 from experiments.config.run_record import output_directory
@@ -97,11 +96,14 @@ def _simulate(point: SimulationPoint, setting: Setting) -> dict[str, float | str
     directory = output_directory()
     ran = run_point(point, setting, directory)
     found = ran.outcome
+    from experiments.cluster.pictures import save_pictures  # loads matplotlib
+
     pictures = save_pictures(found, directory)
     save_cluster_report(found, ran.skipped, _command_line(), pictures, directory)
     if ran.skipped:
         log.warning("%s", ran.skipped)
-    log.info("%s on %s", found.policy, cluster_in_words(found.cluster))
+    rounds = rounds_of(setting.options, point.policy)
+    log.info("%s on %s, rounds=%s", found.policy, cluster_in_words(found.cluster), rounds)
     log.info("%s", "\n".join(outcome_lines(found)))
     log.info("figures, jobs, series and report in %s", directory)
     if ran.can_go_on:
@@ -135,6 +137,8 @@ def _save_comparison(
     """Write the table, figures and page of the simulations that are done; return the averages."""
     rows = load_rows(jcts_s)
     write_text(directory / "loads.csv", csv_text(COLUMNS, [cells(row) for row in rows]))
+    from experiments.cluster.pictures import save_load_pictures  # loads matplotlib
+
     pictures = save_load_pictures(rows, jcts_s, directory)
     save_loads_report(rows, setting.cluster, _command_line(), pictures, directory)
     if rows:

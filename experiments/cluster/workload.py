@@ -31,9 +31,10 @@ THROUGHPUTS, JOB_TYPES = "simulation_throughputs.json", "job_types.csv"
 
 _WANTED = f"a folder with {THROUGHPUTS} and {JOB_TYPES}, or a file of throughputs"
 
-GAVEL, ONE_QUEUE = "gavel", "one_queue"
+GAVEL, IN_TURN, ONE_QUEUE = "gavel", "in_turn", "one_queue"
 """How GPUs are given in rounds: as in Gavel's simulator, where one GPU type after another chooses its jobs,
-and those that would idle run jobs without a share there; or as in its text, by priority in one queue."""
+those that would idle run jobs without a share there, and an idle cluster waits for the next arrival; so but
+without that wait; or as in Gavel's text, by priority in one queue."""
 
 _SNAPSHOTS = 1000
 """About how many allocations of a simulation are kept for the heat map."""
@@ -202,13 +203,13 @@ def simulation_options(
         ClusterError: A number is out of its range.
     """
     seed = trace.seed if isinstance(trace, GeneratedTraceOptions) else 0
-    is_gavels = rounds_of(options, policy) == GAVEL
+    in_turn = rounds_of(options, policy) != ONE_QUEUE
     return simulator.SimulationOptions(
         round_s=options.round_s,
         reset_s=options.recompute_s,
         seed=seed if options.seed is None else options.seed,
-        types_in_turn=is_gavels,
-        fills_idle_gpus=None if is_gavels else False,
+        types_in_turn=in_turn,
+        fills_idle_gpus=None if in_turn else False,
         skips_to_arrivals=options.rounds == GAVEL,
         window=window_of(options),
         stop_at_s=math.inf if options.stop_at_h is None else 3600 * options.stop_at_h,
@@ -222,8 +223,8 @@ def simulation_options(
 def rounds_of(options: ClusterCommandOptions, policy: str) -> str:
     """Return how GPUs are given under a policy; see `GAVEL`."""
     if options.rounds is None:
-        return ONE_QUEUE if policy_entry(policy.removesuffix(BLIND)).idles_on_purpose else GAVEL
-    require_known("rounds", options.rounds, (GAVEL, ONE_QUEUE))
+        return ONE_QUEUE if policy_entry(policy.removesuffix(BLIND)).idles_on_purpose else IN_TURN
+    require_known("rounds", options.rounds, (GAVEL, IN_TURN, ONE_QUEUE))
     return options.rounds
 
 

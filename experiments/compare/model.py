@@ -32,12 +32,12 @@ def read_model(options: CompareOptions) -> tuple[StageChain, OwnSchedules]:
     """
     path = Path(require_path("stages", options.stages))
     wants_layers = next((name for name in ("given", "num_devices") if getattr(options, name)), "")
-    if wants_layers and path.suffix in (".yaml", ".yml"):
+    if wants_layers and path.suffix.lower() in (".yaml", ".yml"):
         raise OptionError(
             f"{wants_layers}: goes with layers, and stages={path} is a file of stages; leave it "
             "out, or give a CSV of layers as stages"
         )
-    if not (wants_layers or path.is_dir() or path.suffix == ".csv"):
+    if not (wants_layers or path.is_dir() or path.suffix.lower() == ".csv"):
         return _limited(read_stages(path), options), {}
     layers = read_measured(path).layers
     pipelines = {name: read_any(require_path("given", name)) for name in options.given}

@@ -7,17 +7,17 @@ from typing import Any
 
 from experiments.config.declaring import Command
 from experiments.search.options import SearchOptions
-from placements.meaning import REQUIRED, group, option
+from placements.meaning import REQUIRED, Verbatim, group, option
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions:
     """The config of `experiments.compare`."""
 
-    stages: str = option(
+    stages: Verbatim = option(
         REQUIRED, "a YAML file of stages or layers, or what schedsearch layout takes as layers"
     )
-    given: list[Any] = option(
+    given: list[Verbatim] = option(
         [], "with such layers: files of Megatron-LM's or torchtitan's arguments, to put first"
     )
     num_devices: int | None = option(None, "with such layers: devices; null: those of given", min=1)
@@ -26,7 +26,7 @@ class CompareOptions:
         "also searched@v_shape and the like",
     )
     num_chunks: int = option(2, "pieces of the model on each device, where a schedule has several")
-    search: SearchOptions = group()
+    search: SearchOptions = group(headline="The search")
 
 
 COMMANDS = (
@@ -35,6 +35,7 @@ COMMANDS = (
         "Put schedules of one model side by side.",
         CompareOptions,
         task="experiments.compare.task",
+        first="stages schedules given num_devices search.num_micro_batches search.memory search.time_limit_s",
         refused=("search.begin_with", "search.export", "search.scenarios", "search.scenario_quantile")
         + ("search.max_tokens",),
     ),

@@ -2,6 +2,7 @@
 
 - `declaring`: what a command and an option are; `commands`: all commands, and what Hydra is told
 - `command`: runs a command; its errors are one line; `run_record`: how a run ended
+- `words`: the words of a command line before Hydra reads them, and paths as they are
 - `composing`: configs that cannot be composed, in one line, and in a sweep as a row
 - `options`: the checked options of a config; `option_list`: what help and docs say of them
 - `machine`: what a measurement depends on

@@ -138,28 +138,31 @@ def run(name: str) -> None:
 def _run_in_hydra(name: str) -> None:
     if commands()[name].needs_torch and importlib.util.find_spec("torch") is None:
         _exit(f"{name}: error: torch is not installed; pip install 'schedsearch[runtime]'", FAILED)
-    import hydra
-    from omegaconf import OmegaConf
+    from experiments.config.option_list import CONFIG, chosen_items, help_text
+    from experiments.config.words import HELP, for_hydra
 
-    from experiments.config.composing import (
-        compose_once,
-        flags_last,
-        name_files,
-        sweep_past_points_that_are_wrong,
-    )
-    from experiments.config.option_list import CONFIG, help_text
+    words = for_hydra(name, sys.argv[1:])
+    if not HELP.isdisjoint(words):
+        print(help_text(name, words))  # noqa: T201
+        return
+    import hydra
+
+    from experiments.config.composing import compose_once, sweep_past_points_that_are_wrong
 
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise, so that the message can be made one line here
     sweep_past_points_that_are_wrong()
-    tell_hydra(name)
-    OmegaConf.register_new_resolver("schedsearch.help", help_text, replace=True)
-    sys.argv[1:] = name_files(name, flags_last(name, sys.argv[1:]))
-    compose_once(sys.argv[1:])
+    tell_hydra(name, chosen_items(name, words))
+    sys.argv[1:] = words
+    compose_once(words)
     hydra.main(version_base="1.3", config_path=str(CONFIG), config_name=name)(_Recorded(name))()
 
 
 def _users_error(error: Exception, name: str) -> str | None:
     """Return the line for an error of the command line or of the config; None for any other."""
+    from experiments.config.options import OptionError
+
+    if isinstance(error, OptionError):
+        return str(error)
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 

@@ -41,14 +41,19 @@ def commands() -> Mapping[str, Command]:
 
 
 @cache
-def items_of(command: str) -> Mapping[str, tuple[Option, ...]]:
-    """Return the options of each item that ``experiment`` chooses; none where it chooses from presets."""
-    module = commands()[command].items
-    return importlib.import_module(module).options_of_items() if module else {}
+def options_of_item(command: str, item: str) -> tuple[Option, ...]:
+    """Return the options of one of a command's items."""
+    found: tuple[Option, ...] = importlib.import_module(commands()[command].catalogue).options_of_item(item)
+    return found
 
 
-def tell_hydra(name: str) -> None:
-    """Give Hydra the config of a command and its groups; the option of one may be the group of another."""
+def tell_hydra(name: str, items: Iterable[str] | None = None) -> None:
+    """Give Hydra the config of a command and its groups; the option of one may be the group of another.
+
+    Args:
+        name: Of the command.
+        items: The items that may be chosen; None for all.
+    """
     from hydra.core.config_store import ConfigStore  # which help does not wait for
 
     command, store = commands()[name], ConfigStore.instance()
@@ -58,8 +63,10 @@ def tell_hydra(name: str) -> None:
     for group, kinds in kinds_of_groups(command.record).items():
         for kind, options in kinds.items():
             store.store(kind, _values(options), group)
-    items = {item: _values(options) for item, options in items_of(name).items()}
-    for choice, values in (items | dict(command.presets)).items():
+    chosen = (item for item in command.items if items is None or item in items)
+    for choice, values in (
+        {item: _values(options_of_item(name, item)) for item in chosen} | dict(command.presets)
+    ).items():
         store.store(choice, dict(values), "experiment", package="_global_")
     store.store(name, _config(command))
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import cache
 from typing import Any, NamedTuple
 
 from placements.meaning import REQUIRED
@@ -17,11 +19,13 @@ class Option(NamedTuple):
         name: As on the command line, such as ``search.memory``.
         default: `REQUIRED` where it has to be given; for a group the name of the kind.
         meaning: The text that help and docs have for it.
+        verbatim: A path or free text, as its type says.
     """
 
     name: str
     default: Any
     meaning: str
+    verbatim: bool = False
 
 
 def own_options(record: type, **given: object) -> tuple[Option, ...]:
@@ -34,7 +38,12 @@ def own_options(record: type, **given: object) -> tuple[Option, ...]:
     own = [each for each in fields(record) if "meaning" in each.metadata]
     assert set(given) <= {each.name for each in own}, f"{given} are options of {record.__name__}"
     return tuple(
-        Option(each.name, given.get(each.name, _default(each)), each.metadata["meaning"].with_unit)
+        Option(
+            each.name,
+            given.get(each.name, _default(each)),
+            each.metadata["meaning"].with_unit,
+            re.search(r"\b(Verbatim|Path)\b", str(each.type)) is not None,
+        )
         for each in own
     )
 
@@ -50,6 +59,12 @@ def groups_of(record: type) -> dict[str, str]:
     return {each.name: each.metadata["group"] for each in fields(record) if "group" in each.metadata}
 
 
+def headlines_of(record: type) -> dict[str, str]:
+    """Return what help says above the options of each group of a record."""
+    return {each.name: each.metadata["headline"] for each in fields(record) if "group" in each.metadata}
+
+
+@cache
 def kinds_of_groups(record: type) -> dict[str, Mapping[str, tuple[Option, ...]]]:
     """Return the groups of a record with the options of each kind."""
     hints = typing.get_type_hints(record)
@@ -66,9 +81,11 @@ class Command:
         purpose: The sentence that help says of it.
         record: Its options and groups of options.
         task: The module whose ``task`` it runs, in `experiments`.
+        first: The options that matter most, at most eight words, with which help begins.
+        headlines: What the options from one on are about, by its name, in a record of many.
         presets: What ``experiment`` chooses from: each sets many options at once.
-        items: The module whose ``options_of_items`` says what ``experiment`` chooses from, with the options
-            of each; empty where that is presets. It is loaded only where it is asked for, as it is large.
+        items: What ``experiment`` chooses from, where that is no presets.
+        catalogue: The module whose ``options_of_item`` says the options of each; what it loads is large.
         objective: The figure of its ``result.json`` that sweepers minimize; empty for none.
         refused: Options that it does not take, though a group that it shares with others has them.
         needs_torch: Whether it can do nothing without torch.
@@ -80,8 +97,11 @@ class Command:
     purpose: str
     record: type
     task: str
+    first: str
+    headlines: Mapping[str, str] = field(default_factory=dict)
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    items: str = ""
+    items: tuple[str, ...] = ()
+    catalogue: str = ""
     objective: str = ""
     refused: tuple[str, ...] = ()
     needs_torch: bool = False

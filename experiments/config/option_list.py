@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from experiments.config.commands import commands, items_of
-from experiments.config.declaring import Option, groups_of, kinds_of_groups, own_options
+from experiments.config.commands import commands, options_of_item
+from experiments.config.declaring import Option, groups_of, headlines_of, kinds_of_groups, own_options
 from placements.meaning import REQUIRED
 
 CONFIG = Path(__file__).parents[1] / "conf"
@@ -19,9 +21,6 @@ CONFIG = Path(__file__).parents[1] / "conf"
 
 FILE = "file"
 """The choice of a group that reads a file, with the option ``path``."""
-
-_DECIDING = {"reproduce": "experiment", "cluster": "trace"}
-"""The group whose choice decides which options a command has; of the others it is ``placement``."""
 
 
 def options_of(command: str, choices: Mapping[str, str | None] | None = None) -> Iterator[Option]:
@@ -31,39 +30,60 @@ def options_of(command: str, choices: Mapping[str, str | None] | None = None) ->
         command: Its name.
         choices: The kind of a group where it is not the default one.
     """
+    return itertools.chain.from_iterable(_by_group(command, choices or {}).values())
+
+
+def _by_group(command: str, choices: Mapping[str, str | None]) -> dict[str, list[Option]]:
+    """Return the options of a command by their group; its groups and its own have an empty name."""
     declared = commands()[command]
     groups: dict[str, str | None] = dict(groups_of(declared.record))
     if kinds_of(command, "experiment"):
         groups["experiment"] = None
-    groups |= {group: kind for group, kind in (choices or {}).items() if group in groups}
-    for group, kind in groups.items():
-        kinds = kinds_of(command, group)
-        if kinds != ["default"]:
-            yield Option(group, kind, f"one of {', '.join(kinds)}")
-    yield from own_options(declared.record)
+    groups |= {group: kind for group, kind in choices.items() if group in groups}
+    kinds = {group: sorted(kinds_of(command, group)) for group in groups}
+    named = [
+        Option(group, groups[group], f"one of {', '.join(of)}{', or its path' * (FILE in of)}")
+        for group, of in kinds.items()
+    ]
+    found = {"": [each for each in named if kinds[each.name] != ["default"]]}
+    found[""] += own_options(declared.record)
     every = kinds_of_groups(declared.record)
     for group, kind in groups.items():
         if group == "experiment":
-            yield from items_of(command).get(str(kind), ())
+            found[group] = list(options_of_item(command, kind) if kind in declared.items else ())
             continue
-        found = every[group].get(str(kind), ())  # else it is a file in a --config-dir
-        named = (each._replace(name=f"{group}.{each.name}") for each in found)
-        yield from (option for option in named if option.name not in declared.refused)
+        own = every[group].get(str(kind), ())  # else it is a file in a --config-dir
+        options = (each._replace(name=f"{group}.{each.name}") for each in own)
+        found[group] = [option for option in options if option.name not in declared.refused]
+    return found
 
 
-def kinds_of(command: str, group: str) -> list[str]:
+def kinds_of(command: str, group: str) -> set[str]:
     """Return the names from which a group of a command is chosen; none where it has no such group."""
     declared = commands()[command]
     if group == "experiment":
-        return sorted([*declared.presets, *items_of(command)])
-    return sorted(kinds_of_groups(declared.record).get(group, ()))
+        return {*declared.presets, *declared.items}
+    return {*kinds_of_groups(declared.record).get(group, ())}
 
 
-def names_of(command: str) -> set[str]:
-    """Return the name of every option of a command, whichever placement, trace or item is chosen."""
-    group = _DECIDING.get(command, "placement")
-    choices: list[dict[str, str | None]] = [{group: kind} for kind in kinds_of(command, group)]
-    return {option.name for choice in choices or [{}] for option in options_of(command, choice)}
+@cache
+def every_option(command: str, items: tuple[str, ...] = ()) -> tuple[Option, ...]:
+    """Return the options of a command, whichever placement or trace is chosen, and of some of its items."""
+    group = "experiment" if commands()[command].items else "trace" if command == "cluster" else "placement"
+    kinds = items if group == "experiment" else sorted(kinds_of(command, group))
+    choices: list[dict[str, str | None]] = [{group: kind} for kind in kinds] or [{}]
+    return tuple(itertools.chain.from_iterable(options_of(command, choice) for choice in choices))
+
+
+def chosen_items(command: str, given: Sequence[str]) -> tuple[str, ...]:
+    """Return the items of a command that options as of a command line choose, in a sweep several."""
+    words = [option.partition("=")[2].split(",") for option in given if option.startswith("experiment=")]
+    return tuple(item for item in commands()[command].items if any(item in each for each in words))
+
+
+def names_of(command: str, given: Sequence[str] = ()) -> set[str]:
+    """Return the names of `every_option`, with the items that a command line chooses."""
+    return {option.name for option in every_option(command, chosen_items(command, given))}
 
 
 def default_of(command: str, name: str) -> object:
@@ -83,32 +103,42 @@ def as_yaml(default: Any) -> str:
     return text.removesuffix("\n").removesuffix("\n...")
 
 
-def help_text(command: str, *, _root_: Mapping[str, Mapping[str, Mapping[str, Mapping[str, str]]]]) -> str:
-    """Return what ``--help`` prints of a command, as a template of Hydra's.
+def help_text(command: str, given: Sequence[str] = ()) -> str:
+    """Return what ``--help`` prints: the options that matter first, then all others by their groups.
 
     Args:
         command: Its name.
-        _root_: The config as composed, with the groups that were chosen.
+        given: Options as of a command line, which may choose the kinds of groups.
     """
-    options = [
-        each._replace(default=as_yaml(each.default))
-        for each in options_of(command, _root_["hydra"]["runtime"]["choices"])
-    ]
-    width = max(len(f"{option.name}={option.default}") for option in options if len(option.default) < 20)
-    objective = commands()[command].objective
-    minimized = f" Optimizing sweepers minimize {objective}." if objective else ""
+    declared = commands()[command]
+    choices = {group: kind for group, _, kind in (each.partition("=") for each in given)}
+    groups = _by_group(command, choices)
+    every = {option.name: option for options in groups.values() for option in options}
+    first = [every[name] for name in declared.first.split() if name in every]
+    sections = {"First": first} if len(first) < len(every) else {"": first}
+    headlines = headlines_of(declared.record)
+    for group, options in groups.items():
+        headline = headlines.get(group, "Others")
+        for option in options:
+            headline = declared.headlines.get(option.name, headline)
+            if option not in first:
+                sections.setdefault(headline, []).append(option)
+    shown = {option.name: f"{option.name}={as_yaml(option.default)}" for option in every.values()}
+    width = max((len(text) for name, text in shown.items() if len(text) < len(name) + 21), default=0)
+    objective = f" Optimizing sweepers minimize {declared.objective}." if declared.objective else ""
     lines = [
-        commands()[command].purpose,
+        declared.purpose,
         "",
         f"schedsearch {command} [NAME=VALUE ...] [hydra.run.dir=DIRECTORY]",
         f"schedsearch {command} -m [NAME=VALUE,VALUE ...] [hydra.sweep.dir=DIRECTORY]",
-        "",
-        *(_in_columns(f"  {f'{name}={default}':<{width}}  ", meaning) for name, default, meaning in options),
-        "",
-        f"-m runs all combinations; what is done in hydra.sweep.dir is not run again.{minimized}",
-        "Launchers, sweepers and more: --hydra-help. One table of all runs: schedsearch collect.",
     ]
-    return "\n".join(lines).replace("$", "$$")
+    for headline, options in sections.items():
+        lines += ["", *([f"{headline}:"] if headline else [])]
+        lines += (_in_columns(f"  {shown[each.name]:<{width}}  ", each.meaning) for each in options)
+    return "\n".join(lines) + (
+        f"\n\n-m runs all combinations; what is done in hydra.sweep.dir is not run again.{objective}\n"
+        "Launchers, sweepers and more: --hydra-help. One table of all runs: schedsearch collect."
+    )
 
 
 def _in_columns(option: str, meaning: str) -> str:

@@ -90,7 +90,7 @@ class EnergyOptions:
 class FrontierCommandOptions(SearchCommandOptions):
     """The config of `experiments.frontier`."""
 
-    energy: EnergyOptions = group()
+    energy: EnergyOptions = group(headline="Clocks and energy")
 
 
 COMMANDS = (
@@ -99,6 +99,8 @@ COMMANDS = (
         "Search a schedule, and choose clocks that save energy.",
         FrontierCommandOptions,
         task="experiments.frontier.task",
+        first="placement placement.path schedule search.num_micro_batches profile.path profile.gpu "
+        "energy.slowdown",
         presets=PRESETS,
         objective="energy_j",
         refused=OF_ONE_PIPELINE,

@@ -29,7 +29,6 @@ from experiments.frontier.energy_methods import (
 )
 from experiments.frontier.frontier_files import save_frontier
 from experiments.frontier.options import EnergyOptions, FrontierCommandOptions
-from experiments.frontier.pictures import draw_pictures
 from experiments.frontier.report import save_frontier_report
 from experiments.frontier.results import EnergyResult
 from experiments.frontier.savings import describe_savings
@@ -126,6 +125,8 @@ def search_and_tune(
     tables = (*describe_savings(tuned), *describe_baselines(found.schedule, tuned))
     for line in (*tables, *describe_constrained_plans(tuned)):
         log.info("%s", line)
+    from experiments.frontier.pictures import draw_pictures  # loads matplotlib
+
     draw_pictures(found, tuned, directory)
     log.info("frontier in %s", directory / "frontier.json")
     if tuned.frontier.interrupted:

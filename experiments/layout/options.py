@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.config.declaring import Command
-from placements.meaning import REQUIRED, option
+from placements.meaning import REQUIRED, Verbatim, option
 from schedsearch.layouts.defaults import NUM_CHUNKS, WORK_LIMIT
 
 
@@ -14,11 +14,11 @@ from schedsearch.layouts.defaults import NUM_CHUNKS, WORK_LIMIT
 class LayoutCommandOptions:
     """The config of `experiments.layout`."""
 
-    layers: str = option(
+    layers: Verbatim = option(
         REQUIRED,
         "CSV of the model's layers, log of Megatron-LM's timers, folder of schedsearch profile, or trace",
     )
-    measured_layout: str | None = option(
+    measured_layout: Verbatim | None = option(
         None,
         "parts of each block in a profile or trace, as 'Et*8|t*8L'; null: the embedding, layers and the loss",
     )
@@ -33,7 +33,7 @@ class LayoutCommandOptions:
     transfer_ms: float = option(
         0.0, "time from the end of a block to where its output is on the next device", "ms", min=0
     )
-    given: list[Any] = option(
+    given: list[Verbatim] = option(
         [], "files of Megatron-LM's or torchtitan's arguments, whose layouts stand beside the best"
     )
     work_limit: float = option(
@@ -49,6 +49,7 @@ COMMANDS = (
         "Divide a model's layers for Megatron-LM and torchtitan.",
         LayoutCommandOptions,
         task="experiments.layout.task",
+        first="layers num_devices num_micro_batches num_chunks memory_mib given transfer_ms work_limit",
         objective="iteration_ms",
     ),
 )

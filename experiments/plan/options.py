@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.config.declaring import Command
-from placements.meaning import REQUIRED, option
+from placements.meaning import REQUIRED, Verbatim, option
 from placements.models.memory import FRAMEWORKS
 
 
@@ -20,7 +20,7 @@ class PlanCommandOptions:
         "layouts: all layers alike, as frameworks are configured | pipedream: a profile as a graph | "
         "pipedream_2bw: equal pipelines",
     )
-    model: str | None = option(
+    model: Verbatim | None = option(
         None,
         "such as llama2_13b or bert_huge_32 (model=all lists them), a config.json of Hugging Face, or one of "
         "the profile",
@@ -31,7 +31,7 @@ class PlanCommandOptions:
         "samples of an iteration; of a list, as [256, 512], the one with the most samples per second is "
         "taken",
     )
-    profiles: str | None = option(
+    profiles: Verbatim | None = option(
         None,
         "folder of measured layers and links in Sailor's or Galvatron's form; of pipedream: a CSV file of "
         "nodes",
@@ -48,7 +48,7 @@ class PlanCommandOptions:
         "what holds memory besides states and activations",
         choices=tuple(FRAMEWORKS),
     )
-    machine: str | None = option(
+    machine: Verbatim | None = option(
         None, "file of measured rates of the GPU, JSON or CSV; null: shares of peaks"
     )
     micro_batch_sizes: list[Any] = option(
@@ -64,7 +64,7 @@ class PlanCommandOptions:
     sends_tokens_once: bool = option(
         False, "for layouts: a token goes once to each GPU that has any of its experts, as with DeepEP"
     )
-    layer_times: str | None = option(None, "CSV of measured layer times, in place of modelled ones")
+    layer_times: Verbatim | None = option(None, "CSV of measured layer times, in place of modelled ones")
     gpus_per_node: int | None = option(None, "GPUs of a node; null: 8, or all where there are fewer")
     node_bandwidth_gb_s: float | None = option(
         None, "bandwidth from a node to all others, in GB/s in one direction; null: the usual machine's"
@@ -132,5 +132,15 @@ COMMANDS = (
         "Plan a model on a cluster; rank plans by their schedules.",
         PlanCommandOptions,
         task="experiments.plan.task",
+        first="model cluster batch planner sequence_length precision memory_gib explain",
+        headlines={
+            "profiles": "The model",
+            "framework": "What layers cost",
+            "gpus_per_node": "The cluster",
+            "paradigms": "What is tried",
+            "method": "The planner",
+            "rank": "Schedules of the plans",
+            "model_flops_utilisation": "Shares of peaks",
+        },
     ),
 )

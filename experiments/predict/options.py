@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from experiments.config.declaring import Command
-from placements.meaning import REQUIRED, option
+from placements.meaning import REQUIRED, Verbatim, option
 from placements.models.memory import FRAMEWORKS
 
 
@@ -13,7 +13,7 @@ from placements.models.memory import FRAMEWORKS
 class PredictOptions:
     """The config of `experiments.predict`."""
 
-    data: str = option(
+    data: Verbatim = option(
         REQUIRED, "folder with plans.csv, plans, profiles, memory and bandwidth; or with tables of runs"
     )
     framework: str = option(
@@ -42,5 +42,6 @@ COMMANDS = (
         "Predict time and memory of runs beside measured ones.",
         PredictOptions,
         task="experiments.predict.task",
+        first="data calibrate framework",
     ),
 )

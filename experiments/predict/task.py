@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
@@ -34,11 +35,12 @@ from experiments.predict.schedule_table import (
 )
 from placements.files import csv_text, write_text
 from placements.models.memory import FRAMEWORKS
-from schedsearch.figures.canvas import save as save_figure
-from schedsearch.figures.layout_memory import MemoryPanel, draw_layout_memory
 from schedsearch.modulo.progress import StepBar
 from schedsearch.planning.layout_parts import memory_by_part
 from schedsearch.planning.uniform_run import NO_FACTORS, Factors
+
+if TYPE_CHECKING:
+    from schedsearch.figures.layout_memory import MemoryPanel
 
 log = logging.getLogger(__name__)
 
@@ -131,6 +133,9 @@ def predict_runs(path: Path, options: PredictOptions) -> dict[str, float]:
     written = write_text(output_directory() / "predictions.csv", runs_to_csv(shown))
     write_text(output_directory() / "memory.csv", memory_to_csv(shown))
     if panels := memory_panels(shown):
+        from schedsearch.figures.canvas import save as save_figure  # loads matplotlib
+        from schedsearch.figures.layout_memory import draw_layout_memory
+
         save_figure(draw_layout_memory(panels), output_directory() / "memory")
     log.info("tables: %s, and memory.csv beside it", written)
     found = dict(zip(("time", "memory"), _run_errors(shown), strict=True))
@@ -215,6 +220,8 @@ def memory_to_csv(predictions: Sequence[RunPrediction]) -> str:
 
 def memory_panels(predictions: Sequence[RunPrediction]) -> list[MemoryPanel]:
     """Return what each run's fullest stage holds by part, a panel for each kind of GPU."""
+    from schedsearch.figures.layout_memory import MemoryPanel  # loads matplotlib
+
     panels: dict[str, MemoryPanel] = {}
     for each in predictions:
         run, predicted = each.run, each.predicted

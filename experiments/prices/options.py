@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from experiments.config.declaring import Command
-from placements.meaning import REQUIRED, option
+from placements.meaning import REQUIRED, Verbatim, option
 
 
 @dataclass(frozen=True, kw_only=True)
 class PricesOptions:
     """The config of `experiments.prices`; the rest is in `schedsearch.cluster.prices.conditions`."""
 
-    data: str = option(
+    data: Verbatim = option(
         REQUIRED, "folder with aws_REGION.csv and throughputs.csv, and optionally azure.csv and gcp.csv"
     )
     days: tuple[float, ...] = option(
@@ -78,5 +78,11 @@ COMMANDS = (
         "Show what a job saves by moving among spot prices.",
         PricesOptions,
         task="experiments.prices.task",
+        first="data days models clouds restart_s preemptions_per_day egress_dollars hindsight",
+        headlines={
+            "baseline_gpu": "Comparison",
+            "life_h": "Moves",
+            "durations": "Figures",
+        },
     ),
 )

@@ -14,7 +14,6 @@ from experiments.config.options import read_record, require, require_known, requ
 from experiments.config.run_record import output_directory
 from experiments.prices import tables
 from experiments.prices.disturbances import DisturbanceStudies, sweep_of
-from experiments.prices.drawings import save_disturbed, save_durations, save_prices, save_reductions
 from experiments.prices.options import PricesOptions
 from placements.files import write_text
 from schedsearch.cluster.prices.conditions import PriceConditions
@@ -94,27 +93,33 @@ def _say_what_is_compared(folder: Path, clouds: Sequence[str], found: Study) -> 
 
 
 def _write(reductions: Sequence[Reduction], market: Market, directory: Path) -> None:
+    from experiments.prices import drawings  # loads matplotlib
+
     path = write_text(directory / "reductions.csv", tables.reductions_csv(reductions))
     write_text(directory / "costs.csv", tables.costs_csv(reductions))
     write_text(directory / "hourly_prices.csv", tables.hourly_prices_csv(market))
-    save_reductions(reductions, directory / "reductions")
-    save_prices(market, directory / "prices")
+    drawings.save_reductions(reductions, directory / "reductions")
+    drawings.save_prices(market, directory / "prices")
     log.info("%s", tables.to_table(reductions))
     log.info("table: %s", path)
 
 
 def _write_durations(found: Study, durations: Sequence[float], directory: Path) -> None:
     """Write what moving saves over staying, by the length of the job."""
+    from experiments.prices import drawings  # likewise
+
     both = [each for each in found.reductions(durations) if each.strategy in (MULTI_CLOUD.name, DYNAMIC.name)]
     write_text(directory / "durations.csv", tables.reductions_csv(both))
-    save_durations(both, directory / "durations")
+    drawings.save_durations(both, directory / "durations")
 
 
 def _write_sweep(sweep: DisturbanceStudies, days: float, directory: Path) -> None:
     """Write what is left of the reductions under restarts and preemptions."""
+    from experiments.prices import drawings  # likewise
+
     found = list(sweep.run(days))
     write_text(directory / "disturbances.csv", tables.disturbances_csv(found))
-    save_disturbed(found, directory / "disturbances")
+    drawings.save_disturbed(found, directory / "disturbances")
     log.info("%g days, geometric means over models against the undisturbed %s:", days, BASELINE.name)
     for line in tables.means_by_strategy(found):
         log.info("%s", line)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from experiments.config.declaring import Command
 from experiments.run.options import RuntimeOptions
 from experiments.search.options import PRESETS, SearchCommandOptions
-from placements.meaning import group, option
+from placements.meaning import Verbatim, group, option
 
 
 @dataclass(frozen=True)
@@ -25,15 +25,15 @@ class ProfilingOptions:
     in_pipeline: bool = option(
         False, "true: measured inside the schedule; false: one micro-batch after another"
     )
-    trace: str | None = option(
+    trace: Verbatim | None = option(
         None, "trace of a run, or folder of traces, to measure from; nothing is run then"
     )
-    length_table: str | None = option(
+    length_table: Verbatim | None = option(
         None,
         "CSV of tokens,block,time_ms and perhaps memory_mib, of three lengths or more, to fit rules of the "
         "length to; nothing is run then",
     )
-    pattern: str | None = option(
+    pattern: Verbatim | None = option(
         None, "pattern of the trace's labels; null: those of torch's pipelines and of our own traces"
     )
 
@@ -42,8 +42,8 @@ class ProfilingOptions:
 class ProfileCommandOptions(SearchCommandOptions):
     """The config of `experiments.profile`."""
 
-    profiling: ProfilingOptions = group()
-    runtime: RuntimeOptions = group()
+    profiling: ProfilingOptions = group(headline="The measurement")
+    runtime: RuntimeOptions = group(headline="The model and its run")
 
 
 COMMANDS = (
@@ -52,6 +52,7 @@ COMMANDS = (
         "Measure on this machine what the blocks cost.",
         ProfileCommandOptions,
         task="experiments.profile.task",
+        first="placement placement.path runtime.model runtime.path profiling.iterations profiling.trace",
         presets=PRESETS,
         needs_torch=True,
     ),

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.config.declaring import Command
-from placements.meaning import REQUIRED, option
+from placements.meaning import REQUIRED, Verbatim, option
 
 
 @dataclass(frozen=True, kw_only=True)
 class RatesCommandOptions:
     """The config of ``schedsearch profile_rates``."""
 
-    model: str = option(REQUIRED, "model whose operators are measured, such as llama3_8b, or a config.json")
+    model: Verbatim = option(REQUIRED, "model to measure the operators of, as llama3_8b, or a config.json")
     gpu: str = option(REQUIRED, "GPU of this machine, by whose peaks shares are told, such as b200")
     device: str = option("cuda", "cuda | cpu, to try it out")
     tensor_parallel: list[Any] = option([1, 2, 4, 8], "degrees whose shapes are measured")
@@ -28,6 +28,7 @@ COMMANDS = (
         "Measure by shape what share of its peak this GPU reaches.",
         RatesCommandOptions,
         task="experiments.profile_rates.task",
+        first="model gpu device tensor_parallel micro_batch sequence_length repeats",
         needs_torch=True,
     ),
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.config.declaring import Command
 from experiments.search.options import SearchCommandOptions
-from placements.meaning import REQUIRED, option
+from placements.meaning import REQUIRED, Verbatim, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +16,7 @@ class ReplanCommandOptions(SearchCommandOptions):
 
     replicas: int = option(REQUIRED, "pipelines side by side, each with search.num_micro_batches", min=1)
     lost: list[Any] = option([], "lost devices, as [1@2] for device 1 of pipeline 2, both counted from 0")
-    slow: str | list[Any] = option(
+    slow: Verbatim | list[Any] = option(
         [],
         "slow devices and how many times as long they take, as [1@2:1.5], or links, as [0@2-1@2:3]; or a CSV "
         "with the columns device,slowdown",
@@ -33,6 +33,7 @@ COMMANDS = (
         "Ways to go on when a device is lost or slow.",
         ReplanCommandOptions,
         task="experiments.replan.task",
+        first="placement search.num_micro_batches replicas lost slow objective parts",
         objective="iteration_ms",
     ),
 )

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from experiments.config.declaring import Command
-from placements.meaning import REQUIRED, option
+from placements.meaning import REQUIRED, Verbatim, option
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayCommandOptions:
     """The config of `experiments.replay`."""
 
-    data: str = option(REQUIRED, "folder with a trace-NAME.csv.gz and a meta-NAME.yaml for each job")
+    data: Verbatim = option(REQUIRED, "folder with a trace-NAME.csv.gz and a meta-NAME.yaml for each job")
     work_limit: float = option(
         1.0, "limit of counted work for each iteration, a unit is about 1 s of one core", above=0
     )
@@ -25,6 +25,7 @@ COMMANDS = (
         "Replay measured training jobs in better orders.",
         ReplayCommandOptions,
         task="experiments.replay.task",
+        first="data work_limit seed",
         objective="reassigned_ms",
     ),
 )

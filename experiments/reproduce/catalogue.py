@@ -1,28 +1,33 @@
-"""All items by name. A new room of items is named here and nowhere else."""
+"""All items by name. A new item is named in `experiments.reproduce.options`, and in its room's ``ITEMS``."""
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Iterator, Mapping
+
 from experiments.config.declaring import Option, own_options
-from experiments.reproduce.dissertation.items import ITEMS as DISSERTATION
-from experiments.reproduce.galvatron.items import ITEMS as GALVATRON
-from experiments.reproduce.gavel.items import ITEMS as GAVEL
 from experiments.reproduce.item import Item
-from experiments.reproduce.measured.items import ITEMS as MEASURED
-from experiments.reproduce.options import ReproduceAllOptions
-from experiments.reproduce.perseus.items import ITEMS as PERSEUS
-from experiments.reproduce.schedules_by_hand.bubbles import BY_HAND
-from experiments.reproduce.tessel.items import ITEMS as TESSEL
+from experiments.reproduce.options import ALL, MODULE_OF, ReproduceAllOptions
 
-_ALL = (*TESSEL, *GALVATRON, *MEASURED, *PERSEUS, *DISSERTATION, *GAVEL, BY_HAND)
 
-ITEMS: dict[str, Item] = {item.name: item for item in _ALL}
+class _Items(Mapping[str, Item]):
+    """The items, each loaded with its module when it is asked for."""
+
+    def __getitem__(self, name: str) -> Item:
+        items: tuple[Item, ...] = importlib.import_module(f"experiments.reproduce.{MODULE_OF[name]}").ITEMS
+        return next(item for item in items if item.name == name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(MODULE_OF)
+
+    def __len__(self) -> int:
+        return len(MODULE_OF)
+
+
+ITEMS: Mapping[str, Item] = _Items()
 """In the order in which ``experiment=all`` makes them."""
 
-ALL = "all"
-"""A value of ``experiment``: every item, one after the other."""
 
-
-def options_of_items() -> dict[str, tuple[Option, ...]]:
-    """Return the options of each item, and of all together."""
-    records = {name: item.options for name, item in ITEMS.items()} | {ALL: ReproduceAllOptions}
-    return {name: own_options(record) for name, record in records.items()}
+def options_of_item(name: str) -> tuple[Option, ...]:
+    """Return the options of an item, or of all together."""
+    return own_options(ReproduceAllOptions if name == ALL else ITEMS[name].options)

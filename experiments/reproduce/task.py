@@ -17,10 +17,10 @@ from experiments.config.command import Interrupted
 from experiments.config.option_list import kinds_of
 from experiments.config.options import OptionError, read_record, require, require_known, require_least
 from experiments.config.run_record import output_directory
-from experiments.reproduce.catalogue import ALL, ITEMS
+from experiments.reproduce.catalogue import ITEMS
 from experiments.reproduce.item import Item
 from experiments.reproduce.item_files import described, write_item, write_rows
-from experiments.reproduce.options import ReproduceAllOptions, ReproduceOptions
+from experiments.reproduce.options import ALL, ReproduceAllOptions, ReproduceOptions
 from experiments.reproduce.origins import origins_of
 from experiments.reproduce.recorded import record
 from experiments.reproduce.results_page import PAGE, results_page
@@ -44,7 +44,7 @@ def task(config: DictConfig) -> Mapping[str, float]:
         Interrupted: From the keyboard; what was made is kept, and the same command goes on there.
     """
     name = HydraConfig.get().runtime.choices.get("experiment")
-    known = ", ".join(kinds_of("reproduce", "experiment"))
+    known = ", ".join(sorted(kinds_of("reproduce", "experiment")))
     if name is None:
         raise OptionError(f"experiment: has no value; give one of {known}")
     common = _common_options(config)

@@ -9,7 +9,7 @@ from typing import Any
 from experiments.config.declaring import Command
 from experiments.frontier.options import FrontierCommandOptions
 from experiments.search.options import OF_ONE_PIPELINE, PRESETS
-from placements.meaning import group, inherited, option
+from placements.meaning import Verbatim, group, inherited, option
 from runtime.options.model import UserModelOptions
 from runtime.options.run import LAUNCHERS, UserRunOptions
 from runtime.program.lower import SCATTER
@@ -42,7 +42,7 @@ class RuntimeOptions(UserRunOptions, UserModelOptions, ModelChoice):
         text="torchrun | fork (CPU only) | in_process: threads that take turns | none: only write the job",
         choices=(*LAUNCHERS, NO_LAUNCHER),
     )
-    resume: str | None = option(None, "output directory of a run that stopped, or a folder of checkpoints")
+    resume: Verbatim | None = option(None, "output directory of a run that stopped, or folder of checkpoints")
     recompute: str | Sequence[Any] | None = option(
         None,
         "forward blocks computed again in every micro-batch, as in [F0,F1]; or all; null: the plan's",
@@ -82,7 +82,7 @@ class RuntimeOptions(UserRunOptions, UserModelOptions, ModelChoice):
 class RunCommandOptions(FrontierCommandOptions):
     """The config of `experiments.run`."""
 
-    runtime: RuntimeOptions = group()
+    runtime: RuntimeOptions = group(headline="The run")
 
 
 COMMANDS = (
@@ -91,6 +91,8 @@ COMMANDS = (
         "All of it: search, clocks, scripts, a run and a report.",
         RunCommandOptions,
         task="experiments.run.task",
+        first="placement placement.path search.num_micro_batches energy.slowdown runtime.model "
+        "runtime.launcher",
         presets=PRESETS,
         objective="energy_j",
         refused=OF_ONE_PIPELINE,

@@ -14,7 +14,7 @@ from experiments.search.kinds.kind import PlacementKind, PlannedRun
 from experiments.search.kinds.kinds import PLACEMENTS, read_placement_kind
 from placements.gpus import GPUS
 from placements.hardware import Gpu
-from placements.meaning import group, option
+from placements.meaning import Verbatim, group, option
 from placements.plain_data import json_file
 from schedsearch.unequal.micro_batches import count_micro_batches
 
@@ -53,7 +53,7 @@ class SearchOptions:
         "null: none",
     )
     seed: int = option(0, "seed of the solvers")
-    begin_with: str | None = option(
+    begin_with: Verbatim | None = option(
         None, "schedule.json of this placement to start from: no answer is worse than it; null: none"
     )
     strategies: list[Any] | None = option(
@@ -62,16 +62,16 @@ class SearchOptions:
         "and for the whole schedule turns, simulated, samples, neighbourhoods",
     )
     without: list[Any] = option([], "strategies to leave out, as [annealing]")
-    cache_dir: str | None = option(
+    cache_dir: Verbatim | None = option(
         None, "directory in which results are kept for the same search again; null: none"
     )
-    micro_batches: str | None = option(
+    micro_batches: Verbatim | None = option(
         None,
         "CSV of micro-batches that differ: micro_batch,block,time_ms and optionally memory_mib; what it does "
         "not list is as in the placement, and the makespan or device_span is made less; or "
         "micro_batch,tokens; null: all are alike",
     )
-    length_rules: str | None = option(
+    length_rules: Verbatim | None = option(
         None,
         "with micro_batch,tokens: CSV of what blocks take by the length, "
         "block,power,time_ms and optionally memory_mib; null: none",
@@ -94,7 +94,7 @@ class SearchOptions:
         "micro_batch,tokens; null: no limit",
         min=1,
     )
-    scenarios: str | list[Any] | None = option(
+    scenarios: Verbatim | list[Any] | None = option(
         None,
         "what the order is to be good in: a YAML file, or a list as [{jitter: 0.1}, {slow_devices: "
         "{3: 1.2}}]; null: the times of the placement alone",
@@ -113,12 +113,12 @@ class SearchOptions:
 class ProfileOptions:
     """The `profile` group; see `placements.profiles.profile.Profile.from_csv`."""
 
-    path: str | None = option(
+    path: Verbatim | None = option(
         None,
         "CSV: block,frequency,time,energy, with config or without, or "
         "stage,instruction,frequency,time,energy",
     )
-    gpu: str = option(
+    gpu: Verbatim = option(
         None,
         "GPU: gives the blocking power, and a power model where there is no CSV; null: the plan's, else a100",
     )
@@ -132,7 +132,7 @@ class ProfileOptions:
         "what a GPU draws for a transfer that it sends or receives, in W, beyond computing or waiting",
         min=0,
     )
-    clock_latency: str | None = option(
+    clock_latency: Verbatim | None = option(
         None, "file of runtime.clock latency: how long changes of clock take; null: the GPU's"
     )
 
@@ -144,9 +144,9 @@ class SearchCommandOptions:
     schedule: str = option(
         "searched", "searched, or a schedule made by hand: gpipe, one_f_one_b, chimera, zb_h1 ..."
     )
-    placement: PlacementKind = group("gpt", PLACEMENTS, read_placement_kind)
-    search: SearchOptions = group()
-    profile: ProfileOptions = group()
+    placement: PlacementKind = group("gpt", PLACEMENTS, read_placement_kind, "The placement")
+    search: SearchOptions = group(headline="The search")
+    profile: ProfileOptions = group(headline="What blocks cost")
 
 
 NUM_MICRO_BATCHES = 16
@@ -207,7 +207,7 @@ def read_gpu(name: str, kind: PlacementKind) -> Gpu:
     """Return the GPU that `profile.gpu` names: by a key, a JSON file, or as a plan's own is called."""
     if name in GPUS:
         return GPUS[name]
-    if name.endswith(".json"):
+    if name.lower().endswith(".json"):
         with json_file(name, "a file of a GPU", OptionError) as data:
             return data.record(Gpu)
     known = GPUS | {gpu.name: gpu for each in kind.device_gpus or () for gpu in each}
@@ -244,6 +244,8 @@ COMMANDS = (
         "Search a schedule for a placement, with proofs.",
         SearchCommandOptions,
         task="experiments.search.task",
+        first="placement placement.path placement.num_devices schedule search.num_micro_batches "
+        "search.memory search.time_limit_s",
         presets=PRESETS,
         objective="makespan_ms",
     ),

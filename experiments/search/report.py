@@ -10,7 +10,6 @@ from experiments.report.html_report import Fact, Section, write_report
 from experiments.report.page_data import PageData
 from experiments.search.results import SearchStepResult
 from experiments.search.search_step import in_ms, micro_batch_word, micro_batches_in_words
-from schedsearch.figures.comparison import title_of
 from schedsearch.metrics import bubble_rate, peak_host_memory, peak_memory
 from schedsearch.modulo.result import SearchResult, Status
 from schedsearch.picture import picture, shortened
@@ -53,6 +52,7 @@ FILES = {
 def save_search_report(found: SearchStepResult, directory: Path) -> Path:
     """Write ``report.html`` of a schedule that was searched or made by hand; return its path."""
     from experiments.report.drawings import page_program  # takes half a second to load
+    from schedsearch.figures.comparison import title_of
 
     data = PageData({title_of(found.schedule): found.schedule}, found.memory_unit, progress=found.progress)
     return write_report(

@@ -6,7 +6,6 @@ from omegaconf import DictConfig
 
 from experiments.config.run_record import output_directory
 from experiments.search.options import SearchCommandOptions, read_options
-from experiments.search.pictures import draw_schedule
 from experiments.search.problem import read_problem
 from experiments.search.report import save_search_report
 from experiments.search.search_step import search_and_save
@@ -17,6 +16,8 @@ def task(config: DictConfig) -> dict[str, float | str]:
     options = read_options(config, SearchCommandOptions)
     problem, directory = read_problem(options), output_directory()
     found = search_and_save(options, problem, directory)
+    from experiments.search.pictures import draw_schedule  # loads matplotlib
+
     draw_schedule(found, directory)
     save_search_report(found, directory)
     return found.figures

@@ -76,9 +76,9 @@ def read_measured(path: str | Path, parts: str | None = None) -> MeasuredLayers:
 
 def _form(path: Path) -> str:
     """Return what a file is, by its first characters."""
-    if path.is_dir() or path.name.endswith((".json.gz", ".json")):
+    if path.is_dir() or path.name.lower().endswith((".json.gz", ".json")):
         return "trace"
-    if path.suffix in (".yaml", ".yml"):
+    if path.suffix.lower() in (".yaml", ".yml"):
         return "placement"
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     is_log = FORWARD in text or BACKWARD in text or re.search(r" \.{4,} ", text)

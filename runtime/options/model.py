@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from placements.meaning import option
+from placements.meaning import Verbatim, option
 from schedsearch.semantics.versions import WeightMode
 
 
@@ -49,8 +49,10 @@ class UserModelOptions:
         None, "learning rate of the optimizer; null: by the size of the model; of sgd 0.1"
     )
     seed: int = option(0, "seed of the model's parameters and data")
-    text: str | None = option(None, "text file to train on; null: the one that comes with the project")
-    path: str | None = option(None, "the Python file of your own model; see runtime/models/user/user_file.py")
+    text: Verbatim | None = option(None, "text file to train on; null: the one that comes with the project")
+    path: Verbatim | None = option(
+        None, "Python file of your own model; see runtime/models/user/user_file.py"
+    )
     optimizer: str = option("adamw", "adamw | sgd | a class of torch.optim, as Adam")
     weight_decay: float = option(0.0, "weight decay of the optimizer")
     momentum: float = option(0.0, "momentum of sgd")

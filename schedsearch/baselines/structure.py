@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import networkx as nx
-
 from placements import Block, Kind, Placement
 from placements.modes import Chosen
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
@@ -249,6 +247,8 @@ def _unsuitable(
 
 def _components(placement: Placement) -> list[list[Block]]:
     """Return the blocks that hang together by `after`, each group in topological order."""
+    import networkx as nx
+
     order = placement.topological_order
     graph = nx.Graph()
     graph.add_nodes_from(block.name for block in order)

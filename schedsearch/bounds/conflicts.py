@@ -14,7 +14,6 @@ from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
-from scipy.optimize import linprog
 
 from placements import Block, Placement
 from schedsearch.bounds.memory_occupancy import in_whole_numbers
@@ -63,6 +62,8 @@ class Conflicts:
 @lru_cache(maxsize=8)
 def conflicts(placement: Placement) -> Conflicts | None:
     """Return the best proof that is found; None where it would prove no more than each device's load."""
+    from scipy.optimize import linprog
+
     times: Counter[Devices] = Counter()
     for block in placement.per_micro_batch.blocks:
         times[tuple(sorted(block.devices))] += block.time

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import networkx as nx
-
 from placements import Placement
 from placements.copies.stages import copies_in
 
@@ -149,6 +147,8 @@ class _Course:
 
     def max_released(self, names: Iterable[str]) -> int:
         """Return the most that blocks among some can release in total, each with those that it is after."""
+        import networkx as nx
+
         network = nx.DiGraph()
         network.add_nodes_from(["source", "sink"])
         total, names = 0, set(names)

@@ -10,12 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
-from scipy.sparse import csr_array
 
 from placements import Block, Placement
 from schedsearch.bounds.device_states import Counts, DeviceStates, Group, device_states
@@ -154,6 +152,8 @@ def memory_occupancy_on(timeline: Timeline, unused: Sequence[Fraction] = ()) -> 
 
 
 def _proof(timeline: Timeline, program: _Program) -> MemoryOccupancy | None:
+    import networkx as nx
+
     weights = program.weights()
     if weights is None:
         return None
@@ -214,8 +214,10 @@ class _Rows:
         self.limits.append(limit)
         return len(self.rows) - 1
 
-    def matrix(self, num_columns: int) -> csr_array:
-        """Return the factors of all rows; shape ``(rows, num_columns)``."""
+    def matrix(self, num_columns: int) -> Any:
+        """Return the factors of all rows, a sparse array of shape ``(rows, num_columns)``."""
+        from scipy.sparse import csr_array
+
         lengths = [len(columns) for columns, _ in self.rows]
         row = np.repeat(np.arange(len(lengths)), lengths)
         column = np.concatenate([np.asarray(columns, dtype=int) for columns, _ in self.rows])
@@ -244,6 +246,8 @@ class _Program:
 
     def weights(self) -> tuple[tuple[int, ...], tuple[HeldLimit, ...]] | None:
         """Return how much each device counts, and limits of what some hold; or None."""
+        from scipy.optimize import linprog
+
         cost = np.zeros(self.num_columns)
         cost[0] = 1
         matrix, limits = self.rows.matrix(self.num_columns), np.array(self.rows.limits)

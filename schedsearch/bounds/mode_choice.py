@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-import networkx as nx
 import numpy as np
 
 from placements import Block, Placement
@@ -148,6 +147,8 @@ def _least_held(placement: Placement, device: int, blocks: Iterable[Block]) -> i
     them, of the ticks that come between their starts at least: the dual of the linear program over the
     starts. Where there is no such way, nothing is known.
     """
+    import networkx as nx
+
     units = {block.name: block.memory_on(device) for block in blocks if block.memory_on(device)}
     takes = [name for name, each in units.items() if each > 0]
     gives = [name for name, each in units.items() if each < 0]

@@ -17,9 +17,7 @@ from schedsearch.bounds.memory_occupancy import MemoryOccupancy
 from schedsearch.bounds.mode_choice import ModeChoice
 from schedsearch.certificate.certificate import Certificate, CertificateError, MinCycleRatio, Refutation
 from schedsearch.certificate.recheck_conflicts import weighs_at_most
-from schedsearch.certificate.recheck_held import held_within_limit
 from schedsearch.certificate.recheck_states import no_shorter_period
-from schedsearch.certificate.recheck_z3 import find_starts
 from schedsearch.schedule import Instance, Schedule, ScheduledBlock
 from schedsearch.solver.query import Answer, Query
 from schedsearch.validate import InvalidScheduleError, validate
@@ -203,6 +201,8 @@ def _check_that_bound_follows(certificate: Certificate) -> None:
 
 def _check_held(certificate: Certificate, occupancy: MemoryOccupancy, time_limit_s: float) -> bool:
     """Return whether there was time to see that devices hold no more than is claimed."""
+    from schedsearch.certificate.recheck_held import held_within_limit  # loads Z3
+
     shown: list[bool | None] = []
     for claim in occupancy.held:
         share_s = time_limit_s / len(occupancy.held)
@@ -257,6 +257,8 @@ def ask_again(query: Query, time_limit_s: float) -> Answer:
     """Return Z3's answer, UNKNOWN where a question is too large; a repetend found is shown to be one."""
     if time_limit_s <= 0 or query.micro_batches * len(query.placement.blocks) > _MAX_INSTANCES:
         return Answer.UNKNOWN
+    from schedsearch.certificate.recheck_z3 import find_starts  # likewise
+
     answer, first, chosen = find_starts(query, time_limit_s)
     if first is not None:
         rounds = 3 * ((max(first.values()) - min(first.values())) // query.period + 2)

@@ -16,8 +16,6 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-import joblib
-
 from placements.files import write_bytes
 from schedsearch.modulo.result import SearchResult, Status
 from schedsearch.searches.methods import SearchReport, SearchRequest, find
@@ -54,6 +52,8 @@ def cached_search(
     """
     if directory is None:
         return find(request, on_progress), False
+    import joblib  # which a search without a cache does not wait for
+
     directory.mkdir(parents=True, exist_ok=True)  # before the work, which would be lost
     path = directory / f"{_hash(request)}.pkl"
     try:
@@ -79,6 +79,8 @@ def _is_answer(result: SearchResult, request: SearchRequest) -> bool:
 
 def _keep(path: Path, result: SearchResult) -> None:
     """Write an entry; a full disk costs the entry, not the result."""
+    import joblib
+
     buffer = io.BytesIO()
     joblib.dump(result, buffer, compress=3)
     try:
@@ -89,6 +91,8 @@ def _keep(path: Path, result: SearchResult) -> None:
 
 def _hash(request: SearchRequest) -> str:
     """Return the name of an entry: a hash of the request, the code and the versions of the libraries."""
+    import joblib
+
     versions = {name: metadata.version(name) for name in _LIBRARIES}
     key = {"request": request.to_dict(), "versions": versions, "source": source_hash()}
     text = json.dumps(key, sort_keys=True)

@@ -17,7 +17,6 @@ from typing import Any
 
 from schedsearch.model.memory_precedence import is_shared_in_turns
 from schedsearch.repetend import Repetend
-from schedsearch.solver import smt
 from schedsearch.solver.cores import usable_cores
 from schedsearch.solver.effort import Effort
 from schedsearch.solver.interrupts import INTERRUPTS
@@ -142,6 +141,12 @@ def _cpsat(query: Query, *args: Any, **options: Any) -> tuple[Answer, Repetend |
     return cpsat.decide(query, *args, **options)
 
 
+def _z3(query: Query, *args: Any, **options: Any) -> tuple[Answer, Repetend | None]:
+    from schedsearch.solver import smt  # likewise
+
+    return smt.decide(query, *args, **options)
+
+
 def _z3_and_cpsat() -> Solver:
     """Return Z3 and CP-SAT, the one first that is more likely to know first.
 
@@ -149,8 +154,8 @@ def _z3_and_cpsat() -> Solver:
     it is not (X, waves, loops), Z3 often answers in 2 s what CP-SAT does not in 4. Of very large questions Z3
     gets only a first round.
     """
-    z3_first, cpsat_first = portfolio(smt.decide, _cpsat), portfolio(_cpsat, smt.decide)
-    large = portfolio(_cpsat, smt.decide, only_first=True)
+    z3_first, cpsat_first = portfolio(_z3, _cpsat), portfolio(_cpsat, _z3)
+    large = portfolio(_cpsat, _z3, only_first=True)
 
     def decide(
         query: Query,
@@ -174,7 +179,7 @@ def _z3_and_cpsat() -> Solver:
 
 SOLVERS: dict[str, Callable[[], Solver]] = {
     "portfolio": _z3_and_cpsat,
-    "z3": lambda: smt.decide,
+    "z3": lambda: _z3,
     "cpsat": lambda: _cpsat,
 }
 """What loads each solver, by the name that the command line uses."""

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
 
 from schedsearch.unequal.replica_work import ReplicaWork
 
@@ -60,6 +59,8 @@ def replica_bound(work: ReplicaWork, span: bool = False) -> int:
     whole = np.concatenate([np.tile(np.eye(number), replicas), np.zeros((number, 1))], axis=1)
     goal = np.zeros(number * replicas + 1)
     goal[-1] = 1
+    from scipy.optimize import linprog
+
     found = linprog(goal, np.array(rows), np.array(limits), whole, np.ones(number), method="highs")
     if found.status == 0:
         best = max(best, math.ceil(found.fun * (1 - _SAFE) - _SAFE))

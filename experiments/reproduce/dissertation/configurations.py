@@ -14,7 +14,7 @@ from experiments.reproduce.dissertation.figure import SOURCE
 from experiments.reproduce.dissertation.published import BATCH_SIZES_2, TABLE_2_2
 from experiments.reproduce.item import CaseOptions, Claim, Item, Row, Trend
 from experiments.reproduce.rows import listed, rows_with
-from placements.meaning import option
+from placements.meaning import Verbatim, option
 from placements.models.zoo.convolutional import VISION_MODELS
 from placements.planners.pipedream.computed_profile import computed_profile
 from placements.planners.pipedream.planner import best_plan, data_parallel_plan
@@ -48,7 +48,7 @@ SUPPORTED_BY = "test_no_stage_has_15_workers_of_4x4"
 class ProfileOptions(CaseOptions):
     """Options of items that may have a measured profile besides."""
 
-    data: str | None = option(None, "folder of PipeDream's profiles, for gnmt.csv; null: without GNMT")
+    data: Verbatim | None = option(None, "folder of PipeDream's profiles, for gnmt.csv; null: without GNMT")
 
 
 INPUTS = {"data": "pipedream"}

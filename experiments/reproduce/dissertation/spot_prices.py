@@ -27,7 +27,7 @@ from experiments.reproduce.rows import (
     span,
     value_of,
 )
-from placements.meaning import option
+from placements.meaning import Verbatim, option
 from schedsearch.cluster.prices.price_files import read_market, read_speeds
 from schedsearch.cluster.prices.reductions import Reduction, study
 from schedsearch.cluster.prices.strategies import DYNAMIC, MULTI_CLOUD
@@ -61,7 +61,7 @@ REDUCTION, MOVING, MOVES = "cost_reduction", "staying_over_moving", "mean_moves"
 class PriceItemOptions(CaseOptions):
     """Options of both figures."""
 
-    data: str | None = option(None, "folder with prices, speeds and the published table")
+    data: Verbatim | None = option(None, "folder with prices, speeds and the published table")
     only: tuple[str, ...] = option((), "cases to make, as [A3C]; empty: all")
 
 

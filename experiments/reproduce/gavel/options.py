@@ -10,7 +10,7 @@ from pathlib import Path
 from experiments.config.options import OptionError, require
 from experiments.reproduce.item import CaseOptions
 from experiments.reproduce.item_options import check_numbers
-from placements.meaning import option
+from placements.meaning import Verbatim, option
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.inputs.job_type_file import read_job_types
 from schedsearch.cluster.inputs.throughput_file import read_throughputs
@@ -35,7 +35,7 @@ LEAST_JOBS = 5
 class SeedOptions(CaseOptions):
     """Options of an item with a case for each seed."""
 
-    data: str | None = option(
+    data: Verbatim | None = option(
         None,
         "folder of Gavel's throughputs, job_types.csv, and traces where the item is of the physical cluster",
     )

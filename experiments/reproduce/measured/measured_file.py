@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.config.options import OptionError, require_least, require_limits
-from placements.meaning import option
+from placements.meaning import Verbatim, option
 
 
 @dataclass(frozen=True)
 class MeasuredOptions:
     """Where the measurements are."""
 
-    data: str | None = option(None, "folder with a measured_times.csv")
+    data: Verbatim | None = option(None, "folder with a measured_times.csv")
     max_rows: int | None = option(None, "number of rows of the file, from the first one; null: all")
 
     def path_of(self, file: str) -> Path:

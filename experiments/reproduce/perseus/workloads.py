@@ -18,7 +18,7 @@ from placements import OperatingPoint, Profile
 from placements.cluster import Cluster, Nodes
 from placements.gpus import GPUS
 from placements.hardware import Gpu
-from placements.meaning import option
+from placements.meaning import Verbatim, option
 from placements.models.costing.layer_costs import layer_cost
 from placements.models.costing.options import CostOptions
 from placements.models.parallel import LayerStrategy, Pass
@@ -48,7 +48,7 @@ class DataError(ValueError):
 class PerseusOptions(CaseOptions):
     """Options of the items that need profiles."""
 
-    data: str | None = option(
+    data: Verbatim | None = option(
         None, "folder of the authors' profiles: rebuilt/, stage_profile/; null: modelled costs"
     )
     only: tuple[str, ...] = option((), "cases to make, as [a100_bert_huge]; empty: all")

@@ -145,3 +145,5 @@ BY_HAND = Item(
     files=_files,
     because="no paper has this table",
 )
+
+ITEMS = (BY_HAND,)

@@ -13,7 +13,7 @@ from experiments.search.kinds.kind import Built, Measured, PlacementKind, power_
 from placements import BlockingPower, Profile
 from placements.copies.stages import as_copies
 from placements.hardware import Gpu
-from placements.meaning import REQUIRED, option
+from placements.meaning import REQUIRED, Verbatim, option
 from placements.placement_file import read_placement
 from placements.placement_file.reading import read_times_source
 from placements.profiles.profile import checked_blocking_power
@@ -36,7 +36,7 @@ class FilePlacement(PlacementKind):
     """The `placement` group of a file, or of the output of `experiments.profile`."""
 
     kind: str = option("file", "set by placement=")
-    path: str | None = option(
+    path: Verbatim | None = option(
         REQUIRED, "a placement.yaml, as schedsearch search writes one beside each schedule"
     )
     data_parallel: int | dict[Any, Any] | None = option(

@@ -8,7 +8,7 @@ from experiments.config.options import require_known, require_least
 from experiments.search.kinds.kind import Built, ModelledKind, PlannedRun, RunPlan
 from placements import Profile
 from placements.hardware import Gpu, modelled_profile
-from placements.meaning import REQUIRED, option
+from placements.meaning import REQUIRED, Verbatim, option
 from placements.models.gpt.gpt_config import GptConfig
 from placements.models.gpt.workload import Workload
 from placements.planners.galvatron import (
@@ -30,7 +30,7 @@ class GalvatronPlacement(ModelledKind):
     """The `placement` group of a planner's plan; see `placements.planners` and `placements.models.rates`."""
 
     kind: str = option("galvatron", "who made the plan; set by placement=")
-    path: str = option(REQUIRED, "a galvatron_config_*.json, as Galvatron's search writes it")
+    path: Verbatim = option(REQUIRED, "a galvatron_config_*.json, as Galvatron's search writes it")
     balance: str | None = option(None, "largest | imbalance: divides the stages again; null: as in the file")
     world_size: int | None = option(None, "GPUs of all stages together; null: the file's")
     num_layers: int | None = option(

@@ -13,7 +13,7 @@ from placements.layouts.layout import PipelineLayout
 from placements.layouts.megatron_arguments import read_arguments
 from placements.layouts.megatron_notation import check_megatron, read_notation
 from placements.layouts.torchtitan_parts import read_job
-from placements.meaning import REQUIRED, option
+from placements.meaning import REQUIRED, Verbatim, option
 from placements.stages.layout_stages import place_layout
 
 
@@ -22,7 +22,7 @@ class LayoutPlacement(PlacementKind):
     """Options that the placements of all frameworks have in common."""
 
     kind: str = option("", "set by placement=")
-    layers: str | None = option(
+    layers: Verbatim | None = option(
         REQUIRED, "CSV of the model's layers: layer,kind,forward_ms,backward_ms,activation_mib,weight_mib"
     )
     memory_mib: float | None = option(None, "memory of each device; null: no limit", "MiB", above=0)
@@ -53,8 +53,8 @@ class MegatronPlacement(LayoutPlacement):
     """The `placement` group of a Megatron-LM command line, or of a layout in its notation."""
 
     kind: str = option("megatron", "set by placement=")
-    path: str | None = option(None, "file with Megatron-LM's arguments, or a script with them")
-    layout: str | None = option(None, "instead: a layout as of --pipeline-model-parallel-layout")
+    path: Verbatim | None = option(None, "file with Megatron-LM's arguments, or a script with them")
+    layout: Verbatim | None = option(None, "instead: a layout as of --pipeline-model-parallel-layout")
     num_devices: int | None = option(None, "beside that: pipeline ranks", min=1)
 
     @property
@@ -80,7 +80,7 @@ class TorchtitanPlacement(LayoutPlacement):
     """The `placement` group of the flags of a torchtitan job."""
 
     kind: str = option("torchtitan", "set by placement=")
-    path: str | None = option(REQUIRED, "file with torchtitan's flags, or a script with them")
+    path: Verbatim | None = option(REQUIRED, "file with torchtitan's flags, or a script with them")
 
     @property
     def pipeline(self) -> PipelineLayout:

@@ -13,7 +13,7 @@ from experiments.search.kinds.files import FilePlacement
 from experiments.search.kinds.kind import Built, PlannedRun
 from placements import Kind, Placement, Profile
 from placements.hardware import Gpu
-from placements.meaning import REQUIRED, option
+from placements.meaning import REQUIRED, Verbatim, option
 from placements.models.layers import Layer
 from placements.models.parallel import LayerStrategy
 from placements.models.transformer import TransformerLayer
@@ -45,7 +45,7 @@ class PlannedPlacement(FilePlacement):
     """The `placement` group of the output of `experiments.plan`."""
 
     kind: str = option("planned", "set by placement=")
-    path: str | None = option(REQUIRED, "the output directory of experiments.plan")
+    path: Verbatim | None = option(REQUIRED, "the output directory of experiments.plan")
     data_parallel: int | dict[Any, Any] | None = option(
         None,
         "groups of a block's GPUs that share the samples: one number, or as in {F0: 2}; null: the plan's",

@@ -8,7 +8,7 @@ from experiments.config.options import require, require_known, require_path
 from experiments.search.kinds.kind import Built, PlacementKind, power_model
 from placements import Profile
 from placements.hardware import Gpu
-from placements.meaning import REQUIRED, option
+from placements.meaning import REQUIRED, Verbatim, option
 from placements.pieces import PIPELINES
 from placements.slices.slices import place_in_slices
 from placements.stages.stage_chain import PlacedStages, SequenceSlices, StageChain, place
@@ -20,7 +20,7 @@ class StagesPlacement(PlacementKind):
     """The `placement` group of a file of stages; see `placements.stages.stage_chain.place`."""
 
     kind: str = option("stages", "set by placement=")
-    path: str | None = option(REQUIRED, "a stages.yaml, as schedsearch compare reads it")
+    path: Verbatim | None = option(REQUIRED, "a stages.yaml, as schedsearch compare reads it")
     shape: str = option(
         "wave_shape",
         "v_shape: one stage on each device | wave_shape, loop_shape: several | x_shape: two, in opposite "

@@ -56,7 +56,7 @@ def read_machine(path: str | Path, gpu: Gpu) -> MeasuredRates:
     Raises:
         MachineFileError: The file cannot be read or is wrong; the message begins with its path.
     """
-    if Path(path).suffix == ".csv":
+    if Path(path).suffix.lower() == ".csv":
         with in_file(path, MachineFileError):
             return _of_csv(read_csv(path, MachineFileError), Path(path).stem, gpu)
     with json_file(path, "a file of a machine, JSON or CSV", MachineFileError) as data:

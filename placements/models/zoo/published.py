@@ -315,7 +315,7 @@ def read_model(name: str, /, **overrides: Any) -> ModelShape:
     >>> len(read_model("llama2_7b", num_layers=4).layers)
     6
     """
-    if isinstance(name, str) and name.endswith(".json"):
+    if isinstance(name, str) and name.lower().endswith(".json"):
         return read_config(name, **overrides)
     if not isinstance(name, str) or name not in _MODELS:
         raise PlacementError(f"model: {name!r} is not known; {suggestion(str(name), _MODELS)}")

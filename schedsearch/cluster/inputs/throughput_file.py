@@ -54,7 +54,7 @@ def read_throughputs(path: str | Path, *, unconsolidated: bool = False) -> Throu
     Raises:
         ClusterError: The file cannot be read, is wrong, or lacks what is to be read.
     """
-    if Path(path).suffix == ".json":
+    if Path(path).suffix.lower() == ".json":
         with json_file(path, _WANTED, ClusterError) as data:
             found = gavel_throughputs(data)
             apart = gavel_throughputs(data, UNCONSOLIDATED) if unconsolidated else None

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from schedsearch.energy.graph import Ints
 
@@ -46,6 +45,9 @@ def minimum_cut(network: FlowNetwork) -> NDArray[np.bool_] | None:
 
     The capacity of a cut is the upper bounds from the source's side to the other less the lower bounds back.
     """
+    from scipy.sparse import csr_array  # which only this baseline waits for
+    from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
     n, origin = network.num_nodes, network.num_nodes
     flow = _feasible_flow(network)
     residual = _capacities(
@@ -69,6 +71,8 @@ def _feasible_flow(network: FlowNetwork) -> Ints:
 
     There, two new nodes supply and take what the lower bounds demand, and sink and source are joined.
     """
+    from scipy.sparse.csgraph import maximum_flow
+
     n, lower = network.num_nodes, network.lower
     supply, demand = n, n + 1
     nodes = np.arange(n)
@@ -85,13 +89,15 @@ def _feasible_flow(network: FlowNetwork) -> Ints:
     return lower + _entries(result.flow, network.tail, network.head)
 
 
-def _capacities(num_nodes: int, tail: Ints, head: Ints, capacity: Ints) -> csr_array:
+def _capacities(num_nodes: int, tail: Ints, head: Ints, capacity: Ints) -> Any:
+    from scipy.sparse import csr_array
+
     some = capacity > 0
     entries = (capacity[some].astype(np.int32), (tail[some].astype(np.int32), head[some].astype(np.int32)))
     return csr_array(entries, shape=(num_nodes, num_nodes))
 
 
-def _entries(matrix: csr_array, rows: Ints, columns: Ints) -> Ints:
+def _entries(matrix: Any, rows: Ints, columns: Ints) -> Ints:
     """Return entries of a sparse matrix; 0 where there is none."""
     table = matrix.tocoo()
     size = matrix.shape[1]

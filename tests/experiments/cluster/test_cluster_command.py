@@ -8,12 +8,24 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from browser import chromium, needs_chromium
 from commands import one_line_error, refusal
 from places import ROOT
+
+from experiments.cluster.options import (
+    ClusterCommandOptions,
+    EstimatorOptions,
+    FailureGroupOptions,
+    GeneratedTraceOptions,
+    GpuClusterOptions,
+    PolicyOptions,
+    RealRunOptions,
+)
+from experiments.cluster.workload import rounds_of, simulation_options
 
 TABLE = """job_type,scale_factor,gpu_type,steps_per_s,power_w
 slow,1,v100,1.0,200
@@ -49,6 +61,23 @@ def trace(tmp_path: Path) -> str:
     return f"trace={tmp_path / 'own_trace.csv'}"
 
 
+def test_what_stands_for_no_rounds_has_a_name() -> None:
+    groups = (
+        GpuClusterOptions(),
+        {},
+        PolicyOptions(),
+        EstimatorOptions(),
+        FailureGroupOptions(),
+        RealRunOptions(),
+    )
+    names = ("cluster", "trace", "policy_options", "estimator", "failures", "run")
+    options = ClusterCommandOptions(**dict(zip(names, groups, strict=True)))  # type: ignore[arg-type]
+    assert [rounds_of(options, policy) for policy in ("las", "min_cost")] == ["in_turn", "one_queue"]
+    for name, skips in (("gavel", True), ("in_turn", False), (None, False)):
+        simulated = simulation_options(replace(options, rounds=name), GeneratedTraceOptions(), 1.0, "las")
+        assert (simulated.skips_to_arrivals, simulated.types_in_turn) == (skips, True)
+
+
 def rows_of(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(path.read_text().splitlines()))
 
@@ -60,6 +89,7 @@ def test_a_trace_of_ones_own(command, data: str, trace: str, tmp_path: Path) -> 
     found = json.loads((out / "cluster.json").read_text())
     assert found["jobs"]["skipped"] == [{"type": "slow", "scale_factor": 2, "count": 1}]
     assert "1 of slow on 2 GPUs" in done.stderr + done.stdout
+    assert "k80, rounds=one_queue\n" in done.stdout and found["rounds"] == "one_queue"
     jobs = {row["job"]: row for row in rows_of(out / "jobs.csv")}
     assert list(jobs) == ["a", "b", "c"]
     jcts = [float(row["finish_s"]) - float(row["arrival_s"]) for row in jobs.values()]

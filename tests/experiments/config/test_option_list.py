@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from experiments.cluster.options import TRACES, FileTraceOptions, GeneratedTraceOptions
 from experiments.config import commands as all_commands
 from experiments.config import option_list
-from experiments.config.commands import commands, items_of, tell_hydra
+from experiments.config.commands import commands, options_of_item, tell_hydra
 from experiments.config.declaring import Option, kinds_of_groups, own_options
 from experiments.config.option_list import CONFIG, as_yaml, kinds_of, names_of, options_of
 from experiments.config.options import OptionError, read_fields, read_record
@@ -55,7 +55,7 @@ def test_hydra_is_told_the_defaults_and_they_are_of_the_types(command: str) -> N
         config = hydra.compose(command)
     record = commands()[command].record
     for prefix, kind in {"": record, **records(record)}.items():
-        for name, default, _ in own_options(kind):
+        for name, default, *_ in own_options(kind):
             where = f"{prefix}.{name}" if prefix else name
             if default == REQUIRED:
                 assert OmegaConf.is_missing(config[prefix] if prefix else config, name)
@@ -78,7 +78,7 @@ def test_every_kind_of_placement_says_which_it_is_and_what_its_options_mean(kind
         assert [option.name for option in options] == [each.name for each in dataclasses.fields(record)]
 
 
-@pytest.mark.parametrize("trace", kinds_of("cluster", "trace"))
+@pytest.mark.parametrize("trace", sorted(kinds_of("cluster", "trace")))
 def test_each_kind_of_trace_has_the_options_of_its_record(trace: str) -> None:
     record: type = FileTraceOptions if trace == "file" else GeneratedTraceOptions
     data = {each.name: "here" if each.default == REQUIRED else each.default for each in TRACES[trace]}
@@ -86,22 +86,22 @@ def test_each_kind_of_trace_has_the_options_of_its_record(trace: str) -> None:
 
 
 def test_each_item_to_reproduce_has_the_options_of_its_record() -> None:
-    assert kinds_of("reproduce", "experiment") == sorted([*ITEMS, "all"])
+    assert kinds_of("reproduce", "experiment") == {*ITEMS, "all"}
     for name, item in ITEMS.items():
-        own = {each.name: each for each in items_of("reproduce")[name]}
+        own = {each.name: each for each in options_of_item("reproduce", name)}
         assert list(own) == [each.name for each in dataclasses.fields(item.options)]
         assert all(each.meaning for each in own.values()), name
     tell_hydra("reproduce")
     for name in ("tessel_table2", "zero_bubble", "gavel_las"):
         with hydra.initialize_config_dir(str(CONFIG), version_base="1.3"):
             config: Any = OmegaConf.to_object(hydra.compose("reproduce", [f"experiment={name}"]))
-        data = {each.name: config[each.name] for each in items_of("reproduce")[name]}
+        data = {each.name: config[each.name] for each in options_of_item("reproduce", name)}
         assert read_fields(data, ITEMS[name].options, "") == ITEMS[name].options(), name
 
 
 def test_defaults_are_written_as_on_the_command_line() -> None:
     for command in commands():
-        for name, default, _ in options_of(command):
+        for name, default, *_ in options_of(command):
             if not isinstance(default, str) and default is not None:
                 plain = list(default) if isinstance(default, tuple) else default
                 assert OmegaConf.create(f"value: {as_yaml(plain)}").value == plain, name
