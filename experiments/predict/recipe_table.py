@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from experiments.predict.measured_folder import MeasuredFolderError
-from experiments.predict.run_table import header_of
 from placements.cluster import Cluster, read_cluster
 from placements.files import csv_text
 from placements.meaning import Meaning
@@ -20,9 +19,9 @@ from placements.models.chain import ModelShape
 from placements.models.costing.options import CostOptions
 from placements.models.memory import Framework
 from placements.models.zoo import read_model
-from placements.plain_data import csv_records, in_file, read_csv
 from placements.planners.hybrid.search.layout_search import LayoutEstimate, LayoutOptions, LayoutSearch
 from placements.planners.hybrid.uniform import Degrees, Layout
+from placements.tables import csv_files, csv_records
 from schedsearch.planning.layout_plans import layout_in_words
 
 COLUMNS = (
@@ -157,7 +156,7 @@ def _degree(text: str) -> int:
 
 def recipe_tables(folder: Path) -> list[Path]:
     """Return the CSV files of a folder that have the columns of recipes."""
-    return [path for path in sorted(folder.glob("*.csv")) if set(header_of(path)) >= _REQUIRED]
+    return csv_files(folder, _REQUIRED, MeasuredFolderError)
 
 
 def read_recipes(path: Path) -> tuple[Recipe, ...]:
@@ -166,9 +165,7 @@ def read_recipes(path: Path) -> tuple[Recipe, ...]:
     Raises:
         MeasuredFolderError: The table is wrong; the message begins with its path.
     """
-    with in_file(path, MeasuredFolderError):
-        text = read_csv(path, MeasuredFolderError)
-        return tuple(row for _, row in csv_records(text, "recipe", MeasuredFolderError, Recipe, others=True))
+    return tuple(row for _, row in csv_records(path, "recipe", MeasuredFolderError, Recipe, others=True))
 
 
 @dataclass(frozen=True)

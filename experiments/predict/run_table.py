@@ -22,8 +22,9 @@ from placements.models.machine.measured_rates import MeasuredRates
 from placements.models.parallel import Recompute
 from placements.models.zoo import decoder, read_model
 from placements.models.zoo.sizes import suggestion
-from placements.plain_data import Field, csv_records, in_file, json_file, read_csv
+from placements.plain_data import Field, json_file
 from placements.planners.hybrid.uniform import Degrees
+from placements.tables import csv_files, csv_records
 
 MODELS_FILE = "models.json"
 
@@ -179,13 +180,7 @@ def _padded(rows: int, tensor_parallel: int) -> int:
 
 def run_tables(folder: Path) -> list[Path]:
     """Return the CSV files of a folder that have the columns of `Run` without a default."""
-    return [path for path in sorted(folder.glob("*.csv")) if set(header_of(path)) >= _REQUIRED]
-
-
-def header_of(path: Path) -> list[str]:
-    """Return the columns of a CSV file."""
-    text = read_csv(path, MeasuredFolderError)
-    return [name.strip() for name in text.removeprefix("\ufeff").partition("\n")[0].split(",")]
+    return csv_files(folder, _REQUIRED, MeasuredFolderError)
 
 
 def read_run_folder(folder: Path) -> RunFolder:
@@ -213,12 +208,8 @@ def read_run_folder(folder: Path) -> RunFolder:
 
 
 def _runs(path: Path) -> tuple[Run, ...]:
-    with in_file(path, MeasuredFolderError):
-        rows = csv_records(read_csv(path, MeasuredFolderError), "run", MeasuredFolderError, Run, others=True)
-        names = [row.run for _, row in rows]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise MeasuredFolderError(f"{twice[0]!r} is in two rows; name each run once")
-        return tuple(row for _, row in rows)
+    rows = csv_records(path, "run", MeasuredFolderError, Run, others=True, once=("run",))
+    return tuple(row for _, row in rows)
 
 
 _SIZES: Mapping[str, str] = {

@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Annotated
 
 from experiments.predict.measured_folder import MeasuredFolderError
-from experiments.predict.run_table import header_of
 from placements.cluster import read_cluster
 from placements.files import csv_text
 from placements.meaning import Meaning
 from placements.models.costing.options import CostOptions
 from placements.models.memory import Framework
 from placements.models.zoo import read_model
-from placements.plain_data import csv_records, in_file, read_csv
 from placements.planners.hybrid.uniform import Degrees, Layout
+from placements.tables import csv_files, csv_records
 from schedsearch.baselines import NEEDS
 from schedsearch.planning.uniform_run import UniformRun
 
@@ -117,7 +116,7 @@ class PredictedSchedule:
 
 def schedule_tables(folder: Path) -> list[Path]:
     """Return the CSV files of a folder that have the columns of schedules."""
-    return [path for path in sorted(folder.glob("*.csv")) if set(header_of(path)) >= _REQUIRED]
+    return csv_files(folder, _REQUIRED, MeasuredFolderError)
 
 
 def read_schedule_rows(path: Path) -> tuple[ScheduleRow, ...]:
@@ -126,10 +125,8 @@ def read_schedule_rows(path: Path) -> tuple[ScheduleRow, ...]:
     Raises:
         MeasuredFolderError: The table is wrong; the message begins with its path.
     """
-    with in_file(path, MeasuredFolderError):
-        text = read_csv(path, MeasuredFolderError)
-        rows = csv_records(text, "schedule", MeasuredFolderError, ScheduleRow, others=True)
-        return tuple(row for _, row in rows)
+    rows = csv_records(path, "schedule", MeasuredFolderError, ScheduleRow, others=True)
+    return tuple(row for _, row in rows)
 
 
 def predict_schedule(row: ScheduleRow, framework: Framework) -> PredictedSchedule:
