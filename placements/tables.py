@@ -256,27 +256,36 @@ def csv_records(
         text = read_csv(table, error) if isinstance(table, Path) else table
         place, rows = _read(text, row_for_each, error, forms)
         fields = declared_fields(kinds[place])
-        found, lines = [], dict[tuple[Any, ...], int]()
+        known: dict[str, dict[str, Any]] = {each.key: {} for each in fields}
+        found, values, lines = [], dict[str, Any](), dict[tuple[Any, ...], int]()
         for row in rows:
             if all(row.cells.get(name, "") in wanted for name, wanted in (only or {}).items()):
-                record = kinds[place](**{each.name: row.value(each) for each in fields})
-                key = tuple(getattr(record, name) for name in once if hasattr(record, name)) or (row.line,)
-                if lines.setdefault(key, row.line) != row.line:
-                    shown = " ".join(f"{name} {value}" for name, value in zip(once, key, strict=False))
+                for each in fields:
+                    text = row.cells.get(each.key, "")
+                    if text not in known[each.key]:
+                        known[each.key][text] = row.value(each)
+                    values[each.name] = known[each.key][text]
+                record = kinds[place](**values)
+                key = tuple(getattr(record, name) for name in once if hasattr(record, name))
+                if once and lines.setdefault(key, row.line) != row.line:
+                    shown = " ".join(
+                        f"{name} {value}" for name, value in zip(once, key, strict=False) if value != ""
+                    )
                     raise row.wrong(f"{shown} is in line {lines[key]} too; keep one row")
                 found.append((row.line, record))
         return found
 
 
-def csv_files(folder: Path, columns: Collection[str], error: type[ValueError]) -> list[Path]:
-    """Return the CSV files of a folder that have some columns, by name."""
+def csv_files(folder: Path, kind: type, error: type[ValueError]) -> list[Path]:
+    """Return the CSV files of a folder that have the columns of a record's fields without a default."""
+    columns = {each.key.casefold() for each in declared_fields(kind) if each.default is MISSING}
     found = []
     for path in sorted(folder.iterdir()):
         if path.is_file() and path.name.lower().endswith((".csv", ".csv.gz")):
             with in_file(path, error):
                 lines = csv_lines(read_csv(path, error), error)
                 header = {name.casefold() for name in next((cells for _, cells in lines if any(cells)), [])}
-            if header >= {name.casefold() for name in columns}:
+            if header >= columns:
                 found.append(path)
     return found
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 from typing import Annotated
 
 from experiments.predict.measured_folder import MeasuredFolderError
@@ -19,7 +18,6 @@ from placements.models.costing.options import CostOptions
 from placements.models.memory import Framework
 from placements.models.zoo import read_model
 from placements.planners.hybrid.uniform import Degrees, Layout
-from placements.tables import csv_files, csv_records
 from schedsearch.baselines import NEEDS
 from schedsearch.planning.uniform_run import UniformRun
 
@@ -34,8 +32,6 @@ NEAR = 0.01
 
 MICRO_BATCHES_PER_STAGE = 4
 """Micro-batches for each stage where a table does not say how many there are; assumed."""
-
-_REQUIRED = {"model", "gpu", "pp", "schedule", "tokens_per_s_per_gpu"}
 
 _NAMES = {
     "1f1b": "one_f_one_b",
@@ -112,21 +108,6 @@ class PredictedSchedule:
     row: ScheduleRow
     predicted: float | None
     note: str
-
-
-def schedule_tables(folder: Path) -> list[Path]:
-    """Return the CSV files of a folder that have the columns of schedules."""
-    return csv_files(folder, _REQUIRED, MeasuredFolderError)
-
-
-def read_schedule_rows(path: Path) -> tuple[ScheduleRow, ...]:
-    """Return the rows of a table.
-
-    Raises:
-        MeasuredFolderError: The table is wrong; the message begins with its path.
-    """
-    rows = csv_records(path, "schedule", MeasuredFolderError, ScheduleRow, others=True)
-    return tuple(row for _, row in rows)
 
 
 def predict_schedule(row: ScheduleRow, framework: Framework) -> PredictedSchedule:

@@ -31,15 +31,7 @@ class ProfileRow:
     frequency: Frequency
     time: Seconds
     energy: Joules
-
-
-@dataclass(frozen=True)
-class ConfigRow(ProfileRow):
-    """A row of a profile whose blocks have configurations besides clocks."""
-
-    config: Annotated[str | None, Meaning("configuration of the block, such as the SMs that communicate")] = (
-        None
-    )
+    config: Annotated[str, Meaning("configuration of the block, such as the SMs that communicate")] = ""
 
 
 @dataclass(frozen=True)
@@ -94,9 +86,8 @@ def write_profile_rows(
         )
         for block, clock_mhz, time_ms, energy_mj in rows
     ]
-    columns = keys_of(ProfileRow)
+    columns = keys_of(ProfileRow)[: 5 if any(configs) else 4]
     if any(configs):
-        columns = keys_of(ConfigRow)
         lines = [(*line, config) for line, config in zip(lines, configs, strict=True)]
     try:
         write_text(path, csv_text(columns, lines))
@@ -128,13 +119,13 @@ def points_of_text(text: str) -> Points:
 
 
 def _points(table: str | Path, ms_per_unit: float, mj_per_unit: float) -> Points:
-    """Return the operating points of a table whose header is one of the four forms."""
+    """Return the operating points of a table whose header is one of the three forms."""
     found: dict[str, dict[tuple[int, str], OperatingPoint]] = {}
-    kinds: tuple[type[ProfileRow | StageRow], ...] = (ProfileRow, StageRow, RankRow, ConfigRow)
+    kinds: tuple[type[ProfileRow | StageRow], ...] = (ProfileRow, StageRow, RankRow)
     once = ("block", "frequency", "config")
     for _, row in csv_records(table, "block and clock", ProfileError, *kinds, once=once):
         points = found.setdefault(row.block, {})
-        config = (row.config if isinstance(row, ConfigRow) else None) or ""
+        config = row.config if isinstance(row, ProfileRow) else ""
         points[row.frequency, config] = OperatingPoint(
             row.frequency, row.time * ms_per_unit, row.energy * mj_per_unit, config
         )

@@ -62,7 +62,7 @@ def test_reads_a_byte_order_mark_and_columns_in_another_order(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a,b\n1,2\n", "lacks the column 'block'; the columns are block,frequency,time,energy or stage,"),
+        ("a,b\n1,2\n", "lacks the column 'block'; the columns are block,frequency,time,energy,config or"),
         (BLOCKS + "F0,900,1,1\nF0,901,fast,1\n", "line 3, column time: 'fast' is not a number"),
         (BLOCKS + "F0,900,1,-2\n", "line 2, column energy: '-2' is not a number of 0 or more"),
         (

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, get_args
+from typing import Annotated, Literal, get_args
 
 from placements.hardware import Gpu
 from placements.meaning import Meaning
@@ -196,7 +196,9 @@ def _json_collective(field: Field, link_gb_s: float) -> CollectiveRate:
 class MachineRow:
     """A row of the CSV form."""
 
-    operator: Annotated[str, Meaning("product, experts, core, kernel or collective")]
+    operator: Annotated[
+        Literal["product", "experts", "core", "kernel", "collective"], Meaning("what was measured")
+    ]
     which: Annotated[str, Meaning("its pass or kind", key="pass")]
     share: Annotated[float, Meaning("share of the GPU's peak that it reaches", above=0, max=2)]
     sizes: Annotated[str, Meaning("its sizes, with spaces between")] = ""
@@ -216,11 +218,6 @@ _CSV_KINDS: Mapping[str, tuple[tuple[str, ...], int]] = {
 def _of_csv(path: Path, gpu: Gpu) -> MeasuredRates:
     rows: dict[tuple[str, str], dict[tuple[int, ...], MachineRow]] = {}
     for number, row in csv_records(path, "measurement", MachineFileError, MachineRow):
-        if row.operator not in _CSV_KINDS:
-            raise MachineFileError(
-                f"line {number}, column operator: {row.operator!r} is not known; use one of "
-                f"{', '.join(_CSV_KINDS)}"
-            )
         kinds, count = _CSV_KINDS[row.operator]
         if row.which not in kinds:
             raise MachineFileError(
