@@ -54,11 +54,6 @@ def test_reads_what_the_server_of_zeus_writes(tmp_path: Path) -> None:
     assert profile.is_of(v_shape(2))
 
 
-def test_reads_a_byte_order_mark_and_columns_in_another_order(tmp_path: Path) -> None:
-    profile = read(tmp_path, "\ufefffrequency,block,energy,time\n900,F0,2,1\n")
-    assert profile.points == {"F0": (OperatingPoint(900, 1e3, 2e3),)}
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

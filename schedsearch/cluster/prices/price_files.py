@@ -82,9 +82,9 @@ def read_speeds(path: str | Path) -> dict[str, dict[str, float]]:
             if model in speeds:
                 raise row.wrong(f"model {model!r} is in two rows; name each model once")
             speeds[model] = {
-                column.removesuffix(_SPEED).lower(): above_0(row[column], *_ABOVE_0)
+                column.lower().removesuffix(_SPEED): above_0(row[column], *_ABOVE_0)
                 for column in row.cells
-                if column.endswith(_SPEED)
+                if column.lower().endswith(_SPEED)
             }
             if not speeds[model]:
                 raise row.wrong(f"{model!r} has no speed; give TYPE{_SPEED} of at least one GPU type")

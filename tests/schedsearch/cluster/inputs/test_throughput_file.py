@@ -94,27 +94,6 @@ def test_mistakes_in_a_table(tmp_path: Path, line: str, message: str) -> None:
         read_throughputs(path)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("job_type,gpu_type,steps_per_s\n", "line 1: lacks the column 'scale_factor'; the columns are"),
-        (f"{TABLE.splitlines()[0]},colour\n", "line 1: has an unknown column 'colour'; the columns are"),
-        (f"{TABLE.splitlines()[0]},gpu_type\n", "line 1: has the column 'gpu_type' twice; keep one"),
-    ],
-)
-def test_mistakes_in_the_header(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "t.csv"
-    path.write_text(text)
-    with told(ClusterError, f"{path}: {message}"):
-        read_throughputs(path)
-
-
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    for path, reason in ((tmp_path, "Is a directory"), (tmp_path / "no.csv", "No such file")):
-        with pytest.raises(ClusterError, match=f"cannot be read \\({reason}.*; give Gavel's JSON or a CSV"):
-            read_throughputs(path)
-
-
 def test_throughputs_on_several_servers(tmp_path: Path) -> None:
     """A table has them in a column, which may be empty; Gavel's JSON in types of their own."""
     header, *rows = TABLE.splitlines()

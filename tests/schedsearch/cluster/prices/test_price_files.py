@@ -72,14 +72,11 @@ def test_speeds_by_model_and_type(tmp_path: Path) -> None:
             AWS.replace("1.2\n", "free\n"),
             "line 2, column dollars_per_hour: 'free' is not a number",
         ),
-        ("aws_eu-1.csv", AWS.replace(",eu-1b,1.2", ",eu-1b"), "line 2: has 3 cells for 4 columns; give"),
         (
             "aws_eu-1.csv",
             AWS.replace("p2.xlarge", "m5.large"),
             "line 4: instance 'm5.large' is not known; le",
         ),
-        ("aws_eu-1.csv", AWS.replace("zone", "place"), "line 1: lacks the column 'zone'; the columns"),
-        ("aws_eu-1.csv", AWS.splitlines()[0], "has no rows below the header; give one for each"),
         (
             "azure.csv",
             AZURE_FILE.replace("v100,1,", "v100,0,"),
@@ -102,7 +99,6 @@ def test_a_wrong_price_is_a_line(tmp_path: Path, file: str, text: str, message: 
             "line 2, column k80_steps_per_s: 'fast' is not a number above 0",
         ),
         ("model,v100_steps_per_s\nslow,\n", "line 2: 'slow' has no speed; give TYPE_steps_per_s of at least"),
-        ("model\n", "has no rows below the header; give one for each"),
     ],
 )
 def test_a_wrong_speed_is_a_line(tmp_path: Path, text: str, message: str) -> None:
@@ -116,7 +112,3 @@ def test_what_is_not_there_is_a_line(tmp_path: Path) -> None:
         read_market(tmp_path / "none")
     with pytest.raises(ClusterError, match="has no aws_REGION.csv; add one"):
         read_market(tmp_path)
-    with pytest.raises(
-        ClusterError, match="cannot be read .No such file or directory.; give the path of a CSV"
-    ):
-        read_speeds(tmp_path / "throughputs.csv")
