@@ -7,8 +7,6 @@ is `runtime.torch_pipelining.check`'s affair. It does not import torch.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from placements.files import csv_text
 from placements.plain_data import in_file
 from placements.tables import csv_lines, read_csv
 from runtime.program.error_grid import ProgramPosition
@@ -144,10 +143,8 @@ class TorchOrder:
 
     def __str__(self) -> str:
         """Return the CSV's text, as torch reads it."""
-        text = io.StringIO()
         rows = [["" if cell is None else str(cell) for cell in row] for row in self.cells]
-        csv.writer(text, lineterminator="\n").writerows(rows)
-        return text.getvalue()
+        return csv_text(rows[0], rows[1:]) if rows else ""
 
 
 def actions_of(cell: TorchCell) -> Sequence[Action]:

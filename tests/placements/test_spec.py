@@ -200,14 +200,6 @@ def test_a_file_that_is_no_placement(text: str, message: str, tmp_path: Path) ->
         read_placement(file)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(PlacementError, match="cannot be read .*No such file"):
-        read_placement(tmp_path / "none.yaml")
-    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\xfa")
-    with pytest.raises(PlacementError, match="not UTF-8"):
-        read_placement(tmp_path / "binary.yaml")
-
-
 def embedded(memory: object) -> dict:
     """GOOD behind an embedding on both devices that takes some memory."""
     data = changed("blocks.0.after", ["E"])

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from told import told
 
 from experiments.predict.measured_folder import MeasuredFolderError
 from experiments.predict.schedule_table import (
@@ -76,9 +75,3 @@ def test_more_micro_batches_have_more_throughput(tmp_path: Path) -> None:
     few, many = (predict_schedule(row, FRAMEWORKS["megatron"]).predicted for row in rows)
     assert few is not None and many is not None
     assert many / few == pytest.approx((7 / 4) / (35 / 32), rel=0.1)
-
-
-def test_a_wrong_table_is_told_in_a_line(tmp_path: Path) -> None:
-    path = write(tmp_path, "llama2_7b,mi300x,none,1,1f1b,10000,235,8")
-    with told(MeasuredFolderError, f"{path}: line 2, column pp: 'none' is not "):
-        rows_of(path)

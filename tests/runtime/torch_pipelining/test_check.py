@@ -387,11 +387,6 @@ def test_a_file_without_a_table_is_refused(text: str, message: str) -> None:
         parse_order(text)
 
 
-def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
-    with pytest.raises(TorchCsvError, match=r"gone.csv: cannot be read \(No such file or directory\)"):
-        read_torch_csv(tmp_path / "gone.csv")
-
-
 def test_bubbles_are_empty_cells() -> None:
     assert parse_order("0F0,,0B0\n") == TorchOrder(
         ((Action(0, Op.FORWARD, 0), None, Action(0, Op.BACKWARD, 0)),)

@@ -59,10 +59,6 @@ def test_rows_may_stand_in_any_order() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            f"{HEADER}\na,x,-1,2,3,4,\n",
-            "line 2, column forward_ms: '-1' is not a number of 0 or more; give it in ms",
-        ),
         (f"{HEADER}\na,x,1,2,3,4,b\n", "node 'a', column inputs: there is no node 'b'; add it, or remove"),
         (f"{HEADER}\na,x,1,2,3,4,\nb,x,1,2,3,4,a|a\n", "node 'b', column inputs: names a node twice"),
         (f"{HEADER}\na,x,1,2,3,4,\na,x,1,2,3,4,\n", "node 'a': is given twice; rename one"),

@@ -80,7 +80,6 @@ def test_mistakes_in_gavels_form(tmp_path: Path, changed: object, message: str) 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("GPT,8,h100,fast,,,,", "line 2, column steps_per_s: 'fast' is not a throughput in steps/s; give"),
         ("GPT,8,h100,,,,,", "line 2, column steps_per_s: is empty; fill the cell or remove the row"),
         ("GPT,8,h100,1,,,,3", "line 2: has other_steps_per_s but no other_job_type"),
         ("GPT,8,h100,1,300,,BERT,3", "line 2: has power_w for two jobs on the same GPUs; leave it empty"),

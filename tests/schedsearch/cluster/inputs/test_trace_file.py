@@ -183,7 +183,6 @@ def test_types_are_drawn_by_the_seed(tmp_path: Path) -> None:
             "line 1, column arrival: '-30' is not an arrival in seconds; give 0 or more",
         ),
         (PHYSICAL.replace("2.0", ""), None),
-        (f"{OURS}A,5,1,-1\n", "line 2, column arrival_s: '-1' is not an arrival in seconds; give 0 or more"),
         (f"name,{OURS}a,A,5,1,0\na,A,5,1,0\n", "line 3: the name 'a' is given twice; rename one of the jobs"),
         ("num_gpus,run_time\n1,5\n", "line 1: has no column of arrivals; add one of arrival_s, submitted_t"),
         (
