@@ -14,13 +14,13 @@ from placements.tables import csv_files, csv_records
 
 class Layer(NamedTuple):
     name: str
-    count: Annotated[int, Meaning("how many", min=1)]
+    number: Annotated[int, Meaning("how many", min=1)]
     time_ms: Annotated[float, Meaning("time", "ms", min=0)]
     kept: Annotated[bool, Meaning("whether it is kept")] = False
     sizes: Annotated[tuple[int, ...], Meaning("sizes", min=0)] = ()
 
 
-HEAD = "name,count,time_ms"
+HEAD = "name,number,time_ms"
 ROWS = [Layer("a", 2, 0.5), Layer("b, c", 10, 3.0)]
 
 
@@ -30,11 +30,11 @@ ROWS = [Layer("a", 2, 0.5), Layer("b, c", 10, 3.0)]
         f'{HEAD}\na,2,0.5\n"b, c",10,3\n',
         f'\ufeff{HEAD}\r\na,2.0,5e-1\r\n"b, c",1e1,3\r\n',
         f'{HEAD}\ra,2,.5\r"b, c",10,3.'.replace("name", " Name "),
-        '"name" ,"count","time_ms"\n"a" , "2","0.5"\n   \n,,\n"b, c",+10,"3.0"\n\n',
+        '"name" ,"number","time_ms"\n"a" , "2","0.5"\n   \n,,\n"b, c",+10,"3.0"\n\n',
         f'{HEAD},,\na,2,0.5,,\n"b, c",10,3\n , ,\n',
-        "time_ms,COUNT,name\n0.5,2,a\n3,10,'b, c'\n".replace("'", '"'),
-        "name;count;time_ms\na;2;0.5\nb, c;10;3\n",
-        "name\tcount\ttime_ms\na\t2\t0.5\nb, c\t10\t3\n",
+        "time_ms,NUMBER,name\n0.5,2,a\n3,10,'b, c'\n".replace("'", '"'),
+        "name;number;time_ms\na;2;0.5\nb, c;10;3\n",
+        "name\tnumber\ttime_ms\na\t2\t0.5\nb, c\t10\t3\n",
     ],
 )
 def test_tables_as_people_and_programs_write_them(tmp_path: Path, text: str) -> None:
@@ -56,12 +56,12 @@ def test_other_types_of_cells() -> None:
         ("", "is empty; give a header, and a row for each layer"),
         (",,,\n \n", "is empty; give a header"),
         (f"{HEAD}\n,,\n", "has no rows below the header; give one for each layer"),
-        ("name,count\na,2\n", f"line 1: lacks the column 'time_ms'; the columns are {HEAD},kept,sizes"),
+        ("name,number\na,2\n", f"line 1: lacks the column 'time_ms'; the columns are {HEAD},kept,sizes"),
         (f"{HEAD},colour\na,2,1,x\n", "line 1: has an unknown column 'colour'; the columns are"),
         (f"{HEAD},Name\na,2,1,x\n", "line 1: has the column 'name' twice; keep one"),
         (f"{HEAD}\n\na,2\n", "line 3: has 2 cells for 3 columns; give one each, in quotes where"),
         (f"{HEAD}\na,2, \n", "line 2, column time_ms: is empty; fill the cell or remove the row"),
-        (f"{HEAD}\na,1.5,1\n", "line 2, column count: '1.5' is not a whole number of 1 or more; give one"),
+        (f"{HEAD}\na,1.5,1\n", "line 2, column number: '1.5' is not a whole number of 1 or more; give one"),
         (
             f"{HEAD}\na,2,1e999\n",
             "line 2, column time_ms: '1e999' is not a number of 0 or more; give",

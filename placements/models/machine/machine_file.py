@@ -57,7 +57,7 @@ def read_machine(path: str | Path, gpu: Gpu) -> MeasuredRates:
     Raises:
         MachineFileError: The file cannot be read or is wrong; the message begins with its path.
     """
-    if Path(path).suffix in (".csv", ".gz"):
+    if Path(path).suffix.lower() in (".csv", ".gz"):
         with in_file(path, MachineFileError):
             return _of_csv(Path(path), gpu)
     with json_file(path, "a file of a machine, JSON or CSV", MachineFileError) as data:

@@ -33,7 +33,7 @@ from dataclasses import replace
 
 from placements.tables import Row, csv_rows
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.inputs.cells import above_0, at_least_0, times_s
+from schedsearch.cluster.inputs.cells import above_0, at_least_0, date_of, times_s
 from schedsearch.cluster.inputs.submission import Submission
 
 NAME = ("name", "jobid", "job_id", "job_name")
@@ -74,6 +74,8 @@ def submissions(text: str) -> list[Submission]:
             raise ClusterError(
                 f"line 1: has no column of {kind}; add one of {', '.join(names)}, with commas between columns"
             )
+    if all(date_of(row.cells.get("arrival_s", "")) for row in rows):
+        raise ClusterError(f"line {rows[0].line}, column arrival_s: is in seconds; name dates submit_time")
     arrival = next(column for column in ARRIVAL if column in columns)
     times = {column: times_s(rows, column) for column in (*SUBMITTED, "end_time")}
     found = [_submission(str(index), row, arrival, times) for index, row in enumerate(rows)]

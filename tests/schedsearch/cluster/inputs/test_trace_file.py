@@ -206,6 +206,7 @@ def test_types_are_drawn_by_the_seed(tmp_path: Path) -> None:
             "start_time,end_time,gpus,duration\n1585699200000,1585702800000,1,3600000\n",
             "line 2, column duration: '3600000' is not in seconds: end_time is 3600 s after start_time; give",
         ),
+        (f"{OURS}A,5,1,20200401\n", "line 2, column arrival_s: is in seconds; name dates submit_time"),
         ("submit_time,run_time\n1,5\n", "line 1: has no column of GPUs; add one of scale_factor, num_gpus,"),
     ],
 )
