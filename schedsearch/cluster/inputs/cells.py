@@ -20,8 +20,11 @@ _COMPACT = (8, 10, 12, 14)
 _DATE = re.compile(r"([0-9]{4})[-/.]([0-9]{1,2})[-/.]([0-9]{1,2})[T ]*([0-9]{0,2})(.*)")
 """Year, month, day, hour, and what follows, such as minutes and the offset from UTC."""
 
-_SINCE_1970 = (("nanoseconds", 1e17, 1e9), ("microseconds", 1e14, 1e6), ("milliseconds", 1e11, 1e3))
-"""Units of times since 1970, the least that is no second then, and how many are in a second."""
+_UNITS = (
+    *(("nanoseconds", 1e17, 1e9), ("microseconds", 1e14, 1e6), ("milliseconds", 1e11, 1e3)),
+    *(("seconds since 1970", 3e8, 1), ("seconds from 0 on", -math.inf, 1)),
+)
+"""Units of times: the least time that is taken to be in each, and how many are in a second."""
 
 
 def at_least_0(cell: Field, wanted: str, remedy: str = "give 0 or more") -> float:
@@ -74,7 +77,7 @@ def times_s(rows: Iterable[Row], column: str) -> dict[int, float]:
     digits = {line: re.sub(r"[.]0*$", "", cell.value) for line, cell in cells.items()}
     dates = {line: date_of(text) for line, text in digits.items()}
     num_dates = sum(date is not None for date in dates.values())
-    are_dates = 2 * num_dates > len(cells) or any(
+    are_dates = 2 * num_dates >= len(cells) or any(
         date is not None and not digits[line].isdigit() for line, date in dates.items()
     )
     found: dict[int, float] = {}
@@ -87,7 +90,7 @@ def times_s(rows: Iterable[Row], column: str) -> dict[int, float]:
             found[line] = date.timestamp()
             continue
         number = at_least_0(cell, "a time", "give seconds of 0 or more, or a date as 2017-10-07 01:11:39")
-        unit, _, in_a_second = next((each for each in _SINCE_1970 if number >= each[1]), ("seconds", 0, 1))
+        unit, _, in_a_second = next(each for each in _UNITS if number >= each[1])
         units.setdefault(unit, line)
         if len(units) > 1:
             first = next(iter(units))

@@ -200,7 +200,7 @@ def test_types_are_drawn_by_the_seed(tmp_path: Path) -> None:
         ),
         (
             "submit_time,gpus,duration\n0,1,5\n1585699200000,1,5\n",
-            "line 3, column submit_time: '1585699200000' is not in seconds as line 2 is",
+            "line 3, column submit_time: '1585699200000' is not in seconds from 0 on as line 2",
         ),
         (
             "start_time,end_time,gpus,duration\n1585699200000,1585702800000,1,3600000\n",
