@@ -163,7 +163,7 @@ class Field:
         number = self.parsed
         if type(number) not in (int, float) or not min <= number <= max:
             raise self.wrong(wanted, remedy)
-        return float(number) if isinstance(number, float) else int(number)
+        return float(number) if isinstance(self.value, str) else number
 
     def whole(
         self,
