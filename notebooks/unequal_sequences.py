@@ -59,7 +59,7 @@ for n, length in enumerate(lengths):
     for block in placement.blocks:
         time_ms = round(layers * value(rules[str(block.kind)], length), 1)
         held = round(layers * kept_mib * length) * (1 if str(block.kind) == "F" else -1)
-        rows.append(schedsearch.MicroBatchMemoryRow(n, block.name, time_ms, held))
+        rows.append(schedsearch.MicroBatchRow(n, block.name, time_ms, held))
 batch = schedsearch.unequal_batch(placement, rows)
 
 # %%

@@ -74,14 +74,14 @@ def read_json(path: str | Path, wanted: str, error: type[ValueError]) -> object:
         error: What is raised, with one line that begins with the path.
     """
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8-sig"), object_pairs_hook=_without_doubles)
+        return json.loads(Path(path).read_text(encoding="utf-8-sig"), object_pairs_hook=without_doubles)
     except OSError as cause:
         raise error(f"{path}: cannot be read ({cause.strerror}); give {wanted}") from None
     except (ValueError, RecursionError) as cause:
         raise error(f"{path}: is not JSON ({cause}); give {wanted}") from None
 
 
-def _without_doubles(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def without_doubles(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """Return the fields of a JSON object, refusing one that is there twice."""
     fields = dict(pairs)
     if len(fields) < len(pairs):

@@ -1,16 +1,13 @@
 """Plain data of files and requests, read field by field: a mistake is one line with its place and the remedy.
 
-Tables in CSV are read likewise, cell by cell. A record is read whole, by what is declared of its fields (see
-`placements.meaning`). The module does not know what the fields mean, nor where the data comes from.
+A record is read whole, by what is declared of its fields (see `placements.meaning`). The module does not know
+what the fields mean, nor where the data comes from.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
@@ -23,9 +20,6 @@ from placements.meaning import LARGEST, DeclaredField, Meaning, declared_fields,
 
 _LONGEST = 60
 """Characters of a value that a message shows."""
-
-_LARGEST = sys.float_info.max
-"""The largest finite number."""
 
 _MAX = 10**18
 """Largest whole number in a record."""
@@ -54,11 +48,11 @@ def in_mib(value: object) -> object:
 
 @contextmanager
 def in_file(path: str | Path, error: type[ValueError]) -> Iterator[None]:
-    """Let the messages of an error begin with the path of the file that is read meanwhile."""
+    """Let the messages of an error begin with the path of the file that is read meanwhile, once."""
     try:
         yield
     except error as cause:
-        raise error(f"{path}: {cause}") from None
+        raise error(f"{path}: {str(cause).removeprefix(f'{path}: ')}") from None
 
 
 @dataclass(frozen=True)
@@ -78,6 +72,11 @@ class Field:
     error: type[ValueError]
     is_root: bool = False
     is_open: bool = False
+
+    @property
+    def parsed(self) -> Any:
+        """The value as numbers and truth values are read of it."""
+        return self.value
 
     def wrong(self, wanted: str, remedy: str = "give one") -> ValueError:
         """Return the error of a value that is not what is wanted."""
@@ -141,6 +140,12 @@ class Field:
             raise self.wrong(wanted, remedy)
         return self.value
 
+    def truth(self) -> bool:
+        """Return true or false."""
+        if not isinstance(self.parsed, bool):
+            raise self.wrong("true or false", "give one of them")
+        return self.parsed
+
     def choice(self, known: Sequence[Any]) -> Any:
         """Return a value that is one of those known."""
         if self.value not in known or isinstance(self.value, bool):
@@ -155,10 +160,10 @@ class Field:
         max: float = math.inf,
     ) -> float:
         """Return a number within limits, which are included."""
-        if type(self.value) not in (int, float) or not min <= self.value <= max:
+        number = self.parsed
+        if type(number) not in (int, float) or not min <= number <= max:
             raise self.wrong(wanted, remedy)
-        number: float = self.value
-        return number
+        return float(number) if isinstance(self.value, str) else number
 
     def whole(
         self,
@@ -168,9 +173,10 @@ class Field:
         max: float = math.inf,
     ) -> int:
         """Return a whole number within limits."""
-        if type(self.value) is not int or not min <= self.value <= max:
+        number = self.parsed
+        if type(number) is not int or not min <= number <= max:
             raise self.wrong(wanted, remedy)
-        return self.value
+        return number
 
     def whole_numbers(self) -> tuple[int, ...]:
         """Return a list of whole numbers."""
@@ -220,6 +226,8 @@ class Field:
             named: Records that a name may stand for.
             meaning: What is declared of the field.
         """
+        if wanted in (int, float) and meaning is not None:  # the most frequent, in tables of many rows
+            return self._within(meaning, wanted)
         wanted, own = without_meaning(wanted)
         named, meaning = named or {}, own or meaning
         wanted, may_be_none = without_none(wanted)
@@ -242,15 +250,18 @@ class Field:
             return self.record(wanted, named=named)  # type: ignore[arg-type]
         if isinstance(wanted, type) and issubclass(wanted, tuple):
             return wanted(*self._in_order(declared_fields(wanted), named))
-        if wanted is bool and type(self.value) is not bool:
-            raise self.wrong("true or false", "give one of them")
-        if wanted is bool or (wanted is str and self.value == ""):
+        if wanted is str and self.value == "":
             return self.value
         if wanted in (int, float) and meaning is not None:
             return self._within(meaning, wanted)
         if wanted is int:
             return self.whole(f"a whole number from 0 to {_MAX}", min=0, max=_MAX)
-        readers: dict[Any, Callable[[], Any]] = {float: self.number, str: self.text, Fraction: self.fraction}
+        readers: dict[Any, Callable[[], Any]] = {
+            bool: self.truth,
+            float: self.number,
+            str: self.text,
+            Fraction: self.fraction,
+        }
         return readers[wanted]()
 
     def _in_order(self, kinds: Sequence[DeclaredField], named: Named) -> list[Any]:
@@ -277,50 +288,12 @@ class Field:
     def _within(self, meaning: Meaning, kind: type) -> float:
         """Return a number within the limits that are declared of it."""
         field = replace(self, value=in_mib(self.value)) if meaning.unit == "MiB" else self
-        wanted, remedy = meaning.wanted(kind), meaning.remedy
-        value = field.whole(wanted, remedy) if kind is int else float(field.number(wanted, remedy))
-        if not meaning.allows(value):
-            raise self.wrong(wanted, remedy)
+        value: float = field.parsed
+        if type(value) not in (kind, int) or not meaning.allows(value):
+            raise self.wrong(meaning.wanted(kind), meaning.remedy)
         if value and not 1 / LARGEST <= abs(value) <= LARGEST:
             raise self.wrong("in a possible range", "check its unit")
-        return value
-
-
-class Cell(Field):
-    """A value as a cell of a table gives it: text, of which numbers are read; lists have bars between."""
-
-    def items(self, wanted: str = "a list", remedy: str = "give one") -> list[Field]:
-        """Return the parts of the text, without the spaces around them."""
-        return [self.inside(i, part.strip()) for i, part in enumerate(self.value.split("|"))]
-
-    def number(
-        self,
-        wanted: str = "a number",
-        remedy: str = "give a finite one",
-        min: float = -math.inf,
-        max: float = math.inf,
-    ) -> float:
-        """Return the number that the text is, within limits, which are included."""
-        try:
-            value = float(self.value)
-        except ValueError:
-            value = math.nan
-        if not (min <= value <= max and abs(value) <= _LARGEST):
-            raise self.wrong(wanted, remedy)
-        return value
-
-    def whole(
-        self,
-        wanted: str = "a whole number",
-        remedy: str = "give one",
-        min: float = -math.inf,
-        max: float = math.inf,
-    ) -> int:
-        """Return the whole number that the text is."""
-        value = self.number(wanted, remedy, min, max)
-        if value != int(value):
-            raise self.wrong(wanted, remedy)
-        return int(value)
+        return value if kind is int else float(value)
 
 
 def plain(value: Any, named: Named | None = None, *, defaults: bool = True) -> Any:
@@ -360,107 +333,3 @@ def json_file(path: str | Path, wanted: str, error: type[ValueError], where: str
     data = read_json(path, wanted, error)
     with in_file(path, error):
         yield Field(data, where, error, is_root=bool(where))
-
-
-Row = dict[str, Cell]
-"""The cells of a row by column, without the spaces around them."""
-
-
-def read_csv(path: str | Path, error: type[ValueError]) -> str:
-    """Return the text of a CSV file.
-
-    Raises:
-        error: It cannot be read, or is not text; the message does not name it.
-    """
-    try:
-        return Path(path).read_text(encoding="utf-8-sig")
-    except OSError as cause:
-        raise error(f"cannot be read ({cause.strerror}); give the path of a CSV file") from None
-    except UnicodeDecodeError:
-        raise error("is not CSV text; save it as comma-separated UTF-8") from None
-
-
-def csv_rows(
-    text: str,
-    row_for_each: str,
-    error: type[ValueError],
-    *forms: Sequence[str],
-    may_be_empty: Sequence[str] = (),
-    others: bool = False,
-) -> list[tuple[int, Row]]:
-    """Return the rows of CSV text with the numbers of their lines; empty rows are left out.
-
-    Args:
-        text: Text whose first line names the columns, in any order.
-        row_for_each: What a row is for.
-        error: What is raised where it is wrong.
-        forms: Columns of each form that the table can have.
-        may_be_empty: Those whose cells may have nothing in them.
-        others: Whether there may be other columns, whose cells may be empty too.
-    """
-    try:
-        reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
-        lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader]
-    except csv.Error as cause:
-        raise error(f"is not CSV text ({cause}); save it as comma-separated UTF-8") from None
-    (first, header), *rows = [line for line in lines if any(line[1])] or [(1, [])]
-    known = next(
-        (each for each in forms if set(each) <= set(header) and (others or len(each) == len(header))), None
-    )
-    if known is None or len(set(header)) < len(header):
-        shown, wanted = ",".join(header)[:_LONGEST], " or ".join(",".join(columns) for columns in forms)
-        raise error(f"line {first}: the columns are {shown!r}; use {wanted}")
-    if not rows:
-        raise error(f"has no rows below the header; give one for each {row_for_each}")
-    found = []
-    for number, cells in rows:
-        if len(cells) != len(header):
-            raise error(f"line {number}: has {len(cells)} cells for {len(header)} columns; give one each")
-        named = zip(header, cells, strict=True)
-        row = {name: Cell(cell, f"line {number}, column {name}", error) for name, cell in named}
-        for name in known:
-            if not row[name].value and name not in may_be_empty:
-                raise row[name].mistake("is missing; fill the cell or remove the row")
-        found.append((number, row))
-    return found
-
-
-def csv_records(
-    text: str, row_for_each: str, error: type[ValueError], *kinds: type[Record], others: bool = False
-) -> list[tuple[int, Record]]:
-    """Return the rows of CSV text as records, with the numbers of their lines.
-
-    Args:
-        text: See `csv_rows`, as for the rest.
-        row_for_each: What a row is for.
-        error: What is raised where it is wrong.
-        kinds: The records of each form that the table can have; a cell may be empty where its field has a
-            default.
-        others: Whether there may be other columns, and columns missing whose fields have a default.
-    """
-    forms = [
-        [each for each in declared_fields(kind) if not others or each.default is MISSING] for kind in kinds
-    ]
-    columns = [[each.key for each in form] for form in forms]
-    optional = [each.key for kind in kinds for each in declared_fields(kind) if each.may_be_empty]
-    found = []
-    for number, row in csv_rows(text, row_for_each, error, *columns, may_be_empty=optional, others=others):
-        kind = next(
-            each
-            for each, names in zip(kinds, columns, strict=True)
-            if set(names) <= set(row) and (others or len(names) == len(row))
-        )
-        cells = [
-            each
-            for each in declared_fields(kind)
-            if each.key in row and (row[each.key].value or each.default is MISSING)
-        ]
-        found.append(
-            (number, kind(**{each.name: row[each.key].typed(each.kind, {}, each.meaning) for each in cells}))
-        )
-    return found
-
-
-def keys_of(kind: type) -> tuple[str, ...]:
-    """Return the names of a record's fields in its file, such as the columns of a table."""
-    return tuple(each.key for each in declared_fields(kind))

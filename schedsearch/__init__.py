@@ -79,7 +79,6 @@ _HOME = {
     "schedsearch.robust.robust_search": ("RobustResult", "robust_search"),
     "schedsearch.modulo.result": ("SearchResult", "Status"),
     "schedsearch.unequal.micro_batches": (
-        "MicroBatchMemoryRow",
         "MicroBatchRow",
         "read_micro_batches",
         "unequal_batch",

@@ -64,6 +64,7 @@ OWNERS = {
     "hydra": ["experiments/"],
     "omegaconf": ["experiments/"],
     "tqdm": ["schedsearch/modulo/progress.py"],
+    "csv": ["placements/tables.py", "placements/files.py"],
     "yaml": ["placements/placement_file/yaml_text.py", "experiments/config/option_list.py"],
     "scipy": [
         "schedsearch/bounds/conflicts.py",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import math
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from experiments.cluster.outcome_files import CLUSTER, JOBS, save_outcome
 from experiments.cluster.workload import JobTypeData, Trace, at_load, rounds_of, simulation_options, work_of
 from experiments.config.options import OptionError, require, require_once
 from placements.files import read_json
+from placements.tables import csv_rows
 from schedsearch.cluster.allocation import InfeasibleError
 from schedsearch.cluster.estimator.estimating_policy import EstimatingPolicy, profiled
 from schedsearch.cluster.gpu_cluster import GpuCluster
@@ -229,10 +229,9 @@ def jcts_before(point: SimulationPoint, setting: Setting, directory: Path) -> li
 
 
 def _measured_jcts(path: Path) -> Iterator[float]:
-    with path.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            if row["is_measured"] == "1" and row["jct_s"]:
-                yield float(row["jct_s"])
+    for row in csv_rows(path, "job", OptionError, ("is_measured", "jct_s")):
+        if row.text("is_measured") == "1" and "jct_s" in row:
+            yield row["jct_s"].number()
 
 
 def _hash_of(point: SimulationPoint, setting: Setting) -> str:

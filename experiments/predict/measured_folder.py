@@ -14,7 +14,8 @@ from placements.meaning import Meaning
 from placements.measured.layer_profile import LayerProfile, read_layer_profile
 from placements.measured.link_fit import Links, read_links
 from placements.measured.plan_file import ReplicatedPlan, read_replicated_plan
-from placements.plain_data import csv_records, in_file, read_csv
+from placements.plain_data import in_file
+from placements.tables import csv_records
 
 _GIB = 2**30
 
@@ -119,10 +120,5 @@ def _read_profiles(folder: Path, model: str) -> dict[str, LayerProfile]:
 def _read_plans(folder: Path) -> tuple[MeasuredPlan, ...]:
     path = folder / TABLE
     with in_file(path, MeasuredFolderError):
-        text = read_csv(path, MeasuredFolderError)
-        rows = csv_records(text, "plan", MeasuredFolderError, MeasuredPlanRow, others=True)
-        plans = tuple(row.plan_in(folder, number) for number, row in rows)
-    names = [plan.name for plan in plans]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise MeasuredFolderError(f"{path}: {twice[0]!r} is in two rows; name each plan once")
-    return plans
+        rows = csv_records(path, "plan", MeasuredFolderError, MeasuredPlanRow, others=True, once=("plan",))
+        return tuple(row.plan_in(folder, number) for number, row in rows)

@@ -8,11 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Annotated, Any
 
 from experiments.predict.measured_folder import MeasuredFolderError
-from experiments.predict.run_table import header_of
 from placements.cluster import Cluster, read_cluster
 from placements.files import csv_text
 from placements.meaning import Meaning
@@ -20,7 +18,6 @@ from placements.models.chain import ModelShape
 from placements.models.costing.options import CostOptions
 from placements.models.memory import Framework
 from placements.models.zoo import read_model
-from placements.plain_data import csv_records, in_file, read_csv
 from placements.planners.hybrid.search.layout_search import LayoutEstimate, LayoutOptions, LayoutSearch
 from placements.planners.hybrid.uniform import Degrees, Layout
 from schedsearch.planning.layout_plans import layout_in_words
@@ -34,8 +31,6 @@ COLUMNS = (
 
 NEAR = 0.9
 """Share of the best throughput from which a recipe counts as near to it."""
-
-_REQUIRED = {"Model", "System", "#-GPUs", "GBS", "MBS", "Sequence Length", "TP", "PP"}
 
 _MODELS = {
     "LLAMA3_8B": "llama3_8b",
@@ -153,22 +148,6 @@ def _degree(text: str) -> int:
     """Return the number with which a cell begins; 1 for n/a, 0 and nothing."""
     found = re.match(r"[0-9]+", text)
     return max(int(found[0]), 1) if found else 1
-
-
-def recipe_tables(folder: Path) -> list[Path]:
-    """Return the CSV files of a folder that have the columns of recipes."""
-    return [path for path in sorted(folder.glob("*.csv")) if set(header_of(path)) >= _REQUIRED]
-
-
-def read_recipes(path: Path) -> tuple[Recipe, ...]:
-    """Return the rows of a table.
-
-    Raises:
-        MeasuredFolderError: The table is wrong; the message begins with its path.
-    """
-    with in_file(path, MeasuredFolderError):
-        text = read_csv(path, MeasuredFolderError)
-        return tuple(row for _, row in csv_records(text, "recipe", MeasuredFolderError, Recipe, others=True))
 
 
 @dataclass(frozen=True)

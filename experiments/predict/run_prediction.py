@@ -68,7 +68,7 @@ def as_modelled(
         ValueError: A name is not known, or a degree does not divide.
     """
     model = folder.model(run)
-    layout = Layout(run.degrees, run.micro_batch, run.num_micro_batches, recompute=run.recomputed)
+    layout = Layout(run.degrees, run.micro_batch, run.num_micro_batches, recompute=run.recompute)
     options = CostOptions(machine=folder.machine(run, model.precision.name), framework=framework)
     return UniformRun(model, run.cluster(), layout, options, run.overlap, factors)
 

@@ -22,13 +22,11 @@ from placements.models.machine.measured_rates import MeasuredRates
 from placements.models.parallel import Recompute
 from placements.models.zoo import decoder, read_model
 from placements.models.zoo.sizes import suggestion
-from placements.plain_data import Field, csv_records, in_file, json_file, read_csv
+from placements.plain_data import Field, json_file
 from placements.planners.hybrid.uniform import Degrees
+from placements.tables import csv_files, csv_records
 
 MODELS_FILE = "models.json"
-
-_REQUIRED = {"run", "model", "gpu", "gpus", "num_micro_batches", "sequence_length"}
-"""Columns by which a table of runs is known."""
 
 _PRECISIONS = {"fp16": "bf16"}
 """Names of tables that are not ours."""
@@ -56,7 +54,7 @@ class Run:
     dp: Annotated[int | None, Meaning("data-parallel groups; empty: all other GPUs", min=1)] = None
     micro_batch: Annotated[int, Meaning("samples of a micro-batch", min=1)] = 1
     precision: Annotated[str, Meaning("half, bf16, fp8, fp8_blockwise, mxfp8 or nvfp4")] = "bf16"
-    recompute: Annotated[str, Meaning("none, selective or full; empty: none")] = "none"
+    recompute: Annotated[Recompute, Meaning("what backwards compute again; empty: none")] = "none"
     weights_16_bit: Annotated[
         bool, Meaning("16-bit weights stand beside those of 8 or 4 bits, true or false")
     ] = False
@@ -73,20 +71,6 @@ class Run:
     def degrees(self) -> Degrees:
         """How GPUs share the model."""
         return Degrees(self.tp, self.pp, self.data_parallel, self.cp, self.ep, self.vp)
-
-    @property
-    def recomputed(self) -> Recompute:
-        """What backwards compute again.
-
-        Raises:
-            MeasuredFolderError: It is not known.
-        """
-        known: dict[str, Recompute] = {"": "none", "none": "none", "selective": "selective", "full": "full"}
-        if self.recompute not in known:
-            raise MeasuredFolderError(
-                f"recompute: {self.recompute!r} is not known; use none, selective or full"
-            )
-        return known[self.recompute]
 
     @property
     def data_parallel(self) -> int:
@@ -177,17 +161,6 @@ def _padded(rows: int, tensor_parallel: int) -> int:
     return -(-rows // multiple) * multiple
 
 
-def run_tables(folder: Path) -> list[Path]:
-    """Return the CSV files of a folder that have the columns of `Run` without a default."""
-    return [path for path in sorted(folder.glob("*.csv")) if set(header_of(path)) >= _REQUIRED]
-
-
-def header_of(path: Path) -> list[str]:
-    """Return the columns of a CSV file."""
-    text = read_csv(path, MeasuredFolderError)
-    return [name.strip() for name in text.removeprefix("\ufeff").partition("\n")[0].split(",")]
-
-
 def read_run_folder(folder: Path) -> RunFolder:
     """Read the tables of a folder, `MODELS_FILE` and the machines' files if there are any.
 
@@ -196,7 +169,10 @@ def read_run_folder(folder: Path) -> RunFolder:
     Raises:
         ValueError: A file is wrong; the message begins with its path.
     """
-    tables = run_tables(folder)
+    tables = {
+        path: csv_records(path, "run", MeasuredFolderError, Run, others=True, once=("run",))
+        for path in csv_files(folder, Run, MeasuredFolderError)
+    }
     known = {path.name for path in tables} | {MODELS_FILE}
     machines: dict[str, MeasuredRates] = {}
     for path in sorted([*folder.glob("*.json"), *folder.glob("*.csv")]):
@@ -206,19 +182,10 @@ def read_run_folder(folder: Path) -> RunFolder:
             machines[gpu] = read_machine(path, GPUS[gpu])
     models = folder / MODELS_FILE
     return RunFolder(
-        tuple(RunTable(path.name, _runs(path)) for path in tables),
+        tuple(RunTable(path.name, tuple(run for _, run in rows)) for path, rows in tables.items()),
         _read_models(models) if models.is_file() else {},
         machines,
     )
-
-
-def _runs(path: Path) -> tuple[Run, ...]:
-    with in_file(path, MeasuredFolderError):
-        rows = csv_records(read_csv(path, MeasuredFolderError), "run", MeasuredFolderError, Run, others=True)
-        names = [row.run for _, row in rows]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise MeasuredFolderError(f"{twice[0]!r} is in two rows; name each run once")
-        return tuple(row for _, row in rows)
 
 
 _SIZES: Mapping[str, str] = {

@@ -8,18 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 from typing import Annotated
 
 from experiments.predict.measured_folder import MeasuredFolderError
-from experiments.predict.run_table import header_of
 from placements.cluster import read_cluster
 from placements.files import csv_text
 from placements.meaning import Meaning
 from placements.models.costing.options import CostOptions
 from placements.models.memory import Framework
 from placements.models.zoo import read_model
-from placements.plain_data import csv_records, in_file, read_csv
 from placements.planners.hybrid.uniform import Degrees, Layout
 from schedsearch.baselines import NEEDS
 from schedsearch.planning.uniform_run import UniformRun
@@ -35,8 +32,6 @@ NEAR = 0.01
 
 MICRO_BATCHES_PER_STAGE = 4
 """Micro-batches for each stage where a table does not say how many there are; assumed."""
-
-_REQUIRED = {"model", "gpu", "pp", "schedule", "tokens_per_s_per_gpu"}
 
 _NAMES = {
     "1f1b": "one_f_one_b",
@@ -113,23 +108,6 @@ class PredictedSchedule:
     row: ScheduleRow
     predicted: float | None
     note: str
-
-
-def schedule_tables(folder: Path) -> list[Path]:
-    """Return the CSV files of a folder that have the columns of schedules."""
-    return [path for path in sorted(folder.glob("*.csv")) if set(header_of(path)) >= _REQUIRED]
-
-
-def read_schedule_rows(path: Path) -> tuple[ScheduleRow, ...]:
-    """Return the rows of a table.
-
-    Raises:
-        MeasuredFolderError: The table is wrong; the message begins with its path.
-    """
-    with in_file(path, MeasuredFolderError):
-        text = read_csv(path, MeasuredFolderError)
-        rows = csv_records(text, "schedule", MeasuredFolderError, ScheduleRow, others=True)
-        return tuple(row for _, row in rows)
 
 
 def predict_schedule(row: ScheduleRow, framework: Framework) -> PredictedSchedule:

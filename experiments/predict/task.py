@@ -14,27 +14,26 @@ from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, read_record, require_known, require_path
 from experiments.config.run_record import output_directory
 from experiments.predict.errors import Errors, counted, rankings
-from experiments.predict.measured_folder import TABLE, read_measured_folder
+from experiments.predict.measured_folder import TABLE, MeasuredFolderError, read_measured_folder
 from experiments.predict.options import PredictOptions
 from experiments.predict.prediction import PlanPrediction, predict
 from experiments.predict.recipe_table import (
     PricedRecipe,
+    Recipe,
     RecipePrices,
-    read_recipes,
-    recipe_tables,
     recipes_to_csv,
 )
 from experiments.predict.run_prediction import RunPrediction, calibrated, error_of, predict_run
-from experiments.predict.run_table import read_run_folder, run_tables
+from experiments.predict.run_table import Run, read_run_folder
 from experiments.predict.schedule_table import (
+    ScheduleRow,
     orders,
     predict_schedule,
-    read_schedule_rows,
-    schedule_tables,
     schedules_to_csv,
 )
 from placements.files import csv_text, write_text
 from placements.models.memory import FRAMEWORKS
+from placements.tables import Record, csv_files, csv_records
 from schedsearch.modulo.progress import StepBar
 from schedsearch.planning.layout_parts import memory_by_part
 from schedsearch.planning.uniform_run import NO_FACTORS, Factors
@@ -68,7 +67,8 @@ def task(config: DictConfig) -> dict[str, float]:
     path = Path(require_path("data", options.data))
     if (path / TABLE).is_file():
         return predict_plans(path, options)
-    if not (path.is_dir() and (run_tables(path) or recipe_tables(path) or schedule_tables(path))):
+    kinds = (Run, Recipe, ScheduleRow)
+    if not (path.is_dir() and any(csv_files(path, kind, MeasuredFolderError) for kind in kinds)):
         why = "has no such table" if path.is_dir() else "is no folder" if path.exists() else "is not there"
         raise OptionError(
             f"data: {path} {why}; give a folder with a CSV of runs (columns run, model, gpu, gpus ...), of "
@@ -76,7 +76,7 @@ def task(config: DictConfig) -> dict[str, float]:
             f"{TABLE}, plans/ and profiles/"
         )
     require_known("framework", options.framework, FRAMEWORKS)
-    figures = predict_runs(path, options) if run_tables(path) else {}
+    figures = predict_runs(path, options) if csv_files(path, Run, MeasuredFolderError) else {}
     return figures | predict_schedules(path, options) | price_recipes(path, options)
 
 
@@ -142,9 +142,18 @@ def predict_runs(path: Path, options: PredictOptions) -> dict[str, float]:
     return {f"mean_absolute_{name}_error": each.mean_absolute for name, each in found.items() if each.errors}
 
 
+def _rows(folder: Path, row_for_each: str, kind: type[Record]) -> list[Record]:
+    """Return the rows of all tables of a folder that have the columns of a record."""
+    return [
+        row
+        for path in csv_files(folder, kind, MeasuredFolderError)
+        for _, row in csv_records(path, row_for_each, MeasuredFolderError, kind, others=True)
+    ]
+
+
 def predict_schedules(path: Path, options: PredictOptions) -> dict[str, float]:
     """Predict the schedules of the tables of a folder; return the mean error of their throughput."""
-    rows = [row for table in schedule_tables(path) for row in read_schedule_rows(table)]
+    rows = _rows(path, "schedule", ScheduleRow)
     if not rows:
         return {}
     found = [predict_schedule(row, FRAMEWORKS[options.framework]) for row in rows]
@@ -161,7 +170,7 @@ def predict_schedules(path: Path, options: PredictOptions) -> dict[str, float]:
 
 def price_recipes(path: Path, options: PredictOptions) -> dict[str, float]:
     """Price the recipes of the tables of a folder beside the best layouts; return the share that is near."""
-    recipes = [recipe for table in recipe_tables(path) for recipe in read_recipes(table)]
+    recipes = _rows(path, "recipe", Recipe)
     if not recipes:
         return {}
     prices = RecipePrices(FRAMEWORKS[options.framework], options.overlap_experts)

@@ -15,7 +15,7 @@ from placements.files import csv_text, write_text
 from placements.gpus import GPUS
 from placements.models.machine.machine_file import MachineRow, read_machine
 from placements.models.zoo import read_model
-from placements.plain_data import keys_of
+from placements.tables import keys_of
 from runtime.profiling.rates import measured_rows, rates_options, shapes_of
 from schedsearch.modulo.progress import StepBar
 

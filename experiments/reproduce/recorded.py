@@ -6,7 +6,6 @@ They are in ``results``: the rows of an item in a file of its name, what is know
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from experiments.reproduce.item import Claim, Item, Row
 from experiments.reproduce.item_files import COLUMNS, row_of
 from placements.files import csv_text, write_json, write_text
 from placements.plain_data import json_file
+from placements.tables import csv_lines, csv_rows, read_csv
 
 FOLDER = Path(__file__).with_name("results")
 """Of all results."""
@@ -68,8 +68,7 @@ def record(name: str, size: str, made: Path, folder: Path = FOLDER) -> Path:
 
 
 def _lines(path: Path) -> list[list[str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.reader(file))[1:]
+    return [cells for _, cells in csv_lines(read_csv(path, RecordedError), RecordedError)][1:]
 
 
 def recorded_items(size: str, folder: Path = FOLDER) -> set[str]:
@@ -132,7 +131,10 @@ def _place(row: Row) -> tuple[str, str, str]:
 
 def _read_rows(path: Path, size: str) -> Iterator[Row]:
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            yield from (row_of(cells) for cells in csv.DictReader(file) if cells[_SIZE] == size)
-    except (OSError, KeyError, ValueError, TypeError) as error:
+        for row in csv_rows(path, "value", RecordedError, (_SIZE, *COLUMNS)):
+            if row.text(_SIZE) == size:
+                yield row_of({name: row.cells.get(name, "") for name in COLUMNS})
+    except RecordedError:
+        raise
+    except ValueError as error:
         raise RecordedError(f"{path}: is not a table of rows ({error}); record the item anew") from None

@@ -9,7 +9,8 @@ from typing import Annotated
 
 from placements.layouts.layout import LAYER, MTP, PARTS, LayoutError, PartKind
 from placements.meaning import Meaning
-from placements.plain_data import csv_records, in_file, read_csv
+from placements.plain_data import in_file
+from placements.tables import csv_records
 
 PART_OF_KIND = {kind: letter for letter, kind in PARTS.items()}
 """Letters of the parts by their kinds."""
@@ -93,6 +94,5 @@ def read_layers(path: str | Path) -> ModelLayers:
             remedy.
     """
     with in_file(path, LayoutError):
-        text = read_csv(path, LayoutError)
-        rows = csv_records(text, "layer", LayoutError, ModelLayer)
+        rows = csv_records(Path(path), "layer", LayoutError, ModelLayer)
         return ModelLayers(tuple(row for _, row in rows))

@@ -20,7 +20,7 @@ from placements.layouts.megatron_log import BACKWARD, FORWARD, RankTimes, read_l
 from placements.layouts.megatron_notation import read_notation
 from placements.measured.run_trace import TraceError, block_times, read_traces
 from placements.placement_file import read_placement
-from placements.plain_data import keys_of
+from placements.tables import keys_of
 
 _BLOCK = re.compile(r"([FBIW])(\d+)")
 _SHARE_OF_NOTHING = 1e-3

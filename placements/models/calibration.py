@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from placements.meaning import Meaning
-from placements.plain_data import csv_records, in_file, read_csv
+from placements.tables import csv_records
 
 
 class CalibrationError(ValueError):
@@ -67,8 +67,7 @@ class Calibration:
         Raises:
             CalibrationError: The file cannot be read or is wrong; the message begins with its path.
         """
-        with in_file(path, CalibrationError):
-            return cls(_times(read_csv(path, CalibrationError)))
+        return cls(_times(Path(path)))
 
     def at(self, layer: str, tensor_parallel: int, samples: float) -> MeasuredTimes | None:
         """Return the times for a number of samples: linear between measured numbers, in proportion outside.
@@ -111,15 +110,11 @@ def _scaled(row: MeasuredTimes, samples: float) -> MeasuredTimes:
     return MeasuredTimes(samples, scale * row.forward_ms, scale * row.backward_ms)
 
 
-def _times(text: str) -> dict[str, dict[int, tuple[MeasuredTimes, ...]]]:
+def _times(path: Path) -> dict[str, dict[int, tuple[MeasuredTimes, ...]]]:
     found: dict[str, dict[int, dict[float, MeasuredTimes]]] = {}
-    for number, row in csv_records(text, "measurement", CalibrationError, LayerTimesRow):
+    once = ("layer", "tensor_parallel", "samples")
+    for _, row in csv_records(path, "measurement", CalibrationError, LayerTimesRow, once=once):
         of_degree = found.setdefault(row.layer, {}).setdefault(row.tensor_parallel, {})
-        if row.samples in of_degree:
-            raise CalibrationError(
-                f"line {number}: {row.layer} with {row.samples} samples on {row.tensor_parallel} GPUs is "
-                "twice; keep one"
-            )
         of_degree[row.samples] = MeasuredTimes(row.samples, row.forward_ms, row.backward_ms)
     return {
         layer: {degree: tuple(sorted(rows.values())) for degree, rows in by_degree.items()}

@@ -63,10 +63,7 @@ def read_times_source(path: str | Path) -> tuple[str, bool]:
     with in_file(path, PlacementError):
         top = Field(data, "placement", PlacementError, is_root=True)
         source = top.get("cost_source", {"times": str(path), "placeholder": False})
-        placeholder = source["placeholder"]
-        if not isinstance(placeholder.value, bool):
-            raise placeholder.wrong("true or false")
-        return source["times"].text(), placeholder.value
+        return source["times"].text(), source["placeholder"].truth()
 
 
 def placement_from_dict(data: object) -> Placement:

@@ -16,8 +16,8 @@ import numpy as np
 
 from placements.files import csv_text
 from placements.meaning import Meaning
-from placements.plain_data import csv_records, in_file, keys_of, read_csv
 from placements.profiles.operating_point import ProfileError
+from placements.tables import csv_records, keys_of
 
 POWERS = (0, 1, 2)
 """Powers of the length in a fitted rule."""
@@ -33,12 +33,6 @@ class LengthRuleRow:
     block: Annotated[str, Meaning("name of a block")]
     power: Annotated[int, Meaning("power of the length that the row is of", min=0, max=4)]
     time_ms: Annotated[float, Meaning("time for a thousand tokens to that power", "ms", min=0)]
-
-
-@dataclass(frozen=True)
-class LengthRuleMemoryRow(LengthRuleRow):
-    """Likewise, with memory."""
-
     memory_mib: Annotated[
         float | None,
         Meaning("what the block allocates likewise, less than 0 for what it releases; empty for none"),
@@ -176,29 +170,20 @@ def read_measured_lengths(path: str | Path) -> list[LengthTimeRow]:
     Raises:
         ProfileError: The file is wrong; one line with its path, the place and the remedy.
     """
-    with in_file(path, ProfileError):
-        text = read_csv(path, ProfileError)
-        found = csv_records(text, "block and length", ProfileError, LengthTimeRow, others=True)
-        return [row for _, row in found]
+    found = csv_records(Path(path), "block and length", ProfileError, LengthTimeRow, others=True)
+    return [row for _, row in found]
 
 
 def read_length_rules(path: str | Path) -> dict[str, LengthRule]:
-    """Read rules by block: a CSV with the columns of `LengthRuleMemoryRow`.
+    """Read rules by block: a CSV with the columns of `LengthRuleRow`.
 
     Raises:
         ProfileError: The file is wrong; one line with its path, the place and the remedy.
     """
-    with in_file(path, ProfileError):
-        text = read_csv(path, ProfileError)
-        terms: dict[str, dict[int, LengthRuleRow]] = {}
-        for line, row in csv_records(
-            text, "block and power", ProfileError, LengthRuleMemoryRow, LengthRuleRow
-        ):
-            if row.power in terms.setdefault(row.block, {}):
-                raise ProfileError(
-                    f"line {line}, column power: {row.power} of block {row.block} is there twice; keep one"
-                )
-            terms[row.block][row.power] = row
+    terms: dict[str, dict[int, LengthRuleRow]] = {}
+    once = ("block", "power")
+    for _, row in csv_records(Path(path), "block and power", ProfileError, LengthRuleRow, once=once):
+        terms.setdefault(row.block, {})[row.power] = row
     return {name: _rule(own) for name, own in terms.items()}
 
 
@@ -207,7 +192,7 @@ def _rule(terms: Mapping[int, LengthRuleRow]) -> LengthRule:
     is_known = False
     for power, row in terms.items():
         times[power] = row.time_ms
-        if isinstance(row, LengthRuleMemoryRow) and row.memory_mib is not None:
+        if row.memory_mib is not None:
             memory[power], is_known = row.memory_mib, True
     return LengthRule(tuple(times), tuple(memory) if is_known else None)
 
@@ -224,7 +209,7 @@ def rules_to_csv(rules: Mapping[str, LengthRule]) -> str:
             row = [name, power, _short(time_ms), None if mib is None else _short(mib)]
             if time_ms or mib or not power:
                 rows.append(row[: 4 if has_memory else 3])
-    return csv_text(keys_of(LengthRuleMemoryRow if has_memory else LengthRuleRow), rows)
+    return csv_text(keys_of(LengthRuleRow)[: 4 if has_memory else 3], rows)
 
 
 def _short(factor: float) -> float:

@@ -284,11 +284,7 @@ class Profile:
         for name, scale in (("time_scale", time_scale), ("energy_scale", energy_scale)):
             if not 0 < scale < math.inf:
                 raise ProfileError(f"{name}: {scale} is not a factor above 0")
-        try:
-            points = points_of_file(Path(path), time_scale, energy_scale)
-        except ProfileError as error:
-            raise ProfileError(f"{path}: {error}") from None
-        return cls(device, points, blocking_power_w)
+        return cls(device, points_of_file(Path(path), time_scale, energy_scale), blocking_power_w)
 
     def to_csv(self, path: str | Path) -> None:
         """Write the profile with the columns ``block,frequency,time,energy``, all of it or nothing.

@@ -13,8 +13,8 @@ from typing import Annotated, Literal
 
 from placements.files import csv_text, write_text
 from placements.meaning import Meaning
-from placements.plain_data import csv_records, keys_of, read_csv
 from placements.profiles.operating_point import OperatingPoint, ProfileError
+from placements.tables import csv_records, keys_of
 
 ProfiledPass = Literal["forward", "backward"]
 
@@ -31,15 +31,7 @@ class ProfileRow:
     frequency: Frequency
     time: Seconds
     energy: Joules
-
-
-@dataclass(frozen=True)
-class ConfigRow(ProfileRow):
-    """A row of a profile whose blocks have configurations besides clocks."""
-
-    config: Annotated[str | None, Meaning("configuration of the block, such as the SMs that communicate")] = (
-        None
-    )
+    config: Annotated[str, Meaning("configuration of the block, such as the SMs that communicate")] = ""
 
 
 @dataclass(frozen=True)
@@ -94,9 +86,8 @@ def write_profile_rows(
         )
         for block, clock_mhz, time_ms, energy_mj in rows
     ]
-    columns = keys_of(ProfileRow)
+    columns = keys_of(ProfileRow)[: 5 if any(configs) else 4]
     if any(configs):
-        columns = keys_of(ConfigRow)
         lines = [(*line, config) for line, config in zip(lines, configs, strict=True)]
     try:
         write_text(path, csv_text(columns, lines))
@@ -113,9 +104,9 @@ def points_of_file(path: Path, time_scale: float, energy_scale: float) -> Points
         energy_scale: Factor on its energies.
 
     Raises:
-        ProfileError: The file cannot be read or is wrong; the message does not name it.
+        ProfileError: The file cannot be read or is wrong; the message begins with its path.
     """
-    return _points(read_csv(path, ProfileError), 1e3 * time_scale, 1e3 * energy_scale)
+    return _points(path, 1e3 * time_scale, 1e3 * energy_scale)
 
 
 def points_of_text(text: str) -> Points:
@@ -127,16 +118,14 @@ def points_of_text(text: str) -> Points:
     return _points(text, 1e3, 1e3)
 
 
-def _points(text: str, ms_per_unit: float, mj_per_unit: float) -> Points:
-    """Return the operating points of CSV text whose header is one of the four forms."""
+def _points(table: str | Path, ms_per_unit: float, mj_per_unit: float) -> Points:
+    """Return the operating points of a table whose header is one of the three forms."""
     found: dict[str, dict[tuple[int, str], OperatingPoint]] = {}
-    kinds: tuple[type[ProfileRow | StageRow], ...] = (ProfileRow, StageRow, RankRow, ConfigRow)
-    for number, row in csv_records(text, "block and clock", ProfileError, *kinds):
+    kinds: tuple[type[ProfileRow | StageRow], ...] = (ProfileRow, StageRow, RankRow)
+    once = ("block", "frequency", "config")
+    for _, row in csv_records(table, "block and clock", ProfileError, *kinds, once=once):
         points = found.setdefault(row.block, {})
-        config = (row.config if isinstance(row, ConfigRow) else None) or ""
-        if (row.frequency, config) in points:
-            mode = f"{row.frequency} MHz" + (f" of config {config}" if config else "")
-            raise ProfileError(f"line {number}: {row.block} at {mode} is given twice; keep one row")
+        config = row.config if isinstance(row, ProfileRow) else ""
         points[row.frequency, config] = OperatingPoint(
             row.frequency, row.time * ms_per_unit, row.energy * mj_per_unit, config
         )

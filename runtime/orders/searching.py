@@ -24,7 +24,7 @@ from runtime.program.lower import by_lane, lower, orders_of
 from runtime.program.prefetch import prefetch_receives
 from runtime.program.program_file import read_programs
 from schedsearch.schedule import Schedule
-from schedsearch.unequal.micro_batches import MicroBatchMemoryRow, MicroBatchRow, UnequalBatch, unequal_batch
+from schedsearch.unequal.micro_batches import MicroBatchRow, UnequalBatch, unequal_batch
 from schedsearch.unequal.starts import Orders, executed
 from schedsearch.unequal.unequal_search import unequal_search
 
@@ -60,7 +60,7 @@ class KnownLengths:
             for name in self._placement.by_name:
                 time_ms = self._time(name, length) * self._placement.tick_ms
                 memory = longer[0][name].memory
-                yield MicroBatchMemoryRow(n, name, time_ms, memory if isinstance(memory, int) else None)
+                yield MicroBatchRow(n, name, time_ms, memory if isinstance(memory, int) else None)
 
     def _time(self, name: str, length: int) -> int:
         """Return the ticks of a block."""

@@ -7,8 +7,6 @@ is `runtime.torch_pipelining.check`'s affair. It does not import torch.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +15,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from placements.files import csv_text
+from placements.plain_data import in_file
+from placements.tables import csv_lines, read_csv
 from runtime.program.error_grid import ProgramPosition
 
 
@@ -142,10 +143,8 @@ class TorchOrder:
 
     def __str__(self) -> str:
         """Return the CSV's text, as torch reads it."""
-        text = io.StringIO()
         rows = [["" if cell is None else str(cell) for cell in row] for row in self.cells]
-        csv.writer(text, lineterminator="\n").writerows(rows)
-        return text.getvalue()
+        return csv_text(rows[0], rows[1:]) if rows else ""
 
 
 def actions_of(cell: TorchCell) -> Sequence[Action]:
@@ -207,11 +206,8 @@ def parse_order(text: str) -> TorchOrder:
         TorchCsvError: A cell is no action, or there is none.
     """
     rows: list[tuple[TorchCell, ...]] = []
-    try:
-        for row in csv.reader(io.StringIO(text), strict=True):
-            rows.append(tuple(_parse_at(cell, len(rows), i) for i, cell in enumerate(row)))
-    except csv.Error as error:
-        raise TorchCsvError(f"row {len(rows) + 1}: is not CSV ({error}); save the schedule again") from None
+    for _, row in csv_lines(text, TorchCsvError):
+        rows.append(tuple(_parse_at(cell, len(rows), i) for i, cell in enumerate(row)))
     order = TorchOrder(tuple(rows))
     if not order.rank_of:
         raise TorchCsvError("has no computation in any cell; give a schedule that torch's _dump_csv wrote")
@@ -224,16 +220,8 @@ def read_torch_csv(path: str | Path) -> TorchOrder:
     Raises:
         TorchCsvError: The file cannot be read, or a cell is no action.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise TorchCsvError(f"{path}: cannot be read ({error.strerror}); give a CSV of torch") from None
-    except UnicodeDecodeError:
-        raise TorchCsvError(f"{path}: is not text; give a CSV of torch") from None
-    try:
-        return parse_order(text)
-    except TorchCsvError as error:
-        raise TorchCsvError(f"{path}: {error}") from None
+    with in_file(path, TorchCsvError):
+        return parse_order(read_csv(path, TorchCsvError, "a CSV of torch"))
 
 
 def _parse_at(text: str, row: int, index: int) -> TorchCell:

@@ -21,7 +21,7 @@ from schedsearch.modulo.result import EndedBy, Objective, SearchProgress, Search
 from schedsearch.schedule import Schedule
 from schedsearch.unequal.micro_batches import (
     MicroBatchError,
-    MicroBatchMemoryRow,
+    MicroBatchRow,
     UnequalBatch,
     read_micro_batches,
     unequal_batch,
@@ -217,7 +217,7 @@ class UnequalCourse(ComparisonCourse):
             rows = []
             for n, chain in enumerate(self.model.chains):
                 own = place(chain, *variant, self.num_chunks).placement
-                rows += [MicroBatchMemoryRow(n, *_figures(own, block)) for block in own.blocks]
+                rows += [MicroBatchRow(n, *_figures(own, block)) for block in own.blocks]
             base = placed.placement
             self.batches[variant] = unequal_batch(base, rows, number, base.memory_unit_mib)
         return replace(placed, placement=self.batches[variant].placement), number

@@ -17,7 +17,8 @@ from placements import Block, Kind, Placement
 from placements.copies.replicas import replicated
 from placements.meaning import Meaning
 from placements.modes import Chosen
-from placements.plain_data import csv_records, in_file, read_csv
+from placements.plain_data import in_file
+from placements.tables import csv_records
 from schedsearch.bounds.timeline import Timeline
 from schedsearch.modulo.result import Objective
 from schedsearch.schedule import Instance, Schedule, require_plain
@@ -264,10 +265,8 @@ def read_slow(path: str | Path) -> Slow:
         ReplanError: The file is wrong; the line names it, the row and the remedy.
     """
     with in_file(path, ReplanError):
-        text = read_csv(path, ReplanError)
-        return _slow(
-            (row.device, row.slowdown) for _, row in csv_records(text, "slow device", ReplanError, SlowRow)
-        )
+        rows = csv_records(Path(path), "slow device", ReplanError, SlowRow)
+        return _slow((row.device, row.slowdown) for _, row in rows)
 
 
 def slow_of(words: Iterable[object]) -> Slow:

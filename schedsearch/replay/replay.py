@@ -15,7 +15,7 @@ from schedsearch.replay.trace import TICK_MS, JobTrace, ReplicaIteration
 from schedsearch.schedule import as_soon_as_possible
 from schedsearch.simulation.iterations import simulate
 from schedsearch.solver.interrupts import INTERRUPTS
-from schedsearch.unequal.micro_batches import MicroBatchMemoryRow, UnequalBatch, unequal_batch
+from schedsearch.unequal.micro_batches import MicroBatchRow, UnequalBatch, unequal_batch
 from schedsearch.unequal.replica_work import ReplicaWork
 from schedsearch.unequal.replicas import ReplicaSchedules, replica_search
 from schedsearch.validate import validate
@@ -184,7 +184,7 @@ def _batch(
     pipeline: JobPipeline, names: Sequence[str], times: np.typing.NDArray[np.int64], numbers: Sequence[int]
 ) -> UnequalBatch:
     rows = [
-        MicroBatchMemoryRow(
+        MicroBatchRow(
             place, name, round(float(times[kind, n]) * TICK_MS, 3), (name[0] == "F") - (name[0] == "B")
         )
         for place, n in enumerate(numbers)

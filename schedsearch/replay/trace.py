@@ -6,27 +6,23 @@ for each operation, and ``meta-NAME.yaml`` with the degrees of parallelism. Know
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
-import math
-import zlib
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from placements import Kind
+from placements.meaning import Meaning
 from placements.placement_file.yaml_text import read_yaml
 from placements.plain_data import Field, in_file
+from placements.tables import csv_records
 from schedsearch.schedule import Instance
 
 TICK_MS = 0.001
 """Ticks in which times of a trace are counted."""
 
 _COMPUTE = {"forward-compute": Kind.F, "backward-compute": Kind.B}
-_COLUMNS = ("dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "mc", "mb_id")
 
 
 class JobTraceError(ValueError):
@@ -86,15 +82,22 @@ class JobTrace(NamedTuple):
 
 
 class _Row(NamedTuple):
-    replica: int
-    stage: int
-    rank: int
-    step: int
-    kind: Kind
-    chunk: int
-    micro_batch: int
-    start_ms: float
-    time_ms: float
+    """A block as a rank ran it; other columns are not read."""
+
+    replica: Annotated[int, Meaning("replica", min=0, key="dp_rank")]
+    stage: Annotated[int, Meaning("stage", min=0)]
+    rank: Annotated[int, Meaning("rank", min=0)]
+    step: Annotated[int, Meaning("iteration", min=0)]
+    optype: str
+    start_s: Annotated[float, Meaning("begin", "seconds", max=1e11, key="start_ts")]
+    time_s: Annotated[float, Meaning("how long it took", "seconds", min=0, key="duration")]
+    chunk: Annotated[int, Meaning("chunk of the stage", min=0, key="mc")]
+    micro_batch: Annotated[int, Meaning("micro-batch", min=0, key="mb_id")]
+
+    @property
+    def kind(self) -> Kind:
+        """Forward or backward."""
+        return _COMPUTE[self.optype]
 
 
 def read_job_traces(folder: str | Path) -> list[Path]:
@@ -121,76 +124,20 @@ def read_job_trace(path: str | Path) -> JobTrace:
     path = Path(path)
     meta = _meta_of(path)
     with in_file(meta, JobTraceError):
-        data = Field(_plain(meta), "", JobTraceError, is_open=True)
+        data = Field(read_yaml(meta, JobTraceError), "", JobTraceError, is_open=True)
         data.mapping("a mapping with dp_size and pp_size")
         sizes = {name: data[name].whole(min=1, remedy="give 1 or more") for name in ("dp_size", "pp_size")}
         chunks = data.get("vpp_size", 1).whole(min=1, remedy="give 1 or more")
     job = path.name.removesuffix(".csv.gz").removeprefix("trace-")
     with in_file(path, JobTraceError):
-        steps, lines = _steps(list(_rows(_text(path))), sizes["dp_size"], sizes["pp_size"], chunks)
+        table = csv_records(path, "operation", JobTraceError, _Row, others=True, only={"optype": _COMPUTE})
+        rows = [row for _, row in table]
+        steps, lines = _steps(rows, sizes["dp_size"], sizes["pp_size"], chunks)
     return JobTrace(job, sizes["pp_size"], chunks, steps, tuple(f"{job}: {line}" for line in lines))
 
 
 def _meta_of(path: Path) -> Path:
     return path.with_name(path.name.removesuffix(".csv.gz").replace("trace-", "meta-", 1) + ".yaml")
-
-
-def _plain(meta: Path) -> object:
-    try:
-        return read_yaml(meta, JobTraceError)
-    except JobTraceError as error:
-        raise JobTraceError(str(error).removeprefix(f"{meta}: ")) from None
-
-
-def _text(path: Path) -> str:
-    try:
-        return gzip.decompress(path.read_bytes()).decode("utf-8-sig")
-    except OSError as cause:
-        raise JobTraceError(
-            f"cannot be read ({cause.strerror or cause}); give a CSV packed by gzip"
-        ) from None
-    except (EOFError, zlib.error, UnicodeDecodeError) as cause:
-        raise JobTraceError(f"cannot be unpacked ({cause}); give a CSV packed by gzip") from None
-
-
-def _rows(text: str) -> Iterator[_Row]:
-    """Yield the rows of blocks; sends, receives and others are not read."""
-    reader = csv.reader(io.StringIO(text))
-    header = next(reader, [])
-    for name in _COLUMNS:
-        if name not in header:
-            raise JobTraceError(f"line 1: has no column {name}; the columns are {', '.join(_COLUMNS)}")
-    at = [header.index(name) for name in _COLUMNS]
-    for line, cells in enumerate(reader, 2):
-        if not cells:
-            continue
-        if len(cells) != len(header):
-            raise JobTraceError(f"line {line}: has {len(cells)} cells, not {len(header)}; give one a column")
-        own = dict(zip(_COLUMNS, (cells[i] for i in at), strict=True))
-        kind = _COMPUTE.get(own["optype"])
-        if kind is None:
-            continue
-        replica, stage, rank, step, chunk, micro_batch = (
-            _number(line, name, own[name], int)
-            for name in ("dp_rank", "stage", "rank", "step", "mc", "mb_id")
-        )
-        start, time = (_number(line, name, own[name], float) for name in ("start_ts", "duration"))
-        if min(replica, stage, chunk, micro_batch, time) < 0:
-            name = next(each for each in _COLUMNS if each != "optype" and own[each].startswith("-"))
-            raise JobTraceError(f"line {line}, column {name}: {own[name]} is below 0; give 0 or more")
-        whole = int(replica), int(stage), int(rank), int(step)
-        yield _Row(*whole, kind, int(chunk), int(micro_batch), 1000 * start, 1000 * time)
-
-
-def _number(line: int, name: str, cell: str, kind: type[int] | type[float]) -> float:
-    try:
-        number = kind(cell)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        wanted = "a whole number" if kind is int else "a number of seconds"
-        raise JobTraceError(f"line {line}, column {name}: {cell!r} is not {wanted}; give one")
-    return number
 
 
 def _steps(
@@ -255,8 +202,8 @@ def _whole(
                 if len(same) > len(by_rank):
                     rank = by_rank.most_common(1)[0][0]
                     return f"{name} of micro-batch {number} on rank {rank} is there twice"
-                start_ms = fmean(row.start_ms for row in same)
-                time_ms = fmean(row.time_ms for row in same)
+                start_ms = 1000 * fmean(row.start_s for row in same)
+                time_ms = 1000 * fmean(row.time_s for row in same)
                 blocks[name, numbers.index(number)] = MeasuredBlock(start_ms, time_ms)
         found.append(ReplicaIteration(blocks))
     return tuple(found)

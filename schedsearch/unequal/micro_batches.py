@@ -15,8 +15,9 @@ from typing import Annotated
 from placements import Block, Kind, Placement, PlacementError
 from placements.meaning import Meaning
 from placements.modes import OF_MICRO_BATCH, Choice, Chosen, Decision
-from placements.plain_data import csv_records, in_file, read_csv
+from placements.plain_data import in_file
 from placements.profiles.length_rules import LengthRule, read_length_rules, value
+from placements.tables import csv_records
 from schedsearch.schedule import require_plain
 
 _FINEST = 10_000
@@ -34,12 +35,6 @@ class MicroBatchRow:
     micro_batch: Annotated[int, Meaning("number of the micro-batch, from 0 on", min=0, max=1e6)]
     block: Annotated[str, Meaning("name of a block of the placement")]
     time_ms: Annotated[float, Meaning("time of the block; 0 where it does not run", "ms", min=0)]
-
-
-@dataclass(frozen=True)
-class MicroBatchMemoryRow(MicroBatchRow):
-    """Likewise, with memory."""
-
     memory_mib: Annotated[
         float | None,
         Meaning("what the block allocates, less than 0 for what it releases; empty: as the placement says"),
@@ -80,7 +75,7 @@ def read_micro_batches(
 ) -> UnequalBatch:
     """Return the micro-batches of a CSV file.
 
-    The columns are those of `MicroBatchMemoryRow`; what is not in the file is as in the placement. Or they
+    The columns are those of `MicroBatchRow`; what is not in the file is as in the placement. Or they
     are those of `MicroBatchTokensRow`, and rules say what each block takes.
 
     Args:
@@ -128,16 +123,10 @@ def count_micro_batches(path: str | Path) -> int:
 
 def _rows(path: str | Path) -> tuple[list[tuple[int, MicroBatchRow]], tuple[int, ...]]:
     """Return the rows of a file with their lines, or else the length of each micro-batch."""
-    kinds = MicroBatchMemoryRow, MicroBatchRow, MicroBatchTokensRow
-    found = csv_records(read_csv(path, MicroBatchError), "micro-batch", MicroBatchError, *kinds)
-    lengths = [(line, row) for line, row in found if isinstance(row, MicroBatchTokensRow)]
-    tokens: dict[int, int] = {}
-    for line, row in lengths:
-        if row.micro_batch in tokens:
-            raise MicroBatchError(
-                f"line {line}, column micro_batch: {row.micro_batch} is there twice; keep one row"
-            )
-        tokens[row.micro_batch] = row.tokens
+    kinds = MicroBatchRow, MicroBatchTokensRow
+    once = ("micro_batch", "block")
+    found = csv_records(Path(path), "micro-batch", MicroBatchError, *kinds, once=once)
+    tokens = {row.micro_batch: row.tokens for _, row in found if isinstance(row, MicroBatchTokensRow)}
     for n in range(len(tokens)):
         if n not in tokens:
             raise MicroBatchError(f"has no row for micro-batch {n}; number {len(tokens)} from 0 on")
@@ -190,7 +179,7 @@ def ruled_rows(
         for block in blocks:
             time_ms = value(rules[block.name].time_ms, tokens / 1000)
             held = None if block.name not in units else units[block.name] * (unit_mib or 1.0)
-            yield MicroBatchMemoryRow(n, block.name, time_ms, held)
+            yield MicroBatchRow(n, block.name, time_ms, held)
 
 
 def unequal_batch(

@@ -60,20 +60,10 @@ def test_rules_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert path.read_text() == "block,power,time_ms\nB0,0,0.0\nB0,1,4.0\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("block,power,time_ms\nF0,1.5,2\n", "line 2, column power: '1.5' is not a whole number from 0 to 4"),
-        ("block,power,time_ms\nF0,1,2\nF0,1,3\n", "line 3, column power: 1 of block F0 is there twice"),
-        ("block,power,time_ms\nF0,1,-2\n", "line 2, column time_ms: '-2' is not a number of 0 or more"),
-    ],
-)
-def test_wrong_rules_are_refused(text: str, says: str, tmp_path: Path) -> None:
-    path = tmp_path / "rules.csv"
-    path.write_text(text)
-    with pytest.raises(ProfileError) as caught:
-        read_length_rules(path)
-    assert str(caught.value).startswith(f"{path}: {says}")
+def test_a_power_is_there_once(tmp_path: Path) -> None:
+    (tmp_path / "rules.csv").write_text("block,power,time_ms\nF0,1,2\nF0,1,3\n")
+    with pytest.raises(ProfileError, match="rules.csv: line 3: block F0 power 1 is in line 2 too"):
+        read_length_rules(tmp_path / "rules.csv")
 
 
 def test_too_few_lengths_and_half_known_memory_are_refused(tmp_path: Path) -> None:

@@ -187,11 +187,9 @@ def test_wrong_input_is_one_line_with_file_field_and_remedy(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: [1, 2", "is not YAML"),
         ("", "is not a mapping"),
         ("name: x", "lacks the field 'num_devices'"),
         ("stages: []", "this is a file of stages and no placement; use placement=stages placement.path=FILE"),
-        ("name: a\nname: b", "'name' is given twice, line 2"),
         ("[" * 5000, "nested too deep"),
         ("x: " + "9" * 5000, "a number too long"),
     ],
@@ -201,14 +199,6 @@ def test_a_file_that_is_no_placement(text: str, message: str, tmp_path: Path) ->
     file.write_text(text)
     with told(PlacementError, match=message):
         read_placement(file)
-
-
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(PlacementError, match="cannot be read .*No such file"):
-        read_placement(tmp_path / "none.yaml")
-    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\xfa")
-    with pytest.raises(PlacementError, match="not UTF-8"):
-        read_placement(tmp_path / "binary.yaml")
 
 
 def embedded(memory: object) -> dict:

@@ -10,7 +10,7 @@ from experiments.benchmarks.inputs.layers import layer_rows
 from placements import Block, Kind, Placement
 from placements.profiles.length_rules import Coefficients, fitted, value
 from placements.shapes import v_shape
-from schedsearch.unequal.micro_batches import MicroBatchMemoryRow, MicroBatchRow, UnequalBatch, unequal_batch
+from schedsearch.unequal.micro_batches import MicroBatchRow, UnequalBatch, unequal_batch
 
 _LAYERS = 4
 """Layers of Llama 3 8B on each GPU."""
@@ -48,7 +48,7 @@ def sequences(
             time_ms = max(0.1, round(ms[_OPERATION[block.kind]], 1))
             held = block.memory_on(block.devices[0])
             memory = kept * (held > 0) - kept * (held < 0)
-            rows.append(MicroBatchMemoryRow(n, block.name, time_ms, float(memory)))
+            rows.append(MicroBatchRow(n, block.name, time_ms, float(memory)))
     return unequal_batch(placement, rows)
 
 

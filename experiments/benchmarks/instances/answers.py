@@ -6,7 +6,6 @@ period, a schedule from the orders of its devices. Bounds are what a search prov
 
 from __future__ import annotations
 
-import csv
 import gzip
 import json
 import math
@@ -20,6 +19,7 @@ from typing import Any
 from experiments.benchmarks.instances.instance_file import FOLDER, Instance
 from placements import Placement
 from placements.files import csv_text, write_bytes, write_text
+from placements.tables import Row, csv_rows
 from schedsearch.bounds.ends import device_span_bound
 from schedsearch.bounds.load_and_path import load_bound
 from schedsearch.device_span import device_spans, first_starts, with_least_device_span
@@ -66,16 +66,16 @@ class BestKnown:
     version: str = ""
 
     @classmethod
-    def of_row(cls, row: Mapping[str, str]) -> BestKnown:
+    def of_row(cls, row: Row) -> BestKnown:
         """Return what a row says."""
         return cls(
-            int(row["micro_batches"]),
-            {name: Fraction(row[f"best_{name}"]) for name in FIGURES if row[f"best_{name}"]},
-            {name: Fraction(row[f"{name}_bound"]) for name in FIGURES},
-            row["found_by"],
-            row["status"],
-            float(row["seconds"]),
-            row["version"],
+            row["micro_batches"].whole(),
+            {name: Fraction(row.text(f"best_{name}")) for name in FIGURES if f"best_{name}" in row},
+            {name: Fraction(row.text(f"{name}_bound")) for name in FIGURES},
+            row.text("found_by"),
+            row.text("status"),
+            row["seconds"].number(),
+            row.cells.get("version", ""),
         )
 
     def row(self, instance: str) -> list[Any]:
@@ -254,11 +254,13 @@ class Library:
         self.best: dict[str, BestKnown] = {}
         path = folder / "best_known.csv"
         if path.exists():
-            with path.open(encoding="utf-8", newline="") as file:
+            for row in csv_rows(path, "instance", AnswerError, _COLUMNS):
                 try:
-                    self.best = {row["instance"]: BestKnown.of_row(row) for row in csv.DictReader(file)}
-                except (KeyError, ValueError) as error:
-                    raise AnswerError(f"{path}: is no table of {', '.join(_COLUMNS)}: {error}") from None
+                    self.best[row.text("instance")] = BestKnown.of_row(row)
+                except ValueError as error:
+                    raise AnswerError(
+                        f"{path}: line {row.line}: is wrong ({error}); measure it anew"
+                    ) from None
 
     def answers(self, group: str) -> dict[str, Any]:
         """Return the stored answers of a group: by instance, then by figure."""

@@ -6,12 +6,11 @@ from the folder of the prices, as they are.
 
 from __future__ import annotations
 
-import csv
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from experiments.config.options import OptionError, require_path
 from experiments.reproduce.dissertation.figure import figure
@@ -28,6 +27,7 @@ from experiments.reproduce.rows import (
     value_of,
 )
 from placements.meaning import Verbatim, option
+from placements.tables import csv_records
 from schedsearch.cluster.prices.price_files import read_market, read_speeds
 from schedsearch.cluster.prices.reductions import Reduction, study
 from schedsearch.cluster.prices.strategies import DYNAMIC, MULTI_CLOUD
@@ -83,21 +83,23 @@ def data_folder(options: PriceItemOptions) -> Path:
     return Path(require_path("data", options.data))
 
 
+class _Published(NamedTuple):
+    """A row of what the notebook printed."""
+
+    model: str
+    job_days_on_v100: float
+    strategy: str
+    cost_reduction: float
+
+
 def _published(folder: Path) -> dict[tuple[str, float, str], float]:
     """Return what the notebook printed, by model, length and strategy.
 
     Raises:
         OptionError: The table is not there, or is another one.
     """
-    path = folder / TABLE
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            return {
-                (row["model"], float(row["job_days_on_v100"]), row["strategy"]): float(row["cost_reduction"])
-                for row in csv.DictReader(file)
-            }
-    except (OSError, KeyError, ValueError, TypeError) as cause:
-        raise OptionError(f"{path}: is not the published table ({cause}); give it in the folder") from None
+    rows = csv_records(folder / TABLE, "reduction", OptionError, _Published, others=True)
+    return {(row.model, row.job_days_on_v100, row.strategy): row.cost_reduction for _, row in rows}
 
 
 def _reductions(folder: Path, model: str, days: Sequence[float]) -> list[Reduction]:

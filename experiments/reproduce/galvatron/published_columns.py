@@ -6,12 +6,13 @@ bi-objective rows. The module computes nothing.
 
 from __future__ import annotations
 
-import csv
 import itertools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+from placements.tables import Row, csv_rows
 
 PATH = Path(__file__).with_name("published_columns.csv")
 """From the paper's tables; a cell without a batch is out of memory."""
@@ -81,16 +82,16 @@ def published_columns(
     def is_wanted(method: str) -> bool:
         return method in only if only is not None else method not in (DEEPSPEED, MEMORY_BALANCED)
 
-    with PATH.open(encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["table"] in tables and is_wanted(row["method"])]
+    table = csv_rows(PATH, "value", ValueError)
+    rows = [row for row in table if row.text("table") in tables and is_wanted(row.text("method"))]
     places = ("table", "model", "cluster", "memory_gb")
     return [
-        PublishedColumn(table, model, cluster, int(gb), {row["method"]: _best(row) for row in methods})
+        PublishedColumn(table, model, cluster, int(gb), {row.text("method"): _best(row) for row in methods})
         for (table, model, cluster, gb), methods in itertools.groupby(
-            rows, key=lambda row: tuple(row[each] for each in places)
+            rows, key=lambda row: tuple(row.text(each) for each in places)
         )
     ]
 
 
-def _best(row: dict[str, str]) -> Best | None:
-    return Best(int(row["batch"]), float(row["samples_per_s"])) if row["batch"] else None
+def _best(row: Row) -> Best | None:
+    return Best(row["batch"].whole(), row["samples_per_s"].number()) if "batch" in row else None

@@ -7,21 +7,28 @@ layer, of the embedding and of the output layer are inferred from a row. The mod
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated, NamedTuple
 
-from placements.plain_data import Field, Row, csv_rows, in_file, read_csv
+from placements.meaning import Meaning
+from placements.plain_data import in_file
 from placements.profiles.operating_point import ProfileError
-
-COLUMNS = ("case", "layers_per_stage", "F_us_per_stage", "B_us_per_stage", "iteration_ms")
-"""Of the file, among others; numbers of stages have ``|`` between."""
+from placements.tables import csv_records
 
 NUM_MICRO_BATCHES = 128
 """Of each iteration in the artifact."""
 
-_MOST = 1_000_000_000
+
+class _IterationRow(NamedTuple):
+    """A row of the file; numbers of stages have ``|`` between."""
+
+    case: str
+    layers: Annotated[tuple[int, ...], Meaning("layers of each stage", min=0, key="layers_per_stage")]
+    forward_us: Annotated[tuple[float, ...], Meaning("forwards", "us", above=0, key="F_us_per_stage")]
+    backward_us: Annotated[tuple[float, ...], Meaning("backwards", "us", above=0, key="B_us_per_stage")]
+    iteration_ms: Annotated[float, Meaning("the iteration", "ms", above=0)]
 
 
 @dataclass(frozen=True)
@@ -99,41 +106,22 @@ def read_measured_iterations(
         ProfileError: The file cannot be read or is wrong; the message begins with its path.
     """
     with in_file(path, ProfileError):
-        table = csv_rows(read_csv(path, ProfileError), "run", ProfileError, COLUMNS, others=True)
-        rows = tuple(_row(row, with_inner_layers) for _, row in table)
-        names = [row.case for row in rows]
-        for (_, row), name in zip(table, names, strict=True):
-            if names.count(name) > 1:
-                raise row["case"].mistake(f"{name[:60]!r} is the name of several rows; rename one")
-    return rows
+        table = csv_records(Path(path), "run", ProfileError, _IterationRow, others=True, once=("case",))
+        return tuple(_iteration(line, row, with_inner_layers) for line, row in table)
 
 
-def _row(row: Row, with_inner_layers: bool) -> MeasuredIteration:
-    layers = [int(each) for each in _numbers(row["layers_per_stage"], is_whole=True)]
-    forward, backward = (_numbers(row[column]) for column in COLUMNS[2:4])
-    for column, values in zip(COLUMNS[2:4], (forward, backward), strict=True):
-        if len(values) != len(layers):
-            raise row[column].mistake(
-                f"has {len(values)} numbers for the {len(layers)} stages of layers_per_stage; give one "
-                "for each"
+def _iteration(line: int, row: _IterationRow, with_inner_layers: bool) -> MeasuredIteration:
+    for column, values in (("F_us_per_stage", row.forward_us), ("B_us_per_stage", row.backward_us)):
+        if len(values) != len(row.layers):
+            raise ProfileError(
+                f"line {line}, column {column}: has {len(values)} numbers for the {len(row.layers)} stages "
+                "of layers_per_stage; give one for each"
             )
-    if with_inner_layers and sum(layers[1:-1]) == 0:
-        raise row["layers_per_stage"].mistake(
-            f"{row['layers_per_stage'].value[:60]!r} has no layers between the first and the last stage, "
+    if with_inner_layers and sum(row.layers[1:-1]) == 0:
+        raise ProfileError(
+            f"line {line}, column layers_per_stage: has no layers between the first and the last stage, "
             "which have more than layers; give another run"
         )
-    (iteration_ms,) = _numbers(row["iteration_ms"], most=1)
-    stages = tuple(PieceTimes(f / 1e3, b / 1e3) for f, b in zip(forward, backward, strict=True))
-    return MeasuredIteration(row["case"].value, tuple(layers), stages, iteration_ms)
-
-
-def _numbers(cell: Field, is_whole: bool = False, most: int | None = None) -> list[float]:
-    """Return the numbers of a cell: layers are 0 or more, times above 0."""
-    items = [replace(cell, value=text.strip()) for text in cell.value.split("|")]
-    if most is not None and len(items) > most:
-        raise cell.mistake(f"has {len(items)} numbers; give {most}")
-    if is_whole:
-        wanted = "a whole number of 0 or more"
-        return [item.whole(wanted, "give one", 0, _MOST) for item in items]
-    wanted = f"a number above 0 and at most {_MOST}"
-    return [item.number(wanted, "give one", math.ulp(0.0), _MOST) for item in items]
+    times = zip(row.forward_us, row.backward_us, strict=True)
+    stages = tuple(PieceTimes(forward / 1e3, backward / 1e3) for forward, backward in times)
+    return MeasuredIteration(row.case, row.layers, stages, row.iteration_ms)

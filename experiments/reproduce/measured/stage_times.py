@@ -12,9 +12,10 @@ from math import gcd
 from pathlib import Path
 
 from placements import Placement
-from placements.plain_data import Field, Row, csv_rows, in_file, read_csv
+from placements.plain_data import Field, in_file
 from placements.profiles.operating_point import ProfileError
 from placements.shapes import v_shape
+from placements.tables import Row, csv_rows
 
 FILE = "measured_times.csv"
 """Of the folder that is given."""
@@ -117,11 +118,10 @@ def read_stage_times(path: str | Path) -> tuple[StageTimes, ...]:
         ProfileError: The file cannot be read or is wrong; the message begins with its path.
     """
     with in_file(path, ProfileError):
-        rows = csv_rows(read_csv(path, ProfileError), "run", ProfileError, COLUMNS, others=True)
-        return tuple(_stage_times(line, row) for line, row in rows)
+        return tuple(_stage_times(row) for row in csv_rows(Path(path), "run", ProfileError, COLUMNS))
 
 
-def _stage_times(line: int, row: Row) -> StageTimes:
+def _stage_times(row: Row) -> StageTimes:
     p, m = (_whole(row[column], 1, 100_000) for column in COLUMNS[:2])
     if 3 * p * m > _MAX_BLOCKS:
         raise row["m"].mistake(
@@ -132,10 +132,9 @@ def _stage_times(line: int, row: Row) -> StageTimes:
     transfer = _whole(row["comm_us"], 0, _MOST)
     published = {}
     for name in SCHEDULES:
-        cell = row.get(f"bubble_{name}")
-        if cell is not None and cell.value:
-            published[name] = cell.number("a bubble rate from 0 to 1", "give one", 0, 1)
-    return StageTimes(line, p, m, forward, backward, weight, transfer, hidden, heads, published)
+        if f"bubble_{name}" in row:
+            published[name] = row[f"bubble_{name}"].number("a bubble rate from 0 to 1", "give one", 0, 1)
+    return StageTimes(row.line, p, m, forward, backward, weight, transfer, hidden, heads, published)
 
 
 def _whole(cell: Field, least: int, most: int) -> int:

@@ -6,13 +6,14 @@ Zeus's frontiers. A file that is not there gives nothing. The module computes no
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from experiments.reproduce.perseus.workloads import DataError, PerseusWorkload
+from placements.plain_data import in_file
+from placements.tables import Cell, csv_rows
 
 ENVPIPE_FILE = Path("published", "envpipe_result.csv")
 
@@ -111,30 +112,15 @@ def _iterations(
     """Yield the rows of a file with some values, and with the first one's in one more column."""
     if not path.is_file():
         return
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read as text ({error}); give a CSV file") from None
-    reader = csv.DictReader(text.splitlines())
-    for column in (*wanted, *([same] if same else []), time_column, "energy"):
-        if column not in (reader.fieldnames or ()):
-            raise DataError(f"{path}: has no column {column!r}; give the authors' file, or leave it out")
+    columns = (*wanted, *([same] if same else []), time_column, "energy")
     first: str | None = None
-    for row in reader:
-        if all(row[column] == value for column, value in wanted.items()):
-            if same and (first := row[same] if first is None else first) != row[same]:
+    for row in csv_rows(path, "iteration", DataError, columns):
+        if all(row.text(column) == value for column, value in wanted.items()):
+            if same and (first := row.text(same) if first is None else first) != row.text(same):
                 continue
-            where = f"{path}: line {reader.line_num}"
-            yield AuthorsIteration(
-                _positive(where, time_column, row[time_column]), _positive(where, "energy", row["energy"])
-            )
+            with in_file(path, DataError):
+                yield AuthorsIteration(_positive(row[time_column]), _positive(row["energy"]))
 
 
-def _positive(where: str, column: str, text: str | None) -> float:
-    try:
-        value = float(text or "")
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise DataError(f"{where}: {column}: {text!r} is not a number above 0; give one")
-    return value
+def _positive(cell: Cell) -> float:
+    return cell.number("a number above 0", "give one", math.ulp(0))

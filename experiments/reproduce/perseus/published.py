@@ -5,11 +5,12 @@ Models have the names of `placements.models.zoo`. The module computes nothing.
 
 from __future__ import annotations
 
-import csv
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from placements.tables import csv_rows
 
 GPT_3 = {
     "gpt3_1.3b": "GPT-3 1.3B",
@@ -62,13 +63,12 @@ NOT_IN_TABLE_1 = ("gpt3_1.3b", "bert_huge")
 
 
 def _divisions() -> Iterator[PublishedDivision]:
-    with Path(__file__).with_name("table7.csv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            ends, num_stages = [int(end) for end in row["first_layers"].split("|")], int(row["num_stages"])
-            layers = tuple(end - first for first, end in itertools.pairwise(ends))
-            is_whole = len(layers) == num_stages
-            ratio = float(row["ratio"])
-            yield PublishedDivision(row["gpu"], row["model"], num_stages, ratio, layers if is_whole else None)
+    for row in csv_rows(Path(__file__).with_name("table7.csv"), "division", ValueError):
+        ends, num_stages = row["first_layers"].whole_numbers(), row["num_stages"].whole()
+        layers = tuple(end - first for first, end in itertools.pairwise(ends))
+        is_whole = len(layers) == num_stages
+        ratio, gpu, model = row["ratio"].number(), row.text("gpu"), row.text("model")
+        yield PublishedDivision(gpu, model, num_stages, ratio, layers if is_whole else None)
 
 
 DIVISIONS = {(each.gpu, each.model, each.num_stages): each for each in _divisions()}

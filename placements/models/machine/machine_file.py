@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, get_args
+from typing import Annotated, Literal, get_args
 
 from placements.hardware import Gpu
 from placements.meaning import Meaning
@@ -34,7 +34,8 @@ from placements.models.machine.measured_rates import (
     ShareTable,
 )
 from placements.models.operators import KernelKind
-from placements.plain_data import Field, csv_records, in_file, json_file, read_csv
+from placements.plain_data import Field, in_file, json_file
+from placements.tables import csv_records
 
 _PASSES: tuple[ProductPass, ...] = get_args(ProductPass)
 _KERNELS: tuple[KernelKind, ...] = get_args(KernelKind)
@@ -56,9 +57,9 @@ def read_machine(path: str | Path, gpu: Gpu) -> MeasuredRates:
     Raises:
         MachineFileError: The file cannot be read or is wrong; the message begins with its path.
     """
-    if Path(path).suffix.lower() == ".csv":
+    if Path(path).suffix.lower() in (".csv", ".gz"):
         with in_file(path, MachineFileError):
-            return _of_csv(read_csv(path, MachineFileError), Path(path).stem, gpu)
+            return _of_csv(Path(path), gpu)
     with json_file(path, "a file of a machine, JSON or CSV", MachineFileError) as data:
         return _of_json(data)
 
@@ -195,7 +196,9 @@ def _json_collective(field: Field, link_gb_s: float) -> CollectiveRate:
 class MachineRow:
     """A row of the CSV form."""
 
-    operator: Annotated[str, Meaning("product, experts, core, kernel or collective")]
+    operator: Annotated[
+        Literal["product", "experts", "core", "kernel", "collective"], Meaning("what was measured")
+    ]
     which: Annotated[str, Meaning("its pass or kind", key="pass")]
     share: Annotated[float, Meaning("share of the GPU's peak that it reaches", above=0, max=2)]
     sizes: Annotated[str, Meaning("its sizes, with spaces between")] = ""
@@ -212,14 +215,9 @@ _CSV_KINDS: Mapping[str, tuple[tuple[str, ...], int]] = {
 """Operators: their passes or kinds, and how many sizes each has."""
 
 
-def _of_csv(text: str, name: str, gpu: Gpu) -> MeasuredRates:
+def _of_csv(path: Path, gpu: Gpu) -> MeasuredRates:
     rows: dict[tuple[str, str], dict[tuple[int, ...], MachineRow]] = {}
-    for number, row in csv_records(text, "measurement", MachineFileError, MachineRow):
-        if row.operator not in _CSV_KINDS:
-            raise MachineFileError(
-                f"line {number}, column operator: {row.operator!r} is not known; use one of "
-                f"{', '.join(_CSV_KINDS)}"
-            )
+    for number, row in csv_records(path, "measurement", MachineFileError, MachineRow):
         kinds, count = _CSV_KINDS[row.operator]
         if row.which not in kinds:
             raise MachineFileError(
@@ -254,7 +252,7 @@ def _of_csv(text: str, name: str, gpu: Gpu) -> MeasuredRates:
         return CollectiveRate(gpu.link_bandwidth_gb_s, share, volume, step_us, {})
 
     return MeasuredRates(
-        name,
+        path.stem,
         gpu.peak_tflops,
         {each: table("product", each) for each in _PASSES},
         {each: table("experts", each) for each in _PASSES},

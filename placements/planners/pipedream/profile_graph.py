@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Annotated
 
 from placements.meaning import Meaning
-from placements.plain_data import csv_records, in_file, read_csv
+from placements.plain_data import in_file
 from placements.profiles.operating_point import ProfileError
+from placements.tables import csv_records
 
 _LONGEST = 60
 """Characters of a cell that a message shows."""
@@ -94,7 +95,7 @@ def read_profile_graph(path: str | Path) -> ProfileGraph:
         ProfileError: The file cannot be read or is wrong; the message begins with its path.
     """
     with in_file(path, ProfileError):
-        return for_planning(profile_graph_of_text(read_csv(path, ProfileError)))
+        return for_planning(_graph(Path(path)))
 
 
 def profile_graph_of_text(text: str) -> ProfileGraph:
@@ -103,7 +104,11 @@ def profile_graph_of_text(text: str) -> ProfileGraph:
     Raises:
         ProfileError: The text is wrong.
     """
-    return ProfileGraph(tuple(node for _, node in csv_records(text, "node", ProfileError, ProfiledNode)))
+    return _graph(text)
+
+
+def _graph(table: str | Path) -> ProfileGraph:
+    return ProfileGraph(tuple(node for _, node in csv_records(table, "node", ProfileError, ProfiledNode)))
 
 
 def for_planning(graph: ProfileGraph) -> ProfileGraph:

@@ -2,7 +2,7 @@
 
 In the order in which to read:
 
-- `table`: rows of a CSV or tab-separated file, with their lines
+- `cells`: numbers and times, each with its limits
 - `throughput_file`: how fast each type of job runs where: Gavel's JSON, and a CSV table of one's own
 - `job_type_file`: the types from which jobs are generated
 - `submission`: a job as a trace tells of it

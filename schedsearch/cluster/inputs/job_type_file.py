@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated, NamedTuple
 
-from placements.plain_data import in_file
+from placements.meaning import Meaning
+from placements.tables import csv_records
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.inputs.table import read_text, rows_of
+
+
+class _TypeRow(NamedTuple):
+    job_type: str
+    may_be_distributed: Annotated[int, Meaning("whether its jobs may run on more than one GPU", min=0, max=1)]
+    place: Annotated[str, Meaning("its place, which is not read", key="index")] = ""
 
 
 def read_job_types(path: str | Path) -> dict[str, bool]:
@@ -18,12 +25,5 @@ def read_job_types(path: str | Path) -> dict[str, bool]:
     Raises:
         ClusterError: The file cannot be read or is wrong.
     """
-    with in_file(path, ClusterError):
-        found: dict[str, bool] = {}
-        text = read_text(path, "a CSV file with the columns job_type,may_be_distributed")
-        for row in rows_of(text, ("job_type", "may_be_distributed"), ("index",)):
-            name = row.text("job_type")
-            if name in found:
-                raise row.wrong(f"the type {name!r} is given twice; keep one row")
-            found[name] = bool(row["may_be_distributed"].whole("0 or 1", "give one", 0, 1))
-        return found
+    rows = csv_records(Path(path), "type of job", ClusterError, _TypeRow, once=("job_type",))
+    return {row.job_type: bool(row.may_be_distributed) for _, row in rows}

@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from placements.plain_data import Field, in_file, json_file
+from placements.tables import Row, csv_rows, read_csv
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.inputs.table import TableRow, at_least_0, count_of_gpus, read_text, rows_of
+from schedsearch.cluster.inputs.cells import at_least_0, count_of_gpus
 from schedsearch.cluster.throughputs import JobOperatingPoint, Throughputs
 
 REQUIRED = ("job_type", "scale_factor", "gpu_type", "steps_per_s")
@@ -60,7 +61,8 @@ def read_throughputs(path: str | Path, *, unconsolidated: bool = False) -> Throu
             apart = gavel_throughputs(data, UNCONSOLIDATED) if unconsolidated else None
     else:
         with in_file(path, ClusterError):
-            rows = rows_of(read_text(path, _WANTED), REQUIRED, OPTIONAL)
+            text = read_csv(path, ClusterError, _WANTED)
+            rows = [*csv_rows(text, "type of job", ClusterError, REQUIRED, OPTIONAL, others=False)]
             found = _table(rows, "steps_per_s")
             apart = _table(rows, "unconsolidated_steps_per_s") if unconsolidated else None
     if apart is not None and not apart.alone:
@@ -144,7 +146,7 @@ def rates_of_two(cell: Field) -> tuple[float, float]:
     return first, second
 
 
-def _table(rows: list[TableRow], column: str) -> Throughputs:
+def _table(rows: list[Row], column: str) -> Throughputs:
     """Return the throughputs of a column; rows that leave it empty are left out, but in the first."""
     alone: _Alone = {}
     pairs: _Pairs = {}
@@ -168,7 +170,7 @@ def _table(rows: list[TableRow], column: str) -> Throughputs:
     return Throughputs(alone, pairs)
 
 
-def _point(row: TableRow, rate: float) -> JobOperatingPoint:
+def _point(row: Row, rate: float) -> JobOperatingPoint:
     if "other_steps_per_s" in row:
         raise row.wrong("has other_steps_per_s but no other_job_type; name it or leave both empty")
     power_w = at_least_0(row["power_w"], "a power in W") if "power_w" in row else 0.0
@@ -176,7 +178,7 @@ def _point(row: TableRow, rate: float) -> JobOperatingPoint:
     return JobOperatingPoint(rate, power_w, clock)
 
 
-def _add_pair(pairs: _Pairs, row: TableRow, key: tuple[str, str, int], gpu_type: str, rate: float) -> None:
+def _add_pair(pairs: _Pairs, row: Row, key: tuple[str, str, int], gpu_type: str, rate: float) -> None:
     for column in ("power_w", "clock_mhz", "unconsolidated_steps_per_s"):
         if column in row:
             raise row.wrong(f"has {column} for two jobs on the same GPUs; leave it empty")

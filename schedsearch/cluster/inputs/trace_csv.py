@@ -5,7 +5,7 @@ What is read, under any of these names (the first that the file has); other colu
 =============  =================================================================================
 name           name, jobid, job_id, job_name; else the row's place, from 0
 arrival        arrival_s (as it is); submitted_time, submit_time, start_time (from the first one)
-GPUs           scale_factor, num_gpus, num_gpu, gpus; plan_gpu in percent, times inst_num if given
+GPUs           scale_factor, num_gpus, num_gpu, gpu_num, gpus; plan_gpu in percent, times inst_num if given
 type of job    job_type, type; else one is drawn, see `trace_file.read_trace`
 steps          steps, num_steps, total_steps
 duration       duration_s, duration, run_time, in seconds; else end_time - start_time
@@ -15,9 +15,10 @@ SLO            slo_s, in seconds after the arrival
 entity         entity, vc (Philly's virtual cluster), user
 =============  =================================================================================
 
-Times are seconds, or dates as 2017-10-07 01:11:39. Philly's log is JSON; its jobs as CSV usually have jobid,
-vc, submitted_time, num_gpus, run_time and status. Alibaba's tables (cluster-trace-gpu-v2020) come without
-their header: write it above. `plan_gpu` of its task table is percent of one GPU for each of inst_num
+Times are seconds, or dates as 2017-10-07 01:11:39, in any form of ISO, with / or as 20171007, or seconds to
+nanoseconds since 1970; those of a column are all of one form. Philly's log is JSON; its jobs as CSV usually
+have jobid, vc, submitted_time, num_gpus, run_time and status. Alibaba's tables (cluster-trace-gpu-v2020) come
+without their header: write it above. `plan_gpu` of its task table is percent of one GPU for each of inst_num
 instances; rows of one job with a task_name are its tasks, and their GPUs are added. The CSV of its simulator
 has `num_gpu` in GPUs, and parts of them. A part of a GPU is rounded up to a whole one: jobs share GPUs only
 where the policy lets them. The status is not read: a job that failed used its GPUs too. A row without an
@@ -27,26 +28,37 @@ arrival is left out as a job that did not run, unless it has steps or a duration
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 
+from placements.tables import Row, csv_rows
 from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.inputs.cells import above_0, at_least_0, date_of, times_s
 from schedsearch.cluster.inputs.submission import Submission
-from schedsearch.cluster.inputs.table import TableRow, above_0, at_least_0, rows_of
 
 NAME = ("name", "jobid", "job_id", "job_name")
 SUBMITTED = ("submitted_time", "submit_time", "start_time")
 ARRIVAL = ("arrival_s", *SUBMITTED)
-GPUS = ("scale_factor", "num_gpus", "num_gpu", "gpus")
+GPUS = ("scale_factor", "num_gpus", "num_gpu", "gpu_num", "gpus")
 TYPE = ("job_type", "type")
 STEPS = ("steps", "num_steps", "total_steps")
 DURATION = ("duration_s", "duration", "run_time")
 WEIGHT = ("weight", "priority_weight")
 ENTITY = ("entity", "vc", "user")
 
-_UNKNOWN = ("none", "na", "null")
+_COLUMNS = (
+    *(*NAME, *ARRIVAL, *GPUS, *TYPE, *STEPS, *DURATION, *WEIGHT, *ENTITY),
+    *("end_time", "plan_gpu", "inst_num", "gpu_type", "slo_s", "task_name"),
+)
+
+_UNKNOWN = ("none", "na", "nan", "null")
 """How public traces write that a time or a number was not recorded."""
+
+_OTHER_UNIT = 100
+"""From how many times as long as from start to end on a duration is in another unit."""
+
+_Times = Mapping[str, Mapping[int, float]]
+"""Times of each column of times in seconds, by the line of the row."""
 
 
 def submissions(text: str) -> list[Submission]:
@@ -55,14 +67,18 @@ def submissions(text: str) -> list[Submission]:
     Raises:
         ClusterError: A column that is needed is not there, or a cell is wrong.
     """
-    rows = [_known(row) for row in rows_of(text, ())]
+    rows = [_known(row) for row in csv_rows(text, "job", ClusterError, (), _COLUMNS)]
     columns = {column for row in rows for column in row.cells}
-    arrival = next((column for column in ARRIVAL if column in columns), "")
-    if not arrival:
-        raise ClusterError(
-            f"line 1: has no column of arrivals; add one of {', '.join(ARRIVAL)}, with commas between columns"
-        )
-    found = [_submission(str(index), row, arrival) for index, row in enumerate(rows)]
+    for kind, names in (("arrivals", ARRIVAL), ("GPUs", (*GPUS, "plan_gpu"))):
+        if columns.isdisjoint(names):
+            raise ClusterError(
+                f"line 1: has no column of {kind}; add one of {', '.join(names)}, with commas between columns"
+            )
+    if all(date_of(row.cells.get("arrival_s", "")) for row in rows):
+        raise ClusterError(f"line {rows[0].line}, column arrival_s: is in seconds; name dates submit_time")
+    arrival = next(column for column in ARRIVAL if column in columns)
+    times = {column: times_s(rows, column) for column in (*SUBMITTED, "end_time")}
+    found = [_submission(str(index), row, arrival, times) for index, row in enumerate(rows)]
     if "task_name" in columns:
         found = _joined(found)
     if "arrival_s" in columns:
@@ -71,14 +87,14 @@ def submissions(text: str) -> list[Submission]:
     return [replace(one, arrival_s=one.arrival_s - first_s) for one in found]
 
 
-def _known(row: TableRow) -> TableRow:
+def _known(row: Row) -> Row:
     """Return a row without the cells that say that nothing is known."""
-    return TableRow(
-        row.line, {name: cell for name, cell in row.cells.items() if cell.lower() not in _UNKNOWN}
+    return replace(
+        row, cells={name: cell for name, cell in row.cells.items() if cell.lower() not in _UNKNOWN}
     )
 
 
-def _submission(place: str, row: TableRow, arrival: str) -> Submission:
+def _submission(place: str, row: Row, arrival: str, times: _Times) -> Submission:
     """Return the job of a row; the column of arrivals is named where its cell is empty."""
     found = Submission(
         row.line,
@@ -87,7 +103,7 @@ def _submission(place: str, row: TableRow, arrival: str) -> Submission:
         math.ceil(_gpus(row)),
         _text(row, TYPE),
         _number(row, STEPS, "a number of steps", default=0.0),
-        _duration_s(row),
+        _duration_s(row, times),
         row.cells.get("gpu_type", "").lower(),
         _number(row, WEIGHT, "a weight", default=1.0),
         _number(row, ("slo_s",), "a time after the arrival in seconds", default=math.inf),
@@ -96,7 +112,10 @@ def _submission(place: str, row: TableRow, arrival: str) -> Submission:
     column = _first(row, ARRIVAL)
     if not column and not found.is_run:
         return found
-    return replace(found, arrival_s=_arrival_s(row, column or arrival))
+    cell = row[column or arrival]
+    is_in_s = column == "arrival_s"
+    arrival_s = at_least_0(cell, "an arrival in seconds") if is_in_s else times[column][row.line]
+    return replace(found, arrival_s=arrival_s)
 
 
 def _joined(tasks: Sequence[Submission]) -> list[Submission]:
@@ -119,22 +138,22 @@ def _job_of(tasks: Sequence[Submission]) -> Submission:
     )
 
 
-def _first(row: TableRow, columns: Sequence[str]) -> str:
+def _first(row: Row, columns: Sequence[str]) -> str:
     """Return the first of some columns in which a row has something; "" for none."""
     return next((column for column in columns if column in row), "")
 
 
-def _text(row: TableRow, columns: Sequence[str]) -> str:
+def _text(row: Row, columns: Sequence[str]) -> str:
     column = _first(row, columns)
-    return row.text(column) if column else ""
+    return row.cells[column] if column else ""
 
 
-def _number(row: TableRow, columns: Sequence[str], wanted: str, default: float) -> float:
+def _number(row: Row, columns: Sequence[str], wanted: str, default: float) -> float:
     column = _first(row, columns)
     return above_0(row[column], wanted) if column else default
 
 
-def _gpus(row: TableRow) -> float:
+def _gpus(row: Row) -> float:
     """Return the GPUs of a row, of which there may be parts."""
     column = _first(row, GPUS)
     if column:
@@ -145,32 +164,15 @@ def _gpus(row: TableRow) -> float:
     return instances * at_least_0(row["plan_gpu"], "GPUs in percent") / 100
 
 
-def _arrival_s(row: TableRow, column: str) -> float:
-    if column == "arrival_s":
-        return at_least_0(row[column], "an arrival in seconds")
-    return _time_s(row, column)
-
-
-def _duration_s(row: TableRow) -> float:
-    column = _first(row, DURATION)
-    if column:
-        return at_least_0(row[column], "a duration in seconds")
-    if "end_time" not in row or "start_time" not in row:
-        return 0.0
-    duration_s = _time_s(row, "end_time") - _time_s(row, "start_time")
-    if duration_s < 0:
-        raise row["end_time"].wrong("after start_time", "correct one of them")
+def _duration_s(row: Row, times: _Times) -> float:
+    column, ran_s = _first(row, DURATION), math.inf
+    if "end_time" in row and "start_time" in row:
+        ran_s = times["end_time"][row.line] - times["start_time"][row.line]
+        if ran_s < 0:
+            raise row["end_time"].wrong("after start_time", "correct one of them")
+    if not column:
+        return ran_s if math.isfinite(ran_s) else 0.0
+    duration_s = at_least_0(row[column], "a duration in seconds")
+    if math.isfinite(ran_s) and duration_s > _OTHER_UNIT * max(ran_s, 1.0):
+        raise row[column].wrong(f"in seconds: end_time is {ran_s:g} s after start_time", "give seconds")
     return duration_s
-
-
-def _time_s(row: TableRow, column: str) -> float:
-    """Return a time in seconds, of a date since 1970."""
-    cell = row[column]
-    remedy = "give seconds of 0 or more, or a date as 2017-10-07 01:11:39"
-    if not isinstance(cell.value, str):
-        return at_least_0(cell, "a time", remedy)
-    try:
-        date = datetime.fromisoformat(cell.value)
-    except ValueError:
-        raise cell.wrong("a time", remedy) from None
-    return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()

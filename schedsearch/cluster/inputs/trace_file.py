@@ -15,11 +15,11 @@ from pathlib import Path
 from random import Random
 
 from placements.plain_data import in_file
+from placements.tables import read_csv
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.inputs import trace_csv, trace_gavel
 from schedsearch.cluster.inputs.decision_fields import nearest
 from schedsearch.cluster.inputs.submission import Submission
-from schedsearch.cluster.inputs.table import read_text
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.throughputs import Throughputs
 
@@ -74,7 +74,7 @@ def read_trace(
             all.
     """
     with in_file(path, ClusterError):
-        text = read_text(path, "a trace of Gavel or a CSV file")
+        text = read_csv(path, ClusterError, "a trace of Gavel or a CSV file")
         read = trace_gavel.submissions if trace_gavel.is_gavels(text) else trace_csv.submissions
         return _trace(read(text), throughputs, strict=strict, random=Random(seed), cluster=cluster)
 

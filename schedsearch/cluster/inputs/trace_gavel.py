@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from placements.tables import Row
 from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.inputs.cells import above_0, at_least_0, count_of_gpus
 from schedsearch.cluster.inputs.submission import Submission
-from schedsearch.cluster.inputs.table import TableRow, above_0, at_least_0, count_of_gpus
 
 PHYSICAL = (
     "job type",
@@ -54,16 +55,16 @@ def submissions(text: str) -> Iterator[Submission]:
         yield _submission(str(index), _row(line, header, [cell.strip() for cell in cells.split("\t")]))
 
 
-def _row(line: int, header: tuple[str, ...], cells: list[str]) -> TableRow:
+def _row(line: int, header: tuple[str, ...], cells: list[str]) -> Row:
     if len(cells) != len(header):
         raise ClusterError(
             f"line {line}: has {len(cells)} tab-separated columns; a physical trace of Gavel has "
             f"{len(PHYSICAL)}, one of its MSR traces {len(MSR)}, on all lines alike"
         )
-    return TableRow(line, {column: cell for column, cell in zip(header, cells, strict=True) if cell})
+    return Row(line, {column: cell for column, cell in zip(header, cells, strict=True) if cell}, ClusterError)
 
 
-def _submission(name: str, row: TableRow) -> Submission:
+def _submission(name: str, row: Row) -> Submission:
     return Submission(
         row.line,
         name,
@@ -76,15 +77,15 @@ def _submission(name: str, row: TableRow) -> Submission:
     )
 
 
-def _weight(row: TableRow) -> float:
+def _weight(row: Row) -> float:
     if "priority weight" not in row:
         return 1.0
     return above_0(row["priority weight"], "a weight")
 
 
-def _slo_factor(row: TableRow) -> float:
+def _slo_factor(row: Row) -> float:
     """Return the multiple of the duration in which a job should be done."""
-    if "SLO" not in row or row["SLO"].value == NO_SLO:
+    if "SLO" not in row or row["SLO"].number("an SLO") == NO_SLO:
         return math.inf
     wanted = "an SLO that can be met, a multiple of the job's duration"
     return above_0(row["SLO"], wanted, f"give more than 0, or {NO_SLO} for none")

@@ -6,12 +6,12 @@ Types of GPUs are the same in capital and in small letters.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 
 from placements.plain_data import in_file
+from placements.tables import Row, csv_rows
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.inputs.table import TableRow, above_0, read_text, rows_of
+from schedsearch.cluster.inputs.cells import above_0, date_of
 from schedsearch.cluster.prices.market import Market, Offer, Quote
 
 AWS_INSTANCES: Mapping[str, tuple[str, int]] = {
@@ -32,7 +32,6 @@ _SPEED = "_steps_per_s"
 
 CLOUDS = ("aws", "azure", "gcp")
 
-_WANTED = "a CSV file"
 _ABOVE_0 = ("a number above 0", "give one")
 
 
@@ -78,14 +77,14 @@ def read_speeds(path: str | Path) -> dict[str, dict[str, float]]:
     """
     speeds: dict[str, dict[str, float]] = {}
     with in_file(path, ClusterError):
-        for row in rows_of(read_text(path, _WANTED), ("model",)):
+        for row in csv_rows(Path(path), "model", ClusterError, ("model",)):
             model = row.text("model")
             if model in speeds:
                 raise row.wrong(f"model {model!r} is in two rows; name each model once")
             speeds[model] = {
-                column.removesuffix(_SPEED).lower(): above_0(row[column], *_ABOVE_0)
+                column.lower().removesuffix(_SPEED): above_0(row[column], *_ABOVE_0)
                 for column in row.cells
-                if column.endswith(_SPEED)
+                if column.lower().endswith(_SPEED)
             }
             if not speeds[model]:
                 raise row.wrong(f"{model!r} has no speed; give TYPE{_SPEED} of at least one GPU type")
@@ -97,7 +96,7 @@ _AZURE_COLUMNS = ("date", "instance", "gpu", "gpus", "region", "dollars_per_hour
 _GCP_COLUMNS = ("timestamp_utc", "zone", "gpu", "gpus", "dollars_per_hour")
 
 
-def _aws_quote(row: TableRow) -> Quote:
+def _aws_quote(row: Row) -> Quote:
     name = row.text("instance")
     if name not in AWS_INSTANCES:
         raise row.wrong(
@@ -106,30 +105,28 @@ def _aws_quote(row: TableRow) -> Quote:
     return _quote(row, "timestamp_utc", Offer("aws", row.text("zone"), name, *AWS_INSTANCES[name]))
 
 
-def _azure_quote(row: TableRow) -> Quote:
+def _azure_quote(row: Row) -> Quote:
     offer = Offer("azure", row.text("region"), row.text("instance"), *_gpus(row))
     return _quote(row, "date", offer)
 
 
-def _gcp_quote(row: TableRow) -> Quote:
+def _gcp_quote(row: Row) -> Quote:
     gpu_type, num_gpus = _gpus(row)
     offer = Offer("gcp", row.text("zone"), f"{num_gpus}x {gpu_type}", gpu_type, num_gpus)
     return _quote(row, "timestamp_utc", offer)
 
 
-def _gpus(row: TableRow) -> tuple[str, int]:
+def _gpus(row: Row) -> tuple[str, int]:
     return row.text("gpu").lower(), row["gpus"].whole("a number of GPUs", "give 1 to 1024", 1, 1024)
 
 
-def _quote(row: TableRow, column: str, offer: Offer) -> Quote:
-    try:
-        time = datetime.fromisoformat(row.text(column))
-    except ValueError:
-        raise row[column].wrong("a time", "write it as 2020-03-23 or 2020-03-23T16:09:42Z") from None
-    in_utc = time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
-    return Quote(in_utc, offer, above_0(row["dollars_per_hour"], *_ABOVE_0))
+def _quote(row: Row, column: str, offer: Offer) -> Quote:
+    time = date_of(row.text(column))
+    if time is None:
+        raise row[column].wrong("a time", "write it as 2020-03-23 or 2020-03-23T16:09:42Z")
+    return Quote(time.replace(tzinfo=None), offer, above_0(row["dollars_per_hour"], *_ABOVE_0))
 
 
-def _quotes(path: Path, columns: tuple[str, ...], read: Callable[[TableRow], Quote]) -> list[Quote]:
+def _quotes(path: Path, columns: tuple[str, ...], read: Callable[[Row], Quote]) -> list[Quote]:
     with in_file(path, ClusterError):
-        return [read(row) for row in rows_of(read_text(path, _WANTED), columns)]
+        return [read(row) for row in csv_rows(path, "price", ClusterError, columns)]

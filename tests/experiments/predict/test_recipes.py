@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from told import told
 
 from experiments.predict.measured_folder import MeasuredFolderError
-from experiments.predict.recipe_table import COLUMNS, RecipePrices, read_recipes, recipe_tables
+from experiments.predict.recipe_table import COLUMNS, Recipe, RecipePrices
 from placements.models.costing.options import CostOptions
 from placements.models.memory import FRAMEWORKS
 from placements.planners.hybrid.search.layout_search import LayoutSearch
+from placements.tables import csv_records
 
 HEADER = (
     "section,Model,System,#-GPUs,Precision,GBS,MBS,Sequence Length,FSDP,TP,PP,CP,VP,EP,Tokens / sec / GPU"
@@ -25,6 +25,10 @@ ROWS = (
     "x,GPT_5,DGX-H100,8,FP8,128,1,8192,,1,1,1,n/a,n/a,",
     "x,LLAMA3_8B,DGX-H100,8,FP8,100,1,8192,,1,1,1,n/a,n/a,",
 )
+
+
+def rows_of(path: Path) -> list[Recipe]:
+    return [row for _, row in csv_records(path, "recipe", MeasuredFolderError, Recipe, others=True)]
 
 
 def write(folder: Path, *rows: str) -> Path:
@@ -56,25 +60,16 @@ def test_recipes_beside_the_best(command: Any, tmp_path: Path) -> None:
 
 def test_weights_of_recipes_are_in_their_precision_alone(tmp_path: Path) -> None:
     """8-bit weights as they are and transposed, gradients in 16 bits, and the optimizer's states."""
-    recipes = read_recipes(write(tmp_path))
-    assert recipe_tables(tmp_path) == [tmp_path / "recipes_of_others.csv"]
+    recipes = rows_of(write(tmp_path))
     assert recipes[0].shape().precision.static_bytes == 2 + 2 + 12
     assert recipes[1].shape().precision.static_bytes == 2 + 4 + 12, "16 bits are as Megatron has them"
     assert RecipePrices(FRAMEWORKS["megatron"]).price(recipes[3]).own is None
 
 
-def test_a_wrong_table_is_told_in_a_line(tmp_path: Path) -> None:
-    path = write(tmp_path, "x,LLAMA3_8B,DGX-H100,none,FP8,128,1,8192,,1,1,1,n/a,n/a,")
-    with told(MeasuredFolderError, f"{path}: line 2, column #-GPUs: 'none' is not "):
-        read_recipes(path)
-
-
 def test_adapters_have_no_gradients_of_weights(tmp_path: Path) -> None:
     """A 70B model with its gradients and moments does not fit two such stages; adapters alone do."""
     row = "LLAMA3_70B,DGX-H100,8,FP8,32,1,4096,,2,4,1,20,n/a,"
-    trained, adapted = read_recipes(
-        write(tmp_path, f"Pre-Training Performance,{row}", f"LoRA Performance,{row}")
-    )
+    trained, adapted = rows_of(write(tmp_path, f"Pre-Training Performance,{row}", f"LoRA Performance,{row}"))
     assert (trained.is_frozen, adapted.is_frozen) == (False, True)
     assert adapted.shape().precision.static_bytes == trained.shape().precision.weight_bytes == 2
     searches = [
@@ -95,7 +90,7 @@ def test_adapters_have_no_gradients_of_weights(tmp_path: Path) -> None:
 
 
 def test_experts_of_recipes_are_whole_and_their_exchange_is_hidden_or_not(tmp_path: Path) -> None:
-    (recipe,) = read_recipes(write(tmp_path, "x,QWEN3_30B_A3B,DGX-H100,8,FP8,64,1,4096,,2,1,1,n/a,8,9000"))
+    (recipe,) = rows_of(write(tmp_path, "x,QWEN3_30B_A3B,DGX-H100,8,FP8,64,1,4096,,2,1,1,n/a,8,9000"))
     assert recipe.layout.degrees.whole_experts
     assert recipe.layout.strategy.expert_level == (8, 1), "tensor-parallel GPUs share experts too"
     hidden, waiting = (

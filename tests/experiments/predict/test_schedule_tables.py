@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from told import told
 
 from experiments.predict.measured_folder import MeasuredFolderError
 from experiments.predict.schedule_table import (
@@ -16,10 +15,9 @@ from experiments.predict.schedule_table import (
     ScheduleRow,
     orders,
     predict_schedule,
-    read_schedule_rows,
-    schedule_tables,
 )
 from placements.models.memory import FRAMEWORKS
+from placements.tables import csv_records
 
 HEADER = "model,gpu,pp,vpp,schedule,tokens_per_s_per_gpu,tflops,num_micro_batches"
 ROWS = (
@@ -29,6 +27,10 @@ ROWS = (
     "llama2_7b,mi300x,4,2,v_half,10950,255,8",
     "llama2_7b,mi300x,4,2,best-of-all,12000,270,8",
 )
+
+
+def rows_of(path: Path) -> list[ScheduleRow]:
+    return [row for _, row in csv_records(path, "schedule", MeasuredFolderError, ScheduleRow, others=True)]
 
 
 def write(folder: Path, *rows: str) -> Path:
@@ -69,14 +71,7 @@ def test_pairs_that_are_nearly_equal_do_not_count() -> None:
 
 
 def test_more_micro_batches_have_more_throughput(tmp_path: Path) -> None:
-    rows = read_schedule_rows(write(tmp_path, *(f"llama2_7b,mi300x,4,1,1f1b,1,1,{m}" for m in (4, 32))))
-    assert schedule_tables(tmp_path) == [tmp_path / "some_schedules.csv"]
+    rows = rows_of(write(tmp_path, *(f"llama2_7b,mi300x,4,1,1f1b,1,1,{m}" for m in (4, 32))))
     few, many = (predict_schedule(row, FRAMEWORKS["megatron"]).predicted for row in rows)
     assert few is not None and many is not None
     assert many / few == pytest.approx((7 / 4) / (35 / 32), rel=0.1)
-
-
-def test_a_wrong_table_is_told_in_a_line(tmp_path: Path) -> None:
-    path = write(tmp_path, "llama2_7b,mi300x,none,1,1f1b,10000,235,8")
-    with told(MeasuredFolderError, f"{path}: line 2, column pp: 'none' is not "):
-        read_schedule_rows(path)

@@ -73,7 +73,7 @@ def test_spot_prices_are_as_claimed_and_their_trends_hold(item: Item) -> None:
 def test_spot_prices_need_their_folder(item: Item, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="^data: has no value; give the folder of spot prices"):
         item.cases(item.options())
-    with pytest.raises(ValueError, match="published_cost_reduction.csv: is not the published table"):
+    with pytest.raises(ValueError, match="published_cost_reduction.csv: cannot be read"):
         item.cases(item.options(data=str(tmp_path)))
 
 

@@ -15,7 +15,6 @@ from schedsearch.modulo.result import Objective
 from schedsearch.schedule import CyclicOrderError, as_soon_as_possible
 from schedsearch.unequal.micro_batches import (
     MicroBatchError,
-    MicroBatchMemoryRow,
     MicroBatchRow,
     UnequalBatch,
     unequal_batch,
@@ -136,7 +135,7 @@ def test_unequal_memory_has_no_schedule_below_the_bound(seed: int) -> None:
             own = block.memory_on(block.devices[0])
             sign = (own > 0) - (own < 0)
             time_ms = float(rng.randint(1, 9) * memory)
-            rows.append(MicroBatchMemoryRow(n, block.name, time_ms, float(sign * memory)))
+            rows.append(MicroBatchRow(n, block.name, time_ms, float(sign * memory)))
     batch = unequal_batch(stages.with_memory(max(held) + rng.randint(0, 12)), rows)
     work = replica_work(batch, rng.choice((1, 2)))
     result = replica_search(work, work_limit=0.3, seed=seed)

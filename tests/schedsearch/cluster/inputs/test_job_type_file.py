@@ -23,8 +23,11 @@ def test_gavels_types() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("job_type,may_be_distributed\nA,1\nA,0\n", "line 3: the type 'A' is given twice; keep one row"),
-        ("job_type,may_be_distributed\nA,yes\n", "line 2, column may_be_distributed: 'yes' is not 0 or 1"),
+        ("job_type,may_be_distributed\nA,1\nA,0\n", "line 3: job_type A is in line 2 too; keep one row"),
+        (
+            "job_type,may_be_distributed\nA,yes\n",
+            "line 2, column may_be_distributed: 'yes' is not a whole",
+        ),
         ("job_type\nA\n", "line 1: lacks the column 'may_be_distributed'"),
     ],
 )

@@ -107,6 +107,25 @@ def test_philly_as_csv(tmp_path: Path) -> None:
         read_trace(tmp_path / "t.csv", THROUGHPUTS, strict=True)
 
 
+@pytest.mark.parametrize(
+    "times",
+    [
+        ("20200401", "20200402"),
+        ("2020-04-01", "2020-04-02T00:00:00Z"),
+        ("2020/4/1 0:00", "2020/04/02 02:00:00 +0200"),
+        ("20200401000000", "20200402000000"),
+        ("1585699200", "1585785600.0"),
+        ("1585699200000", "1585785600000"),
+        ("1.5856992e15", "1.5857856e15"),
+        ("0", "86400"),
+    ],
+)
+def test_times_of_any_form(tmp_path: Path, times: tuple[str, str]) -> None:
+    rows = "".join(f"a{i},{time},1,3600\n" for i, time in enumerate(times))
+    jobs = read(tmp_path, f"job_id,submit_time,gpu_num,duration\n{rows}")
+    assert [job.arrival_s for job in jobs] == [0.0, 86400.0]
+
+
 def test_alibaba_tasks(tmp_path: Path) -> None:
     """Tasks of one job are one job: two half GPUs are one, from the first start to the last end."""
     text = (
@@ -161,22 +180,34 @@ def test_types_are_drawn_by_the_seed(tmp_path: Path) -> None:
         ),
         (
             MSR.replace("30.0", "-30"),
-            "line 1, column arrival: -30 is not an arrival in seconds; give 0 or more",
+            "line 1, column arrival: '-30' is not an arrival in seconds; give 0 or more",
         ),
         (PHYSICAL.replace("2.0", ""), None),
-        (f"{OURS}A,5,1,-1\n", "line 2, column arrival_s: -1 is not an arrival in seconds; give 0 or more"),
         (f"name,{OURS}a,A,5,1,0\na,A,5,1,0\n", "line 3: the name 'a' is given twice; rename one of the jobs"),
         ("num_gpus,run_time\n1,5\n", "line 1: has no column of arrivals; add one of arrival_s, submitted_t"),
         (
             "submit_time,num_gpus,run_time\nsoon,1,5\n",
-            "line 2, column submit_time: 'soon' is not a time; give",
+            "line 2, column submit_time: 'soon' is not a time",
         ),
         (
             "start_time,end_time,num_gpus\n9,1,1\n",
-            "line 2, column end_time: 1 is not after start_time; correct",
+            "line 2, column end_time: '1' is not after start_time; correct",
         ),
-        (f"slo_s,{OURS}0,A,5,1,0\n", "line 2, column slo_s: 0 is not a time after the arrival in seconds"),
-        ("A,1\n", "has no rows below the header"),
+        (f"slo_s,{OURS}0,A,5,1,0\n", "line 2, column slo_s: '0' is not a time after the arrival in seconds"),
+        (
+            "submit_time,gpus,duration\n20200401,1,5\n20200402,1,5\n20200431,1,5\n",
+            "line 4, column submit_time: '20200431' is not a date as others of the column are; write all as",
+        ),
+        (
+            "submit_time,gpus,duration\n0,1,5\n1585699200000,1,5\n",
+            "line 3, column submit_time: '1585699200000' is not in seconds from 0 on as line 2",
+        ),
+        (
+            "start_time,end_time,gpus,duration\n1585699200000,1585702800000,1,3600000\n",
+            "line 2, column duration: '3600000' is not in seconds: end_time is 3600 s after start_time; give",
+        ),
+        (f"{OURS}A,5,1,20200401\n", "line 2, column arrival_s: is in seconds; name dates submit_time"),
+        ("submit_time,run_time\n1,5\n", "line 1: has no column of GPUs; add one of scale_factor, num_gpus,"),
     ],
 )
 def test_mistakes(tmp_path: Path, text: str, message: str | None) -> None:
@@ -192,11 +223,3 @@ def test_more_gpus_than_there_are(tmp_path: Path) -> None:
     assert message.startswith("line 1: A on 2 GPUs does not run on any type of which the cluster has enough")
     assert "(1 v100, 8 k80); give it more GPUs, or remove the job" in message
     assert read(tmp_path, MSR, cluster=GpuCluster({"v100": 2}))
-
-
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    for path, reason in ((tmp_path, "Is a directory"), (tmp_path / "no.trace", "No such file")):
-        with pytest.raises(
-            ClusterError, match=f"cannot be read \\({reason}.*; give a trace of Gavel or a CSV"
-        ):
-            read_trace(path, THROUGHPUTS)
