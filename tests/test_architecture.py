@@ -64,6 +64,8 @@ OWNERS = {
     "hydra": ["experiments/"],
     "omegaconf": ["experiments/"],
     "tqdm": ["schedsearch/modulo/progress.py"],
+    "tree_sitter": ["placements/layouts/shell_words.py"],
+    "tree_sitter_bash": ["placements/layouts/shell_words.py"],
     "yaml": ["placements/placement_file/yaml_text.py", "experiments/config/option_list.py"],
     "scipy": [
         "schedsearch/bounds/conflicts.py",

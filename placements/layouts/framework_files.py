@@ -9,8 +9,14 @@ from typing import NamedTuple
 from placements.layouts.argument_words import argument_text, argument_words
 from placements.layouts.deepspeed_parts import FIELD, read_bounds, write_bounds
 from placements.layouts.layout import LayoutError, PipelineLayout
-from placements.layouts.megatron_arguments import MegatronPipeline, arguments_of, pipeline_of, read_arguments
-from placements.layouts.torchtitan_parts import read_job, read_parts, write_job, write_parts
+from placements.layouts.megatron_arguments import (
+    ARGUMENTS,
+    MegatronPipeline,
+    arguments_of,
+    pipeline_of,
+    read_arguments,
+)
+from placements.layouts.torchtitan_parts import SECTION, read_job, read_parts, write_job, write_parts
 
 
 class FrameworkFiles(NamedTuple):
@@ -101,10 +107,7 @@ def read_any(path: str) -> MegatronPipeline:
     Raises:
         LayoutError: It is wrong; the message begins with the path.
     """
-    argument_words(path, "Megatron-LM's or torchtitan's arguments")
-    try:
+    words = argument_words(path, "Megatron-LM's or torchtitan's arguments", (SECTION, *ARGUMENTS))
+    if any(word.startswith(SECTION) for word in words):
         return MegatronPipeline(read_job(path))
-    except LayoutError as error:
-        if "has no --parallelism." not in str(error):
-            raise
     return read_arguments(path)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from placements.layouts.argument_words import argument_words
+from placements.layouts.argument_words import argument_words, known
 from placements.layouts.layout import EMBEDDING, LAYER, LOSS, MTP, LayoutError, PipelineLayout
 
 FIELD = "module_fqns_per_model_part"
@@ -99,9 +99,10 @@ def _check_order(parts: str, where: str) -> None:
         )
 
 
-PARTS_FLAG = f"--parallelism.{FIELD}"
-DEGREE_FLAG = "--parallelism.pipeline_parallel_degree"
-SCHEDULE_FLAG = "--parallelism.pipeline_parallel_schedule"
+SECTION = "--parallelism."
+PARTS_FLAG = f"{SECTION}{FIELD}"
+DEGREE_FLAG = f"{SECTION}pipeline_parallel_degree"
+SCHEDULE_FLAG = f"{SECTION}pipeline_parallel_schedule"
 
 
 def write_job(layout: PipelineLayout) -> dict[str, object]:
@@ -118,33 +119,44 @@ def write_job(layout: PipelineLayout) -> dict[str, object]:
 
 
 def read_job(path: str | Path) -> PipelineLayout:
-    """Return the layout that a file with the flags of a job says.
+    """Return the layout that a file says: flags of a job, a script with them, or its TOML.
 
     Raises:
         LayoutError: The file cannot be read, has no such flags, or torchtitan cannot run it.
     """
-    words = argument_words(path, "torchtitan's flags")
-    degree, lists = _values(words, DEGREE_FLAG, path), _values(words, PARTS_FLAG, path)
+    words = argument_words(path, "torchtitan's flags", (SECTION,))
+    try:
+        degree, lists = _values(words, DEGREE_FLAG), _values(words, PARTS_FLAG)
+        schedule = " ".join(_values(words, SCHEDULE_FLAG, ["1F1B"]))
+    except LayoutError as error:
+        raise LayoutError(f"{path}: {error}") from None
     if len(degree) != 1 or not degree[0].isdecimal():
         raise LayoutError(f"{path}: {DEGREE_FLAG}: {' '.join(degree)!r} is not a whole number; give one")
-    schedule = _values(words, SCHEDULE_FLAG, path) if SCHEDULE_FLAG in words else ["1F1B"]
     found = read_parts([names.split(",") for names in lists], int(degree[0]), f"{path}: {FIELD}")
-    expected = ["1F1B" if found.num_chunks == 1 else "Interleaved1F1B"]
-    if schedule != expected:
+    expected = "1F1B" if found.num_chunks == 1 else "Interleaved1F1B"
+    if schedule.lower() != expected.lower():
         raise LayoutError(
-            f"{path}: {SCHEDULE_FLAG}: {' '.join(schedule)} is not for {found.num_chunks} stages on each "
-            f"rank; use {expected[0]}"
+            f"{path}: {SCHEDULE_FLAG}: {schedule} is not read for {found.num_chunks} stages on each rank; of "
+            f"as many only {expected} is, so use that"
         )
     return found
 
 
-def _values(words: Sequence[str], flag: str, path: str | Path) -> list[str]:
-    """Return the words behind a flag, up to the next."""
-    if flag not in words:
-        raise LayoutError(f"{path}: has no {flag}; give it")
-    found = []
-    for word in words[words.index(flag) + 1 :]:
-        if word.startswith("--") or ":" in word:
-            break
-        found.append(word)
+def _values(words: Sequence[str], flag: str, default: list[str] | None = None) -> list[str]:
+    """Return the words behind a flag, up to the next; those of the last where it stands several times.
+
+    As torchtitan does, dashes and underscores are alike. A variable that is not known ends a list.
+    """
+    found = default
+    for i, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name.replace("-", "_") == flag.replace("-", "_"):
+            known(flag, word)
+            found = [value] if equals else []
+            for following in words[i + 1 :]:
+                if following.startswith("--") or ":" in following or (found and following.startswith("$")):
+                    break
+                found.append(known(flag, following))
+    if found is None:
+        raise LayoutError(f"has no {flag}; give it")
     return found
