@@ -47,7 +47,10 @@ def argument_words(path: str | Path, what: str, names: tuple[str, ...] = ("--",)
         raise LayoutError(f"{path}: is no TOML ({error}); mend it") from None
     except ValueError as error:
         raise LayoutError(f"{path}: is no command line ({error}); close the quotes") from None
-    return _command(path, commands_of(text), names)
+    try:
+        return _command(path, commands_of(text), names)
+    except RecursionError:
+        raise LayoutError(f"{path}: is nested too deeply; give a file of {what} alone") from None
 
 
 def _command(

@@ -12,7 +12,7 @@ import ast
 import operator
 import re
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import takewhile
@@ -46,8 +46,8 @@ _OPERATORS: dict[type, Callable[[int, int], int]] = {
 }
 _COMPARISONS = {"-gt": operator.gt, "-ge": operator.ge, "-lt": operator.lt, "-le": operator.le}
 _PRINTING = ("echo", "printf", "cat", "tee", "logger")
-_DEEPEST = 20
-"""Functions and ``eval`` within one another that are followed."""
+_DEEPEST, _MOST, _LONGEST = 20, 1000, 100_000
+"""Functions and ``eval`` within one another that are followed, those in all, and characters of a variable."""
 
 _Value = str | tuple[str, ...]
 """Text of a variable, or the elements of an array."""
@@ -96,7 +96,7 @@ class _Script:
         self.commands: list[tuple[Word, ...]] = []
         self._functions: dict[str, Node] = {}
         self._unknowns: list[tuple[str, str]] = []
-        self._first_line, self._depth = 1, 0
+        self._first_line, self._depth, self._runs = 1, 0, 0
 
     def run_text(self, text: str, line: int) -> None:
         """Follow a script that begins on a line."""
@@ -128,10 +128,6 @@ class _Script:
     def _run_while_statement(self, node: Node) -> None:
         self._run_branches([node.named_children], node)
 
-    def _run_unset_command(self, node: Node) -> None:
-        for name in node.named_children:
-            self.variables.pop(_text(name), None)
-
     def _forget(self, text: str, node: Node) -> None:
         """Note that a run may set the variables in a text."""
         for name in re.findall(r"\b[A-Za-z_]\w*", text):
@@ -149,35 +145,28 @@ class _Script:
         else:
             text = "" if value is None else self._filled(_text(value), self._line(value))
             self.variables[name] = f"{before}{text}" if adds else text
-
-    def _raw_words(self, nodes: Iterable[Node]) -> list[tuple[str, int]]:
-        """Return the text and line of each word; what stands together without a space is one."""
-        found: list[tuple[str, int]] = []
-        end = -1
-        for node in nodes:
-            if node.type == "file_redirect":
-                found += self._raw_words(node.children_by_field_name("destination")[1:])
-            elif node.type not in _NO_WORDS:
-                text, line = found.pop() if node.start_byte == end else ("", self._line(node))
-                found.append((text + _text(node), line))
-                end = node.end_byte
-        return found
+        if sum(map(len, self.variables[name])) > _LONGEST:
+            self._forget(name, node)
 
     def _words(self, nodes: Iterable[Node]) -> list[str]:
-        return [word for text, line in self._raw_words(nodes) for word in self._fields(text, line)]
-
-    def _run_redirected_statement(self, node: Node) -> None:
-        body, *redirects = node.children
-        if body.type == "command":
-            self._run_words([*body.children, *redirects], node)
-        else:
-            self._run(body)
+        """Return the words that parts of a command become; what stands together without a space is one."""
+        raw: list[tuple[str, int]] = []
+        end = -1
+        for node in nodes:
+            is_file = node.type == "file_redirect"
+            for part in node.children_by_field_name("destination")[1:] if is_file else [node]:
+                if part.type not in _NO_WORDS:
+                    text, line = raw.pop() if part.start_byte == end else ("", self._line(part))
+                    raw.append((text + _text(part), line))
+                    end = part.end_byte
+        return [word for text, line in raw for word in self._fields(text, line)]
 
     def _run_command(self, node: Node) -> None:
-        self._run_words(node.children, node)
-
-    def _run_words(self, nodes: Sequence[Node], node: Node) -> None:
-        words, line = self._words(nodes), self._line(node)
+        body, *redirects = node.children if node.type == "redirected_statement" else [node]
+        if body.type != "command":
+            return self._run(body)
+        self._run(*_assignments_before(body))
+        words, line = self._words([*body.children, *redirects]), self._line(node)
         name = words[0] if words else ""
         if name in self._functions:
             given = {"@": tuple(words[1:])} | {str(i): word for i, word in enumerate(words) if i}
@@ -185,26 +174,29 @@ class _Script:
             self._within(lambda: self._run(self._functions[name]))
             self.variables = {each: value for each, value in self.variables.items() if each not in given}
         elif name == "eval":
-            raw = (self._filled(text.strip('"'), at, _PIECE_IN_QUOTES) for text, at in self._raw_words(nodes))
-            self._within(lambda: self.run_text(" ".join(raw).removeprefix("eval"), line))
+            raw = (self._filled(_text(each).strip('"'), line, _PIECE_IN_QUOTES) for each in body.children[1:])
+            self._within(lambda: self.run_text(" ".join(raw), line))
         elif name in ("read", "mapfile", "readarray", "getopts", "let"):
             self._forget(" ".join(words[1:]), node)
         elif words and name not in _PRINTING:
             self.commands.append(tuple(self._word(word, line) for word in words))
             for text in filter(re.compile(r"\s--\w").search, words):
                 self._within(partial(self.run_text, text, line))
+        return None
+
+    _run_redirected_statement = _run_command
 
     def _within(self, run: Callable[[], None]) -> None:
-        self._depth += 1
-        if self._depth <= _DEEPEST:
+        self._depth, self._runs = self._depth + 1, self._runs + 1
+        if self._depth <= _DEEPEST and self._runs <= _MOST:
             run()
         self._depth -= 1
 
     def _run_list(self, node: Node) -> None:
         """Follow ``a && b`` and ``a || b``; a command on the left of ``&&`` is taken to succeed."""
-        left, operation, right = node.children
+        left, right = node.children[0], node.children[-1]
         self._run(left)
-        is_or = operation.type == "||"
+        is_or = any(child.type == "||" for child in node.children)
         holds = self._holds(left) if left.type == "test_command" or is_or else True
         self._choose([(None if holds is None else holds != is_or, [right])], node)
 
@@ -357,6 +349,16 @@ class _Script:
 
 def _text(node: Node) -> str:
     return (node.text or b"").decode()
+
+
+def _assignments_before(command: Node) -> Iterator[Node]:
+    """Yield the assignments of lines above, which the parser takes for those of a command."""
+    text, name = command.text or b"", command.child_by_field_name("name")
+    end = command.start_byte if name is None else name.start_byte
+    for part in command.children:
+        between = text[part.end_byte - command.start_byte : end - command.start_byte]
+        if part.type == "variable_assignment" and b"\n" in between.replace(b"\\\n", b""):
+            yield part
 
 
 def _split(text: str) -> list[str]:

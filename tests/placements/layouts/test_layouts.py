@@ -186,7 +186,7 @@ TITAN = "./run_train.sh --parallelism.pipeline-parallel-degree"
         f'G=$(nvidia-smi | wc -l); {RUN} --seed $1 $MORE "$@" 2>&1 | tee --num-layers > log || exit 1; sync',
         f"A='{PLAIN}'\nsource env.sh && torchrun --x 1 pretrain_gpt.py \\\n $A &",
         f'A=({PLAIN} # a comment\n)\nA+=(--bf16)\npython x.py "${{A[@]}}" --bf16',
-        f"export P=2\nreadonly L=$((${{P}} * 2))\nx.py --num-layers=$L {RANKS} ${{PP:-$P}}",
+        f"export P=2\nA=3 B=4\nQ=$P\nreadonly L=$((${{P}} * 2))\nx.py --num-layers=$L {RANKS} ${{PP:-$Q}}",
         f'A="\n --num-layers ${{L:=4}} \\\n {RANKS} $((L/2))"\ntorchrun x.py $A --bf16',
         f"A=\"--num-layers 4 --pipeline-model-parallel-layout 'Et*2|ttL'\"\nB='{RANKS} 2'\n"
         'CMD="torchrun x.py ${A} $B"\necho $CMD\neval "$CMD"',
