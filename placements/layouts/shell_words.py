@@ -12,7 +12,7 @@ import ast
 import operator
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import takewhile
@@ -22,18 +22,22 @@ from tree_sitter import Language, Node, Parser
 
 _PARENTHESES, _BRACES = r"[^()]*", r"[^{}]*"
 for _ in range(4):
-    _PARENTHESES, _BRACES = rf"(?:[^()]|\({_PARENTHESES}\))*", rf"(?:[^{{}}]|\{{{_BRACES}\}})*"
+    _PARENTHESES, _BRACES = rf"(?:[^()]|\({_PARENTHESES}\))*+", rf"(?:[^{{}}]|\{{{_BRACES}\}})*+"
 _COMMAND = rf"[$<>]\({_PARENTHESES}\)|`[^`]*`"
 _EXPANSION = (
     rf"\$\(\((?P<sum>{_PARENTHESES})\)\)|(?P<command>{_COMMAND})|\$\{{(?P<braced>{_BRACES})\}}"
     r"|\$(?P<name>[A-Za-z_]\w*|[0-9@*#?$!-])|(?P<plain>.)"
 )
-_QUOTED = rf"\$?'(?P<raw>[^']*)'|\$?\"(?P<quoted>(?:\\.|{_COMMAND}|[^\"])*)\""
+_QUOTED = rf"\$?'(?P<raw>[^']*)'|\$?\"(?P<quoted>(?:\\.|{_COMMAND}|[^\"])*+)\""
 _PIECE = re.compile(rf"\\(?P<escaped>.)|{_QUOTED}|{_EXPANSION}", re.S)
 _PIECE_IN_QUOTES = re.compile(rf"\\(?P<escaped>[\\\"$`\n])|{_EXPANSION}", re.S)
 _ALL_ELEMENTS = re.compile(r"\$(?:@|\{@\}|\{\w+\[@\]\})")
 _PARAMETER = re.compile(r"(\w+|[@*#?$!-])(?:\[([@*]|\d+)\])?(?:(:?)([-=+?])(.*))?", re.S)
 _MARK = re.compile("\ue000([0-9]+)\ue001")
+_VALUE = rf"(?:\"[^\"\n]*\"|'[^'\n]*'|\$\({_PARENTHESES}\)|[^\s;&|()\\'\"#$]|\$(?!\())*+"
+_ASSIGNMENTS = re.compile(rf"^[ \t]*(?:\w+={_VALUE}(?:[ \t]+|$)){{2,}}+$", re.MULTILINE)
+"""A line of several assignments; without an end the parser takes it for a part of the next line's command."""
+
 _NO_WORDS = ("variable_assignment", "comment", "heredoc_redirect", "herestring_redirect")
 """Parts of a command that are no words of it."""
 
@@ -101,6 +105,7 @@ class _Script:
     def run_text(self, text: str, line: int) -> None:
         """Follow a script that begins on a line."""
         outer, self._first_line = self._first_line, line
+        text = _ASSIGNMENTS.sub(r"\g<0>;", text)
         self._run(Parser(Language(tree_sitter_bash.language())).parse(text.encode()).root_node)
         self._first_line = outer
 
@@ -165,7 +170,6 @@ class _Script:
         body, *redirects = node.children if node.type == "redirected_statement" else [node]
         if body.type != "command":
             return self._run(body)
-        self._run(*_assignments_before(body))
         words, line = self._words([*body.children, *redirects]), self._line(node)
         name = words[0] if words else ""
         if name in self._functions:
@@ -349,16 +353,6 @@ class _Script:
 
 def _text(node: Node) -> str:
     return (node.text or b"").decode()
-
-
-def _assignments_before(command: Node) -> Iterator[Node]:
-    """Yield the assignments of lines above, which the parser takes for those of a command."""
-    text, name = command.text or b"", command.child_by_field_name("name")
-    end = command.start_byte if name is None else name.start_byte
-    for part in command.children:
-        between = text[part.end_byte - command.start_byte : end - command.start_byte]
-        if part.type == "variable_assignment" and b"\n" in between.replace(b"\\\n", b""):
-            yield part
 
 
 def _split(text: str) -> list[str]:
