@@ -215,18 +215,9 @@ def test_a_script_is_read_as_the_shell_reads_it(script: str, tmp_path: Path) -> 
         ("--num-layers '4", "is no command line (No closing quotation); close the quotes"),
         ("\nx.py --num-layers $LAYERS", "--num-layers: $LAYERS of line 2 is not known before a run; write"),
         (f"{RUN}\nif [ $A ]; then\n{RUN} --num-layers 8; fi", "the commands of line 1 and line 3 have other"),
-        (
-            f"{RUN} --bf16 1 \\\n $(cat more.txt)",
-            "$(cat more.txt) of line 2 may give arguments; write them",
-        ),
-        (
-            "x.py --pipeline-model-parallel-size 2 $A",
-            "--num-layers: is missing, unless it is in $A of line 1",
-        ),
-        (
-            f"{RUN} --decoder_last_pipeline_num_layers 3",
-            "is unknown to Megatron-LM; write --decoder-last-",
-        ),
+        (f"{RUN} --bf16 1 \\\n $(cat a.txt)", "$(cat a.txt) of line 2 may give arguments; write them out"),
+        (f"x.py {RANKS} 2 $A", "--num-layers: is missing, unless it is in $A of line 1; give"),
+        (f"{RUN} --decoder_last_pipeline_num_layers 3", "is unknown to Megatron-LM; write --decoder-"),
         (f"P=1\nif [ $A ]; then P=2; fi\n{TITAN} $P", "pipeline_parallel_degree: $P of line 2 is not known"),
         ("[parallelism]\npipeline_parallel_degree = ", "is no TOML (Invalid value (at end of document)"),
     ],

@@ -91,12 +91,6 @@ def test_a_pattern_may_name_the_block(tmp_path: Path) -> None:
     assert read_traces(path, r"block (?P<block>\w+)") == (BlockRun("E", None, 1.0, False),)
 
 
-def test_a_list_of_events_is_a_trace(tmp_path: Path) -> None:
-    path = tmp_path / "t.json"
-    path.write_text(json.dumps([label("PP:0F0", 0, 1500)]))
-    assert read_traces(path) == (BlockRun("F0", 0, 1.5, False),)
-
-
 def test_times_are_medians_and_tenths() -> None:
     found = block_times(BlockRun("F0", n, float(n), False) for n in range(11))
     assert (found["F0"].median_ms, found["F0"].low_ms, found["F0"].high_ms) == (5, 1, 9)
