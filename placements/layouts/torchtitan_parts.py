@@ -136,8 +136,8 @@ def read_job(path: str | Path) -> PipelineLayout:
     expected = "1F1B" if found.num_chunks == 1 else "Interleaved1F1B"
     if schedule.lower() != expected.lower():
         raise LayoutError(
-            f"{path}: {SCHEDULE_FLAG}: {schedule} is not read for {found.num_chunks} stages on each rank; of "
-            f"as many only {expected} is, so use that"
+            f"{path}: {SCHEDULE_FLAG}: {schedule} with {found.num_chunks} stages on each rank is not read; "
+            f"use {expected}"
         )
     return found
 
