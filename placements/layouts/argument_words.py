@@ -2,31 +2,104 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Iterable, Mapping
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from placements.layouts.layout import LayoutError
+from placements.layouts.shell_words import Word, commands_of
+
+_TABLE = re.compile(r"\s*\[[\w.-]+\]\s*(#.*)?")
+_FILE = re.compile(r"(\$\(|`)\s*(<|cat\b|grep\b|sed\b|awk\b|xargs\b)")
 
 
-def argument_words(path: str | Path, what: str) -> list[str]:
-    """Return the words of a file of arguments, or of a script with them; comments are left out.
+def argument_words(path: str | Path, what: str, names: tuple[str, ...] = ("--",)) -> Sequence[str]:
+    """Return the words of a file of arguments, of a bash script with a command that has them, or of TOML.
 
     Args:
         path: The file.
         what: Whose arguments it has to have.
+        names: With what the names of these begin, to tell the command from others.
+
+    Returns:
+        Words of `placements.layouts.shell_words` where it is a script; see `known`. Of TOML each field is
+        ``--TABLE.NAME``, with a word for each entry of a list.
 
     Raises:
-        LayoutError: It cannot be read, or a quote is open.
+        LayoutError: It cannot be read, a quote is open, or several commands have other arguments.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError):
         raise LayoutError(f"{path}: cannot be read; give a text file of {what}") from None
+    lines = (line.strip() for line in text.splitlines())
+    first = next((line for line in lines if line and not line.startswith("#")), "")
     try:
-        return shlex.split(text.replace("\\\n", " "), comments=True)
+        if Path(path).suffix.lower() == ".toml" or _TABLE.fullmatch(first):
+            return list(_toml_words(tomllib.loads(text)))
+        if first.startswith("-"):
+            return shlex.split(text.replace("\\\n", " "), comments=True)
+    except tomllib.TOMLDecodeError as error:
+        raise LayoutError(f"{path}: is no TOML ({error}); mend it") from None
     except ValueError as error:
         raise LayoutError(f"{path}: is no command line ({error}); close the quotes") from None
+    try:
+        return _command(path, commands_of(text), names)
+    except RecursionError:
+        raise LayoutError(f"{path}: is nested too deeply; give a file of {what} alone") from None
+
+
+def _command(
+    path: str | Path, commands: Sequence[tuple[Word, ...]], names: tuple[str, ...]
+) -> Sequence[Word]:
+    """Return the only command with arguments of these names; the longest where there is none."""
+    found = {tuple(_named(words, names)): words for words in reversed(commands)}
+    found.pop((), None)
+    if len(found) > 1:
+        one, *_, other = sorted(words[0].line for words in found.values())
+        raise LayoutError(
+            f"{path}: the commands of line {one} and line {other} have other arguments; give a script with "
+            "one of them"
+        )
+    words = next(iter(found.values()), max(commands, key=len))
+    for before, word in pairwise(words):
+        if _FILE.match(word) and word.unknown and not before.startswith("--"):
+            raise LayoutError(f"{path}: {word.unknown} may give arguments; write them out in its place")
+    return words
+
+
+def _named(words: Iterable[Word], names: tuple[str, ...]) -> Iterator[Word]:
+    """Yield the arguments of some names, with their values."""
+    is_one = False
+    for word in words:
+        is_one = word.startswith(names) if word.startswith("--") else is_one
+        if is_one:
+            yield word
+
+
+def known(name: str, word: str) -> str:
+    """Return a value of an argument.
+
+    Raises:
+        LayoutError: Only a run of the script can tell it.
+    """
+    if isinstance(word, Word) and word.unknown:
+        raise LayoutError(f"{name}: {word.unknown} is not known before a run; write the value itself")
+    return word
+
+
+def _toml_words(table: Mapping[str, Any], prefix: str = "--") -> Iterator[str]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _toml_words(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+            for each in value if isinstance(value, list) else [value]:
+                yield ",".join(map(str, each)) if isinstance(each, list) else str(each)
 
 
 def argument_text(options: Mapping[str, object], comments: Iterable[str] = ()) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from placements.layouts.argument_words import argument_words
-from placements.layouts.layout import LayoutError
 from placements.layouts.megatron_arguments import MegatronPipeline, read_arguments
 from placements.layouts.torchtitan_parts import read_job
 
@@ -14,10 +13,7 @@ def read_any(path: str) -> MegatronPipeline:
     Raises:
         LayoutError: It is wrong; the message begins with the path.
     """
-    argument_words(path, "Megatron-LM's or torchtitan's arguments")
-    try:
+    words = argument_words(path, "Megatron-LM's or torchtitan's arguments", (SECTION, *ARGUMENTS))
+    if any(word.startswith(SECTION) for word in words):
         return MegatronPipeline(read_job(path))
-    except LayoutError as error:
-        if "has no --parallelism." not in str(error):
-            raise
     return read_arguments(path)

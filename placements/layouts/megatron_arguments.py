@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from placements.layouts.argument_words import argument_words
+from placements.layouts.argument_words import argument_words, known
 from placements.layouts.layout import EMBEDDING, LAYER, LOSS, MTP, LayoutError, PipelineLayout
 from placements.layouts.megatron_notation import check_megatron, read_notation, write_notation
+from placements.layouts.shell_words import Word
 
 RANKS = "--pipeline-model-parallel-size"
 LAYERS = "--num-layers"
@@ -29,6 +30,9 @@ WITH_LOSS = "--account-for-loss-in-pipeline-split"
 
 _NUMBERS = (RANKS, LAYERS, MTP_LAYERS, CHUNK_LAYERS, CHUNKS, GROUP, FIRST, LAST)
 _SWITCHES = (WITH_EMBEDDING, WITH_LOSS)
+_DASHED = {name[:2] + name[2:].replace("-", "_"): name for name in (*_NUMBERS, *_SWITCHES, LAYOUT)}
+ARGUMENTS = (*_DASHED, *_DASHED.values())
+"""Arguments of the pipeline, also with underscores, which Megatron-LM does not know."""
 
 
 class MegatronPipeline(NamedTuple):
@@ -49,7 +53,7 @@ def read_arguments(path: str | Path) -> MegatronPipeline:
     Raises:
         LayoutError: The file cannot be read, or Megatron-LM would refuse it; the message names it.
     """
-    words = argument_words(path, "Megatron-LM's arguments")
+    words = argument_words(path, "Megatron-LM's arguments", ARGUMENTS)
     try:
         return pipeline_of(words)
     except LayoutError as error:
@@ -68,7 +72,9 @@ def pipeline_of(words: Sequence[str]) -> MegatronPipeline:
     given = _given(words)
     numbers = {name: _number(name, given[name]) for name in _NUMBERS if name in given}
     if LAYERS not in numbers:
-        raise LayoutError(f"{LAYERS}: is missing; give the number of transformer layers")
+        unknown = next((word.unknown for word in words if isinstance(word, Word) and word.unknown), "")
+        where = f", unless it is in {unknown}" if unknown else ""
+        raise LayoutError(f"{LAYERS}: is missing{where}; give the number of transformer layers")
     num_layers, num_mtp = numbers[LAYERS], numbers.get(MTP_LAYERS)
     others = [name for name in (FIRST, LAST, *_SWITCHES, CHUNK_LAYERS, CHUNKS) if name in given]
     if LAYOUT in given:
@@ -106,17 +112,22 @@ def arguments_of(layout: PipelineLayout, group: int | None = None) -> dict[str, 
 
 def _given(words: Sequence[str]) -> dict[str, str]:
     """Return the arguments of the pipeline with their values."""
-    found: dict[str, str] = {}
+    found: dict[str, tuple[str, ...]] = {}
     for i, word in enumerate(words):
         name, equals, value = word.partition("=")
+        if name in _DASHED:
+            raise LayoutError(f"{name}: is unknown to Megatron-LM; write {_DASHED[name]}")
         if name in _SWITCHES:
-            found[name] = ""
+            found[name] = "", word
         elif name in (*_NUMBERS, LAYOUT):
             following = value if equals else words[i + 1] if i + 1 < len(words) else "--"
             if following.startswith("--"):
                 raise LayoutError(f"{name}: has no value; give one behind it")
-            found[name] = following
-    return found
+            found[name] = following, word, following
+    for name, (_, *given) in found.items():
+        for word in given:
+            known(name, word)
+    return {name: value for name, (value, *_) in found.items()}
 
 
 def _number(name: str, text: str) -> int:

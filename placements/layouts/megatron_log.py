@@ -2,14 +2,17 @@
 
 Facts of Megatron-LM with megatron-core 0.16 and ``--log-timing-level 2``: a timer has the time of an
 iteration in ms, all micro-batches together, as ``(min, max)`` over ranks, or with
-``--timing-log-option all`` in a line for each rank. Ranks of a pipeline stage follow each other. The
-arguments stand at the log's begin.
+``--timing-log-option all`` in a line for each rank; it is the mean of the iterations since the last report.
+Ranks of a pipeline stage follow each other. The arguments stand at a run's begin. A line before each report
+has the samples so far, which tell how many micro-batches an iteration had while the batch was ramped up.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from statistics import mean, median
 from typing import NamedTuple
 
@@ -23,6 +26,9 @@ _ARGUMENT = re.compile(r"(?:^|[\s:])([a-z][a-z0-9_]*) \.{2,} (.*?)\s*$", re.MULT
 _RANGE = r"{} \.+: \(([\d.]+), ([\d.]+)\)"
 _ALL = r"{}:[^\S\n]*\n((?:[^\n]*\brank\s+\d+: [\d.]+[^\S\n]*(?:\n|$))+)"
 _RANK = re.compile(r"\brank\s+(\d+): ([\d.]+)")
+_ITERATION = re.compile(
+    r"\biteration\s+(\d+)/\s*\d+\s*\|.*?\bconsumed samples:\s*(\d+)(?:.*\bglobal batch size:\s*(\d+))?"
+)
 _BATCH = ("global_batch_size", "micro_batch_size", "data_parallel_size")
 _PIPELINE = (
     "num_layers",
@@ -61,12 +67,14 @@ class RankTimes(NamedTuple):
 
 
 def read_log(text: str) -> RankTimes:
-    """Return the times that the text of a log has.
+    """Return the times that the text of a log has; of several runs in it those of the last that has some.
 
     Raises:
         LayoutError: It lacks the arguments or a timer; one line with what to give Megatron-LM.
     """
-    arguments: dict[str, str] = dict(reversed(_ARGUMENT.findall(text)))
+    runs = [run for run in _runs(text) if FORWARD in run or BACKWARD in run]
+    text = runs[-1] if runs else text
+    arguments: dict[str, str] = dict(_ARGUMENT.findall(text))
     for name in ("num_layers", *_BATCH):
         if name not in arguments:
             raise LayoutError(
@@ -84,14 +92,40 @@ def read_log(text: str) -> RankTimes:
             f"global_batch_size: {whole} is no multiple of micro_batch_size {one} times data_parallel_size "
             f"{copies}; give the log of one run"
         )
-    number, parts = whole // (one * copies), RankTimes(layout, (), ()).parts
-    (forward_ms, note), (backward_ms, _) = (_timer(text, name, parts) for name in (FORWARD, BACKWARD))
-    return RankTimes(
-        layout,
-        tuple(each / number for each in forward_ms),
-        tuple(each / number for each in backward_ms),
-        note,
+    ramp_up, samples = arguments.get("rampup_batch_size", "None"), _samples(text, whole)
+    if ramp_up != "None" and len(samples) == 1:
+        raise LayoutError(
+            f"rampup_batch_size: is {ramp_up}, but no line of an iteration says its batch; keep them"
+        )
+    numbers = {position: each / (one * copies) for position, each in samples.items()}
+    parts = RankTimes(layout, (), ()).parts
+    (forward_ms, note), (backward_ms, _) = (
+        _timer(text, name, parts, numbers) for name in (FORWARD, BACKWARD)
     )
+    notes = [note] if note else []
+    notes += [f"the last of {len(runs)} runs in the log counts"] if len(runs) > 1 else []
+    return RankTimes(layout, forward_ms, backward_ms, " and ".join(notes))
+
+
+def _runs(text: str) -> list[str]:
+    """Return the text of each run: its arguments, and what follows up to the next ones."""
+    found = [match for match in _ARGUMENT.finditer(text) if match[1] in (*_BATCH, *_PIPELINE)]
+    starts = [
+        after.start() for before, after in pairwise(found) if "-compute" in text[before.end() : after.start()]
+    ]
+    return [text[begin:end] for begin, end in pairwise([0, *starts, len(text)])]
+
+
+def _samples(text: str, usual: int) -> dict[int, float]:
+    """Return how many samples an iteration has from a position of the text on: from 0 on the usual batch."""
+    found: dict[int, float] = {0: usual}
+    iteration = consumed = 0
+    for match in _ITERATION.finditer(text):
+        number, samples, batch = (int(each or 0) for each in match.groups())
+        is_next = 0 < iteration < number and consumed < samples
+        found[match.end()] = (samples - consumed) / (number - iteration) if is_next else batch or usual
+        iteration, consumed = number, samples
+    return found
 
 
 def _count(name: str, text: str) -> int:
@@ -100,11 +134,25 @@ def _count(name: str, text: str) -> int:
     return int(text)
 
 
-def _timer(text: str, name: str, parts: Sequence[str]) -> tuple[tuple[float, ...], str]:
-    """Return the time of each pipeline rank in an iteration, and what is assumed."""
+def _timer(
+    text: str, name: str, parts: Sequence[str], numbers: Mapping[int, float]
+) -> tuple[tuple[float, ...], str]:
+    """Return the time of a micro-batch on each pipeline rank, and what is assumed.
+
+    Args:
+        text: Of one run.
+        name: The timer's.
+        parts: See `RankTimes`.
+        numbers: Micro-batches of an iteration from each position of the text on.
+    """
+    positions = list(numbers)
+
+    def number(match: re.Match[str]) -> float:
+        return numbers[positions[bisect(positions, match.start()) - 1]]
+
     every: list[Mapping[int, float]] = [
-        {int(rank): float(time_ms) for rank, time_ms in _RANK.findall(block)}
-        for block in re.findall(_ALL.format(name), text)
+        {int(rank): float(time_ms) / number(block) for rank, time_ms in _RANK.findall(block[1])}
+        for block in re.finditer(_ALL.format(name), text)
     ]
     if every:
         steady = every[1:] or every
@@ -116,7 +164,10 @@ def _timer(text: str, name: str, parts: Sequence[str]) -> tuple[tuple[float, ...
         of_rank = [median(times[rank] for times in steady) for rank in range(world)]
         share = world // len(parts)
         return tuple(mean(of_rank[i * share : (i + 1) * share]) for i in range(len(parts))), ""
-    ranges = [(float(low), float(high)) for low, high in re.findall(_RANGE.format(name), text)]
+    ranges = [
+        (float(found[1]) / number(found), float(found[2]) / number(found))
+        for found in re.finditer(_RANGE.format(name), text)
+    ]
     if not ranges:
         raise LayoutError(
             f"{name}: is not in the log; train with --log-timing-level 2 --timing-log-option all"

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from placements.layouts.argument_words import argument_words
-from placements.layouts.flags import given
+from placements.layouts.argument_words import argument_words, known
 from placements.layouts.layout import EMBEDDING, LAYER, LOSS, MTP, LayoutError, PipelineLayout
 
 FIELD = "module_fqns_per_model_part"
@@ -100,9 +99,11 @@ def _check_order(parts: str, where: str) -> None:
         )
 
 
-PARTS_FLAG = f"--parallelism.{FIELD}"
-DEGREE_FLAG = "--parallelism.pipeline_parallel_degree"
-SCHEDULE_FLAG = "--parallelism.pipeline_parallel_schedule"
+SECTION = "--parallelism."
+PARTS_FLAG = f"{SECTION}{FIELD}"
+DEGREE_FLAG = f"{SECTION}pipeline_parallel_degree"
+SCHEDULE_FLAG = f"{SECTION}pipeline_parallel_schedule"
+_READ = (DEGREE_FLAG, SCHEDULE_FLAG, PARTS_FLAG)
 
 
 def write_job(layout: PipelineLayout) -> dict[str, object]:
@@ -119,16 +120,41 @@ def write_job(layout: PipelineLayout) -> dict[str, object]:
 
 
 def read_job(path: str | Path) -> PipelineLayout:
-    """Return the layout that a file with the flags of a job says.
+    """Return the layout that a file says: flags of a job, a script with them, or its TOML.
 
     Raises:
         LayoutError: The file cannot be read, has no such flags, or torchtitan cannot run it.
     """
-    words = argument_words(path, "torchtitan's flags")
+    words = argument_words(path, "torchtitan's flags", (SECTION,))
     try:
-        return layout_of_flags(given([word for word in words if word.startswith("--") or ":" not in word]))
+        return layout_of_flags(_flags(words))
     except LayoutError as error:
         raise LayoutError(f"{path}: {error}") from None
+
+
+def _flags(words: Sequence[str]) -> dict[str, list[str]]:
+    """Return the values behind each flag; those of the last where one stands several times.
+
+    As torchtitan does, dashes and underscores are alike. A variable that is not known ends a list, and so
+    does the name of a choice, as ``activation_checkpoint:full``.
+    """
+    found: dict[str, list[str]] = {}
+    values: list[str] = []
+    for word in words:
+        name, equals, value = word.partition("=")
+        if word.startswith("--"):
+            name = "--" + name[2:].replace("-", "_")
+            if name in _READ:
+                known(name, word)
+            values = found[name] = [value] if equals else []
+        elif ":" in word or (values and word.startswith("$")):
+            values = []
+        else:
+            values.append(word)
+    for name in _READ:
+        for each in found.get(name, ()):
+            known(name, each)
+    return found
 
 
 def layout_of_flags(flags: Mapping[str, Sequence[str]]) -> PipelineLayout:
@@ -140,14 +166,14 @@ def layout_of_flags(flags: Mapping[str, Sequence[str]]) -> PipelineLayout:
     for flag in (DEGREE_FLAG, PARTS_FLAG):
         if flag not in flags:
             raise LayoutError(f"has no {flag}; give it")
-    degree, schedule = flags[DEGREE_FLAG], flags.get(SCHEDULE_FLAG, ["1F1B"])
+    degree, schedule = flags[DEGREE_FLAG], " ".join(flags.get(SCHEDULE_FLAG, ["1F1B"]))
     if len(degree) != 1 or not degree[0].isdecimal():
         raise LayoutError(f"{DEGREE_FLAG}: {' '.join(degree)!r} is not a whole number; give one")
     found = read_parts([names.split(",") for names in flags[PARTS_FLAG]], int(degree[0]))
-    expected = ["1F1B" if found.num_chunks == 1 else "Interleaved1F1B"]
-    if list(schedule) != expected:
+    expected = "1F1B" if found.num_chunks == 1 else "Interleaved1F1B"
+    if schedule.lower() != expected.lower():
         raise LayoutError(
-            f"{SCHEDULE_FLAG}: {' '.join(schedule)} is not for {found.num_chunks} stages on each rank; use "
-            f"{expected[0]}"
+            f"{SCHEDULE_FLAG}: {schedule} with {found.num_chunks} stages on each rank is not read; "
+            f"use {expected}"
         )
     return found

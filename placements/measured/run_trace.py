@@ -22,8 +22,11 @@ from typing import Any, NamedTuple
 
 from placements.plain_data import Field, in_file
 
-TORCH_PATTERN = r"^PP:(?P<stage>\d+)(?P<kind>[FBIW])(?P<micro_batch>\d+)$"
-"""The labels of ``torch.distributed.pipelining``."""
+TORCH_PATTERN = r"^(?:PP:(?P<stage>\d+)|(?=[FB]\w* ))(?P<kind>[FBIW]|Forward |Backward )(?P<micro_batch>\d+)$"
+"""The labels of ``torch.distributed.pipelining``; those of schedules for one stage a rank say no stage."""
+
+_OVERLAPPED = re.compile(r"PP:\((.*)\)OVERLAP_F_B")
+_ACTION = re.compile(r"(\d+)([FBIW])\d+")
 
 GROUPS = ("block", "stage", "kind", "micro_batch")
 """Groups that a pattern may name: a block, or its kind and stage; and the micro-batch."""
@@ -33,6 +36,8 @@ _LETTERS = dict(_KINDS) | {letter.lower(): letter for letter in "FBIW"}
 _MEASURED_ROW = "measured"
 _GPU_LABEL = "gpu_user_annotation"
 _MAX_NAMED = 5
+_LONGEST_US = 1e30
+_EVENTS = re.compile(r"\s*(?:(\{.*?\"traceEvents\"\s*:)\s*)?\[\s*", re.DOTALL)
 
 
 class TraceError(ValueError):
@@ -98,7 +103,8 @@ def read_traces(path: str | Path, pattern: str | None = None) -> tuple[BlockRun,
             ``B``, ``I`` and ``W``, or words such as ``forward`` and ``backward_weight``.
 
     Raises:
-        TraceError: A file cannot be read, an event of it is wrong, or no label is a block's.
+        TraceError: A file cannot be read, an event of it is wrong, no label is a block's, or a block takes no
+            time or has none of its own.
     """
     labels = _compiled(pattern)
     path = Path(path)
@@ -112,12 +118,24 @@ def read_traces(path: str | Path, pattern: str | None = None) -> tuple[BlockRun,
             trace = _Trace.read(file)
             runs += trace.drawn_runs() or trace.labelled_runs(labels)
             seen |= dict.fromkeys(trace.labels())
+    times = block_times(runs)
+    for name in seen if pattern is None else ():
+        overlapped = _OVERLAPPED.fullmatch(name)
+        for stage, kind in _ACTION.findall(overlapped[1] if overlapped else ""):
+            if f"{kind}{stage}" not in times:
+                raise TraceError(
+                    f"{path}: {kind}{stage} ran only within {name!r}, which does not tell its blocks' times "
+                    "apart; trace another schedule, such as 1F1B"
+                )
     if not runs:
         some = ", ".join(repr(name) for name in list(seen)[:_MAX_NAMED]) or "no spans at all"
         raise TraceError(
             f"{path}: no label matches {labels.pattern!r}; it has {some}; give a pattern with the groups "
             "stage, kind and micro_batch"
         )
+    for name, each in times.items():
+        if not each.median_ms:
+            raise TraceError(f"{path}: {name} takes 0 ms in most runs; trace it with its kernels")
     return tuple(runs)
 
 
@@ -246,12 +264,18 @@ class _Trace:
 
 
 def _plain(file: Path) -> object:
-    """Return the plain data of a JSON file, compressed or not; profilers may give a field twice."""
+    """Return the plain data of a JSON file, compressed or not; profilers may give a field twice or no end."""
     try:
         data = file.read_bytes()
         if data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
-        return json.loads(data)
+        text = data.decode("utf-8-sig")
+        try:
+            return json.loads(text)
+        except ValueError:
+            if (found := _without_end(text)) is None:
+                raise
+            return found
     except (gzip.BadGzipFile, EOFError, zlib.error) as cause:
         raise TraceError(f"cannot be unpacked ({cause}); give a trace of a run") from None
     except OSError as cause:
@@ -260,20 +284,43 @@ def _plain(file: Path) -> object:
         raise TraceError(f"is not JSON ({cause}); give a trace of a run") from None
 
 
+def _without_end(text: str) -> object:
+    """Return the whole events of a trace that was cut off and the fields before them; None if it was not."""
+    began = _EVENTS.match(text)
+    events, at, decoder = list[Any](), began.end() if began else 0, json.JSONDecoder()
+    while began and text.startswith("{", at):
+        try:
+            event, at = decoder.raw_decode(text, at)
+        except ValueError:
+            break
+        events.append(event)
+        while text[at : at + 1] in list(", \r\n\t"):
+            at += 1
+    rest = text[at:].lstrip("]} \n")
+    is_cut = not rest or text[at] == "]" or (rest[0] == "{" and rest.count("{") > rest.count("}"))
+    if not began or not events or not is_cut:
+        return None
+    return {**json.loads(f"{began[1]}{{}}}}"), "traceEvents": events} if began[1] else events
+
+
 def _spans(events: Iterable[Field]) -> Iterator[_Span]:
     """Yield complete events, and begins with their ends; what began or ended outside is left out."""
     open_spans: dict[tuple[Any, Any], list[tuple[Field, float]]] = defaultdict(list)
     for event in events:
         phase = event.mapping("an event").get("ph")
         if phase == "X":
-            begin_us = event["ts"].number()
-            time_us = event["dur"].number("a time", "give microseconds from 0", min=0.0)
+            begin_us = _time_us(event["ts"], -_LONGEST_US)
+            time_us = _time_us(event["dur"], 0.0)
             yield _span(event, begin_us, begin_us + time_us)
         elif phase == "B":
-            open_spans[_place(event.value)].append((event, event["ts"].number()))
+            open_spans[_place(event.value)].append((event, _time_us(event["ts"], -_LONGEST_US)))
         elif phase == "E" and open_spans[_place(event.value)]:
             began, begin_us = open_spans[_place(event.value)].pop()
-            yield _span(began, begin_us, event["ts"].number("a time after its begin", min=begin_us))
+            yield _span(began, begin_us, _time_us(event["ts"], begin_us))
+
+
+def _time_us(field: Field, least: float) -> float:
+    return field.number("a time", f"give microseconds from {least:g}", min=least, max=_LONGEST_US)
 
 
 def _span(event: Field, begin_us: float, end_us: float) -> _Span:

@@ -1,12 +1,14 @@
 """Models of the `config.json` that Hugging Face keeps beside the weights of each.
 
-A file is read by its ``model_type``. Biases of single matrices, norms of queries and keys, and attention
-sinks are left out: together they are less than a thousandth of the parameters. The module knows no model by
-name.
+A file is read by its ``model_type``; what it leaves out is as `transformers` 5.24 has it for the type, whose
+names are read beside those of release 4. Biases of single matrices, norms of queries and keys, and attention
+sinks are left out: together they are less than two thousandths of the parameters. The module knows no model
+by name.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +31,9 @@ _MODERN: Mapping[str, Any] = {
 }
 """What all but GPT-2 and GPT-NeoX have in common."""
 
+_TYPES = Path(__file__).with_name("config_defaults.json")
+"""What files may leave out, by ``model_type``; and names of another release with those that are read here."""
+
 
 def read_config(path: str | Path, /, **overrides: Any) -> ModelShape:
     """Return the model of a `config.json`, with some of its sizes changed.
@@ -45,6 +50,7 @@ def read_config(path: str | Path, /, **overrides: Any) -> ModelShape:
     """
     with json_file(path, "a config.json of a model", PlacementError) as data:
         make, sizes_of = _kind_of(data)
+        data = _completed(data)
         name, sizes = _name_of(Path(path)), sizes_of(data) | overrides
         check_overrides(make, name, overrides)
         if "sequence_length" not in sizes:
@@ -57,6 +63,14 @@ def _kind_of(data: Field) -> tuple[Callable[..., ModelShape], Callable[[Field], 
     if kind not in _KINDS:
         raise data["model_type"].mistake(f"{kind!r} is not known; {suggestion(kind, _KINDS)}")
     return (hybrid if kind == "nemotron_h" else decoder), _KINDS[kind]
+
+
+def _completed(data: Field) -> Field:
+    """Return a config with the type's defaults for what it leaves out, under the names that are read here."""
+    types, kind, known = json.loads(_TYPES.read_text()), data["model_type"].text(), data.mapping()
+    names = types["other_names"].get(kind, {})
+    given = {names.get(name, name): value for name, value in known.items() if names.get(name) not in known}
+    return replace(data, value=types["defaults"].get(kind, {}) | given)
 
 
 def _name_of(path: Path) -> str:
@@ -144,16 +158,30 @@ def _experts(data: Field, count: str) -> _Sizes:
 
 
 def _qwen_moe(data: Field) -> _Sizes:
-    _equals(data, "decoder_sparse_step", 1)
-    sizes = _qwen(data) | _experts(data, "num_experts")
-    dense = list(data.get("mlp_only_layers", []).whole_numbers())
-    if dense != list(range(len(dense))):
-        raise data["mlp_only_layers"].wrong("the first layers", "give [0, 1, ...], or []")
-    if dense:
-        sizes |= {"num_dense_layers": len(dense), "dense_feed_forward_size": sizes["feed_forward_size"]}
+    sizes, every = _qwen(data), _size_or(data, "decoder_sparse_step", 1) or 1
+    without = {*data.get("mlp_only_layers", []).whole_numbers()}
+    dense = [i for i in range(sizes["num_layers"]) if i in without or (i + 1) % every]
+    if dense != [*range(len(dense))]:
+        name = "mlp_only_layers" if every == 1 else "decoder_sparse_step"
+        raise data[name].mistake(
+            f"layers {dense} have no experts; there is a shape for the first layers alone"
+        )
     shared = _size_or(data, "shared_expert_intermediate_size", 0, least=0)
-    sizes |= {"shared_expert_size": shared} if shared else {}
-    return sizes | {"feed_forward_size": _size(data, "moe_intermediate_size")}
+    return _with_experts(sizes, data, "num_experts", shared or 0, len(dense))
+
+
+def _with_experts(sizes: _Sizes, data: Field, count: str, shared: int, num_dense: int) -> _Sizes:
+    """Return sizes with experts in all layers but the first ones."""
+    if num_dense >= sizes["num_layers"]:
+        return sizes
+    dense = {"num_dense_layers": num_dense, "dense_feed_forward_size": sizes["feed_forward_size"]}
+    return {
+        **sizes,
+        **_experts(data, count),
+        **({"shared_expert_size": shared} if shared else {}),
+        **(dense if num_dense else {}),
+        "feed_forward_size": _size(data, "moe_intermediate_size"),
+    }
 
 
 def _deepseek(data: Field) -> _Sizes:
@@ -173,17 +201,9 @@ def _deepseek(data: Field) -> _Sizes:
     }
     if data.get("n_routed_experts").value is None:
         return sizes
-    size = _size(data, "moe_intermediate_size")
-    num_shared = _size_or(data, "n_shared_experts", 0, least=0)
-    dense = _size_or(data, "first_k_dense_replace", 0, least=0)
-    return {
-        **sizes,
-        **_experts(data, "n_routed_experts"),
-        "shared_expert_size": size * (num_shared or 0),
-        "num_dense_layers": dense,
-        "dense_feed_forward_size": sizes["feed_forward_size"] if dense else None,
-        "feed_forward_size": size,
-    }
+    shared = _size(data, "moe_intermediate_size") * (_size_or(data, "n_shared_experts", 0, least=0) or 0)
+    num_dense = _size_or(data, "first_k_dense_replace", 0, least=0) or 0
+    return _with_experts(sizes, data, "n_routed_experts", shared, num_dense)
 
 
 def _gpt_oss(data: Field) -> _Sizes:
@@ -207,28 +227,36 @@ def _full_every(kinds: Field, num_layers: int) -> int:
     return every
 
 
+_HYBRID_KINDS = {"mamba": "M", "linear_attention": "M", "attention": "*", "full_attention": "*", "mlp": "-"}
+"""Letters of the kinds of layers; those with experts are not among them."""
+
+
 def _nemotron_h(data: Field) -> _Sizes:
-    pattern = data["hybrid_override_pattern"]
-    letters, num_layers = pattern.text(), _size(data, "num_hidden_layers")
+    pattern = data[
+        "hybrid_override_pattern" if data.get("layers_block_type").value is None else "layers_block_type"
+    ]
+    if pattern.where.endswith("layers_block_type"):
+        letters = "".join(_HYBRID_KINDS[each.choice(tuple(_HYBRID_KINDS))] for each in pattern.items())
+    else:
+        letters = pattern.text()
+    num_layers = _size_or(data, "num_hidden_layers", len(letters))
     for i, letter in enumerate(letters):
         if letter not in "M*-":
             raise pattern.mistake(f"layer {i} is {letter!r}; the layers are M, * and -")
     if len(letters) != num_layers:
         raise pattern.mistake(f"has {len(letters)} layers for num_hidden_layers {num_layers}; give one each")
-    width = "head_dim" if data.get("attention_head_dim").value is None else "attention_head_dim"
-    groups = "n_groups" if "n_groups" in data.value else "mamba_n_groups"
     return {
         "pattern": letters,
         "hidden_size": _size(data, "hidden_size"),
         "num_heads": _size(data, "num_attention_heads"),
         "num_kv_heads": _size(data, "num_key_value_heads"),
-        "head_width": _size(data, width),
+        "head_width": _size(data, "head_dim"),
         "feed_forward_size": _size(data, "intermediate_size"),
         "vocab_size": _size(data, "vocab_size"),
         "state_size": _size(data, "ssm_state_size"),
         "mamba_heads": _size(data, "mamba_num_heads"),
         "mamba_head_width": _size(data, "mamba_head_dim"),
-        "mamba_groups": _size(data, groups),
+        "mamba_groups": _size(data, "n_groups"),
         "gated": False,
         "tied": _flag(data, "tie_word_embeddings", False),
     }

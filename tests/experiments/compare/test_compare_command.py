@@ -98,7 +98,7 @@ LAYERS = "layer,kind,forward_ms,backward_ms,activation_mib,weight_mib\n" + "".jo
 
 def test_a_layout_of_ones_own_stands_beside_the_best(command, tmp_path: Path) -> None:
     (tmp_path / "layers.csv").write_text(LAYERS)
-    layout = "--pipeline-model-parallel-layout Ettt|tttL"
+    layout = "--pipeline-model-parallel-layout 'Ettt|tttL'"
     (tmp_path / "mine.sh").write_text(f"train --pipeline-model-parallel-size 2 --num-layers 6 {layout}\n")
     quick = ["search.num_micro_batches=4", "search.work_limit=2", "search.memory=130"]
     files = [f"stages={tmp_path}/layers.csv", f"given=[{tmp_path}/mine.sh]"]

@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from published_layouts import PUBLISHED
+from told import told
 
 from placements.layouts.deepspeed_parts import read_bounds, write_bounds
+from placements.layouts.framework_files import read_any
 from placements.layouts.layer_file import read_layers
 from placements.layouts.layout import LayoutError, PipelineLayout
-from placements.layouts.megatron_arguments import arguments_of, group_size, pipeline_of, read_arguments
+from placements.layouts.megatron_arguments import arguments_of, group_size, pipeline_of
 from placements.layouts.megatron_notation import check_megatron, read_notation, write_notation
 from placements.layouts.torchtitan_parts import read_parts, write_parts
 
@@ -147,7 +149,6 @@ def test_arguments_without_a_layout(words: str, stages: tuple[str, ...]) -> None
     ("words", "message"),
     [
         ("--pipeline-model-parallel-size 2", "^--num-layers: is missing; give"),
-        ("--num-layers $LAYERS", r"^--num-layers: '\$LAYERS' is not a whole number above 0; write"),
         (
             "--num-layers 5 --pipeline-model-parallel-size 2",
             "^--num-layers: Megatron-LM: 5 layers are not div",
@@ -172,18 +173,61 @@ def test_arguments_that_are_refused(words: str, message: str) -> None:
         pipeline_of(words.split())
 
 
-def test_a_script_is_read_with_comments_and_continued_lines(tmp_path: Path) -> None:
-    script = tmp_path / "train.sh"
-    script.write_text(
-        "# a comment\ntorchrun pretrain_gpt.py --num-layers 4 \\\n  --pipeline-model-parallel-size 2 \\\n"
-        "  --pipeline-model-parallel-layout 'Et*3|tL' --micro-batch-size 1\n"
-    )
-    assert read_arguments(script).layout.stages == ("Ettt", "tL")
-    script.write_text("--num-layers '4")
-    with pytest.raises(LayoutError, match="train.sh: is no command line .*; close the quotes$"):
-        read_arguments(script)
-    with pytest.raises(LayoutError, match="none.txt: cannot be read; give a text file"):
-        read_arguments(tmp_path / "none.txt")
+RANKS = "--pipeline-model-parallel-size"
+PLAIN = f"--num-layers 4 {RANKS} 2"
+RUN = f"torchrun pretrain_gpt.py {PLAIN}"
+TITAN = "./run_train.sh --parallelism.pipeline-parallel-degree"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        f"\ufeff# a comment\r\n{PLAIN}",
+        f'G=$(nvidia-smi | wc -l); {RUN} --seed $1 $MORE "$@" 2>&1 | tee --num-layers > log || exit 1; sync',
+        f"A='{PLAIN}'\nsource env.sh && torchrun --x 1 pretrain_gpt.py \\\n $A &",
+        f'A=({PLAIN} # a comment\n)\nA+=(--bf16)\npython x.py "${{A[@]}}" --bf16',
+        f"export P=2\nA=3 B=4\nQ=$P\nreadonly L=$((${{P}} * 2))\nx.py --num-layers=$L {RANKS} ${{PP:-$Q}}",
+        f'A="\n --num-layers ${{L:=4}} \\\n {RANKS} $((L/2))"\ntorchrun x.py $A --bf16',
+        f"A=\"--num-layers 4 --pipeline-model-parallel-layout 'Et*2|ttL'\"\nB='{RANKS} 2'\n"
+        'CMD="torchrun x.py ${A} $B"\necho $CMD\neval "$CMD"',
+        f"cat > job.yaml <<EOF\n--num-layers 9\nEOF\n{RUN}\ncat <<'X' > run.sh\nx.py --num-layers 8\nX\n",
+        f"train() {{\n  local N=$1\n  torchrun --n $N x.py $2\n}}\ntrain 8 '{PLAIN}'",
+        'M=7b\ncase $M in 7b|8b) L=4;; *) L=80;; esac\nif [ "$M" == 70b ]; then P=8; elif [[ -z $P ]]; then '
+        f'P=2; else P=1; fi\nif [ $BIG = 1 ]; then A="--bf16 $A"; fi\nx.py --num-layers $L {RANKS} $P $A',
+        f'#!/bin/bash\nsrun -l bash -c "{RUN}"',
+        f"MODEL_ARGS=({PLAIN})\nTRAIN='--bf16'",
+        f"x.py --num-layers $L --num-layers 4 {RANKS} 1 {RANKS} 2",
+        f"{TITAN} 1 {TITAN[15:]}=2 --parallelism.module-fqns_per_model_part=tok_embeddings,layers.0,layers.1 "
+        "layers.2,layers.3,norm,lm_head $EXTRA 2>&1 | tee log",
+        "[job]\n[parallelism]\npipeline_parallel_degree = 2\nmodule_fqns_per_model_part = [\n"
+        "['tok_embeddings', 'layers.0', 'layers.1'], ['layers.2', 'layers.3', 'norm', 'lm_head']]",
+    ],
+)
+def test_a_script_is_read_as_the_shell_reads_it(script: str, tmp_path: Path) -> None:
+    path = tmp_path / "train.sh"
+    path.write_text(script, newline="")
+    assert read_any(str(path)).layout.stages == ("Ett", "ttL")
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("--num-layers '4", "is no command line (No closing quotation); close the quotes"),
+        ("\nx.py --num-layers $LAYERS", "--num-layers: $LAYERS of line 2 is not known before a run; write"),
+        (f"{RUN}\nif [ $A ]; then\n{RUN} --num-layers 8; fi", "the commands of line 1 and line 3 have other"),
+        (f"{RUN} --bf16 1 \\\n $(cat a.txt)", "$(cat a.txt) of line 2 may give arguments; write them out"),
+        (f"x.py {RANKS} 2 $A", "--num-layers: is missing, unless it is in $A of line 1; give"),
+        (f"{RUN} --decoder_last_pipeline_num_layers 3", "is unknown to Megatron-LM; write --decoder-"),
+        (f"P=1\nif [ $A ]; then P=2; fi\n{TITAN} $P", "pipeline_parallel_degree: $P of line 2 is not known"),
+        ("[parallelism]\npipeline_parallel_degree = ", "is no TOML (Invalid value (at end of document)"),
+    ],
+)
+def test_what_a_script_does_not_tell_is_named(script: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "train.sh").write_text(script)
+    with told(LayoutError, f"{tmp_path / 'train.sh'}: ", has=message):
+        read_any(str(tmp_path / "train.sh"))
+    with pytest.raises(LayoutError, match=r"none.txt: cannot be read; give a text file"):
+        read_any(str(tmp_path / "none.txt"))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,6 +104,25 @@ def test_the_fastest_and_slowest_rank_do_for_equal_stages(tmp_path: Path) -> Non
     assert found.lines[-1].startswith("it is assumed that the slowest rank is that of the loss")
 
 
+def test_a_growing_batch_and_several_runs_change_no_time(tmp_path: Path) -> None:
+    """Each report is divided by its own micro-batches; of two runs the last counts, with its arguments."""
+    head, *reports = log("Ett|tt|ttL", 3, rampup_batch_size="['16', '16', '99']").split("times across")
+    path, samples, text = tmp_path / "train.log", 0, head
+    for i, (batch, report) in enumerate(zip((16, 16, 32), reports, strict=True)):
+        samples, share = samples + batch, batch / 32
+        text += (
+            f" iteration {i + 1:8d}/ 10 | consumed samples: {samples:12d} | loss scale: 1.0 |\ntimes across"
+        )
+        pieces = re.split(r"(?<=: )([\d.]+)", report)
+        text += "".join(f"{float(each) * share:.2f}" if i % 2 else each for i, each in enumerate(pieces))
+    other = log("Et|ttt|L", 3)
+    for runs in (text, other + text, other + text + log("Et|t|L", 3).split("times across")[0]):
+        path.write_text(runs)
+        found = read_measured(path)
+        assert costs(found.layers.layers) == wanted("Ett|tt|ttL")
+        assert ("it is assumed that the last of 2 runs in the log counts" in found.lines) == (runs != text)
+
+
 def test_two_ranks_give_the_ends_what_is_left(tmp_path: Path) -> None:
     path = tmp_path / "train.log"
     path.write_text(log("Ett|ttL", 2))
@@ -126,6 +146,10 @@ def test_two_ranks_give_the_ends_what_is_left(tmp_path: Path) -> None:
         (
             log("Ett|tt|ttL", 3).replace("rank  5", "rank  6"),
             "forward-compute: has 6 ranks, and the pipeline 3",
+        ),
+        (
+            log("Ett|tt|ttL", 3, rampup_batch_size="['8', '8', '99']"),
+            "rampup_batch_size: is ['8', '8', '99'],",
         ),
         (log("EttL", 1), "the embedding and the loss are in one time with the layers"),
     ],

@@ -167,38 +167,59 @@ def test_modules_that_predict_more_tokens_are_the_files(tmp_path: Path) -> None:
     assert model.num_parameters > read_model("deepseek_v3").num_parameters + 11e9
 
 
-GPT2 = {
-    "model_type": "gpt2",
-    "n_embd": 768,
-    "n_layer": 12,
-    "n_head": 12,
-    "n_positions": 1024,
-    "n_inner": None,
-    "vocab_size": 50_257,
-}
-NEOX = llama(6144, 44, 64, 64, 24_576, 50_432) | {"model_type": "gpt_neox", "max_position_embeddings": 2048}
-QWEN2 = llama(3584, 28, 28, 4, 18_944, 152_064) | {"model_type": "qwen2", "use_sliding_window": False}
-QWEN2_MOE = QWEN2 | {
+QWEN2_MOE = llama(3584, 28, 28, 4, 18_944, 151_936) | {
     "model_type": "qwen2_moe",
+    "use_sliding_window": False,
     "moe_intermediate_size": 2560,
     "shared_expert_intermediate_size": 20_480,
     "num_experts": 64,
     "num_experts_per_tok": 8,
     "decoder_sparse_step": 1,
-    "vocab_size": 151_936,
 }
-MISTRAL = llama(4096, 32, 32, 8, 14_336, 32_000) | {"model_type": "mistral", "sliding_window": 4096}
 
 
-@pytest.mark.parametrize(
-    ("config", "parameters"),
-    [(GPT2, 124.44e6), (NEOX, 20.55e9), (QWEN2, 7.6156e9), (QWEN2_MOE, 57.41e9), (MISTRAL, 7.2417e9)],
-    ids=["GPT-2", "GPT-NeoX 20B", "Qwen2.5 7B", "Qwen2 57B-A14B", "Mistral 7B"],
-)
-def test_parameters_of_others_are_those_published(config: Config, parameters: float, tmp_path: Path) -> None:
-    model = read_config(written(tmp_path, config))
-    assert model.num_parameters == pytest.approx(parameters, rel=0.001)
-    assert model.num_tokens == config.get("n_positions", config.get("max_position_embeddings"))
+def test_parameters_and_tokens_are_those_published(tmp_path: Path) -> None:
+    model = read_config(written(tmp_path, QWEN2_MOE))
+    assert model.num_parameters == pytest.approx(57.41e9, rel=0.001)
+    assert model.num_tokens == QWEN2_MOE["max_position_embeddings"]
+
+
+SMALL = {"hidden_size": 512, "num_attention_heads": 16, "num_hidden_layers": 4, "vocab_size": 32_000}
+EXPERTS = {"num_experts": 16, "moe_intermediate_size": 384}
+BLOCKS = ["linear_attention", "full_attention", "mlp", "mamba", "attention"]
+LEAVING_OUT: list[tuple[Config, int]] = [
+    ({"model_type": "mistral"}, 123_998_720),
+    ({"model_type": "gpt_oss", "num_experts": 8, "intermediate_size": 512}, 64_305_760),
+    ({"model_type": "qwen2_moe", **EXPERTS}, 109_359_616),
+    ({"model_type": "qwen3_moe", "num_local_experts": 16, "mlp_only_layers": [0]}, 101_479_168),
+    ({"model_type": "deepseek_v2", "num_experts": 8, "num_experts_per_tok": 2}, 155_025_920),
+    ({"model_type": "deepseek_v3", "num_local_experts": 16, "first_k_dense_replace": 4}, 181_809_664),
+    ({"model_type": "nemotron_h", "layers_block_type": BLOCKS, "num_hidden_layers": 5}, 88_596_224),
+    ({"model_type": "llama"}, 104_600_064),
+    ({"model_type": "mixtral"}, 740_577_792),
+    ({"model_type": "gpt_neox"}, 137_743_360),
+    ({"model_type": "qwen2", "num_attention_heads": 32}, 172_239_360),
+    ({"model_type": "qwen3", "num_attention_heads": 32}, 201_594_368),
+    ({"model_type": "gpt2", "n_embd": 512, "n_layer": 4, "n_head": 8}, 29_518_848),
+]
+"""Configs that leave sizes to their type, and the parameters of the models of transformers 5.24."""
+
+
+@pytest.mark.parametrize(("config", "parameters"), LEAVING_OUT)
+def test_what_is_left_out_is_the_types_default(config: Config, parameters: int, tmp_path: Path) -> None:
+    model = read_config(written(tmp_path, SMALL | config))
+    assert model.num_parameters == pytest.approx(parameters, rel=0.002)
+
+
+def test_these_are_the_parameters_of_transformers_models(tmp_path: Path) -> None:
+    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
+    for config, parameters in LEAVING_OUT:
+        written(tmp_path, SMALL | config)
+        with torch.device("meta"):
+            theirs = transformers.AutoModelForCausalLM.from_config(
+                transformers.AutoConfig.from_pretrained(tmp_path)
+            )
+        assert sum(each.numel() for each in theirs.parameters()) == parameters, config
 
 
 def test_a_path_stands_for_a_name_and_sizes_are_changed(tmp_path: Path) -> None:
@@ -236,7 +257,7 @@ def test_layers_with_and_without_window(tmp_path: Path) -> None:
             {"use_sliding_window": True},
             "use_sliding_window: True is not False; there is no shape",
         ),
-        ("qwen3_30b_a3b", {"mlp_only_layers": [5]}, "mlp_only_layers: [5] is not the first layers; give [0,"),
+        ("qwen3_30b_a3b", {"mlp_only_layers": [5]}, "mlp_only_layers: layers [5] have no experts; there is"),
         ("gpt_oss_20b", {"layer_types": ["x"]}, "layer_types[0]: 'x' is not known; use one of sliding_atten"),
         (
             "nemotron_h_8b",
