@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from placements.layouts.argument_words import argument_words
-from placements.layouts.megatron_arguments import MegatronPipeline, read_arguments
-from placements.layouts.torchtitan_parts import read_job
+from placements.layouts.megatron_arguments import ARGUMENTS, MegatronPipeline, read_arguments
+from placements.layouts.torchtitan_parts import SECTION, read_job
 
 
 def read_any(path: str) -> MegatronPipeline:
