@@ -19,6 +19,7 @@ from experiments.predict.prediction import PlanPrediction, predict
 from experiments.predict.recipe_table import (
     PricedRecipe,
     RecipePrices,
+    calibrated_recipes,
     read_recipes,
     recipe_tables,
     recipes_to_csv,
@@ -102,7 +103,7 @@ def predict_runs(path: Path, options: PredictOptions) -> dict[str, float]:
     """Predict the runs of the tables of a folder; see `task`."""
     folder, framework = read_run_folder(path), FRAMEWORKS[options.framework]
     factors: dict[str, Factors] = {}
-    if options.calibrate is not None:
+    if options.calibrate is not None and not recipe_tables(path):
         runs = [run for table in folder.tables for run in table.runs]
         gpu, found_factors = calibrated(folder, runs, options.calibrate, framework)
         factors[gpu] = found_factors
@@ -151,30 +152,38 @@ def predict_schedules(path: Path, options: PredictOptions) -> dict[str, float]:
 
 def price_recipes(path: Path, options: PredictOptions) -> dict[str, float]:
     """Price the recipes of the tables of a folder beside the best layouts; return the share that is near."""
-    recipes = [recipe for table in recipe_tables(path) for recipe in read_recipes(table)]
+    recipes = {name: each for table in recipe_tables(path) for name, each in read_recipes(table).items()}
     if not recipes:
         return {}
-    prices = RecipePrices(FRAMEWORKS[options.framework], options.overlap_experts)
-    priced: list[PricedRecipe] = []
+    prices = RecipePrices(FRAMEWORKS[options.framework])
+    found: dict[str, PricedRecipe] = {}
     written = output_directory() / "recipes.csv"
     with StepBar("recipes") as show:
         try:
-            for i, recipe in enumerate(recipes):
+            for i, (name, recipe) in enumerate(recipes.items()):
                 show(recipe.model, i, len(recipes))
-                priced.append(prices.price(recipe))
+                found[name] = prices.price(recipe)
         except KeyboardInterrupt:
-            write_text(written, recipes_to_csv(priced))
+            write_text(written, recipes_to_csv(found.values()))
             raise Interrupted(
-                f"interrupted; {len(priced)} of {len(recipes)} recipes are in {written}"
+                f"interrupted; {len(found)} of {len(recipes)} recipes are in {written}"
             ) from None
-    write_text(written, recipes_to_csv(priced))
+    if options.calibrate is not None:
+        found = calibrated_recipes(found, options.calibrate)
+    write_text(written, recipes_to_csv(found.values()))
+    priced = [each for each in found.values() if each.own is not None]
     near = sum(each.is_near for each in priced)
     log.info(
         "recipes: %d of %d are priced, %d fit, %d are within 10 %% of our best; table: %s",
-        *(sum(each.own is not None for each in priced), len(priced), sum(each.fits for each in priced)),
-        *(near, written),
+        *(len(priced), len(found), sum(each.fits for each in priced), near, written),
     )
-    return {"share_of_recipes_near_best": near / len(priced)}
+    figures = {"share_of_recipes_near_best": near / len(found)}
+    for kind, has_experts in (("without experts", False), ("with experts", True)):
+        errors = Errors.of((each.error for each in priced if each.has_experts == has_experts), "recipe")
+        if errors.errors:
+            log.info("tokens/s of recipes %s: %s", kind, errors)
+            figures[f"mean_absolute_error_{kind.replace(' ', '_')}"] = errors.mean_absolute
+    return figures
 
 
 def _run_errors(predictions: Sequence[RunPrediction]) -> tuple[Errors, Errors]:

@@ -219,16 +219,16 @@ def test_a_pattern_makes_a_hybrid() -> None:
 
 
 def test_bytes_of_a_parameter_by_precision() -> None:
-    """Weights, gradients and Adam's states; in 8 and 4 bits two copies of the weights with scales besides."""
+    """Weights, gradients and Adam's states; in 8 and 4 bits two copies of the weights with scales."""
     assert {name: each.static_bytes for name, each in PRECISIONS.items()} == {
         "half": 16,
         "bf16": 18,
         "single": 16,
         "tf32": 16,
-        "fp8": 20,
-        "fp8_blockwise": 18 + 2 * (1 + 4 / 128),
-        "mxfp8": 18 + 2 * (1 + 1 / 32),
-        "nvfp4": 18 + 2 * (0.5 + 1 / 16),
+        "fp8": 18,
+        "fp8_blockwise": 16 + 2 * (1 + 4 / 128),
+        "mxfp8": 16 + 2 * (1 + 1 / 32),
+        "nvfp4": 16 + 2 * (0.5 + 1 / 16),
     }
     assert PRECISIONS["bf16"].update_bytes == 4 + 2 * 12 + 2
     assert PRECISIONS["single"].update_bytes == 4 + 2 * 8 + 2 * 4
