@@ -18,7 +18,7 @@ from experiments.plan.own_layouts import (
     explained_markdown,
     read_own_layouts,
 )
-from experiments.plan.profiled_inputs import measured_rates, refuse_given
+from experiments.plan.profiled_inputs import experts_in_words, measured_rates, refuse_given
 from placements.cluster import read_cluster
 from placements.files import csv_text, write_json, write_text
 from placements.layouts.framework_files import framework_files
@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 
 _OWN = (
     *("planner", "model", "cluster", "batch", "num_layers", "sequence_length", "vocab_size", "precision"),
+    "imbalance",
     *("framework", "machine", "micro_batch_sizes", "max_chunks", "max_tensor_parallel", "recompute"),
     *("gpus_per_node", "node_bandwidth_gb_s", "link_bandwidth_gb_s", "memory_gib", "reserve_gib"),
     *("num_plans", "model_flops_utilisation", "output_layer_utilisation", "memory_efficiency"),
@@ -93,7 +94,7 @@ def plan_in_layouts(options: PlanCommandOptions) -> dict[str, float | str]:
         raise OptionError(f"batch: {options.batch} is not one number, which planner=layouts needs; give one")
     sizes = {
         name: getattr(options, name)
-        for name in ("num_layers", "sequence_length", "vocab_size", "precision")
+        for name in ("num_layers", "sequence_length", "vocab_size", "imbalance", "precision")
         if getattr(options, name) is not None
     }
     if options.model is None:
@@ -177,7 +178,8 @@ def _save(found: LayoutPlans, machine: str | None, reserve_gib: float) -> dict[s
         log.info("%s", "\n".join(explained_lines(found)))
     if found.interrupted:
         log.info("%s", _not_looked_at(found))
-    rates = "shares of the data sheet" if machine is None else f"measured, of {machine}"
+    sheet = f"shares of the data sheet{experts_in_words(found.model)}"
+    rates = sheet if machine is None else f"measured, of {machine}"
     for line in lines:
         log.info("%s", line)
     log.info("rates: %s; plan and all layouts: %s", rates, directory)
