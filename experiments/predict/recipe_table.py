@@ -212,7 +212,7 @@ class PricedRecipe:
         best: The best layout that fits; None where none does, or where it was not searched.
         fits: Whether the recipe fits by the formula.
         note: Why it was not priced, or why it is far from the best.
-        factor: Factor on times, so that a recipe on the same system takes as long as it was measured.
+        factor: Factor on times, so that a recipe of the same kind takes as long as it was measured.
     """
 
     recipe: Recipe
@@ -232,6 +232,11 @@ class PricedRecipe:
     def has_experts(self) -> bool:
         """Whether its layout shares experts."""
         return self.recipe.layout.degrees.expert > 1
+
+    @property
+    def kind(self) -> tuple[str, bool]:
+        """Its system, and whether it has experts."""
+        return self.recipe.system, self.has_experts
 
     @property
     def share(self) -> float | None:
@@ -317,7 +322,7 @@ def _why_not(priced: PricedRecipe, search: LayoutSearch) -> str:
 
 
 def calibrated_recipes(priced: Mapping[str, PricedRecipe], name: str) -> dict[str, PricedRecipe]:
-    """Return recipes with the factor on the times of one's system by which its throughput is the measured.
+    """Return recipes with the factor on the times of one's kind by which its throughput is the measured.
 
     Args:
         priced: Recipes by their names.
@@ -332,9 +337,9 @@ def calibrated_recipes(priced: Mapping[str, PricedRecipe], name: str) -> dict[st
         raise MeasuredFolderError(
             f"calibrate: {name!r} {why}; name a table and a line, as {next(iter(priced))}"
         )
-    factor, system = 1 + given.error, given.recipe.system
+    factor, kind = 1 + given.error, given.kind
     return {
-        key: replace(each, factor=factor) if each.recipe.system == system else each
+        key: replace(each, factor=factor) if each.own is not None and each.kind == kind else each
         for key, each in priced.items()
     }
 
