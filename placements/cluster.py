@@ -228,6 +228,7 @@ class DeviceGroup:
         """Return the time in which each GPU gives each other of its set an equal part of `num_bytes`.
 
         What stays in the node goes by its links and the rest by the node's bandwidth, at the same time.
+        Messages begin side by side: 256 bytes take 6.5 us among two H100 and 7.4 among eight.
 
         Args:
             num_bytes: Bytes that each GPU gives to all GPUs, itself included.
@@ -245,7 +246,7 @@ class DeviceGroup:
             leaving_bytes * self._max_leaving(degree, stride) / (self.cluster.node_bandwidth_gb_s * 1e6)
         )
         ms = max(inside_ms, outside_ms) / self.cluster.link_efficiency
-        return ms + (degree - 1) * self.cluster.latency_us / 1e3
+        return ms + self.cluster.latency_us / 1e3
 
     def next_transfer_ms(self, after: DeviceGroup, num_bytes: float) -> float:
         """Return the time in which the GPUs of another group receive something from those of this one.

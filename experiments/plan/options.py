@@ -40,6 +40,9 @@ class PlanCommandOptions:
     num_layers: int | None = option(None, "transformer layers; null: the model's own, as for the next two")
     sequence_length: int | None = option(None, "tokens of a sample")
     vocab_size: int | None = option(None, "entries of the vocabulary")
+    imbalance: float | None = option(
+        None, "tokens of the busiest GPU's experts, as a multiple of an equal share; null: 1", min=1
+    )
     precision: str | None = option(
         None, "half, bf16, single, tf32, fp8, fp8_blockwise, mxfp8 or nvfp4; null: the model's, half as bf16"
     )

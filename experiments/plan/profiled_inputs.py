@@ -135,6 +135,12 @@ def measured_rates(
     return read_machine(options.machine, cluster.whole.gpu)
 
 
+def experts_in_words(model: ModelShape) -> str:
+    """Return how layers with experts are priced without measured rates; nothing where there are none."""
+    has_experts = any(layer.num_routes for _, layer in model.runs)
+    return ", those with experts operator by operator, none of it measured" if has_experts else ""
+
+
 def _of_galvatron(options: PlanCommandOptions, folder: Path, model: str) -> PlanInputs:
     profile = read_galvatron_profile(folder, model, options.sequence_length)
     cluster = read_cluster(

@@ -17,6 +17,7 @@ from experiments.plan.own_layouts import read_own_layouts
 from experiments.plan.pipedream_plan import plan_profile
 from experiments.plan.profiled_inputs import (
     PlanInputs,
+    experts_in_words,
     measured_rates,
     profiled_inputs,
     refuse_given,
@@ -192,7 +193,7 @@ def _inputs(options: PlanCommandOptions) -> PlanInputs:
 def _model(options: PlanCommandOptions) -> ModelShape:
     sizes = {
         name: getattr(options, name)
-        for name in ("num_layers", "sequence_length", "vocab_size", "precision")
+        for name in ("num_layers", "sequence_length", "vocab_size", "imbalance", "precision")
         if getattr(options, name) is not None
     }
     try:
@@ -246,7 +247,7 @@ def _costs_in_words(options: PlanCommandOptions, costs: FrameworkCosts, cluster:
         return f"costs: computed from shapes, and rates measured, of {options.machine}"
     return (
         "costs: computed from shapes and data sheets, layers at "
-        f"{options.model_flops_utilisation:.0%} of the peak{measured}"
+        f"{options.model_flops_utilisation:.0%} of the peak{experts_in_words(costs.model)}{measured}"
     )
 
 

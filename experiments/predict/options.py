@@ -22,10 +22,9 @@ class PredictOptions:
         choices=tuple(FRAMEWORKS),
     )
     calibrate: str | None = option(
-        None, "of tables of runs: a run whose time fixes a factor on all times of its GPU; null: none"
-    )
-    overlap_experts: bool = option(
-        True, "of tables of recipes: tokens go to their experts beside another micro-batch; false: they wait"
+        None,
+        "a run whose time fixes a factor on all times of its GPU; of tables of recipes: a line, as "
+        "recipes.csv:2; null: none",
     )
     context_gib: float = option(
         4.71,

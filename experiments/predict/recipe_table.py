@@ -6,7 +6,7 @@ The form is that of Megatron-Bridge's summary of performance; see `docs/commands
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
@@ -15,9 +15,10 @@ from placements.cluster import Cluster, read_cluster
 from placements.files import csv_text
 from placements.meaning import Meaning
 from placements.models.chain import ModelShape
-from placements.models.costing.options import CostOptions
+from placements.models.costing.options import CostOptions, Graphs
 from placements.models.memory import Framework
-from placements.models.zoo import read_model
+from placements.models.zoo import MODELS, read_model
+from placements.models.zoo.sizes import suggestion
 from placements.planners.hybrid.search.layout_search import LayoutEstimate, LayoutOptions, LayoutSearch
 from placements.planners.hybrid.uniform import Degrees, Layout
 from schedsearch.planning.layout_plans import layout_in_words
@@ -32,23 +33,25 @@ COLUMNS = (
 NEAR = 0.9
 """Share of the best throughput from which a recipe counts as near to it."""
 
-_MODELS = {
-    "LLAMA3_8B": "llama3_8b",
-    "LLAMA3_70B": "llama3_70b",
-    "LLAMA3.1_405B": "llama31_405b",
-    "QWEN3_30B_A3B": "qwen3_30b_a3b",
-    "QWEN3_235B_A22B": "qwen3_235b_a22b",
-}
-"""Names of models, in capitals and without what stands behind them in brackets."""
+_MODELS = {"".join(filter(str.isalnum, name)): name for name in MODELS}
+"""Names of models without what stands between letters and digits."""
 
-_SYSTEMS = {
-    "DGX-H100": ("h100", 8),
-    "DGX-B200": ("b200", 8),
-    "DGX-B300": ("gb300", 8),
-    "DGX-GB200": ("gb200", 64),
-    "DGX-GB300": ("gb300", 64),
+_SYSTEMS: dict[str, tuple[str, int, float | None]] = {
+    "DGX-H100": ("h100", 8, None),
+    "DGX-B200": ("b200", 8, None),
+    "DGX-B300": ("gb300", 8, 800.0),
+    "DGX-GB200": ("gb200", 64, None),
+    "DGX-GB300": ("gb300", 64, None),
 }
-"""GPU of each system, and how many of them are in a node, or are used of a rack."""
+"""GPU of each system, how many of them are in a node, or are used of a rack, and the bandwidth between nodes
+in GB/s, None for that of the GPU's usual machine: a DGX B300 has eight adapters of 800 Gb/s."""
+
+_WHOLE_GRAPHS = ("DGX-B300", "DGX-GB200", "DGX-GB300"), "26.06"
+"""Systems that run recipes of experts in MXFP8 as one CUDA graph, and the first release that does."""
+
+_ATTENTION_GRAPHS = ("DGX-GB200", "DGX-GB300")
+"""Systems whose recipes of experts have attention and router as CUDA graphs (Megatron-Bridge,
+scripts/performance/configs)."""
 
 _PRECISIONS = {"": "bf16", "BF16": "bf16", "FP8": "fp8", "FP8-CS": "fp8", "FP8-MX": "mxfp8"} | {
     name: name.lower() for name in ("MXFP8", "NVFP4")
@@ -74,6 +77,7 @@ class Recipe:
     expert: Annotated[str, Meaning("GPUs that share the experts", key="EP")] = ""
     section: Annotated[str, Meaning("kind of training; with LoRA in its name weights are frozen")] = ""
     measured: Annotated[str, Meaning("measured tokens/s of a GPU", key="Tokens / sec / GPU")] = ""
+    release: Annotated[str, Meaning("release of the software that it ran with")] = ""
 
     @property
     def known_model(self) -> str:
@@ -82,7 +86,31 @@ class Recipe:
         Raises:
             MeasuredFolderError: It is not known.
         """
-        return str(_named("Model", self.model.partition("(")[0].strip().upper(), _MODELS))
+        name = self.model.partition("(")[0].strip()
+        plain = "".join(filter(str.isalnum, name.lower()))
+        if plain not in _MODELS:
+            raise MeasuredFolderError(f"Model: {name!r} is not known; {suggestion(name.lower(), MODELS)}")
+        return _MODELS[plain]
+
+    @property
+    def graphs(self) -> Graphs:
+        """What of layers with experts runs as CUDA graphs."""
+        systems, first = _WHOLE_GRAPHS
+        release = re.match(r"[0-9]{2}\.[0-9]{2}", self.release)
+        if (
+            self.system in systems
+            and self.precision in ("MXFP8", "FP8-MX")
+            and release
+            and release[0] >= first
+        ):
+            return "iteration"
+        return "attention" if self.system in _ATTENTION_GRAPHS else "none"
+
+    @property
+    def measured_tokens_per_s(self) -> float | None:
+        """Measured tokens/s of a GPU, the first of several figures; None where there is none."""
+        found = re.match(r"[0-9.]+", self.measured.replace(",", ""))
+        return float(found[0]) if found else None
 
     @property
     def layout(self) -> Layout:
@@ -115,8 +143,10 @@ class Recipe:
         Raises:
             MeasuredFolderError: The system is not known.
         """
-        gpu, in_node = _named("System", self.system, _SYSTEMS)
-        return read_cluster(f"{gpu}_{self.gpus}", gpus_per_node=min(in_node, self.gpus))
+        gpu, in_node, node_gb_s = _named("System", self.system, _SYSTEMS)
+        return read_cluster(
+            f"{gpu}_{self.gpus}", gpus_per_node=min(in_node, self.gpus), node_bandwidth_gb_s=node_gb_s
+        )
 
     def shape(self) -> ModelShape:
         """Return its model, in its precision and with its tokens.
@@ -130,11 +160,11 @@ class Recipe:
         if self.is_frozen:
             frozen = replace(model.precision, gradient_bytes=0, optimizer_bytes=0)
             model = replace(model, precision=frozen)
-        alone = model.precision.with_weights_alone
-        if alone == model.precision:
+        if not model.precision.has_casts:
             return model
         # The recipes add gradients up in 16 bits.
-        return replace(model, precision=replace(alone, gradient_bytes=min(alone.gradient_bytes, 2)))
+        gradient_bytes = min(model.precision.gradient_bytes, 2)
+        return replace(model, precision=replace(model.precision, gradient_bytes=gradient_bytes))
 
 
 def _named(column: str, name: str, known: Mapping[str, object]) -> Any:
@@ -160,6 +190,7 @@ class PricedRecipe:
         best: The best layout that fits; None where none does, or where it was not searched.
         fits: Whether the recipe fits by the formula.
         note: Why it was not priced, or why it is far from the best.
+        factor: Factor on times, so that a recipe of the same kind takes as long as it was measured.
     """
 
     recipe: Recipe
@@ -167,6 +198,23 @@ class PricedRecipe:
     best: LayoutEstimate | None
     fits: bool
     note: str
+    factor: float = 1.0
+
+    @property
+    def error(self) -> float | None:
+        """How much of the measured throughput the predicted one is above it; None where either is unknown."""
+        measured = self.recipe.measured_tokens_per_s
+        return None if not measured or self.own is None else self.tokens_per_s(self.own) / measured - 1
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether its layout shares experts."""
+        return self.recipe.layout.degrees.expert > 1
+
+    @property
+    def kind(self) -> tuple[str, bool]:
+        """Its system, and whether it has experts."""
+        return self.recipe.system, self.has_experts
 
     @property
     def share(self) -> float | None:
@@ -178,12 +226,11 @@ class PricedRecipe:
         """Whether the recipe fits and is near to the best."""
         return self.fits and self.share is not None and self.share >= NEAR
 
-    def tokens_per_s(self, estimate: LayoutEstimate | None) -> str:
-        """Return the throughput of a GPU under a layout; empty for none."""
-        if estimate is None:
-            return ""
+    def tokens_per_s(self, estimate: LayoutEstimate) -> float:
+        """Return the throughput of a GPU under a layout."""
         recipe = self.recipe
-        return f"{1e3 * recipe.batch * recipe.sequence_length / recipe.gpus / estimate.time_ms:.0f}"
+        tokens = recipe.batch * recipe.sequence_length / recipe.gpus
+        return 1e3 * tokens / (self.factor * estimate.time_ms)
 
 
 @dataclass(frozen=True)
@@ -192,12 +239,9 @@ class RecipePrices:
 
     Attributes:
         framework: Framework, which holds memory besides states and activations.
-        overlap_experts: Tokens go to their experts and back beside another micro-batch, of recipes and of the
-            best alike.
     """
 
     framework: Framework
-    overlap_experts: bool = True
     _searches: dict[tuple[object, ...], tuple[LayoutSearch, LayoutEstimate | None]] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -215,25 +259,30 @@ class RecipePrices:
 
     def _search(self, recipe: Recipe) -> tuple[LayoutSearch, LayoutEstimate | None]:
         sizes = recipe.gpus, recipe.batch, recipe.sequence_length
-        key = recipe.known_model, recipe.system, recipe.precision, sizes, recipe.is_frozen
+        key = recipe.known_model, recipe.system, recipe.precision, sizes, recipe.is_frozen, recipe.graphs
         if key not in self._searches:
-            model = recipe.shape()
-            costs = CostOptions(
-                precision=model.precision,
-                framework=self.framework,
-                overlap_tensor_parallel=True,
-                overlap_experts=self.overlap_experts,
-                sends_tokens_once=True,
-                frozen_weights=recipe.is_frozen,
-                overlap_weights=True,
-                exchanges_apart=True,
-            )
-            options = LayoutOptions(micro_batch_sizes=(1, 2, 4, 8))
-            search = LayoutSearch(model, recipe.cluster(), recipe.batch, costs, options)
+            search = search_of(recipe, self.framework)
             found = search.estimates()
             best = found[0] if found and found[0].gib <= search.limit_gib else None
             self._searches[key] = search, best
         return self._searches[key]
+
+
+def search_of(recipe: Recipe, framework: Framework) -> LayoutSearch:
+    """Return the formula and the search that a recipe and the best layout have in common."""
+    model = recipe.shape()
+    costs = CostOptions(
+        precision=model.precision,
+        framework=framework,
+        overlap_tensor_parallel=True,
+        sends_tokens_once=True,
+        graphs=recipe.graphs,
+        frozen_weights=recipe.is_frozen,
+        overlap_weights=True,
+        exchanges_apart=True,
+    )
+    options = LayoutOptions(micro_batch_sizes=(1, 2, 4, 8))
+    return LayoutSearch(model, recipe.cluster(), recipe.batch, costs, options)
 
 
 def _why_not(priced: PricedRecipe, search: LayoutSearch) -> str:
@@ -250,25 +299,41 @@ def _why_not(priced: PricedRecipe, search: LayoutSearch) -> str:
     return "; ".join(more)
 
 
-def recipes_to_csv(priced: Iterator[PricedRecipe] | list[PricedRecipe]) -> str:
+def calibrated_recipes(priced: Mapping[str, PricedRecipe], name: str) -> dict[str, PricedRecipe]:
+    """Return recipes with the factor on the times of one's kind by which its throughput is the measured.
+
+    Args:
+        priced: Recipes by their names.
+        name: Name of one.
+
+    Raises:
+        MeasuredFolderError: There is no such recipe, or it was not measured or priced.
+    """
+    given = priced.get(name)
+    if given is None or given.error is None:
+        why = "is no recipe of the tables" if given is None else "was not measured, or cannot be priced"
+        raise MeasuredFolderError(
+            f"calibrate: {name!r} {why}; name a table and a line, as {next(iter(priced))}"
+        )
+    factor, kind = 1 + given.error, given.kind
+    return {
+        key: replace(each, factor=factor) if each.own is not None and each.kind == kind else each
+        for key, each in priced.items()
+    }
+
+
+def recipes_to_csv(priced: Iterable[PricedRecipe]) -> str:
     """Return priced recipes as CSV."""
     rows = []
     for each in priced:
-        recipe, own, best = each.recipe, each.own, each.best
-        rows.append(
-            [
-                *(recipe.model, recipe.system, recipe.gpus, recipe.precision, recipe.batch),
-                *(
-                    "" if own is None else layout_in_words(own.layout),
-                    recipe.measured,
-                    each.tokens_per_s(own),
-                ),
-                *(
-                    "" if own is None else f"{own.gib:.1f}",
-                    "" if best is None else layout_in_words(best.layout),
-                ),
-                *(each.tokens_per_s(best), "" if best is None else f"{best.gib:.1f}"),
-                *("" if each.share is None else f"{each.share:.3f}", each.note),
-            ]
+        recipe, share = each.recipe, each.share
+        own, best = (
+            ["", "", ""]
+            if one is None
+            else [layout_in_words(one.layout), f"{each.tokens_per_s(one):.0f}", f"{one.gib:.1f}"]
+            for one in (each.own, each.best)
         )
+        asked = [recipe.model, recipe.system, recipe.gpus, recipe.precision, recipe.batch]
+        shown = [own[0], recipe.measured, *own[1:], *best, "" if share is None else f"{share:.3f}", each.note]
+        rows.append([*asked, *shown])
     return csv_text(COLUMNS, rows)

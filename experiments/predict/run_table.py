@@ -131,9 +131,9 @@ class RunFolder:
             PlacementError: The model is not known, or a size is wrong.
         """
         found = self._shape(run)
-        if run.weights_16_bit:
+        if not run.weights_16_bit:
             return found
-        return replace(found, precision=found.precision.with_weights_alone)
+        return replace(found, precision=found.precision.with_16_bit_weights)
 
     def _shape(self, run: Run) -> ModelShape:
         """Return the model of a run in its usual precision."""

@@ -21,6 +21,7 @@ from experiments.predict.recipe_table import (
     PricedRecipe,
     Recipe,
     RecipePrices,
+    calibrated_recipes,
     recipes_to_csv,
 )
 from experiments.predict.run_prediction import RunPrediction, calibrated, error_of, predict_run
@@ -109,7 +110,7 @@ def predict_runs(path: Path, options: PredictOptions) -> dict[str, float]:
     """Predict the runs of the tables of a folder; see `task`."""
     folder, framework = read_run_folder(path), FRAMEWORKS[options.framework]
     factors: dict[str, Factors] = {}
-    if options.calibrate is not None:
+    if options.calibrate is not None and not csv_files(path, Recipe, MeasuredFolderError):
         runs = [run for table in folder.tables for run in table.runs]
         gpu, found_factors = calibrated(folder, runs, options.calibrate, framework)
         factors[gpu] = found_factors
@@ -142,18 +143,18 @@ def predict_runs(path: Path, options: PredictOptions) -> dict[str, float]:
     return {f"mean_absolute_{name}_error": each.mean_absolute for name, each in found.items() if each.errors}
 
 
-def _rows(folder: Path, row_for_each: str, kind: type[Record]) -> list[Record]:
-    """Return the rows of all tables of a folder that have the columns of a record."""
-    return [
-        row
+def _rows(folder: Path, row_for_each: str, kind: type[Record]) -> dict[str, Record]:
+    """Return the rows of all tables of a folder that have the columns of a record, as ``recipes.csv:2``."""
+    return {
+        f"{path.name}:{line}": row
         for path in csv_files(folder, kind, MeasuredFolderError)
-        for _, row in csv_records(path, row_for_each, MeasuredFolderError, kind, others=True)
-    ]
+        for line, row in csv_records(path, row_for_each, MeasuredFolderError, kind, others=True)
+    }
 
 
 def predict_schedules(path: Path, options: PredictOptions) -> dict[str, float]:
     """Predict the schedules of the tables of a folder; return the mean error of their throughput."""
-    rows = _rows(path, "schedule", ScheduleRow)
+    rows = _rows(path, "schedule", ScheduleRow).values()
     if not rows:
         return {}
     found = [predict_schedule(row, FRAMEWORKS[options.framework]) for row in rows]
@@ -173,27 +174,35 @@ def price_recipes(path: Path, options: PredictOptions) -> dict[str, float]:
     recipes = _rows(path, "recipe", Recipe)
     if not recipes:
         return {}
-    prices = RecipePrices(FRAMEWORKS[options.framework], options.overlap_experts)
-    priced: list[PricedRecipe] = []
+    prices = RecipePrices(FRAMEWORKS[options.framework])
+    found: dict[str, PricedRecipe] = {}
     written = output_directory() / "recipes.csv"
     with StepBar("recipes") as show:
         try:
-            for i, recipe in enumerate(recipes):
+            for i, (name, recipe) in enumerate(recipes.items()):
                 show(recipe.model, i, len(recipes))
-                priced.append(prices.price(recipe))
+                found[name] = prices.price(recipe)
         except KeyboardInterrupt:
-            write_text(written, recipes_to_csv(priced))
+            write_text(written, recipes_to_csv(found.values()))
             raise Interrupted(
-                f"interrupted; {len(priced)} of {len(recipes)} recipes are in {written}"
+                f"interrupted; {len(found)} of {len(recipes)} recipes are in {written}"
             ) from None
-    write_text(written, recipes_to_csv(priced))
+    if options.calibrate is not None:
+        found = calibrated_recipes(found, options.calibrate)
+    write_text(written, recipes_to_csv(found.values()))
+    priced = [each for each in found.values() if each.own is not None]
     near = sum(each.is_near for each in priced)
     log.info(
         "recipes: %d of %d are priced, %d fit, %d are within 10 %% of our best; table: %s",
-        *(sum(each.own is not None for each in priced), len(priced), sum(each.fits for each in priced)),
-        *(near, written),
+        *(len(priced), len(found), sum(each.fits for each in priced), near, written),
     )
-    return {"share_of_recipes_near_best": near / len(priced)}
+    figures = {"share_of_recipes_near_best": near / len(found)}
+    for kind, has_experts in (("without experts", False), ("with experts", True)):
+        errors = Errors.of((each.error for each in priced if each.has_experts == has_experts), "recipe")
+        if errors.errors:
+            log.info("tokens/s of recipes %s: %s", kind, errors)
+            figures[f"mean_absolute_error_{kind.replace(' ', '_')}"] = errors.mean_absolute
+    return figures
 
 
 def _run_errors(predictions: Sequence[RunPrediction]) -> tuple[Errors, Errors]:

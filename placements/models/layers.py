@@ -58,11 +58,14 @@ class Precision:
         return self.gradient_bytes + 2 * self.optimizer_bytes + weight
 
     @property
-    def with_weights_alone(self) -> Precision:
-        """The same without 16-bit weights beside those of 8 or 4 bits, of which there are two copies."""
-        if self.product_bytes == self.number_bytes:
-            return self
-        return replace(self, weight_bytes=2 * self.product_bytes)
+    def has_casts(self) -> bool:
+        """Products read numbers of 8 or 4 bits, which are made of those of 16."""
+        return self.product_bytes < self.number_bytes
+
+    @property
+    def with_16_bit_weights(self) -> Precision:
+        """The same with 16-bit weights beside the two copies in 8 or 4 bits."""
+        return replace(self, weight_bytes=2 + self.weight_bytes) if self.has_casts else self
 
     def bytes_of(self, tensor: KeptTensor) -> float:
         """Return the bytes of a tensor that is kept."""
@@ -95,8 +98,8 @@ SINGLE = Precision("single", 4, "single", 4, 4, 8, 4)
 TF32 = Precision("tf32", 4, "tf32", 4, 4, 8, 4)
 BF16 = Precision("bf16", 2, gradient_bytes=4)
 
-# Weights of 8 and 4 bits are cached beside the 16-bit ones, once as they are and once transposed: Transformer
-# Engine's cache of weights for all micro-batches. A scale has 8 bits (mxfp8, nvfp4) or 32 (blockwise).
+# Weights of 8 and 4 bits stand once as they are and once transposed, for all micro-batches (Transformer
+# Engine; Megatron-LM with --fp8-param-gather). A scale has 8 bits (mxfp8, nvfp4) or 32 (blockwise).
 _SCALED = {"fp8": 1.0, "fp8_blockwise": 1 + 4 / 128, "mxfp8": 1 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
 PRECISIONS = {
     each.name: each
@@ -106,7 +109,7 @@ PRECISIONS = {
         SINGLE,
         TF32,
         *(
-            Precision(name, 2, "fp4" if name == "nvfp4" else "fp8", 2 + 2 * size, 4, 12, size)
+            Precision(name, 2, "fp4" if name == "nvfp4" else "fp8", 2 * size, 4, 12, size)
             for name, size in _SCALED.items()
         ),
     )

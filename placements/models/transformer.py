@@ -249,7 +249,8 @@ class TransformerLayer(Layer):
         stream = s * self.hidden_size
         yield _norm("feed-forward norm", stream)
         yield Kernel("feed-forward residual", 3 * stream, 3 * stream, is_whole=True)
-        widths = {"activation": self.ffn_size * (self.experts_per_token if self.has_experts else 1)}
+        routed = self.experts_per_token * self.imbalance if self.has_experts else 1.0
+        widths = {"activation": self.ffn_size * routed}
         if self.shared_expert_size:
             widths["shared activation"] = self.shared_expert_size
         for name, width in widths.items():
@@ -260,7 +261,7 @@ class TransformerLayer(Layer):
             yield Kernel(
                 "router", _ROUTER_KERNELS * scores, scores, launches=(_ROUTER_KERNELS, _ROUTER_KERNELS)
             )
-            moved = 2 * stream * self.experts_per_token
+            moved = 2 * stream * routed
             yield Kernel("tokens by expert", moved, moved, False, "permute", (2, 2))
             yield Kernel("tokens back", moved, moved, False, "permute", (2, 2))
             if self.shared_expert_size:
@@ -436,6 +437,8 @@ class TransformerLayer(Layer):
     def routed_elements(self, num_gpus: int | None = None) -> float:
         """Return the chosen experts' inputs, h for each token and expert, or GPU that has any of them.
 
+        The busiest GPU, which has `imbalance` times as many, counts for all.
+
         Args:
             num_gpus: GPUs to each of which a token goes once; None to send it once for each expert. Of N
                 experts k are chosen with equal chances, so that a GPU with E of them has none of a token's
@@ -445,7 +448,7 @@ class TransformerLayer(Layer):
             return 0.0
         n, k = self.num_experts, self.experts_per_token
         copies = k if num_gpus is None else num_gpus * (1 - comb(n - n // num_gpus, k) / comb(n, k))
-        return self.input_elements() * copies
+        return self.input_elements() * copies * self.imbalance
 
     @property
     def _span(self) -> int:

@@ -10,7 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from placements.models.costing.layer_times import TIME_PARTS, layer_times
+from placements.models.costing.layer_costs import layer_times
+from placements.models.costing.layer_times import TIME_PARTS
 from schedsearch.planning.uniform_run import StageTensor, UniformRun
 
 _OF_KIND = {

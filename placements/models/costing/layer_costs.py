@@ -9,11 +9,12 @@ from __future__ import annotations
 from placements.block import PlacementError
 from placements.cluster import DeviceGroup
 from placements.models.costing.layer_share import LayerShare
+from placements.models.costing.layer_times import LayerTimes, times_of
 from placements.models.costing.options import USUAL, CostOptions
 from placements.models.costing.states import states_in_memory, states_of
 from placements.models.layers import Layer
 from placements.models.memory import MemoryItem
-from placements.models.parallel import Cost, LayerStrategy, Pass, Recompute
+from placements.models.parallel import Cost, LayerStrategy
 
 
 def layer_cost(
@@ -53,41 +54,19 @@ def layer_cost(
     """
     _check(layer, strategy, samples, num_micro_batches, group)
     share = LayerShare(layer, strategy, samples / strategy.data_parallel, group, options)
-    again = strategy.recompute if layer.reads_weights_backward else "none"
     states = states_of(share, num_micro_batches)
-    forward, backward = share.passes()
-    recomputed = recomputed_pass(share, again, forward)
-    (core_ms, core_backward_ms), ring_ms = share.core_ms(), share.ring_ms()
-    core_backward_ms += core_ms if recomputed.product_ms else 0.0
-    exchange_ms, routing_ms = share.exchange_ms(), share.routing_ms()
-    if options.overlap_experts:
-        # Both ways of a forward and a backward, beside those of two micro-batches.
-        products_ms = (forward + backward).product_ms
-        routing_ms = options.overlapped(products_ms, 2 * routing_ms).copy_ms / 2
-    exchange_ms += routing_ms
-    beside = options.overlapped(
-        (backward + recomputed).product_ms,
-        states.backward_gathers * states.gather_ms + share.regathers_ms(),
-    )
-    gather_ms = states.gather_ms
-    if options.overlap_weights:
-        gather_ms = options.overlapped(forward.product_ms, gather_ms).copy_ms
-    forward_copy_ms = exchange_ms + gather_ms + options.overlapped(core_ms, ring_ms).copy_ms
-    backward_copy_ms = (2 if again == "full" else 1) * exchange_ms
-    rings = 3 if recomputed.product_ms else 2
-    backward_copy_ms += options.overlapped(core_backward_ms, rings * ring_ms).copy_ms
+    times = times_of(share, states)
     working, scores = share.kept_bytes, share.scores_bytes
-    kept = {"none": working, "selective": working - scores, "full": share.input_bytes}[again]
-    held_again = {"none": 0.0, "selective": scores, "full": working}[again]
+    kept = {"none": working, "selective": working - scores, "full": share.input_bytes}[share.again]
+    held_again = {"none": 0.0, "selective": scores, "full": working}[share.again]
     exchanged_ms = 0.0 if options.exchanges_apart else states.scatter_ms + states.new_weights_ms
     if options.overlap_gradients:
-        product_ms = beside.product_ms
+        product_ms = times.products_ms[1]
         exchanged_ms = options.overlapped(product_ms, exchanged_ms).time_ms - product_ms
     besides = (1 + layer.reads_weights_backward) * states.gathered_bytes + held_again
     peak = kept + besides + share.temporary_bytes if options.framework.has_temporaries else 0.0
     return states.cost + Cost(
-        forward + Pass(0.0, forward_copy_ms),
-        Pass(beside.product_ms, beside.copy_ms + backward.copy_ms + recomputed.copy_ms + backward_copy_ms),
+        *times.passes,
         kept,
         states.gathered_bytes,
         besides,
@@ -97,6 +76,19 @@ def layer_cost(
         buffers=share.buffers,
         backward_peak_bytes=peak,
     )
+
+
+def layer_times(
+    layer: Layer,
+    strategy: LayerStrategy,
+    samples: int,
+    num_micro_batches: int,
+    group: DeviceGroup,
+    options: CostOptions = USUAL,
+) -> LayerTimes:
+    """Return the times of a layer's passes by part, whose sums `layer_cost` has; for what, see there."""
+    share = LayerShare(layer, strategy, samples / strategy.data_parallel, group, options)
+    return times_of(share, states_of(share, num_micro_batches))
 
 
 def layer_memory(
@@ -122,28 +114,16 @@ def layer_memory(
     """
     share = LayerShare(layer, strategy, samples / strategy.data_parallel, group, options)
     kept = share.kept
-    if strategy.recompute != "none" and layer.reads_weights_backward:
-        held = tuple(item for item in kept if strategy.recompute == "full" or item.name == "scores")
+    if share.again != "none":
+        held = tuple(item for item in kept if share.again == "full" or item.name == "scores")
         again = tuple(item._replace(kind="backward", rule="computed again") for item in held)
         rest = tuple(item for item in kept if item not in held)
         inputs = MemoryItem("kept", "input of the layer", share.input_bytes, "each micro-batch")
-        kept = (*rest, *((inputs,) if strategy.recompute == "full" else ()), *again)
+        kept = (*rest, *((inputs,) if share.again == "full" else ()), *again)
     states = states_of(share, num_micro_batches)
     gathered = (1 + layer.reads_weights_backward) * states.gathered_bytes
     others = MemoryItem("backward", "weights and gradients of other GPUs", gathered, "of one layer (ZeRO-3)")
     return (*states_in_memory(share, num_micro_batches), *kept, *share.held_once, others)
-
-
-def recomputed_pass(share: LayerShare, again: Recompute, forward: Pass) -> Pass:
-    """Return what the backward computes again: the forward, or the core where its scores were kept."""
-    if again == "full":
-        return forward
-    if again == "selective" and share.scores_bytes:
-        if share.options.machine is not None:
-            return Pass(share.core_ms()[0])
-        layer, t = share.layer, share.strategy.matrix_parallel
-        return Pass(forward.product_ms * layer.core_flops(t) / layer.forward_flops(t))
-    return Pass()
 
 
 def _check(

@@ -16,9 +16,11 @@ from placements.models.costing.overlap import PartProducts, part_ms, parts_of
 from placements.models.end_layers import OutputLayer
 from placements.models.layers import Layer
 from placements.models.machine.measured_rates import CollectiveKind, MeasuredRates
+from placements.models.machine.sheet_rates import SheetRates
 from placements.models.memory import MemoryItem, held_once_items, kept_items
 from placements.models.operators import Product
-from placements.models.parallel import Buffer, LayerStrategy, Pass, SharingLevel
+from placements.models.parallel import Buffer, LayerStrategy, Pass, Recompute, SharingLevel
+from placements.models.rates import HOST_US
 
 _EXCHANGED = 4
 """Tensors that go around an attention: queries, keys, values and outputs."""
@@ -57,6 +59,11 @@ class LayerShare:
         part = layer.parameters(strategy.matrix_parallel), strategy.weight_copies, ""
         experts = layer.expert_parameters(strategy.expert_tensor_parallel) / strategy.expert_parallel
         return (part, (experts, strategy.expert_copies, " of experts")) if experts else (part,)
+
+    @property
+    def again(self) -> Recompute:
+        """What a backward computes again: nothing where it needs no weights."""
+        return self.strategy.recompute if self.layer.reads_weights_backward else "none"
 
     def of_tokens(self, of_a_sample: float) -> float:
         """Return a GPU's part of what all tokens of a sample have."""
@@ -120,16 +127,50 @@ class LayerShare:
         found = self.layer.scores_bytes(self.options.precision, self.strategy.matrix_parallel)
         return self.of_tokens(found)
 
+    @cached_property
+    def rates(self) -> MeasuredRates | SheetRates | None:
+        """Rates by operator: as measured; of layers with experts from the data sheet; None for one share."""
+        options = self.options
+        if options.machine is not None or not self.layer.num_routes:
+            return options.machine
+        shares = options.model_flops_utilisation, options.memory_efficiency, options.expert_half_tokens
+        return SheetRates(self.group.gpu, options.precision, *shares)
+
+    @property
+    def host_ms(self) -> tuple[float, float]:
+        """Time of the host for the kernels of a forward and of a backward, which are not shorter.
+
+        It counts for layers with experts, which are many small kernels; see `HOST_US` and `Graphs`.
+        """
+        options, layer, t = self.options, self.layer, self.strategy.matrix_parallel
+        is_known = options.machine is not None or options.calibration is not None
+        if is_known or not layer.num_routes or options.graphs == "iteration":
+            return 0.0, 0.0
+        kernels, products, cores = layer.kernels(t), self.products, len(layer.cores(t))
+        if options.graphs == "attention":
+            # After the router's kernels in order are those of the experts.
+            first = next(i for i, kernel in enumerate(kernels) if kernel.name == "router") + 1
+            kernels, products, cores = kernels[first:], tuple(each for each in products if each.experts), 0
+        others = cores + (2 if self.strategy.expert_parallel > 1 else 0)
+        others += len(products) * (1 + options.precision.has_casts)
+        forward, backward = (others + sum(kernel.launches[i] for kernel in kernels) for i in (0, 1))
+        backward += len(products) + (forward if self.again == "full" else 0)
+        return forward * HOST_US / 1e3, backward * HOST_US / 1e3
+
+    @cached_property
+    def _sorts(self) -> int:
+        """Times that tokens are laid out anew on each way: by GPU, by expert, and for products of 8 bits.
+
+        Products of 8 or 4 bits need a multiple of 16 or 32 tokens of each expert.
+        """
+        options = self.options
+        if options.graphs == "iteration":
+            return 1
+        return 1 + (self.strategy.expert_parallel > 1) + options.precision.has_casts
+
     def passes(self) -> tuple[Pass, Pass]:
         """Return forward and backward with their all-reduces, as measured where they were."""
         t = self.strategy.matrix_parallel
-        if self.options.machine is not None and self.options.calibration is None:
-            return self._passes_on(self.options.machine)
-        forward_ms = self.product_ms(self.layer.forward_flops) + self._small_products_ms
-        streams = self.layer.streams(self.options.precision, t)
-        beside_ms = [self.memory_ms(self.of_tokens(each)) for each in streams[:2]]
-        reduces_ms = self.seen_reduces_ms
-        gradient_ms = self.memory_ms(streams.gradient)
         measured = None
         if self.options.calibration is not None:
             measured = self.options.calibration.at(self.layer.name, t, self.of_tokens(1))
@@ -138,6 +179,13 @@ class LayerShare:
                 _with_copies(measured.forward_ms, sum(self.reduces_ms[0])),
                 _with_copies(measured.backward_ms, sum(self.reduces_ms[1])),
             )
+        if self.rates is not None:
+            return self._passes_on(self.rates)
+        forward_ms = self.product_ms(self.layer.forward_flops)
+        streams = self.layer.streams(self.options.precision, t)
+        beside_ms = [self.memory_ms(self.of_tokens(each)) for each in streams[:2]]
+        reduces_ms = self.seen_reduces_ms
+        gradient_ms = self.memory_ms(streams.gradient)
         # Products of a backward are those of inputs and of weights; an attention's core has inputs alone.
         frozen_ms = forward_ms - self.core_ms()[0] if self.options.frozen_weights else 0.0
         return (
@@ -145,18 +193,8 @@ class LayerShare:
             _with_streams(2 * forward_ms - frozen_ms, beside_ms[1]) + Pass(0.0, reduces_ms[1] + gradient_ms),
         )
 
-    @cached_property
-    def _small_products_ms(self) -> float:
-        """Time that products of experts take longer than large ones; see `EXPERT_HALF_TOKENS`."""
-        flops = sum(
-            each.flops * self.options.expert_half_tokens * each.experts / (each.tokens * self.of_tokens(1))
-            for each in self.products
-            if each.experts
-        )
-        return self.options.product_ms(self.group.gpu, self.layer, self.of_tokens(flops))
-
-    def _passes_on(self, machine: MeasuredRates) -> tuple[Pass, Pass]:
-        """Return forward and backward, operator by operator, on a machine that was measured."""
+    def _passes_on(self, machine: MeasuredRates | SheetRates) -> tuple[Pass, Pass]:
+        """Return forward and backward, operator by operator."""
         layer, strategy, precision = self.layer, self.strategy, self.options.precision
         t = strategy.matrix_parallel
         tokens = self.of_tokens(1)
@@ -167,7 +205,8 @@ class LayerShare:
         times_ms.append(self.core_ms())
         for kernel in layer.kernels(t):
             share = tokens / self._sharing_tokens if kernel.is_whole else tokens
-            times_ms.append(machine.kernel_ms(kernel, share, precision.number_bytes))
+            found_ms = machine.kernels[kernel.kind].passes_ms(kernel, share, precision.number_bytes)
+            times_ms += [found_ms] * (self._sorts if kernel.kind == "permute" else 1)
         streams = layer.streams(precision, t)
         rate = machine.kernels["loss" if isinstance(layer, OutputLayer) else "stream"]
         read_ms, read_backward_ms = (rate.ms(tokens * each, 1) if each else 0.0 for each in streams[:2])
@@ -184,7 +223,7 @@ class LayerShare:
         GPUs that exchange heads for tokens each have all tokens of some heads. Where keys go around, each has
         its share of the operations; a causal kernel is taken to be balanced.
         """
-        strategy, machine = self.strategy, self.options.machine
+        strategy, machine = self.strategy, self.rates
         if machine is None:
             core_ms = self.product_ms(self.layer.core_flops)
             return core_ms, 2 * core_ms
@@ -250,9 +289,8 @@ class LayerShare:
 
     def _one_product_ms(self, product: Product) -> float:
         """Return the time of a product in the forward."""
-        machine = self.options.machine
-        if machine is not None:
-            return machine.product_ms(product, self.of_tokens(product.tokens))[0]
+        if self.rates is not None:
+            return self.rates.product_ms(product, self.of_tokens(product.tokens))[0]
         return self.options.product_ms(self.group.gpu, self.layer, self.of_tokens(product.flops))
 
     def regathers_ms(self) -> float:

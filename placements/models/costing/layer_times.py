@@ -1,4 +1,4 @@
-"""The time of a layer's passes by part: what `layer_cost` adds up.
+"""The time of a layer's passes by part.
 
 The module does not know how often a pass runs, nor what a pipeline hides.
 """
@@ -7,17 +7,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from placements.cluster import DeviceGroup
-from placements.models.costing.layer_costs import recomputed_pass
 from placements.models.costing.layer_share import LayerShare
-from placements.models.costing.options import USUAL, CostOptions
-from placements.models.costing.states import states_of
-from placements.models.layers import Layer
-from placements.models.parallel import LayerStrategy
+from placements.models.costing.states import States
+from placements.models.parallel import Pass
 
 TIME_PARTS = (
     *("forward", "backward", "recomputation", "tensor-parallel exchanges", "context-parallel exchanges"),
-    *("expert-parallel exchanges", "weights and gradients of ZeRO-3"),
+    *("expert-parallel exchanges", "weights and gradients of ZeRO-3", "wait for the host"),
 )
 """Parts of a layer's passes, in the order in which they are told."""
 
@@ -28,38 +24,36 @@ class LayerTimes(NamedTuple):
     Attributes:
         forward: Milliseconds of a micro-batch's forward by part.
         backward: Likewise.
+        products_ms: Milliseconds of both that are products.
     """
 
     forward: dict[str, float]
     backward: dict[str, float]
+    products_ms: tuple[float, float]
+
+    @property
+    def passes(self) -> tuple[Pass, Pass]:
+        """Forward and backward, of which all but products is what GPUs send, copy and wait for."""
+        forward, backward = (
+            Pass(product_ms, max(sum(parts.values()) - product_ms, 0.0))
+            for parts, product_ms in zip((self.forward, self.backward), self.products_ms, strict=True)
+        )
+        return forward, backward
 
 
-def layer_times(
-    layer: Layer,
-    strategy: LayerStrategy,
-    samples: int,
-    num_micro_batches: int,
-    group: DeviceGroup,
-    options: CostOptions = USUAL,
-) -> LayerTimes:
-    """Return the times of a layer's passes by part; what `layer_cost` says of them is their sum.
+def times_of(share: LayerShare, states: States) -> LayerTimes:
+    """Return the times of a layer's passes by part.
 
     Of exchanges it is the part that products do not hide. What is exchanged again is told with the exchanges,
     not with the recomputation.
 
     Args:
-        layer: Its shape.
-        strategy: How the GPUs share it.
-        samples: See `placements.models.costing.layer_costs.layer_cost`, as for the rest.
-        num_micro_batches: Micro-batches of an iteration.
-        group: The GPUs.
-        options: What they reach.
+        share: The layer on a GPU.
+        states: Its weights, gradients and optimizer states.
     """
-    share = LayerShare(layer, strategy, samples / strategy.data_parallel, group, options)
-    again = strategy.recompute if layer.reads_weights_backward else "none"
-    states = states_of(share, num_micro_batches)
+    options = share.options
     forward, backward = share.passes()
-    recomputed = recomputed_pass(share, again, forward)
+    recomputed = _recomputed_pass(share, forward)
     reduces_ms = [
         min(each, one.copy_ms) for each, one in zip(share.seen_reduces_ms, (forward, backward), strict=True)
     ]
@@ -68,10 +62,7 @@ def layer_times(
     core_backward_ms += core_ms if recomputed.product_ms else 0.0
     rings_ms = share.ring_ms() * (3 if recomputed.product_ms else 2)
     heads_ms, experts_ms = share.exchange_ms(), share.routing_ms()
-    if options.overlap_experts:
-        products_ms = (forward + backward).product_ms
-        experts_ms = options.overlapped(products_ms, 2 * experts_ms).copy_ms / 2
-    number = 2 if again == "full" else 1
+    number = 2 if share.again == "full" else 1
     gather_ms, regathers_ms = states.gather_ms, share.regathers_ms()
     beside_ms = states.backward_gathers * gather_ms + regathers_ms
     beside = options.overlapped((backward + recomputed).product_ms, beside_ms)
@@ -90,7 +81,21 @@ def layer_times(
         *(number * heads_ms + ring_backward_ms, number * experts_ms),
         seen * states.backward_gathers * states.gather_ms,
     )
-    return LayerTimes(
-        dict(zip(TIME_PARTS, of_forward + exchanges, strict=True)),
-        dict(zip(TIME_PARTS, of_backward + exchanges_again, strict=True)),
+    passes = of_forward + exchanges, of_backward + exchanges_again
+    told_forward, told_backward = (
+        dict(zip(TIME_PARTS, (*parts_ms, max(host_ms - sum(parts_ms), 0.0)), strict=True))
+        for parts_ms, host_ms in zip(passes, share.host_ms, strict=True)
     )
+    return LayerTimes(told_forward, told_backward, (forward.product_ms, beside.product_ms))
+
+
+def _recomputed_pass(share: LayerShare, forward: Pass) -> Pass:
+    """Return what the backward computes again: the forward, or the core where its scores were kept."""
+    if share.again == "full":
+        return forward
+    if share.again == "selective" and share.scores_bytes:
+        if share.rates is not None:
+            return Pass(share.core_ms()[0])
+        layer, t = share.layer, share.strategy.matrix_parallel
+        return Pass(forward.product_ms * layer.core_flops(t) / layer.forward_flops(t))
+    return Pass()

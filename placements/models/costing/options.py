@@ -6,6 +6,7 @@ The module does not know a strategy, nor a link.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from placements.block import PlacementError
 from placements.hardware import Gpu
@@ -26,6 +27,10 @@ from placements.models.rates import (
 OVERLAP_SLOWDOWN = 1.3
 """Factor by which computing and transfers slow each other down while both run (Galvatron-BMW, Sec. V)."""
 
+Graphs = Literal["none", "attention", "iteration"]
+"""Kernels that run as a CUDA graph, for which the host has nothing to do: none; attention and router; or all,
+where the GPU alone knows how many tokens an expert has, so that they are laid out once, where they arrive."""
+
 
 @dataclass(frozen=True)
 class CostOptions:
@@ -42,11 +47,11 @@ class CostOptions:
             slower (Galvatron-BMW, Sec. V). Otherwise after it, which is never shorter.
         expert_half_tokens: Tokens of each expert with which its products reach half of that share; 0 for all
             of it with any number.
+        graphs: What of a layer with experts runs as CUDA graphs.
         overlap_tensor_parallel: Tensor-parallel GPUs that share tokens gather and scatter them beside the
             products before and after, see `placements.models.costing.overlap`; otherwise one after the other.
         overlap_weights: With ZeRO-3 the weights of a layer are gathered beside the forward of the one before,
             as FSDP does; otherwise before its own (Galvatron-BMW).
-        overlap_experts: Tokens go to their experts and back beside the products of another micro-batch.
         sends_tokens_once: A token goes once to each GPU that has any of its experts, and once to each other
             node, as with DeepEP and its hybrid; otherwise once for each expert.
         frozen_weights: Weights are not trained: backwards compute gradients of inputs alone, as with low-rank
@@ -69,9 +74,9 @@ class CostOptions:
     precision: Precision = HALF
     overlap_gradients: bool = False
     expert_half_tokens: float = EXPERT_HALF_TOKENS
+    graphs: Graphs = "none"
     overlap_tensor_parallel: bool = False
     overlap_weights: bool = False
-    overlap_experts: bool = False
     sends_tokens_once: bool = False
     frozen_weights: bool = False
     exchanges_apart: bool = False

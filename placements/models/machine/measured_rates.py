@@ -77,6 +77,19 @@ class KernelRate:
         """Return the milliseconds of kernels that read and write so many bytes in all."""
         return num_bytes / (self.bandwidth_gb_s * 1e6 * self.share) + launches * self.latency_us / 1e3
 
+    def passes_ms(self, kernel: Kernel, share: float, number_bytes: int) -> tuple[float, float]:
+        """Return the milliseconds of a kernel's forward and backward.
+
+        Args:
+            kernel: What it reads and writes of one sample.
+            share: Samples, or the share of one, that a GPU has.
+            number_bytes: Bytes of each number.
+        """
+        return (
+            self.ms(kernel.forward * share * number_bytes, kernel.launches[0]),
+            self.ms(kernel.backward * share * number_bytes, kernel.launches[1]),
+        )
+
 
 @dataclass(frozen=True)
 class CollectiveRate:
@@ -163,20 +176,6 @@ class MeasuredRates:
         return (
             each_ms / self.forward_cores.at(*shape),
             CORE_BACKWARD * each_ms / self.backward_cores.at(*shape),
-        )
-
-    def kernel_ms(self, kernel: Kernel, share: float, number_bytes: int) -> tuple[float, float]:
-        """Return the milliseconds of a kernel's forward and backward.
-
-        Args:
-            kernel: What it reads and writes of one sample.
-            share: Samples, or the share of one, that a GPU has.
-            number_bytes: Bytes of each number.
-        """
-        rate = self.kernels[kernel.kind]
-        return (
-            rate.ms(kernel.forward * share * number_bytes, kernel.launches[0]),
-            rate.ms(kernel.backward * share * number_bytes, kernel.launches[1]),
         )
 
     def collective_ms(self, kind: CollectiveKind, num_bytes: float, degree: int) -> float:

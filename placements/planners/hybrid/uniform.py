@@ -96,15 +96,6 @@ class Layout:
         """How the GPUs of a stage share a layer."""
         return self.degrees.strategy(self.zero, self.recompute)
 
-    @property
-    def may_overlap_experts(self) -> bool:
-        """Whether exchanges with experts can run beside another micro-batch, as Megatron-Core asks.
-
-        Stages then have several chunks, and what is computed again is not whole layers.
-        """
-        degrees = self.degrees
-        return (degrees.pipeline == 1 or degrees.chunks > 1) and self.recompute != "full"
-
     def strategies(self, num_layers: int, num_before: int = 0) -> list[LayerStrategy]:
         """Return how the layers of a chunk are shared, of which some come before the transformer layers."""
         most = num_layers if self.recomputed_layers is None else self.recomputed_layers + num_before

@@ -88,7 +88,7 @@ def test_experts_beside_shared_ones_by_hand() -> None:
     assert found["shared experts in"] == (64, 2 * 32 / 2, 10, 0)
     assert shape.expert_parameters(1) == 8 * 3 * 64 * 16
     assert shape.parameters(1) == 4 * 64 * 64 + 64 * 8 + 3 * 64 * 32 + 2 * 64
-    assert shape.routed_elements() == 2 * 640
+    assert shape.routed_elements() == 1.5 * 2 * 640
     held = kept(shape.kept_tensors(HALF, 2))
     assert held["routed tokens"] == 3 * 640
     assert (held["activation input"], held["activation output"]) == (2 * 3 * 10 * 8, 3 * 10 * 8)
@@ -219,16 +219,16 @@ def test_a_pattern_makes_a_hybrid() -> None:
 
 
 def test_bytes_of_a_parameter_by_precision() -> None:
-    """Weights, gradients and Adam's states; in 8 and 4 bits two copies of the weights with scales besides."""
+    """Weights, gradients and Adam's states; in 8 and 4 bits two copies of the weights with scales."""
     assert {name: each.static_bytes for name, each in PRECISIONS.items()} == {
         "half": 16,
         "bf16": 18,
         "single": 16,
         "tf32": 16,
-        "fp8": 20,
-        "fp8_blockwise": 18 + 2 * (1 + 4 / 128),
-        "mxfp8": 18 + 2 * (1 + 1 / 32),
-        "nvfp4": 18 + 2 * (0.5 + 1 / 16),
+        "fp8": 18,
+        "fp8_blockwise": 16 + 2 * (1 + 4 / 128),
+        "mxfp8": 16 + 2 * (1 + 1 / 32),
+        "nvfp4": 16 + 2 * (0.5 + 1 / 16),
     }
     assert PRECISIONS["bf16"].update_bytes == 4 + 2 * 12 + 2
     assert PRECISIONS["single"].update_bytes == 4 + 2 * 8 + 2 * 4

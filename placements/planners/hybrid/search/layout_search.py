@@ -101,14 +101,12 @@ class _LayerSums(NamedTuple):
             micro-batch, update, exchanges; shape ``(num_layers + 1, 5)``.
         buffer_bytes: Held once.
         temporary_bytes: Most that the backward of a layer holds besides what is kept.
-        layer_bytes: Most that a layer keeps of a micro-batch.
         transfer_ms: Transfer from a stage to the next.
     """
 
     sums: NDArray[np.float64]
     buffer_bytes: float
     temporary_bytes: float
-    layer_bytes: float
     transfer_ms: float
 
 
@@ -257,12 +255,11 @@ class LayoutSearch:
         degrees, m = layout.degrees, layout.num_micro_batches
         p, v = degrees.pipeline, degrees.chunks
         ends = self._ends(p * v)
-        options = self._options(layout)
-        costs = self._costs(layout, options)
+        costs = self._costs(layout)
         temporary_bytes = costs.temporary_bytes
         sums = np.diff(costs.sums[ends], axis=0)
         if layout.recomputed_layers is not None:
-            kept_whole = self._costs(replace(layout, recompute="none", recomputed_layers=None), options)
+            kept_whole = self._costs(replace(layout, recompute="none", recomputed_layers=None))
             first, end = ends[:-1], ends[1:]
             before = np.where(first == 0, num_before(self.model), 0)
             middle = np.minimum(first + before + layout.recomputed_layers, end)
@@ -273,9 +270,6 @@ class LayoutSearch:
         stages = chunks.sum(axis=0)
         load, static, kept, update, exchanged = stages.T
         in_flight = np.array([_in_flight(p, v, stage, m) for stage in range(p)])
-        if options.overlap_experts and degrees.expert > 1:
-            # One more forward warms up, and then a forward holds a layer more for each that a backward frees.
-            temporary_bytes += costs.layer_bytes
         held = static + costs.buffer_bytes + in_flight * kept / v + temporary_bytes
         seen_ms = float(chunks[0, :, _EXCHANGED].max())
         hidden_ms = max(float(exchanged.max()) - seen_ms, 0.0)
@@ -322,7 +316,7 @@ class LayoutSearch:
             self._known_ends[num_chunks] = np.array(list(accumulate(sizes, initial=0)))
         return self._known_ends[num_chunks]
 
-    def _costs(self, layout: Layout, options: CostOptions) -> _LayerSums:
+    def _costs(self, layout: Layout) -> _LayerSums:
         """Return the costs of all layers; chunks of a stage do not change them."""
         degrees = layout.degrees
         one_micro_batch = layout.num_micro_batches == 1
@@ -332,28 +326,19 @@ class LayoutSearch:
             layout.zero,
             layout.recompute,
             one_micro_batch,
-            options.overlap_experts,
         )
         if key not in self._known_costs:
             while len(self._known_costs) >= _NUM_KNOWN:
                 del self._known_costs[next(iter(self._known_costs))]
-            self._known_costs[key] = self._computed_costs(layout, options)
+            self._known_costs[key] = self._computed_costs(layout)
         return self._known_costs[key]
 
-    def _options(self, layout: Layout) -> CostOptions:
-        """Return what GPUs reach under a layout: not every one can hide its exchanges with experts."""
-        return self.costs if layout.may_overlap_experts else self._costs_apart
-
-    @cached_property
-    def _costs_apart(self) -> CostOptions:
-        return replace(self.costs, overlap_experts=False)
-
-    def _computed_costs(self, layout: Layout, options: CostOptions) -> _LayerSums:
+    def _computed_costs(self, layout: Layout) -> _LayerSums:
         degrees, strategy = layout.degrees, layout.strategy
         group = self.cluster.group(0, degrees.num_gpus // degrees.pipeline)
         samples, m = layout.micro_batch_size * degrees.data, layout.num_micro_batches
         kinds = [
-            layer_cost(layer, alike(strategy, layer), samples, m, group, options) for layer in self._kinds
+            layer_cost(layer, alike(strategy, layer), samples, m, group, self.costs) for layer in self._kinds
         ]
         rows = np.array(
             [
@@ -374,7 +359,6 @@ class LayoutSearch:
             sums,
             sum(each.num_bytes for each in buffers),
             max(max(cost.backward_bytes, cost.backward_peak_bytes - cost.kept_bytes) for cost in kinds),
-            max(cost.kept_bytes for cost in kinds),
             self._transfer_ms(layout, group),
         )
 

@@ -19,7 +19,9 @@ from placements.models.costing.model_error import model_error_percent
 from placements.models.costing.options import CostOptions
 from placements.models.costing.transitions import transition_ms
 from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
-from placements.models.layers import HALF, SINGLE, TF32, Layer
+from placements.models.layers import HALF, PRECISIONS, SINGLE, TF32, Layer
+from placements.models.machine.sheet_rates import SheetRates
+from placements.models.operators import Product
 from placements.models.parallel import Cost, LayerStrategy, Pass, Recompute, SequenceSharing, SharingLevel
 from placements.models.transformer import TransformerLayer
 from placements.models.zoo import read_model
@@ -188,7 +190,9 @@ def test_experts_by_hand() -> None:
     assert alone.static_bytes == 16 * (dense + 4 * expert)
     assert shared.static_bytes == 16 * (dense + expert)
     routed = 2 * 2 * BOUNDARY * 0.75
-    assert shared.forward == Pass(alone.forward.product_ms, routed)
+    # Tokens are sorted by expert once more where they arrive, at half of the bandwidth, and once more back.
+    again = 2 * 2 * 2 * 2 * BOUNDARY
+    assert shared.forward == Pass(alone.forward.product_ms + again, routed)
     assert shared.backward.copy_ms == routed
     gradients = 2 * 2 * dense * 7 / 8 + 2 * 2 * expert / 2
     assert shared.update_ms == 28 * (dense + expert) + gradients
@@ -205,6 +209,36 @@ def test_products_of_experts_with_few_tokens_take_longer() -> None:
     products = sum(each.flops for each in layer.products(1) if each.experts)
     assert slow.forward.product_ms - alone.forward.product_ms == pytest.approx(products)
     assert slow.backward.product_ms - alone.backward.product_ms == pytest.approx(2 * products)
+
+
+def test_experts_by_operator_by_hand() -> None:
+    """In 8 bits inputs are made of 16-bit ones, gradients of weights added up, and cores stay in 16."""
+    gpu = replace(COUNTING_GPU, peak_fp8_tflops=2e-9)
+    rates = SheetRates(gpu, PRECISIONS["fp8"], 1.0, 1.0, 4.0)
+    product = Product("experts in", 10, 20, 8, "outputs", experts=2)
+    forward, backward = rates.product_ms(product, 8)
+    each = 2 * 8 * 10 * 20 / 2 * (1 + 4 * 2 / 8)
+    assert forward == each + 8 * 10 * (2 + 2)
+    assert backward == 2 * each + 8 * 20 * (2 + 2) + 2 * 4 * 2 * 10 * 20
+    assert rates.product_ms(product, 8, is_frozen=True)[1] == each + 8 * 20 * (2 + 2)
+    assert rates.core_ms(GPT.cores(1)[0], 3) == (3 * CORE, 2.5 * 3 * CORE)
+
+
+def test_a_layer_with_experts_is_no_shorter_than_its_host_needs() -> None:
+    """The host has 125 us of work for each kernel; with attention and router as graphs for fewer of them."""
+    layer, strategy = replace(GPT, num_experts=4, experts_per_token=2), LayerStrategy(1, 8, expert_parallel=4)
+    none, attention, iteration = (
+        layer_cost(layer, strategy, 8, 1, read_cluster("h100_8").whole, CostOptions(graphs=graphs))
+        for graphs in ("none", "attention", "iteration")
+    )
+    # Kernels of the attention, of the feed-forward part and for experts; products, core, exchanges.
+    forward, backward = 5 + 3 + 10 + 5 + 1 + 2, 6 + 4 + 10 + 2 * 5 + 1 + 2
+    assert none.forward.time_ms == pytest.approx(0.125 * forward)
+    assert none.backward.time_ms == pytest.approx(0.125 * backward)
+    assert attention.forward.time_ms == pytest.approx(0.125 * (2 * 2 + 2 + 2))
+    assert iteration.forward.time_ms < 0.2
+    dense = layer_cost(GPT, LayerStrategy(), 1, 1, read_cluster("h100_1").whole)
+    assert dense.forward.time_ms < 0.1, "of no other layer the host is asked"
 
 
 def test_which_level_has_the_neighbors() -> None:

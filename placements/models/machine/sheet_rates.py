@@ -1,0 +1,70 @@
+"""Rates by operator from a data sheet: for layers with experts, of which no one share of the peak tells.
+
+The module does not know a layer or a file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from placements.hardware import Gpu
+from placements.models.layers import Precision
+from placements.models.machine.measured_rates import CORE_BACKWARD, KernelRate
+from placements.models.operators import Core, KernelKind, Product
+
+PERMUTE_EFFICIENCY = 0.5
+"""Share of the memory's bandwidth that sorting tokens by expert reaches: 0.50 forwards and 0.51 backwards
+measured on a B200 (SimuMax 1.2)."""
+
+
+@dataclass(frozen=True)
+class SheetRates:
+    """What a GPU reaches by operator, from its data sheet and shares of it.
+
+    Attributes:
+        gpu: The GPU.
+        precision: Precision of products; cores of attentions stay in 16 bits.
+        product_share: Share of the peak that large products and cores reach.
+        memory_share: Share of the memory's bandwidth.
+        expert_half_tokens: See `placements.models.rates.EXPERT_HALF_TOKENS`.
+    """
+
+    gpu: Gpu
+    precision: Precision
+    product_share: float
+    memory_share: float
+    expert_half_tokens: float
+
+    @cached_property
+    def kernels(self) -> dict[KernelKind, KernelRate]:
+        """Rates of kernels that are bound by memory, by kind."""
+        stream = KernelRate(self.gpu.memory_bandwidth_gb_s, self.memory_share, 0.0)
+        permute = KernelRate(stream.bandwidth_gb_s, min(PERMUTE_EFFICIENCY, self.memory_share), 0.0)
+        return {"stream": stream, "permute": permute, "loss": stream}
+
+    def product_ms(self, product: Product, tokens: float, is_frozen: bool = False) -> tuple[float, float]:
+        """Return the milliseconds of the forward and of both products of the backward.
+
+        In 8 or 4 bits what a product reads is first made of 16, as it is and transposed. Gradients of weights
+        are added to those of the micro-batches before.
+
+        Args:
+            product: Its matrix.
+            tokens: Tokens that it is multiplied with on each GPU.
+            is_frozen: The backward has no gradient of the weights.
+        """
+        precision, stream = self.precision, self.kernels["stream"]
+        flops = 2 * tokens * product.inputs * product.outputs
+        each_ms = flops / (precision.peak_tflops(self.gpu) * 1e9 * self.product_share)
+        each_ms *= 1 + self.expert_half_tokens * product.experts / tokens
+        cast = precision.number_bytes + 2 * precision.product_bytes if precision.has_casts else 0.0
+        cast_ms = [stream.ms(cast * tokens * width, 0) for width in (product.inputs, product.outputs)]
+        weights_ms = each_ms + stream.ms(2 * precision.gradient_bytes * product.weights, 0)
+        return each_ms + cast_ms[0], each_ms + cast_ms[1] + (0.0 if is_frozen else weights_ms)
+
+    def core_ms(self, core: Core, samples: float) -> tuple[float, float]:
+        """Return the milliseconds of a core's forward and backward for so many samples."""
+        peak_tflops = self.precision.peak_tflops(self.gpu, exact=True)
+        each_ms = samples * core.flops / (peak_tflops * 1e9 * self.product_share)
+        return each_ms, CORE_BACKWARD * each_ms
