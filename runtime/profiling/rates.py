@@ -16,7 +16,7 @@ from torch import Tensor
 
 from placements.hardware import Gpu
 from placements.models.layers import Layer
-from placements.models.machine.machine_file import MachineRow
+from placements.models.machine.machine_file import MachineRow, MeasuredOperator
 from placements.models.machine.measured_rates import CORE_BACKWARD
 from placements.models.operators import Core, Product
 
@@ -53,7 +53,7 @@ class Shape:
         make: Returns what runs it once.
     """
 
-    operator: str
+    operator: MeasuredOperator
     which: str
     sizes: tuple[int, ...]
     amount: float

@@ -192,13 +192,14 @@ def _json_collective(field: Field, link_gb_s: float) -> CollectiveRate:
     )
 
 
+MeasuredOperator = Literal["product", "experts", "core", "kernel", "collective"]
+
+
 @dataclass(frozen=True)
 class MachineRow:
     """A row of the CSV form."""
 
-    operator: Annotated[
-        Literal["product", "experts", "core", "kernel", "collective"], Meaning("what was measured")
-    ]
+    operator: Annotated[MeasuredOperator, Meaning("what was measured")]
     which: Annotated[str, Meaning("its pass or kind", key="pass")]
     share: Annotated[float, Meaning("share of the GPU's peak that it reaches", above=0, max=2)]
     sizes: Annotated[str, Meaning("its sizes, with spaces between")] = ""
