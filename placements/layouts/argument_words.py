@@ -65,7 +65,7 @@ def _command(
             f"{path}: the commands of line {one} and line {other} have other arguments; give a script with "
             "one of them"
         )
-    words = next(iter(found.values()), max(commands, key=len))
+    words = next(iter(found.values()), max(commands, key=len, default=()))
     for before, word in pairwise(words):
         if _FILE.match(word) and word.unknown and not before.startswith("--"):
             raise LayoutError(f"{path}: {word.unknown} may give arguments; write them out in its place")

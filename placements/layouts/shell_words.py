@@ -1,9 +1,9 @@
 """The commands of a bash script, word by word as the shell would make them. Nothing is run.
 
-Variables, arrays, functions and branches are followed as far as the text tells what they are. A variable that
-is set nowhere counts as unset in ``${TP:-4}`` and ``-z``. Elsewhere it stays in its word as a mark, like all
-that only a run can tell; who reads the word may refuse it. A string that is split into words may have quotes:
-the shell would keep them, but they are meant as quotes.
+Variables, arrays and functions are followed; of branches all are, and a variable that they set otherwise is
+not known after them. A variable that is set nowhere counts as unset in ``${TP:-4}``. Elsewhere it stays in
+its word as a mark, like all that only a run can tell; who reads the word may refuse it. A string that is
+split into words may have quotes: the shell would keep them, but they are meant as quotes.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import operator
 import re
 import shlex
 from collections.abc import Callable, Iterable, Sequence
-from fnmatch import fnmatchcase
-from functools import partial
 from itertools import takewhile
 
 import tree_sitter_bash
@@ -48,10 +46,9 @@ _OPERATORS: dict[type, Callable[[int, int], int]] = {
     ast.Div: operator.floordiv,
     ast.Mod: operator.mod,
 }
-_COMPARISONS = {"-gt": operator.gt, "-ge": operator.ge, "-lt": operator.lt, "-le": operator.le}
 _PRINTING = ("echo", "printf", "cat", "tee", "logger")
-_DEEPEST, _MOST, _LONGEST = 20, 1000, 100_000
-"""Functions and ``eval`` within one another that are followed, those in all, and characters of a variable."""
+_MOST, _LONGEST = 1000, 100_000
+"""Functions and scripts within a script that are followed, and characters of a variable."""
 
 _Value = str | tuple[str, ...]
 """Text of a variable, or the elements of an array."""
@@ -72,8 +69,8 @@ class Word(str):
 def commands_of(text: str) -> list[tuple[Word, ...]]:
     """Return the commands of a script that may run, in order, without those that only print.
 
-    A text in quotes with arguments in it, as of ``bash -c``, is such a script too. Of a script without any
-    command the words of all variables are given.
+    A text in quotes with arguments in it, as of ``bash -c`` and ``eval``, is such a script too. Of a script
+    without any command the words of all variables are given.
 
     >>> script = '''TP=2
     ... ARGS="--tp $TP --pp $((TP * 2)) --layers $LAYERS"
@@ -84,7 +81,9 @@ def commands_of(text: str) -> list[tuple[Word, ...]]:
     """
     script = _Script()
     script.run_text(text, 1)
-    return script.commands or [script.words_of_variables()]
+    if not script.commands:
+        script.run_text(" ".join(f"${{{name}[@]}}" for name in script.variables), 1)
+    return script.commands
 
 
 class _Script:
@@ -100,19 +99,15 @@ class _Script:
         self.commands: list[tuple[Word, ...]] = []
         self._functions: dict[str, Node] = {}
         self._unknowns: list[tuple[str, str]] = []
-        self._first_line, self._depth, self._runs = 1, 0, 0
+        self._first_line, self._runs = 1, 0
 
     def run_text(self, text: str, line: int) -> None:
         """Follow a script that begins on a line."""
+        self._count()
         outer, self._first_line = self._first_line, line
         text = _ASSIGNMENTS.sub(r"\g<0>;", text)
         self._run(Parser(Language(tree_sitter_bash.language())).parse(text.encode()).root_node)
         self._first_line = outer
-
-    def words_of_variables(self) -> tuple[Word, ...]:
-        """Return the words in all variables, in the order in which these were set first."""
-        values = (" ".join(value) if isinstance(value, tuple) else value for value in self.variables.values())
-        return tuple(self._word(word, 1) for value in values for word in _split(value))
 
     def _line(self, node: Node) -> int:
         return self._first_line + node.start_point.row
@@ -175,73 +170,47 @@ class _Script:
         if name in self._functions:
             given = {"@": tuple(words[1:])} | {str(i): word for i, word in enumerate(words) if i}
             self.variables |= given
-            self._within(lambda: self._run(self._functions[name]))
+            self._count()
+            self._run(self._functions[name])
             self.variables = {each: value for each, value in self.variables.items() if each not in given}
-        elif name == "eval":
-            raw = (self._filled(_text(each).strip('"'), line, _PIECE_IN_QUOTES) for each in body.children[1:])
-            self._within(lambda: self.run_text(" ".join(raw), line))
         elif name in ("read", "mapfile", "readarray", "getopts", "let"):
             self._forget(" ".join(words[1:]), node)
         elif words and name not in _PRINTING:
             self.commands.append(tuple(self._word(word, line) for word in words))
             for text in filter(re.compile(r"\s--\w").search, words):
-                self._within(partial(self.run_text, text, line))
+                self.run_text(text, line)
         return None
 
     _run_redirected_statement = _run_command
 
-    def _within(self, run: Callable[[], None]) -> None:
-        self._depth, self._runs = self._depth + 1, self._runs + 1
-        if self._depth <= _DEEPEST and self._runs <= _MOST:
-            run()
-        self._depth -= 1
+    def _count(self) -> None:
+        self._runs += 1
+        if self._runs > _MOST:
+            raise RecursionError
 
     def _run_list(self, node: Node) -> None:
         """Follow ``a && b`` and ``a || b``; a command on the left of ``&&`` is taken to succeed."""
         left, right = node.children[0], node.children[-1]
         self._run(left)
-        is_or = any(child.type == "||" for child in node.children)
-        holds = self._holds(left) if left.type == "test_command" or is_or else True
-        self._choose([(None if holds is None else holds != is_or, [right])], node)
+        is_sure = left.type != "test_command" and not any(child.type == "||" for child in node.children)
+        self._run_branches([[right]], node, is_sure)
 
     def _run_if_statement(self, node: Node) -> None:
-        clauses = [node, *(child for child in node.children if child.type in ("elif_clause", "else_clause"))]
-        choices = []
-        for clause in clauses:
-            types = [child.type for child in clause.children]
-            then = types.index("then") if "then" in types else 0
-            condition = [child for child in clause.children[1:then] if child.is_named]
-            self._run(*condition)
-            body = [child for child in clause.children[then + 1 :] if child not in clauses]
-            choices.append((self._holds(condition[0]) if condition else True, body))
-        self._choose(choices, node)
+        """Follow all branches; a condition is not looked at."""
+        others = [child for child in node.children if child.type in ("elif_clause", "else_clause")]
+        first = [child for child in node.named_children if child not in others]
+        is_sure = any(clause.type == "else_clause" for clause in others)
+        self._run_branches([first, *([clause] for clause in others)], node, is_sure)
 
     def _run_case_statement(self, node: Node) -> None:
-        text = self._filled(_text(node.named_children[0]), self._line(node))
-        choices: list[tuple[bool | None, Sequence[Node]]] = []
-        for item in node.named_children[1:]:
-            patterns = [self._filled(_text(each), 0) for each in item.children_by_field_name("value")]
-            is_known = "*" in patterns or not _MARK.search(text)
-            holds = any(fnmatchcase(text, each) for each in patterns) if is_known else None
-            choices.append((holds, item.named_children[len(patterns) :]))
-        self._choose(choices, node)
-
-    def _choose(self, choices: Iterable[tuple[bool | None, Sequence[Node]]], node: Node) -> None:
-        """Run the first body whose condition holds, or all of which only a run can tell."""
-        bodies = []
-        for holds, body in choices:
-            bodies += [body] if holds is not False else []
-            if holds:
-                return self._run_branches(bodies, node, is_sure=True)
-        return self._run_branches(bodies, node)
+        items = node.named_children[1:]
+        is_sure = any(_text(item).startswith("*") for item in items)
+        self._run_branches([[item] for item in items], node, is_sure)
 
     def _run_for_statement(self, node: Node) -> None:
-        variable, *values, body = node.named_children
-        words = self._words(values)
+        variable, *_, body = node.named_children
         self._forget(_text(variable), node)
-        if len(words) == 1:
-            self.variables[_text(variable)] = words[0]
-        self._run_branches([[body]], node, is_sure=len(words) == 1)
+        self._run_branches([[body]], node)
 
     def _run_branches(self, bodies: Sequence[Sequence[Node]], node: Node, is_sure: bool = False) -> None:
         """Run each body alone, then keep of the variables what all ends have in common."""
@@ -263,25 +232,6 @@ class _Script:
         mark = self._unknown(f"${name}", self._line(node), shown="")
         joined = (*common, *(word + mark for each in words for word in each[len(common) :]))
         return joined if any(isinstance(value, tuple) for value in values) else " ".join(joined)
-
-    def _holds(self, node: Node) -> bool | None:
-        """Return whether a test holds; None where only a run can tell."""
-        if node.type == "test_command" and node.named_children:
-            return self._holds(node.named_children[0])
-        if node.type not in ("unary_expression", "binary_expression"):
-            return None
-        parts, line = [_text(child) for child in node.children], self._line(node)
-        name = re.fullmatch(r"\"?\$\{?([A-Za-z_]\w*)\}?\"?", parts[1])
-        right = "" if name and name[1] not in self.variables else self._filled(parts[-1], line)
-        left = self._filled(parts[0], line)
-        if _MARK.search(left + right):
-            return None
-        if left in ("-z", "-n"):
-            return (right == "") == (left == "-z")
-        if parts[1] in ("=", "==", "-eq", "!=", "-ne"):
-            return fnmatchcase(left, right) != (parts[1] in ("!=", "-ne"))
-        compare = _COMPARISONS.get(parts[1])
-        return compare(int(left), int(right)) if compare and (left + right).isdecimal() else None
 
     def _unknown(self, source: str, line: int, shown: str | None = None) -> str:
         """Return the mark for what only a run can tell."""

@@ -192,8 +192,8 @@ TITAN = "./run_train.sh --parallelism.pipeline-parallel-degree"
         'CMD="torchrun x.py ${A} $B"\necho $CMD\neval "$CMD"',
         f"cat > job.yaml <<EOF\n--num-layers 9\nEOF\n{RUN}\ncat <<'X' > run.sh\nx.py --num-layers 8\nX\n",
         f"train() {{\n  local N=$1\n  torchrun --n $N x.py $2\n}}\ntrain 8 '{PLAIN}'",
-        'M=7b\ncase $M in 7b|8b) L=4;; *) L=80;; esac\nif [ "$M" == 70b ]; then P=8; elif [[ -z $P ]]; then '
-        f'P=2; else P=1; fi\nif [ $BIG = 1 ]; then A="--bf16 $A"; fi\nx.py --num-layers $L {RANKS} $P $A',
+        "case $M in 7b) N=8; L=4;; *) N=9; L=4;; esac\nif [ $BIG = 1 ]; then A=--bf16; fi\n"
+        f"x.py --num-layers $L {RANKS} 2 $A",
         f'#!/bin/bash\nsrun -l bash -c "{RUN}"',
         f"MODEL_ARGS=({PLAIN})\nTRAIN='--bf16'",
         f"x.py --num-layers $L --num-layers 4 {RANKS} 1 {RANKS} 2",
