@@ -2,7 +2,7 @@
 
 - `layout`: such a layout, and the even one
 - `shell_words`: the commands of a bash script, as the shell would make them
-- `argument_words`: the words of a command line in a file, and back; `flags`: a record's fields as flags
+- `argument_words`: the words of a command line in a file, or of a record's fields, and back
 - `megatron_notation`: Megatron-LM's notation, and its rules
 - `megatron_arguments`: the arguments of a Megatron-LM command line that say a layout
 - `torchtitan_parts`: torchtitan's lists of modules

@@ -1,4 +1,4 @@
-"""The words of a command line, from a file and as text. The module knows no framework."""
+"""The words of a command line: from a file, as text, and as fields of a record. Knows no framework."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from typing import Any
 
 from placements.layouts.layout import LayoutError
 from placements.layouts.shell_words import Word, commands_of
+
+Table = Mapping[str, str | Mapping[Any, str]]
+"""Flags of a record's fields: that of a number, or the words of each value."""
 
 _TABLE = re.compile(r"\s*\[[\w.-]+\]\s*(#.*)?")
 _FILE = re.compile(r"(\$\(|`)\s*(<|cat\b|grep\b|sed\b|awk\b|xargs\b)")
@@ -81,6 +84,28 @@ def _named(words: Iterable[Word], names: tuple[str, ...]) -> Iterator[Word]:
             yield word
 
 
+def given(words: Iterable[str]) -> dict[str, list[str]]:
+    """Return the values behind each flag, the last where one is given twice.
+
+    A variable that is not known ends a list, and so does the name of a choice, as ``checkpoint:full``.
+
+    >>> given(["--a", "--b=1", "2"])
+    {'--a': [], '--b': ['1', '2']}
+    """
+    found: dict[str, list[str]] = {}
+    values: list[str] = []
+    for word in words:
+        if word.startswith("--"):
+            name, equals, value = word.partition("=")
+            unknown = getattr(word, "unknown", "")
+            values = found[name] = [Word(value, unknown=unknown)] if equals else []
+        elif values and (":" in word or word.startswith("$")):
+            values = []
+        else:
+            values.append(word)
+    return found
+
+
 def known(name: str, word: str) -> str:
     """Return a value of an argument.
 
@@ -114,3 +139,42 @@ def argument_text(options: Mapping[str, object], comments: Iterable[str] = ()) -
         values = value if isinstance(value, list) else [] if value is None else [value]
         lines.append(" ".join([name, *(shlex.quote(str(each)) for each in values)]))
     return "\n".join(lines) + "\n"
+
+
+def written(record: Mapping[str, Any], table: Table) -> dict[str, object]:
+    """Return the flags of fields with their values; without numbers that are None."""
+    found: dict[str, object] = {}
+    for name, flags in table.items():
+        value = record.get(name)
+        if not isinstance(flags, str):
+            found |= {flag: words or None for flag, words in given(flags.get(value, "").split()).items()}
+        elif value is not None:
+            found[flags] = int(value) if value == int(value) else value
+    return found
+
+
+def fields_read(said: Mapping[str, Sequence[str]], table: Table) -> dict[str, Any]:
+    """Return the fields that flags say: of choices the value with most words that are all there.
+
+    Raises:
+        LayoutError: A number is none.
+    """
+    found: dict[str, Any] = {}
+    for name, flags in table.items():
+        if isinstance(flags, str):
+            text = "".join(said.get(flags, ())[:1])
+            try:
+                found |= {name: int(text) if text.isdecimal() else float(text)} if flags in said else {}
+            except ValueError:
+                raise LayoutError(f"{flags}: {text!r} is not a number; write the number itself") from None
+            continue
+        most = -1
+        for value, words in flags.items():
+            own = given(words.split())
+            if len(own) > most and all(flag in said and _begins(said[flag], own[flag]) for flag in own):
+                found[name], most = value, len(own)
+    return found
+
+
+def _begins(words: Sequence[str], own: Sequence[str]) -> bool:
+    return list(words[: len(own)]) == own

@@ -8,10 +8,9 @@ the loss. Interleaved 1F1B takes micro-batches through a chunk in groups, by def
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
-from placements.layouts.argument_words import argument_words, known
+from placements.layouts.argument_words import given, known
 from placements.layouts.layout import EMBEDDING, LAYER, LOSS, MTP, LayoutError, PipelineLayout
 from placements.layouts.megatron_notation import check_megatron, read_notation, write_notation
 from placements.layouts.shell_words import Word
@@ -47,19 +46,6 @@ class MegatronPipeline(NamedTuple):
     group: int | None = None
 
 
-def read_arguments(path: str | Path) -> MegatronPipeline:
-    """Return the pipeline that a file of arguments says, or a script with a command line of Megatron-LM.
-
-    Raises:
-        LayoutError: The file cannot be read, or Megatron-LM would refuse it; the message names it.
-    """
-    words = argument_words(path, "Megatron-LM's arguments", ARGUMENTS)
-    try:
-        return pipeline_of(words)
-    except LayoutError as error:
-        raise LayoutError(f"{path}: {error}") from None
-
-
 def pipeline_of(words: Sequence[str]) -> MegatronPipeline:
     """Return the pipeline that arguments say; others than those of the pipeline are not read.
 
@@ -69,23 +55,26 @@ def pipeline_of(words: Sequence[str]) -> MegatronPipeline:
     >>> pipeline_of(["--num-layers", "4", "--pipeline-model-parallel-size=2"]).layout.stages
     ('Ett', 'ttL')
     """
-    given = _given(words)
-    numbers = {name: _number(name, given[name]) for name in _NUMBERS if name in given}
+    flags = given(words)
+    for name in flags:
+        if name in _DASHED:
+            raise LayoutError(f"{name}: is unknown to Megatron-LM; write {_DASHED[name]}")
+    numbers = {name: _number(name, _value(name, flags)) for name in _NUMBERS if name in flags}
     if LAYERS not in numbers:
         unknown = next((word.unknown for word in words if isinstance(word, Word) and word.unknown), "")
         where = f", unless it is in {unknown}" if unknown else ""
         raise LayoutError(f"{LAYERS}: is missing{where}; give the number of transformer layers")
     num_layers, num_mtp = numbers[LAYERS], numbers.get(MTP_LAYERS)
-    others = [name for name in (FIRST, LAST, *_SWITCHES, CHUNK_LAYERS, CHUNKS) if name in given]
-    if LAYOUT in given:
+    others = [name for name in (FIRST, LAST, *_SWITCHES, CHUNK_LAYERS, CHUNKS) if name in flags]
+    if LAYOUT in flags:
         if others:
             raise LayoutError(
                 f"{LAYOUT}: Megatron-LM: pipeline_model_parallel_layout cannot be set with other pipeline "
                 f"layout arguments; leave out {', '.join(others)}"
             )
-        layout = read_notation(given[LAYOUT], numbers.get(RANKS, 1), LAYOUT)
+        layout = read_notation(_value(LAYOUT, flags), numbers.get(RANKS, 1), LAYOUT)
         return MegatronPipeline(check_megatron(layout, num_layers, num_mtp, LAYOUT), numbers.get(GROUP))
-    layers = _layers_of_stages(numbers, {name for name in _SWITCHES if name in given})
+    layers = _layers_of_stages(numbers, {name for name in _SWITCHES if name in flags})
     stages = [LAYER * count for count in layers]
     stages[0] = EMBEDDING + stages[0]
     stages[-1] += MTP * (num_mtp or 0) + LOSS
@@ -110,24 +99,10 @@ def arguments_of(layout: PipelineLayout, group: int | None = None) -> dict[str, 
     return found | ({GROUP: group} if is_own else {})
 
 
-def _given(words: Sequence[str]) -> dict[str, str]:
-    """Return the arguments of the pipeline with their values."""
-    found: dict[str, tuple[str, ...]] = {}
-    for i, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        if name in _DASHED:
-            raise LayoutError(f"{name}: is unknown to Megatron-LM; write {_DASHED[name]}")
-        if name in _SWITCHES:
-            found[name] = "", word
-        elif name in (*_NUMBERS, LAYOUT):
-            following = value if equals else words[i + 1] if i + 1 < len(words) else "--"
-            if following.startswith("--"):
-                raise LayoutError(f"{name}: has no value; give one behind it")
-            found[name] = following, word, following
-    for name, (_, *given) in found.items():
-        for word in given:
-            known(name, word)
-    return {name: value for name, (value, *_) in found.items()}
+def _value(name: str, flags: Mapping[str, Sequence[str]]) -> str:
+    if not flags[name]:
+        raise LayoutError(f"{name}: has no value; give one behind it")
+    return known(name, flags[name][0])
 
 
 def _number(name: str, text: str) -> int:

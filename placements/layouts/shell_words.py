@@ -62,8 +62,14 @@ class Word(str):
         unknown: What in it only a run can tell, with its line; empty where it is as it stands.
     """
 
-    line: int = 1
-    unknown: str = ""
+    line: int
+    unknown: str
+
+    def __new__(cls, text: str, line: int = 1, unknown: str = "") -> Word:
+        """Return a word of a text."""
+        word = super().__new__(cls, text)
+        word.line, word.unknown = line, unknown
+        return word
 
 
 def commands_of(text: str) -> list[tuple[Word, ...]]:
@@ -239,10 +245,9 @@ class _Script:
         return f"\ue000{len(self._unknowns) - 1}\ue001"
 
     def _word(self, text: str, line: int) -> Word:
-        word = Word(_MARK.sub(lambda mark: self._unknowns[int(mark[1])][0], text))
-        word.line, found = line, _MARK.search(text)
-        word.unknown = self._unknowns[int(found[1])][1] if found else ""
-        return word
+        found = _MARK.search(text)
+        shown = _MARK.sub(lambda mark: self._unknowns[int(mark[1])][0], text)
+        return Word(shown, line, self._unknowns[int(found[1])][1] if found else "")
 
     def _fields(self, text: str, line: int) -> list[str]:
         """Return the words that the text of one becomes."""

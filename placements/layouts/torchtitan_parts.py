@@ -7,9 +7,8 @@ is not there, or a layer that no stage has, only shows in the losses. So all of 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
-from placements.layouts.argument_words import argument_words, known
+from placements.layouts.argument_words import known
 from placements.layouts.layout import EMBEDDING, LAYER, LOSS, MTP, LayoutError, PipelineLayout
 
 FIELD = "module_fqns_per_model_part"
@@ -103,7 +102,6 @@ SECTION = "--parallelism."
 PARTS_FLAG = f"{SECTION}{FIELD}"
 DEGREE_FLAG = f"{SECTION}pipeline_parallel_degree"
 SCHEDULE_FLAG = f"{SECTION}pipeline_parallel_schedule"
-_READ = (DEGREE_FLAG, SCHEDULE_FLAG, PARTS_FLAG)
 
 
 def write_job(layout: PipelineLayout) -> dict[str, object]:
@@ -119,61 +117,25 @@ def write_job(layout: PipelineLayout) -> dict[str, object]:
     }
 
 
-def read_job(path: str | Path) -> PipelineLayout:
-    """Return the layout that a file says: flags of a job, a script with them, or its TOML.
-
-    Raises:
-        LayoutError: The file cannot be read, has no such flags, or torchtitan cannot run it.
-    """
-    words = argument_words(path, "torchtitan's flags", (SECTION,))
-    try:
-        return layout_of_flags(_flags(words))
-    except LayoutError as error:
-        raise LayoutError(f"{path}: {error}") from None
-
-
-def _flags(words: Sequence[str]) -> dict[str, list[str]]:
-    """Return the values behind each flag; those of the last where one stands several times.
-
-    As torchtitan does, dashes and underscores are alike. A variable that is not known ends a list, and so
-    does the name of a choice, as ``activation_checkpoint:full``.
-    """
-    found: dict[str, list[str]] = {}
-    values: list[str] = []
-    for word in words:
-        name, equals, value = word.partition("=")
-        if word.startswith("--"):
-            name = "--" + name[2:].replace("-", "_")
-            if name in _READ:
-                known(name, word)
-            values = found[name] = [value] if equals else []
-        elif ":" in word or (values and word.startswith("$")):
-            values = []
-        else:
-            values.append(word)
-    for name in _READ:
-        for each in found.get(name, ()):
-            known(name, each)
-    return found
-
-
 def layout_of_flags(flags: Mapping[str, Sequence[str]]) -> PipelineLayout:
-    """Return the layout that flags say; see `placements.layouts.flags.given`.
+    """Return the layout that flags say; as torchtitan does, dashes and underscores are alike.
 
     Raises:
         LayoutError: They do not, or torchtitan cannot run it.
     """
-    for flag in (DEGREE_FLAG, PARTS_FLAG):
-        if flag not in flags:
+    said = {f"--{name[2:].replace('-', '_')}": words for name, words in flags.items()}
+    read = (DEGREE_FLAG, PARTS_FLAG, SCHEDULE_FLAG)
+    degree, parts, schedule = ([known(flag, word) for word in said.get(flag, ())] for flag in read)
+    for flag in read[:2]:
+        if flag not in said:
             raise LayoutError(f"has no {flag}; give it")
-    degree, schedule = flags[DEGREE_FLAG], " ".join(flags.get(SCHEDULE_FLAG, ["1F1B"]))
     if len(degree) != 1 or not degree[0].isdecimal():
         raise LayoutError(f"{DEGREE_FLAG}: {' '.join(degree)!r} is not a whole number; give one")
-    found = read_parts([names.split(",") for names in flags[PARTS_FLAG]], int(degree[0]))
+    found = read_parts([names.split(",") for names in parts], int(degree[0]))
     expected = "1F1B" if found.num_chunks == 1 else "Interleaved1F1B"
-    if schedule.lower() != expected.lower():
+    if schedule and [each.lower() for each in schedule] != [expected.lower()]:
         raise LayoutError(
-            f"{SCHEDULE_FLAG}: {schedule} with {found.num_chunks} stages on each rank is not read; "
+            f"{SCHEDULE_FLAG}: {' '.join(schedule)} with {found.num_chunks} stages on each rank is not read; "
             f"use {expected}"
         )
     return found

@@ -14,8 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from placements.layouts.argument_words import argument_text
-from placements.layouts.flags import Choices, fields_read, given, written
+from placements.layouts.argument_words import Table, argument_text, fields_read, given, written
 from placements.layouts.layout import LayoutError
 from placements.layouts.megatron_arguments import LAYERS, arguments_of, group_size, pipeline_of
 from placements.models.parallel import LayerStrategy
@@ -34,7 +33,7 @@ from placements.trainers.job import (
 
 _SYSTEM = "Megatron-LM"
 
-_MODEL = {
+_MODEL: Table = {
     "hidden_size": "--hidden-size",
     "num_heads": "--num-attention-heads",
     "num_kv_heads": "--num-query-groups",
@@ -50,17 +49,9 @@ _MODEL = {
     "chosen_groups": "--moe-router-group-topk",
     "router_scaling": "--moe-router-topk-scaling-factor",
     "balance_loss": "--moe-aux-loss-coeff",
-}
-_NOT_ZERO = {
     "window_every": "--window-attn-skip-freq",
     "rope_width": "--qk-pos-emb-head-dim",
     "shared_expert_size": "--moe-shared-expert-intermediate-size",
-}
-"""Numbers that are written where they are not 0."""
-_EXPERTS = {"num_experts": "--num-experts", "experts_per_token": "--moe-router-topk"}
-_INNER, _EXPERT_INNER = "--ffn-hidden-size", "--moe-ffn-hidden-size"
-_ROTARY_SHARE, _WINDOW, _FREQUENCY = "--rotary-percent", "--window-size", "--moe-layer-freq"
-_MODEL_CHOICES: Choices = {
     "learned_positions": {False: "", True: "--position-embedding-type learned_absolute"},
     "gated": {False: "", True: "--swiglu"},
     "biases": {True: "", False: "--disable-bias-linear --normalization RMSNorm"},
@@ -81,15 +72,18 @@ _MODEL_CHOICES: Choices = {
         "nvfp4": "--bf16 --fp4-recipe nvfp4",
     },
 }
-_SHARING = {
+_NOT_ZERO = ("window_every", "rope_width", "shared_expert_size")
+"""Numbers that are written where they are not 0."""
+_EXPERTS: Table = {"num_experts": "--num-experts", "experts_per_token": "--moe-router-topk"}
+_INNER, _EXPERT_INNER = "--ffn-hidden-size", "--moe-ffn-hidden-size"
+_ROTARY_SHARE, _WINDOW, _FREQUENCY = "--rotary-percent", "--window-size", "--moe-layer-freq"
+_SHARING: Table = {
     "tensor": "--tensor-model-parallel-size",
     "context": "--context-parallel-size",
     "expert": "--expert-model-parallel-size",
     "micro_batch_size": "--micro-batch-size",
     "batch": "--global-batch-size",
     "recomputed_layers": "--recompute-num-layers",
-}
-_SHARING_CHOICES: Choices = {
     "whole_experts": {False: "", True: "--expert-tensor-parallel-size 1"},
     "context_sharing": {"all_to_all": "", "ring": "--cp-comm-type p2p"},
     "sequence_parallel": {False: "", True: "--sequence-parallel"},
@@ -126,10 +120,10 @@ def write(job: TrainerJob, comments: Sequence[str] = ()) -> str:
     fields, stages = job.fields, arguments_of(job.stages, job.group)
     options = {LAYERS: stages.pop(LAYERS)}
     if job.sizes:
-        numbers = {name: flag for name, flag in _NOT_ZERO.items() if fields[name]}
-        options |= written(fields, _MODEL | numbers, _MODEL_CHOICES) | _model_besides(fields)
+        numbers = {name: fields[name] or None for name in _NOT_ZERO}
+        options |= written(fields | numbers, _MODEL) | _model_besides(fields)
     if job.layout:
-        options |= written(fields, _SHARING, _SHARING_CHOICES)
+        options |= written(fields, _SHARING)
         if fields["context"] > 1 and fields["context_sharing"] == "all_to_all":
             options["--cp-comm-type"] = "a2a"
         if job.overlap_exchanges and fields["zero"]:
@@ -156,7 +150,7 @@ def _model_besides(fields: Mapping[str, Any]) -> dict[str, object]:
         found |= {"--multi-latent-attention": None, "--rope-type": "rope", "--qk-layernorm": None}
         found["--qk-head-dim"] = fields["head_width"]
     if fields["num_experts"] > 1:
-        found |= written(fields, _EXPERTS, {}) | {_EXPERT_INNER: inner}
+        found |= written(fields, _EXPERTS) | {_EXPERT_INNER: inner}
         if num_dense:
             found[_FREQUENCY] = f"([0]*{num_dense}+[1]*{fields['num_layers'] - num_dense})"
         found["--moe-router-load-balancing-type"] = "seq_aux_loss" if fields["router_biases"] else "aux_loss"
@@ -177,7 +171,7 @@ def read(words: Sequence[str], num_gpus: int) -> TrainerJob:
     """
     flags, (stages, group) = given(words), pipeline_of(words)
     layout, sizes = None, dict[str, Any]()
-    how = fields_read(flags, _SHARING, _SHARING_CHOICES)
+    how = fields_read(flags, _SHARING)
     names = ("sequence_parallel", "overlap_exchanges", "overlap_tensor_parallel", "sends_tokens_once")
     switches = {name: how.pop(name) for name in names}
     if "tensor" in how:
@@ -187,12 +181,12 @@ def read(words: Sequence[str], num_gpus: int) -> TrainerJob:
         degrees = Degrees(pipeline=stages.num_devices, data=data, chunks=stages.num_chunks, **shared)
         layout = Layout(degrees, num_micro_batches=batch // (data * how["micro_batch_size"]), **how)
     if "--hidden-size" in flags:
-        sizes = fields_read(flags, _MODEL | _NOT_ZERO | _EXPERTS, _MODEL_CHOICES) | {
+        sizes = fields_read(flags, {**_MODEL, **_EXPERTS}) | {
             "num_layers": stages.num_layers,
             "num_predict_layers": stages.num_mtp,
         }
         others = {"rope_share": _ROTARY_SHARE, "inner": _INNER, "feed_forward_size": _EXPERT_INNER}
-        sizes |= {"feed_forward_size": None} | fields_read(flags, others, {})
+        sizes |= {"feed_forward_size": None} | fields_read(flags, others)
         inner = sizes.pop("inner", None)
         dense = re.fullmatch(r"\(?\[0\]\*(\d+)\+\[1\]\*\d+\)?", "".join(flags.get(_FREQUENCY, [])))
         if dense:

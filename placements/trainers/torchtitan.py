@@ -14,8 +14,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from placements.layouts.argument_words import argument_text
-from placements.layouts.flags import Choices, fields_read, given, written
+from placements.layouts.argument_words import Table, argument_text, fields_read, given, written
 from placements.layouts.layout import EMBEDDING, LAYER, LOSS, LayoutError, PipelineLayout
 from placements.layouts.torchtitan_parts import (
     DEGREE_FLAG,
@@ -57,7 +56,7 @@ _REGISTERED = {
 }
 """Module and config of each model that torchtitan 0.3.0 has one of, by our name."""
 
-_NUMBERS = {
+_FLAGS: Table = {
     "sequence_length": "--training.seq_len",
     "batch": "--training.global_batch_size",
     "tensor": "--parallelism.tensor_parallel_degree",
@@ -67,8 +66,6 @@ _NUMBERS = {
     "copies": "--parallelism.data_parallel_replicate_degree",
     "local": "--training.local_batch_size",
     "micro": "--parallelism.pipeline_parallel_microbatch_size",
-}
-_CHOICES: Choices = {
     "precision": {
         "bf16": "--training.mixed_precision_param bfloat16",
         "single": "--training.mixed_precision_param float32",
@@ -97,7 +94,7 @@ def write(job: TrainerJob, comments: Sequence[str] = ()) -> str:
     options: dict[str, object] = {}
     if name:
         options |= dict(zip(("--module", "--config"), _REGISTERED[name], strict=True))
-    options |= written(fields, _NUMBERS, _CHOICES)
+    options |= written(fields, _FLAGS)
     if is_pipeline or fields["expert"] > 1:
         options["--training.disable_cuda_graphs"] = None
     options |= write_job(job.stages) if is_pipeline else {DEGREE_FLAG: 1}
@@ -123,7 +120,7 @@ def read(words: Sequence[str]) -> TrainerJob:
         LayoutError: torchtitan would refuse the stages, or a number is none; or there are neither stages nor
             a registered model.
     """
-    flags = given([word for word in words if not word.startswith(_CHECKPOINT)])
+    flags = given(words)
     names = tuple("".join(flags.get(name, [])) for name in ("--module", "--config"))
     name = next((each for each, pair in _REGISTERED.items() if pair == names), None)
     sizes = _sizes(name) if name else {}
@@ -131,7 +128,7 @@ def read(words: Sequence[str]) -> TrainerJob:
         stages = PipelineLayout(1, (EMBEDDING + LAYER * sizes["num_layers"] + LOSS,))
     else:
         stages = layout_of_flags(flags)
-    how = fields_read(flags, _NUMBERS, _CHOICES)
+    how = fields_read(flags, _FLAGS)
     if "tensor" not in how:
         return TrainerJob(stages=stages, sizes=sizes)
     shared = {each: how[each] for each in ("tensor", "context", "expert") if each in how}

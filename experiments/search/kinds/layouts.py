@@ -8,11 +8,10 @@ from experiments.config.options import OptionError, require_path
 from experiments.search.kinds.kind import Built, PlacementKind, power_model
 from placements import Profile
 from placements.hardware import Gpu
+from placements.layouts.framework_files import read_any
 from placements.layouts.layer_file import read_layers
 from placements.layouts.layout import PipelineLayout
-from placements.layouts.megatron_arguments import read_arguments
 from placements.layouts.megatron_notation import check_megatron, read_notation
-from placements.layouts.torchtitan_parts import read_job
 from placements.meaning import REQUIRED, Verbatim, option
 from placements.stages.layout_stages import place_layout
 
@@ -63,7 +62,7 @@ class MegatronPlacement(LayoutPlacement):
         if (self.path is None) == (self.layout is None):
             raise OptionError("placement.path: give either it, or placement.layout and placement.num_devices")
         if self.layout is None:
-            return read_arguments(require_path("placement.path", self.path)).layout
+            return read_any(require_path("placement.path", self.path)).layout
         if self.num_devices is None:
             raise OptionError("placement.num_devices: is missing; give the pipeline ranks of the layout")
         found = read_notation(self.layout, self.num_devices, "placement.layout")
@@ -85,7 +84,7 @@ class TorchtitanPlacement(LayoutPlacement):
     @property
     def pipeline(self) -> PipelineLayout:
         """The layout of the file."""
-        return read_job(require_path("placement.path", self.path))
+        return read_any(require_path("placement.path", self.path)).layout
 
     @property
     def source(self) -> str:

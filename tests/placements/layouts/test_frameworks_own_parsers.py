@@ -15,7 +15,7 @@ import pytest
 import yaml
 from published_layouts import PUBLISHED
 
-from placements.layouts.flags import given
+from placements.layouts.argument_words import given
 from placements.layouts.layout import LayoutError, even_layout
 from placements.layouts.megatron_log import read_log
 from placements.layouts.megatron_notation import check_megatron, read_notation, write_notation
