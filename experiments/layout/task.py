@@ -71,11 +71,11 @@ def save(found: BestLayouts, directory: Path) -> list[str]:
         if row.found is None or row.schedule_found is None:
             continue
         folder = directory / f"{row.schedule}_{row.num_chunks}"
-        files = layout_files(row.found, found.num_micro_batches, row.group)
-        for name, text in files.texts.items():
+        texts, others = layout_files(row.found, found.num_micro_batches, row.group)
+        for name, text in texts.items():
             write_text(folder / name, text)
         write_json(folder / "schedule.json", schedule_to_dict(row.schedule_found))
-        lines += [f"{folder.name}: {line}" for line in files.lines]
+        lines += [f"{folder.name}: {line}" for line in others]
     return lines
 
 

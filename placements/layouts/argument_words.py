@@ -20,7 +20,7 @@ _TABLE = re.compile(r"\s*\[[\w.-]+\]\s*(#.*)?")
 _FILE = re.compile(r"(\$\(|`)\s*(<|cat\b|grep\b|sed\b|awk\b|xargs\b)")
 
 
-def argument_words(path: str | Path, what: str, names: tuple[str, ...] = ("--",)) -> Sequence[str]:
+def argument_words(path: str | Path, what: str, names: tuple[str, ...]) -> Sequence[str]:
     """Return the words of a file of arguments, of a bash script with a command that has them, or of TOML.
 
     Args:
@@ -38,7 +38,7 @@ def argument_words(path: str | Path, what: str, names: tuple[str, ...] = ("--",)
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError):
-        raise LayoutError(f"{path}: cannot be read; give a text file of {what}") from None
+        raise LayoutError(f"cannot be read; give a text file of {what}") from None
     lines = (line.strip() for line in text.splitlines())
     first = next((line for line in lines if line and not line.startswith("#")), "")
     try:
@@ -47,31 +47,29 @@ def argument_words(path: str | Path, what: str, names: tuple[str, ...] = ("--",)
         if first.startswith("-"):
             return shlex.split(text.replace("\\\n", " "), comments=True)
     except tomllib.TOMLDecodeError as error:
-        raise LayoutError(f"{path}: is no TOML ({error}); mend it") from None
+        raise LayoutError(f"is no TOML ({error}); mend it") from None
     except ValueError as error:
-        raise LayoutError(f"{path}: is no command line ({error}); close the quotes") from None
+        raise LayoutError(f"is no command line ({error}); close the quotes") from None
     try:
-        return _command(path, commands_of(text), names)
+        return _command(commands_of(text), names)
     except RecursionError:
-        raise LayoutError(f"{path}: is nested too deeply; give a file of {what} alone") from None
+        raise LayoutError(f"is nested too deeply; give a file of {what} alone") from None
 
 
-def _command(
-    path: str | Path, commands: Sequence[tuple[Word, ...]], names: tuple[str, ...]
-) -> Sequence[Word]:
+def _command(commands: Sequence[tuple[Word, ...]], names: tuple[str, ...]) -> Sequence[Word]:
     """Return the only command with arguments of these names; the longest where there is none."""
     found = {tuple(_named(words, names)): words for words in reversed(commands)}
     found.pop((), None)
     if len(found) > 1:
         one, *_, other = sorted(words[0].line for words in found.values())
         raise LayoutError(
-            f"{path}: the commands of line {one} and line {other} have other arguments; give a script with "
+            f"the commands of line {one} and line {other} have other arguments; give a script with "
             "one of them"
         )
     words = next(iter(found.values()), max(commands, key=len, default=()))
     for before, word in pairwise(words):
         if _FILE.match(word) and word.unknown and not before.startswith("--"):
-            raise LayoutError(f"{path}: {word.unknown} may give arguments; write them out in its place")
+            raise LayoutError(f"{word.unknown} may give arguments; write them out in its place")
     return words
 
 

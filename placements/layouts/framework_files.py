@@ -8,6 +8,7 @@ from placements.layouts.argument_words import argument_words, given
 from placements.layouts.layout import LayoutError
 from placements.layouts.megatron_arguments import ARGUMENTS, MegatronPipeline, pipeline_of
 from placements.layouts.torchtitan_parts import SECTION, layout_of_flags
+from placements.plain_data import in_file
 
 
 def read_any(path: str | Path) -> MegatronPipeline:
@@ -16,10 +17,8 @@ def read_any(path: str | Path) -> MegatronPipeline:
     Raises:
         LayoutError: It cannot be read, or the framework would refuse it; the message begins with the path.
     """
-    words = argument_words(path, "Megatron-LM's or torchtitan's arguments", (SECTION, *ARGUMENTS))
-    try:
+    with in_file(path, LayoutError):
+        words = argument_words(path, "Megatron-LM's or torchtitan's arguments", (SECTION, *ARGUMENTS))
         if any(word.startswith(SECTION) for word in words):
             return MegatronPipeline(layout_of_flags(given(words)))
         return pipeline_of(words)
-    except LayoutError as error:
-        raise LayoutError(f"{path}: {error}") from None

@@ -20,6 +20,7 @@ from placements.layouts.megatron_log import BACKWARD, FORWARD, RankTimes, read_l
 from placements.layouts.megatron_notation import read_notation
 from placements.measured.run_trace import TraceError, block_times, read_traces
 from placements.placement_file import read_placement
+from placements.plain_data import in_file
 from placements.tables import keys_of
 
 _BLOCK = re.compile(r"([FBIW])(\d+)")
@@ -65,13 +66,18 @@ def read_measured(path: str | Path, parts: str | None = None) -> MeasuredLayers:
     if form in ("csv", "log"):
         if parts is not None:
             raise LayoutError(f"measured_layout: {path} says itself which parts it has; leave it out")
-        return MeasuredLayers(read_layers(path)) if form == "csv" else _in_file(path, _log(path))
+        with in_file(path, LayoutError):
+            if form == "csv":
+                return MeasuredLayers(read_layers(path))
+            return layers_of(read_log(path.read_text(encoding="utf-8", errors="replace")))
     try:
         times = _of_placement(path) if form == "placement" else _of_trace(path)
     except (PlacementError, TraceError) as error:
         text = str(error)
         raise LayoutError(text if text.startswith(str(path)) else f"{path}: {text}") from None
-    return _in_file(path, _of_blocks(times, path, parts))
+    ranks = _of_blocks(times, path, parts)
+    with in_file(path, LayoutError):
+        return layers_of(ranks)
 
 
 def _form(path: Path) -> str:
@@ -83,20 +89,6 @@ def _form(path: Path) -> str:
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     is_log = FORWARD in text or BACKWARD in text or re.search(r" \.{4,} ", text)
     return "log" if is_log else "trace" if text[:1] in ("{", "[") else "csv"
-
-
-def _in_file(path: Path, ranks: RankTimes) -> MeasuredLayers:
-    try:
-        return layers_of(ranks)
-    except LayoutError as error:
-        raise LayoutError(f"{path}: {error}") from None
-
-
-def _log(path: Path) -> RankTimes:
-    try:
-        return read_log(path.read_text(encoding="utf-8", errors="replace"))
-    except LayoutError as error:
-        raise LayoutError(f"{path}: {error}") from None
 
 
 def _of_placement(path: Path) -> dict[str, float]:
@@ -177,22 +169,14 @@ def _divided(groups: Sequence[str], times_ms: Sequence[float]) -> tuple[list[Ite
 
     MTP counts as a layer beside one. Layers beside an embedding or a loss are as those of the other groups.
     """
-    ends = (EMBEDDING, LOSS)
-    pure = [
-        time / len(each)
-        for each, time in zip(groups, times_ms, strict=True)
-        if each and not set(each) & set(ends)
-    ]
-    mixed = [
-        time / num
-        for each, time in zip(groups, times_ms, strict=True)
-        if (num := sum(part not in ends for part in each))
-    ]
+    ends, pairs = (EMBEDDING, LOSS), list(zip(groups, times_ms, strict=True))
+    pure = [time / len(each) for each, time in pairs if each and not set(each) & set(ends)]
+    mixed = [time / num for each, time in pairs if (num := sum(part not in ends for part in each))]
     if not mixed:
         raise LayoutError("there is no transformer layer; give stages with layers")
     usual = median(pure) if pure else min(mixed)
     found = []
-    for each, time in zip(groups, times_ms, strict=True):
+    for each, time in pairs:
         alone = not set(each) & set(ends)
         layer = time / len(each) if alone and each else min(usual, time / max(1, len(each) - 1))
         rest = max(time - layer * (len(each) - 1), _SHARE_OF_NOTHING * usual)

@@ -29,9 +29,10 @@ WITH_LOSS = "--account-for-loss-in-pipeline-split"
 
 _NUMBERS = (RANKS, LAYERS, MTP_LAYERS, CHUNK_LAYERS, CHUNKS, GROUP, FIRST, LAST)
 _SWITCHES = (WITH_EMBEDDING, WITH_LOSS)
-_DASHED = {name[:2] + name[2:].replace("-", "_"): name for name in (*_NUMBERS, *_SWITCHES, LAYOUT)}
-ARGUMENTS = (*_DASHED, *_DASHED.values())
-"""Arguments of the pipeline, also with underscores, which Megatron-LM does not know."""
+DASHED = {name[:2] + name[2:].replace("-", "_"): name for name in (*_NUMBERS, *_SWITCHES, LAYOUT)}
+"""Arguments of the pipeline by their names with underscores, which are those in logs."""
+ARGUMENTS = (*DASHED, *DASHED.values())
+"""All of them, also with underscores, which Megatron-LM does not know."""
 
 
 class MegatronPipeline(NamedTuple):
@@ -57,8 +58,8 @@ def pipeline_of(words: Sequence[str]) -> MegatronPipeline:
     """
     flags = given(words)
     for name in flags:
-        if name in _DASHED:
-            raise LayoutError(f"{name}: is unknown to Megatron-LM; write {_DASHED[name]}")
+        if name in DASHED:
+            raise LayoutError(f"{name}: is unknown to Megatron-LM; write {DASHED[name]}")
     numbers = {name: _number(name, _value(name, flags)) for name in _NUMBERS if name in flags}
     if LAYERS not in numbers:
         unknown = next((word.unknown for word in words if isinstance(word, Word) and word.unknown), "")

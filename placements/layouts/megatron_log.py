@@ -17,7 +17,7 @@ from statistics import mean, median
 from typing import NamedTuple
 
 from placements.layouts.layout import LAYER, MTP, LayoutError, PipelineLayout
-from placements.layouts.megatron_arguments import pipeline_of
+from placements.layouts.megatron_arguments import DASHED, pipeline_of
 
 FORWARD, BACKWARD = "forward-compute", "backward-compute"
 """Names of the timers."""
@@ -30,18 +30,7 @@ _ITERATION = re.compile(
     r"\biteration\s+(\d+)/\s*\d+\s*\|.*?\bconsumed samples:\s*(\d+)(?:.*\bglobal batch size:\s*(\d+))?"
 )
 _BATCH = ("global_batch_size", "micro_batch_size", "data_parallel_size")
-_PIPELINE = (
-    "num_layers",
-    "mtp_num_layers",
-    "pipeline_model_parallel_size",
-    "pipeline_model_parallel_layout",
-    "num_layers_per_virtual_pipeline_stage",
-    "num_virtual_stages_per_pipeline_rank",
-    "decoder_first_pipeline_num_layers",
-    "decoder_last_pipeline_num_layers",
-    "account_for_embedding_in_pipeline_split",
-    "account_for_loss_in_pipeline_split",
-)
+_PIPELINE = {name[2:]: flag for name, flag in DASHED.items()}
 
 
 class RankTimes(NamedTuple):
@@ -81,10 +70,10 @@ def read_log(text: str) -> RankTimes:
                 f"{name}: is not in the log; keep its begin, where Megatron-LM prints its arguments"
             )
     words: list[str] = []
-    for name in _PIPELINE:
+    for name, flag in _PIPELINE.items():
         value = arguments.get(name, "None")
         if value not in ("None", "False"):
-            words += [f"--{name.replace('_', '-')}", *([] if value == "True" else [value])]
+            words += [flag, *([] if value == "True" else [value])]
     layout = pipeline_of(words).layout
     whole, one, copies = (_count(name, arguments[name]) for name in _BATCH)
     if whole % (one * copies):

@@ -32,6 +32,7 @@ _PIECE_IN_QUOTES = re.compile(rf"\\(?P<escaped>[\\\"$`\n])|{_EXPANSION}", re.S)
 _ALL_ELEMENTS = re.compile(r"\$(?:@|\{@\}|\{\w+\[@\]\})")
 _PARAMETER = re.compile(r"(\w+|[@*#?$!-])(?:\[([@*]|\d+)\])?(?:(:?)([-=+?])(.*))?", re.S)
 _MARK = re.compile("\ue000([0-9]+)\ue001")
+_END = "\ue002"
 _VALUE = rf"(?:\"[^\"\n]*\"|'[^'\n]*'|\$\({_PARENTHESES}\)|[^\s;&|()\\'\"#$]|\$(?!\())*+"
 _ASSIGNMENTS = re.compile(rf"^[ \t]*(?:\w+={_VALUE}(?:[ \t]+|$)){{2,}}+$", re.MULTILINE)
 """A line of several assignments; without an end the parser takes it for a part of the next line's command."""
@@ -251,34 +252,24 @@ class _Script:
 
     def _fields(self, text: str, line: int) -> list[str]:
         """Return the words that the text of one becomes."""
-        found: list[str] = []
-        is_open = False
-        for piece in _PIECE.finditer(text):
-            whole = _ALL_ELEMENTS.fullmatch(piece["quoted"] or "")
-            if whole or piece.lastgroup in ("sum", "command", "braced", "name"):
-                value = self._value(next(_PIECE.finditer(whole[0] if whole else piece[0])), line)
-                values = (value,) if isinstance(value, str) else value
-                parts = list(values) if whole else [part for each in values for part in _split(each)]
-            else:
-                parts = [self._filled(piece[0], line)]
-            if is_open and parts:
-                found[-1] += parts.pop(0)
-            found += parts
-            is_open = bool(found)
-        return found
+        filled = self._filled(text, line, is_split=True)
+        return filled.split(_END) if filled else []
 
-    def _filled(self, text: str, line: int, pieces: re.Pattern[str] = _PIECE) -> str:
-        """Return the text of a word that is not split."""
+    def _filled(self, text: str, line: int, pieces: re.Pattern[str] = _PIECE, is_split: bool = False) -> str:
+        """Return the text of a word; where it is split, with an end behind each but the last of its words."""
         found = ""
         for piece in pieces.finditer(text):
             kind, at = str(piece.lastgroup), line + text.count("\n", 0, piece.start())
-            if kind == "quoted":
+            whole = _ALL_ELEMENTS.fullmatch(piece["quoted"] or "") if is_split else None
+            if kind == "quoted" and not whole:
                 found += self._filled(piece[kind], at, _PIECE_IN_QUOTES)
             elif kind in ("plain", "escaped", "raw"):
                 found += piece[kind] if piece[0] != "\\\n" else ""
             else:
-                value = self._value(piece, at)
-                found += value if isinstance(value, str) else " ".join(value)
+                value = self._value(next(_PIECE.finditer(whole[0])) if whole else piece, at)
+                values = (value,) if isinstance(value, str) else value
+                parts = values if whole else (part for each in values for part in _split(each))
+                found += _END.join(parts) if is_split else " ".join(values)
         return found
 
     def _value(self, piece: re.Match[str], line: int) -> _Value:

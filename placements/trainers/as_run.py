@@ -65,22 +65,17 @@ class Planned(NamedTuple):
         """The plan."""
         return self.rated.plan
 
-    def as_it_is(self, strategy: LayerStrategy, in_part: bool) -> RatedPlan | None:
-        """Return the plan itself where all layers are shared so, the first of chunks recomputed; else None.
+    @property
+    def _parts(self) -> Sequence[range]:
+        return self.chunks or [stage.layers for stage in self.plan.stages]
 
-        Args:
-            strategy: How most layers are shared.
-            in_part: Some layers of a chunk can be recomputed, and not only all or none.
-        """
+    def _is_planned(self, strategy: LayerStrategy, in_part: bool) -> bool:
+        """Return whether all layers are shared so, but for the first of each chunk, which are recomputed."""
         pairs = zip(self.plan.model.layers, self.plan.strategies, strict=True)
         kinds = {how.recompute for layer, how in pairs if isinstance(layer, TransformerLayer)}
-        if len(kinds) > 1 and not in_part:
-            return None
-        parts = self.chunks or [stage.layers for stage in self.plan.stages]
-        most = max(sum(self.plan.strategies[i].recompute == "full" for i in part) for part in parts)
+        most = max(sum(self.plan.strategies[i].recompute == "full" for i in part) for part in self._parts)
         plain = replace(strategy, recompute="none") if most else strategy
-        is_same = self._shared(plain, most) == self.plan and self.fits(self.rated)
-        return self.rated if is_same else None
+        return (in_part or len(kinds) == 1) and self._shared(plain, most) == self.plan
 
     def _shared(self, strategy: LayerStrategy, num_recomputed: int) -> Plan:
         return shared_alike(self.plan, strategy, num_recomputed, self.chunks)
@@ -98,7 +93,9 @@ class Planned(NamedTuple):
         return f"stage {stage} needs {peaks[stage]:.1f} GiB of {self.capacities_gib[stage]:.1f}"
 
     def best_of(self, strategies: Iterable[LayerStrategy], system: str, in_part: bool) -> RatedPlan:
-        """Return the fastest of several ways to share all layers that fits, as few recomputed as it takes.
+        """Return the plan itself where all its layers are shared in one of some ways, else the fastest way.
+
+        As few layers are recomputed as it takes, the first ones of each chunk.
 
         Args:
             strategies: The ways, with what is recomputed in any case.
@@ -108,8 +105,11 @@ class Planned(NamedTuple):
         Raises:
             PlanError: None fits, or no layer can be shared so.
         """
+        ways = list(strategies)
+        if any(self._is_planned(strategy, in_part) for strategy in ways) and self.fits(self.rated):
+            return self.rated
         reasons, found = [], list[RatedPlan]()
-        for strategy in strategies:
+        for strategy in ways:
             try:
                 run = self._least_recomputed(strategy, in_part)
             except (PlacementError, CalibrationError) as error:
@@ -129,8 +129,7 @@ class Planned(NamedTuple):
         run = self.rate(self._shared(strategy, 0))
         if self.fits(run) or strategy.recompute == "full":
             return run
-        parts = self.chunks or [stage.layers for stage in self.plan.stages]
-        few, most = 0, max(map(len, parts))
+        few, most = 0, max(map(len, self._parts))
         run = self.rate(self._shared(strategy, most))
         while in_part and self.fits(run) and most - few > 1:
             middle = (few + most) // 2

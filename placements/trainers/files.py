@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from placements.files import write_text
 from placements.layouts.deepspeed_parts import FIELD, read_bounds, write_bounds
@@ -15,19 +14,6 @@ from placements.trainers import megatron, torchtitan
 from placements.trainers.as_run import PlanExport, Planned
 from placements.trainers.galvatron import to_galvatron
 from placements.trainers.job import TrainerJob
-
-
-class TrainerFiles(NamedTuple):
-    """A layout in the terms of all systems.
-
-    Attributes:
-        texts: The text of each file by its name.
-        lines: What a system does not say or run so, a line each.
-    """
-
-    texts: dict[str, str]
-    lines: tuple[str, ...]
-
 
 _SYSTEMS: Mapping[str, tuple[str, Callable[[Planned], PlanExport]]] = {
     "Galvatron": ("galvatron_config.json", to_galvatron),
@@ -64,8 +50,10 @@ def export(planned: Planned, directory: Path) -> list[str]:
     return [*([f"exported to {', '.join(systems)}: {directory}"] if systems else []), *lines]
 
 
-def layout_files(layout: PipelineLayout, num_micro_batches: int, group: int | None = None) -> TrainerFiles:
-    """Return the files of all systems that can run a layout, of which nothing else is known.
+def layout_files(
+    layout: PipelineLayout, num_micro_batches: int, group: int | None = None
+) -> tuple[dict[str, str], list[str]]:
+    """Return the files of all systems that can run a layout, and what they do not say or run so.
 
     Args:
         layout: Any.
@@ -75,14 +63,13 @@ def layout_files(layout: PipelineLayout, num_micro_batches: int, group: int | No
     texts, lines = dict[str, str](), list[str]()
     job = TrainerJob(stages=layout, group=group)
     batch = f"--global-batch-size has to be {num_micro_batches} times --micro-batch-size and data parallelism"
-    local = f"{num_micro_batches} times parallelism.pipeline_parallel_microbatch_size"
+    local = (
+        f"training.local_batch_size has to be {num_micro_batches} times "
+        "parallelism.pipeline_parallel_microbatch_size"
+    )
     for name, write, comments in (
         ("megatron.txt", megatron.write, ("Megatron-LM with megatron-core 0.16", batch)),
-        (
-            "torchtitan.txt",
-            torchtitan.write,
-            ("torchtitan 0.3.0", f"training.local_batch_size has to be {local}"),
-        ),
+        ("torchtitan.txt", torchtitan.write, ("torchtitan 0.3.0", local)),
     ):
         try:
             texts[name] = write(job, comments)
@@ -100,7 +87,7 @@ def layout_files(layout: PipelineLayout, num_micro_batches: int, group: int | No
                 )
         except LayoutError as error:
             lines.append(f"torchtitan.txt: {error}")
-    return TrainerFiles(texts, tuple(lines))
+    return texts, lines
 
 
 def _deepspeed(layout: PipelineLayout, texts: dict[str, str]) -> list[str]:

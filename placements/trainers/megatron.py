@@ -218,7 +218,7 @@ def to_megatron(planned: Planned) -> PlanExport:
         raise PlanError(
             f"num_micro_batches: {m} are fewer than the {p} ranks of interleaved 1F1B; plan with more"
         )
-    run = planned.as_it_is(common, True) or planned.best_of(_strategies(common), _SYSTEM, True)
+    run = planned.best_of(_strategies(common), _SYSTEM, True)
     layout = plan_uniform(run.plan, planned.chunks)
     differs = planned.differences(run)
     if layout.zero == 3:

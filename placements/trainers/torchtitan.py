@@ -181,8 +181,7 @@ def to_torchtitan(planned: Planned) -> PlanExport:
         write_parts(stages)
         if sizes.get("tied", True) and plan.num_stages > 1 and registered(sizes):
             raise PlanError(f"model: torchtitan has no pipeline of {plan.model.name}, whose tables are tied")
-        first, *_ = strategies = list(_strategies(common, layer))
-        run = planned.as_it_is(first, False) or planned.best_of(strategies, _SYSTEM, False)
+        run = planned.best_of(_strategies(common, layer), _SYSTEM, False)
         differs = planned.differences(run)
         if registered(sizes) is None:
             name = plan.model.name

@@ -45,11 +45,11 @@ def planned_layout(run: UniformRun, limit_gib: float = inf) -> Planned:
 
 
 def _rated(plan: Plan, run: UniformRun) -> RatedPlan:
-    return RatedPlan(plan, run.iteration_ms, _estimates(1024 * gib for gib in run.gib_by_stage))
+    return _with_peaks(plan, run.iteration_ms, (1024 * gib for gib in run.gib_by_stage))
 
 
-def _estimates(peaks_mib: Iterable[float]) -> tuple[StageEstimate, ...]:
-    return tuple(StageEstimate(0.0, 0.0, peak, 0) for peak in peaks_mib)
+def _with_peaks(plan: Plan, time_ms: float, peaks_mib: Iterable[float]) -> RatedPlan:
+    return RatedPlan(plan, time_ms, tuple(StageEstimate(0.0, 0.0, peak, 0) for peak in peaks_mib))
 
 
 def planned_loop(
@@ -76,6 +76,6 @@ def planned_loop(
         found = interleaved_one_f_one_b(placement.per_micro_batch, other.num_micro_batches, group)
         found = validate(with_optimizer(placement, found))
         peaks = (placement.mib(int(most)) for most in peak_memory(found))
-        return RatedPlan(other, placement.ms(found.makespan), _estimates(peaks))
+        return _with_peaks(other, placement.ms(found.makespan), peaks)
 
     return Planned(rate(plan), capacities_gib, rate, chunks)

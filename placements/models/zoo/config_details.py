@@ -1,6 +1,6 @@
 """What a `config.json` of Hugging Face says beside the sizes: of positions, norms, biases and routers.
 
-Where a file leaves a field out, the default of its ``model_type`` counts, as in transformers 5.
+What a file leaves out is as transformers 5 has it for most types; `config_json` fills in what others have.
 """
 
 from __future__ import annotations
@@ -24,19 +24,6 @@ _USUAL: Mapping[str, Any] = {
     "scoring_func": "softmax",
     "router_aux_loss_coef": 0.001,
 }
-_V3 = {"scoring_func": "sigmoid", "n_group": 8, "topk_group": 4, "routed_scaling_factor": 2.5}
-_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "deepseek_v3": _V3,
-    "gpt2": {"rope_theta": 0, "rms_norm_eps": 1e-5},
-    "gpt_neox": {"partial_rotary_factor": 0.25, "rms_norm_eps": 1e-5},
-    "gpt_oss": {"rope_theta": 1.5e5, "rms_norm_eps": 1e-5, "norm_topk_prob": True, "attention_bias": True},
-    "kimi_k2": _V3,
-    "mixtral": {"rope_theta": 1e6, "rms_norm_eps": 1e-5, "norm_topk_prob": True},
-    "qwen2": {"attention_bias": True},
-    "qwen2_moe": {"attention_bias": True},
-}
-"""Defaults of each type that are not those of most."""
-
 _OTHER_NAMES = {
     "rotary_emb_base": "rope_theta",
     "rotary_pct": "partial_rotary_factor",
@@ -54,7 +41,7 @@ def details_of(data: Field) -> ModelDetails:
         PlacementError: A field has a value of another kind.
     """
     kind = data["model_type"].text()
-    found = {**_USUAL, **_DEFAULTS.get(kind, {})}
+    found = dict(_USUAL)
     rotary = data.get("rope_parameters")
     for field in (data, rotary) if isinstance(rotary.value, dict) else (data,):
         for name in (*_USUAL, *_OTHER_NAMES):

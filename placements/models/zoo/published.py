@@ -43,9 +43,37 @@ def _qwen3(num_layers: int, hidden_size: int, num_heads: int, feed_forward_size:
     return _llama(num_layers, hidden_size, num_heads, **(usual | width | other))
 
 
-def _deepseek(num_layers: int, hidden_size: int, num_heads: int, **other: Any) -> _Maker:
-    latent = {"kv_rank": 512, "query_rank": 1536, "head_width": 128, "value_width": 128, "rope_width": 64}
-    return _llama(num_layers, hidden_size, num_heads, **(latent | other))
+def _deepseek(
+    num_layers: int,
+    hidden_size: int,
+    num_heads: int,
+    vocab_size: int,
+    experts: tuple[int, int, int, int],
+    dense: tuple[int, int],
+    query_rank: int | None = 1536,
+) -> _Maker:
+    """Return a model of latent attention.
+
+    Its experts are how many, those of a token, those that all tokens take, and the width of each; the layers
+    without are how many, and their width.
+    """
+    num_experts, per_token, shared, width = experts
+    widths = {"head_width": 128, "value_width": 128, "rope_width": 64}
+    return _llama(
+        num_layers,
+        hidden_size,
+        num_heads,
+        vocab_size=vocab_size,
+        num_experts=num_experts,
+        experts_per_token=per_token,
+        shared_expert_size=shared * width,
+        feed_forward_size=width,
+        num_dense_layers=dense[0],
+        dense_feed_forward_size=dense[1],
+        kv_rank=512,
+        query_rank=query_rank,
+        **widths,
+    )
 
 
 def _gpt_oss(num_layers: int, num_experts: int) -> _Maker:
@@ -180,55 +208,10 @@ _MODELS: dict[str, _Maker] = {
     # DeepSeek-AI, 2024, "DeepSeek-V2", Sec. 3.1.2 and App. B, and "DeepSeek-V3", Sec. 4.2, without its module
     # for multi-token prediction (`num_predict_layers`); Moonshot AI, 2025, "Kimi K2", Table 2. All begin with
     # 4096 tokens.
-    "deepseek_v2": _deepseek(
-        60,
-        5120,
-        128,
-        vocab_size=102_400,
-        num_experts=160,
-        experts_per_token=6,
-        feed_forward_size=1536,
-        shared_expert_size=2 * 1536,
-        num_dense_layers=1,
-        dense_feed_forward_size=12_288,
-    ),
-    "deepseek_v2_lite": _deepseek(
-        27,
-        2048,
-        16,
-        query_rank=None,
-        vocab_size=102_400,
-        num_experts=64,
-        experts_per_token=6,
-        feed_forward_size=1408,
-        shared_expert_size=2 * 1408,
-        num_dense_layers=1,
-        dense_feed_forward_size=10_944,
-    ),
-    "deepseek_v3": _deepseek(
-        61,
-        7168,
-        128,
-        vocab_size=129_280,
-        num_experts=256,
-        experts_per_token=8,
-        feed_forward_size=2048,
-        shared_expert_size=2048,
-        num_dense_layers=3,
-        dense_feed_forward_size=18_432,
-    ),
-    "kimi_k2": _deepseek(
-        61,
-        7168,
-        64,
-        vocab_size=163_840,
-        num_experts=384,
-        experts_per_token=8,
-        feed_forward_size=2048,
-        shared_expert_size=2048,
-        num_dense_layers=1,
-        dense_feed_forward_size=18_432,
-    ),
+    "deepseek_v2": _deepseek(60, 5120, 128, 102_400, (160, 6, 2, 1536), (1, 12_288)),
+    "deepseek_v2_lite": _deepseek(27, 2048, 16, 102_400, (64, 6, 2, 1408), (1, 10_944), query_rank=None),
+    "deepseek_v3": _deepseek(61, 7168, 128, 129_280, (256, 8, 1, 2048), (3, 18_432)),
+    "kimi_k2": _deepseek(61, 7168, 64, 163_840, (384, 8, 1, 2048), (1, 18_432)),
     # OpenAI, 2025, "gpt-oss-120b & gpt-oss-20b Model Card", and the config.json of each; 4096 tokens, as
     # before its context was extended. Every second layer attends to 128 tokens. Biases and attention sinks
     # are left out.

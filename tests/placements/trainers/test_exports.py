@@ -230,18 +230,6 @@ def test_sequences_that_are_shared() -> None:
     assert ring.run.plan.common == LayerStrategy(1, 2, 1, context_parallel=2)
 
 
-@pytest.mark.parametrize("model", ["t5_large", "swin_huge_32"])
-def test_models_that_are_no_decoder_are_refused(model: str) -> None:
-    """Once a T5 had the sizes of its encoder's layers alone."""
-    shape = read_model(model).chained
-    count = len(shape.layers)
-    stage = StagePlan(range(2), range(count), (LayerStrategy(1, 2),) * count)
-    plan = Plan(shape, read_cluster("a100_8"), (stage,), 4, 2)
-    for export in (to_megatron, to_torchtitan):
-        with pytest.raises(PlanError, match=f"^model: {model} is not an embedding, equal transformer layers"):
-            to(export, plan)
-
-
 def test_heads_that_do_not_divide_are_refused() -> None:
     plan = some_plan(*[LayerStrategy(4, 1)] * 10, model="llama2_70b")
     layer = plan.model.layers[1]
