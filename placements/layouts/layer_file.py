@@ -27,11 +27,6 @@ class ModelLayer:
     activation_mib: Annotated[float, Meaning("held from its forward to its backward", "MiB", min=0)]
     weight_mib: Annotated[float, Meaning("held all the time: weights, gradients, optimizer", "MiB", min=0)]
 
-    @property
-    def part(self) -> str:
-        """Its letter; see `placements.layouts.layout.PARTS`."""
-        return PART_OF_KIND[self.kind]
-
 
 @dataclass(frozen=True)
 class ModelLayers:
@@ -68,7 +63,7 @@ class ModelLayers:
     @cached_property
     def parts(self) -> str:
         """Their letters in order."""
-        return "".join(each.part for each in self.layers)
+        return "".join(PART_OF_KIND[each.kind] for each in self.layers)
 
     @property
     def has_memory(self) -> bool:

@@ -78,7 +78,18 @@ class Planned(NamedTuple):
         return (in_part or len(kinds) == 1) and self._shared(plain, most) == self.plan
 
     def _shared(self, strategy: LayerStrategy, num_recomputed: int) -> Plan:
-        return shared_alike(self.plan, strategy, num_recomputed, self.chunks)
+        """Return the plan with one strategy, and so many layers at the begin of each chunk recomputed."""
+        plan, layers = self.plan, self.plan.model.layers
+        chosen = [alike(strategy, layer) for layer in layers]
+        for part in self._parts:
+            inner = [i for i in part if isinstance(layers[i], TransformerLayer)]
+            for i in inner[:num_recomputed]:
+                chosen[i] = replace(chosen[i], recompute="full")
+        stages = (
+            replace(stage, strategies=tuple(chosen[stage.layers.start : stage.layers.stop]))
+            for stage in plan.stages
+        )
+        return replace(plan, stages=tuple(stages))
 
     def fits(self, run: RatedPlan) -> bool:
         """Whether every stage does."""
@@ -169,30 +180,6 @@ def planned_by(rated: RatedPlan, costs: LayerCosts, capacities_gib: Sequence[flo
         remedy="plan with planner=layouts, whose layers are all shared alike",
         **other,
     )
-
-
-def shared_alike(
-    plan: Plan, strategy: LayerStrategy, num_recomputed: int = 0, chunks: Sequence[range] | None = None
-) -> Plan:
-    """Return a plan with one strategy for all layers; see `placements.planners.hybrid.plan.alike`.
-
-    Args:
-        plan: Plan whose stages are kept.
-        strategy: Strategy of all layers.
-        num_recomputed: Transformer layers of each chunk, its first ones, that are computed again besides.
-        chunks: Layers of each chunk; None for those of the stages.
-    """
-    layers = plan.model.layers
-    chosen = [alike(strategy, layer) for layer in layers]
-    for part in chunks or [stage.layers for stage in plan.stages]:
-        inner = [i for i in part if isinstance(layers[i], TransformerLayer)]
-        for i in inner[:num_recomputed]:
-            chosen[i] = replace(chosen[i], recompute="full")
-    stages = (
-        replace(stage, strategies=tuple(chosen[stage.layers.start : stage.layers.stop]))
-        for stage in plan.stages
-    )
-    return replace(plan, stages=tuple(stages))
 
 
 def rate(plan: Plan, costs: LayerCosts) -> RatedPlan:

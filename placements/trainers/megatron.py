@@ -51,6 +51,7 @@ _MODEL: Table = {
     "balance_loss": "--moe-aux-loss-coeff",
     "window_every": "--window-attn-skip-freq",
     "rope_width": "--qk-pos-emb-head-dim",
+    "rope_share": "--rotary-percent",
     "shared_expert_size": "--moe-shared-expert-intermediate-size",
     "learned_positions": {False: "", True: "--position-embedding-type learned_absolute"},
     "gated": {False: "", True: "--swiglu"},
@@ -72,11 +73,11 @@ _MODEL: Table = {
         "nvfp4": "--bf16 --fp4-recipe nvfp4",
     },
 }
-_NOT_ZERO = ("window_every", "rope_width", "shared_expert_size")
-"""Numbers that are written where they are not 0."""
+_USUAL = {"window_every": 0, "rope_width": 0, "shared_expert_size": 0, "rope_share": 1}
+"""Numbers that are written where they are others."""
 _EXPERTS: Table = {"num_experts": "--num-experts", "experts_per_token": "--moe-router-topk"}
 _INNER, _EXPERT_INNER = "--ffn-hidden-size", "--moe-ffn-hidden-size"
-_ROTARY_SHARE, _WINDOW, _FREQUENCY = "--rotary-percent", "--window-size", "--moe-layer-freq"
+_WINDOW, _FREQUENCY = "--window-size", "--moe-layer-freq"
 _SHARING: Table = {
     "tensor": "--tensor-model-parallel-size",
     "context": "--context-parallel-size",
@@ -120,8 +121,8 @@ def write(job: TrainerJob, comments: Sequence[str] = ()) -> str:
     fields, stages = job.fields, arguments_of(job.stages, job.group)
     options = {LAYERS: stages.pop(LAYERS)}
     if job.sizes:
-        numbers = {name: fields[name] or None for name in _NOT_ZERO}
-        options |= written(fields | numbers, _MODEL) | _model_besides(fields)
+        usual = {name: None for name, value in _USUAL.items() if fields[name] == value}
+        options |= written(fields | usual, _MODEL) | _model_besides(fields)
     if job.layout:
         options |= written(fields, _SHARING)
         if fields["context"] > 1 and fields["context_sharing"] == "all_to_all":
@@ -141,8 +142,6 @@ def _model_besides(fields: Mapping[str, Any]) -> dict[str, object]:
         found["--group-query-attention"] = None
     if not fields["learned_positions"]:
         found["--position-embedding-type"] = "none" if rope is None else "rope"
-    if fields["rope_share"] != 1:
-        found[_ROTARY_SHARE] = fields["rope_share"]
     if fields["window"] is not None:
         found[_WINDOW] = f"{fields['window'] - 1},0"
     if fields["kv_rank"] is not None:
@@ -185,7 +184,7 @@ def read(words: Sequence[str], num_gpus: int) -> TrainerJob:
             "num_layers": stages.num_layers,
             "num_predict_layers": stages.num_mtp,
         }
-        others = {"rope_share": _ROTARY_SHARE, "inner": _INNER, "feed_forward_size": _EXPERT_INNER}
+        others = {"inner": _INNER, "feed_forward_size": _EXPERT_INNER}
         sizes |= {"feed_forward_size": None} | fields_read(flags, others)
         inner = sizes.pop("inner", None)
         dense = re.fullmatch(r"\(?\[0\]\*(\d+)\+\[1\]\*\d+\)?", "".join(flags.get(_FREQUENCY, [])))

@@ -51,7 +51,8 @@ def read_config(path: str | Path, /, **overrides: Any) -> ModelShape:
     with json_file(path, "a config.json of a model", PlacementError) as data:
         make, sizes_of = _kind_of(data)
         data = _completed(data)
-        name, sizes = _name_of(Path(path)), sizes_of(data) | overrides
+        file, sizes = Path(path), sizes_of(data) | overrides
+        name = file.resolve().parent.name if file.name == "config.json" else file.stem
         check_overrides(make, name, overrides)
         if "sequence_length" not in sizes:
             sizes["sequence_length"] = _trained_length(data)
@@ -71,10 +72,6 @@ def _completed(data: Field) -> Field:
     names = types["other_names"].get(kind, {})
     given = {names.get(name, name): value for name, value in known.items() if names.get(name) not in known}
     return replace(data, value=types["defaults"].get(kind, {}) | given)
-
-
-def _name_of(path: Path) -> str:
-    return path.resolve().parent.name if path.name == "config.json" else path.stem
 
 
 def _trained_length(data: Field) -> int:
@@ -126,18 +123,13 @@ def _common(data: Field) -> _Sizes:
     }
 
 
-def _window(data: Field) -> _Sizes:
-    """Return the window of all layers."""
-    window = _size_or(data, "sliding_window", None)
-    return {} if window is None else {"window": window}
-
-
 def _llama(data: Field) -> _Sizes:
     return {**_common(data), **_attention(data), "feed_forward_size": _size(data, "intermediate_size")}
 
 
 def _mistral(data: Field) -> _Sizes:
-    return _llama(data) | _window(data)
+    window = _size_or(data, "sliding_window", None)
+    return _llama(data) | ({} if window is None else {"window": window})
 
 
 def _qwen(data: Field) -> _Sizes:
@@ -147,10 +139,6 @@ def _qwen(data: Field) -> _Sizes:
 
 _NORMED = {"query_key_norms": True}
 """Qwen3 norms queries and keys."""
-
-
-def _mixtral(data: Field) -> _Sizes:
-    return _mistral(data) | _experts(data, "num_local_experts")
 
 
 def _experts(data: Field, count: str) -> _Sizes:
@@ -257,7 +245,6 @@ def _nemotron_h(data: Field) -> _Sizes:
         "mamba_heads": _size(data, "mamba_num_heads"),
         "mamba_head_width": _size(data, "mamba_head_dim"),
         "mamba_groups": _size(data, "n_groups"),
-        "gated": False,
         "tied": _flag(data, "tie_word_embeddings", False),
     }
 
@@ -274,20 +261,16 @@ def _gpt2(data: Field) -> _Sizes:
     return sizes if inner is None else sizes | {"feed_forward_size": inner}
 
 
-def _gpt_neox(data: Field) -> _Sizes:
-    return {**_llama(data), "gated": False, "biases": True}
-
-
 _KINDS: Mapping[str, Callable[[Field], _Sizes]] = {
     "deepseek_v2": _deepseek,
     "deepseek_v3": _deepseek,
     "gpt2": _gpt2,
-    "gpt_neox": _gpt_neox,
+    "gpt_neox": lambda data: _llama(data) | {"gated": False, "biases": True},
     "gpt_oss": _gpt_oss,
     "kimi_k2": _deepseek,
     "llama": _llama,
     "mistral": _mistral,
-    "mixtral": _mixtral,
+    "mixtral": lambda data: _mistral(data) | _experts(data, "num_local_experts"),
     "nemotron_h": _nemotron_h,
     "qwen2": _qwen,
     "qwen2_moe": _qwen_moe,
