@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from placements.layouts.layer_file import ModelLayer, read_layers
+from placements.layouts.layer_file import PART_OF_KIND, ModelLayer, read_layers
 from placements.layouts.layout import LayoutError
 from placements.layouts.measured_layers import read_measured
 from placements.layouts.megatron_notation import read_notation
@@ -66,7 +66,7 @@ def log(
 
 
 def costs(rows: tuple[ModelLayer, ...]) -> list[tuple[str, float, float]]:
-    return [(row.part, row.forward_ms, row.backward_ms) for row in rows]
+    return [(PART_OF_KIND[row.kind], row.forward_ms, row.backward_ms) for row in rows]
 
 
 def wanted(text: str) -> list[tuple[str, float, float]]:
