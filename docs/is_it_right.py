@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from experiments.predict.errors import Errors
-from experiments.predict.run_prediction import RunPrediction, calibrated, error_of, predict_run
+from experiments.predict.errors import Errors, error_of
+from experiments.predict.run_prediction import RunPrediction, calibrated, predict_run
 from experiments.predict.run_table import RunFolder, read_run_folder
 from placements.models.memory import FRAMEWORKS
 from schedsearch.planning.uniform_run import NO_FACTORS
@@ -32,18 +32,16 @@ def with_tables(text: str, folder: Path) -> str:
 
 def _lines(folder: RunFolder) -> Iterator[str]:
     framework = FRAMEWORKS["megatron"]
-    runs = [run for table in folder.tables for run in table.runs]
     gpu, factors = (
-        calibrated(folder, runs, CALIBRATED_ON, framework)
-        if any(run.run == CALIBRATED_ON for run in runs)
+        calibrated(folder, CALIBRATED_ON, framework)
+        if any(run.run == CALIBRATED_ON for run in folder.runs)
         else ("", NO_FACTORS)
     )
-    for table in folder.tables:
+    for name, runs in folder.tables.items():
         predictions = [
-            predict_run(folder, run, framework, factors if run.gpu == gpu else NO_FACTORS)
-            for run in table.runs
+            predict_run(folder, run, framework, factors if run.gpu == gpu else NO_FACTORS) for run in runs
         ]
-        yield f"## {table.name}\n"
+        yield f"## {name}\n"
         yield from _errors(predictions)
         yield ""
         yield "| run | measured ms | predicted ms | error | measured GiB | predicted GiB | error |"

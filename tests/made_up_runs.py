@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -84,3 +85,11 @@ def write_runs(
     table = rows or "".join(f"{name},toy,1,{2**30},\n" for name in plans)
     write_text(folder / "plans.csv", f"plan,model,real_s,max_mem_B,note\n{table}")
     return folder
+
+
+def table(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        rows = list(reader)
+    assert tuple(reader.fieldnames or ()) == columns
+    return rows

@@ -5,7 +5,7 @@
 - `run_table`: tables of runs by model, GPUs and degrees; `run_prediction`: time and memory of each
 - `recipe_table`: layouts that others publish, priced beside the best of ours
 - `schedule_table`: schedules of one model by throughput, beside ours of that name
-- `prediction`: time and memory of each plan
-- `errors`: how far off they are, and whether they rank plans as the measurements do
+- `prediction`: time and memory of each plan, and whether plans come in the order of the measurements
+- `errors`: how far off they are
 - `task`: all of it
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from placements.meaning import Meaning
 from placements.measured.layer_profile import LayerProfile, read_layer_profile
@@ -27,24 +27,28 @@ class MeasuredFolderError(ValueError):
 
 
 @dataclass(frozen=True)
-class MeasuredPlan:
-    """A plan that was run.
+class MeasuredPlanRow:
+    """A row of the table of plans; other columns are not read."""
 
-    Attributes:
-        name: Name of its file.
-        model: Model that it belongs to.
-        plan: Stages, replicas and batch.
-        measured_s: Seconds of an iteration; None where they were not measured.
-        measured_gib: The most that a GPU held; likewise.
-        note: What stands beside it: it is then predicted, but not counted.
-    """
+    plan: Annotated[str, Meaning("name of the plan's file")]
+    model: Annotated[str, Meaning("name of the model's folder")]
+    real_s: Annotated[float | None, Meaning("measured time of an iteration", "s", above=0)] = None
+    max_memory_bytes: Annotated[
+        float | None, Meaning("measured memory, the most of all GPUs", "bytes", above=0, key="max_mem_B")
+    ] = None
+    note: Annotated[str, Meaning("remark, which the predictions repeat")] = ""
 
-    name: str
-    model: str
+    @property
+    def max_gib(self) -> float | None:
+        """The same memory in GiB."""
+        return None if self.max_memory_bytes is None else self.max_memory_bytes / _GIB
+
+
+class MeasuredPlan(NamedTuple):
+    """A plan that was run, and its row; one with a note is predicted, but not counted."""
+
+    row: MeasuredPlanRow
     plan: ReplicatedPlan
-    measured_s: float | None
-    measured_gib: float | None
-    note: str
 
 
 @dataclass(frozen=True)
@@ -62,42 +66,6 @@ class MeasuredFolder:
     links: Links
 
 
-@dataclass(frozen=True)
-class MeasuredPlanRow:
-    """A row of the table of plans; other columns are not read."""
-
-    plan: Annotated[str, Meaning("name of the plan's file")]
-    model: Annotated[str, Meaning("name of the model's folder")]
-    real_s: Annotated[float | None, Meaning("measured time of an iteration", "s", above=0)] = None
-    max_memory_bytes: Annotated[
-        float | None, Meaning("measured memory, the most of all GPUs", "bytes", above=0, key="max_mem_B")
-    ] = None
-    note: Annotated[str, Meaning("remark, which the predictions repeat")] = ""
-
-    def plan_in(self, folder: Path, line: int) -> MeasuredPlan:
-        """Return the plan, whose file is in the folder.
-
-        Raises:
-            MeasuredFolderError: A name is not that of a file.
-            PlanFileError: The plan's file is wrong.
-        """
-        for column in ("plan", "model"):
-            name = getattr(self, column)
-            if name.startswith(".") or any(mark in name for mark in "/\\\0"):
-                raise MeasuredFolderError(
-                    f"line {line}, column {column}: {name!r} is not the name of a file; give one "
-                    "without folders"
-                )
-        return MeasuredPlan(
-            self.plan,
-            self.model,
-            read_replicated_plan(folder / "plans" / f"{self.plan}.json"),
-            self.real_s,
-            None if self.max_memory_bytes is None else self.max_memory_bytes / _GIB,
-            self.note,
-        )
-
-
 def read_measured_folder(folder: str | Path) -> MeasuredFolder:
     """Read a folder; without a profile of a model or a type of GPU, plans on it just have no prediction.
 
@@ -107,7 +75,7 @@ def read_measured_folder(folder: str | Path) -> MeasuredFolder:
     folder = Path(folder)
     links = read_links(folder / "bandwidth/inter_node.json", folder / "bandwidth/intra_node.json")
     plans = _read_plans(folder)
-    profiles = {model: _read_profiles(folder, model) for model in sorted({plan.model for plan in plans})}
+    profiles = {model: _read_profiles(folder, model) for model in sorted({plan.row.model for plan in plans})}
     return MeasuredFolder(plans, profiles, links)
 
 
@@ -118,7 +86,15 @@ def _read_profiles(folder: Path, model: str) -> dict[str, LayerProfile]:
 
 
 def _read_plans(folder: Path) -> tuple[MeasuredPlan, ...]:
-    path = folder / TABLE
+    path, found = folder / TABLE, []
     with in_file(path, MeasuredFolderError):
         rows = csv_records(path, "plan", MeasuredFolderError, MeasuredPlanRow, others=True, once=("plan",))
-        return tuple(row.plan_in(folder, number) for number, row in rows)
+        for line, row in rows:
+            for column, name in (("plan", row.plan), ("model", row.model)):
+                if name.startswith(".") or any(mark in name for mark in "/\\\0"):
+                    raise MeasuredFolderError(
+                        f"line {line}, column {column}: {name!r} is not the name of a file; give one "
+                        "without folders"
+                    )
+            found.append(MeasuredPlan(row, read_replicated_plan(folder / "plans" / f"{row.plan}.json")))
+    return tuple(found)

@@ -1,11 +1,17 @@
-"""Time and memory of a plan, from its placement and schedule, beside what was measured of it."""
+"""Time and memory of a plan, from its placement and schedule, beside what was measured of it.
+
+And whether predictions rank plans as the measurements do.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from experiments.predict.blocking_order import blocking_one_f_one_b
+from experiments.predict.errors import error_of, joined
 from experiments.predict.measured_folder import MeasuredFolder, MeasuredPlan
 from placements import Placement
 from placements.measured.layer_profile import NotProfiledError
@@ -38,12 +44,12 @@ class PlanPrediction:
     @property
     def time_error(self) -> float | None:
         """How much of the measured time the prediction is above it; below where negative."""
-        return _error(self.predicted_s, self.measured.measured_s)
+        return error_of(self.predicted_s, self.measured.row.real_s)
 
     @property
     def memory_error(self) -> float | None:
         """Likewise of memory."""
-        return _error(self.predicted_gib, self.measured.measured_gib)
+        return error_of(self.predicted_gib, self.measured.row.max_gib)
 
 
 def predict(
@@ -57,20 +63,20 @@ def predict(
         context_mib: See `placements.measured.measured_placement.Measurements`.
         compute_slowdown: Likewise.
     """
-    profiles = folder.profiles[measured.model]
+    profiles = folder.profiles[measured.row.model]
     if not profiles:
-        why = f"not predicted: {measured.model} lacks a file in memory/ or in profiles/"
-        return PlanPrediction(measured, None, None, _joined(measured.note, why))
+        why = f"not predicted: {measured.row.model} lacks a file in memory/ or in profiles/"
+        return PlanPrediction(measured, None, None, joined(measured.row.note, why))
     known = Measurements(profiles, folder.links, context_mib, compute_slowdown)
     try:
         placement = place_measured(measured.plan, known)
         schedule = scheduled(placement, measured.plan.num_micro_batches)
     except NotProfiledError as why:
-        return PlanPrediction(measured, None, None, _joined(measured.note, f"not predicted: {why}"))
+        return PlanPrediction(measured, None, None, joined(measured.row.note, f"not predicted: {why}"))
     seconds = placement.ms(schedule.makespan) / 1000
     gib = placement.mib(int(peak_memory(schedule).max())) / 1024
-    notes = (measured.note, *_remarks(measured.plan, known))
-    return PlanPrediction(measured, seconds, gib, _joined(*notes))
+    notes = (measured.row.note, *_remarks(measured.plan, known))
+    return PlanPrediction(measured, seconds, gib, joined(*notes))
 
 
 def scheduled(placement: Placement, num_micro_batches: int) -> Schedule:
@@ -104,9 +110,29 @@ def _remarks(plan: ReplicatedPlan, known: Measurements) -> list[str]:
     return remarks + ([f"layers named more than once: {' '.join(twice)}"] if twice else [])
 
 
-def _joined(*notes: str) -> str:
-    return "; ".join(note for note in notes if note)
+def counted(predictions: Iterable[PlanPrediction]) -> list[PlanPrediction]:
+    """Return the predictions of plans that have no note in their table."""
+    return [each for each in predictions if not each.measured.row.note]
 
 
-def _error(predicted: float | None, measured: float | None) -> float | None:
-    return None if predicted is None or measured is None else predicted / measured - 1
+def rankings(predictions: Iterable[PlanPrediction]) -> Iterator[str]:
+    """Yield a line for each number of GPUs: whether plans come in the order of their measured times."""
+    by_gpus: dict[int, list[tuple[float, float, str]]] = {}
+    for each in predictions:
+        if each.predicted_s is not None and each.measured.row.real_s is not None:
+            row = (each.measured.row.real_s, each.predicted_s, each.measured.row.plan)
+            by_gpus.setdefault(each.measured.plan.num_gpus, []).append(row)
+    for num_gpus, rows in sorted(by_gpus.items()):
+        yield f"{num_gpus} GPU{'s' if num_gpus > 1 else ''}: {_ranking(sorted(rows))}"
+
+
+def _ranking(rows: Sequence[tuple[float, float, str]]) -> str:
+    """Return whether plans in the order of their measured times are in that of the predicted ones."""
+    if len(rows) == 1:
+        return "1 plan"
+    wrong = [
+        f"{later} is predicted before {earlier}"
+        for (_, predicted, earlier), (_, next_predicted, later) in combinations(rows, 2)
+        if next_predicted < predicted
+    ]
+    return f"{len(rows)} plans, {'; '.join(wrong) if wrong else 'in the order of the measurements'}"

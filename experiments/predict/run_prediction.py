@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
+from experiments.predict.errors import error_of, joined
 from experiments.predict.measured_folder import MeasuredFolderError
 from experiments.predict.run_table import Run, RunFolder
 from placements.models.costing.options import CostOptions
@@ -41,6 +41,11 @@ class RunPrediction:
     def predicted_gib(self) -> float | None:
         """The most that a GPU holds."""
         return max(self.gib_by_stage, default=None)
+
+    @property
+    def fullest_stage(self) -> int:
+        """The stage that holds the most."""
+        return self.gib_by_stage.index(max(self.gib_by_stage))
 
     @property
     def time_error(self) -> float | None:
@@ -88,27 +93,24 @@ def predict_run(
         model = as_modelled(folder, run, framework, factors)
         model.schedule  # noqa: B018  says what is wrong, before anything is told of the run
     except ValueError as why:
-        return RunPrediction(run, None, _joined([run.note, f"not predicted: {why}"]))
-    return RunPrediction(run, model, _joined([run.note, *_remarks(folder, model, run)]))
+        return RunPrediction(run, None, joined(run.note, f"not predicted: {why}"))
+    return RunPrediction(run, model, joined(run.note, *_remarks(folder, model, run)))
 
 
-def calibrated(
-    folder: RunFolder, runs: Iterable[Run], name: str, framework: Framework
-) -> tuple[str, Factors]:
+def calibrated(folder: RunFolder, name: str, framework: Framework) -> tuple[str, Factors]:
     """Return the GPU of a run, and the factors with which the run takes as long as it was measured.
 
     What GPUs exchange is multiplied alike: one time does not tell it from computing.
 
     Args:
-        folder: Models and machines.
-        runs: All runs.
+        folder: Runs, models and machines.
         name: Name of the run.
         framework: See `predict_run`.
 
     Raises:
         MeasuredFolderError: There is no such run, or its time was not measured.
     """
-    found = next((run for run in runs if run.run == name), None)
+    found = next((run for run in folder.runs if run.run == name), None)
     if found is None or found.measured_ms is None:
         why = "is no run of the tables" if found is None else "has no measured_ms"
         raise MeasuredFolderError(f"calibrate: {name!r} {why}; name a run that was measured")
@@ -125,12 +127,3 @@ def _remarks(folder: RunFolder, model: UniformRun, run: Run) -> list[str]:
         return []
     of_precision = f" in {run.precision}" if run.gpu in folder.machines else ""
     return [f"rates of {run.gpu}{of_precision} assumed, not measured"]
-
-
-def _joined(notes: Iterable[str]) -> str:
-    return "; ".join(note for note in notes if note)
-
-
-def error_of(predicted: float | None, measured: float | None) -> float | None:
-    """Return how much of a measured figure a prediction is above it; None where either is not known."""
-    return None if predicted is None or measured is None else predicted / measured - 1

@@ -94,31 +94,23 @@ class Run:
 
 
 @dataclass(frozen=True)
-class RunTable:
-    """The runs of a file.
-
-    Attributes:
-        name: Name of the file.
-        runs: In the order of its rows.
-    """
-
-    name: str
-    runs: tuple[Run, ...]
-
-
-@dataclass(frozen=True)
 class RunFolder:
     """Tables of runs, and what stands beside them.
 
     Attributes:
-        tables: Tables by the names of their files.
+        tables: The runs of each, by the name of its file.
         models: Sizes of models by name, as a file has them.
         machines: Measured rates by the name of the GPU.
     """
 
-    tables: tuple[RunTable, ...]
+    tables: Mapping[str, tuple[Run, ...]]
     models: Mapping[str, Mapping[str, Any]]
     machines: Mapping[str, MeasuredRates]
+
+    @property
+    def runs(self) -> list[Run]:
+        """All of them."""
+        return [run for table in self.tables.values() for run in table]
 
     def machine(self, run: Run, precision: str) -> MeasuredRates | None:
         """Return the rates of a run's GPU where they were measured in its precision, which is of 16 bits."""
@@ -182,7 +174,7 @@ def read_run_folder(folder: Path) -> RunFolder:
             machines[gpu] = read_machine(path, GPUS[gpu])
     models = folder / MODELS_FILE
     return RunFolder(
-        tuple(RunTable(path.name, tuple(run for _, run in rows)) for path, rows in tables.items()),
+        {path.name: tuple(run for _, run in rows) for path, rows in tables.items()},
         _read_models(models) if models.is_file() else {},
         machines,
     )

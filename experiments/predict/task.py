@@ -13,10 +13,10 @@ from omegaconf import DictConfig
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, read_record, require_known, require_path
 from experiments.config.run_record import output_directory
-from experiments.predict.errors import Errors, counted, rankings
+from experiments.predict.errors import Errors, error_of
 from experiments.predict.measured_folder import TABLE, MeasuredFolderError, read_measured_folder
 from experiments.predict.options import PredictOptions
-from experiments.predict.prediction import PlanPrediction, predict
+from experiments.predict.prediction import PlanPrediction, counted, predict, rankings
 from experiments.predict.recipe_table import (
     PricedRecipe,
     Recipe,
@@ -24,7 +24,7 @@ from experiments.predict.recipe_table import (
     calibrated_recipes,
     recipes_to_csv,
 )
-from experiments.predict.run_prediction import RunPrediction, calibrated, error_of, predict_run
+from experiments.predict.run_prediction import RunPrediction, calibrated, predict_run
 from experiments.predict.run_table import Run, read_run_folder
 from experiments.predict.schedule_table import (
     ScheduleRow,
@@ -88,10 +88,7 @@ def predict_plans(path: Path, options: PredictOptions) -> dict[str, float]:
     predictions = [predict(folder, plan, 1024 * context_gib, slowdown) for plan in folder.plans]
     path = write_text(output_directory() / "predictions.csv", to_csv(predictions))
     shown = counted(predictions)
-    time, memory = (
-        Errors.of(each.time_error for each in shown),
-        Errors.of(each.memory_error for each in shown),
-    )
+    time, memory = _errors(shown, "plan")
     several = [each for each in shown if each.measured.plan.num_micro_batches > 1]
     log.info("time: %s", time)
     log.info("time with several micro-batches: %s", Errors.of(each.time_error for each in several))
@@ -100,10 +97,9 @@ def predict_plans(path: Path, options: PredictOptions) -> dict[str, float]:
         log.info("%s", line)
     for each in predictions:
         if each.predicted_s is None:
-            log.info("%s: %s", each.measured.name, each.note)
+            log.info("%s: %s", each.measured.row.plan, each.note)
     log.info("table: %s", path)
-    found = {"time": time, "memory": memory}
-    return {f"mean_absolute_{name}_error": each.mean_absolute for name, each in found.items() if each.errors}
+    return _means(time, memory)
 
 
 def predict_runs(path: Path, options: PredictOptions) -> dict[str, float]:
@@ -111,23 +107,22 @@ def predict_runs(path: Path, options: PredictOptions) -> dict[str, float]:
     folder, framework = read_run_folder(path), FRAMEWORKS[options.framework]
     factors: dict[str, Factors] = {}
     if options.calibrate is not None and not csv_files(path, Recipe, MeasuredFolderError):
-        runs = [run for table in folder.tables for run in table.runs]
-        gpu, found_factors = calibrated(folder, runs, options.calibrate, framework)
+        gpu, found_factors = calibrated(folder, options.calibrate, framework)
         factors[gpu] = found_factors
         log.info(
             "times on %s are multiplied with %.3f, so that %s is right",
             *(gpu, found_factors.compute, options.calibrate),
         )
     shown: list[RunPrediction] = []
-    for table in folder.tables:
-        own = [predict_run(folder, run, framework, factors.get(run.gpu, NO_FACTORS)) for run in table.runs]
+    for name, runs in folder.tables.items():
+        own = [predict_run(folder, run, framework, factors.get(run.gpu, NO_FACTORS)) for run in runs]
         shown += own
-        time, memory = _run_errors(own)
+        time, memory = _errors(own, "run")
         peer_time = Errors.of((error_of(each.run.peer_ms, each.run.measured_ms) for each in own), "run")
         peer_memory = Errors.of((error_of(each.run.peer_gib, each.run.measured_gib) for each in own), "run")
         for what, ours, peer in (("time", time, peer_time), ("memory", memory, peer_memory)):
             beside = f"; the table's other predictions: {peer}" if peer.errors else ""
-            log.info("%s, %s: %s%s", table.name, what, ours, beside)
+            log.info("%s, %s: %s%s", name, what, ours, beside)
         for each in own:
             if each.predicted_ms is None:
                 log.info("%s: %s", each.run.run, each.note)
@@ -139,8 +134,7 @@ def predict_runs(path: Path, options: PredictOptions) -> dict[str, float]:
 
         save_figure(draw_layout_memory(panels), output_directory() / "memory")
     log.info("tables: %s, and memory.csv beside it", written)
-    found = dict(zip(("time", "memory"), _run_errors(shown), strict=True))
-    return {f"mean_absolute_{name}_error": each.mean_absolute for name, each in found.items() if each.errors}
+    return _means(*_errors(shown, "run"))
 
 
 def _rows(folder: Path, row_for_each: str, kind: type[Record]) -> dict[str, Record]:
@@ -205,11 +199,16 @@ def price_recipes(path: Path, options: PredictOptions) -> dict[str, float]:
     return figures
 
 
-def _run_errors(predictions: Sequence[RunPrediction]) -> tuple[Errors, Errors]:
+def _errors(predictions: Sequence[PlanPrediction | RunPrediction], what: str) -> tuple[Errors, Errors]:
     return (
-        Errors.of((each.time_error for each in predictions), "run"),
-        Errors.of((each.memory_error for each in predictions), "run"),
+        Errors.of((each.time_error for each in predictions), what),
+        Errors.of((each.memory_error for each in predictions), what),
     )
+
+
+def _means(time: Errors, memory: Errors) -> dict[str, float]:
+    found = {"time": time, "memory": memory}
+    return {f"mean_absolute_{name}_error": each.mean_absolute for name, each in found.items() if each.errors}
 
 
 def runs_to_csv(predictions: Sequence[RunPrediction]) -> str:
@@ -217,9 +216,12 @@ def runs_to_csv(predictions: Sequence[RunPrediction]) -> str:
     rows = []
     for each in predictions:
         run = each.run
-        times, memory = (run.measured_ms, each.predicted_ms), (run.measured_gib, each.predicted_gib)
-        figures = [*(_shown(value, 1) for value in times), *(_shown(value, 2) for value in memory)]
-        rows.append([run.run, *figures, ";".join(f"{gib:.2f}" for gib in each.gib_by_stage), each.note])
+        figures = (
+            _figures(run.measured_ms, each.predicted_ms, 1),
+            _figures(run.measured_gib, each.predicted_gib, 2),
+        )
+        gib_by_stage = ";".join(f"{gib:.2f}" for gib in each.gib_by_stage)
+        rows.append([run.run, *figures[0], *figures[1], gib_by_stage, each.note])
     return csv_text(RUN_COLUMNS, rows)
 
 
@@ -229,7 +231,7 @@ def memory_to_csv(predictions: Sequence[RunPrediction]) -> str:
     for each in predictions:
         if each.predicted is None:
             continue
-        stage = each.gib_by_stage.index(max(each.gib_by_stage))
+        stage = each.fullest_stage
         for part in each.predicted.memory(stage):
             figures = [f"{part.gib:.3f}", str(part.held), part.rule]
             rows.append([each.run.run, str(stage), part.kind, part.name, *figures])
@@ -245,7 +247,7 @@ def memory_panels(predictions: Sequence[RunPrediction]) -> list[MemoryPanel]:
         run, predicted = each.run, each.predicted
         if predicted is None:
             continue
-        stage = each.gib_by_stage.index(max(each.gib_by_stage))
+        stage = each.fullest_stage
         panel = panels.get(run.gpu, MemoryPanel(run.gpu, {}, predicted.plan.group(stage).memory_gib))
         measured = {} if run.measured_gib is None else {run.run: run.measured_gib}
         panels[run.gpu] = replace(
@@ -260,12 +262,11 @@ def to_csv(predictions: Sequence[PlanPrediction]) -> str:
     """Return the table as CSV; empty where a figure was not measured or cannot be predicted."""
     rows = []
     for each in predictions:
-        measured = each.measured
-        times, memory = (measured.measured_s, each.predicted_s), (measured.measured_gib, each.predicted_gib)
-        figures = [*(_shown(value, 5) for value in times), *(_shown(value, 3) for value in memory)]
-        rows.append([measured.name, *figures, each.note])
+        row = each.measured.row
+        times, memory = (row.real_s, each.predicted_s), (row.max_gib, each.predicted_gib)
+        rows.append([row.plan, *_figures(*times, 5), *_figures(*memory, 3), each.note])
     return csv_text(COLUMNS, rows)
 
 
-def _shown(value: float | None, places: int) -> str:
-    return "" if value is None else f"{value:.{places}f}"
+def _figures(measured: float | None, predicted: float | None, places: int) -> list[str]:
+    return ["" if value is None else f"{value:.{places}f}" for value in (measured, predicted)]

@@ -41,19 +41,6 @@ class NotProfiledError(ValueError):
 
 
 @dataclass(frozen=True)
-class LayerTime:
-    """Times of a layer for one micro-batch on each GPU that shares it.
-
-    Attributes:
-        forward_ms: Time of the forward.
-        backward_ms: Time of the backward.
-    """
-
-    forward_ms: float
-    backward_ms: float
-
-
-@dataclass(frozen=True)
 class LayerMemory:
     """Memory of a layer on each GPU that shares it, for one sequence."""
 
@@ -89,13 +76,13 @@ class LayerProfile:
 
     Attributes:
         gpu: Its name.
-        layers: The time of each layer in order, by the sizes that were measured.
+        layers: The ms of each layer's forward and backward in order, by the sizes that were measured.
         update_ms: One optimizer step of the model that was profiled: embedding, two blocks and head.
         memory: The memory of each layer in order, by the GPUs that share it.
     """
 
     gpu: str
-    layers: Mapping[Sizes, tuple[LayerTime, ...]]
+    layers: Mapping[Sizes, tuple[tuple[float, float], ...]]
     update_ms: Mapping[Sizes, float]
     memory: Mapping[int, tuple[LayerMemory, ...]]
 
@@ -120,9 +107,8 @@ class LayerProfile:
         """
         self._check(tensor_parallel, [layer])
         low, high, share = self._around(micro_batch_size, tensor_parallel)
-        first, second = self.layers[low][layer], self.layers[high][layer]
-        forward_ms = first.forward_ms + share * (second.forward_ms - first.forward_ms)
-        backward_ms = first.backward_ms + share * (second.backward_ms - first.backward_ms)
+        around = zip(self.layers[low][layer], self.layers[high][layer], strict=True)
+        forward_ms, backward_ms = (first + share * (second - first) for first, second in around)
         if layer == 0:
             backward_ms = max(backward_ms, self._lookup_backward_ms(micro_batch_size, tensor_parallel))
         return forward_ms, backward_ms
@@ -256,7 +242,7 @@ def read_layer_profile(times: str | Path, memory: str | Path, gpu: str) -> Layer
                 raise LayerProfileError(
                     f"{size}.{shared}: has {len(rows)} layers, but {memory} {num_layers}; give the same"
                 )
-            layers[size, shared] = tuple(LayerTime(1000 * row.forward, 1000 * row.backward) for row in rows)
+            layers[size, shared] = tuple((1000 * row.forward, 1000 * row.backward) for row in rows)
             update_ms[size, shared] = 1000 * rows[0].update
     return LayerProfile(gpu, layers, update_ms, held)
 

@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from placements.meaning import Meaning
 from placements.tables import csv_records
@@ -36,20 +36,6 @@ class LayerTimesRow:
     backward_ms: Annotated[float, Meaning("backward, likewise", "ms", above=0)]
 
 
-class MeasuredTimes(NamedTuple):
-    """Times of one layer.
-
-    Attributes:
-        samples: Samples of the GPUs that share it.
-        forward_ms: Time of the forward.
-        backward_ms: Time of the backward.
-    """
-
-    samples: float
-    forward_ms: float
-    backward_ms: float
-
-
 @dataclass(frozen=True)
 class Calibration:
     """Measured times.
@@ -58,7 +44,7 @@ class Calibration:
         times: By layer and number of tensor-parallel GPUs, by ascending samples.
     """
 
-    times: Mapping[str, Mapping[int, tuple[MeasuredTimes, ...]]]
+    times: Mapping[str, Mapping[int, tuple[LayerTimesRow, ...]]]
 
     @classmethod
     def from_csv(cls, path: str | Path) -> Calibration:
@@ -67,10 +53,22 @@ class Calibration:
         Raises:
             CalibrationError: The file cannot be read or is wrong; the message begins with its path.
         """
-        return cls(_times(Path(path)))
+        once = ("layer", "tensor_parallel", "samples")
+        found: dict[str, dict[int, list[LayerTimesRow]]] = {}
+        for _, row in csv_records(Path(path), "measurement", CalibrationError, LayerTimesRow, once=once):
+            found.setdefault(row.layer, {}).setdefault(row.tensor_parallel, []).append(row)
+        return cls(
+            {
+                layer: {
+                    degree: tuple(sorted(rows, key=lambda row: row.samples))
+                    for degree, rows in by_degree.items()
+                }
+                for layer, by_degree in found.items()
+            }
+        )
 
-    def at(self, layer: str, tensor_parallel: int, samples: float) -> MeasuredTimes | None:
-        """Return the times for a number of samples: linear between measured numbers, in proportion outside.
+    def at(self, layer: str, tensor_parallel: int, samples: float) -> tuple[float, float] | None:
+        """Return ms of both passes: linear between measured numbers of samples, in proportion outside.
 
         Args:
             layer: Its name.
@@ -95,28 +93,11 @@ class Calibration:
         place = bisect_left(rows, samples, key=lambda row: row.samples)
         if place in (0, len(rows)):
             nearest = rows[max(place - 1, 0)]
-            return _scaled(nearest, samples)
+            scale = samples / nearest.samples
+            return scale * nearest.forward_ms, scale * nearest.backward_ms
         low, high = rows[place - 1], rows[place]
         share = (samples - low.samples) / (high.samples - low.samples)
-        return MeasuredTimes(
-            samples,
+        return (
             (1 - share) * low.forward_ms + share * high.forward_ms,
             (1 - share) * low.backward_ms + share * high.backward_ms,
         )
-
-
-def _scaled(row: MeasuredTimes, samples: float) -> MeasuredTimes:
-    scale = samples / row.samples
-    return MeasuredTimes(samples, scale * row.forward_ms, scale * row.backward_ms)
-
-
-def _times(path: Path) -> dict[str, dict[int, tuple[MeasuredTimes, ...]]]:
-    found: dict[str, dict[int, dict[float, MeasuredTimes]]] = {}
-    once = ("layer", "tensor_parallel", "samples")
-    for _, row in csv_records(path, "measurement", CalibrationError, LayerTimesRow, once=once):
-        of_degree = found.setdefault(row.layer, {}).setdefault(row.tensor_parallel, {})
-        of_degree[row.samples] = MeasuredTimes(row.samples, row.forward_ms, row.backward_ms)
-    return {
-        layer: {degree: tuple(sorted(rows.values())) for degree, rows in by_degree.items()}
-        for layer, by_degree in found.items()
-    }

@@ -90,25 +90,20 @@ class ModelShape:
     @property
     def num_parameters(self) -> int:
         """Parameters of all layers and branches; tied tables counted once."""
-        own = sum(count * layer.num_parameters for count, layer in self.runs)
-        return own + sum(branch.num_parameters for branch in self.branches)
+        return sum(count * layer.num_parameters for count, layer in self.chained.runs)
 
     @property
     def num_tokens(self) -> int:
         """Tokens of one sample that its embeddings look up; 0 where there are none, as of images."""
-        own = sum(
-            count * layer.sequence_length for count, layer in self.runs if isinstance(layer, EmbeddingLayer)
-        )
-        return own + sum(branch.num_tokens for branch in self.branches)
+        embeddings = [(n, each) for n, each in self.chained.runs if isinstance(each, EmbeddingLayer)]
+        return sum(count * layer.sequence_length for count, layer in embeddings)
 
     @property
     def kept_bytes(self) -> float:
         """Bytes that one sample keeps from forward to backward on one GPU, with nothing recomputed."""
-        own = sum(count * sum(layer.kept(self.precision, 1)) for count, layer in self.runs)
-        return own + sum(branch.kept_bytes for branch in self.branches)
+        return sum(count * sum(layer.kept(self.precision, 1)) for count, layer in self.chained.runs)
 
     @property
     def forward_flops(self) -> float:
         """Operations of one sample's forward."""
-        own = sum(count * layer.forward_flops(1) for count, layer in self.runs)
-        return own + sum(branch.forward_flops for branch in self.branches)
+        return sum(count * layer.forward_flops(1) for count, layer in self.chained.runs)

@@ -7,22 +7,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Self
 
 from placements.block import PlacementError
-from placements.models.layers import Layer, Precision, Streams, check_sizes
+from placements.models.layers import Layer, Precision, Streams
 from placements.models.operators import KeptTensor, Product
+
+SOFTMAX = "softmax of the logits"
+"""Name of the tensor whose numbers a framework may keep in fewer bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbeddingLayer(Layer):
-    """The embedding of tokens and positions; its rows are shared by tensor-parallel GPUs, which sum them up.
+class VocabularyLayer(Layer):
+    """A layer with a table of the vocabulary, whose rows are shared by tensor-parallel GPUs.
 
     Attributes:
         hidden_size: Width, h.
-        vocab_size: Rows, v.
-        sequence_length: Tokens of a sample, s.
-        num_positions: Learned positions, on each GPU; 0 for none.
-        cross_length: Tokens of an encoder's output that pass on with its own; 0 for none.
+        vocab_size: Rows, v; classes of an image.
+        sequence_length: Tokens of a sample that it is computed for, s.
         tied: Its table is that of the first embedding, which the same GPUs hold. Where they do not, see
             `apart`.
     """
@@ -30,13 +32,7 @@ class EmbeddingLayer(Layer):
     hidden_size: int
     vocab_size: int
     sequence_length: int
-    num_positions: int = 0
-    cross_length: int = 0
     tied: bool = False
-
-    def __post_init__(self) -> None:
-        """Check every size."""
-        check_sizes(self, may_be_zero=("num_positions", "cross_length"))
 
     @property
     def owns_parameters(self) -> bool:
@@ -44,9 +40,23 @@ class EmbeddingLayer(Layer):
         return not self.tied
 
     @property
-    def apart(self) -> EmbeddingLayer:
+    def apart(self) -> Self:
         """The layer with its own copy of the table, as on other GPUs than the first embedding's."""
         return replace(self, tied=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingLayer(VocabularyLayer):
+    """The embedding of tokens and positions, whose rows the GPUs that share it sum up.
+
+    Attributes:
+        num_positions: Learned positions, on each GPU; 0 for none.
+        cross_length: Tokens of an encoder's output that pass on with its own; 0 for none.
+    """
+
+    num_positions: int = 0
+    cross_length: int = 0
+    may_be_zero = ("num_positions", "cross_length")
 
     @property
     def reads_weights_backward(self) -> bool:
@@ -93,34 +103,8 @@ class EmbeddingLayer(Layer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutputLayer(Layer):
-    """The output layer with the loss, whose rows are shared by tensor-parallel GPUs.
-
-    Attributes:
-        hidden_size: Width, h.
-        vocab_size: Rows, v; classes of an image.
-        sequence_length: Tokens of a sample that it is computed for, s.
-        tied: Its table is the embedding's, which the same GPUs hold. Where they do not, see `apart`.
-    """
-
-    hidden_size: int
-    vocab_size: int
-    sequence_length: int
-    tied: bool = False
-
-    def __post_init__(self) -> None:
-        """Check every size."""
-        check_sizes(self)
-
-    @property
-    def owns_parameters(self) -> bool:
-        """Not where it is tied."""
-        return not self.tied
-
-    @property
-    def apart(self) -> OutputLayer:
-        """The layer with its own copy of the table, as on other GPUs than the embedding's."""
-        return replace(self, tied=False)
+class OutputLayer(VocabularyLayer):
+    """The output layer with the loss."""
 
     @property
     def num_parameters(self) -> int:
@@ -151,7 +135,7 @@ class OutputLayer(Layer):
         return (
             KeptTensor("input of the output layer", self.input_elements(), is_whole=True),
             KeptTensor("logits or their gradient", logits),
-            KeptTensor("softmax of the logits", logits, number_bytes=4),
+            KeptTensor(SOFTMAX, logits, number_bytes=4),
         )
 
     def input_elements(self) -> int:
@@ -186,10 +170,7 @@ class ProjectionLayer(Layer):
     sequence_length: int
     num_positions: int = 0
     normed: bool = False
-
-    def __post_init__(self) -> None:
-        """Check every size."""
-        check_sizes(self, may_be_zero=("num_positions",))
+    may_be_zero = ("num_positions",)
 
     def parameters(self, t: int) -> float:
         """Return the matrix, the bias or the norm, and positions."""
@@ -238,10 +219,7 @@ class CustomLayer(Layer):
     input_numbers: int
     output_numbers: int | None = None
     num_all_reduces: int = 0
-
-    def __post_init__(self) -> None:
-        """Check every figure."""
-        check_sizes(self, may_be_zero=("num_weights", "flops", "kept_bytes", "num_all_reduces"))
+    may_be_zero = ("num_weights", "flops", "kept_bytes", "num_all_reduces")
 
     def check(self, t: int, experts: int) -> None:
         """Ensure that GPUs that share it have something to all-reduce, and no experts.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from placements.block import PlacementError
 from placements.hardware import Gpu
@@ -152,12 +152,18 @@ class Layer(ABC):
 
     Attributes:
         name: Name by which measured times are found; see `placements.models.calibration`.
+        may_be_zero: Sizes that may be 0.
 
     Raises:
         PlacementError: A size is not a whole number of at least 1.
     """
 
     name: str = "layer"
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        """Check every size."""
+        check_sizes(self, self.may_be_zero)
 
     @property
     def reads_weights_backward(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from placements.block import PlacementError
-from placements.models.layers import Layer, Precision, check_sizes
+from placements.models.layers import Layer, Precision
 from placements.models.operators import KeptTensor, Kernel, Product
 
 _KERNEL_WIDTH = 4
@@ -40,10 +40,6 @@ class MambaLayer(Layer):
     head_width: int = 64
     state_size: int = 128
     num_groups: int = 8
-
-    def __post_init__(self) -> None:
-        """Check every size."""
-        check_sizes(self)
 
     def check(self, t: int, experts: int) -> None:
         """Ensure that heads and groups divide.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from placements.block import PlacementError
-from placements.models.layers import Layer, Precision, check_sizes
+from placements.models.layers import Layer, Precision
 from placements.models.operators import KeptTensor
 
 Role = Literal["embedding", "block", "head"]
@@ -35,13 +35,13 @@ class ProfiledLayer(Layer):
     kept_bytes: int
     input_numbers: int
     output_numbers: int
+    may_be_zero = ("number", "num_weights", "kept_bytes", "input_numbers", "output_numbers")
 
     def __post_init__(self) -> None:
         """Check role and figures."""
         if self.role not in get_args(Role):
             raise PlacementError(f"role: {self.role!r} is not known; use one of {', '.join(get_args(Role))}")
-        zeros = ("number", "num_weights", "kept_bytes", "input_numbers", "output_numbers")
-        check_sizes(self, may_be_zero=zeros)
+        super().__post_init__()
 
     def parameters(self, t: int) -> float:
         """Return an equal share."""

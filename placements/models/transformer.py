@@ -12,7 +12,7 @@ from math import comb
 from typing import Literal, get_args
 
 from placements.block import PlacementError
-from placements.models.layers import Layer, Precision, check_sizes
+from placements.models.layers import Layer, Precision
 from placements.models.operators import Core, KeptTensor, Kernel, Product
 
 AttentionKind = Literal["flash", "fused", "unfused"]
@@ -84,10 +84,11 @@ class TransformerLayer(Layer):
     value_width: int | None = None
     query_key_norms: bool = False
     parts: LayerParts = "both"
+    may_be_zero = ("cross_length", "shared_expert_size", "rope_width")
 
     def __post_init__(self) -> None:
         """Check every size."""
-        check_sizes(self, may_be_zero=("cross_length", "shared_expert_size", "rope_width"))
+        super().__post_init__()
         if self.head_width is None and self.hidden_size % self.num_heads:
             raise PlacementError(
                 f"num_heads: {self.num_heads} does not divide hidden_size {self.hidden_size}; use a divisor"

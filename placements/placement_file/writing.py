@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
-from placements.block import COMPUTE, Block
+from placements.block import Block
 from placements.modes import Decision
 from placements.placement_file.form import SCHEMA_VERSION
 from placements.placement_file.yaml_text import to_yaml
@@ -45,19 +46,11 @@ def _block_to_dict(block: Block) -> dict[str, Any]:
         "memory": _memory_to_plain(block),
         "after": list(block.after),
     }
-    if block.transient:
-        data["transient"] = block.transient
-    if block.data_parallel != 1:
-        data["data_parallel"] = block.data_parallel
-    if block.stream != COMPUTE:
-        data["stream"] = block.stream
-    if block.host_memory:
-        data["host_memory"] = block.host_memory
-    if block.in_turns:
-        data["in_turns"] = True
-    if block.sequence_slice:
-        data["sequence_slice"] = block.sequence_slice
-    return data
+    return data | {
+        each.name: value
+        for each in fields(block)
+        if each.name not in data and (value := getattr(block, each.name)) != each.default
+    }
 
 
 def _decision_to_dict(placement: Placement, decision: Decision) -> dict[str, Any]:

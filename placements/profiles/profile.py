@@ -15,7 +15,7 @@ from pathlib import Path
 from placements.block import Block
 from placements.modes import Decision
 from placements.profiles.operating_point import OperatingPoint, ProfileError
-from placements.profiles.profile_csv import points_of_file, write_profile_rows
+from placements.profiles.profile_csv import points_of, write_profile_rows
 from placements.spec import Placement
 
 BlockingPower = float | tuple[tuple[int, float], ...]
@@ -284,7 +284,7 @@ class Profile:
         for name, scale in (("time_scale", time_scale), ("energy_scale", energy_scale)):
             if not 0 < scale < math.inf:
                 raise ProfileError(f"{name}: {scale} is not a factor above 0")
-        return cls(device, points_of_file(Path(path), time_scale, energy_scale), blocking_power_w)
+        return cls(device, points_of(Path(path), time_scale, energy_scale), blocking_power_w)
 
     def to_csv(self, path: str | Path) -> None:
         """Write the profile with the columns ``block,frequency,time,energy``, all of it or nothing.

@@ -95,31 +95,18 @@ def write_profile_rows(
         raise ProfileError(f"{path}: cannot be written ({error.strerror}); give another path") from None
 
 
-def points_of_file(path: Path, time_scale: float, energy_scale: float) -> Points:
-    """Return the operating points of a CSV file.
+def points_of(table: str | Path, time_scale: float = 1.0, energy_scale: float = 1.0) -> Points:
+    """Return the operating points of a table whose header is one of the three forms.
 
     Args:
-        path: The file; see `placements.profiles.profile.Profile.from_csv`.
+        table: The CSV file, or the text of one; see `placements.profiles.profile.Profile.from_csv`.
         time_scale: Factor on its times.
         energy_scale: Factor on its energies.
 
     Raises:
-        ProfileError: The file cannot be read or is wrong; the message begins with its path.
+        ProfileError: It cannot be read or is wrong; the message begins with its path.
     """
-    return _points(path, 1e3 * time_scale, 1e3 * energy_scale)
-
-
-def points_of_text(text: str) -> Points:
-    """Return the operating points of what a CSV file holds.
-
-    Raises:
-        ProfileError: The text is wrong.
-    """
-    return _points(text, 1e3, 1e3)
-
-
-def _points(table: str | Path, ms_per_unit: float, mj_per_unit: float) -> Points:
-    """Return the operating points of a table whose header is one of the three forms."""
+    ms_per_unit, mj_per_unit = 1e3 * time_scale, 1e3 * energy_scale
     found: dict[str, dict[tuple[int, str], OperatingPoint]] = {}
     kinds: tuple[type[ProfileRow | StageRow], ...] = (ProfileRow, StageRow, RankRow)
     once = ("block", "frequency", "config")

@@ -31,26 +31,13 @@ def stage_of(layers: tuple[ModelLayer, ...]) -> Stage:
     )
 
 
-def require_parts(layout: PipelineLayout, layers: ModelLayers, where: str = "layout") -> None:
-    """Check that a layout is of a model.
-
-    Raises:
-        LayoutError: It has other parts.
-    """
-    if layout.parts != layers.parts:
-        raise LayoutError(
-            f"{where}: has {layout.num_layers} layers and {layout.num_mtp} of MTP, and the file of layers "
-            f"{layers.num_layers} and {layers.num_mtp}; give both of the same model"
-        )
-
-
-def chain_of(
+def place_layout(
     layout: PipelineLayout,
     layers: ModelLayers,
     memory_mib: float | None = None,
     transfer_ms: float = 0.0,
-) -> StageChain:
-    """Return the stages of a layout, with as many on each device as the layout has chunks.
+) -> PlacedStages:
+    """Return a layout as a placement: a V-shape, or a loop where devices have several stages.
 
     Args:
         layout: Of the model.
@@ -61,28 +48,14 @@ def chain_of(
     Raises:
         LayoutError: The layout is of another model.
     """
-    require_parts(layout, layers)
+    if layout.parts != layers.parts:
+        raise LayoutError(
+            f"layout: has {layout.num_layers} layers and {layout.num_mtp} of MTP, and the file of layers "
+            f"{layers.num_layers} and {layers.num_mtp}; give both of the same model"
+        )
     ends = pairwise(accumulate(layout.sizes, initial=0))
     stages = tuple(stage_of(layers.layers[first:end]) for first, end in ends)
     memory = None if memory_mib is None else (memory_mib,) * layout.num_devices
-    return StageChain(stages, layout.num_devices, memory, transfer_ms)
-
-
-def place_layout(
-    layout: PipelineLayout,
-    layers: ModelLayers,
-    memory_mib: float | None = None,
-    transfer_ms: float = 0.0,
-) -> PlacedStages:
-    """Return a layout as a placement: a V-shape, or a loop where devices have several stages.
-
-    Args:
-        layout: See `chain_of`, as for the rest.
-        layers: Likewise.
-        memory_mib: Likewise.
-        transfer_ms: Likewise.
-    """
-    chain = chain_of(layout, layers, memory_mib, transfer_ms)
-    if layout.num_chunks == 1:
-        return place(chain, "v_shape")
-    return place(chain, "loop_shape", num_chunks=layout.num_chunks)
+    shape = "v_shape" if layout.num_chunks == 1 else "loop_shape"
+    chain = StageChain(stages, layout.num_devices, memory, transfer_ms)
+    return place(chain, shape, num_chunks=layout.num_chunks)

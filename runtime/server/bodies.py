@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from placements import OperatingPoint, Profile, ProfileError
 from placements.files import read_json
 from placements.plain_data import in_file
-from placements.profiles.profile_csv import points_of_text
+from placements.profiles.profile_csv import points_of
 from schedsearch.energy.frontier import Frontier
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import ScheduleFileError, schedule_from_dict
@@ -137,7 +137,7 @@ class ProfileUpload(RequestBody):
             for block, rows in (self.blocks or {}).items()
         }
         try:
-            found = points if self.csv is None else points_of_text(self.csv)
+            found = points if self.csv is None else points_of(self.csv)
             return Profile("uploaded", found, self.blocking_power_w)
         except ProfileError as error:
             raise RequestError(f"{'blocks' if self.csv is None else 'csv'}: {error}") from None

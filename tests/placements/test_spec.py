@@ -173,6 +173,10 @@ def test_one_capacity_for_all_devices_and_transfer_as_triples() -> None:
         ("schema_version", 2, "schema_version: 2 is not known"),
         ("transfer.0.to", "B0", "'B0' is not after 'F0'"),
         ("num_devices", 10**9, "at most 100000"),
+        ("nodes", [0], "nodes: has 1 entries for 2 GPUs; give one for each"),
+        ("nodes", [1, 1], r"nodes\[0\]: 1 does not follow 0; number the nodes from 0 on"),
+        ("nodes", [0, 2], r"nodes\[1\]: 2 does not follow 0; .* the GPUs of each in a row"),
+        ("nodes", 2, "nodes: 2 is not a list of nodes; give the node of each GPU"),
     ],
 )
 def test_wrong_input_is_one_line_with_file_field_and_remedy(
@@ -288,21 +292,6 @@ def test_the_nodes_of_gpus_go_with_them() -> None:
     assert placement.by_gpu.restricted_to([2]).nodes is None
     assert "nodes" not in placement_to_dict(placement_from_dict(GOOD | {"nodes": [0, 0]}))
     assert placement_from_dict(GOOD).gpus_of_nodes == (2,)
-
-
-@pytest.mark.parametrize(
-    ("nodes", "message"),
-    [
-        ([0], "nodes: has 1 entries for 2 GPUs; give one for each"),
-        ([1, 1], r"nodes\[0\]: 1 does not follow 0; number the nodes from 0 on"),
-        ([0, 2], r"nodes\[1\]: 2 does not follow 0; .* the GPUs of each in a row"),
-        (2, "nodes: 2 is not a list of nodes; give the node of each GPU"),
-    ],
-    ids=str,
-)
-def test_wrong_nodes_are_named(nodes: object, message: str) -> None:
-    with pytest.raises(PlacementError, match=message):
-        placement_from_dict(GOOD | {"nodes": nodes})
 
 
 @pytest.mark.parametrize(

@@ -99,18 +99,10 @@ def layer_memory(
     group: DeviceGroup,
     options: CostOptions = USUAL,
 ) -> tuple[MemoryItem, ...]:
-    """Return the memory of a layer on each GPU by its tensors; `layer_cost` adds them up.
+    """Return the memory of a layer on each GPU by its tensors, which `layer_cost` adds up; see there.
 
     Where a layer is recomputed, what it keeps is its input, and what its backward holds is all that it would
     keep otherwise.
-
-    Args:
-        layer: Its shape.
-        strategy: How the GPUs share it.
-        samples: See `layer_cost`, as for the rest.
-        num_micro_batches: Micro-batches of an iteration.
-        group: The GPUs.
-        options: What they reach.
     """
     share = LayerShare(layer, strategy, samples / strategy.data_parallel, group, options)
     kept = share.kept

@@ -13,11 +13,11 @@ from itertools import zip_longest
 from placements.cluster import DeviceGroup
 from placements.models.costing.options import CostOptions
 from placements.models.costing.overlap import PartProducts, part_ms, parts_of
-from placements.models.end_layers import OutputLayer
+from placements.models.end_layers import SOFTMAX, OutputLayer
 from placements.models.layers import Layer
 from placements.models.machine.measured_rates import CollectiveKind, MeasuredRates
 from placements.models.machine.sheet_rates import SheetRates
-from placements.models.memory import MemoryItem, held_once_items, kept_items
+from placements.models.memory import MemoryItem
 from placements.models.operators import Product
 from placements.models.parallel import Buffer, LayerStrategy, Pass, Recompute, SharingLevel
 from placements.models.rates import HOST_US
@@ -85,11 +85,16 @@ class LayerShare:
 
     @cached_property
     def kept(self) -> tuple[MemoryItem, ...]:
-        """What a micro-batch keeps of the layer."""
-        options = self.options
-        return tuple(
-            kept_items(self.layer, self.strategy, self.samples, options.precision, options.framework)
-        )
+        """What a micro-batch keeps of the layer where nothing is recomputed."""
+        options, tokens = self.options, self.of_tokens(1)
+        found = []
+        for tensor in self.layer.kept_tensors(options.precision, self.strategy.matrix_parallel):
+            share = tokens / self._sharing_tokens if tensor.is_whole else tokens
+            size = options.precision.bytes_of(tensor)
+            if tensor.name == SOFTMAX:
+                size = tensor.numbers * options.framework.softmax_bytes
+            found.append(MemoryItem("kept", tensor.name, share * size, "each micro-batch"))
+        return tuple(found)
 
     @cached_property
     def kept_bytes(self) -> float:
@@ -99,10 +104,20 @@ class LayerShare:
     @cached_property
     def held_once(self) -> tuple[MemoryItem, ...]:
         """What a backward holds for a while, and what all layers of a kind hold once."""
-        options = self.options
-        return tuple(
-            held_once_items(self.layer, self.strategy, self.samples, options.precision, options.framework)
-        )
+        framework, t = self.options.framework, self.strategy.matrix_parallel
+        found = []
+        if framework.has_temporaries:
+            num_bytes = self.bytes_of(self.layer.backward_numbers(t))
+            found.append(
+                MemoryItem("backward", "gradients between products", num_bytes, "largest of its parts")
+            )
+        if framework.has_placeholders:
+            products = self.strategy.with_whole_experts(self.layer.products(t))
+            for inputs, outputs in sorted({(each.inputs, each.outputs) for each in products}):
+                name = f"placeholder of gradients, {inputs:g} x {outputs:g}"
+                num_bytes, rule = 2 * inputs * outputs, "2 bytes a number, once for each shape"
+                found.append(MemoryItem("buffer", name, num_bytes, rule))
+        return tuple(found)
 
     @cached_property
     def temporary_bytes(self) -> float:
@@ -175,10 +190,8 @@ class LayerShare:
         if self.options.calibration is not None:
             measured = self.options.calibration.at(self.layer.name, t, self.of_tokens(1))
         if measured is not None:
-            return (
-                _with_copies(measured.forward_ms, sum(self.reduces_ms[0])),
-                _with_copies(measured.backward_ms, sum(self.reduces_ms[1])),
-            )
+            forward, backward = map(_with_copies, measured, map(sum, self.reduces_ms))
+            return forward, backward
         if self.rates is not None:
             return self._passes_on(self.rates)
         forward_ms = self.product_ms(self.layer.forward_flops)

@@ -41,7 +41,7 @@ def model_error_percent(
         for degree, rows in calibration.times.get(layer.name, {}).items():
             for row in rows:
                 cost = layer_cost(
-                    layer, LayerStrategy(degree), int(row.samples), 1, cluster.group(0, degree), modelled
+                    layer, LayerStrategy(degree), row.samples, 1, cluster.group(0, degree), modelled
                 )
                 errors.append(abs(cost.forward.time_ms / row.forward_ms - 1))
                 errors.append(abs(cost.backward.time_ms / row.backward_ms - 1))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from placements.models.costing.layer_share import LayerShare
-from placements.models.memory import MemoryItem, state_items
+from placements.models.memory import MemoryItem, MemoryKind
 from placements.models.parallel import Cost, SharingLevel
 
 
@@ -46,27 +46,35 @@ def states_of(share: LayerShare, num_micro_batches: int) -> States:
         for parameters, copies, owner in share.parameter_parts
     ]
     static = sum(item.num_bytes for item in states_in_memory(share, num_micro_batches))
-    step_ms = sum(ms for ms, *_ in found) if layer.owns_parameters else 0.0
-    return States(
-        Cost(static_bytes=static, update_ms=step_ms),
-        sum(gather_ms for _, gather_ms, *_ in found),
-        sum(gathered for _, _, gathered, *_ in found),
-        layer.reads_weights_backward + layer.owns_parameters,
-        sum(scatter_ms for *_, scatter_ms, _ in found) if layer.owns_parameters else 0.0,
-        sum(new_weights_ms for *_, new_weights_ms in found) if layer.owns_parameters else 0.0,
-    )
+    step_ms, gather_ms, gathered, scatter_ms, new_ms = (sum(each) for each in zip(*found, strict=True))
+    if not layer.owns_parameters:
+        step_ms = scatter_ms = new_ms = 0.0
+    rounds = layer.reads_weights_backward + layer.owns_parameters
+    cost = Cost(static_bytes=static, update_ms=step_ms)
+    return States(cost, gather_ms, gathered, rounds, scatter_ms, new_ms)
 
 
 def states_in_memory(share: LayerShare, num_micro_batches: int) -> list[MemoryItem]:
-    """Return weights, gradients and optimizer states, experts' and others."""
+    """Return weights, gradients and optimizer states, experts' and others.
+
+    ZeRO-1 shares the optimizer's states, ZeRO-2 also gradients, but these stand whole on each GPU while
+    several micro-batches add to them, ZeRO-3 weights too.
+    """
     if not share.layer.owns_parameters:
         return []
     precision, zero = share.options.precision, share.strategy.zero
-    return [
-        item
-        for parameters, copies, owner in share.parameter_parts
-        for item in state_items(precision, parameters, copies, zero, num_micro_batches == 1, owner)
-    ]
+    kinds: tuple[tuple[MemoryKind, float, bool], ...] = (
+        ("weights", precision.weight_bytes, zero == 3),
+        ("gradients", precision.gradient_bytes, zero == 3 or (zero == 2 and num_micro_batches == 1)),
+        ("optimizer", precision.optimizer_bytes, zero > 0),
+    )
+    found = []
+    for parameters, copies, owner in share.parameter_parts:
+        for kind, size, is_shared in kinds:
+            held = 1 / copies.degree if is_shared else 1.0
+            rule = f"{size:g} bytes a parameter" + ("" if held == 1 else f", over {copies.degree} GPUs")
+            found.append(MemoryItem(kind, f"{kind}{owner}", size * parameters * held, rule))
+    return found
 
 
 def _exchanges(

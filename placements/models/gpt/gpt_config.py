@@ -94,35 +94,6 @@ class GptConfig:
         )
 
 
-def num_parameters(config: GptConfig) -> int:
-    """Return the parameters of the whole model, the tied table counted once.
-
-    >>> gpt_11b = GptConfig(32, 4096, 32, 1_000_000, 2048, 2)  # Tessel, Table III
-    >>> round(num_parameters(gpt_11b) / 1e9, 1)
-    10.5
-    """
-    return (
-        config.num_layers * layer_parameters(config)
-        + table_parameters(config, config.vocab_size)
-        + position_parameters(config)
-    )
-
-
-def layer_parameters(config: GptConfig) -> int:
-    """Return the parameters of one layer, 12 h^2 + 13 h."""
-    return config.layer.num_parameters
-
-
-def table_parameters(config: GptConfig, num_rows: int) -> int:
-    """Return the parameters of some rows of the embedding table, h each."""
-    return num_rows * config.hidden_size
-
-
-def position_parameters(config: GptConfig) -> int:
-    """Return the parameters of the learned positions, s h."""
-    return config.sequence_length * config.hidden_size
-
-
 def hidden_bytes(config: GptConfig) -> int:
     """Return the bytes of one micro-batch between two layers, 2 b s h in 16 bits."""
     return HALF_BYTES * config.num_tokens * config.hidden_size

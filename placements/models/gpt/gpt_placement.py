@@ -17,10 +17,7 @@ from placements.models.gpt.gpt_config import (
     HALF_BYTES,
     GptConfig,
     hidden_bytes,
-    layer_parameters,
     layer_working_bytes,
-    position_parameters,
-    table_parameters,
 )
 from placements.models.gpt.workload import Workload
 from placements.models.layers import HALF
@@ -107,8 +104,9 @@ def gpt_m_shape(
     first, *stages = shared.stages(shares)
     output = PieceCost(everywhere, out, forward_transfer_ms=first.forward_transfer_ms, name="H")
     pieces = [embedding, first._replace(forward_transfer_ms=0.0), *stages, output]
-    parameters = [share * shared.layer_parameters + table_parameters(config, rows) for share in shares]
-    parameters[0] += position_parameters(config)
+    table = rows * config.hidden_size
+    parameters = [share * shared.layer_parameters + table for share in shares]
+    parameters[0] += config.sequence_length * config.hidden_size
     return _placement("gpt_m_shape", shared, pieces, shares, parameters, tick_ms, modes)
 
 
@@ -156,8 +154,8 @@ def gpt_v_shape(
     stages = zip(shared.stages(shares), ends, strict=True)
     pieces = [layers._replace(cost=layers.cost + end) for layers, end in stages]
     parameters = [share * shared.layer_parameters for share in shares]
-    parameters[0] += table_parameters(config, rows) + position_parameters(config)
-    parameters[last] += table_parameters(config, rows) if last else 0
+    parameters[0] += (rows + config.sequence_length) * config.hidden_size
+    parameters[last] += rows * config.hidden_size if last else 0
     return _placement("gpt_v_shape", shared, pieces, shares, parameters, tick_ms, modes)
 
 
@@ -268,7 +266,7 @@ class _SharedGpt:
         )
         work = Workload(config, rates, num_micro_batches=1)  # their number counts with ZeRO alone
         layer = work.layer_cost(strategy)
-        group = work.of_group(data_parallel, config.recompute)
+        group = replace(config, micro_batch_size=config.micro_batch_size // data_parallel)
         return cls(group, rates, strategy, layer.forward, layer.backward, layer.kept_bytes)
 
     def ends(self, shards: int) -> tuple[Cost, Cost]:
@@ -335,7 +333,7 @@ class _SharedGpt:
     @property
     def layer_parameters(self) -> float:
         """Parameters of a layer on each GPU."""
-        return layer_parameters(self.config) / self.strategy.tensor_parallel
+        return self.config.layer.num_parameters / self.strategy.tensor_parallel
 
 
 def _passes(cost: Cost) -> Cost:

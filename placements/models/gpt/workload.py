@@ -5,7 +5,7 @@ The rules are those of `placements.models.costing`. The module does not know a s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from placements.cluster import Cluster, DeviceGroup, Nodes
 from placements.models.costing.layer_costs import layer_cost
@@ -58,12 +58,6 @@ class Workload:
             tied: The same GPUs hold the embedding, whose table it is.
         """
         return self._cost(self.config.output(tied), strategy.on(num_gpus))
-
-    def of_group(self, groups: int, recompute: bool = False) -> GptConfig:
-        """Return the model with one group's share of a micro-batch."""
-        return replace(
-            self.config, micro_batch_size=self.config.micro_batch_size // groups, recompute=recompute
-        )
 
     def _cost(self, layer: Layer, strategy: LayerStrategy) -> Cost:
         return layer_cost(

@@ -64,17 +64,18 @@ def read_machine(path: str | Path, gpu: Gpu) -> MeasuredRates:
         return _of_json(data)
 
 
-_JSON_LAYOUTS: Mapping[str, tuple[ProductPass, tuple[str, str, str]]] = {
+_JSON_LAYOUTS: Mapping[str, tuple[ProductPass, tuple[str, ...]]] = {
     "TN": ("forward", ("m", "k", "n")),
     "NN": ("input_gradient", ("m", "n", "k")),
     "NT": ("weight_gradient", ("k", "n", "m")),
 }
 """Layouts of products: what they compute, and which of their sizes are tokens, inputs and outputs."""
 
-_JSON_STAGES: Mapping[str, ProductPass] = {
-    "fwd": "forward",
-    "bwd_grad_act": "input_gradient",
-    "bwd_grad_w": "weight_gradient",
+_JSON_GROUPED = ("ng", "M", "K", "N")
+_JSON_STAGES: Mapping[str, tuple[ProductPass, tuple[str, ...]]] = {
+    "fwd": ("forward", _JSON_GROUPED),
+    "bwd_grad_act": ("input_gradient", _JSON_GROUPED),
+    "bwd_grad_w": ("weight_gradient", _JSON_GROUPED),
 }
 _JSON_KERNELS: Mapping[KernelKind, str] = {"stream": "default", "permute": "permute_fwd", "loss": "ce_fusion"}
 _JSON_COLLECTIVES: Mapping[CollectiveKind, str] = {
@@ -96,8 +97,8 @@ def _of_json(data: Field) -> MeasuredRates:
     return MeasuredRates(
         data["sys_name"].text(),
         products["tflops"].number("a peak in TFLOP/s", min=1e-3),
-        _json_products(products),
-        _json_experts(operators["group_matmul"]),
+        _json_products(products, "layout", _JSON_LAYOUTS, "out_dtype"),
+        _json_products(operators["group_matmul"], "stage", _JSON_STAGES, "main_grad_dtype"),
         _json_cores(operators["sdp_fwd"]),
         _json_cores(operators["sdp_bwd"]),
         {kind: _json_kernel(bandwidths[name]) for kind, name in _JSON_KERNELS.items()},
@@ -128,34 +129,21 @@ def _share(field: Field) -> float:
     return field.number("a share above 0 and at most 2", min=1e-6, max=2)
 
 
-def _json_products(field: Field) -> dict[ProductPass, ShareTable]:
+def _json_products(
+    field: Field, key: str, kinds: Mapping[str, tuple[ProductPass, tuple[str, ...]]], sums_in: str
+) -> dict[ProductPass, ShareTable]:
+    """Return the shares of each pass, which a key tells; sums in 32 bits count before those in 16."""
     found: dict[ProductPass, dict[tuple[int, ...], float]] = {each: {} for each in _PASSES}
     for sizes, share in _json_shares(field):
-        if sizes.get("layout") not in _JSON_LAYOUTS:
-            raise share.mistake(f"layout={sizes.get('layout')} is not known; use TN, NN or NT")
-        product_pass, names = _JSON_LAYOUTS[sizes["layout"]]
+        kind = str(sizes.get(key))
+        if kind not in kinds:
+            raise share.mistake(f"{key}={kind} is not known; use {', '.join(kinds)}")
+        product_pass, names = kinds[kind]
         shape = tuple(_json_size(sizes, name, share) for name in names)
         # Gradients of weights were measured in 16 and in 32 bits, in which they are added up.
-        if shape not in found[product_pass] or sizes.get("out_dtype") == "fp32":
+        if shape not in found[product_pass] or sizes.get(sums_in) == "fp32":
             found[product_pass][shape] = _share(share)
-    return _tables(found, _share(field["efficient_factor"]))
-
-
-def _json_experts(field: Field) -> dict[ProductPass, ShareTable]:
-    found: dict[ProductPass, dict[tuple[int, ...], float]] = {each: {} for each in _PASSES}
-    for sizes, share in _json_shares(field):
-        if sizes.get("stage") not in _JSON_STAGES:
-            raise share.mistake(f"stage={sizes.get('stage')} is not known; use {', '.join(_JSON_STAGES)}")
-        shape = tuple(_json_size(sizes, name, share) for name in ("ng", "M", "K", "N"))
-        own = found[_JSON_STAGES[sizes["stage"]]]
-        if shape not in own or sizes.get("main_grad_dtype") == "fp32":
-            own[shape] = _share(share)
-    return _tables(found, _share(field["efficient_factor"]))
-
-
-def _tables(
-    found: Mapping[ProductPass, Mapping[tuple[int, ...], float]], mean: float
-) -> dict[ProductPass, ShareTable]:
+    mean = _share(field["efficient_factor"])
     return {each: ShareTable(shares, mean) for each, shares in found.items()}
 
 

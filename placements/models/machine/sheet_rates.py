@@ -44,15 +44,10 @@ class SheetRates:
         return {"stream": stream, "permute": permute, "loss": stream}
 
     def product_ms(self, product: Product, tokens: float, is_frozen: bool = False) -> tuple[float, float]:
-        """Return the milliseconds of the forward and of both products of the backward.
+        """Return the same as `MeasuredRates.product_ms`.
 
         In 8 or 4 bits what a product reads is first made of 16, as it is and transposed. Gradients of weights
         are added to those of the micro-batches before.
-
-        Args:
-            product: Its matrix.
-            tokens: Tokens that it is multiplied with on each GPU.
-            is_frozen: The backward has no gradient of the weights.
         """
         precision, stream = self.precision, self.kernels["stream"]
         flops = 2 * tokens * product.inputs * product.outputs

@@ -22,8 +22,7 @@ def test_each_gpu_has_a_panel_and_each_run_a_row(tmp_path: Path) -> None:
     )
     (tmp_path / "runs.csv").write_text(HEAD + "\n".join(rows) + "\n")
     folder = read_run_folder(tmp_path)
-    runs = [run for table in folder.tables for run in table.runs]
-    found = [predict_run(folder, run, FRAMEWORKS["megatron"]) for run in runs]
+    found = [predict_run(folder, run, FRAMEWORKS["megatron"]) for run in folder.runs]
     first, second = memory_panels(found)
     assert (first.title, list(first.rows), first.measured_gib) == ("h100", ["one", "three"], {"one": 30.5})
     assert (second.title, list(second.rows), second.measured_gib) == ("b200", ["two"], {})

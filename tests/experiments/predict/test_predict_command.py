@@ -1,18 +1,17 @@
 from __future__ import annotations
 
-import csv
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from made_up_runs import FAST, PLANS, SLOW, plan, write_runs
+from made_up_runs import FAST, PLANS, SLOW, plan, table, write_runs
 from places import SHARED_DATA
 
-from experiments.predict.errors import Errors, counted, rankings
+from experiments.predict.errors import Errors
 from experiments.predict.measured_folder import read_measured_folder
-from experiments.predict.prediction import PlanPrediction, predict
+from experiments.predict.prediction import PlanPrediction, counted, predict, rankings
 from experiments.predict.task import COLUMNS
 from placements.files import write_json, write_text
 
@@ -27,20 +26,12 @@ def predicted(folder: Path) -> list[PlanPrediction]:
     return [predict(found, each, CONTEXT_MIB, 1.0) for each in found.plans]
 
 
-def table(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
-        rows = list(reader)
-    assert tuple(reader.fieldnames or ()) == COLUMNS
-    return rows
-
-
 @pytest.mark.always
 def test_each_plan_has_a_row_with_what_was_measured_and_predicted(command: Command, tmp_path: Path) -> None:
     """One stage: four micro-batches of 25 + 48 ms."""
     done = command("predict", f"data={write_runs(tmp_path / 'runs')}", "context_gib=0")
     assert done.returncode == 0, done.stderr
-    rows = table(tmp_path / "out/predictions.csv")
+    rows = table(tmp_path / "out/predictions.csv", COLUMNS)
     assert [row["plan"] for row in rows] == ["one_stage", "two_types"]
     assert (rows[0]["measured_s"], rows[0]["predicted_s"]) == ("1.00000", "0.29200")
     assert (rows[0]["measured_gib"], rows[0]["note"]) == ("1.000", "")
@@ -71,7 +62,7 @@ def test_a_plan_that_cannot_be_predicted_says_why_and_others_go_on(command: Comm
     folder = write_runs(tmp_path / "runs", {**plans, "other": PLANS["one_stage"]}, rows)
     done = command("predict", f"data={folder}")
     assert done.returncode == 0, done.stderr
-    found = {row["plan"]: row for row in table(tmp_path / "out/predictions.csv")}
+    found = {row["plan"]: row for row in table(tmp_path / "out/predictions.csv", COLUMNS)}
     notes = {
         "large": "not predicted: micro-batches of 64 are not within the 1 to 4 measured on fast",
         "wide": "not predicted: tensor parallelism 4 has no memory profile, only 1, 2",
@@ -180,7 +171,7 @@ needs_measurements = pytest.mark.skipif(not SAILOR.is_dir(), reason="needs the s
 def test_real_runs_are_predicted_within_8_percent_of_time_and_15_of_memory() -> None:
     """14 plans on up to 256 GH200; without GPT-Neo's one micro-batch, which is start-up for the most part."""
     found = counted(predicted(SAILOR))
-    usual = [each for each in found if not each.measured.name.endswith("GPT-Neo-2.7_N2_D1")]
+    usual = [each for each in found if not each.measured.row.plan.endswith("GPT-Neo-2.7_N2_D1")]
     assert (len(found), len(usual)) == (13, 12)
     assert Errors.of(each.time_error for each in usual).mean_absolute < 0.08
     assert Errors.of(each.memory_error for each in found).mean_absolute < 0.15

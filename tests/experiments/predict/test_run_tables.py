@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 from made_up_machine import MACHINE_CSV, machine_json
+from made_up_runs import table
 
 from experiments.predict.run_prediction import as_modelled, calibrated, predict_run
 from experiments.predict.run_table import MODELS_FILE, Run, RunFolder, read_run_folder
@@ -51,14 +51,6 @@ def write_folder(
     return folder
 
 
-def table(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
-        rows = list(reader)
-    assert tuple(reader.fieldnames or ()) == columns
-    return rows
-
-
 def test_each_run_has_a_row_and_its_memory_by_tensors(command: Command, tmp_path: Path) -> None:
     done = command("predict", f"data={write_folder(tmp_path / 'runs')}")
     assert done.returncode == 0, done.stderr
@@ -85,7 +77,7 @@ def test_each_run_has_a_row_and_its_memory_by_tensors(command: Command, tmp_path
 
 def read(folder: Path) -> tuple[RunFolder, dict[str, Run]]:
     found = read_run_folder(folder)
-    return found, {run.run: run for each in found.tables for run in each.runs}
+    return found, {run.run: run for run in found.runs}
 
 
 @pytest.mark.parametrize("framework", [FRAMEWORKS["plain"], MEGATRON], ids=["plain", "megatron"])
@@ -147,7 +139,7 @@ def test_a_run_fixes_the_factor(command: Command, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "times on a100 are multiplied with " in done.stdout
     found, runs = read(folder)
-    _, factors = calibrated(found, runs.values(), "pipeline", MEGATRON)
+    _, factors = calibrated(found, "pipeline", MEGATRON)
     plain, fixed = (
         {name: predict_run(found, run, MEGATRON, each) for name, run in runs.items()}
         for each in (Factors(), factors)

@@ -9,7 +9,7 @@ import pytest
 from experiments.plan import pipedream_plan
 from experiments.predict import task as predict
 from experiments.predict.errors import Errors
-from experiments.predict.measured_folder import MeasuredPlan
+from experiments.predict.measured_folder import MeasuredPlan, MeasuredPlanRow
 from experiments.predict.prediction import PlanPrediction
 from placements.measured.plan_file import ReplicatedPlan
 from placements.planners.pipedream.plan import PipelinePlan, PlannedStage
@@ -18,7 +18,9 @@ MIB = 2**20
 
 
 def predicted(measured_s: float | None, predicted_s: float | None, note: str = "") -> PlanPrediction:
-    plan = MeasuredPlan("a_plan", "a model", cast(ReplicatedPlan, None), measured_s, 4.0, "")
+    plan = MeasuredPlan(
+        MeasuredPlanRow("a_plan", "a model", measured_s, 4 * 2**30), cast(ReplicatedPlan, None)
+    )
     return PlanPrediction(plan, predicted_s, 3.5, note)
 
 

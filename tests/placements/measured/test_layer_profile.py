@@ -86,37 +86,23 @@ def test_the_backward_of_the_embedding_is_not_free(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "message"),
+    ("by_size", "held", "message"),
     [
-        ({"a": {}}, "t.json: 'a' is not a micro-batch size, a whole number of 1 or more; name"),
-        (
-            {"1": {"1": {"0": [1] * 3, "1": [1] * 3, "3": [1] * 3}}},
-            "t.json: 1.1: lacks the field '2'; add it",
-        ),
-        ({"1": {"1": {**times(1), "1": [1, 2]}}}, "1.1.1: [1, 2] is not [forward, backward, update]; give 3"),
-        (
-            {"1": {"1": {**times(1), "1": [1, "2", 3]}}},
-            "1.1.1[1]: '2' is not a number from 0 to 1e+06; give it in s",
-        ),
-        ({"1": {"1": {**times(1), "4": [1, 2, 3]}}}, "1.1: has 5 layers, but "),
+        ({"a": {}}, {}, "t.json: 'a' is not a micro-batch size, a whole number of 1 or more; name"),
+        ({"1": {"1": {each: [1] * 3 for each in "013"}}}, {}, "t.json: 1.1: lacks the field '2'; add it"),
+        ({"1": {"1": {**times(1), "1": [1, 2]}}}, {}, "1.1.1: [1, 2] is not [forward, backward, update]; "),
+        ({"1": {"1": {**times(1), "1": [1, "2", 3]}}}, {}, "1.1.1[1]: '2' is not a number from 0 to 1e+06; "),
+        ({"1": {"1": {**times(1), "4": [1, 2, 3]}}}, {}, "1.1: has 5 layers, but "),
+        ({}, {"1": {**memory(1), "1": {"params_floats": 1}}}, "1.1: lacks the field 'act_mem_floats'; add"),
+        ({}, {"1": memory(1), "2": {**memory(2), "4": memory(2)["0"]}}, "has not as many layers for each"),
     ],
 )
-def test_wrong_times_are_a_line(tmp_path: Path, data: Any, message: str) -> None:
-    paths = write_json(tmp_path / "t.json", data), write_json(tmp_path / "m.json", {"1": memory(1)})
+def test_a_wrong_profile_is_a_line(tmp_path: Path, by_size: Any, held: Any, message: str) -> None:
+    paths = (
+        write_json(tmp_path / "t.json", by_size or {"1": {"1": times(1)}}),
+        write_json(tmp_path / "m.json", held or {"1": memory(1)}),
+    )
     with told(LayerProfileError, match=re.escape(message)):
-        read_layer_profile(*paths, "fast")
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ({"1": {**memory(1), "1": {"params_floats": 1}}}, "1.1: lacks the field 'act_mem_floats'; add it"),
-        ({"1": memory(1), "2": {**memory(2), "4": memory(2)["0"]}}, "has not as many layers for each"),
-    ],
-)
-def test_wrong_memory_is_a_line(tmp_path: Path, data: Any, message: str) -> None:
-    paths = write_json(tmp_path / "t.json", {"1": {"1": times(1)}}), write_json(tmp_path / "m.json", data)
-    with pytest.raises(LayerProfileError, match=re.escape(message)):
         read_layer_profile(*paths, "fast")
 
 
@@ -184,26 +170,15 @@ def test_a_gather_brings_what_others_have(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "message"),
+    ("count", "fit", "message"),
     [
-        (
-            {"east": {"fast": {"x": {}}}},
-            "east.fast: 'x' is not a number of GPUs that send or receive, a whole number",
-        ),
-        (
-            {"e": {"f": {"1": {"e": {"f": {"1": [[1, 2, 0], 1]}}}}}},
-            "1[0][2]: 0 is not a number above 0; give it in GB/s",
-        ),
-        (
-            {"e": {"f": {"1": {"e": {"f": {"1": [[1, 2, 3], 0]}}}}}},
-            "1[1]: 0 is not a number of 1 or more; give it in bytes/s",
-        ),
-        (
-            {"e": {"f": {"1": {"e": {"f": {"1": [[1, 2]]}}}}}},
-            "is not [coefficients, max_bytes_per_s]; give 2 entries",
-        ),
+        ("x", [], "e.f: 'x' is not a number of GPUs that send or receive, a whole number"),
+        ("1", [[1, 2, 0], 1], "1[0][2]: 0 is not a number above 0; give it in GB/s"),
+        ("1", [[1, 2, 3], 0], "1[1]: 0 is not a number of 1 or more; give it in bytes/s"),
+        ("1", [[1, 2]], "is not [coefficients, max_bytes_per_s]; give 2 entries"),
     ],
 )
-def test_wrong_links_are_a_line(tmp_path: Path, data: Any, message: str) -> None:
+def test_wrong_links_are_a_line(tmp_path: Path, count: str, fit: Any, message: str) -> None:
+    data = {"e": {"f": {count: {"e": {"f": {"1": fit}}}}}}
     with told(LinkError, match=re.escape(message)):
         read_links(write_json(tmp_path / "links.json", data), write_json(tmp_path / "in.json", {}))

@@ -25,11 +25,11 @@ def read(tmp_path: Path, text: str) -> Calibration:
 
 def test_times_between_measured_numbers_are_linear_and_outside_in_proportion(tmp_path: Path) -> None:
     measured = read(tmp_path, TEXT)
-    assert measured.at("layer", 1, 4) == (4, 10, 20)
-    assert measured.at("layer", 1, 3) == (3, 8, 16)
-    assert measured.at("layer", 1, 8) == (8, 20, 40)
-    assert measured.at("layer", 1, 1) == (1, 3, 6)
-    assert measured.at("layer", 2, 2) == (2, 3, 6.5)
+    assert measured.at("layer", 1, 4) == (10, 20)
+    assert measured.at("layer", 1, 3) == (8, 16)
+    assert measured.at("layer", 1, 8) == (20, 40)
+    assert measured.at("layer", 1, 1) == (3, 6)
+    assert measured.at("layer", 2, 2) == (3, 6.5)
     assert measured.at("output", 1, 4) is None
 
 

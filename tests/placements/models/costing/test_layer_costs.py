@@ -13,7 +13,7 @@ from told import told
 from placements import PlacementError
 from placements.cluster import Cluster, DeviceGroup, Nodes, read_cluster
 from placements.gpus import A100_SXM_80GB, GPUS
-from placements.models.calibration import Calibration, MeasuredTimes
+from placements.models.calibration import Calibration, LayerTimesRow
 from placements.models.costing.layer_costs import layer_cost
 from placements.models.costing.model_error import model_error_percent
 from placements.models.costing.options import CostOptions
@@ -381,7 +381,8 @@ def test_laying_out_anew_by_hand() -> None:
     assert between(wide, replace(wide, sequence="megatron")) > 0
 
 
-MEASURED = Calibration({"layer": {1: (MeasuredTimes(4, 10.0, 22.0),), 2: (MeasuredTimes(4, 6.0, 13.0),)}})
+TIMES = LayerTimesRow("layer", 1, 4, 10.0, 22.0), LayerTimesRow("layer", 2, 4, 6.0, 13.0)
+MEASURED = Calibration({"layer": {each.tensor_parallel: (each,) for each in TIMES}})
 
 
 def test_measured_times_replace_modelled_ones() -> None:
@@ -405,7 +406,7 @@ def test_measured_times_replace_modelled_ones() -> None:
 def test_the_error_of_the_model_is_the_mean_of_both_passes() -> None:
     cluster = read_cluster("a100_8")
     own = layer_cost(GPT, LayerStrategy(), 4, 1, cluster.group(0, 1))
-    times = MeasuredTimes(4, own.forward.time_ms / 1.1, own.backward.time_ms / 0.7)
+    times = LayerTimesRow("layer", 1, 4, own.forward.time_ms / 1.1, own.backward.time_ms / 0.7)
     assert model_error_percent(Calibration({"layer": {1: (times,)}}), [GPT, GPT], cluster) == pytest.approx(
         20
     )
