@@ -274,8 +274,12 @@ def some_candidates() -> tuple[ProposedPlan, ...]:
 def test_interrupted_while_searching() -> None:
     """The first search is cut, the second never begins."""
 
+    told = []
+
     def stop(*_: object) -> None:
-        raise KeyboardInterrupt
+        if not told:
+            told.append(True)
+            raise KeyboardInterrupt
 
     first, second = some_candidates()
     ranked = rank([first, second], 5.0, on_progress=stop)
