@@ -59,7 +59,7 @@ for model, batch in models.items():
                 best = plan(model, where, batch, planner="hybrid", search_time_limit_s=5.0).best
             except PlanError:  # it does not fit
                 continue
-            profile = modelled_profile(best.candidate.placement, GPUS[gpu_type])
+            profile = modelled_profile(best.placement, GPUS[gpu_type])
             frontier = compute_frontier(best.ranked.schedule, profile, num_plans=4)
             points = [
                 JobOperatingPoint(1e3 / each.time_ms, each.energy_mj / each.time_ms)

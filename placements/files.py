@@ -7,7 +7,7 @@ import io
 import json
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 
@@ -63,6 +63,17 @@ def csv_text(header: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([header, *rows])
     return text.getvalue()
+
+
+def text_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows of cells as lines whose columns stand below each other, the first to the left.
+
+    >>> text_columns([["plan", "ms"], ["a", "10"]])
+    ['plan  ms', 'a     10']
+    """
+    first, *others = ([*map(len, column)] for column in zip(*rows, strict=True))
+    widths = [max(each) for each in others]
+    return ["  ".join([row[0].ljust(max(first)), *map(str.rjust, row[1:], widths)]).rstrip() for row in rows]
 
 
 def read_json(path: str | Path, wanted: str, error: type[ValueError]) -> object:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.config.options import require
 from experiments.plan.options import PlanCommandOptions
 from experiments.plan.own_layouts import explained_csv, explained_lines
-from experiments.plan.profiled_inputs import refuse_given
+from experiments.plan.profiled_inputs import refuse_given, require_sizes
 from placements.files import csv_text, write_text
 from placements.planners.hybrid.search.layout_search import LayoutEstimate
 from schedsearch.figures.canvas import save as save_figure
 from schedsearch.figures.layout_memory import MemoryPanel, draw_layout_memory
 from schedsearch.planning.layout_parts import memory_by_part
-from schedsearch.planning.layout_plans import LayoutPlan, LayoutPlans, layout_in_words
+from schedsearch.planning.layout_plans import (
+    SETTINGS,
+    LayoutPlan,
+    LayoutPlans,
+    layout_in_words,
+    settings_of,
+)
 from schedsearch.planning.plans import Plans
-from schedsearch.planning.uniform_run import UniformRun
 
 _ONLY_LAYOUTS = ("micro_batch_sizes", "max_chunks", "explain")
 _ONLY_HYBRID = (
@@ -25,11 +29,7 @@ _ONLY_HYBRID = (
 )
 """Options of one of the two planners."""
 
-COLUMNS = (
-    *("tensor", "pipeline", "chunks", "context", "expert", "whole_experts", "data", "zero"),
-    *("micro_batch_size", "num_micro_batches", "recompute", "recomputed_layers"),
-    *("formula_ms", "load_ms", "gib", "fits"),
-)
+COLUMNS = (*SETTINGS, "formula_ms", "load_ms", "gib", "fits")
 """Columns of the table of all layouts."""
 
 MEMORY_COLUMNS = ("stage", "kind", "tensor", "gib", "held", "rule")
@@ -50,26 +50,27 @@ def refuse_not_of(options: PlanCommandOptions) -> None:
         refuse_given(options, _ONLY_LAYOUTS, "it is of planner=layouts; leave it out")
     if options.planner == "layouts":
         refuse_given(options, _ONLY_HYBRID, "it is not of planner=layouts; leave it out")
-    sizes = options.micro_batch_sizes
-    require(
-        bool(sizes) and all(type(size) is int and size > 0 for size in sizes),
-        *("micro_batch_sizes", sizes, "a list of whole numbers above 0", "give some, as [1,2,4]"),
-    )
+    require_sizes(options)
 
 
 def save_layouts(plans: Plans, directory: Path) -> None:
     """Write all layouts, the user's own beside the best, and the memory of the first plan if it is one."""
     if plans.layouts:
-        rows = (
+        layouts = (
             _row(found, each) for found in plans.layouts.values() for each in found.estimates[:_MOST_ROWS]
         )
-        write_text(directory / "layouts.csv", csv_text(COLUMNS, rows))
+        write_text(directory / "layouts.csv", csv_text(COLUMNS, layouts))
     for found in plans.layouts.values():
         if found.own and found.plans:
             write_text(directory / "explained.csv", explained_csv(found))
         best = plans.proposed[0].found if plans.proposed else None
         if isinstance(best, LayoutPlan) and best in found.plans:
-            write_text(directory / "memory.csv", _memory_csv(best.run))
+            rows = (
+                [stage, part.kind, part.name, f"{part.gib:.3f}", part.held, part.rule]
+                for stage in range(best.run.plan.num_stages)
+                for part in best.run.memory(stage)
+            )
+            write_text(directory / "memory.csv", csv_text(MEMORY_COLUMNS, rows))
             panels = _memory_panels(found, best, plans.options.reserve_gib)
             save_figure(draw_layout_memory(panels), directory / "memory")
 
@@ -83,15 +84,6 @@ def lines_of_layouts(plans: Plans) -> list[str]:
         lines += [f"layouts, batch {batch}: {line}" for line in known]
         lines += explained_lines(found) if found.plans else []
     return lines
-
-
-def _memory_csv(run: UniformRun) -> str:
-    rows = [
-        [stage, part.kind, part.name, f"{part.gib:.3f}", part.held, part.rule]
-        for stage in range(run.plan.num_stages)
-        for part in run.memory(stage)
-    ]
-    return csv_text(MEMORY_COLUMNS, rows)
 
 
 def _memory_panels(found: LayoutPlans, best: LayoutPlan, reserve_gib: float) -> list[MemoryPanel]:
@@ -108,14 +100,9 @@ def _memory_panels(found: LayoutPlans, best: LayoutPlan, reserve_gib: float) -> 
 
 
 def _row(found: LayoutPlans, each: LayoutEstimate) -> list[object]:
-    layout, degrees = each.layout, each.layout.degrees
-    return [
-        *(degrees.tensor, degrees.pipeline, degrees.chunks, degrees.context, degrees.expert),
-        *(degrees.whole_experts, degrees.data, layout.zero, layout.micro_batch_size),
-        *(layout.num_micro_batches, layout.recompute, layout.recomputed_layers),
-        *(f"{each.time_ms:.1f}", f"{each.load_ms:.1f}", f"{each.gib:.2f}"),
-        each.gib <= found.limit_gib,
-    ]
+    settings = settings_of(each.layout)
+    figures = f"{each.time_ms:.1f}", f"{each.load_ms:.1f}", f"{each.gib:.2f}", each.gib <= found.limit_gib
+    return [*(settings[name] for name in SETTINGS), *figures]
 
 
 def _bound(found: LayoutPlans) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from experiments.config.options import OptionError
-from placements.files import csv_text
+from placements.files import csv_text, text_columns
 from placements.meaning import Meaning
 from placements.models.parallel import Recompute
 from placements.plain_data import Field
@@ -130,27 +130,14 @@ def explained_lines(found: LayoutPlans) -> list[str]:
     lines = []
     for own in found.own:
         parts = list(beside(found.plans[0].run, own.run))
-        rows = _cells(parts)
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines += [_why(own, parts), *_misfit(found, own)]
-        lines += ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
+        rows = [["part", "unit", "best", "own", "difference"]]
+        for row in parts:
+            digits = 1 if row.unit == "ms" else 2
+            shown = [f"{value + 0.0:,.{digits}f}" for value in (row.best, row.own)]
+            if any(float(each.replace(",", "")) for each in shown):
+                rows.append([row.part, row.unit, *shown, f"{row.more + 0.0:+,.{digits}f}"])
+        lines += [_why(own, parts), *_misfit(found, own), *text_columns(rows)]
     return lines
-
-
-def _cells(parts: Sequence[PartRow]) -> list[list[str]]:
-    return [["part", "unit", "best", "own", "difference"]] + [
-        [row.part, row.unit, *(_shown(value, row.unit) for value in (row.best, row.own)), _shown_more(row)]
-        for row in parts
-        if any(float(_shown(value, row.unit).replace(",", "")) for value in (row.best, row.own))
-    ]
-
-
-def _shown(value: float, unit: str) -> str:
-    return f"{value + 0.0:,.{1 if unit == 'ms' else 2}f}"
-
-
-def _shown_more(row: PartRow) -> str:
-    return f"{row.more + 0.0:+,.{1 if row.unit == 'ms' else 2}f}"
 
 
 def _why(own: LayoutPlan, parts: Sequence[PartRow]) -> str:

@@ -11,7 +11,7 @@ from experiments.config.options import OptionError, require, require_least
 from experiments.config.run_record import output_directory
 from experiments.plan.options import PlanCommandOptions
 from experiments.plan.profiled_inputs import refuse_given
-from placements.cluster import Cluster, read_cluster
+from placements.cluster import Cluster
 from placements.files import csv_text, write_text
 from placements.placement_file import placement_to_yaml
 from placements.planners.parallel_plan import PlanError
@@ -37,7 +37,7 @@ _COLUMNS = (
 """Columns of the table of plans."""
 
 
-def plan_profile(options: PlanCommandOptions) -> dict[str, float | str]:
+def plan_profile(options: PlanCommandOptions, cluster: Cluster) -> dict[str, float | str]:
     """Plan a profile of nodes, write the plan and what it is compared with, and return its figures.
 
     Raises:
@@ -45,12 +45,6 @@ def plan_profile(options: PlanCommandOptions) -> dict[str, float | str]:
         ValueError: The profile or the cluster is wrong, or no plan fits.
     """
     batch, path = _checked(options)
-    cluster = read_cluster(
-        options.cluster,
-        gpus_per_node=options.gpus_per_node,
-        node_bandwidth_gb_s=options.node_bandwidth_gb_s,
-        link_bandwidth_gb_s=options.link_bandwidth_gb_s,
-    )
     levels = levels_of(cluster, is_flat=options.flat)
     graph = read_profile_graph(path)
     memory_mib = None if options.memory_gib is None else 1024 * options.memory_gib
@@ -84,6 +78,7 @@ def levels_of(cluster: Cluster, *, is_flat: bool = False) -> list[Level]:
     Raises:
         OptionError: The nodes are not equal.
 
+    >>> from placements.cluster import read_cluster
     >>> levels_of(read_cluster("v100_16", gpus_per_node=4, node_bandwidth_gb_s=1.25, link_bandwidth_gb_s=12))
     [Level(count=4, gb_per_s=12), Level(count=4, gb_per_s=1.25)]
     """

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from experiments.config.option_list import default_of
-from experiments.config.options import OptionError
+from experiments.config.options import OptionError, require
 from experiments.plan.options import PlanCommandOptions
 from placements.cluster import Cluster, read_cluster
 from placements.measured.galvatron_profile import (
@@ -110,6 +110,19 @@ def refuse_given(options: PlanCommandOptions, names: Sequence[str], why: str) ->
         value = getattr(options, name)
         if value != default_of("plan", name):
             raise OptionError(f"{name}: {value} does not apply here: {why}")
+
+
+def require_sizes(options: PlanCommandOptions) -> None:
+    """Reject sizes of micro-batches that are none.
+
+    Raises:
+        OptionError: There is no size, or one is not a whole number above 0.
+    """
+    sizes = options.micro_batch_sizes
+    require(
+        bool(sizes) and all(type(size) is int and size > 0 for size in sizes),
+        *("micro_batch_sizes", sizes, "a list of whole numbers above 0", "give some, as [1,2,4]"),
+    )
 
 
 def measured_rates(

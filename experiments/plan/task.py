@@ -24,9 +24,8 @@ from experiments.plan.profiled_inputs import (
     required_model,
 )
 from experiments.plan.two_bw_plan import plan_two_bw
-from placements.block import PlacementError
-from placements.cluster import Cluster, GpusError, read_cluster
-from placements.files import csv_text, write_json, write_text
+from placements.cluster import Cluster, read_cluster
+from placements.files import csv_text, text_columns, write_json, write_text
 from placements.models.calibration import Calibration
 from placements.models.chain import ModelShape
 from placements.models.costing.model_error import model_error_percent
@@ -65,7 +64,7 @@ def task(config: DictConfig) -> dict[str, float | str]:
     if options.planner is not None:
         require_known("planner", options.planner, (*PLANNERS, "pipedream", "pipedream_2bw"))
     if options.planner == "pipedream":
-        return plan_profile(options)
+        return plan_profile(options, _cluster(options))
     if options.planner == "pipedream_2bw":
         named, servers = _model(options), _cluster(options)
         return plan_two_bw(options, named, servers, _costs(options, named, servers).options)
@@ -97,7 +96,7 @@ def task(config: DictConfig) -> dict[str, float | str]:
     directory = output_directory()
     exports = save(found, directory, costs_in_words, options.num_chunks)
     log.info("%s on %s", model.name, in_words(cluster))
-    log.info("%s", "\n".join(_shown(found)))
+    log.info("%s", "\n".join(text_columns(ranking(found, is_brief=True))))
     log.info("%s", legend(found))
     log.info("%s", "\n".join([*_proved(found), *(f"left out: {line}" for line in found.left_out)]))
     log.info("%s", costs_in_words)
@@ -129,7 +128,7 @@ def save(plans: Plans, directory: Path, costs_in_words: str, num_chunks: int) ->
         return []
     best = plans.best
     write_json(directory / "plan.json", plan_to_dict(best.plan))
-    write_text(directory / "placement.yaml", placement_to_yaml(best.candidate.placement))
+    write_text(directory / "placement.yaml", placement_to_yaml(best.placement))
     if best.ranked is not None and best.ranked.schedule is not None:
         write_json(directory / "schedule.json", schedule_to_dict(best.ranked.schedule))
     save_figure(plans.plot(), directory / "plan")
@@ -142,7 +141,7 @@ def _export(plans: Plans, directory: Path, num_chunks: int) -> list[str]:
     if isinstance(best.found, LayoutPlan):
         limit_gib = next(each.limit_gib for each in plans.layouts.values() if best.found in each.plans)
         return export(planned_layout(best.found.run, limit_gib), directory)
-    shape, rated = best.candidate.shape, best.rated
+    shape, rated = best.shape, best.rated
     if shape not in ("v_shape", "loop_shape"):
         return [f"not exported: other systems have no {shape}"]
     costs = PartCosts(rated.plan.model, plans.costs)
@@ -151,15 +150,6 @@ def _export(plans: Plans, directory: Path, num_chunks: int) -> list[str]:
         return export(planned_by(rated, costs, capacities_gib), directory)
     chunks = balanced_chunks(rated.plan, costs, num_chunks)
     return export(planned_loop(rated.plan, costs, capacities_gib, chunks), directory)
-
-
-def _shown(plans: Plans) -> list[str]:
-    """Return the ranking as columns of text, at most 80 wide."""
-    rows = ranking(plans, is_brief=True)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join([row[0].ljust(widths[0]), *(map(str.rjust, row[1:], widths[1:]))]).rstrip() for row in rows
-    ]
 
 
 def _proved(plans: Plans) -> list[str]:
@@ -196,22 +186,16 @@ def _model(options: PlanCommandOptions) -> ModelShape:
         for name in ("num_layers", "sequence_length", "vocab_size", "imbalance", "precision")
         if getattr(options, name) is not None
     }
-    try:
-        return read_model(required_model(options), **sizes)
-    except PlacementError as error:
-        raise OptionError(str(error)) from None
+    return read_model(required_model(options), **sizes)
 
 
 def _cluster(options: PlanCommandOptions) -> Cluster:
-    try:
-        return read_cluster(
-            options.cluster,
-            gpus_per_node=options.gpus_per_node,
-            node_bandwidth_gb_s=options.node_bandwidth_gb_s,
-            link_bandwidth_gb_s=options.link_bandwidth_gb_s,
-        )
-    except GpusError as error:
-        raise OptionError(str(error)) from None
+    return read_cluster(
+        options.cluster,
+        gpus_per_node=options.gpus_per_node,
+        node_bandwidth_gb_s=options.node_bandwidth_gb_s,
+        link_bandwidth_gb_s=options.link_bandwidth_gb_s,
+    )
 
 
 def _costs(options: PlanCommandOptions, model: ModelShape, cluster: Cluster) -> FrameworkCosts:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from experiments.config.options import OptionError, require
 from experiments.config.run_record import output_directory
 from experiments.plan.options import PlanCommandOptions
-from experiments.plan.profiled_inputs import refuse_given
+from experiments.plan.profiled_inputs import refuse_given, require_sizes
 from placements import Placement
 from placements.cluster import Cluster
 from placements.copies.replicas import replicated
@@ -82,11 +82,8 @@ def _checked(options: PlanCommandOptions) -> int:
     """Return the batch."""
     others = [each.name for each in dataclasses.fields(options) if each.name not in _OWN]
     refuse_given(options, others, "it is not of planner=pipedream_2bw; leave it out")
-    sizes, batch = options.micro_batch_sizes, options.batch
-    require(
-        bool(sizes) and all(type(size) is int and size > 0 for size in sizes),
-        *("micro_batch_sizes", sizes, "a list of whole numbers above 0", "give some, as [1,2,4]"),
-    )
+    require_sizes(options)
+    batch = options.batch
     require(type(batch) is int and batch > 0, "batch", batch, "the samples of an update", "give one number")
     assert isinstance(batch, int)
     return batch

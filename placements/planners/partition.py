@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placements.planners.parallel_plan import PlanError
 
@@ -119,23 +121,32 @@ def _longer(times_ms: Sequence[float], stage_layers: Sequence[int]) -> float:
 
 
 def _divide(times_ms: Sequence[float], num_stages: int, min_ms: float) -> tuple[int, ...] | None:
-    """Return the division of least largest stage among those whose stages all take so long; None for none.
-
-    `largest[end]` is that of the first `end` layers, for ever more stages.
-    """
+    """Return the division of least largest stage among those whose stages all take so long; None for none."""
     until = np.array([0.0, *itertools.accumulate(times_ms)])
-    num_layers = len(times_ms)
-    spans = until[1:, None] - until[:-1]  # (end, first)
-    spans[(spans < min_ms) | np.triu(np.ones(spans.shape, bool), 1)] = math.inf
-    largest = np.array([0.0, *[math.inf] * num_layers])
-    firsts: list[list[int]] = []
-    for _ in range(num_stages):
-        longest = np.maximum(largest[:-1], spans)
-        firsts.append([0, *longest.argmin(1).tolist()])
-        largest = np.array([math.inf, *longest.min(1)])
-    if largest[num_layers] == math.inf:
-        return None
-    ends = [num_layers]
+    spans = until[None] - until[:, None]
+    spans[spans < min_ms] = math.inf
+    return least_largest([spans] * num_stages)[0]
+
+
+def least_largest(stages: Iterable[NDArray[Any]]) -> tuple[tuple[int, ...] | None, float]:
+    """Return how many layers each stage has where the largest value is the least, and that value.
+
+    Args:
+        stages: Value of each stage, by its first layer and the one after its last; infinite for none.
+
+    Returns:
+        None, and infinity, where there is no such division.
+    """
+    least, firsts = np.zeros(1), []
+    for values in stages:
+        before = np.full(len(values), math.inf)
+        before[: len(least)] = least
+        whole = np.maximum(before[:, None], np.where(np.tri(len(values), dtype=bool), math.inf, values))
+        firsts.append(whole.argmin(0).tolist())
+        least = whole.min(0)
+    if least[-1] == math.inf:
+        return None, math.inf
+    ends = [len(least) - 1]
     for first in reversed(firsts):
         ends.append(first[ends[-1]])
-    return tuple(later - earlier for earlier, later in itertools.pairwise(reversed(ends)))
+    return tuple(later - earlier for earlier, later in itertools.pairwise(reversed(ends))), float(least[-1])

@@ -14,7 +14,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
-from placements.planners.partition import min_largest
+from placements.planners.partition import least_largest, min_largest
 from schedsearch.layouts.layout_model import LayoutProblem, Sizes, min_bound
 from schedsearch.layouts.order_graph import Ints, LongestPath
 from schedsearch.solver.budget import SolverBudget
@@ -81,12 +81,8 @@ def best_layout(
 def min_capacity(problem: LayoutProblem) -> float:
     """Return with how many units of memory a layout for 1F1B fits at the least."""
     cum_a, cum_w = (np.cumsum([0, *row]) for row in (problem.activation, problem.weight))
-    least = np.where(np.arange(problem.num_pieces + 1), math.inf, 0.0)  # by the pieces of the stages so far
-    for row in problem.graph.held:
-        sums = cum_w + row.max() * cum_a
-        own = np.where(np.tri(len(sums), dtype=bool), math.inf, sums[None] - sums[:, None])
-        least = np.maximum(least[:, None], own).min(0)
-    return float(least[-1])
+    sums = (cum_w + row.max() * cum_a for row in problem.graph.held)
+    return least_largest(each[None] - each[:, None] for each in sums)[1]
 
 
 @dataclass
@@ -268,14 +264,11 @@ class _Search:
         """
         problem, p = self.problem, self.problem.graph.num_devices
         m = problem.graph.num_events // (2 * p)
-        n = problem.num_pieces
         cum_f, cum_b = (np.cumsum([0, *row]) for row in (problem.forward, problem.backward))
         cum_a, cum_w = (np.cumsum([0, *row]) for row in (problem.activation, problem.weight))
         f, b = cum_f[None] - cum_f[:, None], cum_b[None] - cum_b[:, None]  # (from, to)
         ahead, behind = (cum_f + cum_b)[:, None], (cum_f + cum_b)[-1] - (cum_f + cum_b)[None]
-        least = np.full(n + 1, math.inf)
-        least[0] = 0
-        choices = []
+        stages = []
         for i in range(p):
             w = min(p - i, m)
             late = 2 * problem.transfer
@@ -287,20 +280,13 @@ class _Search:
                 + (m - w) * (f + b)
                 + np.maximum(w * b, b + rest)
             )
-            bound = np.where(np.tri(n + 1, dtype=bool), math.inf, bound)
             if problem.capacity is not None:
                 held = (cum_w[None] - cum_w[:, None]) + w * (cum_a[None] - cum_a[:, None])
                 bound = np.where(held > problem.capacity, math.inf, bound)
-            longest = np.maximum(least[:, None], bound)
-            choices.append(longest.argmin(0))
-            least = longest.min(0)
-        self.bound = max(self.bound, least[n])
-        if least[n] == math.inf:
-            return None
-        ends = [n]
-        for choice in reversed(choices):
-            ends.append(int(choice[ends[-1]]))
-        return tuple(end - first for first, end in pairwise(reversed(ends)))
+            stages.append(bound)
+        found, least = least_largest(stages)
+        self.bound = max(self.bound, least)
+        return found
 
 
 def _neighbours(sizes: Sizes) -> Ints:

@@ -14,8 +14,7 @@ from placements.models.parallel import Cost, LayerStrategy
 from placements.planners.hybrid.plan_options import Obstacle, Trial
 from placements.planners.hybrid.stage_tables import LayerCosts, layer_table
 from schedsearch.modulo.result import Status
-from schedsearch.planning.plans import Plans, ProposedPlan
-from schedsearch.planning.ranking import RankedPlan
+from schedsearch.planning.plans import Plans, ProposedPlan, RankedPlan
 
 _OTHERS = 3
 """Other strategies of a layer that are shown."""
@@ -93,22 +92,23 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _headline(plans: Plans, best: ProposedPlan) -> Iterator[str]:
-    candidate, ranked, size = best.candidate, best.ranked, best.rated.plan.micro_batch_size
+    plan, ranked = best.plan, best.ranked
     formula = (
-        f" By the formula an iteration takes {candidate.formula_ms:,.5g} ms, "
+        f" By the formula an iteration takes {best.formula_ms:,.5g} ms, "
         f"{best.formula_samples_per_s:.4g} samples/s."
-        if candidate.formula_ms is not None
+        if best.formula_ms is not None
         else ""
     )
     yield (
-        f"{candidate.global_batch_size} samples in {candidate.num_micro_batches} micro-batches of {size}; "
+        f"{plan.global_batch_size} samples in {plan.num_micro_batches} micro-batches of "
+        f"{plan.micro_batch_size}; "
         f"{best.num_gpus} of {plans.cluster.num_gpus} GPUs.{formula}"
     )
     if ranked is not None and ranked.iteration_ms is not None:
         hand_made = "" if ranked.one_f_one_b_ms is None else f"; 1F1B takes {ranked.one_f_one_b_ms:,.5g} ms"
         yield (
             f"Its searched schedule takes {ranked.iteration_ms:,.5g} ms ({_proved(ranked)}{hand_made}), "
-            f"{ranked.samples_per_s:.4g} samples/s."
+            f"{best.samples_per_s:.4g} samples/s."
         )
 
 
@@ -155,18 +155,8 @@ def _stages(best: ProposedPlan, plans: Plans) -> Iterator[str]:
 
 def _layers(best: ProposedPlan, plans: Plans) -> Iterator[str]:
     """Yield, for each kind of layer and strategy of a stage, what it costs beside the fastest others."""
-    head = [
-        "stage",
-        "layer",
-        "strategy",
-        "ms",
-        "of it copies",
-        "update ms",
-        "states GiB",
-        "kept GiB",
-        "and then",
-    ]
-    rows = [head]
+    head = "stage,layer,strategy,ms,of it copies,update ms,states GiB,kept GiB,and then"
+    rows = [head.split(",")]
     seen: set[object] = set()
     plan = best.plan
     for number in range(plan.num_stages):
@@ -289,8 +279,7 @@ def _ranking(plans: Plans) -> Iterator[str]:
 
 def _trials(plans: Plans) -> Iterator[str]:
     """Yield the best of each number of stages and GPUs, or why there is no plan with them."""
-    head = ["batch", "stages", "GPUs each", "micro-batches", "ms", "why not"]
-    rows = [head]
+    rows = [["batch", "stages", "GPUs each", "micro-batches", "ms", "why not"]]
     best: dict[tuple[int, int, int], Trial] = {}
     for batch, trial in plans.trials:
         key = (batch, trial.num_stages, trial.gpus_per_stage)

@@ -23,48 +23,14 @@ _OF_KIND = {
 }
 """Part of tensors whose kind says it."""
 
-_OF_TENSOR = {
-    name: part
-    for part, names in {
-        "checkpoints": ("input of the layer",),
-        "attention": (
-            "attention output for its product",
-            "compressed keys and values",
-            "compressed queries",
-            "input of the attention norm",
-            "input of the attention part",
-            "inputs of query and key norms",
-            "mask of the attention part",
-            "normed keys and values",
-            "normed queries",
-            "queries and keys",
-            "queries, keys, values and attention output",
-            "scores",
-            "values and attention output",
-        ),
-        "feed-forward": (
-            "activation input",
-            "activation output",
-            "input of the feed-forward norm",
-            "input of the feed-forward part",
-            "mask of the feed-forward part",
-            "routed tokens",
-            "shared activation input",
-            "shared activation output",
-        ),
-        "state space": (
-            "gate, inputs of the convolution, steps",
-            "input of the first projection",
-            "input of the last projection",
-            "inputs of the state space",
-            "outputs of the state space",
-            "states between chunks",
-        ),
-        "logits": ("input of the output layer", "logits or their gradient", "softmax of the logits"),
-    }.items()
-    for name in names
+_OF_WORDS = {
+    "checkpoints": ("input of the layer",),
+    "attention": ("attention", "key", "queries", "scores"),
+    "feed-forward": ("activation", "feed-forward", "routed"),
+    "state space": ("convolution", "first projection", "last projection", "state space", "states between"),
+    "logits": ("input of the output layer", "logits"),
 }
-"""Part of tensors that a micro-batch keeps; those that are not named are other activations."""
+"""Part of tensors that a micro-batch keeps, by words of their names; the rest are other activations."""
 
 MEMORY_PARTS = (
     *("weights", "gradients", "optimizer", "attention", "feed-forward", "state space", "checkpoints"),
@@ -83,7 +49,8 @@ def memory_part(tensor: StageTensor) -> str:
     """Return the part that a tensor belongs to; see `MEMORY_PARTS`."""
     if tensor.kind != "kept":
         return _OF_KIND[tensor.kind]
-    return _OF_TENSOR.get(tensor.name, "other activations")
+    parts = (part for part, words in _OF_WORDS.items() if any(word in tensor.name for word in words))
+    return next(parts, "other activations")
 
 
 def memory_by_part(run: UniformRun, stage: int) -> dict[str, float]:

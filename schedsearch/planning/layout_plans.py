@@ -125,23 +125,29 @@ class LayoutPlans:
 
     def nearest(self, layout: Layout) -> LayoutEstimate | None:
         """Return the layout that fits with the fewest settings that differ, of several the shortest."""
-        wanted = _settings(layout)
+        wanted = settings_of(layout)
 
         def num_different(each: LayoutEstimate) -> int:
-            return sum(a != b for a, b in zip(_settings(each.layout), wanted, strict=True))
+            found = settings_of(each.layout)
+            return sum(found[name] != wanted[name] for name in SETTINGS if name not in _FOLLOWS)
 
         fitting = (each for each in self.estimates if each.gib <= self.limit_gib)
         return min(fitting, key=lambda each: (num_different(each), each.time_ms), default=None)
 
 
-def _settings(layout: Layout) -> tuple[object, ...]:
-    """Return what is set of a layout; the rest follows from GPUs and batch."""
-    degrees = layout.degrees
-    return (
-        *(degrees.tensor, degrees.pipeline, degrees.chunks, degrees.context, degrees.expert),
-        *(degrees.whole_experts, layout.micro_batch_size, layout.zero),
-        *(layout.recompute, layout.recomputed_layers),
-    )
+SETTINGS = (
+    *("tensor", "pipeline", "chunks", "context", "expert", "whole_experts", "data", "zero"),
+    *("micro_batch_size", "num_micro_batches", "recompute", "recomputed_layers"),
+)
+"""What is told of a layout: fields of it and of its degrees."""
+
+_FOLLOWS = ("data", "num_micro_batches")
+"""Those that follow from the others with GPUs and batch."""
+
+
+def settings_of(layout: Layout) -> dict[str, object]:
+    """Return `SETTINGS` of a layout, and other fields, by name."""
+    return {**vars(layout.degrees), **vars(layout)}
 
 
 def plan_layouts(

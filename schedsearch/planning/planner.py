@@ -155,9 +155,17 @@ def plan(
             raise PlanError(why_no_layout(known[sizes[0]]))
         raise PlanError(f"shapes: no plan of these can be made: {left_out[0]}; add v_shape")
     if rank_by != "formula" and not interrupted:
-        new = [each for each in proposed if each.ranked is None]
-        timed = [each for each in proposed if each.ranked is not None]
-        proposed = timed + _ranked(new, rank_by, search_time_limit_s, deadline_ms, seed, on_search)
+        by_name = {each.name: each for each in proposed if each.ranked is None}
+        new, by_energy = list(by_name.values()), rank_by == "energy"
+        proposed = [each for each in proposed if each.ranked is not None]
+        proposed += rank(
+            new,
+            search_time_limit_s,
+            profiles=[mixed_profile(each.placement, each.plan.stage_gpus) for each in new if by_energy],
+            deadline_ms=deadline_ms if by_energy else None,
+            seed=seed,
+            on_progress=on_search,
+        )
     if rank_by != "energy":
         proposed = _in_order(proposed, own)
     first = proposed[0].found if proposed else None
@@ -265,28 +273,6 @@ def _proposed(
     except KeyboardInterrupt:
         return proposed, True
     return proposed, False
-
-
-def _ranked(
-    proposed: Sequence[ProposedPlan],
-    rank_by: str,
-    time_limit_s: float,
-    deadline_ms: float | None,
-    seed: int,
-    on_search: RankingReport | None,
-) -> list[ProposedPlan]:
-    by_name = {each.name: each for each in proposed}
-    ranked = rank(
-        [each.candidate for each in by_name.values()],
-        time_limit_s,
-        profiles=[mixed_profile(each.candidate.placement, each.plan.stage_gpus) for each in by_name.values()]
-        if rank_by == "energy"
-        else None,
-        deadline_ms=deadline_ms if rank_by == "energy" else None,
-        seed=seed,
-        on_progress=on_search,
-    )
-    return [replace(by_name[each.candidate.name], ranked=each) for each in ranked]
 
 
 def _in_order(proposed: Sequence[ProposedPlan], own: Sequence[Layout]) -> list[ProposedPlan]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from placements import Placement
 from placements.cluster import Cluster
 from placements.models.chain import ModelShape
 from placements.planners.hybrid.placing.shared_layers import SharedLayers
@@ -18,9 +19,10 @@ from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResul
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.parallel_plan import PlanError
 from schedsearch.metrics import in_flight
+from schedsearch.modulo.result import Status
 from schedsearch.planning.layout_plans import LayoutPlan, LayoutPlans
-from schedsearch.planning.ranking import PlanCandidate, RankedPlan
 from schedsearch.results import FileResult
+from schedsearch.schedule import Schedule
 
 HybridPlan = RatedPlan | TrunkPlan
 """A plan as its search gives it: all layers in a chain, or those between the vocabulary on all GPUs."""
@@ -58,25 +60,63 @@ def plan_name(shape: str, found: FoundPlan) -> str:
 
 
 @dataclass(frozen=True)
+class RankedPlan:
+    """The searched schedule of a plan.
+
+    Attributes:
+        status: OPTIMAL where no schedule of the placement is shorter, FEASIBLE where one may be; INFEASIBLE
+            or UNKNOWN where there is none.
+        iteration_ms: Makespan of the schedule, updates included; None where there is none.
+        iteration_bound_ms: No schedule of this placement is shorter; None likewise.
+        one_f_one_b_ms: The same of 1F1B on this placement; None where it is not defined or does not fit.
+        peaks_mib: The most that a GPU of each device holds with the schedule; None likewise.
+        energy_j: Energy at the deadline that was asked for; None where none was, or it cannot be kept.
+        search_seconds: Wall-clock time.
+        note: Why there is no schedule, or what was cut.
+        schedule: The schedule itself.
+    """
+
+    status: Status
+    iteration_ms: float | None = None
+    iteration_bound_ms: float | None = None
+    one_f_one_b_ms: float | None = None
+    peaks_mib: tuple[float, ...] | None = None
+    energy_j: float | None = None
+    search_seconds: float = 0.0
+    note: str = ""
+    schedule: Schedule | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def proved(self) -> str:
+        """The proof of the schedule, or why there is none, in words."""
+        words = {Status.OPTIMAL: "makespan", Status.FEASIBLE: "no"}
+        return words.get(self.status, str(self.status).lower())
+
+
+@dataclass(frozen=True)
 class ProposedPlan:
     """A plan in one shape.
 
     Attributes:
         found: The plan that the shape is made of.
-        candidate: Its placement.
+        shape: Such as ``v_shape``.
+        placement: Its blocks, with the memory of each device.
+        formula_ms: What its planner took the iteration to be; None where it has no formula.
         ranked: What its search found; None where plans are ranked by the formula alone.
         is_equal: It is as fast as the plan before it, as far as costs are exact.
     """
 
     found: FoundPlan
-    candidate: PlanCandidate
+    shape: str
+    placement: Placement
+    formula_ms: float | None = None
     ranked: RankedPlan | None = None
     is_equal: bool = False
 
     @property
     def name(self) -> str:
         """Its shape and numbers."""
-        return self.candidate.name
+        return plan_name(self.shape, self.found)
 
     @property
     def rated(self) -> RatedPlan:
@@ -106,14 +146,15 @@ class ProposedPlan:
     @property
     def formula_samples_per_s(self) -> float | None:
         """Throughput by the formula; None where there is none for the shape."""
-        if self.candidate.formula_ms is None:
-            return None
-        return self.candidate.global_batch_size / self.candidate.formula_ms * 1e3
+        return self._samples_per_s(self.formula_ms)
 
     @property
     def samples_per_s(self) -> float | None:
         """Throughput of the searched schedule, or by the formula where none was searched."""
-        return self.formula_samples_per_s if self.ranked is None else self.ranked.samples_per_s
+        return self._samples_per_s(self.formula_ms if self.ranked is None else self.ranked.iteration_ms)
+
+    def _samples_per_s(self, time_ms: float | None) -> float | None:
+        return None if time_ms is None else self.plan.global_batch_size / time_ms * 1e3
 
     @property
     def is_uniform(self) -> bool:
@@ -127,7 +168,7 @@ class ProposedPlan:
         Layers that are shared in several ways come first, then chunks of a device, then how many of tensor,
         pipeline, context and expert parallelism there are.
         """
-        how, chunks = self.plan.common, 2 if self.candidate.shape != "v_shape" else 1
+        how, chunks = self.plan.common, 2 if self.shape != "v_shape" else 1
         if isinstance(self.found, LayoutPlan):
             chunks = self.found.layout.degrees.chunks
         degrees = how.matrix_parallel, self.num_stages, how.token_parallel, how.expert_parallel
@@ -255,16 +296,16 @@ def capacities_of(rated: RatedPlan, options: PlanOptions) -> tuple[float, ...]:
 
 
 def _row(proposed: ProposedPlan, model: ModelShape) -> dict[str, Any]:
-    candidate, ranked = proposed.candidate, proposed.ranked
+    ranked, plan = proposed.ranked, proposed.plan
     return {
         "name": proposed.name,
         "equal": proposed.is_equal,
-        "shape": candidate.shape,
+        "shape": proposed.shape,
         "stages": proposed.num_stages,
         "gpus_per_stage": proposed.num_gpus // proposed.num_stages,
-        "micro_batches": candidate.num_micro_batches,
-        "batch": candidate.global_batch_size,
-        "formula_ms": candidate.formula_ms,
+        "micro_batches": plan.num_micro_batches,
+        "batch": plan.global_batch_size,
+        "formula_ms": proposed.formula_ms,
         "iteration_ms": ranked and ranked.iteration_ms,
         "iteration_bound_ms": ranked and ranked.iteration_bound_ms,
         "one_f_one_b_ms": ranked and ranked.one_f_one_b_ms,

@@ -25,8 +25,14 @@ from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.parallel_plan import PlanError, UnsuitableShapeError
 from schedsearch.modulo.result import Status
 from schedsearch.planning.layout_plans import LayoutPlans
-from schedsearch.planning.plans import HybridPlan, ProposedPlan, capacities_of, chain_of, plan_name
-from schedsearch.planning.ranking import PlanCandidate, RankedPlan
+from schedsearch.planning.plans import (
+    HybridPlan,
+    ProposedPlan,
+    RankedPlan,
+    capacities_of,
+    chain_of,
+    plan_name,
+)
 
 SHAPES = ("v_shape", *CHUNKED, *SHARED_VOCABULARY)
 """Placements that can compete."""
@@ -104,8 +110,7 @@ class ShapePlans:
             self.left_out.append(f"{name}: {error}")
             return None
         formula_ms = None if shape in CHUNKED else found.time_ms
-        number, batch = plan.num_micro_batches, plan.global_batch_size
-        return ProposedPlan(found, PlanCandidate(name, shape, placement, number, batch, formula_ms))
+        return ProposedPlan(found, shape, placement, formula_ms)
 
     def _placement(self, shape: str, found: HybridPlan) -> Placement:
         plan, capacities_gib = chain_of(found).plan, capacities_of(chain_of(found), self.options)
@@ -128,11 +133,8 @@ def layout_proposals(layouts: LayoutPlans, by_formula: bool) -> list[ProposedPla
     proposed = []
     for each in layouts.plans:
         shape = "v_shape" if each.layout.degrees.chunks == 1 else "loop_shape"
-        name, schedule = plan_name(shape, each), each.schedule(layouts.limit_gib)
-        numbers = each.layout.num_micro_batches, each.layout.batch, each.rated.time_ms
-        candidate = PlanCandidate(name, shape, schedule.placement, *numbers)
+        schedule = each.schedule(layouts.limit_gib)
         ranked = RankedPlan(
-            candidate,
             Status.FEASIBLE,
             each.run.iteration_ms,
             min(each.estimate.load_ms, each.run.iteration_ms),
@@ -140,5 +142,6 @@ def layout_proposals(layouts: LayoutPlans, by_formula: bool) -> list[ProposedPla
             tuple(1024 * gib for gib in each.run.gib_by_stage),
             schedule=schedule,
         )
-        proposed.append(ProposedPlan(each, candidate, None if by_formula else ranked))
+        searched = None if by_formula else ranked
+        proposed.append(ProposedPlan(each, shape, schedule.placement, each.rated.time_ms, searched))
     return proposed

@@ -66,19 +66,17 @@ def min_gpus(costs: LayerCosts, cluster: Cluster, sizes: Sequence[int], options:
         nodes = (replace(each, num_nodes=each.num_nodes * steps // step) for each in cluster.nodes)
         return replace(cluster, nodes=tuple(nodes))
 
-    def fits(steps: int) -> bool:
-        return _fits(costs, grown(steps), sizes, options)
+    most = _MAX_GPUS * step / cluster.num_gpus
+    found = _first(lambda steps: _fits(costs, grown(steps), sizes, options), step, 2 * step, most)
+    return None if found is None else grown(found).num_gpus
 
-    low = high = step
-    while not fits(high := 2 * high):
-        low = high
-        if grown(2 * high).num_gpus > _MAX_GPUS:
+
+def _first(holds: Callable[[int], bool], low: int, high: int, most: float) -> int | None:
+    """Return the first number after low from which on something holds, high or more; None up to the most."""
+    while not holds(high):
+        low, high = high, 2 * high
+        if high > most:
             return None
-    return grown(_first(fits, low, high)).num_gpus
-
-
-def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
-    """Return the first number after low from which on something holds, as it does for high."""
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle, high)
@@ -113,9 +111,5 @@ def min_memory_gib(
         return _fits(costs, cluster, sizes, replace(options, memory_gib=tenths / 10))
 
     low = math.floor(options.reserve_gib * 10)
-    high = max(2 * low, low + 10)
-    while not fits(high):
-        low, high = high, 2 * high
-        if high > max_gib * 10:
-            return None
-    return _first(fits, low, high) / 10
+    tenths = _first(fits, low, max(2 * low, low + 10), max_gib * 10)
+    return None if tenths is None else tenths / 10

@@ -124,7 +124,7 @@ class Plan:
         """The strategy of most layers with experts, or where there are none of most between the ends."""
         pairs = list(zip(self.model.layers, self.strategies, strict=True))
         routed = [how for layer, how in pairs if getattr(layer, "num_experts", 1) > 1]
-        inner = [how for layer, how in pairs if not _is_vocabulary(layer)]
+        inner = [how for layer, how in pairs if not is_vocabulary(layer)]
         return Counter(routed or inner or self.strategies).most_common(1)[0][0]
 
     @property
@@ -165,7 +165,7 @@ def alike(strategy: LayerStrategy, layer: Layer) -> LayerStrategy:
 
     Embeddings and output layers are not recomputed, and only layers with experts share these.
     """
-    if _is_vocabulary(layer):
+    if is_vocabulary(layer):
         strategy = replace(strategy, recompute="none")
     if getattr(layer, "num_experts", 1) > 1:
         return strategy
@@ -199,7 +199,7 @@ def pieces_of(model: Sequence[Layer], strategies: Sequence[LayerStrategy], layer
             layers, key=lambda i: (layout_of(strategies[i]), strategies[i].recompute != "none")
         )
     ]
-    if len(pieces) > 1 and all(_is_end(model[i], EmbeddingLayer, "embedding") for i in pieces[0]):
+    if len(pieces) > 1 and all(is_embedding(model[i]) for i in pieces[0]):
         pieces[:2] = [pieces[0] + pieces[1]]
     if len(pieces) > 1 and all(_is_end(model[i], OutputLayer, "head") for i in pieces[-1]):
         before = strategies[pieces[-2][-1]]
@@ -209,12 +209,17 @@ def pieces_of(model: Sequence[Layer], strategies: Sequence[LayerStrategy], layer
         yield range(piece[0], piece[-1] + 1)
 
 
-def _is_vocabulary(layer: Layer) -> bool:
-    return _is_end(layer, EmbeddingLayer, "embedding") or _is_end(layer, OutputLayer, "head")
+def is_vocabulary(layer: Layer) -> bool:
+    """Return whether a layer is an embedding or an output layer, or was measured as one."""
+    return is_embedding(layer) or _is_end(layer, OutputLayer, "head")
+
+
+def is_embedding(layer: Layer) -> bool:
+    """Return whether a layer is an embedding, or was measured as one."""
+    return _is_end(layer, EmbeddingLayer, "embedding")
 
 
 def _is_end(layer: Layer, kind: type[Layer], role: Role) -> bool:
-    """Return whether a layer is of a kind, or was measured as one."""
     return isinstance(layer, kind) or (isinstance(layer, ProfiledLayer) and layer.role == role)
 
 

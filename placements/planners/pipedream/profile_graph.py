@@ -95,19 +95,15 @@ def read_profile_graph(path: str | Path) -> ProfileGraph:
         ProfileError: The file cannot be read or is wrong; the message begins with its path.
     """
     with in_file(path, ProfileError):
-        return for_planning(_graph(Path(path)))
+        return for_planning(profile_graph(Path(path)))
 
 
-def profile_graph_of_text(text: str) -> ProfileGraph:
-    """Return the graph of what a CSV file holds, with all of its nodes.
+def profile_graph(table: str | Path) -> ProfileGraph:
+    """Return the graph of a CSV file, or of what one holds, with all of its nodes.
 
     Raises:
-        ProfileError: The text is wrong.
+        ProfileError: The table is wrong.
     """
-    return _graph(text)
-
-
-def _graph(table: str | Path) -> ProfileGraph:
     return ProfileGraph(tuple(node for _, node in csv_records(table, "node", ProfileError, ProfiledNode)))
 
 

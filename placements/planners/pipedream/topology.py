@@ -35,17 +35,10 @@ def check_levels(levels: Sequence[Level]) -> None:
     """Check levels from the innermost to the outermost.
 
     Raises:
-        PlanError: There is none, or a figure is out of its range.
+        PlanError: There is none, or there are too many workers.
     """
     if not levels:
         raise PlanError("levels: is empty; give at least one, as (count, gb_per_s)")
-    for i, level in enumerate(levels):
-        if type(level.count) is not int or level.count < 1:
-            raise PlanError(f"levels[{i}].count: {level.count!r} is not at least 1; give a whole number")
-        if type(level.gb_per_s) not in (int, float) or not 0 < level.gb_per_s < math.inf:
-            raise PlanError(
-                f"levels[{i}].gb_per_s: {level.gb_per_s!r} is not above 0; give 1e9 bytes each second"
-            )
     if num_workers(levels) > MAX_WORKERS:
         raise PlanError(
             f"levels: have {num_workers(levels)} workers; give at most {MAX_WORKERS} in all levels together"

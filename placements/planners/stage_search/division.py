@@ -81,12 +81,10 @@ def memory_balanced(
         in_flight: Micro-batches whose kept memory each stage holds.
 
     Raises:
-        StageError: There are fewer layers than stages, or the layers' numbers are not as many.
+        StageError: There are fewer layers than stages.
     """
     num_layers = len(static_mib)
     check_counts(num_layers, len(in_flight))
-    if len(kept_mib) != num_layers:
-        raise StageError(f"kept_mib: {len(kept_mib)} numbers for {num_layers} layers; give one each")
     static = np.concatenate([[0.0], np.cumsum(static_mib)])
     kept = np.concatenate([[0.0], np.cumsum(kept_mib)])
     stages = [windows(static + count * kept, num_layers) for count in in_flight]

@@ -14,7 +14,6 @@ from placements.planners.stage_search.deadline import Check, no_limit
 from placements.planners.stage_search.stage_problem import (
     Floats,
     Ints,
-    StageError,
     StageProblem,
     StageSolution,
     StrategyCosts,
@@ -22,49 +21,41 @@ from placements.planners.stage_search.stage_problem import (
 )
 
 
-def solve_as_paper(
-    problem: StageProblem, check: Check = no_limit, grid_mib: float = 1.0
-) -> StageSolution | None:
+def solve_as_paper(problem: StageProblem, check: Check = no_limit) -> StageSolution | None:
     """Return the choice of Galvatron-BMW's dynamic programme (Eq. 4, App. A3, Alg. 3); None for none.
 
     The table knows the memory of the forwards alone: static memory and what all micro-batches keep, rounded
-    up for each layer. Alg. 3 then gives the forwards ever more of it, from what leaves room for the greatest
-    transient of any option, until a choice's peak no longer fits. Where not even the least fits by the table,
-    the paper's loop still tries each greater one, and so does this.
+    up to MiB for each layer. Alg. 3 then gives the forwards ever more of it, from what leaves room for the
+    greatest transient of any option, until a choice's peak no longer fits. Where not even the least fits by
+    the table, the paper's loop still tries each greater one, and so does this.
 
     Args:
         problem: The stage.
         check: Called at each layer; ends the search by what it raises.
-        grid_mib: What memory is rounded up to.
-
-    Raises:
-        StageError: The grid is not above 0.
     """
-    if not 0 < grid_mib < math.inf:
-        raise StageError(f"grid_mib: {grid_mib} is not above 0; give what memory is rounded up to")
-    most = math.floor(problem.capacity_mib / grid_mib)
+    most = math.floor(problem.capacity_mib)
     transient = max(float(each.transient_mib.max()) for each in problem.layer_options)
-    least = max(math.floor((problem.capacity_mib - transient) / grid_mib), 0)
+    least = max(math.floor(problem.capacity_mib - transient), 0)
     if most < 0:
         return None
-    costs, steps = _table(problem, most, grid_mib, check)
+    costs, steps = _table(problem, most, check)
     best: StageSolution | None = None
     for room in range(least, most + 1):
         if math.isinf(costs[room].min()):
             continue
-        found = weigh(problem, _traced(problem, steps, room, int(costs[room].argmin()), grid_mib))
+        found = weigh(problem, _traced(problem, steps, room, int(costs[room].argmin())))
         if not problem.fits(found.peak_mib):
             break
         best = found
     return best
 
 
-def _units(problem: StageProblem, options: StrategyCosts, grid_mib: float) -> Ints:
+def _units(problem: StageProblem, options: StrategyCosts) -> Ints:
     weight = options.static_mib + problem.in_flight * options.kept_mib
-    return np.ceil(np.round(weight / grid_mib, 9)).astype(np.int64)
+    return np.ceil(np.round(weight, 9)).astype(np.int64)
 
 
-def _table(problem: StageProblem, most: int, grid_mib: float, check: Check) -> tuple[Floats, list[Ints]]:
+def _table(problem: StageProblem, most: int, check: Check) -> tuple[Floats, list[Ints]]:
     """Return the least costs of all layers by memory and last option, and each layer's best option before."""
     costs = np.zeros((most + 1, 1))
     steps: list[Ints] = []
@@ -74,7 +65,7 @@ def _table(problem: StageProblem, most: int, grid_mib: float, check: Check) -> t
         through, came_from = _changed(problem, costs, before, options)
         own = problem.time_weight * options.time_ms + problem.sync_weight * options.sync_ms
         costs = np.full((most + 1, len(options)), np.inf)
-        for option, units in enumerate(_units(problem, options, grid_mib).tolist()):
+        for option, units in enumerate(_units(problem, options).tolist()):
             if units <= most:
                 costs[units:, option] = through[: most + 1 - units, option] + own[option]
         steps.append(came_from)
@@ -98,13 +89,11 @@ def _changed(
     return through, came_from
 
 
-def _traced(
-    problem: StageProblem, steps: list[Ints], room: int, option: int, grid_mib: float
-) -> tuple[int, ...]:
+def _traced(problem: StageProblem, steps: list[Ints], room: int, option: int) -> tuple[int, ...]:
     choice = [option]
     layers = list(zip(problem.layer_options, steps, strict=True))
     for (options, came_from), _ in itertools.pairwise(reversed(layers)):
-        room -= int(_units(problem, options, grid_mib)[option])
+        room -= int(_units(problem, options)[option])
         option = int(came_from[room, option])
         choice.append(option)
     return tuple(reversed(choice))

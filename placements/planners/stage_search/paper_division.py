@@ -15,7 +15,6 @@ from placements.planners.stage_search.division import (
     iteration_ms,
     spans,
 )
-from placements.planners.stage_search.stage_problem import StageError
 
 
 def bi_objective_partition(
@@ -33,16 +32,12 @@ def bi_objective_partition(
     Args:
         costs: Costs of a stage, by its first layer and the layer after its last.
         memory_start: Layers of each stage with balanced memory; see `memory_balanced`.
-        time_start: With balanced times.
+        time_start: With balanced times, of as many layers and stages.
         num_micro_batches: Micro-batches of an iteration.
 
     Returns:
         The division of the shortest iteration among those tried; None where the first does not fit.
-
-    Raises:
-        StageError: The two starts do not divide as many layers among as many stages, at least one each.
     """
-    _check_starts(memory_start, time_start)
     balanced = _fitting(costs, time_start)
     max_mib = max(stage.peak_mib for stage in balanced) if balanced else float("inf")
     best: Division | None = None
@@ -66,15 +61,6 @@ def bi_objective_partition(
             ):
                 queue.append(moved)
     return best
-
-
-def _check_starts(memory_start: Sequence[int], time_start: Sequence[int]) -> None:
-    alike = len(memory_start) == len(time_start) and sum(memory_start) == sum(time_start)
-    if not alike or min(*memory_start, *time_start, 1) < 1 or not memory_start:
-        raise StageError(
-            f"memory_start: {list(memory_start)} does not divide the layers of time_start {list(time_start)} "
-            "among as many stages; give each stage a layer in both"
-        )
 
 
 def _fitting(costs: StageCosts, division: Sequence[int]) -> list[StageCost] | None:

@@ -10,10 +10,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -41,7 +41,7 @@ class StrategyCosts:
         layout: How the layer is shared, as a number; neighbors that differ in it pay a transition.
 
     Raises:
-        StageError: Arrays differ in length or are empty, or a number is negative or not finite.
+        StageError: A number is negative or not finite.
     """
 
     time_ms: Floats
@@ -54,20 +54,14 @@ class StrategyCosts:
     layout: Ints
 
     def __post_init__(self) -> None:
-        """Check the arrays, and keep copies that nobody writes to."""
-        for each in fields(self):
-            kinds = {"recomputed": np.bool_, "layout": np.int64}
-            object.__setattr__(
-                self, each.name, _array(each.name, getattr(self, each.name), kinds.get(each.name, np.float64))
-            )
-        lengths = {each.name: len(getattr(self, each.name)) for each in fields(self)}
-        for name, length in lengths.items():
-            if length != lengths["time_ms"]:
-                raise StageError(
-                    f"options.{name}: {length} numbers, but time_ms has {lengths['time_ms']}; give as many"
-                )
-        if not lengths["time_ms"]:
-            raise StageError("options.time_ms: is empty; give at least one option")
+        """Check the numbers, and keep copies that nobody writes to."""
+        kinds = {"recomputed": np.bool_, "layout": np.int64}
+        for name in (each.name for each in fields(self)):
+            found: NDArray[Any] = np.array(getattr(self, name), dtype=kinds.get(name, np.float64))
+            if name not in kinds and not (np.isfinite(found) & (found >= 0)).all():
+                raise StageError(f"options.{name}: {found.tolist()} are not all numbers from 0 on; give such")
+            found.flags.writeable = False
+            object.__setattr__(self, name, found)
 
     @cached_property
     def transient_mib(self) -> Floats:
@@ -77,23 +71,6 @@ class StrategyCosts:
     def __len__(self) -> int:
         """Return how many there are."""
         return len(self.time_ms)
-
-
-def _array(name: str, given: ArrayLike, kind: type[np.generic]) -> NDArray[np.generic]:
-    try:
-        found = np.array(given, dtype=kind)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise StageError(
-            f"options.{name}: {given!r} is not a list of numbers; give one each option"
-        ) from error
-    if found.ndim != 1:
-        raise StageError(f"options.{name}: has {found.ndim} dimensions; give one number each option")
-    if kind is np.float64:
-        for i, number in enumerate(found.tolist()):
-            if not 0 <= number < math.inf:
-                raise StageError(f"options.{name}[{i}]: {number} is not a number from 0 on; give one")
-    found.flags.writeable = False
-    return found
 
 
 class LayerRun(NamedTuple):

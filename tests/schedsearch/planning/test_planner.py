@@ -22,7 +22,8 @@ from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import Status
 from schedsearch.planning.explanation import explain, ranking
 from schedsearch.planning.planner import NEAR_TIE, TRAINED, plan
-from schedsearch.planning.ranking import PlanCandidate, rank
+from schedsearch.planning.plans import ProposedPlan, RankedPlan
+from schedsearch.planning.ranking import rank
 from schedsearch.planning.shape_plans import SHAPES
 from schedsearch.planning.short_memory import min_memory_gib
 from schedsearch.planning.uniform_run import UniformRun
@@ -37,15 +38,15 @@ def test_plans_are_ranked_by_their_schedules() -> None:
     rates = [each.samples_per_s or 0.0 for each in found.proposed]
     assert all(rates)
     assert is_falling(rates)
-    assert {each.candidate.shape for each in found.proposed} == set(SHAPES) - {"nn_shape", "k_shape"}
+    assert {each.shape for each in found.proposed} == set(SHAPES) - {"nn_shape", "k_shape"}
     assert len({each.name for each in found.proposed}) == len(found.proposed)
     for each in found.proposed:
         assert each.ranked is not None
         assert each.ranked.schedule is not None
-        assert each.candidate.placement.memory is not None
+        assert each.placement.memory is not None
         validate(each.ranked.schedule)
-        assert (peak_memory(each.ranked.schedule) <= each.candidate.placement.memory).all()
-        if each.candidate.shape == "v_shape":
+        assert (peak_memory(each.ranked.schedule) <= each.placement.memory).all()
+        if each.shape == "v_shape":
             assert each.ranked.iteration_ms == pytest.approx(each.rated.time_ms, rel=0.1)
 
 
@@ -62,10 +63,10 @@ def test_the_best_of_both_planners_is_the_first() -> None:
         for planner in (None, "hybrid")
     )
     assert (found.best.samples_per_s or 0.0) > 1.05 * (alone.best.samples_per_s or 0.0)
-    assert found.best.candidate.shape == "loop_shape" and " VP" in found.best.name
+    assert found.best.shape == "loop_shape" and " VP" in found.best.name
     assert {each.name for each in alone.proposed} <= {each.name for each in found.proposed}
     schedule = found.layouts[8].plans[0].schedule(found.layouts[8].limit_gib)
-    assert validate(schedule).placement == found.best.candidate.placement
+    assert validate(schedule).placement == found.best.placement
     run = found.layouts[8].plans[0].run
     assert schedule.placement.ms(schedule.makespan) == pytest.approx(run.iteration_ms, rel=1e-3)
 
@@ -109,7 +110,7 @@ def test_gpus_of_several_sizes_have_their_own_memory() -> None:
     """Once each stage was given the least memory of all GPUs, so that no schedule fitted the larger ones."""
     options = PlanOptions(num_stages=(2,), num_micro_batches=(16,), num_plans=1)
     found = plan("gpt3_13b", "a100_8+v100_8", 32, options=options, search_time_limit_s=1.0)
-    placement = found.best.candidate.placement
+    placement = found.best.placement
     assert placement.memory == ((80 - 4) * 1024, (32 - 4) * 1024)
     assert max(stage.peak_mib for stage in found.best.rated.stages) > 28 * 1024
     assert found.best.ranked is not None
@@ -124,7 +125,7 @@ def test_one_peak_of_memory() -> None:
     )
     for each, row in zip(found.proposed, found.rows(), strict=True):
         assert each.ranked is not None and each.ranked.schedule is not None
-        placement = each.candidate.placement
+        placement = each.placement
         peaks = [placement.mib(peak) for peak in peak_memory(each.ranked.schedule).tolist()]
         assert list(each.peaks_mib) == peaks
         assert row["peak_memory_mib"] == max(peaks)
@@ -254,7 +255,7 @@ def test_shapes_that_cannot_be_are_left_out() -> None:
     options = PlanOptions(num_stages=(1, 2), num_micro_batches=(2,), num_plans=2, gpus_per_stage=(2,))
     usual = {"options": options, "rank_by": "formula", "planner": "hybrid"}
     found = plan("vit_huge_32", "a100_4", 8, shapes=SHAPES, num_chunks=20, **usual)
-    assert {each.candidate.shape for each in found.proposed} == {"v_shape"}
+    assert {each.shape for each in found.proposed} == {"v_shape"}
     for line in (
         "loop_shape: of one stage there is no other shape than v_shape",
         "wave_shape TP2 PP2 mixed, 2x4: ",
@@ -266,29 +267,31 @@ def test_shapes_that_cannot_be_are_left_out() -> None:
         plan("vit_huge_32", "a100_4", 8, options=options, shapes=("m_shape",))
 
 
-def some_candidates() -> list[PlanCandidate]:
-    found = plan(MODEL, "a100_4", 8, options=FEW, rank_by="formula", planner="hybrid")
-    return [each.candidate for each in found.proposed]
+def some_candidates() -> tuple[ProposedPlan, ...]:
+    return plan(MODEL, "a100_4", 8, options=FEW, rank_by="formula", planner="hybrid").proposed
 
 
 def test_interrupted_while_searching() -> None:
     """The first search is cut, the second never begins."""
 
+    told = []
+
     def stop(*_: object) -> None:
-        raise KeyboardInterrupt
+        if not told:
+            told.append(True)
+            raise KeyboardInterrupt
 
     first, second = some_candidates()
     ranked = rank([first, second], 5.0, on_progress=stop)
-    notes = {each.candidate.name: each for each in ranked}
-    assert notes[second.name].status is Status.UNKNOWN
-    assert notes[second.name].note == "interrupted before its search"
+    notes = {each.name: each.ranked for each in ranked}
+    assert notes[second.name] == RankedPlan(Status.UNKNOWN, note="interrupted before its search")
 
 
 def test_a_candidate_without_memory_is_last() -> None:
     first, second = some_candidates()
-    without = PlanCandidate("small", "v_shape", first.placement.with_memory(1), 2, 8)
+    without = replace(first, shape="small", placement=first.placement.with_memory(1))
     ranked = rank([without, second], 1.0)
-    assert [each.candidate.name for each in ranked] == [second.name, "small"]
-    assert ranked[1].status is Status.INFEASIBLE
+    assert [each.name for each in ranked] == [second.name, without.name]
     assert ranked[1].samples_per_s is None
-    assert "\n" not in ranked[1].note
+    small = ranked[1].ranked
+    assert small is not None and small.status is Status.INFEASIBLE and "\n" not in small.note

@@ -30,7 +30,7 @@ FEW = PlanOptions(num_plans=1, num_micro_batches=(8,))
 
 def put_first(found: Plans, shape: str) -> Plans:
     """Return the plans with those of a shape before all others."""
-    order = sorted(found.proposed, key=lambda each: each.candidate.shape != shape)
+    order = sorted(found.proposed, key=lambda each: each.shape != shape)
     return replace(found, proposed=tuple(order))
 
 
@@ -47,7 +47,7 @@ def test_a_vocabulary_on_all_gpus_is_explained_and_drawn(large: Plans) -> None:
     drawn = {text.get_text() for text in found.plot().axes[0].texts}
     assert {"1 embedding", "1 output"} <= drawn
     # The peaks count what is on all GPUs, as the placement does, whose search may hold less at once.
-    placement = found.best.candidate.placement
+    placement = found.best.placement
     assert all(
         peak >= held for peak, held in zip(found.best.peaks_mib, placement.static_memory or (), strict=True)
     )
@@ -56,12 +56,12 @@ def test_a_vocabulary_on_all_gpus_is_explained_and_drawn(large: Plans) -> None:
 def test_by_the_formula_every_shape_has_its_own_time() -> None:
     """Once an M-shape was taken for as fast as its layers without the vocabulary."""
     found = plan(LARGE, "v100_4", 32, options=FEW, shapes=SHAPES, rank_by="formula")
-    shared = next(each for each in found.proposed if each.candidate.shape == "m_shape")
+    shared = next(each for each in found.proposed if each.shape == "m_shape")
     assert isinstance(shared.found, TrunkPlan)
     assert shared.samples_per_s == pytest.approx(32e3 / shared.found.time_ms)
     rates = [each.samples_per_s or 0.0 for each in found.proposed]
     assert rates == sorted(rates, reverse=True)
-    waves = [each for each in found.proposed if each.candidate.shape in ("loop_shape", "wave_shape")]
+    waves = [each for each in found.proposed if each.shape in ("loop_shape", "wave_shape")]
     assert all(each.samples_per_s is None for each in waves)
 
 
@@ -69,7 +69,7 @@ def test_a_shape_fits_where_a_chain_does_not() -> None:
     """No stage has memory for the whole table and its share of the layers."""
     options = PlanOptions(num_plans=1, memory_gib=20.0, gpus_per_stage=(1,))
     found = plan(LARGE, "v100_4", 32, options=options, shapes=("v_shape", "m_shape"), rank_by="formula")
-    assert [each.candidate.shape for each in found.proposed] == ["m_shape"]
+    assert [each.shape for each in found.proposed] == ["m_shape"]
     assert found.left_out[0].startswith("v_shape: memory_gib: 20 GiB less 4 in reserve are too little")
 
 

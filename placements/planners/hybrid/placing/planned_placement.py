@@ -8,20 +8,17 @@ module does not know in what order blocks run.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 from placements.cluster import DeviceGroup
 from placements.models.chain import ModelShape
-from placements.models.end_layers import EmbeddingLayer, OutputLayer
-from placements.models.layers import Layer
 from placements.models.parallel import Cost, LayerStrategy, Pass
 from placements.models.piece_placement import PieceCost, piece_placement
-from placements.models.profiled_layer import ProfiledLayer
 from placements.models.transformer import TransformerLayer
 from placements.pieces import PIPELINES
-from placements.planners.hybrid.plan import Plan, layers_of_stage, pieces_of
+from placements.planners.hybrid.plan import Plan, is_embedding, is_vocabulary, layers_of_stage, pieces_of
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.parallel_plan import UnsuitableShapeError
 from placements.planners.partition import min_largest
@@ -38,7 +35,6 @@ def planned_placement(
     plan: Plan,
     costs: LayerCosts,
     capacities_gib: Sequence[float] | None = None,
-    tick_ms: float | None = None,
 ) -> Placement:
     """Return a device for each stage of a plan; see `placements.models.piece_placement`.
 
@@ -47,13 +43,13 @@ def planned_placement(
         costs: Costs of the plan's layers.
         capacities_gib: What each GPU of a stage has for states and activations, by stage; None for all memory
             of the GPUs.
-        tick_ms: Length of a tick; see `placements.models.rates.tick_for`.
 
     Raises:
         PlacementError: A layer cannot be shared as planned.
     """
     chunks = [stage.layers for stage in plan.stages]
-    return _of_chunks(plan, costs, "planned", chunks, range(plan.num_stages), capacities_gib, tick_ms)
+    pieces = chunk_pieces(plan, costs, chunks, range(plan.num_stages))
+    return placement_of_pieces("planned", plan, pieces, capacities_gib)
 
 
 def chunk_pieces(
@@ -61,6 +57,7 @@ def chunk_pieces(
     costs: LayerCosts,
     chunks: Sequence[range],
     devices: Sequence[int],
+    before: tuple[int, int] | None = None,
     *,
     are_whole: bool = False,
 ) -> list[PieceCost]:
@@ -69,14 +66,37 @@ def chunk_pieces(
     Args:
         plan: GPUs, and how they share each layer.
         costs: Costs of the plan's layers.
-        chunks: All layers in order.
+        chunks: Layers in order.
         devices: The device of each chunk.
+        before: The layer before them, and its device; None for none.
         are_whole: Each chunk is one piece, as frameworks run it, also where it is recomputed in part.
 
     Raises:
         PlacementError: A layer cannot be shared as planned.
     """
-    return list(_pieces(plan, costs, chunks, devices, are_whole=are_whole))
+    samples, m, strategies = plan.micro_batch_size, plan.num_micro_batches, plan.strategies
+    pieces = []
+    for chunk, device in zip(chunks, devices, strict=True):
+        group = plan.group(device)
+        layers = dict(zip(chunk, layers_of_stage(plan.model.layers, chunk.start, chunk.stop), strict=True))
+        for piece in [chunk] if are_whole else pieces_of(plan.model.layers, strategies, chunk):
+            cost, transfer_ms = Cost(), 0.0
+            for i in piece:
+                cost += costs.cost(layers[i], strategies[i], samples, m, group)
+                if before is not None and before[1] == device:
+                    pair = strategies[before[0]], strategies[i]
+                    half_ms = costs.transition_ms(plan.model.layers[before[0]], *pair, samples, group) / 2
+                    cost += Cost(Pass(0.0, half_ms), Pass(0.0, half_ms))
+                elif before is not None:
+                    last, other = before
+                    transfer_ms = costs.transfer_ms(
+                        plan.model.layers[last], samples, plan.group(other), group
+                    )
+                before = i, device
+            inner = [i for i in piece if isinstance(plan.model.layers[i], TransformerLayer)]
+            data_parallel = strategies[inner[0] if inner else piece[0]].data_parallel
+            pieces.append(PieceCost((device,), cost, data_parallel, transfer_ms, transfer_ms))
+    return pieces
 
 
 def chunked_placement(
@@ -85,7 +105,6 @@ def chunked_placement(
     shape: str,
     num_chunks: int,
     capacities_gib: Sequence[float],
-    tick_ms: float | None = None,
 ) -> Placement:
     """Return a plan whose devices have several chunks each, of layers shared as in the plan.
 
@@ -97,14 +116,13 @@ def chunked_placement(
         shape: One of `CHUNKED`.
         num_chunks: Chunks of each device.
         capacities_gib: What each GPU of a stage has, by stage.
-        tick_ms: Length of a tick.
 
     Raises:
         PlanError: There are fewer layers than chunks.
     """
     (devices,) = PIPELINES[shape](plan.num_stages, num_chunks)
-    chunks = balanced_chunks(plan, costs, num_chunks)
-    return _of_chunks(plan, costs, f"planned {shape}", chunks, devices, capacities_gib, tick_ms)
+    pieces = chunk_pieces(plan, costs, balanced_chunks(plan, costs, num_chunks), devices)
+    return placement_of_pieces(f"planned {shape}", plan, pieces, capacities_gib)
 
 
 def balanced_chunks(plan: Plan, costs: LayerCosts, num_chunks: int) -> list[range]:
@@ -136,8 +154,8 @@ def trunk_of(model: ModelShape, shape: str) -> ModelShape:
     layers, places = model.layers, vocabulary_places(model)
     if (
         len(places) != SHARED_VOCABULARY[shape]
-        or not _is_embedding(layers[0])
-        or _is_embedding(layers[-1])
+        or not is_embedding(layers[0])
+        or is_embedding(layers[-1])
         or places[-1] != len(layers) - 1
         or any(after == before + 1 for before, after in pairwise(places))
     ):
@@ -147,22 +165,12 @@ def trunk_of(model: ModelShape, shape: str) -> ModelShape:
             f"needs a model from an embedding{over} to an output layer, which {model.name} is not; leave it "
             "out",
         )
-    return replace(model, runs=tuple(run for run in model.runs if not _is_vocabulary(run[1])))
+    return replace(model, runs=tuple(run for run in model.runs if not is_vocabulary(run[1])))
 
 
 def vocabulary_places(model: ModelShape) -> list[int]:
     """Return which layers of a model are embeddings or output layers."""
-    return [i for i, layer in enumerate(model.layers) if _is_vocabulary(layer)]
-
-
-def _is_vocabulary(layer: Layer) -> bool:
-    is_head = isinstance(layer, ProfiledLayer) and layer.role == "head"
-    return _is_embedding(layer) or is_head or isinstance(layer, OutputLayer)
-
-
-def _is_embedding(layer: Layer) -> bool:
-    is_first = isinstance(layer, ProfiledLayer) and layer.role == "embedding"
-    return is_first or isinstance(layer, EmbeddingLayer)
+    return [i for i, layer in enumerate(model.layers) if is_vocabulary(layer)]
 
 
 def vocabulary_costs(
@@ -192,7 +200,6 @@ def shared_vocabulary_placement(
     costs: LayerCosts,
     data_parallel: int,
     capacities_gib: Sequence[float],
-    tick_ms: float | None = None,
 ) -> Placement:
     """Return a plan of a trunk in stages, with embeddings and output layer on all devices.
 
@@ -205,7 +212,6 @@ def shared_vocabulary_placement(
         costs: See `planned_placement`, as for the rest.
         data_parallel: Groups of all GPUs that each have all rows of the table.
         capacities_gib: What each GPU of a stage has, by stage.
-        tick_ms: Length of a tick.
     """
     everywhere = tuple(range(trunk.num_stages))
     group = trunk.cluster.group(0, trunk.num_gpus)
@@ -225,24 +231,8 @@ def shared_vocabulary_placement(
         before = next(
             ((first - 1, i) for i, stage in enumerate(trunk.stages) if first - 1 in stage.layers), None
         )
-        pieces += [piece, *_pieces(trunk, costs, chunks, devices, before)]
-    return placement_of_pieces(
-        "planned shared vocabulary", trunk, [*pieces, shared[-1]], capacities_gib, tick_ms
-    )
-
-
-def _of_chunks(
-    plan: Plan,
-    costs: LayerCosts,
-    name: str,
-    chunks: Sequence[range],
-    devices: Sequence[int],
-    capacities_gib: Sequence[float] | None,
-    tick_ms: float | None,
-) -> Placement:
-    return placement_of_pieces(
-        name, plan, chunk_pieces(plan, costs, chunks, devices), capacities_gib, tick_ms
-    )
+        pieces += [piece, *chunk_pieces(trunk, costs, chunks, devices, before)]
+    return placement_of_pieces("planned shared vocabulary", trunk, [*pieces, shared[-1]], capacities_gib)
 
 
 def placement_of_pieces(
@@ -250,7 +240,6 @@ def placement_of_pieces(
     plan: Plan,
     pieces: Sequence[PieceCost],
     capacities_gib: Sequence[float] | None = None,
-    tick_ms: float | None = None,
 ) -> Placement:
     """Return pieces on the stages of a plan as blocks; see `planned_placement`."""
     groups = [plan.group(stage) for stage in range(plan.num_stages)]
@@ -261,39 +250,5 @@ def placement_of_pieces(
         pieces,
         [math.floor(gib * 1024) for gib in capacities_gib],
         [group.count for group in groups],
-        tick_ms,
-        [node for group in groups for node in group.nodes],
+        nodes=[node for group in groups for node in group.nodes],
     )
-
-
-def _pieces(
-    plan: Plan,
-    costs: LayerCosts,
-    chunks: Sequence[range],
-    devices: Sequence[int],
-    before: tuple[int, int] | None = None,
-    *,
-    are_whole: bool = False,
-) -> Iterator[PieceCost]:
-    """Yield what each piece costs, with what is exchanged after the layer before, which is on some device."""
-    samples, m, strategies = plan.micro_batch_size, plan.num_micro_batches, plan.strategies
-    for chunk, device in zip(chunks, devices, strict=True):
-        group = plan.group(device)
-        layers = dict(zip(chunk, layers_of_stage(plan.model.layers, chunk.start, chunk.stop), strict=True))
-        for piece in [chunk] if are_whole else pieces_of(plan.model.layers, strategies, chunk):
-            cost, transfer_ms = Cost(), 0.0
-            for i in piece:
-                cost += costs.cost(layers[i], strategies[i], samples, m, group)
-                if before is not None and before[1] == device:
-                    pair = strategies[before[0]], strategies[i]
-                    half_ms = costs.transition_ms(plan.model.layers[before[0]], *pair, samples, group) / 2
-                    cost += Cost(Pass(0.0, half_ms), Pass(0.0, half_ms))
-                elif before is not None:
-                    last, other = before
-                    transfer_ms = costs.transfer_ms(
-                        plan.model.layers[last], samples, plan.group(other), group
-                    )
-                before = i, device
-            inner = [i for i in piece if isinstance(plan.model.layers[i], TransformerLayer)]
-            data_parallel = strategies[inner[0] if inner else piece[0]].data_parallel
-            yield PieceCost((device,), cost, data_parallel, transfer_ms, transfer_ms)

@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +26,13 @@ from placements.planners.hybrid.search.plan_bounds import (
 from placements.planners.hybrid.stage_tables import LayerCosts, StageTable
 from placements.planners.partition import min_largest
 from placements.planners.stage_search.deadline import Check, no_limit
-from placements.planners.stage_search.division import StageCost, memory_balanced, min_divided
+from placements.planners.stage_search.division import (
+    StageCost,
+    iteration_ms,
+    memory_balanced,
+    min_divided,
+    spans,
+)
 from placements.planners.stage_search.exact import min_memory
 from placements.planners.stage_search.exact_division import exact_partition
 from placements.planners.stage_search.paper_division import bi_objective_partition
@@ -40,7 +45,7 @@ _ROUNDING = 1e-12
 """Relative difference of bounds that sums of floats may have."""
 
 OnBetter = Callable[[tuple[int, ...]], None]
-"""Is told where the stages of a division end that is shorter than all before."""
+"""Is told how many layers each stage has in a division that is shorter than all before."""
 
 _ROUNDED_PIECES = 6
 """Pieces of a stage for whose memory, rounded up to MiB as blocks, room is left."""
@@ -183,41 +188,36 @@ class PipelineStages:
         each_ms = costs.transfer_ms(costs.model.layers[end - 1], samples, *self.groups[stage : stage + 2])
         return 2 * each_ms
 
-    def iteration_ms(self, ends: Sequence[int]) -> float:
-        """Return what an iteration of stages that end before these layers is taken to be."""
-        solutions = [self.solution(*stage) for stage in stages_of(ends)]
-        costs = [solution.cost for solution in solutions if solution is not None]
-        transfers = sum(self.transfer_ms(i, end) for i, end in enumerate(ends))
-        return (self.num_micro_batches - 1) * max(costs) + sum(costs) + transfers
+    def iteration_ms(self, stage_layers: Sequence[int]) -> float:
+        """Return what an iteration of stages of so many layers, that all fit, is taken to be."""
+        costs = [cost for stage in spans(stage_layers) if (cost := self._stage_cost(*stage))]
+        times_ms, syncs_ms, _ = zip(*costs, strict=True)
+        return iteration_ms(times_ms, syncs_ms, self.num_micro_batches)
 
     def divided(self, limit_ms: float, on_better: OnBetter) -> tuple[int, ...] | None:
-        """Return the layers before which the stages of the shortest iteration end, by the method asked for.
+        """Return how many layers each stage of the shortest iteration has, by the method asked for.
 
         None where no division fits, or is shorter than the limit.
         """
         method = self._problem.options.method
         if method == "exact":
-            return self._exact(limit_ms, on_better)
-        even = _ends(self._balanced_in_memory() if method == "memory" else self._balanced_in_time())
-        found = [even] if all(self.solution(*stage) for stage in stages_of(even)) else []
+            best = exact_partition(
+                self._stage_cost,
+                self.num_micro_batches,
+                (self.bounds_ms, self._transfers_ms()),
+                self._contents.which,
+                limit_ms,
+                on_better,
+            )
+            return None if best is None else best.stage_layers
+        even = self._balanced_in_memory() if method == "memory" else self._balanced_in_time()
+        found = [even] if all(self.solution(*stage) for stage in spans(even)) else []
         if method == "bmw":
             division = bi_objective_partition(
                 self._stage_cost, self._balanced_in_memory(), self._balanced_in_time(), self.num_micro_batches
             )
-            found += [] if division is None else [_ends(division.stage_layers)]
+            found += [] if division is None else [division.stage_layers]
         return min(found, key=self.iteration_ms, default=None)
-
-    def _exact(self, limit_ms: float, on_better: OnBetter) -> tuple[int, ...] | None:
-        """Return the shortest division of all."""
-        found = exact_partition(
-            self._stage_cost,
-            self.num_micro_batches,
-            (self.bounds_ms, self._transfers_ms()),
-            self._contents.which,
-            limit_ms,
-            on_better=lambda stage_layers: on_better(_ends(stage_layers)),
-        )
-        return None if found is None else _ends(found.stage_layers)
 
     @cached_property
     def bounds_ms(self) -> NDArray[np.float64]:
@@ -265,7 +265,7 @@ class PipelineStages:
 
     def _short_stage(self) -> str:
         """Return what the first stage that does not fit lacks, where layers are divided evenly in time."""
-        for stage, first, end in stages_of(_ends(self._balanced_in_time())):
+        for stage, first, end in spans(self._balanced_in_time()):
             if self.solution(stage, first, end) is None:
                 kinds, given = self._problem.kinds.of_stage(first, end), self.capacity_mib(stage)
                 needed = min_memory(self.tables[stage].problem(kinds, self.in_flight(stage), given))
@@ -278,12 +278,3 @@ class PipelineStages:
             reason = f"out of memory: no division of the layers fits every stage{self._short_stage()}"
             return NoPlan(reason, Obstacle.MEMORY)
         return NoPlan("no division of the layers that fits is shorter than the plans found so far")
-
-
-def _ends(stage_layers: Sequence[int]) -> tuple[int, ...]:
-    return tuple(accumulate(stage_layers))
-
-
-def stages_of(ends: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Return of each stage its index, its first layer and the layer after its last."""
-    return [(stage, first, end) for stage, (first, end) in enumerate(pairwise([0, *ends]))]

@@ -36,7 +36,6 @@ from placements.planners.hybrid.search.pipeline_stages import (
     Kinds,
     PipelineProblem,
     PipelineStages,
-    stages_of,
 )
 from placements.planners.hybrid.search.plan_numbers import (
     PlanNumbers,
@@ -47,6 +46,7 @@ from placements.planners.hybrid.search.plan_numbers import (
 from placements.planners.hybrid.stage_tables import LayerCosts, StageTable, make_table
 from placements.planners.parallel_plan import PlanError
 from placements.planners.stage_search.deadline import Check, StageTimeError, deadline
+from placements.planners.stage_search.division import spans
 
 PlannerReport = Callable[[int, int, float | None, float], None]
 """Callback told how many numbers are done, of how many, the least time so far and the bound in ms."""
@@ -289,8 +289,8 @@ class _Search:
             others[self.options.num_plans - 1] if len(others) >= self.options.num_plans else math.inf,
         )
 
-        def keep(ends: tuple[int, ...]) -> None:
-            rated, known = self._rated(numbers, stages, ends), self.found.get(numbers.which)
+        def keep(divided: tuple[int, ...]) -> None:
+            rated, known = self._rated(numbers, stages, divided), self.found.get(numbers.which)
             if known is None or rated.time_ms <= known.time_ms:
                 self.found[numbers.which] = rated
 
@@ -301,9 +301,9 @@ class _Search:
         return None
 
     def _rated(self, numbers: PlanNumbers, stages: PipelineStages, divided: Sequence[int]) -> RatedPlan:
-        """Return the plan whose stages end before these layers."""
+        """Return the plan whose stages have so many layers."""
         plans, estimates = [], []
-        for i, first, end in stages_of(divided):
+        for i, first, end in spans(divided):
             solution, table = stages.grouped_solution(i, first, end), stages.tables[i]
             kinds = self.kinds.of_stage(first, end)
             strategies = tuple(

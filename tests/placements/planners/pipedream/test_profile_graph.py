@@ -17,7 +17,7 @@ from placements.planners.pipedream.closed_sets import closed_sets
 from placements.planners.pipedream.profile_graph import (
     ProfiledNode,
     ProfileGraph,
-    profile_graph_of_text,
+    profile_graph,
     read_profile_graph,
 )
 from placements.profiles.operating_point import ProfileError
@@ -45,13 +45,13 @@ def test_what_the_planner_does_not_count_is_left_out(tmp_path: Path) -> None:
     assert graph.nodes[0].inputs == ()
     assert graph.nodes[-1].inputs == ("g",)
     assert (graph.time_ms, graph.parameter_bytes) == (14.5, 88)
-    whole = profile_graph_of_text(BRANCHES)
+    whole = profile_graph(BRANCHES)
     assert (len(whole.nodes), whole.time_ms) == (9, 514.5)
 
 
 def test_rows_may_stand_in_any_order() -> None:
     head, *rows = BRANCHES.splitlines()
-    graph = profile_graph_of_text("\n".join([head, *reversed(rows)]))
+    graph = profile_graph("\n".join([head, *reversed(rows)]))
     place = {node.name: i for i, node in enumerate(graph.nodes)}
     assert all(place[name] < place[node.name] for node in graph.nodes for name in node.inputs)
 

@@ -185,7 +185,3 @@ def test_nothing_fits() -> None:
 def test_wrong_numbers() -> None:
     with pytest.raises(StageError, match="num_stages: 3 is not from 1 to the 2 layers"):
         exact_partition(lambda *_: None, 1, (np.ones((3, 3, 3)), np.ones((3, 3, 3))), all_different(2))
-    with pytest.raises(StageError, match="kept_mib: 1 numbers for 2 layers"):
-        memory_balanced([1.0, 1.0], [1.0], [1])
-    with pytest.raises(StageError, match=r"memory_start: \[1, 1\] does not divide"):
-        bi_objective_partition(lambda *_: None, (1, 1), (1, 2), 1)
