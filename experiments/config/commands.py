@@ -11,20 +11,8 @@ from typing import Any
 from experiments.config.declaring import Command, Option, groups_of, kinds_of_groups, own_options
 
 _ROOMS = (
-    *(
-        "search",
-        "compare",
-        "plan",
-        "layout",
-        "replay",
-        "frontier",
-        "run",
-        "profile",
-        "profile_rates",
-        "check",
-        "cluster",
-    ),
-    *("replan", "prices", "predict", "reproduce"),
+    *("search", "compare", "plan", "layout", "replay", "frontier", "run", "profile", "profile_rates"),
+    *("check", "cluster", "replan", "prices", "predict", "reproduce"),
 )
 """The rooms of the commands, those that most people want first."""
 

@@ -85,7 +85,8 @@ def _energy_facts(found: SearchStepResult, tuned: EnergyResult) -> tuple[Fact, .
             "Least energy",
             f"{frontier.min_energy.time_ms:.6g} ms, {frontier.min_energy.energy_mj / 1e3:.6g} J",
         ),
-        *(Fact(*fact) for fact in (*baseline_facts(found.schedule, tuned), *tuned.constrained)),
+        *(Fact(*fact) for fact in baseline_facts(found.schedule, tuned)),
+        *(Fact(*fact) for _, _, fact in tuned.constrained),
         Fact(
             "Blocking power", _blocking_power(tuned.profile), f"of one {tuned.profile.device} while it waits"
         ),

@@ -64,17 +64,9 @@ def save_durations(found: Sequence[Reduction], path: Path) -> None:
     for model, days in sorted({(each.model, each.days) for each in found}):
         ratio = dollars[model, days, MULTI_CLOUD.name] / dollars[model, days, DYNAMIC.name]
         curves.setdefault(model, []).append(CurvePoint(days, ratio))
-    wide, column = (
-        draw_panels(
-            [Panel(model.replace("batch size ", ""), {"dynamic": curve}) for model, curve in curves.items()],
-            "length (days)",
-            "staying / moving",
-            "Cost of staying with the best offer at the start over that of moving (batch size)",
-            width=width,
-        )
-        for width in (None, COLUMN_INCHES)
-    )
-    save_widths(wide, column, path)
+    panels = [Panel(model.replace("batch size ", ""), {"dynamic": curve}) for model, curve in curves.items()]
+    title = "Cost of staying with the best offer at the start over that of moving (batch size)"
+    _save(panels, "length (days)", "staying / moving", title, path)
 
 
 def save_disturbed(found: Sequence[Disturbed], path: Path) -> None:
@@ -89,15 +81,13 @@ def save_disturbed(found: Sequence[Disturbed], path: Path) -> None:
                 shown = SHOWN.get(name, "the baseline itself" if name == BASELINE.name else name)
                 curves.setdefault(shown, []).append(CurvePoint(rate, mean_of_undisturbed(at, name)))
         panels.append(Panel(f"restart of {restart_s:g} s", curves))
+    title = "Cost of the undisturbed baseline over that under restarts and preemptions (mean of models)"
+    _save(panels, "preemptions per day", "reduction", title, path)
+
+
+def _save(panels: Sequence[Panel], x_label: str, y_label: str, title: str, path: Path) -> None:
     wide, column = (
-        draw_panels(
-            panels,
-            "preemptions per day",
-            "reduction",
-            "Cost of the undisturbed baseline over that under restarts and preemptions (mean of models)",
-            width=width,
-        )
-        for width in (None, COLUMN_INCHES)
+        draw_panels(panels, x_label, y_label, title, width=width) for width in (None, COLUMN_INCHES)
     )
     save_widths(wide, column, path)
 

@@ -5,7 +5,7 @@ from cluster.small_clusters import GAVEL, needs_gavel
 from told import told
 
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.inputs.job_type_file import read_job_types
+from schedsearch.cluster.inputs.throughput_file import read_job_types
 
 
 def test_types_in_the_order_of_the_file(tmp_path: Path) -> None:
