@@ -38,9 +38,7 @@ def options_of_item(command: str, item: str) -> tuple[Option, ...]:
 def tell_hydra(name: str, items: Iterable[str] | None = None) -> None:
     """Give Hydra the config of a command and its groups; the option of one may be the group of another.
 
-    Args:
-        name: Of the command.
-        items: The items that may be chosen; None for all.
+    Only some items may be given, as to load all takes long.
     """
     from hydra.core.config_store import ConfigStore  # which help does not wait for
 

@@ -53,12 +53,7 @@ def _groups(found: Sequence[Reduction], size: int) -> list[dict[str, dict[str, f
 
 
 def save_durations(found: Sequence[Reduction], path: Path) -> None:
-    """Draw what moving saves over staying with the best offer at the start, by length (Fig. 6.6).
-
-    Args:
-        found: Both strategies for each model and length.
-        path: Path of the files, without a suffix.
-    """
+    """Draw what moving saves over staying with the best offer at the start, by length (Fig. 6.6)."""
     dollars = {(each.model, each.days, each.strategy): each.mean_dollars for each in found}
     curves: dict[str, list[CurvePoint]] = {}
     for model, days in sorted({(each.model, each.days) for each in found}):

@@ -50,11 +50,7 @@ What [is not made](commands/reproduce.md#what-is-not-made) has a table. What doe
 
 
 def results_page(items: Iterable[Item], folder: Path = FOLDER) -> str:
-    """Return the page in Markdown.
-
-    Args:
-        items: In their order; those of a paper follow one another.
-        folder: Folder of the kept results.
+    """Return the page in Markdown; items of a paper follow one another.
 
     Raises:
         RecordedError: A kept result is wrong.
@@ -68,13 +64,7 @@ def results_page(items: Iterable[Item], folder: Path = FOLDER) -> str:
 
 
 def draw_figures(items: Iterable[Item], target: Path, folder: Path = FOLDER) -> None:
-    """Draw the figures of the page from the kept rows.
-
-    Args:
-        items: Items whose figures are drawn.
-        target: Gets ``NAME.png`` for each.
-        folder: Folder of the kept results.
-    """
+    """Draw the figures of the page from the kept rows, ``NAME.png`` for each."""
     target.mkdir(exist_ok=True)
     for item in items:
         picture, found = target / f"{item.name}.png", read_recorded(item.name, "full", folder)
