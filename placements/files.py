@@ -1,4 +1,4 @@
-"""Files that are whole or absent, written under a temporary name, then renamed; and rows as CSV text."""
+"""Files that are whole or absent, written under a temporary name, then renamed; rows as text of a table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 
@@ -119,3 +119,17 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def markdown_table(heads: Collection[str], rows: Iterable[Iterable[object]]) -> str:
+    r"""Return a table in Markdown; its last line has no end.
+
+    >>> print(markdown_table(["name", "value"], [["a|b", 1]]))
+    | name | value |
+    |---|---|
+    | a\|b | 1 |
+    """
+    head, *lines = (
+        "| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in (heads, *rows)
+    )
+    return "\n".join([head, "|" + "---|" * len(heads), *lines])

@@ -20,7 +20,7 @@ from typing import Any
 
 from experiments.benchmarks.comparison import lacking
 from experiments.benchmarks.timing import CpuClock
-from placements.files import read_json, write_json, write_text
+from placements.files import markdown_table, read_json, write_json, write_text
 from placements.placement_file.yaml_text import read_yaml
 from placements.plain_data import Field, in_file
 
@@ -230,18 +230,6 @@ def beside(rows: Sequence[Row], earlier: Iterable[Row]) -> str:
                 lower, higher = sum(r < 1 - _ALMOST for r in ratios), sum(r > 1 + _ALMOST for r in ratios)
                 lines.append((part, name, f"{len(ratios)}", f"{mean(ratios):.4f}", f"{lower}", f"{higher}"))
     return markdown_table(("part", "figure", "cases", "mean, now / before", "lower in", "higher in"), lines)
-
-
-def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    r"""Return a table in Markdown; its last line has no end.
-
-    >>> print(markdown_table(["name", "value"], [["a|b", "1"]]))
-    | name | value |
-    | --- | --- |
-    | a\|b | 1 |
-    """
-    lines = [heads, ("---",) * len(heads), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def _table(rows: Sequence[Row]) -> str:

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from experiments.cluster.chosen_policies import chosen_policy
 from experiments.cluster.options import PolicyOptions
-from placements.files import text_columns
-from schedsearch.cluster.allocation import check_allocation
+from placements.files import text_columns, write_json
+from schedsearch.cluster.allocation import Allocation, check_allocation
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.inputs.allocation_file import DecidedAllocation, write_allocation
 from schedsearch.cluster.inputs.decision_file import Decision, read_decision
 from schedsearch.cluster.policies.hierarchical import Entity
 from schedsearch.cluster.policies.registry import policy_entry
 
 FILE = "allocation.json"
 
+SMALLEST = 1e-12
+"""Shares up to this are the solver's rounding, and are written as none."""
+
 _MOST_ROWS = 40
 """Jobs of the printed table."""
 
 
-def decide(path: str, name: str, options: PolicyOptions, directory: Path) -> DecidedAllocation:
-    """Ask a policy what a file asks, check the answer and write it.
+def decide(path: str, name: str, options: PolicyOptions, directory: Path) -> dict[str, Any]:
+    """Ask a policy what a file asks, check the answer and write it; return what is written.
 
     Raises:
         ClusterError: The file is wrong, or the policy is not known or has no such option.
@@ -35,9 +40,36 @@ def decide(path: str, name: str, options: PolicyOptions, directory: Path) -> Dec
         raise ClusterError(f"{path}: no job has steps, which policy {name} looks at; give each its steps")
     allocation = policy.allocate(asked.demand)
     check_allocation(allocation)
-    decided = DecidedAllocation.of(allocation, policy.name, entry.description)
-    write_allocation(directory / FILE, decided)
+    decided = {
+        "schema_version": 1,
+        "policy": policy.name,
+        "objective_is": entry.description,
+        **allocation_to_dict(allocation),
+    }
+    write_json(directory / FILE, decided)
     return decided
+
+
+def allocation_to_dict(allocation: Allocation) -> dict[str, Any]:
+    """Return an allocation by the names of jobs and GPU types, with all types of the cluster, 0 for none.
+
+    Shares are of jobs alone; those of two jobs on the same GPUs come on top, each once.
+    """
+    names = [active.name for active in allocation.demand.jobs]
+    used = allocation.used(SMALLEST)
+    shares = {name: dict.fromkeys(allocation.demand.cluster.gpu_types, 0.0) for name in names}
+    for one in used:
+        if len(one.jobs) == 1:
+            shares[one.jobs[0]][one.gpu_type] += one.share
+    return {
+        "objective": allocation.objective if math.isfinite(allocation.objective) else None,
+        "shares": shares,
+        "pairs": [asdict(one) for one in used if len(one.jobs) == 2],
+        "steps_per_s": dict(zip(names, allocation.rates.tolist(), strict=True)),
+        "dollars_per_hour": allocation.dollars_per_hour,
+        "power_w": allocation.power_w,
+        "configurations": [asdict(one) for one in used],
+    }
 
 
 def _said(asked: Decision) -> dict[str, object]:
@@ -53,15 +85,17 @@ def _said(asked: Decision) -> dict[str, object]:
     return said
 
 
-def decision_table(decided: DecidedAllocation) -> str:
+def decision_table(decided: Mapping[str, Any]) -> str:
     """Return the shares and the effective throughput of each job, for a terminal."""
-    types = list(next(iter(decided.shares.values())))
+    types = list(next(iter(decided["shares"].values())))
     rows = [["job", *types, "steps/s"]]
-    for job, shares in decided.shares.items():
-        rows.append([job, *(_percent(shares[name]) for name in types), f"{decided.steps_per_s[job]:.5g}"])
-    for pair in decided.pairs:
-        share = [_percent(pair.share if name == pair.gpu_type else 0.0) for name in types]
-        rows.append([" + ".join(pair.jobs), *share, " + ".join(f"{rate:.5g}" for rate in pair.steps_per_s)])
+    for job, shares in decided["shares"].items():
+        rows.append([job, *(_percent(shares[name]) for name in types), f"{decided['steps_per_s'][job]:.5g}"])
+    for pair in decided["pairs"]:
+        share = [_percent(pair["share"] if name == pair["gpu_type"] else 0.0) for name in types]
+        rows.append(
+            [" + ".join(pair["jobs"]), *share, " + ".join(f"{rate:.5g}" for rate in pair["steps_per_s"])]
+        )
     left_out = len(rows) - 1 - _MOST_ROWS
     lines = text_columns(rows[: _MOST_ROWS + 1])
     return "\n".join([*lines, f"and {left_out} more in {FILE}"] if left_out > 0 else lines)

@@ -23,20 +23,21 @@ def gpu_cluster(options: GpuClusterOptions) -> GpuCluster:
         OptionError: A number is none.
         ClusterError: A number is out of its range, or of a type that the cluster has not.
     """
-    workers = _by_type("cluster.workers", options.workers, "36:36:36")
-    for gpu_type, count in workers.items():
-        require(count == int(count), f"cluster.workers.{gpu_type}", count, "a whole number", "give one")
-    whole = {gpu_type: int(count) for gpu_type, count in workers.items()}
+    whole = _whole("cluster.workers", options.workers, "36:36:36")
     prices = _by_type("cluster.dollars_per_hour", options.dollars_per_hour, "0.74:0.43:0.135")
-    servers = _by_type("cluster.gpus_per_server", options.gpus_per_server, "4:4:8")
+    sizes = _whole("cluster.gpus_per_server", options.gpus_per_server, "4:4:8")
     if isinstance(options.dollars_per_hour, str):
         prices = {gpu_type: price for gpu_type, price in prices.items() if gpu_type in whole}
-    for gpu_type, gpus in servers.items():
-        require(gpus == int(gpus), f"cluster.gpus_per_server.{gpu_type}", gpus, "a whole number", "give one")
-    sizes = {gpu_type: int(gpus) for gpu_type, gpus in servers.items()}
     idle_w = _by_type("cluster.idle_power_w", options.idle_power_w, "40:30:25")
     cap_w = math.inf if options.power_cap_w is None else options.power_cap_w
     return GpuCluster(whole, prices, sizes, power_cap_w=cap_w, idle_power_w=idle_w)
+
+
+def _whole(where: str, given: str | dict[Any, Any] | None, example: str) -> dict[str, int]:
+    found = _by_type(where, given, example)
+    for gpu_type, count in found.items():
+        require(count == int(count), f"{where}.{gpu_type}", count, "a whole number", "give one")
+    return {gpu_type: int(count) for gpu_type, count in found.items()}
 
 
 def _by_type(where: str, given: str | dict[Any, Any] | None, example: str) -> Mapping[str, float]:

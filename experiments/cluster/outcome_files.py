@@ -34,14 +34,7 @@ def figures_of(found: Outcome) -> dict[str, float]:
 def save_outcome(
     found: Outcome, skipped: Mapping[tuple[str, int], int], more: dict[str, object], directory: Path
 ) -> None:
-    """Write ``jobs.csv``, ``series.csv``, and last ``cluster.json``, by which one sees that all is there.
-
-    Args:
-        found: By the simulator.
-        skipped: Jobs that were left out, by type and scale factor.
-        more: What else is told of it, as its options.
-        directory: Where they are written.
-    """
+    """Write ``jobs.csv``, ``series.csv``, and last ``cluster.json``, by which one sees that all is there."""
     jobs = (_job_row(number, found) for number in range(len(found.jobs)))
     write_text(directory / JOBS, csv_text(_JOB_COLUMNS, jobs))
     columns = (

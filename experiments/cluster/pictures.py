@@ -50,11 +50,7 @@ def save_load_pictures(
 ) -> dict[str, bytes]:
     """Write the figures of a comparison of policies; return them as PNG.
 
-    Args:
-        rows: A row for each policy and load.
-        jcts_s: Completion times of each simulation; those of the highest load are drawn, of all seeds
-            together.
-        directory: Where they are written.
+    Completion times are those of the highest load, of all seeds together.
     """
     pictures = {}
     loads = [point.jobs_per_hour for point in jcts_s]

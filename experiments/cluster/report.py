@@ -37,15 +37,7 @@ FILES = {
 def save_cluster_report(
     found: Outcome, skipped: str, command: str, pictures: Mapping[str, bytes], directory: Path
 ) -> Path:
-    """Write ``report.html`` of one simulation; return its path.
-
-    Args:
-        found: By the simulator.
-        skipped: Which jobs were left out; empty for none.
-        command: The command line.
-        pictures: Figures by name, as PNG.
-        directory: Where it is written.
-    """
+    """Write ``report.html`` of one simulation; return its path."""
     return write_report(
         directory / "report.html",
         f"{found.policy} on {cluster_in_words(found.cluster)}",

@@ -80,21 +80,6 @@ class SimulationPoint:
         return "/".join(parts + ([] if self.seed is None else [f"seed_{self.seed}"]))
 
 
-@dataclass(frozen=True)
-class Ran:
-    """What a simulation found.
-
-    Attributes:
-        outcome: All of it.
-        skipped: Which jobs were left out, in words.
-        can_go_on: It was interrupted from the keyboard, and its state is kept.
-    """
-
-    outcome: Outcome
-    skipped: str
-    can_go_on: bool
-
-
 def points_of(options: ClusterCommandOptions) -> list[SimulationPoint]:
     """Return the simulations that options ask for, those of one load and policy in a row.
 
@@ -163,8 +148,12 @@ def _check_decision(name: str, job: Job, setting: Setting) -> None:
         return
 
 
-def run_point(point: SimulationPoint, setting: Setting, directory: Path) -> Ran:
+def run_point(point: SimulationPoint, setting: Setting, directory: Path) -> tuple[Outcome, str, bool]:
     """Simulate, and write the files; an interrupted simulation goes on where it was.
+
+    Returns:
+        What was found; in words which jobs were left out; and whether the simulation was interrupted from the
+        keyboard and its state is kept.
 
     Raises:
         ClusterError: A job cannot run, or the policy gives time to nobody.
@@ -202,7 +191,7 @@ def run_point(point: SimulationPoint, setting: Setting, directory: Path) -> Ran:
         except KeyboardInterrupt:
             if found is None or not state.exists():
                 raise
-    return Ran(found, work.skipped_in_words, state.exists())
+    return found, work.skipped_in_words, state.exists()
 
 
 def policy_of_point(point: SimulationPoint, setting: Setting) -> Policy:

@@ -8,9 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from experiments.cluster.chosen_policies import names_of
 from experiments.cluster.decision import FILE, decide, decision_table
@@ -38,7 +36,7 @@ from experiments.cluster.running import (
 from experiments.cluster.workload import read_data, rounds_of, trace_options
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, read_record, require
-from experiments.config.run_record import output_directory
+from experiments.config.run_record import given_names, given_words, output_directory
 from placements.files import csv_text, write_text
 
 log = logging.getLogger(__name__)
@@ -75,7 +73,7 @@ def task(config: DictConfig) -> dict[str, float | str]:
 
 
 def _decide(options: ClusterCommandOptions) -> dict[str, float | str]:
-    for name in _given():
+    for name in given_names():
         if name.partition(".")[0] not in _OF_DECISIONS:
             raise OptionError(f"{name}: is not of a decision, for which allocate names a file; leave it out")
     names = names_of(options.policy)
@@ -83,30 +81,29 @@ def _decide(options: ClusterCommandOptions) -> dict[str, float | str]:
     directory = output_directory()
     decided = decide(str(options.allocate), names[0], options.policy_options, directory)
     log.info("%s", decision_table(decided))
-    objective = float("nan") if decided.objective is None else decided.objective
-    log.info("objective %.8g: %s", objective, decided.objective_is)
-    if decided.dollars_per_hour:
-        log.info("%.5g dollars per hour for the GPUs in use", decided.dollars_per_hour)
+    objective = float("nan") if decided["objective"] is None else decided["objective"]
+    log.info("objective %.8g: %s", objective, decided["objective_is"])
+    if decided["dollars_per_hour"]:
+        log.info("%.5g dollars per hour for the GPUs in use", decided["dollars_per_hour"])
     log.info("shares and objective in %s", directory / FILE)
-    figures: dict[str, float | str] = {"policy": decided.policy}
-    return figures if decided.objective is None else figures | {"objective": decided.objective}
+    figures: dict[str, float | str] = {"policy": decided["policy"]}
+    return figures if decided["objective"] is None else figures | {"objective": decided["objective"]}
 
 
 def _simulate(point: SimulationPoint, setting: Setting) -> dict[str, float | str]:
     directory = output_directory()
-    ran = run_point(point, setting, directory)
-    found = ran.outcome
+    found, skipped, can_go_on = run_point(point, setting, directory)
     from experiments.cluster.pictures import save_pictures  # loads matplotlib
 
     pictures = save_pictures(found, directory)
-    save_cluster_report(found, ran.skipped, _command_line(), pictures, directory)
-    if ran.skipped:
-        log.warning("%s", ran.skipped)
+    save_cluster_report(found, skipped, _command_line(), pictures, directory)
+    if skipped:
+        log.warning("%s", skipped)
     rounds = rounds_of(setting.options, point.policy)
     log.info("%s on %s, rounds=%s", found.policy, cluster_in_words(found.cluster), rounds)
     log.info("%s", "\n".join(outcome_lines(found)))
     log.info("figures, jobs, series and report in %s", directory)
-    if ran.can_go_on:
+    if can_go_on:
         raise _interrupted(directory)
     return {"policy": found.policy, **figures_of(found)}
 
@@ -121,13 +118,13 @@ def _simulate_all(points: list[SimulationPoint], setting: Setting) -> dict[str, 
         if before is not None:
             jcts[point] = before
             continue
-        ran = run_point(point, setting, folder)
-        if ran.skipped and number == 1:
-            log.warning("%s", ran.skipped)
-        if ran.can_go_on:
+        found, skipped, can_go_on = run_point(point, setting, folder)
+        if skipped and number == 1:
+            log.warning("%s", skipped)
+        if can_go_on:
             _save_comparison(jcts, setting, directory)
             raise _interrupted(directory)
-        jcts[point] = ran.outcome.jcts_s.tolist()
+        jcts[point] = found.jcts_s.tolist()
     return _save_comparison(jcts, setting, directory)
 
 
@@ -151,14 +148,5 @@ def _interrupted(directory: Path) -> Interrupted:
     return Interrupted(f"interrupted; the same command with hydra.run.dir={directory} goes on there")
 
 
-def _given() -> list[str]:
-    """Return the names of the options that the command line gives."""
-    overrides = OmegaConf.to_container(HydraConfig.get().overrides.task)
-    assert isinstance(overrides, list)
-    return [each.key_or_group for each in OverridesParser.create().parse_overrides(overrides)]
-
-
 def _command_line() -> str:
-    overrides = OmegaConf.to_container(HydraConfig.get().overrides.task)
-    assert isinstance(overrides, list)
-    return shlex.join(["schedsearch", "cluster", *map(str, overrides)])
+    return shlex.join(["schedsearch", "cluster", *given_words()])

@@ -17,8 +17,7 @@ from experiments.cluster.options import (
 from experiments.config.options import OptionError, read_fields, require, require_known, require_path
 from schedsearch.cluster.generator import GeneratorOptions, generated
 from schedsearch.cluster.gpu_cluster import GpuCluster
-from schedsearch.cluster.inputs.job_type_file import read_job_types
-from schedsearch.cluster.inputs.throughput_file import read_throughputs
+from schedsearch.cluster.inputs.throughput_file import read_job_types, read_throughputs
 from schedsearch.cluster.inputs.trace_file import read_trace
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.policies.placement_blind import BLIND

@@ -11,20 +11,8 @@ from typing import Any
 from experiments.config.declaring import Command, Option, groups_of, kinds_of_groups, own_options
 
 _ROOMS = (
-    *(
-        "search",
-        "compare",
-        "plan",
-        "layout",
-        "replay",
-        "frontier",
-        "run",
-        "profile",
-        "profile_rates",
-        "check",
-        "cluster",
-    ),
-    *("replan", "prices", "predict", "reproduce"),
+    *("search", "compare", "plan", "layout", "replay", "frontier", "run", "profile", "profile_rates"),
+    *("check", "cluster", "replan", "prices", "predict", "reproduce"),
 )
 """The rooms of the commands, those that most people want first."""
 
@@ -50,9 +38,7 @@ def options_of_item(command: str, item: str) -> tuple[Option, ...]:
 def tell_hydra(name: str, items: Iterable[str] | None = None) -> None:
     """Give Hydra the config of a command and its groups; the option of one may be the group of another.
 
-    Args:
-        name: Of the command.
-        items: The items that may be chosen; None for all.
+    Only some items may be given, as to load all takes long.
     """
     from hydra.core.config_store import ConfigStore  # which help does not wait for
 

@@ -29,12 +29,7 @@ class Option(NamedTuple):
 
 
 def own_options(record: type, **given: object) -> tuple[Option, ...]:
-    """Return the options of a record that are in no group of its own.
-
-    Args:
-        record: The dataclass.
-        given: Defaults in place of its own.
-    """
+    """Return the options of a record that are in no group of its own, some with other defaults."""
     own = [each for each in fields(record) if "meaning" in each.metadata]
     assert set(given) <= {each.name for each in own}, f"{given} are options of {record.__name__}"
     return tuple(

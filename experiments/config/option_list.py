@@ -26,9 +26,7 @@ FILE = "file"
 def options_of(command: str, choices: Mapping[str, str | None] | None = None) -> Iterator[Option]:
     """Yield the options of a command: first its groups and its own, then those in the groups.
 
-    Args:
-        command: Its name.
-        choices: The kind of a group where it is not the default one.
+    A group has its default kind unless another is chosen.
     """
     return itertools.chain.from_iterable(_by_group(command, choices or {}).values())
 
@@ -104,12 +102,7 @@ def as_yaml(default: Any) -> str:
 
 
 def help_text(command: str, given: Sequence[str] = ()) -> str:
-    """Return what ``--help`` prints: the options that matter first, then all others by their groups.
-
-    Args:
-        command: Its name.
-        given: Options as of a command line, which may choose the kinds of groups.
-    """
+    """Return what ``--help`` prints: the options that matter first, then all others by their groups."""
     declared = commands()[command]
     choices = {group: kind for group, _, kind in (each.partition("=") for each in given)}
     groups = _by_group(command, choices)

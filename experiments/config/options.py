@@ -27,12 +27,7 @@ Record = TypeVar("Record")
 
 
 def read_record(config: DictConfig, record: type[Record], others: Sequence[str] = ()) -> Record:
-    """Return a composed config as a record.
-
-    Args:
-        config: As Hydra gives it.
-        record: What to read.
-        others: Names that are left out: those of another record.
+    """Return a composed config as a record, but for names of another record.
 
     Raises:
         OptionError: An option is missing, unknown or of the wrong type.
@@ -114,8 +109,7 @@ def require_least(where: str, value: float | None, least: float) -> None:
 def require_limits(options: Any) -> None:
     """Reject limits of work and of time that are not above 0; None is no limit.
 
-    Args:
-        options: A record; the names of its limits end with ``work_limit`` or ``time_limit_s``.
+    Their names end with ``work_limit`` or ``time_limit_s``.
     """
     units = {"work_limit": "units of work", "time_limit_s": "seconds"}
     for name in (field.name for field in fields(options)):

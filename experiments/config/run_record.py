@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from urllib.parse import unquote
@@ -67,9 +67,7 @@ class RunRecord:
         if sweep["refused"] is not None:  # the config is then that of no option
             overrides, message = json.loads(unquote(sweep["refused"]))
             return cls(command, version, tuple(overrides), "none", started, REJECTED, message)
-        overrides = OmegaConf.to_container(hydra.overrides.task)  # an interpolation in them stays as it is
-        assert isinstance(overrides, list)
-        return cls(command, version, tuple(map(str, overrides)), _hash_of(config), started)
+        return cls(command, version, tuple(given_words()), _hash_of(config), started)
 
     def number(self, name: str) -> float | None:
         """Return a figure that is a number; None if there is none of that name."""
@@ -79,8 +77,7 @@ class RunRecord:
     @property
     def options(self) -> dict[str, int | float | bool | str | None]:
         """The options of the command line by name; lists and mappings as text."""
-        given = OverridesParser.create().parse_overrides(list(self.overrides))
-        return {each.key_or_group: _plain(each) for each in given}
+        return {each.key_or_group: _plain(each) for each in _parsed(self.overrides)}
 
     def save(self) -> None:
         """Write ``result.json`` in the output directory, unless the command keeps nothing of its runs."""
@@ -152,6 +149,22 @@ def sweep_directory() -> Path | None:
     """Return the directory of the sweep that the run is a point of; None where it is none."""
     hydra = HydraConfig.get()
     return Path(hydra.sweep.dir) if hydra.mode == RunMode.MULTIRUN else None
+
+
+def given_words() -> list[str]:
+    """Return the options of the command line as they are; an interpolation in them stays."""
+    overrides = OmegaConf.to_container(HydraConfig.get().overrides.task)
+    assert isinstance(overrides, list)
+    return [str(each) for each in overrides]
+
+
+def given_names() -> list[str]:
+    """Return the names of the options that the command line gives."""
+    return [each.key_or_group for each in _parsed(given_words())]
+
+
+def _parsed(words: Sequence[str]) -> list[Override]:
+    return OverridesParser.create().parse_overrides(list(words))
 
 
 def _plain(override: Override) -> int | float | bool | str | None:

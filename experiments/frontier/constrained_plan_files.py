@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.frontier.constrained_plans import ConstrainedPlans, PeriodicResult
-from experiments.frontier.results import EnergyResult
+from experiments.frontier.results import ConstrainedPlan, EnergyResult, PlanFact
 from placements.files import write_json
 from schedsearch.energy import (
     CappedPlan,
@@ -26,35 +26,28 @@ CONSTRAINED_PLANS_SCHEMA_VERSION = 1
 """Version of the forms of ``periodic.json``, ``switched.json``, ``periodic_switched.json``, ``capped.json``,
 ``robust.json`` and ``shaped.json``."""
 
+_Form = tuple[dict[str, Any], PlanFact]
+"""Content of the file of a plan, and what is said of it."""
+
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
 """Shares of the simulated iterations whose longest time stands in ``robust.json``."""
 
-Fact = tuple[str, str, str]
-"""Title, value and note."""
 
-
-def save_constrained_plans(tuned: EnergyResult, plans: ConstrainedPlans, directory: Path) -> None:
+def save_constrained_plans(tuned: EnergyResult, directory: Path) -> None:
     """Write a JSON file for each plan that was asked for."""
-    for name, data, _ in _forms(tuned.frontier, tuned.deadline_ms, plans):
+    for name, data, _ in tuned.constrained:
         version = {"schema_version": CONSTRAINED_PLANS_SCHEMA_VERSION}
         write_json(directory / f"{name}.json", {**version, **data, **tuned.costs.to_dict()})
 
 
-def constrained_plan_facts(tuned: EnergyResult, plans: ConstrainedPlans) -> Iterator[Fact]:
-    """Yield title, value and note of each plan that was asked for."""
-    for _, _, fact in _forms(tuned.frontier, tuned.deadline_ms, plans):
-        yield fact
-
-
 def describe_constrained_plans(tuned: EnergyResult) -> list[str]:
     """Return a line for each plan that was asked for."""
-    return [f"{title}: {value}, {note}" for title, value, note in tuned.constrained]
+    return [f"{title}: {value}, {note}" for _, _, (title, value, note) in tuned.constrained]
 
 
-def _forms(
-    frontier: Frontier, deadline_ms: float, plans: ConstrainedPlans
-) -> Iterator[tuple[str, dict[str, Any], Fact]]:
+def constrained_plan_forms(tuned: EnergyResult, plans: ConstrainedPlans) -> Iterator[ConstrainedPlan]:
     """Yield the file's name, its content and the fact of each plan."""
+    frontier, deadline_ms = tuned.frontier, tuned.deadline_ms
     periodic, switched, both = plans.periodic, plans.switched, plans.periodic_switched
     if periodic is not None:
         yield "periodic", *_of_periodic(frontier, periodic)
@@ -71,7 +64,7 @@ def _forms(
         yield "shaped", *_of_shaped(plans.shaped)
 
 
-def _of_periodic(frontier: Frontier, found: PeriodicResult) -> tuple[dict[str, Any], Fact]:
+def _of_periodic(frontier: Frontier, found: PeriodicResult) -> _Form:
     own, in_each = found.changes
     loss = _loss(frontier, found.plan, found.deadline_ms)
     data = {
@@ -87,7 +80,7 @@ def _of_periodic(frontier: Frontier, found: PeriodicResult) -> tuple[dict[str, A
     return data, ("Clocks that repeat", _time_and_energy(found.plan), note)
 
 
-def _of_switched(frontier: Frontier, deadline_ms: float, found: SwitchedPlan) -> tuple[dict[str, Any], Fact]:
+def _of_switched(frontier: Frontier, deadline_ms: float, found: SwitchedPlan) -> _Form:
     loss = _loss(frontier, found.plan, deadline_ms)
     data = {"deadline_ms": deadline_ms, **_switched_to_dict(found, {"loss": loss})}
     note = f"{_more_or_less(loss)} energy than the plan without limits; {_changes_and_gap(found)}"
@@ -96,7 +89,7 @@ def _of_switched(frontier: Frontier, deadline_ms: float, found: SwitchedPlan) ->
 
 def _of_both(
     frontier: Frontier, both: SwitchedPeriodicPlan, periodic: PeriodicResult, switched: SwitchedPlan
-) -> tuple[dict[str, Any], Fact]:
+) -> _Form:
     plan, deadline_ms = both.switched.plan, periodic.deadline_ms
     losses = {
         "loss": _loss(frontier, plan, deadline_ms),
@@ -117,7 +110,7 @@ def _of_both(
     return data, ("Clocks that repeat and change seldom", _time_and_energy(plan), note)
 
 
-def _of_capped(found: CappedPlan) -> tuple[dict[str, Any], Fact]:
+def _of_capped(found: CappedPlan) -> _Form:
     data = {
         "power_cap_w": found.cap.job_w,
         "device_power_cap_w": found.cap.device_w,
@@ -133,7 +126,7 @@ def _of_capped(found: CappedPlan) -> tuple[dict[str, Any], Fact]:
     return data, ("Under the power cap", _time_and_energy(found.plan), note)
 
 
-def _of_robust(found: RobustPlan) -> tuple[dict[str, Any], Fact]:
+def _of_robust(found: RobustPlan) -> _Form:
     deadline_ms, plans = found.deadline_ms, (found.outcome, found.nominal_outcome)
     kept, nominal = (_outcome_to_dict(each, deadline_ms) for each in plans)
     data = {
@@ -169,7 +162,7 @@ def _outcome_to_dict(outcome: PlanIterations, deadline_ms: float) -> dict[str, A
     }
 
 
-def _of_shaped(found: ShapedPlan) -> tuple[dict[str, Any], Fact]:
+def _of_shaped(found: ShapedPlan) -> _Form:
     frequency_hz, amplitude_w = spectrum(found.trace, found.copies, found.stagger_ms, found.limits.high_hz)
     data = {
         "length_ms": found.length_ms,

@@ -31,14 +31,7 @@ def save_with_plans(
 ) -> Path:
     """Write ``report.html`` with a schedule and its plans, if there are any; return its path.
 
-    Args:
-        found: The schedule.
-        tuned: Its plans.
-        directory: Directory of the report, and of the files that it names.
-        summary: The facts at its top.
-        before: Sections before those of the schedule.
-        after: Sections after those of the energy.
-        brought: As in `introduction`.
+    Sections may stand before those of the schedule, and after those of the energy.
     """
     from experiments.report.drawings import page_program  # takes half a second to load
 
@@ -85,7 +78,8 @@ def _energy_facts(found: SearchStepResult, tuned: EnergyResult) -> tuple[Fact, .
             "Least energy",
             f"{frontier.min_energy.time_ms:.6g} ms, {frontier.min_energy.energy_mj / 1e3:.6g} J",
         ),
-        *(Fact(*fact) for fact in (*baseline_facts(found.schedule, tuned), *tuned.constrained)),
+        *(Fact(*fact) for fact in baseline_facts(found.schedule, tuned)),
+        *(Fact(*fact) for _, _, fact in tuned.constrained),
         Fact(
             "Blocking power", _blocking_power(tuned.profile), f"of one {tuned.profile.device} while it waits"
         ),

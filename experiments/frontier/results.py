@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from experiments.search.profile_reading import CostSource
 from placements import Profile
 from schedsearch.energy import ClockedIteration, FrequencyPlan, Frontier, PeriodicPlan
 from schedsearch.energy.frontier import TIME_TOLERANCE
+
+PlanFact = tuple[str, str, str]
+"""Title, value and note of a plan."""
+
+ConstrainedPlan = tuple[str, dict[str, Any], PlanFact]
+"""Name of the file of a plan, its content, and what is said of it."""
 
 _SHOWN_SHARE = 5e-4
 """From which on it is said how much more time than the highest clocks a plan is given."""
@@ -26,7 +33,7 @@ class EnergyResult:
         plan: The point of the frontier for the deadline.
         simulation: When each block of the plan starts.
         baselines: Plans of each baseline by name, by increasing time.
-        constrained: Title, value and note of each plan for a real job that was asked for.
+        constrained: The plans for a real job that were asked for.
         periodic: The plan whose clocks repeat, and change seldom if that was asked for too; if it was asked
             for, the scripts are of it.
         switched: The plan whose clocks change seldom, if it was asked for; then the scripts are of it,
@@ -41,7 +48,7 @@ class EnergyResult:
     plan: FrequencyPlan
     simulation: ClockedIteration
     baselines: Mapping[str, tuple[FrequencyPlan, ...]] = field(default_factory=dict)
-    constrained: tuple[tuple[str, str, str], ...] = ()
+    constrained: tuple[ConstrainedPlan, ...] = ()
     periodic: PeriodicPlan | None = None
     switched: FrequencyPlan | None = None
     method: str = ""

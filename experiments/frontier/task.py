@@ -12,7 +12,7 @@ from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require
 from experiments.config.run_record import output_directory
 from experiments.frontier.constrained_plan_files import (
-    constrained_plan_facts,
+    constrained_plan_forms,
     describe_constrained_plans,
     save_constrained_plans,
 )
@@ -115,12 +115,12 @@ def search_and_tune(
     constrained = constrain_plans(options, found, tuned)
     tuned = replace(
         tuned,
-        constrained=tuple(constrained_plan_facts(tuned, constrained)),
+        constrained=tuple(constrained_plan_forms(tuned, constrained)),
         periodic=constrained.periodic_to_run,
         switched=constrained.switched.plan if constrained.switched else None,
     )
     save_frontier(options.energy, found, tuned, directory)
-    save_constrained_plans(tuned, constrained, directory)
+    save_constrained_plans(tuned, directory)
     save_joint_plans(options, found, tuned, directory)
     tables = (*describe_savings(tuned), *describe_baselines(found.schedule, tuned))
     for line in (*tables, *describe_constrained_plans(tuned)):

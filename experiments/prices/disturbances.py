@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from schedsearch.cluster.prices.conditions import PriceConditions
@@ -28,52 +28,23 @@ class Disturbed(NamedTuple):
     of_undisturbed: float
 
 
-@dataclass(frozen=True)
-class DisturbanceStudies:
-    """Studies of the same prices under several conditions.
-
-    Attributes:
-        undisturbed: Without what costs time.
-        disturbed: Under each restart time and rate.
-    """
-
-    undisturbed: Study
-    disturbed: tuple[Study, ...]
-
-    def run(self, days: float) -> Iterator[Disturbed]:
-        """Yield what each strategy saves with jobs of one length."""
-        base = {
-            each.model: each.mean_dollars
-            for each in self.undisturbed.reductions([days])
-            if each.strategy == BASELINE.name
-        }
-        for study in self.disturbed:
-            under = study.conditions
-            for found in study.reductions([days]):
-                ratio = base[found.model] / found.mean_dollars
-                yield Disturbed(under.restart_s, under.preemptions_per_day, found, ratio)
-
-
-def sweep_of(
+def disturbed(
     study_of: Callable[[PriceConditions], Study],
     conditions: PriceConditions,
     restarts_s: Sequence[float],
     preemptions_per_day: Sequence[float],
-) -> DisturbanceStudies:
-    """Return the studies of a sweep.
-
-    Args:
-        study_of: The study under some conditions.
-        conditions: What all have in common.
-        restarts_s: In the order in which they are shown.
-        preemptions_per_day: Likewise.
-    """
-    undisturbed = replace(
-        conditions, restart_s=0.0, preemptions_per_day=0.0, checkpoint_s=0.0, life_h=math.inf
-    )
-    disturbed = tuple(
+    days: float,
+) -> Iterator[Disturbed]:
+    """Yield what each strategy saves with jobs of one length, under each restart time and rate."""
+    calm = replace(conditions, restart_s=0.0, preemptions_per_day=0.0, checkpoint_s=0.0, life_h=math.inf)
+    studies = [
         study_of(replace(conditions, restart_s=restart_s, preemptions_per_day=rate))
         for restart_s in restarts_s
         for rate in preemptions_per_day
-    )
-    return DisturbanceStudies(study_of(undisturbed), disturbed)
+    ]
+    costs = study_of(calm).reductions([days]) if studies else ()
+    base = {each.model: each.mean_dollars for each in costs if each.strategy == BASELINE.name}
+    for under, study in ((each.conditions, each) for each in studies):
+        for found in study.reductions([days]):
+            ratio = base[found.model] / found.mean_dollars
+            yield Disturbed(under.restart_s, under.preemptions_per_day, found, ratio)

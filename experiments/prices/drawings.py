@@ -53,28 +53,15 @@ def _groups(found: Sequence[Reduction], size: int) -> list[dict[str, dict[str, f
 
 
 def save_durations(found: Sequence[Reduction], path: Path) -> None:
-    """Draw what moving saves over staying with the best offer at the start, by length (Fig. 6.6).
-
-    Args:
-        found: Both strategies for each model and length.
-        path: Path of the files, without a suffix.
-    """
+    """Draw what moving saves over staying with the best offer at the start, by length (Fig. 6.6)."""
     dollars = {(each.model, each.days, each.strategy): each.mean_dollars for each in found}
     curves: dict[str, list[CurvePoint]] = {}
     for model, days in sorted({(each.model, each.days) for each in found}):
         ratio = dollars[model, days, MULTI_CLOUD.name] / dollars[model, days, DYNAMIC.name]
         curves.setdefault(model, []).append(CurvePoint(days, ratio))
-    wide, column = (
-        draw_panels(
-            [Panel(model.replace("batch size ", ""), {"dynamic": curve}) for model, curve in curves.items()],
-            "length (days)",
-            "staying / moving",
-            "Cost of staying with the best offer at the start over that of moving (batch size)",
-            width=width,
-        )
-        for width in (None, COLUMN_INCHES)
-    )
-    save_widths(wide, column, path)
+    panels = [Panel(model.replace("batch size ", ""), {"dynamic": curve}) for model, curve in curves.items()]
+    title = "Cost of staying with the best offer at the start over that of moving (batch size)"
+    _save(panels, "length (days)", "staying / moving", title, path)
 
 
 def save_disturbed(found: Sequence[Disturbed], path: Path) -> None:
@@ -89,15 +76,13 @@ def save_disturbed(found: Sequence[Disturbed], path: Path) -> None:
                 shown = SHOWN.get(name, "the baseline itself" if name == BASELINE.name else name)
                 curves.setdefault(shown, []).append(CurvePoint(rate, mean_of_undisturbed(at, name)))
         panels.append(Panel(f"restart of {restart_s:g} s", curves))
+    title = "Cost of the undisturbed baseline over that under restarts and preemptions (mean of models)"
+    _save(panels, "preemptions per day", "reduction", title, path)
+
+
+def _save(panels: Sequence[Panel], x_label: str, y_label: str, title: str, path: Path) -> None:
     wide, column = (
-        draw_panels(
-            panels,
-            "preemptions per day",
-            "reduction",
-            "Cost of the undisturbed baseline over that under restarts and preemptions (mean of models)",
-            width=width,
-        )
-        for width in (None, COLUMN_INCHES)
+        draw_panels(panels, x_label, y_label, title, width=width) for width in (None, COLUMN_INCHES)
     )
     save_widths(wide, column, path)
 

@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from experiments.config.options import read_record, require, require_known, require_once, require_path
 from experiments.config.run_record import output_directory
 from experiments.prices import tables
-from experiments.prices.disturbances import DisturbanceStudies, sweep_of
+from experiments.prices.disturbances import Disturbed, disturbed
 from experiments.prices.options import PricesOptions
 from placements.files import write_text
 from schedsearch.cluster.prices.conditions import PriceConditions
@@ -40,15 +40,16 @@ def task(config: DictConfig) -> dict[str, float | str]:
     starts = (options.start_days[0], options.start_days[1])
     study_of = partial(study, market, speeds, baseline_gpu=options.baseline_gpu, starts=starts)
     found = study_of(conditions)
-    sweep = sweep_of(study_of, conditions, options.sweep_restart_s, options.sweep_preemptions_per_day)
+    sweep = options.sweep_restart_s, options.sweep_preemptions_per_day
+    under = list(disturbed(study_of, conditions, *sweep, options.days[0]))
     directory = output_directory()
     _say_what_is_compared(folder, options.clouds, found)
     reductions = list(found.reductions(options.days, hindsight=options.hindsight))
     _write(reductions, market, directory)
     if found.has(DYNAMIC) and options.durations:
         _write_durations(found, options.durations, directory)
-    if sweep.disturbed:
-        _write_sweep(sweep, options.days[0], directory)
+    if under:
+        _write_sweep(under, options.days[0], directory)
     most = max(reductions, key=lambda each: each.reduction)
     return {
         "largest_reduction": round(most.reduction, 4),
@@ -113,11 +114,10 @@ def _write_durations(found: Study, durations: Sequence[float], directory: Path) 
     drawings.save_durations(both, directory / "durations")
 
 
-def _write_sweep(sweep: DisturbanceStudies, days: float, directory: Path) -> None:
+def _write_sweep(found: Sequence[Disturbed], days: float, directory: Path) -> None:
     """Write what is left of the reductions under restarts and preemptions."""
     from experiments.prices import drawings  # likewise
 
-    found = list(sweep.run(days))
     write_text(directory / "disturbances.csv", tables.disturbances_csv(found))
     drawings.save_disturbed(found, directory / "disturbances")
     log.info("%g days, geometric means over models against the undisturbed %s:", days, BASELINE.name)

@@ -198,12 +198,7 @@ class Item:
         return row.basis or self.basis
 
     def compared(self, rows: Iterable[Row], *, trend: bool = False) -> tuple[Row, ...]:
-        """Return the rows of which there are both values, and of which the values are claimed.
-
-        Args:
-            rows: Rows to choose from.
-            trend: True for the others: both values are there, but only a trend is claimed.
-        """
+        """Return the rows with both values of which the values are claimed, or with `trend` only a trend."""
         both = (row for row in rows if row.ours is not None and row.published is not None)
         return tuple(row for row in both if (self.claim_of(row) is Claim.TREND) is trend)
 

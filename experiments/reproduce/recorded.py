@@ -6,12 +6,12 @@ They are in ``results``: the rows of an item in a file of its name, what is know
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.reproduce.item import Claim, Item, Row
+from experiments.reproduce.item import Row
 from experiments.reproduce.item_files import COLUMNS, row_of
 from placements.files import csv_text, write_json, write_text
 from placements.plain_data import json_file
@@ -22,18 +22,6 @@ FOLDER = Path(__file__).with_name("results")
 
 _SIZE = "size"
 """Column of a kept table, before those of `COLUMNS`."""
-
-MEASURED = {
-    *("search_s", "search_cpu_s", "over_tessels_search_s", "share_of_search_s", "ratio_of_search_s"),
-    *("start_ticks", "peak_activations", "num_blocks", "found_bubble_rate"),
-}
-"""Metrics that are not the same twice: they are measured on the machine, or of one of several schedules that
-are as good as each other."""
-
-TOLERANCE = 0.05
-"""Of values that are not exact, from run to run, as a part of the value, of 1 if that is more.
-
-Searches find one of several optima, another one in another version; Tessel's end by the clock."""
 
 
 class RecordedError(ValueError):
@@ -71,11 +59,6 @@ def _lines(path: Path) -> list[list[str]]:
     return [cells for _, cells in csv_lines(read_csv(path, RecordedError), RecordedError)][1:]
 
 
-def recorded_items(size: str, folder: Path = FOLDER) -> set[str]:
-    """Return the names of the items of which there is a result of that size."""
-    return set(_manifests(size, folder))
-
-
 def _manifests(size: str, folder: Path) -> dict[str, Any]:
     path = folder / f"{size}.json"
     if not path.exists():
@@ -94,39 +77,6 @@ def read_recorded(name: str, size: str, folder: Path = FOLDER) -> Recorded | Non
     if manifest is None:
         return None
     return Recorded(manifest, tuple(_read_rows(folder / f"{name}.csv", size)))
-
-
-def changes(item: Item, rows: Sequence[Row], before: Sequence[Row]) -> list[str]:
-    """Return how rows differ from those that were kept, a line for each; nothing where they are the same.
-
-    Of an exact item the values that the paper has are compared: others may be of any of several optima.
-
-    Args:
-        item: Item that the rows belong to.
-        rows: Made now.
-        before: Kept.
-    """
-    ours = {_place(row): row.ours for row in rows}
-    theirs = {_place(row): row.ours for row in before}
-    lines = [f"{', '.join(place)}: is new" for place in ours if place not in theirs]
-    lines += [f"{', '.join(place)}: is gone" for place in theirs if place not in ours]
-    tolerance = 1e-9 if item.claim is Claim.EXACT else TOLERANCE
-    compared = {_place(row) for row in rows if item.claim is not Claim.EXACT or row.published is not None}
-    for place in compared & theirs.keys():
-        now, then = ours[place], theirs[place]
-        if place[-1] not in MEASURED and not _is_near(now, then, tolerance):
-            lines.append(f"{', '.join(place)}: {then} is now {now}")
-    return sorted(lines)
-
-
-def _is_near(now: float | None, then: float | None, tolerance: float) -> bool:
-    if now is None or then is None:
-        return now is then
-    return abs(now - then) <= tolerance * max(1.0, abs(now), abs(then))
-
-
-def _place(row: Row) -> tuple[str, str, str]:
-    return row.case, row.label, row.metric
 
 
 def _read_rows(path: Path, size: str) -> Iterator[Row]:

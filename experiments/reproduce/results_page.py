@@ -12,7 +12,7 @@ from experiments.reproduce.item_files import by_basis
 from experiments.reproduce.kept_cases import PROJECT
 from experiments.reproduce.origins import origins_of
 from experiments.reproduce.recorded import FOLDER, Recorded, read_recorded
-from placements.files import write_bytes
+from placements.files import markdown_table, write_bytes
 from schedsearch.figures.canvas import image
 
 PAGE = PROJECT / "docs" / "results.md"
@@ -50,17 +50,13 @@ What [is not made](commands/reproduce.md#what-is-not-made) has a table. What doe
 
 
 def results_page(items: Iterable[Item], folder: Path = FOLDER) -> str:
-    """Return the page in Markdown.
-
-    Args:
-        items: In their order; those of a paper follow one another.
-        folder: Folder of the kept results.
+    """Return the page in Markdown; items of a paper follow one another.
 
     Raises:
         RecordedError: A kept result is wrong.
     """
     kept = [(item, read_recorded(item.name, "full", folder)) for item in items]
-    parts = [_INTRODUCTION, "\n".join(_summary(kept)), "## All items", "\n".join(_overview(kept))]
+    parts = [_INTRODUCTION, _summary(kept), "## All items", _overview(kept)]
     for paper, group in itertools.groupby(kept, key=lambda each: each[0].paper):
         parts.append(f"## {paper}")
         parts += ["\n\n".join(_section(item, found)) for item, found in group]
@@ -68,13 +64,7 @@ def results_page(items: Iterable[Item], folder: Path = FOLDER) -> str:
 
 
 def draw_figures(items: Iterable[Item], target: Path, folder: Path = FOLDER) -> None:
-    """Draw the figures of the page from the kept rows.
-
-    Args:
-        items: Items whose figures are drawn.
-        target: Gets ``NAME.png`` for each.
-        folder: Folder of the kept results.
-    """
+    """Draw the figures of the page from the kept rows, ``NAME.png`` for each."""
     target.mkdir(exist_ok=True)
     for item in items:
         picture, found = target / f"{item.name}.png", read_recorded(item.name, "full", folder)
@@ -82,17 +72,17 @@ def draw_figures(items: Iterable[Item], target: Path, folder: Path = FOLDER) -> 
             write_bytes(picture, image(item.draw(found.rows), "png"))
 
 
-def _summary(kept: Iterable[tuple[Item, Recorded | None]]) -> Iterator[str]:
-    """Yield a row for each paper: how much of each class is as claimed, and which items are not."""
-    classes = [basis.value for basis in Basis]
-    yield _line("paper", "items", *classes, "trend", "shown beside trends", "where it differs")
-    yield "|---|---|" + "---|" * (len(classes) + 3)
+def _summary(kept: Iterable[tuple[Item, Recorded | None]]) -> str:
+    """Return a row for each paper: how much of each class is as claimed, and which items are not."""
+    heads = ["paper", "items", *(basis.value for basis in Basis)]
+    rows = []
     for paper, group in itertools.groupby(kept, key=lambda each: each[0].paper):
         items = [(item, found) for item, found in group if found]
         counts = [_counts(item, found) for item, found in items]
         totals = [tuple(map(sum, zip(*column, strict=True))) for column in zip(*counts, strict=True)]
         differing = [f"`{item.name}`" for item, found in items if _differs(item, found)]
-        yield _line(paper, len(items), *(_share(*total) for total in totals), ", ".join(differing))
+        rows.append([paper, len(items), *(_share(*total) for total in totals), ", ".join(differing)])
+    return markdown_table([*heads, "trend", "shown beside trends", "where it differs"], rows)
 
 
 def _counts(item: Item, found: Recorded) -> list[tuple[int, int]]:
@@ -124,24 +114,19 @@ def _share(part: int, whole: int) -> str:
     return f"{part} of {whole}" if whole else ""
 
 
-def _overview(kept: Iterable[tuple[Item, Recorded | None]]) -> Iterator[str]:
-    yield "| item | source | claimed | as claimed | trends that hold | shown beside trends | CPU time |"
-    yield "|---|---|---|---|---|---|---|"
-    for item, found in kept:
-        if found is None:
-            yield _line(f"`{item.name}`", item.source, _claim(item), "", "", "", "")
-            continue
-        *_, trends, beside = _counts(item, found)
-        cells = (
-            f"`{item.name}`",
-            item.source,
-            _claim(item),
-            ", ".join(by_basis(item, item.compared(found.rows))),
-            _share(*trends),
-            _share(*beside),
-            _duration(found.manifest["cpu_s"]) if found.rows else "",
-        )
-        yield _line(*cells)
+def _overview(kept: Iterable[tuple[Item, Recorded | None]]) -> str:
+    heads = ("item", "source", "claimed", "as claimed", "trends that hold", "shown beside trends", "CPU time")
+    return markdown_table(
+        heads, ([f"`{item.name}`", item.source, _claim(item), *_found(item, found)] for item, found in kept)
+    )
+
+
+def _found(item: Item, found: Recorded | None) -> list[str]:
+    if found is None:
+        return [""] * 4
+    *_, trends, beside = _counts(item, found)
+    took = _duration(found.manifest["cpu_s"]) if found.rows else ""
+    return [", ".join(by_basis(item, item.compared(found.rows))), _share(*trends), _share(*beside), took]
 
 
 def _claim(item: Item) -> str:
@@ -170,7 +155,7 @@ def _section(item: Item, found: Recorded | None) -> Iterator[str]:
     if item.draw is not None and found.rows:
         yield f"![{item.source}: {item.title}]({FIGURES}/{item.name}.png)"
     if found.manifest["trends"]:
-        yield "\n".join(_trends(found.manifest["trends"]))
+        yield _trends(found.manifest["trends"])
     if found.rows:
         yield "\n".join(_rows(item, found.rows))
 
@@ -179,12 +164,9 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:].rstrip(".") + "."
 
 
-def _trends(trends: Iterable[dict[str, Any]]) -> Iterator[str]:
-    yield "| the paper concludes | holds | shown by |"
-    yield "|---|---|---|"
-    for trend in trends:
-        holds = "yes" if trend["holds"] else "**no**"
-        yield _line(trend["says"], holds, trend["shown_by"])
+def _trends(trends: Iterable[dict[str, Any]]) -> str:
+    rows = ((each["says"], "yes" if each["holds"] else "**no**", each["shown_by"]) for each in trends)
+    return markdown_table(("the paper concludes", "holds", "shown by"), rows)
 
 
 def _rows(item: Item, rows: tuple[Row, ...]) -> Iterator[str]:
@@ -196,23 +178,13 @@ def _rows(item: Item, rows: tuple[Row, ...]) -> Iterator[str]:
             ", those with a published value here:" if shown else "."
         )
         yield ""
+    heads = ("case", "value", "metric", "ours", "paper", "difference", "note")
     if shown:
-        yield "| case | value | metric | ours | paper | difference | note |"
-        yield "|---|---|---|---|---|---|---|"
-    for row in shown:
-        ours = "" if row.ours is None else f"{row.ours:.{max(row.digits, 2)}f}"
-        paper = "" if row.published is None else f"{row.published:.{row.digits}f}"
-        cells = (
-            row.case,
-            row.label,
-            f"`{row.metric}`",
-            ours,
-            paper,
-            "" if row.difference is None else f"{row.difference:+.1%}",
-            row.note,
-        )
-        yield _line(*cells)
+        yield markdown_table(heads, map(_cells, shown))
 
 
-def _line(*cells: object) -> str:
-    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
+def _cells(row: Row) -> tuple[str, ...]:
+    ours = "" if row.ours is None else f"{row.ours:.{max(row.digits, 2)}f}"
+    paper = "" if row.published is None else f"{row.published:.{row.digits}f}"
+    difference = "" if row.difference is None else f"{row.difference:+.1%}"
+    return row.case, row.label, f"`{row.metric}`", ours, paper, difference, row.note

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from experiments.config.command import Interrupted
 from experiments.config.option_list import kinds_of
 from experiments.config.options import OptionError, read_record, require, require_known, require_least
-from experiments.config.run_record import output_directory
+from experiments.config.run_record import given_names, output_directory
 from experiments.reproduce.catalogue import ITEMS
 from experiments.reproduce.item import Item
 from experiments.reproduce.item_files import described, write_item, write_rows
@@ -76,10 +75,7 @@ def _options(item: Item, config: DictConfig, size: str) -> Any:
     options = read_record(config, item.options, _COMMON)
     if size == "full":
         return options
-    overrides = OmegaConf.to_container(HydraConfig.get().overrides.task)
-    assert isinstance(overrides, list)
-    given = {each.key_or_group for each in OverridesParser.create().parse_overrides(overrides)}
-    names = given & set(item.options.__dataclass_fields__)
+    names = set(given_names()) & set(item.options.__dataclass_fields__)
     return replace(item.small, **{name: getattr(options, name) for name in names})
 
 

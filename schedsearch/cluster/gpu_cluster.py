@@ -14,12 +14,6 @@ class ClusterError(ValueError):
 def require(is_right: bool, where: str, value: object, wanted: str) -> None:
     """Check a value that a user gave.
 
-    Args:
-        is_right: Whether it is what is wanted.
-        where: Its name, with which the message begins.
-        value: For the message.
-        wanted: What it should be, and the remedy.
-
     Raises:
         ClusterError: It is not.
     """

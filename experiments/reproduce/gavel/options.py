@@ -12,8 +12,7 @@ from experiments.reproduce.item import CaseOptions
 from experiments.reproduce.item_options import check_numbers
 from placements.meaning import Verbatim, option
 from schedsearch.cluster.gpu_cluster import GpuCluster
-from schedsearch.cluster.inputs.job_type_file import read_job_types
-from schedsearch.cluster.inputs.throughput_file import read_throughputs
+from schedsearch.cluster.inputs.throughput_file import read_job_types, read_throughputs
 from schedsearch.cluster.throughputs import Throughputs
 
 THROUGHPUTS = "simulation_throughputs.json"

@@ -2,15 +2,13 @@
 
 In the order in which to read:
 
-- `cells`: numbers and times, each with its limits
-- `throughput_file`: how fast each type of job runs where: Gavel's JSON, and a CSV table of one's own
-- `job_type_file`: the types from which jobs are generated
+- `cells`: numbers and times, each with its limits; fields that may have one of several names
+- `throughput_file`: how fast each type of job runs where: Gavel's JSON, and a CSV table of one's own; and the
+  types from which jobs are generated
 - `submission`: a job as a trace tells of it
 - `trace_gavel`: Gavel's two forms of traces
 - `trace_csv`: traces as CSV: our own columns, and those of Philly and Alibaba
 - `trace_file`: the jobs of a trace with their steps, and the writers
-- `decision_fields`: mappings in which a field may have one of several names
 - `decision_throughputs`: the throughputs of a decision, in any of several forms
 - `decision_file`: one decision as JSON: jobs, throughputs and workers
-- `allocation_file`: what was decided, as JSON
 """

@@ -1,15 +1,17 @@
-"""Numbers and times in the files of a cluster, each with its limits."""
+"""Numbers and times in the files of a cluster, each with its limits; and fields that have several names."""
 
 from __future__ import annotations
 
 import math
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from difflib import get_close_matches
 
 from placements.plain_data import Field
 from placements.tables import Row
+from schedsearch.cluster.gpu_cluster import ClusterError
 
 _MAX = sys.float_info.max
 """The highest finite number: the limit of all numbers, so that infinity is rejected."""
@@ -96,4 +98,34 @@ def times_s(rows: Iterable[Row], column: str) -> dict[int, float]:
             first = next(iter(units))
             raise cell.wrong(f"in {first} as line {units[first]} is", "give all times in one unit")
         found[line] = number / in_a_second
+    return found
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return the known name that is most like one that is not known; "" where none is."""
+    return next(iter(get_close_matches(name, [*known], n=1, cutoff=0.0)), "")
+
+
+def fields_of(data: Field, known: Mapping[str, Sequence[str]]) -> dict[str, Field]:
+    """Return the fields of a mapping by the names that we use.
+
+    Args:
+        data: The mapping.
+        known: Our name of each field, and the other names that it may have.
+
+    Raises:
+        ClusterError: It is no mapping, a field is not known, or two names of one field are there.
+    """
+    ours = {other: name for name, others in known.items() for other in (name, *others)}
+    found: dict[str, Field] = {}
+    for written in data.mapping(f"a mapping of {', '.join(known)}"):
+        if written not in ours:
+            raise ClusterError(
+                f"{data.where + ': ' if data.where else ''}has an unknown field {written!r}; "
+                f"write {nearest(written, ours)!r}, or remove it; known are {', '.join(known)}"
+            )
+        name = ours[written]
+        if name in found:
+            raise ClusterError(f"{data[written].where}: is there as {found[name].where} too; keep one")
+        found[name] = data[written]
     return found

@@ -38,8 +38,7 @@ from pathlib import Path
 from placements.plain_data import Field, json_file
 from schedsearch.cluster.demand import Demand
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
-from schedsearch.cluster.inputs.cells import above_0, at_least_0
-from schedsearch.cluster.inputs.decision_fields import fields_of, nearest
+from schedsearch.cluster.inputs.cells import above_0, at_least_0, fields_of, nearest
 from schedsearch.cluster.inputs.decision_throughputs import Names, demand_of
 from schedsearch.cluster.jobs import ActiveJob, Job
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from placements.plain_data import Field
 from schedsearch.cluster.demand import Configuration, Demand
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
-from schedsearch.cluster.inputs.cells import at_least_0, count_of_gpus
-from schedsearch.cluster.inputs.decision_fields import fields_of, nearest
+from schedsearch.cluster.inputs.cells import at_least_0, count_of_gpus, fields_of, nearest
 from schedsearch.cluster.inputs.throughput_file import (
     gavel_throughputs,
     rate_of,

@@ -14,6 +14,9 @@ The first four columns are needed. Steps per second and watts are of all its GPU
 several rows; a row with another type of job is the two on the same GPUs, and a zero there says that they
 cannot share. What a table does not name cannot run. One more column, ``unconsolidated_steps_per_s``, is the
 speed of the same GPUs each in a server of its own, which Gavel's form has in types named so.
+
+The types from which jobs are generated are in a file of their own: ``index,job_type,may_be_distributed``, in
+the order of drawing.
 """
 
 from __future__ import annotations
@@ -22,10 +25,11 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
+from placements.meaning import Meaning
 from placements.plain_data import Field, in_file, json_file
-from placements.tables import Row, csv_rows, read_csv
+from placements.tables import Row, csv_records, csv_rows, read_csv
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.inputs.cells import at_least_0, count_of_gpus
 from schedsearch.cluster.throughputs import JobOperatingPoint, Throughputs
@@ -186,3 +190,22 @@ def _add_pair(pairs: _Pairs, row: Row, key: tuple[str, str, int], gpu_type: str,
     if any(gpu_type in pairs.get(one, {}) for one in (key, (second, first, scale_factor))):
         raise row.wrong(f"{first} with {second} on {scale_factor} {gpu_type} is given twice; keep one row")
     pairs.setdefault(key, {})[gpu_type] = (rate, rate_of(row["other_steps_per_s"]))
+
+
+class _TypeRow(NamedTuple):
+    job_type: str
+    may_be_distributed: Annotated[int, Meaning("whether its jobs may run on more than one GPU", min=0, max=1)]
+    place: Annotated[str, Meaning("its place, which is not read", key="index")] = ""
+
+
+def read_job_types(path: str | Path) -> dict[str, bool]:
+    """Return the types of a CSV file with the columns job_type and may_be_distributed, in the file's order.
+
+    Returns:
+        For each type by its name whether its jobs may run on more than one GPU, as `generated` takes it.
+
+    Raises:
+        ClusterError: The file cannot be read or is wrong.
+    """
+    rows = csv_records(Path(path), "type of job", ClusterError, _TypeRow, once=("job_type",))
+    return {row.job_type: bool(row.may_be_distributed) for _, row in rows}

@@ -18,7 +18,7 @@ from placements.plain_data import in_file
 from placements.tables import read_csv
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.inputs import trace_csv, trace_gavel
-from schedsearch.cluster.inputs.decision_fields import nearest
+from schedsearch.cluster.inputs.cells import nearest
 from schedsearch.cluster.inputs.submission import Submission
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.throughputs import Throughputs

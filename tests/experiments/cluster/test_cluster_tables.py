@@ -13,12 +13,15 @@ import numpy as np
 import pytest
 
 from experiments.cluster import pictures
+from experiments.cluster.decision import allocation_to_dict
 from experiments.cluster.loads import COLUMNS, cells, load_rows
 from experiments.cluster.outcome_files import figures_of, save_outcome
 from experiments.cluster.report import load_lines, outcome_lines
 from experiments.cluster.running import SimulationPoint
+from schedsearch.cluster.allocation import Allocation
+from schedsearch.cluster.demand import Configuration, Demand
 from schedsearch.cluster.gpu_cluster import GpuCluster
-from schedsearch.cluster.jobs import Job
+from schedsearch.cluster.jobs import ActiveJob, Job
 from schedsearch.cluster.simulator.outcome import DecisionSeries, JobOutcome, Outcome, RoundSeries
 
 JOBS = (
@@ -160,3 +163,25 @@ def test_figures_are_in_hours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert list(drawn["completion_times"].values()) == [[2.5], [1.0]], "those of the highest load"
     assert [tuple(point)[:2] for point in drawn["loads"]["fifo"]] == [(1.5, 2.0), (3.0, 2.5)]
     assert not math.isnan(drawn["loads"]["las"][0][2])
+
+
+def test_the_file_of_a_decision_has_each_clock_and_pair() -> None:
+    """Two clocks of one job, and a pair."""
+    demand = Demand.of(
+        GpuCluster({"v100": 2, "k80": 1}, {"v100": 3.0}),
+        [ActiveJob(Job(name, "any", 10.0), 10.0) for name in ("a", "b")],
+        [
+            Configuration((0,), "v100", 1, (10.0,), 200.0, 1380),
+            Configuration((0,), "v100", 1, (8.0,), 100.0, 900),
+            Configuration((1, 0), "v100", 1, (6.0, 4.0)),
+            Configuration((1,), "k80", 1, (2.0,)),
+        ],
+    )
+    data = allocation_to_dict(Allocation(demand, np.array([0.25, 0.5, 0.25, 1e-15]), float("inf")))
+    assert data["shares"] == {"a": {"v100": 0.75, "k80": 0.0}, "b": {"v100": 0.0, "k80": 0.0}}
+    (pair,) = data["pairs"]
+    assert (pair["jobs"], pair["gpu_type"], pair["share"]) == (("b", "a"), "v100", 0.25)
+    assert data["steps_per_s"] == {"a": pytest.approx(7.5), "b": pytest.approx(1.5)}
+    assert [one["clock_mhz"] for one in data["configurations"]] == [1380, 900, 0]
+    assert data["dollars_per_hour"] == pytest.approx(3.0) and data["power_w"] == pytest.approx(100.0)
+    assert data["objective"] is None

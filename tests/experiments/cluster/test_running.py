@@ -59,9 +59,9 @@ def test_ctrl_c_while_files_are_written_waits_for_the_last(
 def test_files_of_an_interrupted_simulation_without_its_state_are_not_those_of_one_that_is_done(
     setting: Setting, tmp_path: Path
 ) -> None:
-    ran = run_point(POINT, setting, tmp_path)
-    assert not ran.can_go_on
-    assert jcts_before(POINT, setting, tmp_path) == ran.outcome.jcts_s.tolist()
+    found, _, can_go_on = run_point(POINT, setting, tmp_path)
+    assert not can_go_on
+    assert jcts_before(POINT, setting, tmp_path) == found.jcts_s.tolist()
     data = json.loads((tmp_path / CLUSTER).read_text())
     (tmp_path / CLUSTER).write_text(json.dumps(data | {"ended_early": FROM_KEYBOARD}))
     assert jcts_before(POINT, setting, tmp_path) is None

@@ -14,7 +14,7 @@ import pytest
 from quarter_ms import CHOSEN, COSTS, FAST, FOUND, FRONTIER, LATE, RESULT, SCHEDULE, TUNED
 
 from experiments.frontier.constrained_plan_files import (
-    constrained_plan_facts,
+    constrained_plan_forms,
     describe_constrained_plans,
     save_constrained_plans,
 )
@@ -188,8 +188,8 @@ PLANS = ConstrainedPlans(
 
 def test_plans_of_a_real_job_are_told_with_their_units() -> None:
     """The free plan for 28 ms needs 7600 mJ; the switched one 7800 and 0.5 ms of waiting."""
-    told = list(constrained_plan_facts(TUNED, PLANS))
-    facts = {title: (value, note) for title, value, note in told}
+    told = tuple(constrained_plan_forms(TUNED, PLANS))
+    facts = {title: (value, note) for _, _, (title, value, note) in told}
     value, note = facts["Few changes of clock"]
     assert value == "27.5 ms, 7.8 J"
     assert f"{(7800 + 0.5 * WAITING_W) / 7600 - 1:.2%} more energy than the plan without limits" in note
@@ -210,12 +210,12 @@ def test_plans_of_a_real_job_are_told_with_their_units() -> None:
     assert value == "35 ms, 7.6 J" and "2 copies, each starts 12.5 ms after the one before" in note
     assert "peak 1,200 W, ramp 2,500 W/s, band 75 W; without limits peak 1,600 W, ramp 4,500 W/s" in note
     assert "6.25% more energy, 25.00% more time" in note
-    lines = describe_constrained_plans(replace(TUNED, constrained=tuple(told)))
+    lines = describe_constrained_plans(replace(TUNED, constrained=told))
     assert lines[0].startswith("Few changes of clock: 27.5 ms, 7.8 J, ")
 
 
 def test_the_files_of_plans_of_a_real_job_have_each_figure_under_its_name(tmp_path: Path) -> None:
-    save_constrained_plans(TUNED, PLANS, tmp_path)
+    save_constrained_plans(replace(TUNED, constrained=(*constrained_plan_forms(TUNED, PLANS),)), tmp_path)
     files = {path.stem: json.loads(path.read_text()) for path in tmp_path.iterdir()}
     assert {"switched", "capped", "robust", "shaped"} == files.keys()
     switched, capped, robust, shaped = (files[name] for name in ("switched", "capped", "robust", "shaped"))

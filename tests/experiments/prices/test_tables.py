@@ -12,7 +12,7 @@ import pytest
 from made_up_prices import AZURE, AZURE_TWO, FIRST, SLOW, ZONE_A, market_of
 
 from experiments.prices import drawings, tables
-from experiments.prices.disturbances import DisturbanceStudies, Disturbed, sweep_of
+from experiments.prices.disturbances import Disturbed, disturbed
 from schedsearch.cluster.prices.conditions import PriceConditions
 from schedsearch.cluster.prices.market import Market, Quote
 from schedsearch.cluster.prices.reductions import Reduction, Study
@@ -106,27 +106,21 @@ class Costs:
 
 def test_disturbed_costs_are_held_against_the_undisturbed_baseline() -> None:
     """Undisturbed the baseline of `net` costs 96 $; disturbed it costs 120, and moving 48: half."""
-    costs = [replace(FOUND[0], mean_dollars=120.0), replace(FOUND[4], mean_dollars=48.0)]
-    under = PriceConditions(restart_s=600.0, preemptions_per_day=2.0)
-    sweep = DisturbanceStudies(
-        cast(Study, Costs(PriceConditions(), FOUND[:6])), (cast(Study, Costs(under, [*costs, FOUND[5]])),)
-    )
-    found = list(sweep.run(8.0))
-    assert [each.of_undisturbed for each in found] == [96 / 120, 96 / 48, 60 / 30]
-    assert [each.restart_s for each in found] == [600.0] * 3
-    assert [each.preemptions_per_day for each in found] == [2.0] * 3
-    assert {each.found.days for each in found} == {8.0}
-
-
-def test_a_sweep_disturbs_by_nothing_and_then_by_each_restart_and_rate() -> None:
     given = PriceConditions(
         restart_s=60.0, preemptions_per_day=3.0, checkpoint_s=9.0, life_h=24.0, dwell_days=2
     )
-    sweep = sweep_of(lambda under: cast(Study, Costs(under, ())), given, [0.0, 600.0], [1.0, 2.0])
-    assert sweep.undisturbed.conditions == PriceConditions(dwell_days=2)
-    of_each = [(each.conditions.restart_s, each.conditions.preemptions_per_day) for each in sweep.disturbed]
-    assert of_each == [(0.0, 1.0), (0.0, 2.0), (600.0, 1.0), (600.0, 2.0)]
-    assert {each.conditions.checkpoint_s for each in sweep.disturbed} == {9.0}
+    costs = [replace(FOUND[0], mean_dollars=120.0), replace(FOUND[4], mean_dollars=48.0), FOUND[5]]
+
+    def study_of(under: PriceConditions) -> Study:
+        is_calm = under == PriceConditions(dwell_days=2)
+        assert is_calm or under.checkpoint_s == 9.0
+        return cast(Study, Costs(under, FOUND[:6] if is_calm else costs))
+
+    found = list(disturbed(study_of, given, [0.0, 600.0], [1.0, 2.0], 8.0))
+    assert [each.of_undisturbed for each in found] == [96 / 120, 96 / 48, 60 / 30] * 4
+    assert [each[:2] for each in found[::3]] == [(0.0, 1.0), (0.0, 2.0), (600.0, 1.0), (600.0, 2.0)]
+    assert {each.found.days for each in found} == {8.0}
+    assert [*disturbed(study_of, given, [], [1.0], 8.0)] == []
 
 
 class Drawn:

@@ -18,7 +18,7 @@ from schedsearch.cluster.generator import (
     generated,
 )
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.inputs.job_type_file import read_job_types
+from schedsearch.cluster.inputs.throughput_file import read_job_types
 from schedsearch.cluster.jobs import Job
 
 TYPES = {"one": True, "two": False}

@@ -7,7 +7,7 @@ from told import told
 
 from placements.files import write_json
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.inputs.throughput_file import read_throughputs
+from schedsearch.cluster.inputs.throughput_file import read_job_types, read_throughputs
 from schedsearch.cluster.throughputs import JobOperatingPoint
 
 A, B = "('A', 1)", "('B', 1)"
@@ -112,3 +112,12 @@ def test_throughputs_on_several_servers(tmp_path: Path) -> None:
     path.write_text("\n".join([lines[0], f"{rows[4]},1"]))
     with pytest.raises(ClusterError, match="has unconsolidated_steps_per_s for two jobs on the same GPUs"):
         read_throughputs(path, unconsolidated=True)
+
+
+def test_types_of_jobs_are_in_the_order_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "types.csv"
+    path.write_text("job_type,may_be_distributed\nB,1\nA,0\n")
+    assert [*read_job_types(path).items()] == [("B", True), ("A", False)]
+    path.write_text("job_type,may_be_distributed\nA,1\nA,0\n")
+    with told(ClusterError, f"{path}: line 3: job_type A is in line 2 too; keep one row"):
+        read_job_types(path)

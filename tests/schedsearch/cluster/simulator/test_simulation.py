@@ -28,7 +28,7 @@ from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Demand
 from schedsearch.cluster.generator import GeneratorOptions, generated
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
-from schedsearch.cluster.inputs.job_type_file import read_job_types
+from schedsearch.cluster.inputs.throughput_file import read_job_types
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.policies.registry import policy_of
 from schedsearch.cluster.simulator.job_table import ClusterProgress
