@@ -141,7 +141,7 @@ def test_a_clock_that_is_reached_has_no_limit() -> None:
     assert profiler.limit == ""
 
 
-class Scripted:
+class Scripted(Meter):
     """A meter whose energies are given: of each block, by clock; every block takes 10 ms."""
 
     def __init__(self, energies: Mapping[str, list[float]]) -> None:
