@@ -70,6 +70,13 @@ class Message(NamedTuple):
         return str(self.transfer)
 
 
+def message_of(device: int, each: Instruction) -> Message:
+    """Return the message of which a send or receive of a device is one end."""
+    assert isinstance(each, Send | Receive)
+    source, target = (device, each.target) if isinstance(each, Send) else (each.source, device)
+    return Message(Transfer(each.producer, each.consumer, each.micro_batch), source, target, each.part)
+
+
 class BlockCall(NamedTuple):
     """A call of `Device.run`.
 

@@ -186,7 +186,7 @@ def test_an_older_manifest_is_gone_before_its_shards_are(checkpoints: Path, tmp_
 
 WRITES_NOTHING = """
 import os, runtime.checkpoints.shards
-runtime.checkpoints.shards._DigestingStream.write = lambda *_: os.kill(os.getpid(), 9)
+runtime.checkpoints.shards.ShardWriter.write_data = lambda *_: os.kill(os.getpid(), 9)
 """
 
 
@@ -213,9 +213,9 @@ DEATHS = {
         1,
         {
             "module": "shards",
-            "function": "_DigestingStream.write",
-            "when": "'iteration_4' in str(first._stream.name)",
-            "before": "first._stream.write(bytes(arguments[0])[:9]); first.flush()",
+            "function": "ShardWriter.write_data",
+            "when": "first._folder.name == 'iteration_4'",
+            "before": "(first._folder / '__1_0.distcp').write_bytes(b'half a shard')",
         },
         2,
     ),

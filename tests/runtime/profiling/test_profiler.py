@@ -18,7 +18,7 @@ from placements.shapes import m_shape
 from runtime.clocks.clock import ClockBackend, NvmlClock, RecordingClock
 from runtime.codegen.codegen import generate
 from runtime.profiling.device_profiler import open_profiler
-from runtime.profiling.profiler import DeviceProfile, MeasuredCost, Profiler, Sweep, merged
+from runtime.profiling.profiler import DeviceProfile, MeasuredCost, Meter, Profiler, Sweep, merged
 from runtime.program.lower import lower
 from schedsearch.baselines import gpipe
 
