@@ -198,8 +198,6 @@ class MemoryTransport(Transport):
         network: Network of the run.
         index: This device.
         channels: Channels that there are.
-        shards: For each forward block on this device its shards.
-        groups: For each forward block on this device its data-parallel groups.
     """
 
     network: Network

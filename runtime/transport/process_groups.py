@@ -77,10 +77,8 @@ class Channels(Transport):
         control: All devices, over gloo; for barriers and small objects, and for messages where no other group
             carries them.
         links: For each channel its group; two may share one.
-        shards: For each forward block on this device its shards.
         contact: What the processes know of each other where one ends.
         timeout_s: How long one transfer may wait for its other end.
-        groups: For each forward block on this device its data-parallel groups.
         receive_stream: Stream of a GPU for receives. NCCL starts an operation when what its stream held is
             done; the stream of the blocks would make a receive that is posted early wait for these.
     """
