@@ -10,6 +10,8 @@ from pathlib import Path
 from placements import OperatingPoint
 from runtime.clocks.clock import ClockBackend, RecordingClock
 from runtime.clocks.nvml import NvmlGpu
+from runtime.profiling.profiler import Meter
+from runtime.virtual.virtual_gpu import VirtualGpu
 
 
 class FakeDriver:
@@ -99,7 +101,7 @@ class DirectClock(RecordingClock):
         self._gpu.lock(clock_mhz)
 
 
-class FakeGpu:
+class FakeGpu(VirtualGpu, Meter):
     """A `VirtualGpu` and a `Meter` of profiles whose clocks and energy go through NVML."""
 
     def __init__(self, driver: FakeDriver, index: int, clock: ClockBackend) -> None:

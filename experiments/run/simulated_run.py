@@ -11,7 +11,7 @@ from experiments.run.traces import save_trace
 from experiments.search.profile_reading import CostSource
 from placements.files import write_json
 from runtime.plans.planned import PlannedIteration
-from runtime.virtual.virtual_gpu import SimulatedGpu
+from runtime.virtual.virtual_gpu import VirtualGpu
 from runtime.virtual.virtual_run import VirtualScripts, run_virtually
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ def simulate_scripts(
     profile = planned.profile
     highest = max(points[-1].clock_mhz for points in profile.points.values())
     gpus = [
-        SimulatedGpu(highest, profile.min_blocking_power_w, latency_ms)
+        VirtualGpu(highest, profile.min_blocking_power_w, latency_ms)
         for _ in range(planned.schedule.placement.num_devices)
     ]
     run = run_virtually(VirtualScripts.read(scripts), profile, gpus)

@@ -6,7 +6,7 @@ It does not know which parameters a process holds, nor how they are cut.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,65 +29,42 @@ _OF_A_CLASS = frozenset({"alpha", "betas", "etas", "lambd", "lr_decay", "momentu
 """Options by which classes of `torch.optim` differ; a checkpoint has no name of its class."""
 
 
-class OptimizerStates(Protocol):
-    """What an optimizer holds for each parameter."""
-
-    def state_of(self, weight: Tensor) -> Mapping[str, Any]:
-        """Return the state of a parameter by name: tensors, and plain data; empty if there is none."""
-
-    def load_state_of(self, weight: Tensor, state: Mapping[str, Any]) -> None:
-        """Take over the state of a parameter; ignored if another process holds it."""
-
-    def hyper_parameters_of(self, weight: Tensor) -> Mapping[str, Any]:
-        """Return the plain data of the parameter's group; empty where the optimizer has no groups."""
-
-    def load_hyper_parameters_of(self, weight: Tensor, saved: Mapping[str, Any]) -> list[str]:
-        """Take over what a schedule changed in the parameter's group; return what was given anew."""
-
-
-def as_states(optimizer: Any) -> OptimizerStates:
-    """Return an optimizer as states by parameter.
+class OptimizerStates:
+    """What an optimizer holds for each parameter: one that says so itself, without groups, or none.
 
     Args:
-        optimizer: One of `torch.optim`, one with `state_of` and `load_state_of`, or None.
+        optimizer: One with `state_of` and `load_state_of`, or None.
     """
-    if isinstance(optimizer, torch.optim.Optimizer):
-        return TorchStates(optimizer)
-    return GivenStates(optimizer)
-
-
-class GivenStates:
-    """The states of an optimizer that gives them itself, or of none; it has no groups."""
 
     def __init__(self, optimizer: Any) -> None:
         """Ask this optimizer."""
         self._optimizer = optimizer
 
     def state_of(self, weight: Tensor) -> Mapping[str, Any]:
-        """Return the state of a parameter."""
+        """Return the state of a parameter by name: tensors, and plain data; empty if there is none."""
         state: Mapping[str, Any] = {} if self._optimizer is None else self._optimizer.state_of(weight)
         return state
 
     def load_state_of(self, weight: Tensor, state: Mapping[str, Any]) -> None:
-        """Take over the state of a parameter."""
+        """Take over the state of a parameter; ignored if another process holds it."""
         if self._optimizer is not None:
             self._optimizer.load_state_of(weight, state)
 
     def hyper_parameters_of(self, weight: Tensor) -> Mapping[str, Any]:
-        """Return nothing."""
+        """Return the plain data of the parameter's group; empty where the optimizer has no groups."""
         return {}
 
     def load_hyper_parameters_of(self, weight: Tensor, saved: Mapping[str, Any]) -> list[str]:
-        """Return nothing."""
+        """Take over what a schedule changed in the parameter's group; return what was given anew."""
         return []
 
 
-class TorchStates:
+class TorchStates(OptimizerStates):
     """The states of an optimizer of `torch.optim`, of any class."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         """Find the group of each parameter."""
-        self._optimizer = optimizer
+        super().__init__(optimizer)
         self._groups = {id(weight): group for group in optimizer.param_groups for weight in group["params"]}
 
     def state_of(self, weight: Tensor) -> Mapping[str, Any]:

@@ -76,18 +76,21 @@ class Checkpoints:
         items = items_of(state, self._device, self._transport.device, self._transport.collect)
         if self._group is None:
             self._save_for_all(items, num_done, facts)
-        elif self._is_async:
-            planner, writer = ShardSaver(items), self._writer(num_done, facts, self._num_devices)
-            staged = writer.stage(state_dict_of(items))
-            write = partial(save, staged, storage_writer=writer, planner=planner, process_group=self._group)
-            written: Future[object] = Future()
-            written.add_done_callback(lambda _: planner.release())
-            self._pending = num_done, written
+            return
+        planner, writer = ShardSaver(items), self._writer(num_done, facts, self._group.size())
+        values = state_dict_of(items)
+        staged = writer.stage(values) if self._is_async else values
+        write = partial(save, staged, storage_writer=writer, planner=planner, process_group=self._group)
+        written: Future[object] = Future()
+        written.add_done_callback(lambda _: planner.release())
+        self._pending = num_done, written
+        if self._is_async:
             atexit.register(self._before_exit)
             # A daemon, because Python waits without end for the threads of a pool when a process ends.
             Thread(target=_do, args=(write, written), name="checkpoint", daemon=True).start()
         else:
-            self._save_now(items, num_done, facts)
+            _do(write, written)
+            self.wait()
 
     def wait(self) -> None:
         """Return when no checkpoint is being written."""
@@ -112,11 +115,6 @@ class Checkpoints:
             sys.stderr.flush()
             os._exit(1)  # Python aborts where a thread comes back from torch while it ends
 
-    @property
-    def _num_devices(self) -> int:
-        assert self._group is not None
-        return self._group.size()
-
     def _writer(self, num_done: int, facts: Mapping[str, Any], num_devices: int) -> ShardWriter:
         folder = self._folder / f"iteration_{num_done}"
         return ShardWriter(folder, partial(self._finish, folder, facts, num_done, num_devices))
@@ -132,17 +130,6 @@ class Checkpoints:
         """Make a checkpoint whole; called by one process."""
         write_manifest(folder, facts, num_done, num_devices, files)
         prune(self._folder, num_done, self._num_kept)
-
-    def _save_now(self, items: list[ShardItem], num_done: int, facts: Mapping[str, Any]) -> None:
-        try:
-            save(
-                state_dict_of(items),
-                storage_writer=self._writer(num_done, facts, self._num_devices),
-                planner=ShardSaver(items),
-                process_group=self._group,
-            )
-        except (CheckpointException, RuntimeError, OSError) as error:
-            raise self._failed(num_done, error) from None
 
     def _save_for_all(self, items: list[ShardItem], num_done: int, facts: Mapping[str, Any]) -> None:
         """Let the first device write what all hold; the others wait for it."""

@@ -8,11 +8,8 @@ process that has the least to write; every reader reads what overlaps its own pl
 
 from __future__ import annotations
 
-import hashlib
 import io
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -20,7 +17,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
-from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.metadata import (
     ChunkStorageMetadata,
     Metadata,
@@ -199,7 +196,6 @@ class ShardWriter(FileSystemWriter):
         """Write nothing yet."""
         super().__init__(folder)
         self._folder, self._finish = folder, finish
-        self.fs = _DigestingFiles()
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         """Leave the folder alone: one process prepares it."""
@@ -214,16 +210,12 @@ class ShardWriter(FileSystemWriter):
         """Write the file of this process."""
         written = super().write_data(plan, planner).wait()
         flush_folder(self._folder)
-        digests = cast(_DigestingFiles, self.fs).digests
+        names = {each.storage_data.relative_path for each in written}
+        digests = {name: digest_of(self._folder / name) or "" for name in names}
         done: Future[list[WriteResult]] = Future()
         done.set_result(
             [
-                _DigestedResult(
-                    each.index,
-                    each.size_in_bytes,
-                    each.storage_data,
-                    digests[each.storage_data.relative_path],
-                )
+                _DigestedResult(**vars(each), digest=digests[each.storage_data.relative_path])
                 for each in written
             ]
         )
@@ -235,42 +227,6 @@ class ShardWriter(FileSystemWriter):
         of_all = [cast(_DigestedResult, each) for written in results for each in written]
         digests = {each.storage_data.relative_path: each.digest for each in of_all}
         self._finish(digests | {METADATA: digest_of(self._folder / METADATA) or ""})
-
-
-class _DigestingFiles(FileSystem):
-    """Files whose digests are made while they are written.
-
-    Attributes:
-        digests: Digests of the files that have been written, by name.
-    """
-
-    def __init__(self) -> None:
-        self.digests: dict[str, str] = {}
-
-    @contextmanager
-    def create_stream(self, path: str | os.PathLike[str], mode: str) -> Iterator[io.IOBase]:
-        with super().create_stream(path, mode) as stream:
-            digesting = _DigestingStream(stream)
-            yield cast(io.IOBase, digesting)
-        self.digests[Path(path).name] = digesting.digest.hexdigest()
-
-
-class _DigestingStream:
-    """A file that is written from its begin to its end."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-        self.digest = hashlib.sha256()
-        self.tell, self.flush, self.fileno, self.close = (
-            stream.tell,
-            stream.flush,
-            stream.fileno,
-            stream.close,
-        )
-
-    def write(self, data: Any) -> int:
-        self.digest.update(data)
-        return cast(int, self._stream.write(data))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runtime.checkpoints.optimizer_states import OptimizerStates, as_states
+from runtime.checkpoints.optimizer_states import OptimizerStates, TorchStates
 from runtime.models import ParameterShard
 
 Collect = Callable[[object], list[Any]]
@@ -61,7 +61,8 @@ class TrainingState:
     @property
     def states(self) -> OptimizerStates:
         """The optimizer as states by parameter."""
-        return as_states(self.optimizer)
+        of_torch = isinstance(self.optimizer, torch.optim.Optimizer)
+        return TorchStates(self.optimizer) if of_torch else OptimizerStates(self.optimizer)
 
 
 @dataclass(frozen=True)

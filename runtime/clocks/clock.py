@@ -8,7 +8,7 @@ locked; then run ``python -m runtime.clock reset``, or any script that controls 
 Locking a clock needs root or CAP_SYS_ADMIN; `runtime.clocks.access` is for users without. The module does not
 know which clocks a GPU supports; the driver takes the nearest. Of the backends `NvmlClock` and
 `RecordingClock` are here; others are `runtime.clocks.access.helper_clock.HelperClock` and
-`runtime.virtual.virtual_gpu.SimulatedGpu`.
+`runtime.virtual.virtual_gpu.VirtualGpu`.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from placements.files import read_json, to_json, write_text
 from placements.placement_file import placement_from_dict, placement_to_dict
 from placements.plain_data import Field, in_file
 from runtime.program.calls import ScriptError
-from runtime.program.program_file import ProgramFileError, batch_from_plain, for_single_gpus
-from runtime.program.tensor_spec import TensorSpecError, TensorSpecs, specs_from_plain, specs_to_plain
+from runtime.program.program_file import ProgramFileError, batch_from_plain, for_single_gpus, specs_of_devices
+from runtime.program.tensor_spec import TensorSpecError, TensorSpecs, specs_to_plain
 
 JOB_FILE = "job.json"
 """Its name in the folder of the scripts."""
@@ -155,7 +155,7 @@ def _job(data: Field) -> ScriptJob:
         tuple(_channel(each, placement) for each in data["channels"].items("a list of channels")),
         least,
         per_round,
-        _specs(data["tensor_specs"], placement),
+        specs_of_devices(data["tensor_specs"], placement),
         {str(name): data["versions"][name].text() for name in data["versions"].mapping()},
         batch_from_plain(data["batch"], placement, number) if "batch" in data.mapping() else (),
         data["hash"].text("twelve hexadecimal digits", "generate the scripts again"),
@@ -183,12 +183,3 @@ def _channel(channel: Field, placement: Placement) -> tuple[int, int]:
     if len(ends) != 2 or ends[0] == ends[1]:
         raise channel.wrong("a (source, target)", "give two devices")
     return ends[0], ends[1]
-
-
-def _specs(specs: Field, placement: Placement) -> tuple[TensorSpecs, ...]:
-    if specs.value is None:
-        return ()
-    rows = specs.items("a list of the devices' tensor specs")
-    if len(rows) != placement.num_devices:
-        raise specs.wrong(f"a list for {placement.num_devices} devices", "give one entry for each")
-    return tuple(specs_from_plain(row.value, row.where) for row in rows)

@@ -185,9 +185,9 @@ class Device(Verbs):
         """Post a receive ahead of other blocks than the one that takes it; see `receive`."""
         self.receive(producer, consumer, micro_batch, source=source, part=part)
 
-    def compute(self, verb: str, block: str, micro_batch: int, *how: Any) -> None:
+    def compute(self, verb: str, block: str, micro_batch: int, **how: Any) -> None:
         """Run a block; see `run`."""
-        self.run(block, micro_batch, *how)
+        self.run(block, micro_batch, **how)
 
     def run(
         self,

@@ -32,7 +32,7 @@ from runtime.plans.shared_plans import SharedPlans, shared_plans
 from runtime.profiling.device_profiler import DeviceProfiler
 from runtime.profiling.process_memory import rss_mib
 from runtime.profiling.profiler import Sweep
-from runtime.profiling.recorder import HostTimes, Recorder, StreamTimes
+from runtime.profiling.recorder import Recorder, StreamTimes, Times
 from runtime.profiling.records import Record
 from runtime.program.calls import ScriptError
 from runtime.transport.process_groups import connect
@@ -229,7 +229,7 @@ def _profiler(script: Script, process: Process, transport: Transport) -> DeviceP
 def _recorder(script: Script, process: Process, model: Model, blocks: Blocks) -> Recorder | None:
     if not process.options.is_recorded:
         return None
-    times = StreamTimes() if model.device.type == "cuda" else HostTimes()
+    times = StreamTimes() if model.device.type == "cuda" else Times()
     return Recorder(process.device, script.placement, blocks, model, times)
 
 

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from queue import SimpleQueue
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -22,19 +21,6 @@ Made = Mapping[str, Tensor]
 
 Later = Callable[[], Made]
 """Waits for a block, or lets the current CUDA stream wait, and returns what it made."""
-
-
-class SideStreams(Protocol):
-    """The streams beside the one that computes."""
-
-    def run(self, stream: str, job: Callable[[], Made]) -> Later:
-        """Run a block behind those that the stream has; the job waits for its own inputs."""
-
-    def computed(self, made: Made) -> Later:
-        """Return what a block of the current stream made, for takers of any stream."""
-
-    def finish(self) -> None:
-        """Wait until all streams are empty, and raise what failed; blocks may be given again."""
 
 
 class ThreadStreams:
@@ -47,7 +33,7 @@ class ThreadStreams:
         self._given: list[Future[Made]] = []
 
     def run(self, stream: str, job: Callable[[], Made]) -> Later:
-        """Queue a block."""
+        """Run a block behind those that the stream has; the job waits for its own inputs."""
         if stream not in self._jobs:
             self._jobs[stream] = SimpleQueue()
             arguments = self._jobs[stream], torch.get_num_threads()
@@ -59,11 +45,11 @@ class ThreadStreams:
         return future.result
 
     def computed(self, made: Made) -> Later:
-        """Return what is there."""
+        """Return what a block of the current stream made, for takers of any stream."""
         return lambda: made
 
     def finish(self) -> None:
-        """Wait for all blocks, then for the threads."""
+        """Wait until all streams are empty, and raise what failed; blocks may be given again."""
         for future in self._given:
             future.result()
         for jobs in self._jobs.values():
@@ -119,6 +105,10 @@ class CudaStreams:
         """Let the computing stream, which is waited for, wait for all."""
         for stream in self._streams.values():
             torch.cuda.current_stream().wait_stream(stream)
+
+
+SideStreams = ThreadStreams | CudaStreams
+"""The streams beside the one that computes."""
 
 
 def side_streams(device: torch.device) -> SideStreams:

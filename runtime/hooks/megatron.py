@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
@@ -161,6 +162,7 @@ class MegatronOrder:
             raise MegatronOrderError("no_sync_func: is one function; give a list, one for each model chunk")
 
 
+@dataclass
 class _Step:
     """One iteration on one rank.
 
@@ -169,32 +171,28 @@ class _Step:
         num_tokens: Sum of the numbers of tokens that it gives.
     """
 
-    def __init__(
-        self,
-        order: MegatronOrder,
-        config: Any,
-        groups: Any,
-        chunks: list[nn.Module],
-        iterators: Sequence[Any],
-        forward_step: Callable[..., Any],
-        shape: tuple[int, ...],
-        forward_only: bool,
-        collect: bool,
-        first_val_step: bool | None,
-    ) -> None:
-        self.order, self.config, self.groups = order, config, groups
-        self.chunks, self.iterators, self.forward_step = chunks, iterators, forward_step
-        self.shape, self.forward_only, self.collect = shape, forward_only, collect
-        self.first_val_step = first_val_step
-        self.device = torch.device("cuda", torch.cuda.current_device()) if _has_gpu(groups.pp) else None
+    order: MegatronOrder
+    config: Any
+    groups: Any
+    chunks: list[nn.Module]
+    iterators: Sequence[Any]
+    forward_step: Callable[..., Any]
+    shape: tuple[int, ...]
+    forward_only: bool
+    collect: bool
+    first_val_step: bool | None
+
+    def __post_init__(self) -> None:
+        has_gpu = dist.get_backend(self.groups.pp) == "nccl"
+        self.device = torch.device("cuda", torch.cuda.current_device()) if has_gpu else None
         self.losses: dict[int, Any] = {}
         self.num_tokens = torch.zeros([], dtype=torch.int, device=self.device)
         self.arriving: dict[tuple[str, int], tuple[Any, Tensor]] = {}
         self.leaving: list[tuple[Any, Tensor]] = []
         self.made: dict[tuple[str, int], Tensor] = {}
         self.held: dict[tuple[int, int], tuple[Tensor | None, Tensor]] = {}
-        found = config.no_sync_func
-        syncs = found if isinstance(found, list) else [found] * len(chunks)
+        found = self.config.no_sync_func
+        syncs = found if isinstance(found, list) else [found] * len(self.chunks)
         self.no_sync: list[AbstractContextManager[Any] | None] = [make() if make else None for make in syncs]
 
     def run(self) -> None:
@@ -396,10 +394,6 @@ def _their_groups() -> Any:
         tp=state.get_tensor_model_parallel_group(),
         cp=state.get_context_parallel_group(),
     )
-
-
-def _has_gpu(group: dist.ProcessGroup) -> bool:
-    return dist.get_backend(group) == "nccl"
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,15 +12,15 @@ import torch
 from runtime.codegen.script import Script, read_script
 from runtime.execution.process import Process
 from runtime.execution.run_options import RunOptions
-from runtime.launching.processes import POLL_S, report_failure
+from runtime.launching.processes import POLL_S, Processes, report_failure
 from runtime.loops.train import run_device
 from runtime.transport.in_memory import NETWORK_OF, MemoryTransport
 from runtime.transport.protocol import Transport
 from runtime.transport.turns import StoppedError, backward_in_own_thread
 
 
-class InProcess:
-    """The scripts in threads; a `runtime.launching.processes.Processes`."""
+class InProcess(Processes):
+    """The scripts in threads."""
 
     def __init__(self, directory: Path, num_devices: int, options: RunOptions) -> None:
         """Start the threads."""
@@ -46,18 +46,6 @@ class InProcess:
         if self._failed:
             return 1
         return None if any(thread.is_alive() for thread in self._threads) else 0
-
-    def killed(self) -> Mapping[str, str]:
-        """Return nothing: a signal ends all threads or none."""
-        return {}
-
-    def name_of(self, device: int) -> str:
-        """Return a device in words."""
-        return f"device {device}"
-
-    def last_lines(self) -> list[str]:
-        """Return nothing: what threads print is not kept apart."""
-        return []
 
     def stop(self) -> None:
         """Let every device fail where it waits next; a thread cannot be ended while it computes."""

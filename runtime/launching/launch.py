@@ -51,14 +51,12 @@ from runtime.profiling.profiler import DeviceProfile
 from runtime.profiling.records import Record
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import check, check_updates
-from runtime.program.instructions import Programs
-from runtime.program.lower import orders_of, schedule_of
+from runtime.program.lower import orders_of, overfull
 from runtime.transport.communicators import AUTO
 from runtime.verify.comparison import compare, losses_of_run
 from runtime.verify.extent import Extent, extent_of
 from runtime.verify.reference import ReferenceCase
 from runtime.virtual.play import cheapest_sharing
-from schedsearch.metrics import peak_memory
 from schedsearch.semantics.versions import WeightMode
 
 __all__ = ["LAUNCHERS", "LaunchError", "launch", "main"]
@@ -175,7 +173,12 @@ def _checked(directory: Path, options: RunOptions) -> bool:
     changed = [script.at(options.num_micro_batches) for script in scripts]
     if changed != scripts:
         programs = check(programs_of(changed))
-        _check_memory(programs)
+        if full := overfull(programs):
+            device, held, has = full
+            raise ScriptError(
+                f"num_micro_batches: {programs.num_micro_batches} hold {held} of the memory of device "
+                f"{device}, which has {has}; use fewer"
+            )
         try:
             number, orders = programs.num_micro_batches, orders_of(programs)
             model, stages = changed[0].model, as_stages(programs.placement)
@@ -192,18 +195,6 @@ def _checked(directory: Path, options: RunOptions) -> bool:
     for note in resumed.notes:
         _LOG.info("%s", note)
     return resumed.is_same
-
-
-def _check_memory(programs: Programs) -> None:
-    """Ensure that a number of micro-batches that the schedule was not made for fits too: GPipe's may not."""
-    placement, number = programs.placement, programs.num_micro_batches
-    peaks = peak_memory(schedule_of(programs)).tolist()
-    for device, (peak, capacity) in enumerate(zip(peaks, placement.memory or peaks, strict=True)):
-        if peak > capacity:
-            raise ScriptError(
-                f"num_micro_batches: {number} hold {peak} of the memory of device {device}, which has "
-                f"{capacity}; use fewer"
-            )
 
 
 def _backend(launcher: str, device: str | None, num_devices: int) -> str:

@@ -16,12 +16,12 @@ import sys
 import threading
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from multiprocessing.context import ForkProcess
 from pathlib import Path
-from typing import Protocol
 
 import torch
 
@@ -82,21 +82,26 @@ def report_failure(process: Process, error: BaseException) -> None:
     write_failure(results, process.device, reason, traceback.format_exc().splitlines(), cause)
 
 
-class Processes(Protocol):
+class Processes(ABC):
     """The processes of a run."""
 
+    @abstractmethod
     def poll(self) -> int | None:
         """Return None while all is well and running, else an exit status, not 0 as soon as one failed."""
 
     def killed(self) -> Mapping[str, str]:
         """Return what a signal ended, a device or a node, and its name, as far as that is known."""
+        return {}
 
     def name_of(self, device: int) -> str:
         """Return a device in words, with its node if there are several."""
+        return f"device {device}"
 
     def last_lines(self) -> list[str]:
-        """Return the end of what the processes printed."""
+        """Return the end of what the processes printed, where it is kept apart."""
+        return []
 
+    @abstractmethod
     def stop(self) -> None:
         """End whatever still runs, and wait until it is gone."""
 
@@ -157,7 +162,7 @@ class _Agent:
                 self.process.wait()
 
 
-class Torchrun:
+class Torchrun(Processes):
     """The scripts under torchrun: one for all of them, or one for each node, all on this machine.
 
     Args:
@@ -237,7 +242,7 @@ class Torchrun:
         return f"node {node} ({f'device {first}' if first == last else f'devices {first} to {last}'})"
 
 
-class Forked:
+class Forked(Processes):
     """The scripts in copies of this process."""
 
     def __init__(self, directory: Path, num_devices: int, options: RunOptions) -> None:
@@ -270,10 +275,6 @@ class Forked:
         return {
             self.name_of(device): signal.Signals(-code).name for device, code in enumerate(codes) if code < 0
         }
-
-    def name_of(self, device: int) -> str:
-        """Return a device in words."""
-        return f"device {device}"
 
     def last_lines(self) -> list[str]:
         """Return the end of what all processes printed."""

@@ -58,10 +58,6 @@ class Iterations:
         self._script = script
         self._context.device.follow(script)
 
-    def run(self, index: int) -> float:
-        """Run an iteration; see `run_iteration`."""
-        return run_iteration(self._script, self._context.device, index)
-
     def timed(self, index: int) -> float:
         """Run an iteration from a common start; see `timed_iteration`."""
         return timed_iteration(self._script, self._context.device, index, self._context.transport)
@@ -69,7 +65,7 @@ class Iterations:
     def run_to_add(self, index: int) -> None:
         """Run an iteration, and add its complete gradients to those of earlier iterations."""
         before = self._set_aside()
-        self.run(index)
+        run_iteration(self._script, self._context.device, index)
         self.update.complete()
         for weight, gradient in before:
             weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)

@@ -8,16 +8,16 @@ the step is taken back, all devices begin the iteration again.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import takewhile
+from collections.abc import Callable
+from graphlib import TopologicalSorter
 
-from placements import Kind, Placement
+from placements import Kind
 from runtime.execution.device_context import DeviceContext
 from runtime.loops.iterations import Iterations
 from runtime.options.run import not_post_validated
-from runtime.program.calls import ScriptError, carry_out
-from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
+from runtime.program.calls import Message, ScriptError, carry_out
+from runtime.program.deadlock import Rendezvous
+from runtime.program.instructions import Programs, Run
 from runtime.training.post_validation import EarlyStep, Validated
 
 
@@ -38,47 +38,13 @@ def first_forwards(programs: Programs) -> tuple[int, ...]:
     receive F0 -> F1 #0 from 0; run F1 #0; receive F0 -> F1 #1 from 0
     """
     by_name = programs.placement.by_name
-    parts = tuple(
-        tuple(
-            takewhile(lambda each: not isinstance(each, Run) or by_name[each.block].kind is Kind.F, program)
-        )
-        for program in programs.instructions
-    )
-    while True:
-        whole = _Whole(programs.placement, parts)
-        shorter = tuple(tuple(takewhile(partial(whole.has, i), part)) for i, part in enumerate(parts))
-        if shorter == parts:
-            return tuple(map(len, parts))
-        parts = shorter
-
-
-class _Whole:
-    """What is whole in some parts of programs, one of each device."""
-
-    def __init__(self, placement: Placement, parts: Sequence[Sequence[Instruction]]) -> None:
-        self._placement = placement
-        self._runs = [{each for each in part if isinstance(each, Run)} for part in parts]
-        self._sent = {
-            _content(each, each.target) for part in parts for each in part if isinstance(each, Send)
-        }
-        self._received = {
-            _content(each, device)
-            for device, part in enumerate(parts)
-            for each in part
-            if isinstance(each, Receive)
-        }
-
-    def has(self, device: int, each: Instruction) -> bool:
-        """Tell whether an instruction of a device has its other ends here."""
-        if isinstance(each, Send):
-            return _content(each, each.target) in self._received
-        if isinstance(each, Receive):
-            return _content(each, device) in self._sent
-        return all(each in self._runs[other] for other in self._placement.by_name[each.block].devices)
-
-
-def _content(message: Send | Receive, target: int) -> tuple[str, str, int, int]:
-    return message.producer, message.consumer, message.micro_batch, target
+    operations, waits = Rendezvous.of(programs)
+    done: set[Run | Message] = set()
+    for each in TopologicalSorter(waits).static_order():
+        is_backward = isinstance(each, Run) and by_name[each.block].kind is not Kind.F
+        if not is_backward and done.issuperset(waits[each]):
+            done.add(each)
+    return tuple(sum(each in done for each in own) for own in operations)
 
 
 def check_post_validation(context: DeviceContext) -> None:

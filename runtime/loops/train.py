@@ -31,7 +31,7 @@ from runtime.models import Model, ParameterShard, save_state_dict_file
 from runtime.orders.ahead import OrderAhead
 from runtime.orders.offered import ProgramFolder, ProgramSource
 from runtime.orders.switching import ProgramSwitch
-from runtime.plans.plan_client import DeployedPlan, PlanSource
+from runtime.plans.plan_client import PlanSource
 from runtime.profiling.process_memory import peak_rss_mib
 from runtime.training.post_validation import Validated
 from runtime.transport.agreement import not_finite
@@ -159,9 +159,10 @@ class _Training:
 
     def follow_plan(self, index: int) -> None:
         """Go over to a newer plan, if there is one."""
-        plan = _follow_plan(self.iterations, self.context.process, index)
-        if plan is not None:
+        if plan := self.iterations.follow_plan():
             self.plans.append((index, plan.version, plan.time_ms))
+            line = f"iteration {index}: from here on plan {plan.version}, of {plan.time_ms:.1f} ms"
+            _report(self.context.process, line)
 
     def end(self, index: int, time_ms: float) -> _Told:
         """Take note of an iteration that was run; return what all others are told of it."""
@@ -247,15 +248,6 @@ def _train_post_validated(training: _Training, first: int) -> None:
 def _state(model: Model) -> TrainingState:
     """Return what a checkpoint keeps of a model."""
     return TrainingState(model.state(), model.optimizer, {"optimizer": model.optimizer.shared_state()})
-
-
-def _follow_plan(iterations: Iterations, process: Process, iteration: int) -> DeployedPlan | None:
-    """Go over to a newer plan, if there is one, and return it."""
-    plan = iterations.follow_plan()
-    if plan is not None:
-        line = f"iteration {iteration}: from here on plan {plan.version}, of {plan.time_ms:.1f} ms"
-        _report(process, line)
-    return plan
 
 
 def _programs(context: DeviceContext, at_end: ExitStack) -> ProgramSource | None:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import safetensors
 import torch
@@ -53,16 +53,6 @@ class Part(NamedTuple):
     size: int
 
 
-class TensorFile(Protocol):
-    """An open file."""
-
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Return the shape of each tensor, by name."""
-
-    def read(self, name: str, part: Part | None = None) -> Tensor:
-        """Return a tensor, or a part of it, without reading the others."""
-
-
 @contextmanager
 def open_tensors(path: Path) -> Iterator[TensorFile]:
     """Open a file, by its suffix.
@@ -98,12 +88,12 @@ class _SafetensorsFile:
         self._file = file
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Return the shape of each tensor, from the header."""
+        """Return the shape of each tensor, by name."""
         names: list[str] = self._file.keys()
         return {name: tuple(self._file.get_slice(name).get_shape()) for name in names}
 
     def read(self, name: str, part: Part | None = None) -> Tensor:
-        """Return a tensor, or a part of it."""
+        """Return a tensor, or a part of it, without reading the others."""
         if part is None:
             whole: Tensor = self._file.get_tensor(name)
             return whole
@@ -140,13 +130,17 @@ class _TorchFile:
         self._tensors: Mapping[str, Tensor] = found
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Return the shape of each tensor."""
+        """Return the shape of each tensor, by name."""
         return {name: tuple(value.shape) for name, value in self._tensors.items()}
 
     def read(self, name: str, part: Part | None = None) -> Tensor:
-        """Return a tensor, or a part of it."""
+        """Return a tensor, or a part of it, without reading the others."""
         value = self._tensors[name].detach()
         return value if part is None else value.narrow(*part)
+
+
+TensorFile = _SafetensorsFile | _TorchFile
+"""An open file."""
 
 
 class Form(NamedTuple):

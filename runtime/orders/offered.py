@@ -16,10 +16,9 @@ from runtime.codegen.script import Script
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Programs
-from runtime.program.lower import schedule_of
+from runtime.program.lower import overfull
 from runtime.program.program_file import programs_to_dict, read_programs
 from runtime.program.tensor_flow import UnrunnablePlacementError
-from schedsearch.metrics import peak_memory
 
 ProgramSource = Callable[[int], Programs | None]
 """Returns the programs for an iteration, or None for the run's own order; the programs need not be safe.
@@ -114,23 +113,10 @@ def fitting(programs: Programs, script: Script) -> Programs:
     if more := set(programs.channels) - set(script.channels):
         source, target = min(more)
         raise OfferError(f"sends from device {source} to {target}, which the run's own order does not")
-    if (
-        len(script.model_data.get("sequence_lengths") or ()) <= number
-    ):  # else each iteration holds other bytes
-        check_memory(programs)
+    has_lengths_of_its_own = len(script.model_data.get("sequence_lengths") or ()) > number
+    if not has_lengths_of_its_own and (full := overfull(programs)):
+        raise OfferError(f"holds {full[1]} of the memory of device {full[0]}, which has {full[2]}")
     return programs
-
-
-def check_memory(programs: Programs) -> None:
-    """Ensure that no device holds more than its memory.
-
-    Raises:
-        OfferError: One does.
-    """
-    peaks = peak_memory(schedule_of(programs)).tolist()
-    for device, (peak, capacity) in enumerate(zip(peaks, programs.placement.memory or peaks, strict=True)):
-        if peak > capacity:
-            raise OfferError(f"holds {peak} of the memory of device {device}, which has {capacity}")
 
 
 def check_switchable(script: Script, has_plans: bool) -> None:

@@ -31,18 +31,7 @@ MOST_ITERATIONS = 1_000_000
 """Iterations of a run that profiles; it ends when the sweep does."""
 
 
-class WallMeter:
-    """Measures time only."""
-
-    def now_ms(self) -> float:
-        """Return the time."""
-        return time.perf_counter() * 1000
-
-    def energy_mj(self) -> None:
-        """Return nothing."""
-
-
-class ThreadMeter(WallMeter):
+class ThreadMeter(Meter):
     """Measures the time that this thread computes: while it waits, other devices have their turn."""
 
     def now_ms(self) -> float:
@@ -50,14 +39,14 @@ class ThreadMeter(WallMeter):
         return time.thread_time() * 1000
 
 
-class NvmlMeter(WallMeter):
+class NvmlMeter(Meter):
     """Measures the energy of a GPU too."""
 
     def __init__(self, gpu: NvmlGpu) -> None:
         """Measure this GPU."""
         self._gpu = gpu
 
-    def energy_mj(self) -> float:  # type: ignore[override]
+    def energy_mj(self) -> float:
         """Return the energy that the GPU has used."""
         return self._gpu.energy_mj()
 
@@ -201,7 +190,7 @@ def open_profiler(
 
 
 def _of_cpu(sweep: Sweep, takes_turns: bool) -> tuple[Profiler, str]:
-    profiler = Profiler(ThreadMeter() if takes_turns else WallMeter(), sweep, current_mhz=cpu_mhz)
+    profiler = Profiler(ThreadMeter() if takes_turns else Meter(), sweep, current_mhz=cpu_mhz)
     return profiler, "no GPU: times at the current clock of the processor, no energy"
 
 
@@ -212,7 +201,7 @@ def _of_gpu(
     try:
         gpu = NvmlGpu(uuid)
     except NvmlError as error:
-        profiler = Profiler(WallMeter(), sweep, synchronize=_synchronize)
+        profiler = Profiler(Meter(), sweep, synchronize=_synchronize)
         return profiler, f"times at the current clock, no energy: {error}"
     meter, align, measured = _meter_of(gpu)
     try:
@@ -240,7 +229,7 @@ def _meter_of(gpu: NvmlGpu) -> tuple[Meter, Callable[[], None] | None, str]:
     try:
         meter.energy_mj()
     except NvmlError as error:
-        return WallMeter(), None, f"times, no energy: {error}"
+        return Meter(), None, f"times, no energy: {error}"
     return meter, meter.align, "times and energies"
 
 

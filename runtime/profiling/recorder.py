@@ -13,7 +13,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,46 +31,29 @@ KEPT_ITERATIONS = 8
 """The last so many iterations are kept, so that a long run's record stays small."""
 
 
-class Times(Protocol):
-    """When a device computes: marks are cheap to set, and are turned into times when all is done."""
+class Times:
+    """When a device computes, where its script runs; marks are cheap, and become times at the end."""
 
     def begin(self) -> None:
         """Let marks count from now."""
+        self._begin = self.mark()
 
     def mark(self) -> Any:
         """Mark where the device's computing stands."""
+        return time.monotonic()
 
     def ms(self, mark: Any) -> float:
         """Return the milliseconds from the begin to a mark."""
+        return float(mark - self._begin) * 1000
 
 
-class HostTimes:
-    """Times of a device that computes where its script runs."""
-
-    def begin(self) -> None:
-        """Let marks count from now."""
-        self._begin_s = time.monotonic()
-
-    def mark(self) -> float:
-        """Return the present time."""
-        return time.monotonic()
-
-    def ms(self, mark: float) -> float:
-        """Return the milliseconds from the begin to a mark."""
-        return (mark - self._begin_s) * 1000
-
-
-class StreamTimes:
+class StreamTimes(Times):
     """Times of a GPU's compute stream.
 
     A mark is an event on it. The begin's event is recorded on an empty stream, so it is reached at the time
     of the script at which it is recorded, and one pair of the two is enough. Marks may be read once the
     stream has been waited for, which the device does at the end of each iteration anyway.
     """
-
-    def begin(self) -> None:
-        """Let marks count from now."""
-        self._begin = self.mark()
 
     def mark(self) -> torch.cuda.Event:
         """Record an event."""

@@ -6,6 +6,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from placements import Kind, Placement
@@ -69,6 +70,13 @@ class Message(NamedTuple):
         return str(self.transfer)
 
 
+def message_of(device: int, each: Instruction) -> Message:
+    """Return the message of which a send or receive of a device is one end."""
+    assert isinstance(each, Send | Receive)
+    source, target = (device, each.target) if isinstance(each, Send) else (each.source, device)
+    return Message(Transfer(each.producer, each.consumer, each.micro_batch), source, target, each.part)
+
+
 class BlockCall(NamedTuple):
     """A call of `Device.run`.
 
@@ -93,11 +101,25 @@ class BlockCall(NamedTuple):
         return f"{self.block} of micro-batch {self.micro_batch}"
 
 
+class Verb:
+    """What a script calls to run a block of one kind; all come to the caller's `compute`."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        """Be called so."""
+        self._name = name
+
+    def __get__(self, caller: Verbs, owner: type) -> Callable[..., None]:
+        """Return what runs a block, or writes that down; options are the other fields of `BlockCall`."""
+        return partial(caller.compute, self._name)
+
+
 class Verbs(ABC):
-    """What a script calls to run blocks, a verb for each kind; all come to the same."""
+    """What a script calls to run blocks, a verb for each kind of `VERBS`."""
+
+    forward, backward, backward_input, backward_weight, recompute = Verb(), Verb(), Verb(), Verb(), Verb()
 
     @abstractmethod
-    def compute(self, verb: str, block: str, micro_batch: int, *how: Any) -> None:
+    def compute(self, verb: str, block: str, micro_batch: int, **how: Any) -> None:
         """Run a block, or write that down.
 
         Args:
@@ -106,67 +128,6 @@ class Verbs(ABC):
             micro_batch: Number of the micro-batch.
             how: The other fields of `BlockCall`.
         """
-
-    def forward(
-        self,
-        block: str,
-        micro_batch: int,
-        *,
-        clock_mhz: int | None = None,
-        mode: str = KEEP,
-        stream: str = COMPUTE,
-        keep_weights: bool = False,
-    ) -> None:
-        """Run a forward block."""
-        self.compute("forward", block, micro_batch, clock_mhz, mode, stream, keep_weights)
-
-    def backward(
-        self,
-        block: str,
-        micro_batch: int,
-        *,
-        clock_mhz: int | None = None,
-        stream: str = COMPUTE,
-        keep_weights: bool = False,
-    ) -> None:
-        """Run a whole backward block."""
-        self.compute("backward", block, micro_batch, clock_mhz, KEEP, stream, keep_weights)
-
-    def backward_input(
-        self,
-        block: str,
-        micro_batch: int,
-        *,
-        clock_mhz: int | None = None,
-        stream: str = COMPUTE,
-        keep_weights: bool = False,
-    ) -> None:
-        """Run a block of input gradients."""
-        self.compute("backward_input", block, micro_batch, clock_mhz, KEEP, stream, keep_weights)
-
-    def backward_weight(
-        self,
-        block: str,
-        micro_batch: int,
-        *,
-        clock_mhz: int | None = None,
-        stream: str = COMPUTE,
-        keep_weights: bool = False,
-    ) -> None:
-        """Run a block of weight gradients."""
-        self.compute("backward_weight", block, micro_batch, clock_mhz, KEEP, stream, keep_weights)
-
-    def recompute(
-        self,
-        block: str,
-        micro_batch: int,
-        *,
-        clock_mhz: int | None = None,
-        stream: str = COMPUTE,
-        keep_weights: bool = False,
-    ) -> None:
-        """Run a block that computes a forward block again, ahead of its backward."""
-        self.compute("recompute", block, micro_batch, clock_mhz, KEEP, stream, keep_weights)
 
 
 @dataclass
@@ -270,11 +231,12 @@ class Calls(Verbs):
                 "all blocks of the script, or to none"
             )
 
-    def compute(self, verb: str, block: str, micro_batch: int, *how: Any) -> None:
+    def compute(self, verb: str, block: str, micro_batch: int, **how: Any) -> None:
         """Write down the run of a block.
 
         Raises:
-            ScriptError: It is another kind of block than the verb is for; or see `run`.
+            ScriptError: It is another kind of block than the verb is for, or a backward block with a mode;
+                or see `run`.
         """
         known = self.placement.by_name.get(block) if self.placement else None
         if known is not None and VERBS.get(known.kind) != verb:
@@ -282,7 +244,9 @@ class Calls(Verbs):
                 f"line {_line()}: {verb} of {block}, a block of kind {known.kind}; "
                 f"write {VERBS.get(known.kind, 'run')}"
             )
-        self.run(block, micro_batch, *how)
+        if verb != VERBS[Kind.F] and "mode" in how:
+            raise ScriptError(f"line {_line()}: {verb} of {block} has a mode; only forward blocks have one")
+        self.run(block, micro_batch, **how)
 
     def _add(self, instruction: Instruction) -> None:
         self.instructions.append(instruction)

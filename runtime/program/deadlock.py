@@ -6,10 +6,12 @@ Does not know how the programs were made: what each block needs, it reads from t
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
+from typing import NamedTuple
 
+from runtime.program.calls import Message, message_of
 from runtime.program.error_grid import ProgramPosition, UnsafeProgramsError, all_of, at, cycle_from, fault
 from runtime.program.handover import (
     check_channels,
@@ -25,7 +27,7 @@ from runtime.program.handover import (
     check_weights,
     run_text,
 )
-from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
+from runtime.program.instructions import Programs, Run
 from runtime.program.lower import CopiesUpdate, orders_of, updates_of
 
 __all__ = ["UnsafeProgramsError", "check", "check_updates"]
@@ -148,70 +150,59 @@ _Waits = Mapping[ProgramPosition, Sequence[ProgramPosition]]
 """For instructions those of other devices, done earlier, that they wait for without a meeting."""
 
 
-def _check_rendezvous(programs: Programs, after: _Waits = MappingProxyType({})) -> None:
-    """Run all programs, each operation when all its devices have come to it.
+class Rendezvous(NamedTuple):
+    """The operations of programs, each of which is carried out when all its devices have come to it.
 
-    What can proceed stays able to, so the order of trying does not matter: a device is tried once when it
-    comes to an instruction, and the last of an operation's devices to come moves them all.
+    Attributes:
+        operations: Those of each device, in order: runs, and messages, which have two ends.
+        waits: For each operation those that it waits for, with the device that comes to both.
     """
-    index = [0] * programs.placement.num_devices
-    arriving = deque(range(programs.placement.num_devices))
-    held_up: dict[int, list[int]] = {}
-    while arriving:
-        device = arriving.popleft()
-        if index[device] == len(programs.instructions[device]):
-            continue
-        peers = _peers(programs, device, at(programs, (device, index[device])))
-        late = [_late(after, index, peer) for peer in peers]
-        if any(each is not None for each in late):
-            for each in late:
-                if each is not None:
-                    held_up.setdefault(each, []).append(device)
-        elif all(_waits(programs, peer, index[peer], wanted) for peer, wanted in peers.items()):
-            for peer in peers:
-                index[peer] += 1
-                arriving.append(peer)
-                arriving.extend(held_up.pop(peer, ()))
-    if any(done < len(program) for done, program in zip(index, programs.instructions, strict=True)):
-        raise _deadlock(programs, index, after)
+
+    operations: list[list[Run | Message]]
+    waits: dict[Run | Message, dict[Run | Message, int]]
+
+    @classmethod
+    def of(cls, programs: Programs, after: _Waits = MappingProxyType({})) -> Rendezvous:
+        """Return the operations of programs whose messages have both their ends."""
+        operations = [
+            [each if isinstance(each, Run) else message_of(device, each) for each in program]
+            for device, program in enumerate(programs.instructions)
+        ]
+        waits: dict[Run | Message, dict[Run | Message, int]] = {}
+        for device, own in enumerate(operations):
+            for i, each in enumerate(own):
+                earlier = waits.setdefault(each, {})
+                earlier |= dict.fromkeys(own[max(i - 1, 0) : i], device)
+                earlier |= {operations[other][place]: other for other, place in after.get((device, i), ())}
+        return cls(operations, waits)
 
 
-def _late(after: _Waits, index: Sequence[int], device: int) -> int | None:
-    """Return a device that has yet to do what another waits for where it stands."""
-    needed = after.get((device, index[device]), ())
-    return next((other for other, place in needed if index[other] <= place), None)
+def _check_rendezvous(programs: Programs, after: _Waits = MappingProxyType({})) -> None:
+    """Ensure that no operations wait for each other."""
+    rendezvous = Rendezvous.of(programs, after)
+    sorter = TopologicalSorter(rendezvous.waits)
+    try:
+        sorter.prepare()
+    except CycleError:
+        raise _deadlock(programs, rendezvous, sorter) from None
 
 
-def _peers(programs: Programs, device: int, instruction: Instruction) -> dict[int, Instruction]:
-    """Return each device of an operation of `device`, with the instruction it does so by."""
-    if isinstance(instruction, Run):
-        return dict.fromkeys(programs.placement.by_name[instruction.block].devices, instruction)
-    producer, consumer, n = instruction.producer, instruction.consumer, instruction.micro_batch
-    part = instruction.part
-    if isinstance(instruction, Send):
-        return {device: instruction, instruction.target: Receive(producer, consumer, n, device, part)}
-    return {instruction.source: Send(producer, consumer, n, device, part), device: instruction}
-
-
-def _waits(programs: Programs, device: int, index: int, instruction: Instruction) -> bool:
-    program = programs.instructions[device]
-    return index < len(program) and program[index] == instruction
-
-
-def _deadlock(programs: Programs, index: Sequence[int], after: _Waits) -> UnsafeProgramsError:
-    """Return the error that shows the devices that wait for each other."""
+def _deadlock(
+    programs: Programs, rendezvous: Rendezvous, sorter: TopologicalSorter[Run | Message]
+) -> UnsafeProgramsError:
+    """Do all that can be done, and return the error that shows the devices that wait for each other."""
+    done: set[Run | Message] = set()
+    while ready := sorter.get_ready():
+        done.update(ready)
+        sorter.done(*ready)
+    left = [[i for i, each in enumerate(own) if each not in done] for own in rendezvous.operations]
+    stands = {device: places[0] for device, places in enumerate(left) if places}
 
     def waits_for(device: int) -> int:
-        if (late := _late(after, index, device)) is not None:
-            return late
-        peers = _peers(programs, device, at(programs, (device, index[device])))
-        return next(
-            peer
-            for peer, wanted in peers.items()
-            if not _waits(programs, peer, index[peer], wanted) or _late(after, index, peer) is not None
-        )
+        needed = rendezvous.waits[rendezvous.operations[device][stands[device]]]
+        return next(other for each, other in needed.items() if each not in done)
 
-    first = next(d for d, program in enumerate(programs.instructions) if index[d] < len(program))
-    cycle = cycle_from(first, waits_for)
-    waits = "; ".join(f"device {d} at '{at(programs, (d, index[d]))}'" for d in cycle)
-    return fault(programs, f"devices wait for each other in a cycle: {waits}", [(d, index[d]) for d in cycle])
+    cycle = cycle_from(min(stands), waits_for)
+    waits = "; ".join(f"device {d} at '{at(programs, (d, stands[d]))}'" for d in cycle)
+    places = [(d, stands[d]) for d in cycle]
+    return fault(programs, f"devices wait for each other in a cycle: {waits}", places)

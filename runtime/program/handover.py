@@ -9,7 +9,8 @@ from collections import defaultdict
 from collections.abc import Container, Sequence
 
 from placements import Kind
-from runtime.program.data_parallel import Part, coordinate, holders, part_for
+from runtime.program.calls import Message, message_of
+from runtime.program.data_parallel import coordinate, holders, part_for
 from runtime.program.error_grid import ProgramPosition, all_of, at, fault
 from runtime.program.instructions import Programs, Receive, Run, Send, quoted
 from runtime.program.tensor_flow import (
@@ -131,11 +132,12 @@ def check_needed(programs: Programs) -> None:
 def check_matched(programs: Programs) -> None:
     """Ensure that every send has its receive at the other end, and the other way round."""
     received = {
-        _message(position, receive): (position, receive) for position, receive in all_of(programs, Receive)
+        message_of(position[0], receive): (position, receive)
+        for position, receive in all_of(programs, Receive)
     }
-    sent: dict[_Message, ProgramPosition] = {}
+    sent: dict[Message, ProgramPosition] = {}
     for position, send in all_of(programs, Send):
-        key = _message(position, send)
+        key = message_of(position[0], send)
         text = f"device {position[0]} sends {_message_text(send)} to device {send.target}{_in_part(send)}"
         if key in sent:
             raise fault(programs, f"{text} twice", [sent[key], position])
@@ -175,9 +177,6 @@ def check_sources(programs: Programs) -> None:
             text = f"device {position[0]} receives {_message_text(receive)} from device {receive.source}"
             raise fault(programs, f"{text}, which has another share of the samples", [position])
 
-
-_Message = tuple[int, int, str, str, int, Part | None]
-"""(source, target, producer, consumer, micro-batch, part)."""
 
 _Item = tuple[str] | tuple[str, str]
 """Something to wait for: (block that ran on the device) or (producer, consumer) of a received tensor."""
@@ -226,7 +225,7 @@ def check_channels(programs: Programs) -> None:
         received[receive.source, position[0]].append((position, receive))
     for channel in sorted(sent):
         for (here, send), (there, receive) in zip(sent[channel], received[channel], strict=True):
-            if _message(here, send) != _message(there, receive):
+            if message_of(here[0], send) != message_of(there[0], receive):
                 text = f"device {channel[0]} sends {_message_text(send)} to device {channel[1]}"
                 raise fault(programs, f"{text}, which there receives {_message_text(receive)}", [here, there])
 
@@ -257,12 +256,12 @@ def check_specs(programs: Programs) -> None:
     """Ensure that sender and receiver expect the same; a wire would take the one for the other."""
     if not programs.specs:
         return
-    ends: dict[_Message, tuple[ProgramPosition, TensorSpec]] = {}
+    ends: dict[Message, tuple[ProgramPosition, TensorSpec]] = {}
     for position, receive in all_of(programs, Receive):
-        ends[_message(position, receive)] = position, _spec(programs, position, receive)
+        ends[message_of(position[0], receive)] = position, _spec(programs, position, receive)
     for here, send in all_of(programs, Send):
         spec = _spec(programs, here, send)
-        there, expected = ends[_message(here, send)]
+        there, expected = ends[message_of(here[0], send)]
         if spec != expected:
             text = f"device {here[0]} sends {_message_text(send)} to device {there[0]} as {spec}"
             raise fault(programs, f"{text}, which receives it as {expected}", [here, there])
@@ -274,14 +273,6 @@ def _spec(programs: Programs, position: ProgramPosition, message: Send | Receive
         text = f"device {position[0]} has no shape and type for {_message_text(message)}"
         raise fault(programs, text, [position])
     return spec
-
-
-def _message(position: ProgramPosition, instruction: Send | Receive) -> _Message:
-    """Return a message's identity, the same from both ends: source, target, and what it carries."""
-    content = (instruction.producer, instruction.consumer, instruction.micro_batch, instruction.part)
-    if isinstance(instruction, Send):
-        return (position[0], instruction.target, *content)
-    return (instruction.source, position[0], *content)
 
 
 def run_text(run: Run) -> str:

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 from placements import Block, Placement
 from placements.block import COMPUTE
@@ -101,37 +101,11 @@ class Send:
 Instruction = Receive | Run | Send
 
 
-def _message(build: type[Receive] | type[Send], producer: str, consumer: str, *numbers: int) -> Instruction:
-    micro_batch, device, *part = numbers
-    return build(producer, consumer, micro_batch, device, (part[0], part[1]) if part else None)
-
-
-def _run(mode: str, keeps: bool, block: str, stream: str | None, micro_batch: int) -> Run:
-    return Run(block, micro_batch, mode, stream or COMPUTE, keeps)
-
-
 _NAME = r'([\w.@]+|"(?:[^"\\]|\\.)*")'
-_TEXTS: tuple[tuple[re.Pattern[str], tuple[int, ...], Callable[..., Instruction]], ...] = (
-    *(
-        (
-            re.compile(rf"{verb} {_NAME} -> {_NAME} #(-?\d+) {to} (\d+){part}"),
-            (0, 1),
-            partial(_message, build),
-        )
-        for verb, to, build in (("receive", "from", Receive), ("send", "to", Send))
-        for part in ("", r" part (\d+) of (\d+)")
-    ),
-    *(
-        (
-            re.compile(rf"run {_NAME} #(-?\d+){'' if mode == KEEP else f' {mode}'}(?: on {_NAME})?{keeping}"),
-            (0, 2),
-            partial(_run, mode, bool(keeping)),
-        )
-        for keeping in ("", " keeping weights")
-        for mode in MODES
-    ),
+_RUN = re.compile(rf"run {_NAME} #(-?\d+)(?: ({'|'.join(MODES[1:])}))?(?: on {_NAME})?( keeping weights)?")
+_MESSAGE = re.compile(
+    rf"(?:(receive)|send) {_NAME} -> {_NAME} #(-?\d+) (?(1)from|to) (\d+)(?: part (\d+) of (\d+))?"
 )
-"""Each instruction's text, which of its fields are names, and what builds it of names, then numbers."""
 
 
 def parse_instruction(line: str) -> Instruction:
@@ -149,11 +123,14 @@ def parse_instruction(line: str) -> Instruction:
     >>> parse_instruction("run F1 #2 recompute")
     Run(block='F1', micro_batch=2, mode='recompute', stream='compute', keep_weights=False)
     """
-    for text, names, build in _TEXTS:
-        if found := text.fullmatch(line.strip()):
-            fields = found.groups()
-            numbers = (int(field) for i, field in enumerate(fields) if i not in names)
-            return build(*(_unquoted(fields[i]) for i in names), *numbers)
+    if found := _RUN.fullmatch(line.strip()):
+        block, n, mode, stream, keeps = found.groups()
+        return Run(_unquoted(block), int(n), mode or KEEP, _unquoted(stream) or COMPUTE, bool(keeps))
+    if found := _MESSAGE.fullmatch(line.strip()):
+        receives, producer, consumer, n, device, index, count = found.groups()
+        part = (int(index), int(count)) if count else None
+        build = Receive if receives else Send
+        return build(_unquoted(producer), _unquoted(consumer), int(n), int(device), part)
     raise ProgramTextError(
         f"{line.strip()!r} is not an instruction; write 'run F1 #0', 'run F1 #0 recompute', "
         "'run F1 #0 on communication', 'send F1 -> F2 #0 to 2' or 'receive F0 -> F1 #0 from 0'"

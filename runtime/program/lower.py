@@ -26,6 +26,7 @@ from runtime.program.tensor_flow import (
     stage_decisions,
     tensor_inputs,
 )
+from schedsearch.metrics import peak_memory
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 
 SCATTER = ("auto", "always", "never")
@@ -398,6 +399,17 @@ def schedule_of(programs: Programs) -> Schedule:
     """
     number, orders = programs.num_micro_batches, by_lane(programs.placement, orders_of(programs))
     return as_soon_as_possible(programs.placement, number, orders, programs.chosen)
+
+
+def overfull(programs: Programs) -> tuple[int, int, int] | None:
+    """Return the first device that holds more than its memory, how much, and what it has; None if all fit.
+
+    Args:
+        programs: Safe ones.
+    """
+    peaks = peak_memory(schedule_of(programs)).tolist()
+    rows = zip(peaks, programs.placement.memory or peaks, strict=True)
+    return next(((device, held, has) for device, (held, has) in enumerate(rows) if held > has), None)
 
 
 class _Operator(NamedTuple):

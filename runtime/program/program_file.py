@@ -56,7 +56,7 @@ def _programs(data: Field) -> Programs:
     programs = _of_each_device(data["programs"], placement)
     number = data["num_micro_batches"].whole("a whole number from 1 on", min=1)
     instructions = tuple(tuple(map(_instruction, program.items("a list of lines"))) for program in programs)
-    specs = _specs(data["forms"], placement) if version > 1 else ()
+    specs = specs_of_devices(data["forms"], placement) if version > 1 else ()
     batch = batch_from_plain(data["batch"], placement, number) if "batch" in fields else ()
     return Programs(placement, number, instructions, specs, batch)
 
@@ -72,7 +72,7 @@ def batch_from_plain(field: Field, placement: Placement, num_micro_batches: int)
     return tuple(row.whole(f"a choice from 0 to {most}", min=0, max=most) for row in rows)
 
 
-def _specs(field: Field, placement: Placement) -> tuple[TensorSpecs, ...]:
+def specs_of_devices(field: Field, placement: Placement) -> tuple[TensorSpecs, ...]:
     """Return the specs of each device; nothing for null, where no model was known."""
     if field.value is None:
         return ()

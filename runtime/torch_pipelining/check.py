@@ -168,19 +168,13 @@ def _check_local_order(order: TorchOrder) -> None:
 
 def _causes(order: TorchOrder, action: Action, done: set[Action], rank_of: dict[int, int]) -> Iterator[str]:
     """Yield what an action needs on its own rank and that is not done."""
-    if action.op.is_send:
-        ops = [Op.FORWARD] if action.op is Op.SEND_F else [Op.BACKWARD, Op.INPUT]
-        if not any(action._replace(op=op) in done for op in ops):
-            yield str(action._replace(op=ops[0]))
-        return
     transfer = input_of(action, rank_of)
-    if transfer is None:
-        return
-    if transfer.source == transfer.target:
-        ops = [Op.FORWARD] if transfer.send.op is Op.SEND_F else [Op.BACKWARD, Op.INPUT]
-        if not any(transfer.send._replace(op=op) in done for op in ops):
-            yield f"{transfer.send._replace(op=ops[0])}, whose result it takes"
-    elif order.has_transfers and transfer.receive not in done:
+    if action.op.is_send or (transfer is not None and transfer.source == transfer.target):
+        send, what = (transfer.send, ", whose result it takes") if transfer is not None else (action, "")
+        ops = [Op.FORWARD] if send.op is Op.SEND_F else [Op.BACKWARD, Op.INPUT]
+        if not any(send._replace(op=op) in done for op in ops):
+            yield f"{send._replace(op=ops[0])}{what}"
+    elif transfer is not None and order.has_transfers and transfer.receive not in done:
         yield str(transfer.receive)
 
 

@@ -102,7 +102,7 @@ def with_transfers(order: TorchOrder) -> TorchOrder:
             moved = True
             placed[rank].append(cell)
             for action in actions_of(cell):
-                transfer = taken_from.get(_sent_after(action))
+                transfer = taken_from.get(sent_after(action))
                 if transfer is None:
                     continue
                 done[transfer.target].add(transfer.receive)
@@ -114,7 +114,7 @@ def with_transfers(order: TorchOrder) -> TorchOrder:
     return TorchOrder(tuple(map(tuple, placed)))
 
 
-def _sent_after(action: Action) -> Action:
+def sent_after(action: Action) -> Action:
     """Return what sends a computation's result; something that is nowhere if nothing does."""
     if action.op is Op.WEIGHT:
         return action

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from itertools import chain
 
-from runtime.torch_pipelining.lowering import fault, input_of, with_transfers
+from runtime.torch_pipelining.lowering import fault, input_of, sent_after, with_transfers
 from runtime.torch_pipelining.table import Action, Op, TorchCell, TorchOrder, actions_of
 from runtime.torch_pipelining.waits import TransferWaiting, finishes
 
@@ -42,7 +42,7 @@ def iteration_time(order: TorchOrder, holds_up: bool) -> float:
                 actions = actions_of(row[place[rank]])
                 needed = {taken[action].send for action in actions if action in taken}
                 needed |= {send_of[action] for action in actions if holds_up and action.op.is_receive}
-                within = {_send_of(action) for action in actions}
+                within = {sent_after(action) for action in actions}
                 if not needed <= arrived.keys() | within:
                     break
                 place[rank] += 1
@@ -50,7 +50,7 @@ def iteration_time(order: TorchOrder, holds_up: bool) -> float:
                 for action in actions:
                     time[rank] += TICKS.get(action.op, 0)
                     if action.op in TICKS and action.op is not Op.WEIGHT:
-                        arrived[_send_of(action)] = time[rank]
+                        arrived[sent_after(action)] = time[rank]
         if sum(place) == before:
             return math.inf
     return max(time)
@@ -148,10 +148,6 @@ def _places(row: list[TorchCell], start: int, rank_of: Mapping[int, int]) -> lis
         if actions[0].op.is_compute:
             found.append(place)
     return found[::-1]
-
-
-def _send_of(action: Action) -> Action:
-    return action._replace(op=Op.SEND_F if action.op is Op.FORWARD else Op.SEND_B)
 
 
 def _next_computation(order: TorchOrder, rank: int, index: int) -> Action | None:

@@ -7,10 +7,11 @@ the same order. Whether a sum is of the same bits everywhere is the library's af
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -19,7 +20,8 @@ from torch import Tensor
 T = TypeVar("T")
 
 
-class Copies(Protocol):
+@dataclass(frozen=True)
+class Copies(ABC):
     """A team of devices that hold copies, seen from one of them.
 
     Attributes:
@@ -27,38 +29,32 @@ class Copies(Protocol):
         count: Devices of the team.
     """
 
-    @property
-    def index(self) -> int:
-        """Return the place of this device."""
+    index: int
+    count: int
 
-    @property
-    def count(self) -> int:
-        """Return how many devices there are."""
-
+    @abstractmethod
     def begin_gather(self, tensor: Tensor) -> Callable[[], list[Tensor]]:
         """Begin to gather tensors of equal shapes; what is returned waits and returns them, in order."""
 
+    @abstractmethod
     def begin_sum(self, tensor: Tensor) -> Callable[[], Tensor]:
         """Begin to add up tensors of equal shapes, in place; what is returned waits and returns the sum."""
 
+    @abstractmethod
     def begin_broadcast(self, tensor: Tensor, source: int) -> Callable[[], Tensor]:
         """Begin to overwrite a tensor by that of one device; what is returned waits and returns it."""
 
 
 @dataclass(frozen=True)
-class GroupCopies:
-    """A team that is a process group; see `Copies`.
+class GroupCopies(Copies):
+    """A team that is a process group.
 
     Attributes:
         group: Process group of its own.
-        index: Index of this device.
-        count: Devices of the team.
         meeting: Around each wait; says why the others do not come.
     """
 
     group: dist.ProcessGroup
-    index: int
-    count: int
     meeting: Callable[[], AbstractContextManager[None]]
 
     def begin_gather(self, tensor: Tensor) -> Callable[[], list[Tensor]]:
@@ -88,17 +84,13 @@ class GroupCopies:
 
 
 @dataclass(frozen=True)
-class MemoryCopies:
-    """A team of threads of one process; see `Copies`.
+class MemoryCopies(Copies):
+    """A team of threads of one process.
 
     Attributes:
-        index: Index of this device.
-        count: Devices of the team.
         exchange: Hands a value to the others; what it returns waits, and returns the values in order.
     """
 
-    index: int
-    count: int
     exchange: Callable[[Tensor], Callable[[], list[Tensor]]]
 
     def begin_gather(self, tensor: Tensor) -> Callable[[], list[Tensor]]:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from placements import Placement
 from runtime.program.tensor_spec import TensorSpec
 from runtime.transport.communicators import StreamTeam, teams_of_blocks
 from runtime.transport.copies import Copies, MemoryCopies
-from runtime.transport.protocol import Channel, Team, shards_and_groups
+from runtime.transport.protocol import Channel, Team, Transport, shards_and_groups
 from runtime.transport.shards import Shards
 from runtime.transport.turns import Turns, run_in_turns
 
@@ -193,15 +191,13 @@ def _spec(tensor: Tensor) -> TensorSpec:
 
 
 @dataclass(frozen=True)
-class MemoryTransport:
-    """How one device of a network reaches the others; a `runtime.transport.protocol.Transport`.
+class MemoryTransport(Transport):
+    """How one device of a network reaches the others; all threads give their work to one stream of a GPU.
 
     Attributes:
         network: Network of the run.
         index: This device.
         channels: Channels that there are.
-        shards: For each forward block on this device its shards.
-        groups: For each forward block on this device its data-parallel groups.
     """
 
     network: Network
@@ -233,18 +229,9 @@ class MemoryTransport:
         """Return no: one thread runs at a time, in its turn."""
         return False
 
-    @property
-    def is_left(self) -> bool:
-        """Return no: threads end together."""
-        return False
-
     def has(self, channel: Channel) -> bool:
         """Tell whether there is such a channel."""
         return channel in self.channels
-
-    def receiving(self) -> AbstractContextManager[object]:
-        """Return nothing special: all threads give their work to one stream."""
-        return nullcontext()
 
     def receive(self, buffer: Tensor, channel: Channel) -> _Transfer:
         """Post a receive."""
@@ -253,10 +240,6 @@ class MemoryTransport:
     def send(self, tensor: Tensor, channel: Channel) -> _Transfer:
         """Begin a send."""
         return self.network.send(tensor, channel)
-
-    def barrier(self) -> None:
-        """Wait for all devices."""
-        self.collect(None)
 
     def collect(self, value: object) -> list[Any]:
         """Return every device's value."""
@@ -267,21 +250,9 @@ class MemoryTransport:
         team = tuple(range(self.network.num_devices))
         return partial(self.network.begin_exchange, team, self.index, series="collecting")
 
-    def add_up(self, values: Sequence[float]) -> list[float]:
-        """Return sums over all devices."""
-        return [sum(each) for each in zip(*self.collect(list(values)), strict=True)]
-
     def meet(self, devices: Sequence[int]) -> None:
         """Wait for some devices."""
         self.network.exchange(tuple(devices), self.index, None)
-
-    def cause(self, error: RuntimeError, device: int | None = None) -> str | None:
-        """Return none: of threads in turns none ends before the others."""
-        return None
-
-    def group_beside(self) -> dist.ProcessGroup | None:
-        """Return nothing: all devices are in this process."""
-        return None
 
     def connect_copies(self, teams: Iterable[Team]) -> Mapping[Team, Copies]:
         """Return this device's place in each team."""

@@ -35,7 +35,7 @@ from runtime.transport.communicators import (
 )
 from runtime.transport.contact import Contact
 from runtime.transport.copies import Copies, GroupCopies
-from runtime.transport.protocol import Pending, shards_and_groups
+from runtime.transport.protocol import Pending, Transport, shards_and_groups
 from runtime.transport.shards import Shards
 
 T = TypeVar("T")
@@ -70,17 +70,15 @@ class _Received:
 
 
 @dataclass(frozen=True)
-class Channels:
-    """The groups of one process; a `runtime.transport.protocol.Transport`.
+class Channels(Transport):
+    """The groups of one process.
 
     Attributes:
         control: All devices, over gloo; for barriers and small objects, and for messages where no other group
             carries them.
         links: For each channel its group; two may share one.
-        shards: For each forward block on this device its shards.
         contact: What the processes know of each other where one ends.
         timeout_s: How long one transfer may wait for its other end.
-        groups: For each forward block on this device its data-parallel groups.
         receive_stream: Stream of a GPU for receives. NCCL starts an operation when what its stream held is
             done; the stream of the blocks would make a receive that is posted early wait for these.
     """
@@ -97,16 +95,6 @@ class Channels:
     def device(self) -> torch.device:
         """Return where this process's tensors live."""
         return torch_device()
-
-    @property
-    def shares_gpu(self) -> bool:
-        """Return no: NCCL takes a GPU for each device."""
-        return False
-
-    @property
-    def has_own_process(self) -> bool:
-        """Return yes."""
-        return True
 
     @property
     def is_left(self) -> bool:
@@ -308,7 +296,7 @@ def _connect_copies(teams: Iterable[Team], timeout_s: float, contact: Contact) -
     device = dist.get_rank()
     groups = {team: _new_group(of_copies(team), timeout_s) for team in teams}
     own = {
-        team: GroupCopies(group, team.index(device), len(team), partial(contact.meeting, team))
+        team: GroupCopies(team.index(device), len(team), group, partial(contact.meeting, team))
         for team, group in groups.items()
         if device in team
     }

@@ -6,8 +6,9 @@ hold the same shard in each of its groups, or those that hold replicas of the sa
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import torch
@@ -51,51 +52,62 @@ class Pending(Protocol):
         """Tell whether it has ended, as far as that is known without waiting."""
 
 
-class Transport(Protocol):
-    """What a device needs of the others: `Channels` between processes, `MemoryTransport` in one."""
+class Transport(ABC):
+    """What a device needs of the others: `Channels` between processes, `MemoryTransport` in one.
+
+    Attributes:
+        shards: For each forward block on this device its shards.
+        groups: For each forward block on this device its data-parallel groups, as shards of the samples.
+    """
+
+    shards: Mapping[str, Shards]
+    groups: Mapping[str, Shards]
 
     @property
+    @abstractmethod
     def device(self) -> torch.device:
         """Return where this device's tensors live."""
 
     @property
     def shares_gpu(self) -> bool:
         """Return whether all devices of the run are on one GPU, so that none has its clock for itself."""
-
-    @property
-    def shards(self) -> Mapping[str, Shards]:
-        """Return for each forward block on this device its shards."""
-
-    @property
-    def groups(self) -> Mapping[str, Shards]:
-        """Return for each forward block on this device its data-parallel groups, as shards of the samples."""
+        return False
 
     @property
     def has_own_process(self) -> bool:
         """Return whether this device is alone in its process, so that its streams may have threads."""
+        return True
 
     @property
     def is_left(self) -> bool:
         """Return whether this process ends where others may be at another place: told to, or left by one."""
+        return False
 
+    @abstractmethod
     def has(self, channel: Channel) -> bool:
         """Tell whether there is such a channel."""
 
     def receiving(self) -> AbstractContextManager[object]:
         """Return where a receive's buffer is made and the receive posted: a stream of their own on a GPU."""
+        return nullcontext()
 
+    @abstractmethod
     def receive(self, buffer: Tensor, channel: Channel) -> Pending:
         """Post the receive of a channel's next message; the buffer belongs to the transfer until its end."""
 
+    @abstractmethod
     def send(self, tensor: Tensor, channel: Channel) -> Pending:
         """Send a channel's next message; the tensor belongs to the transfer until its end."""
 
     def barrier(self) -> None:
         """Wait until every device has come here."""
+        self.collect(None)
 
+    @abstractmethod
     def collect(self, value: object) -> list[Any]:
         """Return every device's value, by device; plain data."""
 
+    @abstractmethod
     def collecting(self) -> Callable[[object], Callable[[], list[Any]]]:
         """Return what collects values beside all else: begun with one's own, and waited for later.
 
@@ -103,20 +115,25 @@ class Transport(Protocol):
         """
 
     def add_up(self, values: Sequence[float]) -> list[float]:
-        """Return the sums of what all devices give, as many floats each; cheaper than `collect`."""
+        """Return the sums of what all devices give, as many floats each; between processes cheaper."""
+        return [sum(each) for each in zip(*self.collect(list(values)), strict=True)]
 
+    @abstractmethod
     def meet(self, devices: Sequence[int]) -> None:
         """Wait until each of these devices has come here; this is one of them."""
 
     def cause(self, error: RuntimeError, device: int | None = None) -> str | None:
         """Return why a transfer with a device failed, or with any, if that one has said so or is gone."""
+        return None
 
     def group_beside(self) -> dist.ProcessGroup | None:
         """Return a new group of all processes, for use from another thread; None if devices are no processes.
 
         Every device must call it at the same place.
         """
+        return None
 
+    @abstractmethod
     def connect_copies(self, teams: Iterable[Team]) -> Mapping[Team, Copies]:
         """Return the same for operations that go on beside those of blocks."""
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-from runtime.program.calls import Message, Transfer
+from runtime.program.calls import Message, message_of
 from runtime.program.error_grid import ProgramPosition, UnsafeProgramsError, grid
-from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
+from runtime.program.instructions import Instruction, Programs, Run
 from runtime.virtual.rules import Communication, Rules
 from runtime.virtual.streams import Host, Meeting, Operation, StuckError, VirtualEvent, VirtualMachine
 from schedsearch.schedule import Instance
@@ -263,13 +263,6 @@ class Iteration:
         kernel = Operation(device, stream, what, chains=chains)
         self._machine.issue(kernel)
         return kernel, self._machine.record(device, stream)
-
-
-def message_of(device: int, each: Instruction) -> Message:
-    """Return the message of which a transfer of a device is one end."""
-    assert isinstance(each, Send | Receive)
-    source, target = (device, each.target) if isinstance(each, Send) else (each.source, device)
-    return Message(Transfer(each.producer, each.consumer, each.micro_batch), source, target, each.part)
 
 
 def _words(device: int, message: Message) -> str:

@@ -1,42 +1,21 @@
 """A GPU whose clock, time and energy are virtual.
 
 A block does the work of a profile at whatever clock is in force. Not known here: jitter, heat, and what the
-blocks compute. Any GPU will do that is a `VirtualGpu`; tests drive the NVML path with another.
+blocks compute. Tests drive the NVML path with a subclass.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
 
 from placements import OperatingPoint
 
 
-class VirtualGpu(Protocol):
-    """A GPU whose time moves only when it is told to; `set` as of a `runtime.clocks.clock.ClockBackend`."""
+class VirtualGpu:
+    """A GPU whose time moves only when it is told to.
 
-    def set(self, clock_mhz: int) -> None:
-        """Ask for a clock; it is in force after the GPU's latency."""
-
-    def now_ms(self) -> float:
-        """Return its time."""
-
-    def energy_mj(self) -> float:
-        """Return what it has used."""
-
-    def until_change_ms(self) -> float:
-        """Return how long until the clock asked for is in force; infinity if it is already."""
-
-    def wait(self, ms: float) -> None:
-        """Let time pass at the blocking power."""
-
-    def work(self, points: Sequence[OperatingPoint]) -> None:
-        """Do a block's work, of which the points say what all of it costs at each clock."""
-
-
-class SimulatedGpu:
-    """A GPU in memory. It is a clock as well: the third backend, beside `NvmlClock` and `RecordingClock`.
+    It is a clock as well: the third backend, beside `NvmlClock` and `RecordingClock`.
 
     Attributes:
         description: One line: what becomes of the requests.
@@ -86,7 +65,7 @@ class SimulatedGpu:
         self._spend(ms, self._blocking_power_w)
 
     def work(self, points: Sequence[OperatingPoint]) -> None:
-        """Do a block's work; at a clock without a point, as at the nearest one with."""
+        """Do a block's work, which costs what the point of the nearest clock says."""
         left = 1.0
         while left > 0:
             point = min(points, key=lambda point: abs(point.clock_mhz - self.clock_mhz))

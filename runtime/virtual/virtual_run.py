@@ -14,11 +14,11 @@ from pathlib import Path
 from placements import Placement, Profile
 from runtime.codegen.script import programs_of, read_scripts
 from runtime.profiling.records import BlockRecord, CounterSample, MessageRecord, Record
-from runtime.program.calls import ScriptError
+from runtime.program.calls import ScriptError, message_of
 from runtime.program.error_grid import UnsafeProgramsError
 from runtime.program.instructions import Programs, Receive, Run, Send
 from runtime.program.tensor_flow import tensor_inputs
-from runtime.virtual.iteration import BlockCosts, Iteration, Playback, message_of
+from runtime.virtual.iteration import BlockCosts, Iteration, Playback
 from runtime.virtual.rules import SENDER_ONLY
 from runtime.virtual.virtual_gpu import VirtualGpu
 from schedsearch.schedule import Instance

@@ -186,7 +186,7 @@ def test_an_older_manifest_is_gone_before_its_shards_are(checkpoints: Path, tmp_
 
 WRITES_NOTHING = """
 import os, runtime.checkpoints.shards
-runtime.checkpoints.shards._DigestingStream.write = lambda *_: os.kill(os.getpid(), 9)
+runtime.checkpoints.shards.ShardWriter.write_data = lambda *_: os.kill(os.getpid(), 9)
 """
 
 
@@ -213,9 +213,9 @@ DEATHS = {
         1,
         {
             "module": "shards",
-            "function": "_DigestingStream.write",
-            "when": "'iteration_4' in str(first._stream.name)",
-            "before": "first._stream.write(bytes(arguments[0])[:9]); first.flush()",
+            "function": "ShardWriter.write_data",
+            "when": "first._folder.name == 'iteration_4'",
+            "before": "(first._folder / '__1_0.distcp').write_bytes(b'half a shard')",
         },
         2,
     ),
@@ -357,17 +357,17 @@ FULL = """
 import errno, os
 from runtime.checkpoints import shards
 
-_write = shards._DigestingStream.write
+_write = shards.ShardWriter.write_data
 
 
-def _full(self, data):
-    if "iteration_4" in str(self._stream.name):
-        _write(self, bytes(data)[:9])
+def _full(self, plan, planner):
+    if self._folder.name == "iteration_4":
+        (self._folder / "__1_0.distcp").write_bytes(b"half a shard")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    return _write(self, data)
+    return _write(self, plan, planner)
 
 
-shards._DigestingStream.write = _full
+shards.ShardWriter.write_data = _full
 """
 
 
@@ -409,18 +409,17 @@ import time
 from pathlib import Path
 from runtime.checkpoints import shards
 
-_write = shards._DigestingStream.write
+_write = shards.ShardWriter.write_data
 _seen = Path(__file__).with_name("iteration_6_ran")
 
 
-def _slow(self, data):
-    if "iteration_4" in str(self._stream.name):
-        while not _seen.exists():
-            time.sleep(0.01)
-    return _write(self, data)
+def _slow(self, plan, planner):
+    while self._folder.name == "iteration_4" and not _seen.exists():
+        time.sleep(0.01)
+    return _write(self, plan, planner)
 
 
-shards._DigestingStream.write = _slow
+shards.ShardWriter.write_data = _slow
 _iteration = iteration
 
 

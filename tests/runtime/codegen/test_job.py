@@ -124,7 +124,7 @@ def drop(name: str) -> Callable[[dict[str, Any]], None]:
         (put("channels", 0, value=[0]), "channels[0]: [0] is not a (source, target); give two devices"),
         (put("channels", 0, value=[0, 0]), "channels[0]: [0, 0] is not a (source, target)"),
         (put("channels", 0, 1, value=2), "channels[0][1]: 2 is not a device from 0 to 1"),
-        (put("tensor_specs", value=[[]]), "is not a list for 2 devices; give one entry for each"),
+        (put("tensor_specs", value=[[]]), "has 1 entries; give one for each of "),
         (put("tensor_specs", 1, 0, "shape", value=4), "tensor_specs[1][0].shape: 4 is not a list of sizes"),
         (put("versions", "torch", value=2), "versions.torch: 2 is not text"),
         (put("placement", value=3), "placement"),

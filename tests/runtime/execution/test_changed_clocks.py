@@ -19,7 +19,7 @@ from runtime.profiling.profiler import Sweep
 from runtime.program.calls import ScriptError
 from runtime.program.lower import lower
 from runtime.verify.saved_programs import check_file, main
-from runtime.virtual.virtual_gpu import SimulatedGpu
+from runtime.virtual.virtual_gpu import VirtualGpu
 from runtime.virtual.virtual_run import VirtualScripts, run_virtually
 from schedsearch.baselines import gpipe, one_f_one_b, one_f_one_b_plus
 
@@ -92,7 +92,7 @@ def test_a_changed_clock_acts_on_virtual_gpus(tmp_path: Path) -> None:
     generate(lower(gpipe(placement, 2)), {b.name: [1200] * 2 for b in placement.blocks}, SYNTHETIC, tmp_path)
 
     def time_ms() -> float:
-        gpus = [SimulatedGpu(1200, 50.0) for _ in range(2)]
+        gpus = [VirtualGpu(1200, 50.0) for _ in range(2)]
         return run_virtually(VirtualScripts.read(tmp_path), profile, gpus).time_ms
 
     before_ms = time_ms()

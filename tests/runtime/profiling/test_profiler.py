@@ -18,7 +18,7 @@ from placements.shapes import m_shape
 from runtime.clocks.clock import ClockBackend, NvmlClock, RecordingClock
 from runtime.codegen.codegen import generate
 from runtime.profiling.device_profiler import open_profiler
-from runtime.profiling.profiler import DeviceProfile, MeasuredCost, Profiler, Sweep, merged
+from runtime.profiling.profiler import DeviceProfile, MeasuredCost, Meter, Profiler, Sweep, merged
 from runtime.program.lower import lower
 from schedsearch.baselines import gpipe
 
@@ -141,7 +141,7 @@ def test_a_clock_that_is_reached_has_no_limit() -> None:
     assert profiler.limit == ""
 
 
-class Scripted:
+class Scripted(Meter):
     """A meter whose energies are given: of each block, by clock; every block takes 10 ms."""
 
     def __init__(self, energies: Mapping[str, list[float]]) -> None:

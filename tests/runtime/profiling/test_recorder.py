@@ -15,7 +15,7 @@ from placements.shapes import v_shape, wave_shape
 from runtime.models import Blocks, Model
 from runtime.profiling.activation_memory import ActivationMemory
 from runtime.profiling.process_memory import peak_rss_mib, rss_mib
-from runtime.profiling.recorder import HostTimes, Recorder, machine_name
+from runtime.profiling.recorder import Recorder, Times, machine_name
 from runtime.program.calls import BlockCall, Message, Transfer
 from runtime.program.tensor_flow import RECOMPUTE
 
@@ -128,7 +128,7 @@ def test_between_the_halves_of_a_backward_the_graph_is_held() -> None:
 
 
 @dataclass
-class CountingTimes:
+class CountingTimes(Times):
     """A device whose work moves on by a second at each mark, whatever the script does."""
 
     marks: Iterator[int] = field(default_factory=lambda: iter(range(1000)))
@@ -162,7 +162,7 @@ class Work:
 def recorder() -> Recorder:
     placement = v_shape(1)
     blocks, model = blocks_of(placement)
-    return Recorder(0, placement, blocks, model, HostTimes())
+    return Recorder(0, placement, blocks, model, Times())
 
 
 def test_blocks_are_timed_by_marks_which_are_read_at_the_end() -> None:

@@ -24,7 +24,7 @@ from runtime.profiling.trace import write_trace
 from runtime.profiling.utilisation import DeviceShares, UtilisationTable, utilisation_table
 from runtime.profiling.zero_comm import zero_comm_spans
 from runtime.program.lower import lower
-from runtime.virtual.virtual_gpu import SimulatedGpu
+from runtime.virtual.virtual_gpu import VirtualGpu
 from runtime.virtual.virtual_run import VirtualRun, VirtualScripts, run_virtually
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import compute_frontier
@@ -62,7 +62,7 @@ def virtually(plan: PlannedIteration, scripts: Path, latency_ms: float = 0.0) ->
     profile = plan.profile
     highest = max(points[-1].clock_mhz for points in profile.points.values())
     gpus = [
-        SimulatedGpu(highest, profile.min_blocking_power_w, latency_ms)
+        VirtualGpu(highest, profile.min_blocking_power_w, latency_ms)
         for _ in range(plan.schedule.placement.num_devices)
     ]
     return run_virtually(VirtualScripts.read(scripts), profile, gpus)

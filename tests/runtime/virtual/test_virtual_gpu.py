@@ -23,7 +23,7 @@ from runtime.codegen.codegen import generate
 from runtime.program.calls import ScriptError
 from runtime.program.instructions import Send
 from runtime.program.lower import lower
-from runtime.virtual.virtual_gpu import SimulatedGpu, VirtualGpu
+from runtime.virtual.virtual_gpu import VirtualGpu
 from runtime.virtual.virtual_run import VirtualRun, VirtualScripts, run_virtually
 from schedsearch.baselines import gpipe, one_f_one_b, one_f_one_b_plus
 from schedsearch.energy import compute_frontier, simulate_at_clocks, simulate_switching
@@ -56,7 +56,7 @@ def nvml_gpus(
 
 def simulated_gpus(profile: Profile, num_gpus: int, latency_ms: float = 0.0) -> list[VirtualGpu]:
     highest = max(points[-1].clock_mhz for points in profile.points.values())
-    return [SimulatedGpu(highest, profile.blocking_power_w, latency_ms) for _ in range(num_gpus)]
+    return [VirtualGpu(highest, profile.blocking_power_w, latency_ms) for _ in range(num_gpus)]
 
 
 def planned(schedule: Schedule, profile: Profile, slowdown: float) -> Mapping[str, Sequence[int]]:
@@ -168,7 +168,7 @@ def test_a_block_that_runs_twice_or_before_its_input_is_an_error(tmp_path: Path)
 
 def test_a_change_comes_in_the_middle_of_a_block() -> None:
     """Half of 100 ms at 1000 MHz, then the other half at 500 MHz."""
-    gpu = SimulatedGpu(1000, blocking_power_w=10.0, latency_ms=50.0)
+    gpu = VirtualGpu(1000, blocking_power_w=10.0, latency_ms=50.0)
     gpu.set(500)
     gpu.work([OperatingPoint(500, 200.0, 2000.0), OperatingPoint(1000, 100.0, 4000.0)])
     assert (gpu.now_ms(), gpu.energy_mj(), gpu.clock_mhz) == (150.0, 3000.0, 500)
@@ -186,7 +186,7 @@ def test_the_library_and_the_simulated_gpu_agree(driver: FakeDriver) -> None:
     """Two programs for the same GPU, one in C and one in Python, through a few hundred random calls."""
     draw = random.Random(7)
     driver.setup(1, range(600, 1200 + 1, 15), 10.0, 0.0, 60.0)
-    one = SimulatedGpu(1200, 60.0, 10.0)
+    one = VirtualGpu(1200, 60.0, 10.0)
 
     gpu = FakeGpu(driver, 0, DirectClock())
     clocks = list(range(600, 1200 + 1, 15))
@@ -229,7 +229,7 @@ ONE_GPU_EACH = Schedule(replace(SCHEDULE.placement, num_gpus=()), 2, SCHEDULE.bl
 @pytest.fixture
 def run(tmp_path: Path) -> VirtualRun:
     generate(lower(ONE_GPU_EACH), MIXED, MODEL, tmp_path)
-    gpus = [SimulatedGpu(1100, 50.0) for _ in range(2)]
+    gpus = [VirtualGpu(1100, 50.0) for _ in range(2)]
     return run_virtually(VirtualScripts.read(tmp_path), PROFILE, gpus)
 
 
