@@ -54,30 +54,6 @@ def assert_equal_bits(first: Path, second: Path) -> None:
     assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
 
 
-def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    """One of the forked processes gets SIGKILL in the middle of iteration 3; checkpoints are every second."""
-    scripts = scripts_of(one_f_one_b(v_shape(2), 4), tmp_path / "scripts", **ADAMW)
-    run(scripts, 6, checkpoint_every=6, checkpoints=tmp_path / "uninterrupted")
-
-    text = (scripts / "device_1.py").read_text()
-    fatal = "    # Repetend: one micro-batch per round.\n"
-    assert fatal in text
-    count = "iteration.ran = getattr(iteration, 'ran', -1) + (type(device).__name__ == 'Device')"
-    kill = f"import os, signal; {count}; iteration.ran == 3 and os.kill(os.getpid(), signal.SIGKILL)"
-    (scripts / "device_1.py").write_text(text.replace(fatal, f"{fatal}    {kill}\n"))
-    options = {"checkpoint_every": 2, "checkpoints": tmp_path / "killed", "checkpoint_async": False}
-    with pytest.raises(LaunchError, match="was ended by SIGKILL|device 0 failed: TransferError"):
-        run(scripts, 6, "fork", **options)
-    assert [path.parent.name for path in (tmp_path / "killed").glob("*/manifest.json")] == ["iteration_2"]
-
-    (scripts / "device_1.py").write_text(text)
-    resumed = run(scripts, 6, "fork", resume=tmp_path / "killed", **options)
-    assert (resumed.first_iteration, resumed.iterations) == (2, 4)
-    assert resumed.comparison is not None
-    assert resumed.comparison.bitwise_equal, "the reference begins at iteration 0"
-    assert_equal_bits(tmp_path / "killed", tmp_path / "uninterrupted")
-
-
 @pytest.mark.parametrize("placement", [m_shape(2), wave_shape(2, split_backward=True)], ids=["m", "split"])
 def test_shards_of_blocks_on_several_devices_are_resumed(placement: object, tmp_path: Path) -> None:
     scripts = scripts_of(gpipe(placement, 2), tmp_path / "scripts", **ADAMW)  # type: ignore[arg-type]

@@ -1,18 +1,15 @@
 """Our models on Tessel's shapes, each against the model in one piece; and mistakes are named."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
-from small_runs import chain_of, check_cut, launched
+from small_runs import chain_of, check_cut
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, k_shape, m_shape, nn_shape, v_shape, x_shape
-from runtime.codegen.codegen import generate
-from runtime.execution.measurement import ReferenceComparison
 from runtime.models import (
     WHOLE,
     Model,
@@ -27,12 +24,10 @@ from runtime.models import (
 from runtime.models.core.attention import Attention, CrossAttention
 from runtime.models.core.layers import Embedding, Output
 from runtime.models.core.parameters import description_of
-from runtime.program.instructions import Programs
-from runtime.program.lower import lower
 from runtime.transport.shards import Shards
 from runtime.verify.reference import ReferenceCase, plain
 from runtime.verify.replay import ReplayError, replay
-from schedsearch.baselines import chimera, gpipe
+from schedsearch.baselines import gpipe
 
 OPTIONS = ModelOptions(
     "gpt", hidden_size=8, sequence_length=5, micro_batch_size=2, num_layers=4, num_heads=4, seed=3
@@ -157,24 +152,6 @@ def test_two_directions_are_one_model_on_twice_the_micro_batches() -> None:
         torch.testing.assert_close(two_ways.losses, tuple((a + b) / 2 for a, b in pairs), rtol=1e-13, atol=0)
         for shard, gradient in one_way.gradients.items():
             torch.testing.assert_close(two_ways.gradients[shard], gradient, rtol=1e-12, atol=1e-15)
-
-
-def run(
-    programs: Programs, directory: Path, name: str, launcher: str = "in_process", **model: object
-) -> ReferenceComparison:
-    """Run the scripts of programs, and compare."""
-    options = replace(OPTIONS, name=name, **model)  # type: ignore[arg-type]
-    generate(programs, {}, options.to_dict(), directory)
-    found = launched(directory, programs.placement.num_devices, 2, launcher=launcher).comparison
-    assert found is not None
-    return found
-
-
-@pytest.mark.parametrize(("dtype", "launcher"), [("float32", "fork"), ("bfloat16", "in_process")])
-def test_chimera_is_bitwise_equal_in_other_types(dtype: str, launcher: str, tmp_path: Path) -> None:
-    found = run(lower(chimera(x_shape(4), 4)), tmp_path, "gpt", launcher, dtype=dtype)
-    assert found.bitwise_equal
-    assert found.max_gradient_error < {"float32": 1e-4, "bfloat16": 0.3}[dtype]
 
 
 @pytest.mark.parametrize(

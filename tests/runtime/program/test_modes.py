@@ -74,16 +74,6 @@ def test_modes_that_repeat_stand_in_the_loop(tmp_path: Path) -> None:
     assert check(more) == lower(in_modes(one_f_one_b(v_shape(2), 10), by_stage_and_micro_batch))
 
 
-def test_a_later_mode_is_of_no_loop_but_is_stretched_with_it() -> None:
-    """The last micro-batch keeps, so that in no round of the loop it does."""
-    schedule = in_modes(gpipe(v_shape(1), 4), lambda _, n: int(n < 3))
-    assert [str(each) for each in lower(schedule).instructions[0]][2:5] == [
-        "run F0 #2 recompute",
-        "run F0 #3",
-        "run B0 #0",
-    ]
-
-
 def test_time_that_modes_take_is_played() -> None:
     schedule = in_modes(one_f_one_b(v_shape(3), 5), by_stage_and_micro_batch)
     assert play(lower(schedule), Communication.DIRECTED).time == schedule.makespan

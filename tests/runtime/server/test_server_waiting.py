@@ -61,15 +61,6 @@ def waiting(
     return question
 
 
-def test_a_message_ends_the_wait(threads: ThreadPoolExecutor, server: ServerClient, job: str) -> None:
-    question = waiting(threads, server, job)
-    assert not question.done()
-    server.set_straggler(job, 0, 0, 1.3)
-    plan = question.result(30)
-    assert plan is not None
-    assert plan.version == 2
-
-
 def test_news_of_another_job_does_not(threads: ThreadPoolExecutor, server: ServerClient, job: str) -> None:
     question = waiting(threads, server, job)
     server.set_straggler(ready(server), 0, 0, 1.3)
