@@ -165,6 +165,9 @@ def test_two_directions_are_one_model_on_twice_the_micro_batches() -> None:
             "flava needs two branches and a join, m_shape is not so; use the model 'synthetic'",
         ),
         (nn_shape(10), "mt5", "num_layers: 4 is fewer than the 5 stages of the encoder in nn_shape"),
+        (k_shape(), "gpt", "gpt needs a chain of forward blocks, where F2 branches; use the model"),
+        (nn_shape(), "gpt", "gpt cannot run E1 in the middle on the devices of its neighbors and more; use"),
+        (v_shape(6), "gpt", "num_layers: 4 is fewer than the 6 stages of v_shape; use at least 6"),
     ],
     ids=ids,
 )
@@ -180,6 +183,18 @@ def test_what_fits_is_chosen() -> None:
     assert suitable_model(k_shape(8), num_heads=8) == "flava"
     assert suitable_model(k_shape(8), num_heads=4) == "synthetic"
     assert not fits(k_shape(), "mt5") and not fits(nn_shape(), "flava")
+    found = {name: suitable_model(shape()) for name, shape in SHAPES.items()}
+    assert found == {
+        "v_shape": "gpt",
+        "x_shape": "gpt",
+        "m_shape": "gpt",
+        "nn_shape": "mt5",
+        "k_shape": "flava",
+        "wave_shape": "gpt",
+        "loop_shape": "gpt",
+    }
+    assert not fits(v_shape(), "bert")
+    assert fits(v_shape(), "synthetic")
 
 
 GPT = ModelOptions(
@@ -232,35 +247,6 @@ def test_embedding_and_output_are_tied_on_the_same_devices() -> None:
         named = [{each.name for each in body.parameters(block)} for block in (first, last)]
         tables.append({name for name in named[0] & named[1] if name.endswith("tokens")})
     assert tables == [{"embedding.tokens"}, set()]
-
-
-def test_suitable_models() -> None:
-    found = {name: suitable_model(shape()) for name, shape in SHAPES.items()}
-    assert found == {
-        "v_shape": "gpt",
-        "x_shape": "gpt",
-        "m_shape": "gpt",
-        "nn_shape": "mt5",
-        "k_shape": "flava",
-        "wave_shape": "gpt",
-        "loop_shape": "gpt",
-    }
-    assert not fits(v_shape(), "bert")
-    assert fits(v_shape(), "synthetic")
-
-
-@pytest.mark.parametrize(
-    ("placement", "message"),
-    [
-        (k_shape(), "gpt needs a chain of forward blocks, where F2 branches; use the model 'synthetic'"),
-        (nn_shape(), "gpt cannot run E1 in the middle on the devices of its neighbors and more; use"),
-        (v_shape(6), "num_layers: 5 is fewer than the 6 stages of v_shape; use at least 6"),
-    ],
-    ids=["k", "nn", "layers"],
-)
-def test_gpt_refuses_what_it_cannot_be_cut_into(placement: Placement, message: str) -> None:
-    with pytest.raises(ModelError, match=message):
-        zoo_blocks(placement, GPT)
 
 
 GOOD = {"name": "gpt", "hidden_size": 8, "sequence_length": 4, "micro_batch_size": 2}

@@ -11,12 +11,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_runs import SMALL_GPT, SYNTHETIC, blocks_of, comparison_of, in_modes, launched
+from small_runs import SMALL_GPT, SYNTHETIC, blocks_of, comparison_of, errors, in_modes, launched
 from torch import Tensor
 
 from placements.shapes import m_shape, v_shape, wave_shape
 from runtime.codegen.codegen import generate
-from runtime.execution.measurement import Measurement, ReferenceComparison
+from runtime.execution.measurement import Measurement
 from runtime.models.offloading import Offloaded, OffloadError
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
@@ -30,10 +30,6 @@ def run(schedule: Schedule, folder: Path, model: dict[str, object], **options: o
     generate(check(lower(schedule)), {}, model, folder)
     asked: dict[str, Any] = {"launcher": "in_process"} | options
     return launched(folder, sum(schedule.placement.gpus), 2, **asked)
-
-
-def errors(found: ReferenceComparison) -> tuple[float, float, float]:
-    return found.max_loss_error, found.max_gradient_error, found.max_parameter_error
 
 
 def peaks(found: Measurement) -> list[float]:

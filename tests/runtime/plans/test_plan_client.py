@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from served import ServerProcess, in_thread, profile_of, small_schedule
+from served import ServerProcess, in_thread, profile_of, ready, small_schedule
 from small_runs import SMALL_GPT, launched
 
 from runtime.codegen.codegen import generate
@@ -42,11 +42,7 @@ def server(process: ServerProcess) -> ServerClient:
 
 @pytest.fixture
 def job(server: ServerClient) -> str:
-    """Return a job that is ready."""
-    job = server.register(SCHEDULE, 20)
-    server.upload(job, PROFILE)
-    server.wait_until_ready(job, 60)
-    return job
+    return ready(server)
 
 
 def requests_of(device: int, *plans: DeployedPlan) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from small_runs import SYNTHETIC, edited, in_modes, launched, with_modes
+from small_runs import SYNTHETIC, change, edited, in_modes, launched, with_modes
 
 from placements import Block, Kind, Placement
 from placements.files import write_json
@@ -112,11 +112,8 @@ def test_devices_of_a_block_run_it_in_one_mode() -> None:
 
 def test_scripts_name_known_modes_alone(tmp_path: Path) -> None:
     generate(mixed(), {}, SYNTHETIC, tmp_path)
-    script = tmp_path / "device_0.py"
     right = 'device.forward("F0", 0, mode="recompute")'
-    text = script.read_text()
-    assert right in text
-    script.write_text(text.replace(right, right.replace("recompute", "sleep")))
+    change(tmp_path / "device_0.py", right, right.replace("recompute", "sleep"))
     with pytest.raises(ScriptError, match=r"F0 of micro-batch 0 has mode='sleep'; write one of keep, recom"):
         read_scripts(tmp_path)
 
@@ -127,10 +124,7 @@ def test_modes_written_by_hand_must_fit_the_memory(tmp_path: Path) -> None:
     schedule = replace(schedule, placement=schedule.placement.with_memory(4))
     generate(lower(schedule), {}, SYNTHETIC, tmp_path)
     assert check_file(tmp_path).startswith("programs: 1 devices")
-    script = tmp_path / "device_0.py"
-    text = script.read_text()
-    assert 'n, mode="recompute"' in text
-    script.write_text(text.replace('n, mode="recompute"', 'n, mode="keep" if n else "recompute"'))
+    change(tmp_path / "device_0.py", 'n, mode="recompute"', 'n, mode="keep" if n else "recompute"')
     with pytest.raises(UnsafeProgramsError, match=r"memory: device 0 holds 10 and has 4; run .* holds less$"):
         check_file(tmp_path)
 
