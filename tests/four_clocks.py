@@ -1,8 +1,10 @@
-"""Costs of the blocks of any placement at four clocks."""
+"""Costs of the blocks of any placement at four clocks, and a plan with a clock for each computation."""
 
 from __future__ import annotations
 
 from placements import OperatingPoint, Placement, Profile
+from schedsearch.energy import FrequencyPlan
+from schedsearch.schedule import Schedule
 
 
 def four_clocks(placement: Placement) -> Profile:
@@ -17,3 +19,10 @@ def four_clocks(placement: Placement) -> Profile:
         for block in placement.blocks
     }
     return Profile("made up", points, 50.0)
+
+
+def plan_of(schedule: Schedule) -> FrequencyPlan:
+    """A plan in which each clock is of one computation."""
+    names, numbers = [block.name for block in schedule.placement.blocks], range(schedule.num_micro_batches)
+    clocks = {name: tuple(100 * (i + 1) + n for n in numbers) for i, name in enumerate(names)}
+    return FrequencyPlan(clocks, 1.0, 1.0, 1.0)

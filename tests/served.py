@@ -15,6 +15,7 @@ from places import ROOT
 
 from placements import OperatingPoint, Placement, Profile
 from placements.shapes import v_shape
+from runtime.plans.plan_client import ServerClient
 from runtime.server.app import Server, create_app, listen
 from runtime.server.service import Service
 from schedsearch.baselines import one_f_one_b
@@ -48,6 +49,15 @@ def upload_of(profile: Profile, *blocks: str) -> dict[str, Any]:
         if name in blocks or not blocks
     }
     return {"blocking_power_w": profile.blocking_power_w, "blocks": points}
+
+
+def ready(server: ServerClient) -> str:
+    """Return a small job that has its frontier."""
+    schedule = small_schedule()
+    job = server.register(schedule, 20)
+    server.upload(job, profile_of(schedule.placement))
+    server.wait_until_ready(job, 60)
+    return job
 
 
 def ask(url: str, method: str = "GET", body: object = None) -> tuple[int, Any]:

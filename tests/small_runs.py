@@ -127,6 +127,11 @@ def comparison_of(measurement: Measurement) -> ReferenceComparison:
     return measurement.comparison
 
 
+def errors(found: ReferenceComparison) -> tuple[float, float, float]:
+    """Return those of losses, gradients and parameters; 0 is equality of every bit."""
+    return found.max_loss_error, found.max_gradient_error, found.max_parameter_error
+
+
 def launched(
     directory: str | Path,
     num_devices: int,
@@ -151,6 +156,14 @@ def edited(programs: Programs, device: int, edit: Callable[[list[Instruction]], 
     instructions = [list(program) for program in programs.instructions]
     edit(instructions[device])
     return replace(programs, instructions=tuple(map(tuple, instructions)))
+
+
+def change(script: Path, old: str, new: str) -> int:
+    """Replace what a script has once; return its line."""
+    text = script.read_text()
+    assert text.count(old) == 1, text
+    script.write_text(text.replace(old, new))
+    return text[: text.index(old)].count("\n") + 1
 
 
 def check_cut(case: ReferenceCase) -> None:

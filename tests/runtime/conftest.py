@@ -45,6 +45,14 @@ def driver(driver_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     return fake
 
 
+@pytest.fixture(scope="session")
+def compiler() -> None:
+    """Let torch import here, once, what it imports for the first optimizer and for checkpoints."""
+    import runtime.checkpoints.saving  # noqa: F401
+
+    torch.optim.AdamW([torch.zeros(1, requires_grad=True)]).step()
+
+
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
     """Compute with one thread during a test."""

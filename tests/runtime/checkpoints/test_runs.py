@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 from places import ROOT
-from small_runs import launched
+from small_runs import change, launched
 
 from placements.shapes import m_shape, v_shape, wave_shape
 from runtime.checkpoints.loading import check_resume, has_whole, read_parameters
@@ -52,30 +52,6 @@ def assert_equal_bits(first: Path, second: Path) -> None:
     ours, theirs = read_parameters(first), read_parameters(second)
     assert ours.keys() == theirs.keys() and ours
     assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
-
-
-def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    """One of the forked processes gets SIGKILL in the middle of iteration 3; checkpoints are every second."""
-    scripts = scripts_of(one_f_one_b(v_shape(2), 4), tmp_path / "scripts", **ADAMW)
-    run(scripts, 6, checkpoint_every=6, checkpoints=tmp_path / "uninterrupted")
-
-    text = (scripts / "device_1.py").read_text()
-    fatal = "    # Repetend: one micro-batch per round.\n"
-    assert fatal in text
-    count = "iteration.ran = getattr(iteration, 'ran', -1) + (type(device).__name__ == 'Device')"
-    kill = f"import os, signal; {count}; iteration.ran == 3 and os.kill(os.getpid(), signal.SIGKILL)"
-    (scripts / "device_1.py").write_text(text.replace(fatal, f"{fatal}    {kill}\n"))
-    options = {"checkpoint_every": 2, "checkpoints": tmp_path / "killed", "checkpoint_async": False}
-    with pytest.raises(LaunchError, match="was ended by SIGKILL|device 0 failed: TransferError"):
-        run(scripts, 6, "fork", **options)
-    assert [path.parent.name for path in (tmp_path / "killed").glob("*/manifest.json")] == ["iteration_2"]
-
-    (scripts / "device_1.py").write_text(text)
-    resumed = run(scripts, 6, "fork", resume=tmp_path / "killed", **options)
-    assert (resumed.first_iteration, resumed.iterations) == (2, 4)
-    assert resumed.comparison is not None
-    assert resumed.comparison.bitwise_equal, "the reference begins at iteration 0"
-    assert_equal_bits(tmp_path / "killed", tmp_path / "uninterrupted")
 
 
 @pytest.mark.parametrize("placement", [m_shape(2), wave_shape(2, split_backward=True)], ids=["m", "split"])
@@ -175,9 +151,7 @@ def test_recomputing_and_other_clocks_are_the_same_run(checkpoints: Path, tmp_pa
 def test_an_older_manifest_is_gone_before_its_shards_are(checkpoints: Path, tmp_path: Path) -> None:
     """A second run into the same folder that dies while it writes must not leave the first one's manifest."""
     scripts = tmp_path / "scripts"
-    text = (scripts / "device_1.py").read_text()
-    broken = text.replace('if __name__ == "__main__":', WRITES_NOTHING + '\n\nif __name__ == "__main__":')
-    (scripts / "device_1.py").write_text(broken)
+    prepend(scripts / "device_1.py", WRITES_NOTHING)
     with pytest.raises(LaunchError, match="was ended by SIGKILL|RuntimeError|CheckpointError"):
         run(scripts, 3, "fork", checkpoint_every=3, checkpoints=checkpoints)
     assert not (checkpoints / "iteration_3/manifest.json").exists()
@@ -250,9 +224,7 @@ def test_a_kill_within_a_checkpoint_costs_no_bit(death: str, tmp_path: Path) -> 
     scripts = scripts_of(one_f_one_b(v_shape(2), 4), tmp_path / "scripts", **ADAMW)
     run(scripts, 6, checkpoint_every=6, checkpoints=tmp_path / "uninterrupted", verify="none")
     text = (scripts / f"device_{device}.py").read_text()
-    main = 'if __name__ == "__main__":'
-    assert text.count(main) == 1
-    (scripts / f"device_{device}.py").write_text(text.replace(main, DYING.format(**place)))
+    change(scripts / f"device_{device}.py", MAIN, DYING.format(**place))
     options = {"checkpoint_every": 2, "checkpoints": tmp_path / "killed", "keep_checkpoints": 1}
     with pytest.raises(LaunchError, match=DIED):
         run(scripts, 6, "fork", verify="none", **options)
@@ -342,9 +314,7 @@ def kept(scripts: Path, iterations: int, launcher: str = "fork", **options: obje
 
 def prepend(script: Path, code: str) -> None:
     """Let a device run some code before its script's main."""
-    text = script.read_text()
-    assert text.count(MAIN) == 1
-    script.write_text(text.replace(MAIN, f"{code}\n\n{MAIN}"))
+    change(script, MAIN, f"{code}\n\n{MAIN}")
 
 
 def assert_bits_of_an_uninterrupted_run(scripts: Path, iterations: int) -> None:

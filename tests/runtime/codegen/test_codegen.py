@@ -13,6 +13,7 @@ from places import ROOT
 
 from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, m_shape, v_shape
+from runtime.clocks.periodic_clocks import PeriodicClocks, ScriptClocks
 from runtime.codegen.codegen import ClockPlanError, generate
 from runtime.codegen.job import JobError
 from runtime.codegen.script import read_script
@@ -170,11 +171,10 @@ def test_a_model_that_is_not_data_is_refused(value: object, tmp_path: Path) -> N
             "clock_mhz: has 1 clocks for block 'B0'; give one for each of the 2 ",
         ),
         ({"F9": [1410] * 2}, "clock_mhz: v_shape has no block 'F9'; use the names of the placement"),
+        ({"F0": PeriodicClocks([], 1410, [])}, "clock_mhz: has no clocks for block 'B0'; give one for"),
     ],
 )
-def test_clocks_that_do_not_fit_are_refused(
-    clock_mhz: dict[str, list[int]], message: str, tmp_path: Path
-) -> None:
+def test_clocks_that_do_not_fit_are_refused(clock_mhz: ScriptClocks, message: str, tmp_path: Path) -> None:
     with pytest.raises(ClockPlanError) as error:
         generate(lower(gpipe(v_shape(1), 2)), clock_mhz, {}, tmp_path)
     assert str(error.value).startswith(message)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +13,6 @@ from small_runs import SYNTHETIC, blocks_of, comparison_of, launched
 from placements.shapes import v_shape
 from runtime.codegen.codegen import generate
 from runtime.codegen.header import PICTURE_WIDTH
-from runtime.codegen.script import read_script
 from runtime.program.lower import lower
 from runtime.verify.saved_programs import check_file
 from schedsearch.baselines import one_f_one_b
@@ -45,30 +43,6 @@ def test_golden_scripts_are_safe_and_train_as_the_plain_model() -> None:
     comparison = comparison_of(launched(SCRIPTS, 2, 2, launcher="fork"))
     assert comparison.is_equal
     assert comparison.bitwise_equal
-
-
-def test_each_run_has_its_clock_and_each_action_its_line() -> None:
-    for path in sorted(SCRIPTS.glob("*.py")):
-        text = path.read_text()
-        lines = text.splitlines()
-        script = read_script(path)
-        runs = iter(script.calls.runs)
-        for instruction, number in zip(script.calls.instructions, script.calls.lines, strict=True):
-            line = lines[number - 1]
-            assert line.strip().startswith("device.")
-            if "clock_mhz=" in line:
-                run = next(runs)
-                assert f'"{run.block}"' in line
-                assert f"clock_mhz={run.clock_mhz})" in line or f'CLOCKS["{run.block}"]' in line
-            assert str(instruction).split()[1].split("#")[0] in line
-        assert next(runs, None) is None
-        (iteration,) = (
-            node
-            for node in ast.parse(text).body
-            if isinstance(node, ast.FunctionDef) and node.name == "iteration"
-        )
-        calls = [node for node in ast.walk(iteration) if isinstance(node, ast.Call)]
-        assert len({call.lineno for call in calls}) == len(calls)
 
 
 def test_a_script_started_alone_says_how_to_start_all() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from small_runs import SYNTHETIC, with_hidden_forms
 
 from placements import Block, Kind, Placement
-from placements.shapes import SHAPES, m_shape, v_shape
+from placements.shapes import SHAPES, v_shape
 from runtime.clocks.periodic_clocks import ScriptClocks
 from runtime.codegen.codegen import generate
 from runtime.codegen.job import JobError, ScriptJob, read_job, write_job
@@ -183,10 +183,3 @@ def test_junk_in_place_of_any_value_is_refused_in_one_line(
     with pytest.raises(JobError) as caught:
         read_job(folder / "job.json")
     assert "\n" not in str(caught.value)
-
-
-def test_stale_scripts_beside_a_smaller_job_are_named(tmp_path: Path) -> None:
-    generated(gpipe(m_shape(4), 2), {}, tmp_path)
-    generated(gpipe(m_shape(2), 2), {}, tmp_path)
-    with pytest.raises(ScriptError, match="device_2.py: m_shape has 2 devices only; delete the script"):
-        read_scripts(tmp_path)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from four_clocks import four_clocks
 from places import GOLDEN
-from small_runs import SYNTHETIC, launched
+from small_runs import SYNTHETIC, change, launched
 
 from placements.shapes import m_shape, v_shape
 from runtime.clocks.periodic_clocks import PeriodicClocks
@@ -45,14 +45,6 @@ def periodic(tmp_path: Path) -> Path:
     """Scripts for any number of micro-batches: device 0 has a table for both blocks."""
     generate(lower(one_f_one_b(v_shape(2), 8)), PERIODIC, SYNTHETIC, tmp_path)
     return tmp_path
-
-
-def change(script: Path, old: str, new: str) -> int:
-    """Replace what a script has once; return its line."""
-    text = script.read_text()
-    assert text.count(old) == 1, text
-    script.write_text(text.replace(old, new))
-    return text[: text.index(old)].count("\n") + 1
 
 
 def clocks_of(script: Path, block: str, num_micro_batches: int | None = None) -> list[int | None]:

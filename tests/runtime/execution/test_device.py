@@ -303,15 +303,6 @@ def test_a_gpu_that_stands_at_a_message_is_named(events: list[str], monkeypatch:
         made.finish()
 
 
-def test_calls_are_counted_without_being_carried_out() -> None:
-    calls = Calls()
-    calls.receive("F0", "F1", 0, source=0)
-    calls.run("F1", 0, 1410)
-    calls.send("F1", "F2", 0, target=2)
-    assert calls.count == 3
-    assert calls.asks_for_clocks
-
-
 def test_the_innermost_observer_is_next_to_the_block(
     events: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from moe_layers import COMMUNICATION, SMALL_MOE, moe_schedule, moe_stages
-from small_runs import comparison_of, edited, launched
+from small_runs import comparison_of, edited, errors, launched
 
 from placements import Placement
 from placements.placement_file import read_placement
@@ -31,10 +31,6 @@ def compared(schedule: Schedule, folder: Path, num_layers: int = 1, **options: A
     """Return how far two iterations are from the model in one piece, and from their replay."""
     generate(check(lower(schedule)), {}, SMALL_MOE | {"num_layers": num_layers}, folder)
     return comparison_of(launched(folder, schedule.placement.num_devices, 2, **options))
-
-
-def errors(found: ReferenceComparison) -> tuple[float, float, float]:
-    return found.max_loss_error, found.max_gradient_error, found.max_parameter_error
 
 
 def test_what_is_found_with_streams_is_run_on_them(tmp_path: Path) -> None:

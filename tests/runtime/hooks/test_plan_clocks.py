@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from fake_driver import FakeDriver
+from four_clocks import plan_of
 from torch import Tensor, nn
 
 import schedsearch
@@ -26,13 +27,6 @@ from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import schedule_to_dict
 
 SCHEDULE = one_f_one_b(v_shape(2), 3)
-
-
-def plan_of(schedule: Schedule) -> FrequencyPlan:
-    """A plan in which each clock is of one computation."""
-    names = [block.name for block in schedule.placement.blocks]
-    clocks = {name: tuple(100 * (i + 1) + n for n in range(3)) for i, name in enumerate(names)}
-    return FrequencyPlan(clocks, 1.0, 1.0, 1.0)
 
 
 def clocks_of(schedule: Schedule, device: int) -> list[int]:

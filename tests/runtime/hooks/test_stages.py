@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from four_clocks import plan_of
 from joined import join
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage
@@ -24,7 +25,6 @@ from runtime.torch_pipelining.csv import schedule_of, torch_order
 from runtime.torch_pipelining.table import parse_order
 from schedsearch.baselines import one_f_one_b
 from schedsearch.energy import FrequencyPlan
-from schedsearch.schedule import Schedule
 
 NUM_RANKS, NUM_MICRO_BATCHES = 2, 4
 
@@ -35,15 +35,6 @@ def table_of(name: str) -> str:
         return str(torch_order(one_f_one_b(v_shape(NUM_RANKS), NUM_MICRO_BATCHES)))
     rows = shipped(name, NUM_RANKS, NUM_MICRO_BATCHES).pipeline_order
     return "".join(",".join("" if a is None else str(a) for a in rows[rank]) + "\n" for rank in rows)
-
-
-def plan_of(schedule: Schedule) -> FrequencyPlan:
-    """A plan in which each clock is of one computation."""
-    names = [block.name for block in schedule.placement.blocks]
-    clocks = {
-        name: tuple(100 * (i + 1) + n for n in range(NUM_MICRO_BATCHES)) for i, name in enumerate(names)
-    }
-    return FrequencyPlan(clocks, 1.0, 1.0, 1.0)
 
 
 def stages_on(rank: int, own: Sequence[int], num_stages: int) -> list[PipelineStage]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,8 +22,8 @@ from runtime.launching.launch import LaunchError
 from runtime.models.core.torch_optimizers import PLAIN
 from runtime.options.run import NETWORKS
 from runtime.program.deadlock import UnsafeProgramsError, check
-from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
-from runtime.program.lower import lower, recomputed
+from runtime.program.instructions import Instruction, Programs, Run, Send
+from runtime.program.lower import lower
 from runtime.transport.in_memory import Network
 from runtime.transport.turns import DeadlockError, StoppedError, backward_in_own_thread
 from runtime.verify.replay import ReplayError
@@ -81,65 +80,6 @@ def test_threads_give_the_bits_of_processes(shape: str, tmp_path: Path) -> None:
     assert threads.peak_posted_bytes == processes.peak_posted_bytes
     assert comparison_of(threads) == comparison_of(processes)
     assert comparison_of(threads).bitwise_equal
-
-
-def test_ones_own_model_with_dropout_computed_again(tmp_path: Path) -> None:
-    (tmp_path / "own.py").write_text(OWN_MODEL)
-    found = []
-    for recompute in ([], "all"):
-        model = {"name": "module", "path": str(tmp_path / "own.py")}
-        folder = tmp_path / str(len(found))
-        generate(recomputed(lower(gpipe(v_shape(2), 3)), recompute), {}, model, folder)
-        found.append(launched(folder, 2, 2, launcher="in_process"))
-    assert found[0].losses == found[1].losses
-    assert all(comparison_of(each).bitwise_equal for each in found)
-
-
-OWN_MODEL = """
-import torch
-from torch import nn
-from torch.nn.functional import mse_loss as loss
-
-
-def blocks():
-    torch.manual_seed(0)
-    return {"F0": nn.Sequential(nn.Linear(3, 5), nn.Dropout()), "F1": nn.Linear(5, 2)}
-
-
-def data(iteration, micro_batch):
-    generator = torch.Generator().manual_seed(100 * iteration + micro_batch)
-    return torch.randn(4, 3, generator=generator), torch.randn(4, 2, generator=generator)
-"""
-
-
-def swap_receives(program: list[Instruction]) -> None:
-    at = [i for i, each in enumerate(program) if isinstance(each, Receive)][:2]
-    program[at[0]], program[at[1]] = program[at[1]], program[at[0]]
-    program.sort(key=lambda each: not isinstance(each, Receive))
-
-
-def drop_receive(program: list[Instruction]) -> None:
-    program.remove(Receive("F0", "F1", 1, 0))
-
-
-def off_by_one(program: list[Instruction]) -> None:
-    at = program.index(Receive("F0", "F1", 1, 0))
-    program[at] = Receive("F0", "F1", 2, 0)
-
-
-@pytest.mark.parametrize("edit", [swap_receives, drop_receive, off_by_one])
-def test_a_wrong_program_is_refused_and_would_fail_or_differ(
-    edit: Callable[[list[Instruction]], None], tmp_path: Path
-) -> None:
-    wrong = edited(lower(gpipe(v_shape(2), 3)), 1, edit)
-    with pytest.raises(UnsafeProgramsError):
-        check(wrong)
-    try:
-        found = comparison_of(run(wrong, tmp_path))
-    except LaunchError:
-        return
-    assert not found.bitwise_equal
-    assert found.max_gradient_error > 1e-6
 
 
 def test_a_deadlock_is_known_at_once_and_names_every_device(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import pytest
 import torch
 from joined import meeting_in
 from perfetto_rules import problems, read_events, thread_of
-from small_runs import SMALL_GPT, comparison_of, launched
+from small_runs import SMALL_GPT, change, comparison_of, launched
 
 from experiments.config.declaring import own_options
 from experiments.run.options import RuntimeOptions
@@ -54,10 +54,8 @@ def scripts(tmp_path: Path) -> Path:
 
 def insert(script: Path, line: str) -> None:
     """Let a script's iteration begin with a line."""
-    text = script.read_text()
     end_of_docstring = '\n    """\n'
-    assert text.count(end_of_docstring) == 1
-    script.write_text(text.replace(end_of_docstring, f"{end_of_docstring}    {line}\n"))
+    change(script, end_of_docstring, f"{end_of_docstring}    {line}\n")
 
 
 def running(directory: Path) -> list[str]:

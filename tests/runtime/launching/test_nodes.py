@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_runs import SMALL_GPT, comparison_of, launched
+from small_runs import SMALL_GPT, change, comparison_of, launched
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from placements import Placement
@@ -40,11 +40,10 @@ def generated(placement: Placement, folder: Path) -> Path:
 
 def insert(script: Path, line: str) -> None:
     """Let a script's second iteration begin with a line."""
-    text, end_of_docstring = script.read_text(), '\n    """\n'
-    assert text.count(end_of_docstring) == 1
+    end_of_docstring = '\n    """\n'
     once = f"    hasattr(device, 'count') or COUNT.append(0)\n    if len(COUNT) > 1:\n        {line}\n"
-    text = text.replace(end_of_docstring, end_of_docstring + once)
-    script.write_text(text.replace("\nfrom runtime", "\nCOUNT = []\nfrom runtime", 1))
+    change(script, end_of_docstring, end_of_docstring + once)
+    change(script, "\nfrom runtime", "\nCOUNT = []\nfrom runtime")
 
 
 def test_two_nodes_train_as_one(tmp_path: Path) -> None:

@@ -36,6 +36,8 @@ from schedsearch.cluster.simulator.simulation import simulate_cluster
 from schedsearch.cluster.throughputs import JobOperatingPoint, Throughputs
 from schedsearch.solver.interrupts import INTERRUPTS
 
+pytestmark = pytest.mark.usefixtures("compiler")
+
 CLUSTER = GpuCluster({"v100": 1, "k80": 1})
 POINTS = {"v100": (JobOperatingPoint(4.0),), "k80": (JobOperatingPoint(2.0),)}
 THROUGHPUTS = Throughputs({("any", 1): POINTS})
@@ -196,12 +198,6 @@ def test_a_ctrl_c_stops_all_jobs_after_a_checkpoint_and_no_step_is_done_twice(tm
     for job in JOBS:
         assert len([line for line in jobs.lines(job.name) if line[0].isdigit()]) == job.steps
     assert not jobs.told
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compiler() -> None:
-    """Let torch import its compiler here, once, which it does for the first optimizer."""
-    torch.optim.AdamW([torch.zeros(1, requires_grad=True)]).step()
 
 
 class Forks(LocalProcesses):

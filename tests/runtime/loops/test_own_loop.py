@@ -30,17 +30,11 @@ from runtime.program.lower import lower
 from runtime.training.clipping import scale_by_norm
 from schedsearch.baselines import one_f_one_b
 
+pytestmark = pytest.mark.usefixtures("compiler")
+
 NUM_STEPS = 8
 
 State = dict[str, Tensor]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compiler() -> None:
-    """Let torch import here, once, what it imports for the first optimizer and for checkpoints."""
-    import runtime.checkpoints.saving  # noqa: F401
-
-    torch.optim.AdamW([torch.zeros(1, requires_grad=True)]).step()
 
 
 class Shifted(nn.Module):

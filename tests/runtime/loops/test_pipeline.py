@@ -28,11 +28,7 @@ from runtime.program.deadlock import check
 from runtime.program.lower import lower
 from schedsearch.baselines import gpipe
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _compiler() -> None:
-    """Let torch import its compiler here, once, which it does for the first optimizer."""
-    torch.optim.AdamW([torch.zeros(1, requires_grad=True)]).step()
+pytestmark = pytest.mark.usefixtures("compiler")
 
 
 def network() -> nn.Sequential:

@@ -24,16 +24,12 @@ from runtime.program.lower import lower
 from runtime.program.tensor_spec import TensorSpec
 from schedsearch.baselines import gpipe, pipedream
 
+pytestmark = pytest.mark.usefixtures("compiler")
+
 Pair = tuple[Any, Tensor]
 
 LENGTHS = [[4, 6, 9], [5, 5, 5], [3, 8, 1]]
 """Tokens of the micro-batches of three steps."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compiler() -> None:
-    """Let torch import its compiler here, once, which it does for the first optimizer."""
-    torch.optim.SGD([torch.zeros(1, requires_grad=True)]).step()
 
 
 class Mixed(nn.Module):

@@ -162,14 +162,6 @@ def test_an_accelerator_is_the_same_by_number_and_by_text(server: Server) -> Non
     assert server.tell(job, "3", 1)["version"] == 3
 
 
-def test_a_message_that_changes_nothing_deploys_nothing(server: Server) -> None:
-    job = server.ready()
-    for degree in (1, 1.3, 1.3):
-        last = server.tell(job, 0, degree)
-    assert last["version"] == 2
-    assert server.tell(job, 1, 1.3)["version"] == 2
-
-
 def test_the_same_schedule_twice_is_two_jobs(server: Server) -> None:
     first, second = server.ready(), server.ready()
     assert first != second

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from served import ServerProcess, ask, profile_of, small_schedule, upload_of
+from served import ServerProcess, ask, profile_of, ready, small_schedule, upload_of
 from storms import Sent, busy, lost, ready_jobs, storm
 
 from experiments.benchmarks.measures.server import Sender
@@ -123,13 +123,6 @@ def tell_until_the_end(
         except (OSError, http.client.HTTPException):
             return
         allowed[key] = {degree}
-
-
-def ready(server: ServerClient) -> str:
-    job = server.register(small_schedule(), 20)
-    server.upload(job, PROFILE)
-    server.wait_until_ready(job, 60)
-    return job
 
 
 def deployed(server: ServerClient, job: str) -> float:

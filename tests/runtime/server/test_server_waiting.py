@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from served import ServerProcess, ask, in_thread, profile_of, small_schedule
+from served import ServerProcess, ask, in_thread, profile_of, ready, small_schedule
 
 from runtime.plans.plan_client import DeployedPlan, PlanClient, ServerClient, ServerError
 from runtime.server.service import Service
@@ -39,13 +39,6 @@ def job(server: ServerClient) -> str:
     return ready(server)
 
 
-def ready(server: ServerClient) -> str:
-    job = server.register(SCHEDULE, 20)
-    server.upload(job, PROFILE)
-    server.wait_until_ready(job, 60)
-    return job
-
-
 @pytest.fixture
 def threads() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(200) as threads:
@@ -59,15 +52,6 @@ def waiting(
     question = threads.submit(server.deployed, job, known, LONG_S)
     time.sleep(0.1)
     return question
-
-
-def test_a_message_ends_the_wait(threads: ThreadPoolExecutor, server: ServerClient, job: str) -> None:
-    question = waiting(threads, server, job)
-    assert not question.done()
-    server.set_straggler(job, 0, 0, 1.3)
-    plan = question.result(30)
-    assert plan is not None
-    assert plan.version == 2
 
 
 def test_news_of_another_job_does_not(threads: ThreadPoolExecutor, server: ServerClient, job: str) -> None:
@@ -95,14 +79,9 @@ def test_there_is_nothing_new_at_the_end_of_the_time(server: ServerClient, job: 
     assert time.monotonic() - start_s >= 0.2
 
 
-def test_what_is_new_already_is_not_waited_for(server: ServerClient, job: str) -> None:
-    plan = server.deployed(job, newer_than=0, wait_s=LONG_S)
-    assert plan is not None
-    assert plan.version == 1
-
-
-def test_a_version_that_the_server_lost_is_not_the_newest(server: ServerClient, job: str) -> None:
-    plan = server.deployed(job, newer_than=7, wait_s=LONG_S)
+@pytest.mark.parametrize("known", [0, 7], ids=["older", "lost by the server"])
+def test_what_is_new_already_is_not_waited_for(server: ServerClient, job: str, known: int) -> None:
+    plan = server.deployed(job, newer_than=known, wait_s=LONG_S)
     assert plan is not None
     assert plan.version == 1
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from four_clocks import plan_of
 from joined import join
 
 import schedsearch
@@ -24,7 +25,6 @@ from runtime.torch_pipelining.lowering import UnsafeOrderError
 from runtime.torch_pipelining.receives import with_late_receives
 from runtime.torch_pipelining.table import parse_order, read_torch_csv
 from schedsearch.baselines import one_f_one_b, v_half
-from schedsearch.energy import FrequencyPlan
 from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
 
@@ -121,9 +121,7 @@ def test_its_llama_trains_with_our_table_as_with_its_own_schedule(
     table = tmp_path / "schedule.csv"
     table.write_text(str(torch_order(schedule)))
     assert check_order(read_torch_csv(table)).num_micro_batches == NUM_MICRO_BATCHES
-    names = [block.name for block in schedule.placement.blocks]
-    clock_mhz = {name: tuple(range(100 * i + 100, 100 * i + 108)) for i, name in enumerate(names)}
-    plan = FrequencyPlan(clock_mhz, 1.0, 1.0, 1.0)
+    plan = plan_of(schedule)
 
     late = tmp_path / "late.csv"
     late.write_text(str(with_late_receives(read_torch_csv(table))))
@@ -150,7 +148,7 @@ def test_its_llama_trains_with_our_table_as_with_its_own_schedule(
     assert found == pytest.approx(own, rel=1e-6)
     assert found[0] == own[0]
     for rank, (*_, requests) in enumerate(results):
-        assert requests == [clock_mhz[block][n] for block, n in schedule.order(rank)] * 3
+        assert requests == [plan.clock_mhz[block][n] for block, n in schedule.order(rank)] * 3
 
 
 def test_a_wrong_table_is_refused_before_launch() -> None:

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from small_runs import compared, on_gpus
+from small_runs import compared, errors, on_gpus
 from torch import Tensor
 
 from placements import Block, Kind, Placement
 from placements.shapes import m_shape, v_shape, x_shape
-from runtime.execution.measurement import ReferenceComparison
 from runtime.models import Blocks, Model, ModelOptions
 from runtime.program.lower import lower, recomputed
 from runtime.training.copies import CopySums
@@ -37,10 +36,6 @@ OPTIONS = ModelOptions(
 )
 ADAMW = {"optimizer": "adamw", "weight_decay": 0.1}
 GROUPS = [{"match": "norm|bias", "options": {"weight_decay": 0.0, "lr": 0.001}}]
-
-
-def errors(found: ReferenceComparison) -> tuple[float, float, float]:
-    return found.max_loss_error, found.max_gradient_error, found.max_parameter_error
 
 
 def options(**more: Any) -> ModelOptions:

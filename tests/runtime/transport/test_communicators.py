@@ -133,38 +133,38 @@ def test_processes_of_a_default_group_join(sharing: str, backend: str | None, tm
     assert [process.exitcode for process in processes] == [0, 0, 0]
 
 
-def test_on_gloo_one_group_carries_all_channels(monkeypatch: pytest.MonkeyPatch) -> None:
-    created: list[object] = []
+Created = list[tuple[object, object]]
+
+
+@pytest.fixture
+def created(monkeypatch: pytest.MonkeyPatch) -> Created:
+    """The members and names of groups, which nobody creates: their names stand for them."""
+    found: Created = []
 
     def new_group(members: Sequence[int] | None = None, **options: object) -> object:
-        created.append(options["group_desc"])
-        return created[-1]
+        assert "use_local_synchronization" not in options
+        assert "device_id" not in options
+        found.append((members, options["group_desc"]))
+        return options["group_desc"]
 
-    as_process(monkeypatch, 1, 3)
     monkeypatch.setattr(dist, "new_group", new_group)
     for name in ("send", "recv", "all_gather"):
         monkeypatch.setattr(dist, name, lambda *arguments, **options: None)
+    return found
+
+
+def test_on_gloo_one_group_carries_all_channels(created: Created, monkeypatch: pytest.MonkeyPatch) -> None:
+    as_process(monkeypatch, 1, 3)
     groups = connect(m_shape(3), ((0, 1), (1, 0), (1, 2)), 1, 300)
-    assert created == ["schedsearch control", "schedsearch team 0 1 2"]
+    assert [name for _, name in created] == ["schedsearch control", "schedsearch team 0 1 2"]
     assert set(groups.links.values()) == {"schedsearch control"}
 
 
 @pytest.mark.parametrize(("index", "sharing"), [(0, DIRECTED), (2, DIRECTED), (1, PAIR)])
 def test_all_processes_create_the_same_groups_in_the_same_order(
-    index: int, sharing: str, monkeypatch: pytest.MonkeyPatch
+    index: int, sharing: str, created: Created, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    created: list[tuple[object, object]] = []
-
-    def new_group(members: Sequence[int] | None = None, **options: object) -> object:
-        assert "use_local_synchronization" not in options
-        assert "device_id" not in options
-        created.append((members, options["group_desc"]))
-        return object()
-
     as_process(monkeypatch, index, 3)
-    monkeypatch.setattr(dist, "new_group", new_group)
-    for name in ("send", "recv", "all_gather"):
-        monkeypatch.setattr(dist, name, lambda *arguments, **options: None)
     directions = ((0, 1), (1, 0), (1, 2), (2, 1))
     groups = connect(m_shape(3), directions, index, 30, sharing)
     names = ["0 to 1", "1 to 0", "1 to 2", "2 to 1"] if sharing == DIRECTED else ["0 and 1", "1 and 2"]

@@ -17,7 +17,7 @@ import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from places import CNN
-from small_runs import comparison_of, launched
+from small_runs import comparison_of, errors, launched
 from strategies import any_schedules
 
 from placements.shapes import k_shape, loop_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
@@ -80,11 +80,6 @@ def run(
 def options_of(name: str, **more: object) -> ModelOptions:
     path = str(CNN) if name == "module" else None
     return replace(MODEL, name=name, path=path, **ADAMW, **more)  # type: ignore[arg-type]
-
-
-def errors(found: ReferenceComparison) -> tuple[float, float, float]:
-    """Return those of losses, gradients and parameters; 0 is equality of every bit."""
-    return found.max_loss_error, found.max_gradient_error, found.max_parameter_error
 
 
 def backwards_in_turn(num_devices: int, num_micro_batches: int) -> Schedule:
