@@ -231,6 +231,10 @@ def test_file_form(small: tuple[Schedule, Profile, Frontier], tmp_path: Path) ->
         ({"plans": [{"clock_mhz": {"F0": [1]}, "time_ms": 1}]}, r"plans\[0\]: lacks the field 'energy_mj'"),
         ({"plans": [{"clock_mhz": {"F0": [0.5]}}]}, r"plans\[0\].clock_mhz.F0\[0\]: 0.5 is not a clock"),
         ({"all_maximum": None}, "all_maximum: None is not a mapping"),
+        ({"num_gpus": 1.5}, "num_gpus: 1.5 is not a whole number"),
+        ({"blocking_power_by_clock": 3}, "blocking_power_by_clock: 3 is not a mapping"),
+        ({"blocking_power_by_clock": {"x": 3.0}}, "blocking_power_by_clock: 'x' is not a clock"),
+        ({"blocking_power_by_clock": {"7": "y"}}, "blocking_power_by_clock.7: 'y' is not a number"),
     ],
 )
 def test_wrong_files(
