@@ -173,6 +173,10 @@ def test_one_capacity_for_all_devices_and_transfer_as_triples() -> None:
         ("schema_version", 2, "schema_version: 2 is not known"),
         ("transfer.0.to", "B0", "'B0' is not after 'F0'"),
         ("num_devices", 10**9, "at most 100000"),
+        ("nodes", [0], "nodes: has 1 entries for 2 GPUs; give one for each"),
+        ("nodes", [1, 1], r"nodes\[0\]: 1 does not follow 0; number the nodes from 0 on"),
+        ("nodes", [0, 2], r"nodes\[1\]: 2 does not follow 0; .* the GPUs of each in a row"),
+        ("nodes", 2, "nodes: 2 is not a list of nodes; give the node of each GPU"),
     ],
 )
 def test_wrong_input_is_one_line_with_file_field_and_remedy(
@@ -225,14 +229,6 @@ def test_memory_is_the_same_however_it_is_written(placement: Placement) -> None:
     assert placement_from_dict(json.loads(json.dumps(placement_to_dict(placement)))) == placement
 
 
-def test_as_many_units_as_devices() -> None:
-    blocks = (Block("E", Kind.F, (0, 1), 1, (1, 1, 1)),)
-    with pytest.raises(
-        PlacementError, match=r"blocks\[0\] \(E\).memory: \[.*\] has . entries for 2 devices;"
-    ):
-        Placement("wrong", 2, blocks)
-
-
 @pytest.mark.parametrize(
     ("memory", "message"),
     [
@@ -240,6 +236,7 @@ def test_as_many_units_as_devices() -> None:
         ({1.0: 1}, "1.0 is not a device of this block"),
         ({0: 0.5}, r"blocks\[4\] \(E\).memory\[0\]: 0.5 is not a whole number; use a finer unit"),
         ([1, 0], r"memory: \[1, 0\] is a list; give one number, or units by device as in {0: 1}"),
+        ({0: 1, "0": 1}, r"\(E\).memory: device 0 is given twice; give it once"),
     ],
 )
 def test_wrong_memory_by_device_is_one_line_with_file_field_and_remedy(
@@ -249,11 +246,6 @@ def test_wrong_memory_by_device_is_one_line_with_file_field_and_remedy(
     file.write_text(yaml.safe_dump(embedded(memory)))
     with told(PlacementError, f"{file}: ", match=message):
         read_placement(file)
-
-
-def test_a_device_twice_as_number_and_text() -> None:
-    with pytest.raises(PlacementError, match=r"\(E\).memory: device 0 is given twice; give it once"):
-        placement_from_dict(embedded({0: 1, "0": 1}))
 
 
 def test_restricted_to_some_devices() -> None:
@@ -291,24 +283,10 @@ def test_the_nodes_of_gpus_go_with_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "message"),
-    [
-        ([0], "nodes: has 1 entries for 2 GPUs; give one for each"),
-        ([1, 1], r"nodes\[0\]: 1 does not follow 0; number the nodes from 0 on"),
-        ([0, 2], r"nodes\[1\]: 2 does not follow 0; .* the GPUs of each in a row"),
-        (2, "nodes: 2 is not a list of nodes; give the node of each GPU"),
-    ],
-    ids=str,
-)
-def test_wrong_nodes_are_named(nodes: object, message: str) -> None:
-    with pytest.raises(PlacementError, match=message):
-        placement_from_dict(GOOD | {"nodes": nodes})
-
-
-@pytest.mark.parametrize(
     ("wrong", "message"),
     [
         ({"time": 0}, r"blocks\[1\] \(F1\).time: 0 is not at least 1 tick"),
+        ({"memory": (1, 1, 1)}, r"blocks\[1\] \(F1\).memory: \[.*\] has . entries for 1 devices;"),
         ({"after": ("F0", "F0")}, r"after: \['F0', 'F0'\] names a block twice; name each once"),
     ],
 )
