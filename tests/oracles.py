@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
 from placements import Block, Kind, Placement
+from placements.modes import Chosen
+from schedsearch.schedule import CyclicOrderError, Instance, Schedule, as_soon_as_possible
+from schedsearch.validate import InvalidScheduleError, validate
 
 
 def min_period(placement: Placement, longest: int, rounds: int = 4) -> int | None:
@@ -140,3 +146,34 @@ def min_makespan(placement: Placement, num_micro_batches: int) -> int | None:
 
     extend({}, [0] * placement.num_devices, [0] * placement.num_devices)
     return min(best, default=None)
+
+
+def valid_schedules(
+    placement: Placement,
+    number: int,
+    orders_of_devices: Iterable[Sequence[Sequence[Instance]]],
+    chosen: Sequence[Chosen] = (),
+) -> Iterator[Schedule]:
+    """Every valid schedule of some orders of all devices."""
+    for orders in orders_of_devices:
+        try:
+            yield validate(as_soon_as_possible(placement, number, orders, tuple(chosen)))
+        except (CyclicOrderError, InvalidScheduleError):
+            continue
+
+
+def min_makespan_of_modes(placement: Placement, chosen: Sequence[Chosen]) -> int:
+    """The least makespan of micro-batches in these modes, each forward before its backward on a device."""
+    numbers = range(len(chosen))
+    orders = (
+        [
+            order
+            for order in itertools.permutations(
+                (block.name, n) for block in placement.on(device) for n in numbers
+            )
+            if all(next(name for name, each in order if each == n).startswith("F") for n in numbers)
+        ]
+        for device in range(placement.num_devices)
+    )
+    found = valid_schedules(placement, len(chosen), itertools.product(*orders), chosen)
+    return min(schedule.makespan for schedule in found)

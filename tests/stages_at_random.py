@@ -52,3 +52,9 @@ def every_choice(stage: StageProblem) -> Iterator[StageSolution]:
 
 def only_options(options: StrategyCosts, which: list[int]) -> StrategyCosts:
     return StrategyCosts(**{each.name: getattr(options, each.name)[which] for each in fields(options)})
+
+
+def every_division(num_layers: int, num_stages: int) -> Iterator[tuple[int, ...]]:
+    """Yield the layers of each stage in every division."""
+    for cuts in itertools.combinations(range(1, num_layers), num_stages - 1):
+        yield tuple(b - a for a, b in itertools.pairwise((0, *cuts, num_layers)))

@@ -170,6 +170,22 @@ def choice_error(changes: str) -> str:
         ("slowdown: [{streams: [compute, communication]}]", "slowdown[0]: lacks the field 'factors'"),
         ("slowdown: [{streams: [compute], factors: [1, 1]}]", "slowdown[0].streams: has 1 entries; give two"),
         (
+            "slowdown: [{streams: [compute, compute], factors: [2, 1]}]",
+            "slowdown[0].streams: ['compute', 'compute'] names one stream; give two",
+        ),
+        (
+            "slowdown: [{streams: [compute, comm], factors: [2, 1]}]",
+            "slowdown[0].streams[1]: no block runs on a stream 'comm'; the streams are",
+        ),
+        (
+            "slowdown: [{streams: [compute, communication], factors: [0.5, 1]}]",
+            "slowdown[0].factors: 0.5 is not at least 1 and below 1000",
+        ),
+        (
+            "slowdown: [&pair {streams: [compute, communication], factors: [2, 1]}, *pair]",
+            "slowdown[1].streams: ['compute', 'communication'] are there twice; give one",
+        ),
+        (
             "shared_streams: [{stream: copy_in, devices: [0, 1]}]",
             "shared_streams[0].stream: no block runs on a stream 'copy_in'",
         ),
@@ -211,28 +227,6 @@ def test_a_wrong_entry_is_one_line(changes: str, message: str) -> None:
 )
 def test_a_wrong_change_is_one_line(changes: str, message: str) -> None:
     assert choice_error(changes).startswith(message)
-
-
-@pytest.mark.parametrize(
-    ("streams", "factors", "message"),
-    [
-        ("[compute, compute]", "[2, 1]", "names one stream; give two"),
-        (
-            "[compute, comm]",
-            "[2, 1]",
-            "[1]: no block runs on a stream 'comm'; the streams are",
-        ),
-        ("[compute, communication]", "[0.5, 1]", "0.5 is not at least 1 and below 1000"),
-    ],
-)
-def test_a_wrong_slowdown_is_one_line(streams: str, factors: str, message: str) -> None:
-    error = error_of(f"slowdown: [{{streams: {streams}, factors: {factors}}}]")
-    assert error.startswith("slowdown[0].") and message in error
-
-
-def test_streams_slow_each_other_down_once() -> None:
-    pair = "{streams: [compute, communication], factors: [2, 1]}"
-    assert "are there twice; give one" in error_of(f"slowdown: [{pair}, {pair}]")
 
 
 def profile_of(*names: str) -> Profile:

@@ -47,11 +47,6 @@ def test_survives_the_file_form(name: str, tmp_path) -> None:
     assert read_placement(path) == placement
 
 
-def test_a_k_shape_needs_two_devices() -> None:
-    with pytest.raises(PlacementError, match="K-shape needs at least 2"):
-        SHAPES["k_shape"](1)
-
-
 def test_chunks_stand_in_a_wave_or_a_loop() -> None:
     wave, loop = wave_shape(3, num_chunks=3), loop_shape(3, num_chunks=3)
     assert [wave.by_name[f"F{i}"].devices[0] for i in range(9)] == [0, 1, 2, 2, 1, 0, 0, 1, 2]
@@ -129,25 +124,21 @@ def test_embeddings_that_hold_an_eighth_of_a_stage_cost_an_m_shape_an_eighth(
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("shape", "wrong", "message"),
     [
-        ({"num_chunks": 0}, "num_chunks: 0 is not at least 1"),
-        ({"stage_memory": -1}, "stage_memory: -1 is negative"),
-        ({"split_backward": True, "input_release": 2}, "input_release: 2 is not at least 0 and at most"),
+        (wave_shape, {"num_chunks": 0}, "num_chunks: 0 is not at least 1"),
+        (wave_shape, {"stage_memory": -1}, "stage_memory: -1 is negative"),
+        (wave_shape, {"split_backward": True, "input_release": 2}, "input_release: 2 is not at least 0 and"),
+        (m_shape, {"embedding_memory": -1}, "embedding_memory: -1 is negative; give 0 or more"),
+        (nn_shape, {"embedding_memory": 2}, "embedding_memory: 2 is more than stage_memory, 1, .*; raise"),
+        (SHAPES["k_shape"], {"num_devices": 1}, "K-shape needs at least 2"),
     ],
 )
-def test_wrong_options_of_a_wave(wrong: dict[str, int], message: str) -> None:
+def test_wrong_options(shape: Callable[..., Placement], wrong: dict[str, int], message: str) -> None:
     with pytest.raises(PlacementError, match=message):
-        wave_shape(4, **wrong)
+        shape(**{"num_devices": 4, **wrong})
 
 
-def test_an_embedding_holds_no_less_than_nothing() -> None:
-    with pytest.raises(PlacementError, match="embedding_memory: -1 is negative; give 0 or more"):
-        m_shape(4, embedding_memory=-1)
-
-
-def test_an_embedding_holds_no_more_than_the_stage_whose_input_it_makes() -> None:
-    assert m_shape(4, embedding_memory=1, stage_memory=1).by_name["F0"].memory_on(0) == 0
-    with pytest.raises(PlacementError, match="embedding_memory: 2 is more than stage_memory, 1, .*; raise"):
-        nn_shape(4, embedding_memory=2)
-    assert nn_shape(4, embedding_memory=1).by_name["F0"].memory == 0
+def test_an_embedding_may_hold_as_much_as_the_stage_whose_input_it_makes() -> None:
+    for shape in (m_shape, nn_shape):
+        assert shape(4, embedding_memory=1, stage_memory=1).by_name["F0"].memory_on(0) == 0

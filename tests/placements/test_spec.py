@@ -229,14 +229,6 @@ def test_memory_is_the_same_however_it_is_written(placement: Placement) -> None:
     assert placement_from_dict(json.loads(json.dumps(placement_to_dict(placement)))) == placement
 
 
-def test_as_many_units_as_devices() -> None:
-    blocks = (Block("E", Kind.F, (0, 1), 1, (1, 1, 1)),)
-    with pytest.raises(
-        PlacementError, match=r"blocks\[0\] \(E\).memory: \[.*\] has . entries for 2 devices;"
-    ):
-        Placement("wrong", 2, blocks)
-
-
 @pytest.mark.parametrize(
     ("memory", "message"),
     [
@@ -244,6 +236,7 @@ def test_as_many_units_as_devices() -> None:
         ({1.0: 1}, "1.0 is not a device of this block"),
         ({0: 0.5}, r"blocks\[4\] \(E\).memory\[0\]: 0.5 is not a whole number; use a finer unit"),
         ([1, 0], r"memory: \[1, 0\] is a list; give one number, or units by device as in {0: 1}"),
+        ({0: 1, "0": 1}, r"\(E\).memory: device 0 is given twice; give it once"),
     ],
 )
 def test_wrong_memory_by_device_is_one_line_with_file_field_and_remedy(
@@ -253,11 +246,6 @@ def test_wrong_memory_by_device_is_one_line_with_file_field_and_remedy(
     file.write_text(yaml.safe_dump(embedded(memory)))
     with told(PlacementError, f"{file}: ", match=message):
         read_placement(file)
-
-
-def test_a_device_twice_as_number_and_text() -> None:
-    with pytest.raises(PlacementError, match=r"\(E\).memory: device 0 is given twice; give it once"):
-        placement_from_dict(embedded({0: 1, "0": 1}))
 
 
 def test_restricted_to_some_devices() -> None:
@@ -298,6 +286,7 @@ def test_the_nodes_of_gpus_go_with_them() -> None:
     ("wrong", "message"),
     [
         ({"time": 0}, r"blocks\[1\] \(F1\).time: 0 is not at least 1 tick"),
+        ({"memory": (1, 1, 1)}, r"blocks\[1\] \(F1\).memory: \[.*\] has . entries for 1 devices;"),
         ({"after": ("F0", "F0")}, r"after: \['F0', 'F0'\] names a block twice; name each once"),
     ],
 )

@@ -163,9 +163,7 @@ def test_one_decision(command, tmp_path: Path) -> None:
         (["policy=lass"], "policy: 'lass' is not known; use one of las"),
         (["policy=[las,las]"], "policy: 'las' is not named once"),
         (["policy_options.parts=0"], "parts: 0 is not 1 or more"),
-        (["policy_options.budget_dollars=3"], "policy las has no option 'budget_dollars'"),
         (["estimator.reference_share=0.5"], "the throughputs have no pairs"),
-        (["cluster.workers=1:2"], "cluster.workers: '1:2' is not numbers of v100:p100:k80"),
         (["window=[2,99]"], "window: [2, 99] is not within the trace, which has 12 jobs"),
         (["trace.reference=h100"], "has no throughput on 1 h100"),
         (

@@ -1,17 +1,14 @@
-"""From options to a cluster and policies, and from outcomes to tables and figures."""
+"""From options to a cluster and policies."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import fields, replace
 
 import pytest
 
 from experiments.cluster.chosen_policies import chosen_policy
 from experiments.cluster.gpu_numbers import gpu_cluster
-from experiments.cluster.loads import load_rows
 from experiments.cluster.options import GpuClusterOptions, PolicyOptions
-from experiments.cluster.running import SimulationPoint
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.policies.hierarchical import Hierarchical
 
@@ -53,23 +50,3 @@ def test_options_of_policies() -> None:
     assert chosen_policy("las", NONE, {"entities": {}, "budget_dollars": 3.0}).name == "las"
     in_parts = replace(NONE, parts=2)
     assert "las" in chosen_policy("las", in_parts).name != "las"
-
-
-def test_rows_are_beside_the_first_policy_at_the_same_load() -> None:
-    rows = load_rows(
-        {
-            SimulationPoint("las_agnostic", 2.0, 0): [200.0, 400.0],
-            SimulationPoint("las_agnostic", 2.0, 1): [500.0],
-            SimulationPoint("las", 2.0, 0): [100.0],
-            SimulationPoint("las", 2.0, 1): [300.0],
-            SimulationPoint("fifo", 2.0, 0): [],
-        }
-    )
-    assert [(row.policy, row.average_jct_s, row.ratio) for row in rows] == [
-        ("las_agnostic", 400.0, 1.0),
-        ("las", 200.0, 2.0),
-        ("fifo", None, None),
-    ]
-    low, high = rows[1].interval_s or (math.nan, math.nan)
-    assert (low + high) / 2 == pytest.approx(200.0)
-    assert high - 200 == pytest.approx(12.706 * 100, rel=1e-4)  # t of one degree of freedom times s/sqrt(2)

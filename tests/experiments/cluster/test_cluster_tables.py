@@ -129,12 +129,14 @@ def test_rows_of_loads_have_low_and_high_and_the_speedup_in_their_columns() -> N
             SimulationPoint("fifo", 1.5, 1): [14400.0],
             SimulationPoint("las", 1.5, 0): [3600.0, 5400.0],
             SimulationPoint("las", 1.5, 1): [6300.0],
+            SimulationPoint("isolated", 1.5, 0): [],
         }
     )
-    first, second = (dict(zip(COLUMNS, cells(row), strict=True)) for row in rows)
+    first, second, none = (dict(zip(COLUMNS, cells(row), strict=True)) for row in rows)
     assert first["average_jct_s"] == 10800.0 and second["average_jct_s"] == 5400.0
     assert (second["policy"], second["jobs_per_hour"], second["seeds"]) == ("las", 1.5, 2)
     assert (second["baseline"], second["speedup"]) == ("fifo", 2.0)
+    assert (none["average_jct_s"], none["speedup"]) == (None, None)
     half_s = 12.706204736 * 900  # t of one degree of freedom; 4500 and 6300 s are 900 from their mean
     assert second["low_s"] == pytest.approx(5400 - half_s)
     assert second["high_s"] == pytest.approx(5400 + half_s)

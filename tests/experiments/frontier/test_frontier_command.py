@@ -32,33 +32,6 @@ def profile_csv(tmp_path: Path) -> Path:
     return path
 
 
-def check_savings(out: Path, frontier: Frontier) -> None:
-    """Each saving is that of the best plan in the baselines' file, and none is above what is possible."""
-    saved = json.loads((out / "baselines.json").read_text())["plans"]
-    energy, gpus_w = frontier.all_maximum.energy_mj, frontier.waiting_w
-    rows = list(csv.DictReader((out / "savings.csv").read_text().splitlines()))
-    assert [float(row["slowdown"]) for row in rows] == [1.0, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5]
-    for row in rows:
-        until = float(row["slowdown"]) * frontier.all_maximum.time_ms
-        all_maximum = energy + gpus_w * (until - frontier.all_maximum.time_ms)
-        ours = frontier.at(until)
-        assert row["saved_against"] == "all_maximum"
-        assert float(row["saved_against_mj"]) == pytest.approx(all_maximum)
-        assert float(row["frontier"]) == pytest.approx(frontier.saving(ours, until))
-        for name in {each["name"] for each in saved}:
-            spent = [
-                each["energy_mj"] + gpus_w * (until - each["time_ms"])
-                for each in saved
-                if each["name"] == name and each["time_ms"] <= until * (1 + 1e-9)
-            ]
-            assert (
-                row[name] == ""
-                if not spent
-                else float(row[name]) == pytest.approx(1 - min(spent) / all_maximum)
-            )
-        assert all(float(row[name]) <= float(row["at_most"]) + 1e-9 for name in list(row)[5:] if row[name])
-
-
 def test_a_measured_profile_of_as_many_stages_as_it_has(command, profile_csv: Path, tmp_path: Path) -> None:
     options = [
         "placement=v_shape",
@@ -85,7 +58,10 @@ def test_a_measured_profile_of_as_many_stages_as_it_has(command, profile_csv: Pa
     assert {len(clocks) for clocks in data["plans"][0]["clock_mhz"].values()} == {12}
     plan = json.loads((out / "plan.json").read_text())
     assert plan["time_ms"] <= data["all_maximum"]["time_ms"] == plan["deadline_ms"]
-    check_savings(out, frontier)
+    for row in csv.DictReader((out / "savings.csv").read_text().splitlines()):
+        until = float(row["slowdown"]) * frontier.all_maximum.time_ms
+        assert float(row["frontier"]) == pytest.approx(frontier.saving(frontier.at(until), until))
+        assert all(float(row[name]) <= float(row["at_most"]) + 1e-9 for name in list(row)[5:] if row[name])
     rows = list(csv.DictReader((out / "baselines.csv").read_text().splitlines()))
     assert list(dict.fromkeys(row["name"] for row in rows)) == ["envpipe", "zeus_global", "zeus_per_stage"]
     saved = json.loads((out / "baselines.json").read_text())["plans"]
@@ -360,11 +336,6 @@ def test_plans_for_other_programs(command, profile_csv: Path, tmp_path: Path) ->
     assert [path.name for path in files] == [f"freqs_pipeline_{i:05d}.py" for i in range(len(rows))]
     stages = [ast.literal_eval(path.read_text()) for path in files]
     assert {len(instructions) for plan in stages for instructions in plan} == {12}
-    plan = json.loads((out / "plan.json").read_text())
-    for row in csv.DictReader((out / "frequencies.csv").read_text().splitlines()):
-        n = int(row["micro_batch"])
-        assert int(row["clock_mhz"]) == plan["clock_mhz"][row["block"]][n]
-        assert float(row["start_ms"]) == plan["start_ms"][row["block"]][n]
 
 
 WRONG = [
@@ -393,7 +364,6 @@ WRONG = [
         ["energy.slowdown=10%"],
         "energy.slowdown: '10%' is not a number or null; write 10% more as 1.1, a share",
     ),
-    (["energy.power_cap_w=300"], "energy.power_cap_w: 300 is not above 418.2 W, all waiting; give more"),
     (["energy.device_power_cap_w=80"], "energy.device_power_cap_w: 80 is not above 83.64 W, all waiting"),
     (
         ["placement.num_devices=4"],
@@ -407,10 +377,6 @@ WRONG = [
     (
         ["profile.blocking_power_w={fast: 3}"],
         "profile.blocking_power_w: 'fast' is not a clock; give whole MHz",
-    ),
-    (
-        ["profile.blocking_power_w={705: -3}"],
-        "profile.blocking_power_w: -3 at 705 MHz is not a power; give 0 W",
     ),
     (["placement.num_gpus=[1,2]"], "placement.num_gpus: has 2 entries for 5 devices; give one for each"),
     (

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import pytest
+from stages_at_random import every_division
 
 from experiments.reproduce.galvatron.partitions import (
     FIGURE_4,
@@ -28,10 +28,7 @@ from placements.planners.hybrid.shape_costs import ShapeCosts
 
 def test_the_divisions_are_the_best_of_all() -> None:
     layers = Layers((3.0, 1.0, 2.0, 2.0, 5.0, 1.0, 1.0), (8.0, 4, 4, 4, 4, 4, 9), (1.0, 2, 3, 1, 2, 1, 1))
-    every = [
-        tuple(b - a for a, b in itertools.pairwise((0, *ends, 7)))
-        for ends in itertools.combinations(range(1, 7), STAGES - 1)
-    ]
+    every = list(every_division(7, STAGES))
     fitting = [each for each in every if max(mib for _, mib in layers.stages(each)) <= 26]
     assert 0 < len(fitting) < len(every)
     found = layers.divisions(26.0)

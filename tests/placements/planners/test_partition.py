@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stages_at_random import every_division
 
 from placements.models.gpt.gpt_config import GptConfig
 from placements.planners.parallel_plan import PlanError
 from placements.planners.partition import in_proportion, min_imbalance, min_largest, stage_times
 
 TIMES = st.lists(st.integers(1, 20) | st.floats(0.5, 20), min_size=1, max_size=9)
-
-
-def divisions(num_layers: int, num_stages: int) -> Iterator[tuple[int, ...]]:
-    for cuts in itertools.combinations(range(1, num_layers), num_stages - 1):
-        yield tuple(b - a for a, b in itertools.pairwise((0, *cuts, num_layers)))
 
 
 def ratio(times: Sequence[float]) -> float:
@@ -28,7 +23,7 @@ def ratio(times: Sequence[float]) -> float:
 @given(TIMES, st.data())
 def test_no_division_is_better(times: list[float], data: st.DataObject) -> None:
     num_stages = data.draw(st.integers(1, len(times)))
-    every = [stage_times(times, each) for each in divisions(len(times), num_stages)]
+    every = [stage_times(times, each) for each in every_division(len(times), num_stages)]
     largest, alike = min_largest(times, num_stages), min_imbalance(times, num_stages)
     for found in (largest, alike):
         assert (len(found), sum(found), min(found) >= 1) == (num_stages, len(times), True)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import placements as random_placements
+from strategies import with_transfer
 
 from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, loop_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
@@ -210,9 +211,7 @@ def test_one_f_one_b_plus_has_the_papers_steady_bubble_rate(placement: Placement
 @pytest.mark.parametrize("transfer", [1, 2])
 def test_eager_one_f_one_b_hides_transfers(transfer: int) -> None:
     """A transfer of 1/4 or 1/2 of a forward block costs 1F1B 11.1 or 20 % in the steady state, eager none."""
-    chain = v_shape(4, 4, 8)
-    edges = [(a, block.name) for block in chain.blocks for a in block.after if a[1:] != block.name[1:]]
-    chain = replace(chain, transfer=tuple((a, b, transfer) for a, b in edges))
+    chain = with_transfer(v_shape(4, 4, 8), transfer)
     for name, rate in {"one_f_one_b": {1: 0.111, 2: 0.2}[transfer], "eager_one_f_one_b": 0.0}.items():
         some, more = (validate(HAND_MADE[name](chain, number)) for number in (64, 128))
         assert 1 - 12 * 64 / (more.makespan - some.makespan) == pytest.approx(rate, abs=1e-3)
@@ -333,10 +332,6 @@ def test_interleaved_meets_the_bound_where_the_devices_do_not_divide_the_micro_b
     placement = loop_shape(num_devices, num_chunks, 1, 2)
     schedule = validate(interleaved_one_f_one_b(placement, number))
     assert schedule.makespan == makespan_bound(placement, number) == makespan
-
-
-def block(name: str, kind: Kind, device: int, *after: str) -> Block:
-    return Block(name, kind, (device,), 1, 0, after)
 
 
 @st.composite

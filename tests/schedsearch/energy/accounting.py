@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import strategies as st
@@ -12,6 +13,9 @@ from placements import OperatingPoint, Placement, Profile
 from schedsearch.schedule import Instance, Schedule
 
 Clocks = Mapping[str, Sequence[int]]
+Factors = Mapping[Instance, float]
+Latency = float | Mapping[tuple[int, int], float]
+"""Of every change of clock, or by the clocks before and after it."""
 
 
 def blocking_w(profile: Profile, clock_mhz: int) -> float:
@@ -22,18 +26,35 @@ def blocking_w(profile: Profile, clock_mhz: int) -> float:
     return float(np.interp(clock_mhz, clocks, watts))
 
 
-def points_of(schedule: Schedule, profile: Profile, clock_mhz: Clocks) -> dict[Instance, OperatingPoint]:
+def points_of(
+    schedule: Schedule, profile: Profile, clock_mhz: Clocks, factor: Factors | None = None
+) -> dict[Instance, OperatingPoint]:
+    """Points of all instances; of some, a factor says how much longer than usual they run."""
     by_clock = {name: {p.clock_mhz: p for p in reversed(points)} for name, points in profile.points.items()}
-    return {
+    found = {
         (name, n): by_clock[schedule.run_name(name, n)][clock_mhz[name][n]] for name, n in schedule.start_of
     }
+    for each, times in (factor or {}).items():
+        p = found[each]
+        found[each] = replace(p, time_ms=times * p.time_ms, energy_mj=times * p.energy_mj)
+    return found
+
+
+def change_ms(latency_ms: Latency, before_mhz: int, after_mhz: int) -> float:
+    if before_mhz == after_mhz:
+        return 0.0
+    return latency_ms[before_mhz, after_mhz] if isinstance(latency_ms, Mapping) else latency_ms
 
 
 def starts(
-    schedule: Schedule, profile: Profile, clock_mhz: Clocks, latency_ms: float = 0.0
+    schedule: Schedule,
+    profile: Profile,
+    clock_mhz: Clocks,
+    latency_ms: Latency = 0.0,
+    factor: Factors | None = None,
 ) -> dict[Instance, float]:
     """Start whatever is next on all of its devices and has its inputs, until all has run."""
-    placement, point = schedule.placement, points_of(schedule, profile, clock_mhz)
+    placement, point = schedule.placement, points_of(schedule, profile, clock_mhz, factor)
     queue = {device: list(schedule.order(device)) for device in range(placement.num_devices)}
     free_ms = dict.fromkeys(queue, 0.0)
     at_mhz: dict[int, int] = {}
@@ -52,8 +73,7 @@ def starts(
                 for each in inputs
             ]
             ready = [
-                free_ms[other]
-                + (latency_ms if at_mhz.get(other, chosen.clock_mhz) != chosen.clock_mhz else 0)
+                free_ms[other] + change_ms(latency_ms, at_mhz.get(other, chosen.clock_mhz), chosen.clock_mhz)
                 for other in block.devices
             ]
             start[head] = max(0.0, *arrivals, *ready)
@@ -69,9 +89,10 @@ def device_energy_mj(
     clock_mhz: Clocks,
     start_ms: Mapping[Instance, float],
     until_ms: float,
+    factor: Factors | None = None,
 ) -> list[float]:
     """Energy of one GPU of each device: block by block, gap by gap."""
-    point = points_of(schedule, profile, clock_mhz)
+    point = points_of(schedule, profile, clock_mhz, factor)
     every = {p.clock_mhz for points in profile.points.values() for p in points}
     found = []
     for device in range(schedule.placement.num_devices):
@@ -96,12 +117,13 @@ def accounted(
     clock_mhz: Clocks,
     until_ms: float = 0.0,
     latency_ms: float = 0.0,
+    factor: Factors | None = None,
 ) -> tuple[float, float]:
     """Time of an iteration, and energy of all GPUs until its end or until a later time."""
-    start = starts(schedule, profile, clock_mhz, latency_ms)
-    point = points_of(schedule, profile, clock_mhz)
+    start = starts(schedule, profile, clock_mhz, latency_ms, factor)
+    point = points_of(schedule, profile, clock_mhz, factor)
     time = max(start[instance] + point[instance].time_ms for instance in start)
-    each = device_energy_mj(schedule, profile, clock_mhz, start, max(time, until_ms))
+    each = device_energy_mj(schedule, profile, clock_mhz, start, max(time, until_ms), factor)
     gpus = schedule.placement.num_gpus or (1,) * schedule.placement.num_devices
     return time, math.fsum(number * energy for number, energy in zip(gpus, each, strict=True))
 

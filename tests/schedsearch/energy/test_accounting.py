@@ -15,7 +15,6 @@ from energy.cases import cases, every_choice, noisy_profile, profile_of, profile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import placements
-from told import told
 
 from placements import Placement, Profile
 from placements.shapes import m_shape, v_shape, x_shape
@@ -332,19 +331,3 @@ def test_file_form(tmp_path: Path) -> None:
     for deadline in (frontier.shortest.time_ms, 3 * frontier.plans[-1].time_ms):
         assert read.at(deadline) == frontier.at(deadline)
         assert read.saving(read.at(deadline), deadline) == frontier.saving(frontier.at(deadline), deadline)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"num_gpus": 1.5}, "num_gpus: 1.5 is not a whole number"),
-        ({"blocking_power_by_clock": 3}, "blocking_power_by_clock: 3 is not a mapping"),
-        ({"blocking_power_by_clock": {"x": 3.0}}, "blocking_power_by_clock: 'x' is not a clock"),
-        ({"blocking_power_by_clock": {"7": "y"}}, "blocking_power_by_clock.7: 'y' is not a number"),
-    ],
-)
-def test_wrong_files(change: dict[str, object], message: str) -> None:
-    schedule, profile = by_hand()
-    data = compute_frontier(schedule, profile, 3).to_dict() | change
-    with told(EnergyError, match=message):
-        Frontier.from_dict(data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -64,14 +65,6 @@ def test_strange_profiles(name: str, points: list[tuple[int, float, float]]) -> 
     schedule = gpipe(placement, 3)
     profile = profile_of(5.0, **{block.name: points for block in placement.blocks})
     check_plans(schedule, profile, BASELINES[name](schedule, profile))
-
-
-def test_refuses_an_unknown_name() -> None:
-    profile = profile_of(F0=STEPS, B0=STEPS)
-    with pytest.raises(
-        EnergyError, match="^baselines: 'zeus' is not known; the names are all_maximum, envpipe"
-    ):
-        compute_baselines(["envpipe", "zeus"], one_f_one_b(v_shape(1), 1), profile)
 
 
 # EnvPipe
@@ -230,23 +223,21 @@ def test_perseus_reports_progress() -> None:
     assert [done for _, done, _ in calls] == list(range(calls[-1][2] + 1))
 
 
-@pytest.mark.parametrize("unit_ms", [0.0, math.nan])
-def test_refuses_a_unit_that_is_no_time(unit_ms: float) -> None:
-    profile = profile_of(F0=STEPS, B0=STEPS)
-    with pytest.raises(EnergyError, match=r"^unit_ms: \S+ is not a time above 0; give milliseconds"):
-        perseus_frontier(one_f_one_b(v_shape(1), 1), profile, unit_ms)
-
-
-def test_refuses_a_unit_that_is_too_short() -> None:
-    profile = profile_of(F0=STEPS, B0=STEPS)
-    with pytest.raises(EnergyError, match=r"^unit_ms: \S+ is too short for .*; give at least"):
-        perseus_frontier(one_f_one_b(v_shape(1), 1), profile, 3e-5)
-
-
-def test_refuses_an_unknown_curve() -> None:
-    profile = profile_of(F0=STEPS, B0=STEPS)
-    with pytest.raises(EnergyError, match="^curve: 'spline' is not known; use exponential or hull"):
-        perseus_frontier(one_f_one_b(v_shape(1), 1), profile, 1.0, "spline")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((0.0,), r"^unit_ms: \S+ is not a time above 0; give milliseconds"),
+        ((math.nan,), r"^unit_ms: \S+ is not a time above 0; give milliseconds"),
+        ((3e-5,), r"^unit_ms: \S+ is too short for .*; give at least"),
+        ((1.0, "spline"), "^curve: 'spline' is not known; use exponential or hull"),
+    ],
+)
+def test_refuses_what_is_wrong(options: tuple[Any, ...], message: str) -> None:
+    schedule, profile = one_f_one_b(v_shape(1), 1), profile_of(F0=STEPS, B0=STEPS)
+    with pytest.raises(EnergyError, match=message):
+        perseus_frontier(schedule, profile, *options)
+    with pytest.raises(EnergyError, match="^baselines: 'zeus' is not known; the names are all_maximum, env"):
+        compute_baselines(["envpipe", "zeus"], schedule, profile)
 
 
 def test_perseus_plans_the_shortest_time_that_is_published() -> None:

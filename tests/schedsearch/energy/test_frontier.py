@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from strategies import placements
 from told import told
 
-from placements import Kind, OperatingPoint, Profile, ProfileError
+from placements import Kind, OperatingPoint, Profile
 from placements.shapes import v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import (
@@ -231,6 +231,10 @@ def test_file_form(small: tuple[Schedule, Profile, Frontier], tmp_path: Path) ->
         ({"plans": [{"clock_mhz": {"F0": [1]}, "time_ms": 1}]}, r"plans\[0\]: lacks the field 'energy_mj'"),
         ({"plans": [{"clock_mhz": {"F0": [0.5]}}]}, r"plans\[0\].clock_mhz.F0\[0\]: 0.5 is not a clock"),
         ({"all_maximum": None}, "all_maximum: None is not a mapping"),
+        ({"num_gpus": 1.5}, "num_gpus: 1.5 is not a whole number"),
+        ({"blocking_power_by_clock": 3}, "blocking_power_by_clock: 3 is not a mapping"),
+        ({"blocking_power_by_clock": {"x": 3.0}}, "blocking_power_by_clock: 'x' is not a clock"),
+        ({"blocking_power_by_clock": {"7": "y"}}, "blocking_power_by_clock.7: 'y' is not a number"),
     ],
 )
 def test_wrong_files(
@@ -252,12 +256,6 @@ def test_unsorted_and_unreadable_files(small: tuple[Schedule, Profile, Frontier]
     (tmp_path / "half.json").write_text('{"plans": [', encoding="utf-8")
     with pytest.raises(EnergyError, match="half.json: is not JSON"):
         Frontier.from_json(tmp_path / "half.json")
-
-
-def test_refuses_a_profile_of_another_model() -> None:
-    schedule = one_f_one_b(v_shape(2), 2)
-    with pytest.raises(ProfileError, match="lacks F1, B1, B0 of v_shape"):
-        compute_frontier(schedule, profile_of(F0=STEPS))
 
 
 def test_saves_more_than_published() -> None:

@@ -7,7 +7,7 @@ import signal
 
 import numpy as np
 import pytest
-from energy.cases import all_plans, check_plans, noisy_profile, profile_of, profiles
+from energy.cases import check_plans, noisy_profile, profile_of, profiles
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import placements
@@ -72,24 +72,6 @@ def test_the_best_modes_of_some_instances(data: st.DataObject) -> None:
     assert time <= deadline * (1 + TIME_TOLERANCE)
     others = np.setdiff1d(np.arange(size), free)
     assert (found.choice[others] == 0).all()
-
-
-def test_is_the_best_of_all_choices() -> None:
-    """2 devices, 2 micro-batches, 3 clocks: 6561 choices."""
-    schedule = one_f_one_b(v_shape(2), 2)
-    profile = noisy_profile(schedule.placement, 3, 0)
-    everything = np.array(all_plans(schedule, profile))
-    effective = everything[:, 1] - 2 * profile.blocking_power_w * everything[:, 0]
-    deadlines = np.linspace(everything[:, 0].min(), everything[:, 0].max(), 9).tolist()
-    before = compute_frontier(schedule, profile, 6, deadlines)
-    after = compute_frontier(schedule, profile, 6, deadlines, work_limit=100)
-    check(schedule, profile, before, after)
-    for deadline in [*deadlines, *(plan.time_ms for plan in before.plans)]:
-        best = effective[everything[:, 0] <= deadline * (1 + 1e-9)].min()
-        plan = after.at(deadline)
-        assert plan.energy_mj - 2 * profile.blocking_power_w * plan.time_ms == pytest.approx(best, rel=1e-9)
-        assert plan.gap == pytest.approx(0, abs=1e-6)
-    assert "exact" in {plan.made_by for plan in after.plans}
 
 
 @settings(max_examples=8, deadline=None)

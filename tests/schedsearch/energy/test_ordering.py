@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import placements
 
-from placements import Kind, Placement, Profile
+from placements import Placement, Profile
 from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import (
@@ -202,7 +202,7 @@ def test_swaps_never_make_it_worse_and_may_make_it_better() -> None:
 def test_one_candidate_is_chosen_and_others_need_a_reason() -> None:
     schedule = one_f_one_b(v_shape(3), 5)
     profile = noisy_profile(schedule.placement, 5, 0)
-    worse = one_after_another()
+    worse = one_by_one(v_shape(3), 5)
     chosen = best_order([schedule, worse], profile, 1.05 * maximum_ms(worse, profile))
     check(chosen, profile)
     assert chosen.best is chosen.judged[0]
@@ -213,7 +213,7 @@ def test_one_candidate_is_chosen_and_others_need_a_reason() -> None:
 
 
 def test_a_candidate_that_keeps_the_deadline_where_the_first_does_not() -> None:
-    short, long = one_f_one_b(v_shape(3), 5), one_after_another()
+    short, long = one_f_one_b(v_shape(3), 5), one_by_one(v_shape(3), 5)
     profile = noisy_profile(short.placement, 5, 0)
     chosen = best_order([long, short], profile, maximum_ms(short, profile))
     assert (chosen.schedule, chosen.gain) == (short, None)
@@ -222,19 +222,6 @@ def test_a_candidate_that_keeps_the_deadline_where_the_first_does_not() -> None:
         best_order([long], profile, maximum_ms(short, profile))
     with pytest.raises(EnergyError, match="candidates: there are none"):
         best_order([], profile, 1.0)
-
-
-def one_after_another() -> Schedule:
-    placement = v_shape(3)
-    names = [block.name for block in placement.blocks if block.kind is Kind.F]
-    names += [block.name for block in reversed(placement.blocks) if block.kind is Kind.B]
-    names = sorted(names, key=lambda name: [b.name for b in placement.topological_order].index(name))
-    blocks, now = [], 0
-    for n in range(5):
-        for name in names:
-            blocks.append((now, n, name))
-            now += placement.by_name[name].time
-    return validate(Schedule(placement, 5, tuple(blocks)))
 
 
 def test_an_invalid_candidate_is_rejected() -> None:

@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from energy.accounting import blocking_w, points_of
+from energy.accounting import accounted
 from energy.cases import noisy_profile, profile_of
 
 from placements import Block, Kind, Placement, Profile
@@ -22,7 +21,7 @@ from schedsearch.energy.constrained.robust import (
     simulate_spread,
 )
 from schedsearch.energy.problem import Clocks
-from schedsearch.schedule import Instance, Schedule
+from schedsearch.schedule import Schedule
 from schedsearch.simulation import conditions
 from schedsearch.simulation.drawn_times import drawn_times
 
@@ -44,39 +43,6 @@ def random_clocks(schedule: Schedule, profile: Profile, seed: int) -> Clocks:
         )
         for block in schedule.placement.blocks
     }
-
-
-def one_iteration(
-    schedule: Schedule,
-    profile: Profile,
-    clock_mhz: Clocks,
-    factor: Mapping[Instance, float],
-    latency_ms: Callable[[], float] = lambda: 0.0,
-    until_ms: float = 0.0,
-) -> tuple[float, float]:
-    """Time and energy of one iteration, block after block, device after device."""
-    placement, point = schedule.placement, points_of(schedule, profile, clock_mhz)
-    end: dict[Instance, float] = {}
-    free, energy = dict.fromkeys(range(placement.num_devices), 0.0), 0.0
-    waits_at: dict[int, int] = {}
-    gpus = placement.num_gpus or (1,) * placement.num_devices
-    for name, n in sorted(schedule.start_of, key=lambda each: schedule.start_of[each]):
-        block, chosen = placement.by_name[name], point[name, n]
-        ready = [end[a, n] + placement.transfer_time(a, name) * placement.tick_ms for a in block.after]
-        for device in block.devices:
-            changes = waits_at.get(device, chosen.clock_mhz) != chosen.clock_mhz
-            ready.append(free[device] + (latency_ms() if changes else 0.0))
-        start, took = max(ready), chosen.time_ms * factor[name, n]
-        for device in block.devices:
-            idle_w = blocking_w(profile, waits_at.get(device, chosen.clock_mhz))
-            used = chosen.energy_mj * factor[name, n]
-            energy += gpus[device] * (idle_w * (start - free[device]) + used)
-            free[device], waits_at[device] = start + took, chosen.clock_mhz
-        end[name, n] = start + took
-    time = max(end.values())
-    for device, ended in free.items():
-        energy += gpus[device] * blocking_w(profile, waits_at[device]) * (max(time, until_ms) - ended)
-    return time, energy
 
 
 @pytest.mark.parametrize("by_clock", [False, True])
@@ -102,7 +68,7 @@ def test_no_spread_gives_the_plan_itself(by_clock: bool) -> None:
 @pytest.mark.parametrize(
     ("shape", "latency_ms", "by_clock"), [("V", 0.0, True), ("V", 7.0, False), ("M", 7.0, True)]
 )
-def test_each_iteration_is_that_of_a_plain_loop(shape: str, latency_ms: float, by_clock: bool) -> None:
+def test_each_iteration_is_that_of_the_slow_accounting(shape: str, latency_ms: float, by_clock: bool) -> None:
     """With the factors that `schedsearch.simulation` draws; blocks of an M run on all devices.
 
     Between neighbors on the last device of a V there is a transfer too, in which a clock can change.
@@ -123,9 +89,9 @@ def test_each_iteration_is_that_of_a_plain_loop(shape: str, latency_ms: float, b
     energies = []
     for k in range(100):
         factor = {(name, n): float(ticks[k]) / time_of[name] for (name, n), ticks in drawn.items()}
-        each = one_iteration(schedule, profile, clocks, factor, lambda: latency_ms)
+        each = accounted(schedule, profile, clocks, 0.0, latency_ms, factor)
         assert (outcome.time_ms[k], outcome.energy_mj[k]) == pytest.approx(each, rel=1e-9)
-        energies.append(one_iteration(schedule, profile, clocks, factor, lambda: latency_ms, until_ms)[1])
+        energies.append(accounted(schedule, profile, clocks, until_ms, latency_ms, factor)[1])
     assert outcome.mean_energy_mj(until_ms) == pytest.approx(sum(energies) / 100)
     assert np.ptp(outcome.time_ms) > 0.01 * until_ms
 

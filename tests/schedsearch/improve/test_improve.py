@@ -135,15 +135,17 @@ def test_optima_of_the_shapes(placement: Placement, n: int, least: int) -> None:
     assert better.schedule.makespan == least
 
 
-@pytest.mark.parametrize(("n", "least"), [(6, 48), (16, 108), (128, 780)])
-def test_the_bound_sees_that_an_embedding_on_all_devices_fills_no_bubble(n: int, least: int) -> None:
-    """Head, work and tail alone gave 36 for 6 micro-batches."""
-    assert makespan_bound(m_shape(), n) == least
-
-
-def test_the_bound_sees_memory_fill_and_empty() -> None:
-    """Stage 0 holds a micro-batch 12 ticks and 3 fit: 16 x 12 / 3, and 3 while they come and go."""
-    assert makespan_bound(v_shape(4, 1, 2).with_memory(3), 16) == 67
+@pytest.mark.parametrize(
+    ("placement", "n", "least"),
+    [
+        (m_shape(), 6, 48),  # an embedding on all devices fills no bubble: head, work and tail alone gave 36
+        (m_shape(), 16, 108),
+        (v_shape(4, 1, 2).with_memory(3), 16, 67),  # 16 x 12 / 3, and 3 while memory fills and empties
+        (v_shape(1, 1, 1).with_memory(4), 1, 2),  # which it cannot do in full
+    ],
+)
+def test_what_the_bound_of_the_makespan_sees(placement: Placement, n: int, least: int) -> None:
+    assert makespan_bound(placement, n) == least
 
 
 def test_neighbourhoods_improve_what_is_too_large_to_solve_as_a_whole() -> None:
@@ -213,10 +215,6 @@ def test_a_schedule_out_of_order_is_put_in_order() -> None:
     better = improve(schedule, work(ENOUGH))
     assert better.schedule.blocks == ((0, 0, "F"), (2, 1, "F"), (4, 2, "F"))
     assert better.proved
-
-
-def test_memory_that_cannot_fill_before_it_empties_is_counted_once() -> None:
-    assert makespan_bound(v_shape(1, 1, 1).with_memory(4), 1) == 2
 
 
 class SlowModel:

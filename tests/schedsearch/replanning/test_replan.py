@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from strategies import with_transfer
 
 from placements import Placement
 from placements.modes import Chosen
@@ -115,10 +116,7 @@ def test_the_order_of_a_single_pipeline_is_one_of_the_pipeline_as_it_is_written(
 
 
 def test_a_slow_link_slows_its_transfers_and_no_others() -> None:
-    on = {block.name: block.devices for block in SPLIT.blocks}
-    links = tuple((a, b.name, 3) for b in SPLIT.blocks for a in b.after if on[a] != b.devices)
-    plain = replace(SPLIT, transfer=links)
-    job = ReplicatedJob(plain, 2, 4, slow_links={((0, 1), (1, 1)): 5.0})
+    job = ReplicatedJob(with_transfer(SPLIT, 3), 2, 4, slow_links={((0, 1), (1, 1)): 5.0})
     placement = job.placement
     assert placement.transfer_time("F0@1", "F1@1") == placement.transfer_time("I1@1", "I0@1") == 15
     assert placement.transfer_time("F0@1", "F1@0") == placement.transfer_time("F1@1", "F2@1") == 3

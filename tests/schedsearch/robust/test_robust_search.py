@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from oracles import valid_schedules
+from strategies import with_transfer
 from told import told
 
 from placements import Placement, PlacementError
@@ -19,10 +20,9 @@ from schedsearch.robust.drawn_orders import drawn_orders
 from schedsearch.robust.robust_search import ROBUST, robust_search
 from schedsearch.robust.scenarios import Scenario, scenarios_from
 from schedsearch.robust.swaps import starts_of, value_of
-from schedsearch.schedule import CyclicOrderError, Schedule, as_soon_as_possible
+from schedsearch.schedule import Schedule
 from schedsearch.simulation.conditions import Conditions, ConditionsError
 from schedsearch.simulation.iterations import simulate
-from schedsearch.validate import InvalidScheduleError, validate
 
 SLOW = (
     Scenario("as planned"),
@@ -32,16 +32,6 @@ SLOW = (
 """Scenarios in which nothing varies."""
 
 
-def with_transfers(placement: Placement, ticks: int = 1) -> Placement:
-    crossing = [
-        (source, block.name, ticks)
-        for block in placement.blocks
-        for source in block.after
-        if placement.by_name[source].devices != block.devices
-    ]
-    return replace(placement, transfer=tuple(crossing))
-
-
 def mean_of(schedule: Schedule, scenarios: tuple[Scenario, ...]) -> float:
     weights = sum(each.weight for each in scenarios)
     return sum(each.weight * simulate(schedule, each.conditions, 1).mean_ms / weights for each in scenarios)
@@ -49,7 +39,7 @@ def mean_of(schedule: Schedule, scenarios: tuple[Scenario, ...]) -> float:
 
 @pytest.mark.parametrize("memory", [2, 3])
 def test_the_best_order_is_that_of_trying_all(memory: int) -> None:
-    placement = with_transfers(v_shape(2, forward_time=2, backward_time=3)).with_memory((memory, 2))
+    placement = with_transfer(v_shape(2, forward_time=2, backward_time=3), 1).with_memory((memory, 2))
     found = robust_search({"1F1B": one_f_one_b(placement, 3)}, SLOW, work_limit=0.5)
     least = min(mean_of(each, SLOW) for each in all_schedules(placement, 3))
     assert found.mean_ms[ROBUST] == pytest.approx(least)
@@ -66,15 +56,11 @@ def all_schedules(placement: Placement, number: int) -> Iterator[Schedule]:
             seen: Counter[str] = Counter()
             found.append([(name, (seen.update([name]), seen[name])[1] - 1) for name in order])
         counted.append(found)
-    for orders in itertools.product(*counted):
-        try:
-            yield validate(as_soon_as_possible(placement, number, orders))
-        except (CyclicOrderError, InvalidScheduleError):
-            continue
+    yield from valid_schedules(placement, number, itertools.product(*counted))
 
 
 def test_it_is_no_worse_than_what_is_given_and_not_below_the_bound() -> None:
-    placement = with_transfers(v_shape(4, forward_time=10, backward_time=20)).with_memory(4)
+    placement = with_transfer(v_shape(4, forward_time=10, backward_time=20), 1).with_memory(4)
     given = applicable(placement, 8)
     found = robust_search(given, SLOW, work_limit=1)
     assert found.bound_ms <= found.mean_ms[ROBUST] < min(found.mean_ms[name] for name in given)
@@ -86,7 +72,7 @@ def test_it_is_no_worse_than_what_is_given_and_not_below_the_bound() -> None:
 
 
 def test_more_work_is_never_worse() -> None:
-    placement = with_transfers(wave_shape(4, 2, 2, 0, True, 3, 1)).with_memory(8)
+    placement = with_transfer(wave_shape(4, 2, 2, 0, True, 3, 1), 1).with_memory(8)
     given = {"zb_v": zb_v(placement, 8)}
     means = [robust_search(given, SLOW, work_limit=work).mean_ms[ROBUST] for work in (0.1, 0.5)]
     assert means == sorted(means, reverse=True)
@@ -107,7 +93,7 @@ def test_times_that_vary_are_drawn_anew_for_the_table() -> None:
 
 
 def test_the_arrays_give_the_same_ends_as_the_simulation() -> None:
-    placement = with_transfers(wave_shape(3, 2, 2, 3))
+    placement = with_transfer(wave_shape(3, 2, 2, 3), 1)
     conditions = Conditions(jitter=0.3, slow_devices={2: 1.3}, slow_pairs={(1, 2): 5.0})
     schedule = applicable(placement, 5)["hanayo"]
     drawn = drawn_orders(schedule, [Scenario("", conditions)], 40, 7)

@@ -18,6 +18,7 @@ from placements.shapes import v_shape, x_shape
 from schedsearch.baselines import applicable, chimera, eager_one_f_one_b, gpipe, one_f_one_b
 from schedsearch.metrics import bubble_rate
 from schedsearch.schedule import Schedule, as_soon_as_possible, dependencies
+from schedsearch.semantics.stages import orders_of
 from schedsearch.simulation.conditions import MIB_PER_MS_OF_GB_S, Conditions, ConditionsError, Link
 from schedsearch.simulation.drawn_times import drawn_times
 from schedsearch.simulation.events import ends_by_events
@@ -25,10 +26,6 @@ from schedsearch.simulation.iterations import simulate
 from schedsearch.simulation.messages import steps_of
 from schedsearch.simulation.recurrence import ends_by_recurrence
 from schedsearch.simulation.robustness import degradation, most_robust
-
-
-def orders_of(schedule: Schedule) -> list[tuple[tuple[str, int], ...]]:
-    return [schedule.order(device) for device in range(schedule.placement.num_devices)]
 
 
 @settings(max_examples=40, deadline=None)

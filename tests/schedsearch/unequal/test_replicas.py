@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from oracles import min_makespan_of_modes
 
 from placements.shapes import v_shape
 from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import Objective
-from schedsearch.schedule import CyclicOrderError, as_soon_as_possible
 from schedsearch.unequal.micro_batches import (
     MicroBatchError,
     MicroBatchRow,
@@ -22,7 +22,7 @@ from schedsearch.unequal.micro_batches import (
 from schedsearch.unequal.replica_bound import replica_bound
 from schedsearch.unequal.replica_work import replica_work
 from schedsearch.unequal.replicas import hand_made_replicas, packings, replica_search
-from schedsearch.validate import InvalidScheduleError, validate
+from schedsearch.validate import validate
 
 
 def random_batch(number: int, devices: int, seed: int, memory: int | None = None) -> UnequalBatch:
@@ -36,31 +36,8 @@ def random_batch(number: int, devices: int, seed: int, memory: int | None = None
     return unequal_batch(placement, rows)
 
 
-def _after_forward(order: tuple[tuple[str, int], ...], n: int) -> bool:
-    first = next(name for name, number in order if number == n)
-    return first.startswith("F")
-
-
 def min_makespan_of(batch: UnequalBatch, numbers: tuple[int, ...]) -> int:
-    """Return the least makespan of some micro-batches, of all orders."""
-    placement, chosen = batch.placement, tuple(batch.chosen[n] for n in numbers)
-    blocks = [
-        [(block.name, n) for block in placement.on(device) for n in range(len(numbers))]
-        for device in range(placement.num_devices)
-    ]
-    best = None
-    possible = (
-        [order for order in itertools.permutations(each) if all(_after_forward(order, n) for _, n in each)]
-        for each in blocks
-    )
-    for orders in itertools.product(*possible):
-        try:
-            made = validate(as_soon_as_possible(placement, len(numbers), orders, chosen)).makespan
-        except (CyclicOrderError, InvalidScheduleError):
-            continue
-        best = made if best is None else min(best, made)
-    assert best is not None
-    return best
+    return min_makespan_of_modes(batch.placement, [batch.chosen[n] for n in numbers])
 
 
 @pytest.mark.parametrize(("seed", "memory"), [(0, None), (1, 1)])

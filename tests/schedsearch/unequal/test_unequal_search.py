@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 
 import pytest
+from oracles import min_makespan_of_modes
 
 from experiments.benchmarks.inputs.batches import published_shop
 from placements import Block, Kind, Placement
@@ -13,10 +13,9 @@ from placements.shapes import v_shape
 from schedsearch.device_span import device_spans
 from schedsearch.modulo.result import SearchError, Status
 from schedsearch.modulo.search import search
-from schedsearch.schedule import CyclicOrderError, as_soon_as_possible
 from schedsearch.unequal.micro_batches import MicroBatchRow, UnequalBatch, unequal_batch
 from schedsearch.unequal.unequal_search import unequal_search
-from schedsearch.validate import InvalidScheduleError, validate
+from schedsearch.validate import validate
 
 FLOW = Placement("flow", 2, (Block("F0", Kind.F, (0,), 1), Block("F1", Kind.F, (1,), 1, after=("F0",))))
 
@@ -47,27 +46,12 @@ def small_batch(number: int, devices: int, seed: int, memory: int | None = None)
     return unequal_batch(placement, table)
 
 
-def brute_force(batch: UnequalBatch) -> int:
-    """Return the least makespan over all orders of all devices."""
-    placement, number, best = batch.placement, batch.num_micro_batches, 10**9
-    blocks = [
-        [(block.name, n) for block in placement.on(device) for n in range(number)]
-        for device in range(placement.num_devices)
-    ]
-    for orders in itertools.product(*(itertools.permutations(each) for each in blocks)):
-        try:
-            best = min(best, validate(as_soon_as_possible(placement, number, orders, batch.chosen)).makespan)
-        except (CyclicOrderError, InvalidScheduleError):
-            continue
-    return best
-
-
 @pytest.mark.parametrize("seed", range(2))
 def test_tiny_batches_are_as_brute_force_says(seed: int) -> None:
     batch = small_batch(2, 2, seed)
     found = unequal_search(batch, work_limit=4)
     assert found.schedule is not None and found.status is Status.OPTIMAL
-    assert found.schedule.makespan == brute_force(batch)
+    assert found.schedule.makespan == min_makespan_of_modes(batch.placement, batch.chosen)
 
 
 def test_a_flow_shop_whose_machines_both_wait_is_proved_by_johnsons_rule() -> None:

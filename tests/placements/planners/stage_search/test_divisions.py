@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from stages_at_random import every_division
 
 from placements.planners.partition import min_largest
 from placements.planners.stage_search.division import (
@@ -22,11 +21,6 @@ from placements.planners.stage_search.division import (
 from placements.planners.stage_search.exact_division import Bounds, exact_partition
 from placements.planners.stage_search.paper_division import bi_objective_partition
 from placements.planners.stage_search.stage_problem import Ints, StageError
-
-
-def every_division(num_layers: int, num_stages: int) -> Iterator[tuple[int, ...]]:
-    for cuts in itertools.combinations(range(1, num_layers), num_stages - 1):
-        yield tuple(b - a for a, b in itertools.pairwise((0, *cuts, num_layers)))
 
 
 class Chain:
