@@ -17,10 +17,10 @@ from schedsearch.baselines import HAND_MADE, pipedream
 from schedsearch.baselines.chosen_modes import with_chosen_modes
 from schedsearch.modulo.progress import SearchBar
 from schedsearch.modulo.result import SearchProgress, SearchResult, Status
+from schedsearch.modulo.search import SearchRequest
 from schedsearch.schedule import Schedule, require_plain
 from schedsearch.schedule_file import read_found
 from schedsearch.searches.cache import cached_search
-from schedsearch.searches.methods import SearchRequest
 from schedsearch.unequal.micro_batches import UnequalBatch
 from schedsearch.validate import InvalidScheduleError, validate
 

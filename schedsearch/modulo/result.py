@@ -74,6 +74,10 @@ class SearchProgress:
     found_by: str = ""
 
 
+SearchReport = Callable[[SearchProgress], None]
+"""A listener that is told how far a search is."""
+
+
 class Status(StrEnum):
     """What is known of a search's answer.
 

@@ -6,10 +6,10 @@ import pytest
 
 from placements.shapes import loop_shape, v_shape, wave_shape
 from schedsearch.modulo.result import SearchError, Status
-from schedsearch.modulo.search import search
+from schedsearch.modulo.search import SearchRequest, search
 from schedsearch.modulo.strategies.annealing import Annealing
 from schedsearch.modulo.strategies.registry import NAMES, STRATEGIES, chosen
-from schedsearch.searches.methods import SearchRequest, find
+from schedsearch.searches.methods import find
 
 TIGHT = v_shape(4, 1, 3).with_memory(3)
 """Its least period takes three micro-batches per repetend."""
