@@ -7,7 +7,7 @@ import io
 import json
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 
@@ -56,6 +56,14 @@ def write_text(path: str | Path, text: str) -> Path:
 def write_json(path: str | Path, data: object) -> Path:
     """Write plain data as JSON; return its path."""
     return write_text(path, to_json(data) + "\n")
+
+
+def in_columns(table: Sequence[Sequence[str]]) -> list[str]:
+    """Return a table as lines of text: its first column begins on the left, the others end on the right."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in table
+    ]
 
 
 def csv_text(header: Iterable[object], rows: Iterable[Iterable[object]]) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.cluster.chosen_policies import chosen_policy
 from experiments.cluster.options import PolicyOptions
+from placements.files import in_columns
 from schedsearch.cluster.allocation import check_allocation
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.inputs.allocation_file import DecidedAllocation, write_allocation
@@ -63,17 +63,9 @@ def decision_table(decided: DecidedAllocation) -> str:
         share = [_percent(pair.share if name == pair.gpu_type else 0.0) for name in types]
         rows.append([" + ".join(pair.jobs), *share, " + ".join(f"{rate:.5g}" for rate in pair.steps_per_s)])
     left_out = len(rows) - 1 - _MOST_ROWS
-    lines = _aligned(rows[: _MOST_ROWS + 1])
+    lines = in_columns(rows[: _MOST_ROWS + 1])
     return "\n".join([*lines, f"and {left_out} more in {FILE}"] if left_out > 0 else lines)
 
 
 def _percent(share: float) -> str:
     return f"{share:.2%}" if share else ""
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join([cells[0].ljust(widths[0]), *map(str.rjust, cells[1:], widths[1:])]).rstrip()
-        for cells in rows
-    ]

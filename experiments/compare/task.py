@@ -19,7 +19,7 @@ from experiments.config.run_record import output_directory
 from experiments.search.options import SearchOptions, read_options
 from experiments.search.profile_reading import CostSource, stages_cost_source
 from experiments.search.schedule_finding import cache_directory, search_limits
-from placements.files import csv_text, write_json, write_text
+from placements.files import csv_text, in_columns, write_json, write_text
 from schedsearch.comparison.compare import compare
 from schedsearch.comparison.rows import COLUMNS, ComparedRow, Comparison
 from schedsearch.figures.canvas import COLUMN_INCHES, save_widths
@@ -101,11 +101,7 @@ def to_table(rows: Sequence[ComparedRow]) -> str:
     """Return the table for a terminal of 80 columns: a line for each schedule, and its note below."""
     table = [["schedule", *(title for title, _ in _SHOWN.values())]]
     table += [[row.schedule, *_figures(row)] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = [
-        "  ".join([cells[0].ljust(widths[0]), *map(str.rjust, cells[1:], widths[1:])]).rstrip()
-        for cells in table
-    ]
+    lines = in_columns(table)
     notes = [": ".join(filter(None, (_proved(row), row.note))) for row in rows]
     below = [textwrap.indent(textwrap.fill(note, 76), "    ") for note in notes]
     return "\n".join([lines[0], *(line for pair in zip(lines[1:], below, strict=True) for line in pair)])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from experiments.config.options import OptionError
-from placements.files import csv_text
+from placements.files import csv_text, in_columns
 from placements.meaning import Meaning
 from placements.models.parallel import Recompute
 from placements.plain_data import Field
@@ -130,10 +130,7 @@ def explained_lines(found: LayoutPlans) -> list[str]:
     lines = []
     for own in found.own:
         parts = list(beside(found.plans[0].run, own.run))
-        rows = _cells(parts)
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines += [_why(own, parts), *_misfit(found, own)]
-        lines += ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
+        lines += [_why(own, parts), *_misfit(found, own), *in_columns(_cells(parts))]
     return lines
 
 

@@ -26,7 +26,7 @@ from experiments.plan.profiled_inputs import (
 from experiments.plan.two_bw_plan import plan_two_bw
 from placements.block import PlacementError
 from placements.cluster import Cluster, GpusError, read_cluster
-from placements.files import csv_text, write_json, write_text
+from placements.files import csv_text, in_columns, write_json, write_text
 from placements.models.calibration import Calibration
 from placements.models.chain import ModelShape
 from placements.models.costing.model_error import model_error_percent
@@ -155,11 +155,7 @@ def _export(plans: Plans, directory: Path, num_chunks: int) -> list[str]:
 
 def _shown(plans: Plans) -> list[str]:
     """Return the ranking as columns of text, at most 80 wide."""
-    rows = ranking(plans, is_brief=True)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join([row[0].ljust(widths[0]), *(map(str.rjust, row[1:], widths[1:]))]).rstrip() for row in rows
-    ]
+    return in_columns(ranking(plans, is_brief=True))
 
 
 def _proved(plans: Plans) -> list[str]:

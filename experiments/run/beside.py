@@ -21,6 +21,7 @@ from experiments.search.kinds.stages import StagesPlacement
 from experiments.search.problem import SearchProblem
 from experiments.search.results import SearchStepResult
 from placements import Kind, Placement
+from placements.files import in_columns
 from schedsearch.baselines import HAND_MADE, NEEDS, UnsuitablePlacementError, applicable, one_f_one_b
 from schedsearch.baselines.chosen_modes import with_chosen_modes
 from schedsearch.comparison.compare import compare
@@ -210,13 +211,12 @@ def beside_table(rows: Sequence[BesideRow]) -> list[str]:
     has_energies = any(row.best_clocks_j is not None for row in ran)
     titles = ["", "iteration", "bubble", "peak memory", *["energy*"] * has_energies]
     table = [titles, *([row.title, *_cells(row)][: len(titles)] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in table]
+    lines = in_columns(table)
     lines += [line for row in rows if row.note for line in textwrap.wrap(f"{row.title}: {row.note}", 79)]
     if ran[0].max_clocks_j is not None:
         lines.append(f"* at the clocks of least energy, then waiting until {ran[0].until_ms:,.6g} ms;")
         lines.append(f"  {ran[0].title} with all clocks at maximum: {ran[0].max_clocks_j:,.0f} J")
-    return [line.rstrip() for line in lines]
+    return lines
 
 
 def _cells(row: BesideRow) -> list[str]:

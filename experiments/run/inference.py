@@ -15,7 +15,7 @@ from experiments.run.scripts import planned_scripts
 from experiments.run.traces import script_schedule
 from experiments.search.results import SearchStepResult
 from placements import Kind, Placement
-from placements.files import write_json
+from placements.files import in_columns, write_json
 from runtime.profiling.records import Record, aligned
 from schedsearch.schedule import Instance
 from schedsearch.simulation.conditions import ConditionsError
@@ -156,9 +156,7 @@ def save_requests(rows: Sequence[RequestsRow], arrivals: Arrivals, directory: Pa
         ["", *(f"latency p{each}" for each in PERCENTILES), "wait", "throughput", "keeps up with"],
         *([row.name, *_cells(row)] for row in rows),
     ]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in table]
-    return [f"{'requests':<12}{number}{each}, {come}", *lines]
+    return [f"{'requests':<12}{number}{each}, {come}", *in_columns(table)]
 
 
 def _cells(row: RequestsRow) -> list[str]:

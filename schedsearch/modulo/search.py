@@ -209,13 +209,8 @@ def search_modulo(request: SearchRequest, on_progress: SearchReport) -> SearchRe
     )
     if Objective.PERIOD not in wanted:
         result = _without_period(result, finite, ending.interrupted)
-    ended_by = EndedBy.of(
-        interrupted=ending.interrupted,
-        proved=_is_proved(result, wanted, ending.out_of_time or ending.out_of_work),
-        out_of_time=ending.out_of_time,
-        out_of_work=ending.out_of_work,
-    )
-    return replace(result, ended_by=ended_by)
+    proved = _is_proved(result, wanted, ending.out_of_time or ending.out_of_work)
+    return replace(result, ended_by=EndedBy.of(ending, proved=proved))
 
 
 def _orders_alone(

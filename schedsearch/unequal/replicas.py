@@ -198,12 +198,7 @@ def replica_search(
     for name, made in replicas_by_hand(work, HAND_MADE) if ending.interrupted and given is None else ():
         if made is not None:
             running.keep(name, made)
-    ended_by = EndedBy.of(
-        interrupted=ending.interrupted,
-        proved=running.proved and not ending.interrupted,
-        out_of_time=ending.out_of_time,
-        out_of_work=ending.out_of_work,
-    )
+    ended_by = EndedBy.of(ending, proved=running.proved)
     seconds = time.monotonic() - running.began
     return ReplicaResult(
         *(running.best, running.bound, seconds, str(ended_by), running.found_by),

@@ -401,12 +401,7 @@ class _BatchSearch:
             queries=0,
             seconds=time.monotonic() - self.began,
             work=self.effort.spent,
-            ended_by=EndedBy.of(
-                interrupted=ending.interrupted,
-                proved=proved or bool(self.too_large),
-                out_of_time=ending.out_of_time,
-                out_of_work=ending.out_of_work,
-            ),
+            ended_by=EndedBy.of(ending, proved=proved or bool(self.too_large)),
             reason=""
             if schedule
             else self.too_large
