@@ -21,8 +21,9 @@ from schedsearch.baselines import applicable
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import CapacityError
 from schedsearch.metrics import bubble_rate, peak_memory
+from schedsearch.modulo.search import SearchRequest
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
-from schedsearch.searches.methods import SearchRequest, find
+from schedsearch.searches.methods import find
 from schedsearch.validate import validate
 
 FILE = Path(__file__).parent / "playground" / "schedules.js"

@@ -74,7 +74,7 @@ _HOME = {
     "schedsearch.simulation.conditions": ("Conditions", "Link"),
     "schedsearch.simulation.iterations": ("SimulatedIterations", "simulate"),
     "schedsearch.simulation.requests": ("Arrivals", "serve"),
-    "schedsearch.simulation.robustness": ("Degradation", "degradation", "most_robust"),
+    "schedsearch.simulation.robustness": ("Degradation", "degradation"),
     "schedsearch.robust.scenarios": ("Scenario",),
     "schedsearch.robust.robust_search": ("RobustResult", "robust_search"),
     "schedsearch.modulo.result": ("SearchResult", "Status"),

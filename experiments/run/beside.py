@@ -216,7 +216,7 @@ def beside_table(rows: Sequence[BesideRow]) -> list[str]:
     if ran[0].max_clocks_j is not None:
         lines.append(f"* at the clocks of least energy, then waiting until {ran[0].until_ms:,.6g} ms;")
         lines.append(f"  {ran[0].title} with all clocks at maximum: {ran[0].max_clocks_j:,.0f} J")
-    return [line.rstrip() for line in lines]
+    return lines
 
 
 def _cells(row: BesideRow) -> list[str]:

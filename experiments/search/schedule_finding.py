@@ -17,10 +17,10 @@ from schedsearch.baselines import HAND_MADE, pipedream
 from schedsearch.baselines.chosen_modes import with_chosen_modes
 from schedsearch.modulo.progress import SearchBar
 from schedsearch.modulo.result import SearchProgress, SearchResult, Status
+from schedsearch.modulo.search import SearchRequest
 from schedsearch.schedule import Schedule, require_plain
 from schedsearch.schedule_file import read_found
 from schedsearch.searches.cache import cached_search
-from schedsearch.searches.methods import SearchRequest
 from schedsearch.unequal.micro_batches import UnequalBatch
 from schedsearch.validate import InvalidScheduleError, validate
 
@@ -51,19 +51,13 @@ def find_schedule(
     if options.schedule == "searched":
         request = search_request(options, placement)
         directory = cache_directory(options.search.cache_dir)
-        told: list[SearchProgress] = []
         with SearchBar(placement.tick_ms) as bar:
-
-            def tell(progress: SearchProgress) -> None:
-                told.append(progress)
-                bar(progress)
-
-            result, was_there = cached_search(directory, request, tell)
+            result, was_there = cached_search(directory, request, bar)
         if was_there:
             log.info(
                 "search: read from the cache in %s; its seconds are those of the original search", directory
             )
-        return _require_schedule(result), result, tuple(told)
+        return _require_schedule(result), result, tuple(bar.told)
     require_known("schedule", options.schedule, ["searched", *HAND_MADE])
     require_least("search.num_micro_batches", number, 1)
     has_copies = bool(copies_in(placement))

@@ -39,13 +39,7 @@ def find_unequal_schedule(
     if chosen.begin_with is not None:
         found = read_found(require_path("search.begin_with", chosen.begin_with))
         begin_with = found.schedule if isinstance(found, SearchResult) else found
-    told: list[SearchProgress] = []
     with SearchBar(batch.placement.tick_ms) as bar:
-
-        def tell(progress: SearchProgress) -> None:
-            told.append(progress)
-            bar(progress)
-
         last = str(chosen.objectives[-1]) if chosen.objectives else ""
         result = unequal_search(
             batch,
@@ -55,13 +49,13 @@ def find_unequal_schedule(
             work_limit=chosen.work_limit,
             seed=chosen.seed,
             begin_with=begin_with,
-            on_progress=tell,
+            on_progress=bar,
         )
     if result.schedule is None:
         if result.interrupted:
             raise Interrupted("interrupted before a schedule was found")
         raise OptionError(f"search.memory: {result.reason}")
-    return result.schedule, result, tuple(told)
+    return result.schedule, result, tuple(bar.told)
 
 
 def _hand_made(name: str, batch: UnequalBatch) -> Schedule:

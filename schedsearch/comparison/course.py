@@ -25,9 +25,9 @@ from schedsearch.comparison.rows import (
     row_of,
 )
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.result import SearchProgress, SearchResult, Status
+from schedsearch.modulo.result import SearchProgress, SearchReport, SearchResult, Status
+from schedsearch.modulo.search import SearchRequest
 from schedsearch.schedule import CyclicOrderError, Schedule, as_soon_as_possible
-from schedsearch.searches.methods import SearchReport, SearchRequest
 from schedsearch.searches.shared_limits import SharedLimits
 from schedsearch.validate import InvalidScheduleError, validate
 

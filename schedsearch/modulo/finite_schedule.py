@@ -63,6 +63,7 @@ class _Samples:
     ended: bool = False
 
 
+@dataclass(eq=False)
 class FiniteSchedule:
     """The schedule of a number of micro-batches: the repetend unrolled, or a shorter one.
 
@@ -76,28 +77,22 @@ class FiniteSchedule:
         polished: Whether there is nothing more to do about it.
     """
 
-    def __init__(
-        self,
-        placement: Placement,
-        num_micro_batches: int,
-        objective: Objective,
-        given: Schedule | None,
-        oracle: Oracle,
-        uses: frozenset[str],
-    ) -> None:
-        self.placement = placement
-        self.num_micro_batches = num_micro_batches
-        self.objective = objective
-        self.given = given
-        self.oracle = oracle
-        self.effort = oracle.effort
-        self.uses = uses
-        self.bound = self._goal.bound(placement, num_micro_batches)
-        self.known: Knowledge | None = None
-        self.polished = False
+    placement: Placement
+    num_micro_batches: int
+    objective: Objective
+    given: Schedule | None
+    oracle: Oracle
+    uses: frozenset[str]
+    known: Knowledge | None = None
+    polished: bool = False
+
+    def __post_init__(self) -> None:
+        """Begin with nothing."""
+        self.effort = self.oracle.effort
+        self.bound = self._goal.bound(self.placement, self.num_micro_batches)
         self._closed = False  # whether the objectives before the schedule's own can become no less
         self._samples = _Samples()
-        self._bisection = Bisection(oracle)
+        self._bisection = Bisection(self.oracle)
         self._unrolled_last: tuple[Repetend, Schedule] | None = None
         self._unroll_s = 0.0  # seconds that it took
         self._offered: Repetend | None = None

@@ -8,7 +8,7 @@ else the repetend is unrolled.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from placements import Placement
@@ -32,6 +32,7 @@ _MAX_BLOCKS = 2000
 """Blocks of the largest placement that is made of the micro-batches of a schedule with their modes."""
 
 
+@dataclass(eq=False)
 class FiniteWithModes:
     """As `FiniteSchedule`, of a placement that is not plain.
 
@@ -39,30 +40,27 @@ class FiniteWithModes:
         placement: What runs where.
         num_micro_batches: Micro-batches of the schedule.
         objective: What is made less.
+        given: A schedule that the caller begins with; None for none.
+        oracle: Solver to ask.
+        uses: Names of the strategies.
         bound: Ticks that no schedule of as many micro-batches beats in it.
         effort: What the search may spend.
         known: What is known of the repetend that is unrolled; None before there is one.
     """
 
-    def __init__(
-        self,
-        placement: Placement,
-        num_micro_batches: int,
-        objective: Objective,
-        given: Schedule | None,
-        oracle: Oracle,
-        uses: frozenset[str],
-    ) -> None:
-        self.placement = placement
-        self.num_micro_batches = num_micro_batches
-        self.objective = objective
-        self.effort = oracle.effort
-        self.bound = FINITE[objective].bound(placement, num_micro_batches)
-        oracle.proved[objective] = self.bound
-        self.known: Knowledge | None = None
-        self._given = given
-        self._oracle = oracle
-        self._uses = uses
+    placement: Placement
+    num_micro_batches: int
+    objective: Objective
+    given: Schedule | None
+    oracle: Oracle
+    uses: frozenset[str]
+    known: Knowledge | None = None
+
+    def __post_init__(self) -> None:
+        """Begin with nothing."""
+        self.effort = self.oracle.effort
+        self.bound = FINITE[self.objective].bound(self.placement, self.num_micro_batches)
+        self.oracle.proved[self.objective] = self.bound
         self._lowered: Lowered | None = None
         self._inner: FiniteSchedule | None = None
 
@@ -90,7 +88,7 @@ class FiniteWithModes:
             return
         if self._inner is None:
             number = self.num_micro_batches // len(chosen)
-            self._inner = FiniteSchedule(plain, number, self.objective, begun, self._oracle, self._uses)
+            self._inner = FiniteSchedule(plain, number, self.objective, begun, self.oracle, self.uses)
         start = Knowledge.without_search(plain.per_micro_batch, own.micro_batches)
         is_its_own = is_searched and repetend.chosen == chosen
         self._inner.begin_with(replace(start, repetend=own), is_its_own)
@@ -98,9 +96,9 @@ class FiniteWithModes:
     @cached_property
     def _others(self) -> list[Schedule]:
         """What the caller gave, and the shortest schedule with modes as people choose them."""
-        found = [] if self._given is None else [self._given]
+        found = [] if self.given is None else [self.given]
         each = self.placement.per_micro_batch
-        if len(each.blocks) * self.num_micro_batches <= _MAX_BLOCKS and "hand_made" in self._uses:
+        if len(each.blocks) * self.num_micro_batches <= _MAX_BLOCKS and "hand_made" in self.uses:
             made = [schedule for _, schedule in with_chosen_modes(each, self.num_micro_batches, HAND_MADE)]
             self.effort.spend(len(made) * len(each.blocks) * self.num_micro_batches * _WORK_OF_BLOCK)
             found += [min(made, key=FINITE[self.objective].value)] if made else []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from placements import Block, Kind, Placement
@@ -11,12 +10,10 @@ from placements.modes import Chosen
 from schedsearch.bounds.ends import device_span_bound
 from schedsearch.bounds.load_and_path import critical_path, period_bound
 from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.modulo.result import EndedBy, Objective, SearchProgress, SearchResult, Status
+from schedsearch.modulo.result import EndedBy, Objective, SearchReport, SearchResult, Status
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, Schedule, ScheduledBlock, as_soon_as_possible
 from schedsearch.validate import validate
-
-Report = Callable[[SearchProgress], None]
 
 
 @dataclass(frozen=True)
@@ -174,7 +171,7 @@ class AtWorst:
             repetend=None if repetend is None else replace(repetend, placement=self.plain.per_micro_batch),
         )
 
-    def told(self, report: Report, num_micro_batches: int) -> Report:
+    def told(self, report: SearchReport, num_micro_batches: int) -> SearchReport:
         """Return who is told of a search of the slow blocks, with what is proved of the placement itself."""
         path, period = critical_path(self.whole), float(period_bound(self.whole))
         proved = {Objective.PERIOD: period, Objective.MAKESPAN: makespan_bound(self.whole, num_micro_batches)}

@@ -90,14 +90,20 @@ class _Bar:
 
 
 class SearchBar(_Bar):
-    """A bar that shows what a search has found and proved; called with each `SearchProgress`."""
+    """A bar that shows what a search has found and proved; called with each `SearchProgress`.
+
+    Attributes:
+        told: All of these.
+    """
 
     def __init__(self, tick_ms: float, name: str = "search") -> None:
         super().__init__(name, "{desc}: {elapsed}{postfix}, {n_fmt} queries")
         self._tick_ms = tick_ms
+        self.told: list[SearchProgress] = []
 
     def __call__(self, progress: SearchProgress) -> None:
         """Show one event."""
+        self.told.append(progress)
         self._show(_found(progress, self._tick_ms), progress.queries, None)
 
 

@@ -12,6 +12,7 @@ from schedsearch.improve.objective import DEVICE_SPAN, MAKESPAN, FiniteObjective
 from schedsearch.repetend import Repetend
 from schedsearch.results import FileResult
 from schedsearch.schedule import Schedule
+from schedsearch.solver.interrupts import Ending
 from schedsearch.state_space import MinPeriod
 
 
@@ -74,6 +75,10 @@ class SearchProgress:
     found_by: str = ""
 
 
+SearchReport = Callable[[SearchProgress], None]
+"""A listener that is told how far a search is."""
+
+
 class Status(StrEnum):
     """What is known of a search's answer.
 
@@ -98,10 +103,10 @@ class EndedBy(StrEnum):
     INTERRUPT = "interrupt"
 
     @classmethod
-    def of(cls, *, interrupted: bool, proved: bool, out_of_time: bool, out_of_work: bool = False) -> EndedBy:
-        """Return what ended a search that all this is true of."""
-        true_of = {cls.INTERRUPT: interrupted, cls.PROOF: proved, cls.TIME_LIMIT: out_of_time}
-        true_of |= {cls.WORK_LIMIT: out_of_work, cls.NOTHING_LEFT: True}
+    def of(cls, ending: Ending, *, proved: bool) -> EndedBy:
+        """Return what ended a search, which may be proved besides."""
+        true_of = {cls.INTERRUPT: ending.interrupted, cls.PROOF: proved, cls.TIME_LIMIT: ending.out_of_time}
+        true_of |= {cls.WORK_LIMIT: ending.out_of_work, cls.NOTHING_LEFT: True}
         return next(each for each, is_true in true_of.items() if is_true)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 from placements import Placement
+from placements.placement_file import placement_to_dict
 from schedsearch.bounds.ends import device_span_bound
 from schedsearch.bounds.load_and_path import critical_path, period_bound
 from schedsearch.bounds.makespan import makespan_bound
@@ -25,12 +26,12 @@ from schedsearch.modulo.result import (
     EndedBy,
     Objective,
     SearchError,
-    SearchProgress,
+    SearchReport,
     SearchResult,
     Status,
 )
 from schedsearch.modulo.rounds import StrategyRounds
-from schedsearch.modulo.starting_point import GIVEN, BeginWith, StartingPoint, starting_point_on
+from schedsearch.modulo.starting_point import GIVEN, BeginWith, StartingPoint, plain_orders, starting_point_on
 from schedsearch.modulo.state import SearchState
 from schedsearch.modulo.strategies.mode_choices import ModeChoices
 from schedsearch.modulo.strategies.registry import chosen
@@ -67,38 +68,15 @@ _GREATEST_SEED = 1_000_000
 """Solvers take 31 bits, and a schedule is improved with a thousand times the seed and what follows."""
 
 
-def search(
-    placement: Placement,
-    num_micro_batches: int,
-    *,
-    micro_batches_per_repetend: int | None = None,
-    max_micro_batches_per_repetend: int = 3,
-    objectives: Sequence[str] = OBJECTIVES,
-    solver: str = "portfolio",
-    time_limit_s: float | None = None,
-    work_limit: float | None = None,
-    seed: int = 0,
-    begin_with: BeginWith | None = None,
-    strategies: Sequence[str | Strategy] | None = None,
-    without: Collection[str] = (),
-    on_progress: Callable[[SearchProgress], None] | None = None,
-) -> SearchResult:
-    """Search the repetend of least period under each device's memory, and unroll it.
+@dataclass(frozen=True)
+class SearchRequest:
+    """A question to a search: all that its answer depends on, but for the speed of the machine.
 
-    The period is searched from its bound up, by bisection over decision queries; every answer gets the least
-    period of its order, so that the upper end is always a period that some order of blocks really has. One
-    micro-batch per repetend comes first, all that Tessel searches; where that does not meet the bound, two
-    and more are tried, and kept where they are better per micro-batch. What follows the period among the
-    objectives is made least among repetends of that period, and so on. For the makespan, repetends of
-    various spans are sampled: how well warmup and cooldown pack depends on more than the span. Then the whole
-    schedule is shortened, in any of its parts, see `schedsearch.improve.improve`; a hand-made schedule that
-    fits the placement and its memory may be what that begins with, so that none is ever better. The search
-    for the period begins with the steady states of such schedules too. Which strategies follow is told in
-    `schedsearch.modulo.strategies`.
-
-    Args:
+    Attributes:
         placement: What runs where; its `memory` is the capacity.
         num_micro_batches: Micro-batches to unroll to; at least 1.
+        method: A key of `schedsearch.searches.methods.METHODS`. Tessel's repetends have one micro-batch, and
+            its two methods make no use of the next three, nor of strategies and what to begin with.
         micro_batches_per_repetend: Exactly so many; None to try 1, 2, ... (Tessel: 1).
         max_micro_batches_per_repetend: Where to stop searching; above 1, the repetend of a hand-made schedule
             may be of more, up to the number of devices, where it is better.
@@ -117,68 +95,104 @@ def search(
         strategies: What the period is searched with: names of `schedsearch.modulo.strategies.registry`, or
             objects of one's own, in the order in which they run; None for all.
         without: Names of strategies to leave out.
+    """
+
+    placement: Placement
+    num_micro_batches: int
+    method: str = "modulo"
+    micro_batches_per_repetend: int | None = None
+    max_micro_batches_per_repetend: int = 3
+    objectives: Sequence[str] = OBJECTIVES
+    solver: str = "portfolio"
+    time_limit_s: float | None = None
+    work_limit: float | None = None
+    seed: int = 0
+    begin_with: BeginWith | None = None
+    strategies: Sequence[str | Strategy] | None = None
+    without: Collection[str] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the request as plain data, the placement in its file form.
+
+        Raises:
+            SearchError: It begins with what is no schedule.
+        """
+        data = {field.name: getattr(self, field.name) for field in fields(self)}
+        data["objectives"] = [str(name) for name in self.objectives]
+        data["begin_with"] = None if self.begin_with is None else plain_orders(self.begin_with)
+        return data | {"placement": placement_to_dict(self.placement)}
+
+
+def search(
+    placement: Placement, num_micro_batches: int, *, on_progress: SearchReport | None = None, **options: Any
+) -> SearchResult:
+    """Search the repetend of least period under each device's memory, and unroll it.
+
+    The period is searched from its bound up, by bisection over decision queries; every answer gets the least
+    period of its order, so that the upper end is always a period that some order of blocks really has. One
+    micro-batch per repetend comes first, all that Tessel searches; where that does not meet the bound, two
+    and more are tried, and kept where they are better per micro-batch. What follows the period among the
+    objectives is made least among repetends of that period, and so on. For the makespan, repetends of
+    various spans are sampled: how well warmup and cooldown pack depends on more than the span. Then the whole
+    schedule is shortened, in any of its parts, see `schedsearch.improve.improve`; a hand-made schedule that
+    fits the placement and its memory may be what that begins with, so that none is ever better. The search
+    for the period begins with the steady states of such schedules too. Which strategies follow is told in
+    `schedsearch.modulo.strategies`.
+
+    Args:
+        placement: As of `SearchRequest`.
+        num_micro_batches: Likewise.
         on_progress: Called with the first schedule found, and after each query.
+        options: The other fields of `SearchRequest`, but for the method.
 
     Raises:
         SearchError: An argument is out of its range, or `begin_with` is not for this placement.
         CapacityError: A device's memory is too small for one micro-batch.
     """
+    request = SearchRequest(placement, num_micro_batches, "modulo", **options)
+    return search_modulo(request, on_progress or (lambda _: None))
+
+
+def search_modulo(request: SearchRequest, on_progress: SearchReport) -> SearchResult:
+    """Answer a request, whatever its method; see `search`."""
+    placement, number = request.placement, request.num_micro_batches
     if not isinstance(placement, Placement):
         raise SearchError(
             f"placement: a {type(placement).__name__} is not a placement; give that of v_shape, of "
             "read_placement or the like"
         )
-    wanted = read_objectives(objectives)
+    wanted = read_objectives(request.objectives)
     before, after = _around_period(wanted)
-    _check_arguments(
-        solver,
-        {"time_limit_s": time_limit_s, "work_limit": work_limit},
-        seed,
-        num_micro_batches=num_micro_batches,
-        micro_batches_per_repetend=micro_batches_per_repetend,
-        max_micro_batches_per_repetend=max_micro_batches_per_repetend,
-    )
+    _check_arguments(request)
     require_capacity(placement)
     if placement.slowdown or not (placement.is_plain or placement.decisions):
         other = AtWorst(placement) if placement.slowdown else Lowered.of(placement, ((),))
         if other is not None:
-            found = search(
-                other.plain,
-                num_micro_batches,
-                micro_batches_per_repetend=micro_batches_per_repetend,
-                max_micro_batches_per_repetend=max_micro_batches_per_repetend,
-                objectives=objectives,
-                solver=solver,
-                time_limit_s=time_limit_s,
-                work_limit=work_limit,
-                seed=seed,
-                begin_with=None if begin_with is None else other.lower(begin_with),
-                strategies=strategies,
-                without=without,
-                on_progress=other.told(on_progress, num_micro_batches)
-                if on_progress is not None and isinstance(other, AtWorst)
-                else on_progress,
+            begin_with = None if request.begin_with is None else other.lower(request.begin_with)
+            told = other.told(on_progress, number) if isinstance(other, AtWorst) else on_progress
+            return other.lift(
+                search_modulo(replace(request, placement=other.plain, begin_with=begin_with), told)
             )
-            return other.lift(found)
-    given = (
-        StartingPoint() if begin_with is None else starting_point_on(placement, num_micro_batches, begin_with)
-    )
-    sizes: Sequence[int] = range(1, max_micro_batches_per_repetend + 1)
-    if micro_batches_per_repetend is not None:
-        sizes = (micro_batches_per_repetend,)
+    given = StartingPoint()
+    if request.begin_with is not None:
+        given = starting_point_on(placement, number, request.begin_with)
+    sizes: Sequence[int] = range(1, request.max_micro_batches_per_repetend + 1)
+    if request.micro_batches_per_repetend is not None:
+        sizes = (request.micro_batches_per_repetend,)
+    seed, work_limit = request.seed, request.work_limit
     state = SearchState(placement.per_micro_batch, tuple(sizes), period_bound(placement), before, seed=seed)
-    used, uses = chosen(strategies, without)
+    used, uses = chosen(request.strategies, request.without)
     for each in used:
         if isinstance(each, ModeChoices):
-            each.search_orders = partial(_orders_alone, (*without, ModeChoices.name))
+            each.search_orders = partial(_orders_alone, (*request.without, ModeChoices.name))
     began = time.monotonic()
-    limit_s = min(seconds_of(time_limit_s, work_limit), _LONGEST_S)
+    limit_s = min(seconds_of(request.time_limit_s, work_limit), _LONGEST_S)
     effort = Effort(began + limit_s, limit=min(work_limit or math.inf, _LONGEST_S))
-    oracle = Oracle(SOLVERS[solver](), seed, began, effort, on_progress or (lambda _: None))
+    oracle = Oracle(SOLVERS[request.solver](), seed, began, effort, on_progress)
     rounds = StrategyRounds(state, oracle, used, uses)
     last = wanted[-1] if wanted[-1] in FINITE else Objective.MAKESPAN
     finite = (FiniteSchedule if placement.is_plain else FiniteWithModes)(
-        placement, num_micro_batches, last, given.schedule if last in wanted else None, oracle, uses
+        placement, number, last, given.schedule if last in wanted else None, oracle, uses
     )
     with effort.answered() as ending:
         if given.repetend is not None:
@@ -190,16 +204,13 @@ def search(
     is_cut, best = ending.interrupted or ending.out_of_work, rounds.state.best
     if is_cut and best is not None and last in wanted and isinstance(finite, FiniteSchedule):
         finite.take_hand_made(best)
-    result = replace(_result(rounds, finite, uses, ending.interrupted), solver=solver, work=effort.spent)
+    result = replace(
+        _result(rounds, finite, uses, ending.interrupted), solver=request.solver, work=effort.spent
+    )
     if Objective.PERIOD not in wanted:
         result = _without_period(result, finite, ending.interrupted)
-    ended_by = EndedBy.of(
-        interrupted=ending.interrupted,
-        proved=_is_proved(result, wanted, ending.out_of_time or ending.out_of_work),
-        out_of_time=ending.out_of_time,
-        out_of_work=ending.out_of_work,
-    )
-    return replace(result, ended_by=ended_by)
+    proved = _is_proved(result, wanted, ending.out_of_time or ending.out_of_work)
+    return replace(result, ended_by=EndedBy.of(ending, proved=proved))
 
 
 def _orders_alone(
@@ -289,21 +300,21 @@ def _after_period(finite: Finite, after: Sequence[Objective], end: float) -> Non
         finite.shorten(end)
 
 
-def _check_arguments(
-    solver: str, limits: Mapping[str, float | None], seed: int, **at_least_one: int | None
-) -> None:
-    if solver not in SOLVERS:
-        raise SearchError(f"search.solver: {solver!r} is not a solver; use {' or '.join(SOLVERS)}")
-    for name, number in at_least_one.items():
+def _check_arguments(request: SearchRequest) -> None:
+    if request.solver not in SOLVERS:
+        raise SearchError(f"search.solver: {request.solver!r} is not a solver; use {' or '.join(SOLVERS)}")
+    for name in ("num_micro_batches", "micro_batches_per_repetend", "max_micro_batches_per_repetend"):
+        number = getattr(request, name)
         if not isinstance(number, SupportsIndex | None):
             raise SearchError(f"search.{name}: {number!r} is not a whole number")
-        if number is not None and number < 1:
+        if number is not None and int(number) < 1:
             raise SearchError(f"search.{name}: {number} is not at least 1")
+    seed = request.seed
     if not isinstance(seed, SupportsIndex) or not 0 <= seed <= _GREATEST_SEED:
         raise SearchError(f"search.seed: {seed!r} is not a whole number from 0 to {_GREATEST_SEED}")
-    for name, limit in limits.items():
+    for name, unit in (("time_limit_s", "seconds"), ("work_limit", "units of work")):
+        limit = getattr(request, name)
         if limit is not None and not limit > 0:
-            unit = "seconds" if name == "time_limit_s" else "units of work"
             raise SearchError(f"search.{name}: {limit:.15g} is not a positive number of {unit}")
 
 

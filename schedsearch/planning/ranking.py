@@ -14,8 +14,9 @@ from schedsearch.bounds.memory_need import CapacityError
 from schedsearch.energy import EnergyError, compute_frontier
 from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import SearchProgress, SearchResult, Status
+from schedsearch.modulo.search import SearchRequest
 from schedsearch.planning.plans import ProposedPlan, RankedPlan
-from schedsearch.searches.methods import SearchRequest, find
+from schedsearch.searches.methods import find
 from schedsearch.validate import InvalidScheduleError, validate
 
 RankingReport = Callable[[str, float, SearchProgress], None]

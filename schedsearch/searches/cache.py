@@ -17,8 +17,9 @@ from importlib import metadata
 from pathlib import Path
 
 from placements.files import write_bytes
-from schedsearch.modulo.result import SearchResult, Status
-from schedsearch.searches.methods import SearchReport, SearchRequest, find
+from schedsearch.modulo.result import SearchReport, SearchResult, Status
+from schedsearch.modulo.search import SearchRequest
+from schedsearch.searches.methods import find
 from schedsearch.validate import validate
 
 log = logging.getLogger(__name__)

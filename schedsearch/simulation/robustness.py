@@ -1,14 +1,14 @@
-"""Schedules beside each other under several conditions, and of some equal ones the one that suffers least."""
+"""Schedules beside each other under several conditions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from placements import Placement
 from schedsearch.results import TableResult
 from schedsearch.schedule import Schedule
-from schedsearch.simulation.conditions import Conditions, ConditionsError
+from schedsearch.simulation.conditions import Conditions
 from schedsearch.simulation.iterations import SimulatedIterations, simulate
 
 JITTER, SLOW_DEVICE, SLOW_PAIR = 0.1, 1.2, 4.0
@@ -90,19 +90,3 @@ def degradation(
                 DegradationRow(name, condition, undisturbed_ms, simulate(schedule, each, iterations, seed))
             )
     return Degradation(tuple(rows))
-
-
-def most_robust(
-    schedules: Sequence[Schedule], conditions: Conditions, iterations: int = 1000, seed: int = 0
-) -> Schedule:
-    """Return the schedule of the least expected iteration; the first of equal ones.
-
-    Where schedules take equally long undisturbed, it is the one whose slack is in the right places. All of
-    one placement have the same draws.
-
-    Raises:
-        ConditionsError: There is no schedule, or conditions do not fit a placement.
-    """
-    if not schedules:
-        raise ConditionsError("schedules: is empty; give at least one")
-    return min(schedules, key=lambda schedule: simulate(schedule, conditions, iterations, seed).mean_ms)

@@ -20,7 +20,7 @@ from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.modulo.result import EndedBy, InFlightPeriod, SearchProgress, SearchResult, Status
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, Schedule, with_optimizer
-from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.interrupts import INTERRUPTS, Ending
 from schedsearch.solver.query import Answer
 from schedsearch.tessel import candidates
 from schedsearch.tessel.arguments import (
@@ -259,9 +259,8 @@ class _Search:
             queries=self.budget.calls,
             seconds=time.monotonic() - self.began,
             ended_by=EndedBy.of(
-                interrupted=interrupted,
+                Ending(interrupted, out_of_time=self.budget.left_s <= 0),
                 proved=self.infeasible or (best is not None and best.period <= bound),
-                out_of_time=self.budget.left_s <= 0,
             ),
             reason=self.reason(),
             by_in_flight=tuple(self.by_in_flight),

@@ -11,7 +11,7 @@ from schedsearch.bounds.load_and_path import critical_path, load_bound, period_b
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.modulo.result import EndedBy, Objective, SearchProgress, SearchResult, Status
 from schedsearch.schedule import Schedule, ScheduledBlock, with_optimizer
-from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.interrupts import INTERRUPTS, Ending
 from schedsearch.tessel.arguments import DOES_NOT_FIT, LONGEST_S, OUT_OF_TIME, check_arguments
 from schedsearch.tessel.queries import Budget, Least, PhaseQuery, QueryTimeError, minimise
 from schedsearch.validate import validate
@@ -76,9 +76,8 @@ def time_optimal(
         queries=budget.calls,
         seconds=time.monotonic() - began,
         ended_by=EndedBy.of(
-            interrupted=ending.interrupted,
+            Ending(ending.interrupted, out_of_time=budget.left_s <= 0),
             proved=status in (Status.OPTIMAL, Status.INFEASIBLE),
-            out_of_time=budget.left_s <= 0,
         ),
         reason=reason,
     )

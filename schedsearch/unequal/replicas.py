@@ -9,14 +9,14 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from schedsearch.baselines import HAND_MADE
-from schedsearch.modulo.result import FINITE, EndedBy, Objective, SearchProgress
+from schedsearch.modulo.result import FINITE, EndedBy, Objective, SearchProgress, SearchReport
 from schedsearch.schedule import Schedule
 from schedsearch.solver.effort import Effort
 from schedsearch.unequal.replica_bound import replica_bound
@@ -174,7 +174,7 @@ def replica_search(
     work_limit: float | None = None,
     time_limit_s: float | None = None,
     seed: int = 0,
-    on_progress: Callable[[SearchProgress], None] | None = None,
+    on_progress: SearchReport | None = None,
 ) -> ReplicaResult:
     """Search the assignment and the orders of the least makespan over all replicas.
 
@@ -192,18 +192,15 @@ def replica_search(
         SearchError: An argument is out of its range.
     """
     effort = effort_of(time_limit_s, work_limit)
-    running = _ReplicaSearch(work, finite_objective(objective), given, effort, seed, on_progress)
+    running = _ReplicaSearch(
+        work, finite_objective(objective), given, effort, seed, on_progress or (lambda _: None)
+    )
     with effort.answered() as ending:
         running.run(begin_with)
     for name, made in replicas_by_hand(work, HAND_MADE) if ending.interrupted and given is None else ():
         if made is not None:
             running.keep(name, made)
-    ended_by = EndedBy.of(
-        interrupted=ending.interrupted,
-        proved=running.proved and not ending.interrupted,
-        out_of_time=ending.out_of_time,
-        out_of_work=ending.out_of_work,
-    )
+    ended_by = EndedBy.of(ending, proved=running.proved)
     seconds = time.monotonic() - running.began
     return ReplicaResult(
         *(running.best, running.bound, seconds, str(ended_by), running.found_by),
@@ -212,29 +209,24 @@ def replica_search(
     )
 
 
+@dataclass(eq=False)
 class _ReplicaSearch:
     """The state of a search: the best schedules so far, and the bound."""
 
-    def __init__(
-        self,
-        work: ReplicaWork,
-        objective: Objective,
-        given: Sequence[Sequence[int]] | None,
-        effort: Effort,
-        seed: int,
-        on_progress: Callable[[SearchProgress], None] | None,
-    ) -> None:
-        self.work = work
-        self.objective = objective
-        self.span = objective is Objective.DEVICE_SPAN
-        self.given = given
-        self.effort = effort
-        self.seed = seed
-        self.on_progress = on_progress or (lambda _: None)
+    work: ReplicaWork
+    objective: Objective
+    given: Sequence[Sequence[int]] | None
+    effort: Effort
+    seed: int
+    on_progress: SearchReport
+    bound: int = 0
+    best: ReplicaSchedules | None = None
+    found_by: str = ""
+
+    def __post_init__(self) -> None:
+        """Begin now."""
         self.began = time.monotonic()
-        self.bound = 0
-        self.best: ReplicaSchedules | None = None
-        self.found_by = ""
+        self.span = self.objective is Objective.DEVICE_SPAN
 
     @property
     def proved(self) -> bool:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +29,7 @@ from schedsearch.modulo.result import (
     Objective,
     SearchError,
     SearchProgress,
+    SearchReport,
     SearchResult,
     Status,
 )
@@ -103,7 +104,7 @@ def unequal_search(
     work_limit: float | None = None,
     seed: int = 0,
     begin_with: Schedule | None = None,
-    on_progress: Callable[[SearchProgress], None] | None = None,
+    on_progress: SearchReport | None = None,
 ) -> SearchResult:
     """Search the schedule of least makespan for one batch.
 
@@ -135,7 +136,7 @@ def unequal_search(
     if begin_with is not None:
         begin_with = _on(batch, begin_with)
     effort = effort_of(time_limit_s, work_limit)
-    running = _BatchSearch(batch, goal, given_order, effort, seed, on_progress)
+    running = _BatchSearch(batch, goal, given_order, effort, seed, on_progress or (lambda _: None))
     with effort.answered() as ending:
         running.run(begin_with)
     if ending.interrupted and not running.too_large:
@@ -160,34 +161,28 @@ def effort_of(time_limit_s: float | None, work_limit: float | None) -> Effort:
     return Effort(time.monotonic() + seconds_of(time_limit_s, work_limit), limit=work_limit or math.inf)
 
 
+@dataclass(eq=False)
 class _BatchSearch:
     """The state of a search: the best schedule of the lowered placement so far, and the bound."""
 
-    def __init__(
-        self,
-        batch: UnequalBatch,
-        objective: Objective,
-        given_order: bool,
-        effort: Effort,
-        seed: int,
-        on_progress: Callable[[SearchProgress], None] | None,
-    ) -> None:
-        self.batch = batch
-        self.objective = objective
-        self.goal = FINITE[objective]
-        self.given_order = given_order
-        self.effort = effort
-        self.seed = seed
-        self.on_progress = on_progress or (lambda _: None)
-        self.began = time.monotonic()
-        lowered = Lowered.of(batch.placement, batch.chosen)
+    batch: UnequalBatch
+    objective: Objective
+    given_order: bool
+    effort: Effort
+    seed: int
+    on_progress: SearchReport
+    bound: int = 0
+    best: Schedule | None = None
+    found_by: str = ""
+    sequences: tuple[ReplicaWork, Sequences] | None = None
+
+    def __post_init__(self) -> None:
+        """Begin now."""
+        self.began, self.goal = time.monotonic(), FINITE[self.objective]
+        lowered = Lowered.of(self.batch.placement, self.batch.chosen)
         assert lowered is not None, "a batch has no streams"
-        self.lowered = _in_given_order(lowered) if given_order else lowered
-        self.bound = 0
-        self.best: Schedule | None = None
-        self.found_by = ""
-        self.sequences: tuple[ReplicaWork, Sequences] | None = None
-        self.too_large = _too_large(batch)
+        self.lowered = _in_given_order(lowered) if self.given_order else lowered
+        self.too_large = _too_large(self.batch)
 
     def run(self, begin_with: Schedule | None) -> None:
         """Go on until the best is proved.
@@ -401,12 +396,7 @@ class _BatchSearch:
             queries=0,
             seconds=time.monotonic() - self.began,
             work=self.effort.spent,
-            ended_by=EndedBy.of(
-                interrupted=ending.interrupted,
-                proved=proved or bool(self.too_large),
-                out_of_time=ending.out_of_time,
-                out_of_work=ending.out_of_work,
-            ),
+            ended_by=EndedBy.of(ending, proved=proved or bool(self.too_large)),
             reason=""
             if schedule
             else self.too_large

@@ -18,10 +18,10 @@ from places import ROOT
 from placements.shapes import v_shape
 from schedsearch.baselines import HAND_MADE
 from schedsearch.modulo.result import EndedBy, SearchResult, Status
+from schedsearch.modulo.search import SearchRequest
 from schedsearch.schedule import Schedule
 from schedsearch.searches import cache
 from schedsearch.searches.cache import cached_search
-from schedsearch.searches.methods import SearchRequest
 
 REQUEST = SearchRequest(v_shape(2).with_memory(2), 3, objectives=("period",), time_limit_s=5.0)
 

@@ -14,7 +14,8 @@ from schedsearch.baselines import NEEDS
 from schedsearch.comparison.compare import compare
 from schedsearch.comparison.rows import DOES_NOT_FIT, NOT_APPLICABLE, Comparison
 from schedsearch.modulo.result import EndedBy, SearchError, SearchResult
-from schedsearch.searches.methods import SearchRequest, find
+from schedsearch.modulo.search import SearchRequest
+from schedsearch.searches.methods import find
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.validate import validate
 

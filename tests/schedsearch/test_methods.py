@@ -16,8 +16,9 @@ from placements.files import write_json
 from placements.shapes import v_shape
 from schedsearch.bounds.memory_need import CapacityError
 from schedsearch.modulo.result import SearchError, SearchProgress, Status
+from schedsearch.modulo.search import SearchRequest
 from schedsearch.schedule_file import read_schedule, schedule_to_dict
-from schedsearch.searches.methods import METHODS, SearchRequest, find
+from schedsearch.searches.methods import METHODS, find
 from schedsearch.validate import validate
 
 

@@ -22,7 +22,8 @@ from placements.layouts.layer_file import ModelLayer, ModelLayers
 from placements.shapes import k_shape, v_shape
 from schedsearch.energy import Frontier
 from schedsearch.figures.canvas import Figure
-from schedsearch.searches.methods import SearchRequest, find
+from schedsearch.modulo.search import SearchRequest
+from schedsearch.searches.methods import find
 
 
 def test_every_name_of_the_front_door_is_there() -> None:

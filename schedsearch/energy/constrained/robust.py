@@ -105,24 +105,6 @@ class RobustPlan:
     nominal_outcome: PlanIterations
 
 
-def simulate_spread(
-    problem: ClockProblem, clock_mhz: Clocks, spread: Spread, samples: int = 1000, seed: int = 0
-) -> PlanIterations:
-    """Return what iterations of a plan do when times vary; blocks start as soon as they can.
-
-    Args:
-        problem: The schedule and its profile.
-        clock_mhz: For each block one clock per micro-batch.
-        spread: How much times vary.
-        samples: How many iterations; at least 100, to tell 99 % from certainty.
-        seed: Seed of all random factors, 0 or more; they are the same for every plan.
-
-    Raises:
-        EnergyError: A clock is missing or not in the profile, or the samples or the seed are out of range.
-    """
-    return _Samples(problem, spread, samples, seed).outcome(clock_mhz)
-
-
 def robust_plan(
     schedule: Schedule,
     profile: Profile,
@@ -147,8 +129,8 @@ def robust_plan(
         deadline_ms: For the end of the iteration; finite.
         spread: How much times vary.
         confidence: Least share of the iterations that are to end by the deadline; between 0 and 1.
-        samples: See `simulate_spread`.
-        seed: See `simulate_spread`.
+        samples: How many iterations; at least 100, to tell 99 % from certainty.
+        seed: Seed of all random factors, 0 or more; they are the same for every plan.
 
     Raises:
         ProfileError: The profile lacks a block.
@@ -158,7 +140,7 @@ def robust_plan(
     if not 0 < confidence < 1:
         raise EnergyError(f"confidence: {confidence:g} is not between 0 and 1; give a share, as 0.95")
     nominal, plans = frontier.at(deadline_ms), frontier.plans
-    simulated = _Samples(ClockProblem(schedule, profile), spread, samples, seed)
+    simulated = Samples(ClockProblem(schedule, profile), spread, samples, seed)
     outcome = cache(lambda i: simulated.outcome(plans[i].clock_mhz))
 
     def is_kept(i: int) -> bool:
@@ -179,7 +161,7 @@ def robust_plan(
     return RobustPlan(plans[best], outcome(best), deadline_ms, confidence, nominal, at_nominal)
 
 
-class _Samples:
+class Samples:
     """The random factors of all iterations, drawn once for all plans of a problem."""
 
     def __init__(self, problem: ClockProblem, spread: Spread, samples: int, seed: int) -> None:

@@ -19,9 +19,10 @@ from placements import Placement, PlacementError, Profile
 from placements.files import write_json, write_text
 from placements.placement_file import placement_to_yaml
 from schedsearch.energy import Frontier, simulate_at_clocks
+from schedsearch.modulo.search import SearchRequest
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import read_schedule, schedule_to_dict
-from schedsearch.searches.methods import SearchRequest, find
+from schedsearch.searches.methods import find
 
 NAMES = {
     "recomputing": "recomputing has modes of B0, B1, F0, F1, which",

@@ -16,9 +16,9 @@ from schedsearch.energy import ClockProblem, EnergyError, Frontier, compute_fron
 from schedsearch.energy.constrained.robust import (
     NEIGHBORS,
     PlanIterations,
+    Samples,
     Spread,
     robust_plan,
-    simulate_spread,
 )
 from schedsearch.energy.problem import Clocks
 from schedsearch.schedule import Schedule
@@ -33,6 +33,12 @@ def case(num_devices: int = 3, num_micro_batches: int = 6) -> tuple[Schedule, Pr
     schedule = one_f_one_b(v_shape(num_devices), num_micro_batches)
     profile = noisy_profile(schedule.placement, 12, seed=3)
     return schedule, profile, compute_frontier(schedule, profile, 40)
+
+
+def simulate_spread(
+    problem: ClockProblem, clocks: Clocks, spread: Spread, samples: int = 1000, seed: int = 0
+) -> PlanIterations:
+    return Samples(problem, spread, samples, seed).outcome(clocks)
 
 
 def random_clocks(schedule: Schedule, profile: Profile, seed: int) -> Clocks:

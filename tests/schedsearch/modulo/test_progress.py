@@ -26,9 +26,9 @@ from schedsearch.energy import compute_frontier
 from schedsearch.modulo import progress
 from schedsearch.modulo.progress import PlanProgress, StepBar
 from schedsearch.modulo.result import Objective, SearchError, SearchProgress, SearchResult
-from schedsearch.modulo.search import search
+from schedsearch.modulo.search import SearchRequest, search
 from schedsearch.planning.planner import plan
-from schedsearch.searches.methods import SearchRequest, find
+from schedsearch.searches.methods import find
 
 LONG = "another way of the large neighbourhoods of a schedule, which is long"
 

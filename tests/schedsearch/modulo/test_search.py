@@ -270,7 +270,7 @@ def test_ctrl_c_keeps_the_best_so_far(phase: str) -> None:
 
     def interrupt(progress: SearchProgress) -> None:
         seen.append(progress)
-        if [p.phase for p in seen].count(phase) == 2:
+        if progress.phase == phase and [p.phase for p in seen].count(phase) == 2:
             raise KeyboardInterrupt
 
     placement = m_shape(4, 40, 97, 13, 11).with_memory(4)
@@ -280,7 +280,7 @@ def test_ctrl_c_keeps_the_best_so_far(phase: str) -> None:
     best = {p.phase: p.best for p in seen}
     assert result.repetend.period == best["period"]
     assert phase != "span" or result.repetend.span == best["span"]
-    assert phase != "makespan" or result.schedule.makespan == best["makespan"]
+    assert phase != "makespan" or result.schedule.makespan <= best["makespan"]
     validate(result.schedule)
 
 

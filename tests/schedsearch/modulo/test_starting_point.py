@@ -15,10 +15,9 @@ from placements.shapes import v_shape
 from schedsearch.baselines import HAND_MADE
 from schedsearch.device_span import device_spans
 from schedsearch.modulo.result import SearchError, SearchProgress, SearchResult
-from schedsearch.modulo.search import search
+from schedsearch.modulo.search import SearchRequest, search
 from schedsearch.schedule import Schedule, as_soon_as_possible
 from schedsearch.schedule_file import read_found, result_to_dict, schedule_to_dict
-from schedsearch.searches.methods import SearchRequest
 from schedsearch.validate import validate
 
 TIGHT = v_shape(num_devices=4).with_memory(3)

@@ -9,7 +9,6 @@ from schedsearch.modulo.result import SearchError, Status
 from schedsearch.modulo.search import search
 from schedsearch.modulo.strategies.annealing import Annealing
 from schedsearch.modulo.strategies.registry import NAMES, STRATEGIES, chosen
-from schedsearch.searches.methods import SearchRequest, find
 
 TIGHT = v_shape(4, 1, 3).with_memory(3)
 """Its least period takes three micro-batches per repetend."""
@@ -58,9 +57,3 @@ def test_work_and_gain_are_counted_for_many_blocks(placement) -> None:  # type: 
 def test_a_name_that_is_none(option: str) -> None:
     with pytest.raises(SearchError, match=rf"^search\.{option}: 'anealing' is not a strategy; use some of "):
         search(v_shape(2), 2, **{option: ["anealing"]})  # type: ignore[arg-type]
-
-
-def test_a_request_names_them() -> None:
-    request = SearchRequest(TIGHT, 8, work_limit=1.0, without=("annealing",))
-    assert request.to_dict()["without"] == ("annealing",)
-    assert "annealing" not in {each.name for each in find(request).strategies}

@@ -12,9 +12,9 @@ import pytest
 from placements import Placement
 from placements.shapes import loop_shape, nn_shape, v_shape, wave_shape
 from schedsearch.modulo.result import EndedBy, SearchError, SearchResult
-from schedsearch.modulo.search import search
+from schedsearch.modulo.search import SearchRequest, search
 from schedsearch.schedule_file import schedule_to_dict
-from schedsearch.searches.methods import SearchRequest, find
+from schedsearch.searches.methods import find
 
 CASES: list[tuple[Placement, int]] = [
     (v_shape(6, 3, 7).with_memory(4), 9),
