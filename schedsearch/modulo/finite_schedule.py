@@ -249,9 +249,16 @@ class FiniteSchedule:
             if self._within == self.placement:
                 self.bound = max(self.bound, self._improvement.bound)
 
-    def take_hand_made(self, known: Knowledge) -> None:
-        """Offer the hand-made schedules that a search had not come to, with what is known of its repetend."""
+    def take_hand_made(self, known: Knowledge, seconds: float) -> None:
+        """Offer the hand-made schedules that a search had not come to.
+
+        Args:
+            known: What is known of the repetend, where the search had not come to that either.
+            seconds: Time to add to the limit for it.
+        """
         self.known = self.known or known
+        if seconds:
+            self.effort.postpone(seconds - min(self.effort.left_s, 0.0))
         if self._may_shorten:
             self._keep_within(self.known)
             for start in self._starts.get("hand_made", ()):

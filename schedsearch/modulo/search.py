@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -57,6 +58,10 @@ _SHARE_OF_REPETENDS = 0.3
 
 _FIRST_REPETENDS = 1.5
 """Work until which they come first in any case: where questions are easy, that is enough for all of them."""
+
+_SHARE_OF_MADE = 0.1
+"""Share of a time limit, at least a second, that may pass beyond it, for schedules by hand that a search had not
+come to."""
 
 _ROUNDS_IN_VAIN = 20
 """Rounds in a row without any work after which nothing is left to try: each may take twice as much."""
@@ -153,6 +158,20 @@ def search(
     return search_modulo(request, on_progress or (lambda _: None))
 
 
+_NAMED = ("placement", "num_micro_batches", "method")
+search.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # for help and completion
+    [
+        *list(inspect.signature(search).parameters.values())[:-1],
+        *(
+            inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default)
+            for each in fields(SearchRequest)
+            if each.name not in _NAMED
+        ),
+    ],
+    return_annotation="SearchResult",
+)
+
+
 def search_modulo(request: SearchRequest, on_progress: SearchReport) -> SearchResult:
     """Answer a request, whatever its method; see `search`."""
     placement, number = request.placement, request.num_micro_batches
@@ -201,9 +220,9 @@ def search_modulo(request: SearchRequest, on_progress: SearchReport) -> SearchRe
     with contextlib.suppress(OutOfTimeError, KeyboardInterrupt):
         if rounds.state.best is None and rounds.state.failure.status is Status.UNKNOWN:
             rounds.begin()
-    is_cut, best = ending.interrupted or ending.out_of_work, rounds.state.best
+    is_cut, best = ending.interrupted or ending.out_of_work or ending.out_of_time, rounds.state.best
     if is_cut and best is not None and last in wanted and isinstance(finite, FiniteSchedule):
-        finite.take_hand_made(best)
+        finite.take_hand_made(best, max(1.0, _SHARE_OF_MADE * limit_s) if ending.out_of_time else 0.0)
     result = replace(
         _result(rounds, finite, uses, ending.interrupted), solver=request.solver, work=effort.spent
     )

@@ -12,6 +12,7 @@ from strategies import placements as random_placements
 from experiments.benchmarks.inputs.random_placements import random_placement
 from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, k_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
+from schedsearch.baselines import one_f_one_b
 from schedsearch.bounds.load_and_path import critical_path, period_bound
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import CapacityError, minimum_memory
@@ -282,6 +283,12 @@ def test_ctrl_c_keeps_the_best_so_far(phase: str) -> None:
     assert phase != "span" or result.repetend.span == best["span"]
     assert phase != "makespan" or result.schedule.makespan <= best["makespan"]
     validate(result.schedule)
+
+
+def test_a_search_without_time_is_no_longer_than_by_hand() -> None:
+    placement = v_shape(8, 7, 13).with_memory(8)
+    found = search(placement, 200, time_limit_s=1e-3)
+    assert found.is_cut and found.schedule.makespan <= one_f_one_b(placement, 200).makespan
 
 
 def test_progress_says_what_found_the_best() -> None:
