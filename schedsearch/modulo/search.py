@@ -60,8 +60,8 @@ _FIRST_REPETENDS = 1.5
 """Work until which they come first in any case: where questions are easy, that is enough for all of them."""
 
 _SHARE_OF_MADE = 0.1
-"""Share of a time limit, at least a second, that may pass beyond it, for schedules by hand that a search had not
-come to."""
+"""Share of a time limit, at least a second, that may pass beyond it, for schedules by hand that a search has
+not come to."""
 
 _ROUNDS_IN_VAIN = 20
 """Rounds in a row without any work after which nothing is left to try: each may take twice as much."""
