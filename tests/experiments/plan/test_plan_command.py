@@ -128,7 +128,7 @@ def test_the_best_plan_is_exported_searched_and_run(command, tmp_path: Path) -> 
     ("wrong", "said"),
     [
         (["model=gpt3_125"], "model: 'gpt3_125' is not known; did you mean gpt3_125m?"),
-        (["cluster=b100_4"], "cluster: 'b100_4' in 'b100_4' is not a known GPU"),
+        (["cluster=b100_4"], "cluster: 'b100' is not a known GPU; did you mean v100? The GPUs are a100, "),
         (["rank=energy"], "deadline_ms: None is not a time above 0"),
         (["memory_gib=1"], "memory_gib: 1 is not above reserve_gib 4"),
         (["num_micro_batches=[5]"], "leave nothing to try for a batch of 16 on 4 GPUs"),

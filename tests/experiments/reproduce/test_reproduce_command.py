@@ -14,7 +14,7 @@ import pytest
         ([], "experiment: has no value; give one of all, dissertation_figure2_3, "),
         (
             ["tables=[II]"],
-            "tables: is an option of galvatron_deepspeed, galvatron_trends; choose that by experiment=NAME",
+            "tables: is not an option of schedsearch reproduce as it is called; choose the item that has it by ",
         ),
         (
             ["experiment=galvatron_trends", "size=tiny"],

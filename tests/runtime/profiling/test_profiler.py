@@ -251,7 +251,7 @@ def test_a_profile_comes_back_from_its_file(gpu: FakeGpu, tmp_path: Path) -> Non
 def test_what_was_not_measured_is_not_read_as_a_profile(tmp_path: Path) -> None:
     write_profile_rows(tmp_path / "profile.csv", [("F0", 2600, 1.5, None)])
     assert (tmp_path / "profile.csv").read_text() == "block,frequency,time,energy\nF0,2600,0.0015,\n"
-    with pytest.raises(ProfileError, match="column energy: is missing"):
+    with pytest.raises(ProfileError, match="column energy: is empty"):
         Profile.from_csv(tmp_path / "profile.csv", blocking_power_w=0.0)
 
 
