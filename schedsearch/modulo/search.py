@@ -222,7 +222,8 @@ def search_modulo(request: SearchRequest, on_progress: SearchReport) -> SearchRe
             rounds.begin()
     is_cut, best = ending.interrupted or ending.out_of_work or ending.out_of_time, rounds.state.best
     if is_cut and best is not None and last in wanted and isinstance(finite, FiniteSchedule):
-        finite.take_hand_made(best, max(1.0, _SHARE_OF_MADE * limit_s) if ending.out_of_time else 0.0)
+        with contextlib.suppress(KeyboardInterrupt):  # a second one, which ends this too
+            finite.take_hand_made(best, max(1.0, _SHARE_OF_MADE * limit_s) if ending.out_of_time else 0.0)
     result = replace(
         _result(rounds, finite, uses, ending.interrupted), solver=request.solver, work=effort.spent
     )

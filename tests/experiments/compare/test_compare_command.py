@@ -77,7 +77,10 @@ def test_a_table_a_figure_and_the_schedules(command, stages: Path, tmp_path: Pat
     [
         ("stages=none.yaml", "none.yaml: cannot be read"),
         ("schedules=[zb_w]", "schedules: 'zb_w' is not a schedule; did you mean zb_v?"),
-        ("search.begin_with=a.json", "search.begin_with: is not an option of schedsearch compare, but of search, "),
+        (
+            "search.begin_with=a.json",
+            "search.begin_with: is not an option of schedsearch compare, but of search, ",
+        ),
     ],
 )
 def test_wrong_input(override: str, message: str, refused, stages: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
         ([], "experiment: has no value; give one of all, dissertation_figure2_3, "),
         (
             ["tables=[II]"],
-            "tables: is not an option of schedsearch reproduce as it is called; choose the item that has it by ",
+            "tables: is not an option of schedsearch reproduce as it is called; choose the item that ",
         ),
         (
             ["experiment=galvatron_trends", "size=tiny"],

@@ -70,7 +70,7 @@ def test_wrong_runs_are_named(tmp_path: Path) -> None:
     path = tmp_path / "measured_iterations.csv"
     with pytest.raises(ProfileError, match="line 3: case a is in line 2 too; keep one row"):
         rows_of(tmp_path, "a,1|1,1|1,2|2,4", "a,1|1,1|1,2|2,4")
-    with pytest.raises(ProfileError, match=f"^{path}: line 2, column F_us_per_stage: '-1' is not a number"):
+    with pytest.raises(ProfileError, match=rf"^{path}: line 2, column F_us_per_stage\[1\]: '-1' is not"):
         rows_of(tmp_path, "a,1|1,1|-1,2|2,4")
     with pytest.raises(OptionError, match="^data: has no value; give the folder"):
         ITEM.cases(MeasuredVocabularyOptions())

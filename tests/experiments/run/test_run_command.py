@@ -120,8 +120,9 @@ def test_it_says_so_where_a_longer_schedule_is_run(command, tmp_path: Path) -> N
     order = json.loads((tmp_path / "out/frontier.json").read_text())["order"]
     chosen, own = order["judged"][order["chosen"]], order["judged"][0]
     assert chosen["makespan"] > own["makespan"] and chosen["energy_mj"] < own["energy_mj"]
-    *_, searched, run = done.stdout[done.stdout.index("iteration  bubble") :].split("\n*")[0].splitlines()
-    assert searched.startswith("searched ") and run.startswith(f"run ({chosen['origin']})")
+    table = done.stdout[done.stdout.index("iteration  bubble") :].splitlines()
+    titles = ("searched ", f"run ({chosen['origin']})")
+    searched, run = (next(row for row in table if row.startswith(title)) for title in titles)
     times = [float(re.search(r"([\d.]+) ms", row)[1]) for row in (searched, run)]
     placement = read_placement(tmp_path / "out/placement.yaml")
     assert times == pytest.approx([placement.ms(each["makespan"]) for each in (own, chosen)], rel=1e-3)
