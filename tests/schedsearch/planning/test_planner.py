@@ -236,7 +236,7 @@ def test_no_memory_is_enough_below_a_limit() -> None:
     ("arguments", "error", "message"),
     [
         ({"model": "gpt_9"}, PlacementError, "model: 'gpt_9' is not known; "),
-        ({"cluster": "b100_8"}, GpusError, "cluster: 'b100_8' in 'b100_8' is not a known GPU"),
+        ({"cluster": "b100_8"}, GpusError, "cluster: 'b100' is not a known GPU; did you mean v100?"),
         ({"batch": 0}, PlanError, "batch: 0 is not a whole number of samples above 0; give one"),
         ({"rank_by": "price"}, PlanError, "rank: 'price' is not known; use schedule, formula, energy"),
         ({"shapes": ("x_shape",)}, PlanError, "shapes: 'x_shape' is not known; use v_shape"),
