@@ -152,7 +152,7 @@ def group(
         choice: The kind of the group that a command has unless another is chosen.
         kinds: The options of each kind; None where there is one, the record that is the field's type.
         read: Makes the field's value of the group's plain data; None for what its type says.
-        headline: What its options are about, as help says above them.
+        headline: Subject of its options; `--help` shows it above them.
     """
     return field(metadata={"group": choice, "kinds": kinds, "read": read, "headline": headline})
 

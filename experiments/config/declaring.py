@@ -77,9 +77,9 @@ class Command:
         record: Its options and groups of options.
         task: The module whose ``task`` it runs, in `experiments`.
         first: The options that matter most, at most eight words, with which help begins.
-        headlines: What the options from one on are about, by its name, in a record of many.
-        presets: What ``experiment`` chooses from: each sets many options at once.
-        items: What ``experiment`` chooses from, where that is no presets.
+        headlines: Headlines of groups of options, by the name of the first option of each group.
+        presets: Names that ``experiment`` may have; each sets many options at once.
+        items: Names that ``experiment`` may have in a command without presets.
         catalogue: The module whose ``options_of_item`` says the options of each; what it loads is large.
         objective: The figure of its ``result.json`` that sweepers minimize; empty for none.
         refused: Options that it does not take, though a group that it shares with others has them.

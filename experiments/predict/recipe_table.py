@@ -94,7 +94,7 @@ class Recipe:
 
     @property
     def graphs(self) -> Graphs:
-        """What of layers with experts runs as CUDA graphs."""
+        """Parts of layers with experts that run as CUDA graphs."""
         systems, first = _WHOLE_GRAPHS
         release = re.match(r"[0-9]{2}\.[0-9]{2}", self.release)
         if (

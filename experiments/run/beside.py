@@ -39,7 +39,7 @@ _SEARCHED = "searched"
 """Name of the schedule that was found."""
 
 _TITLES = {"one_f_one_b": "1F1B", "interleaved_one_f_one_b": "interleaved 1F1B"}
-"""What always has a row where it fits, and its name there."""
+"""Schedules that always have a row where they fit, with their titles there."""
 
 
 @dataclass(frozen=True)

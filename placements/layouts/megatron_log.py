@@ -129,7 +129,7 @@ def _timer(
     """Return the time of a micro-batch on each pipeline rank, and what is assumed.
 
     Args:
-        text: Of one run.
+        text: Log of one run.
         name: The timer's.
         parts: See `RankTimes`.
         numbers: Micro-batches of an iteration from each position of the text on.

@@ -60,7 +60,7 @@ class Word(str):
 
     Attributes:
         line: Line on which its command begins, from 1.
-        unknown: What in it only a run can tell, with its line; empty where it is as it stands.
+        unknown: Expansion in it that only a run can tell, with its line; empty where there is none.
     """
 
     line: int

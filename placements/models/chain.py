@@ -15,7 +15,7 @@ from placements.models.layers import Layer, Precision
 
 @dataclass(frozen=True, kw_only=True)
 class ModelDetails:
-    """What a trainer has to know of a model beside shapes, and what changes no cost; None is not known.
+    """Facts of a model that trainers need and costs do not; None where a fact is not known.
 
     Attributes:
         rope_base: Base of rotary positions; None where there are none.

@@ -198,8 +198,8 @@ class _Setting:
         answer = best_layout(problem, tuple(each for each in first if each), self.work_limit)
         if answer.sizes is None:
             status = DOES_NOT_FIT if answer.is_proved else NOT_FOUND
-            least_mib = math.ceil(min_capacity(self._problem(1, None)) / 10**PLACES)
-            note = f"memory_mib: {self.memory_mib:g} holds no layout; num_chunks=1 needs {least_mib:,} MiB"
+            min_mib = math.ceil(min_capacity(self._problem(1, None)) / 10**PLACES)
+            note = f"memory_mib: {self.memory_mib:g} holds no layout; num_chunks=1 needs {min_mib:,} MiB"
             return replace(empty, status=status, note=note)
         row = self._priced(self._layout(answer.sizes), empty)
         assert row.schedule_found is not None and row.iteration_ms is not None, "it fits"
