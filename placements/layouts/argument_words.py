@@ -51,7 +51,7 @@ def argument_words(path: str | Path, what: str, names: tuple[str, ...]) -> Seque
     except ValueError as error:
         raise LayoutError(f"is no command line ({error}); close the quotes") from None
     try:
-        return _command(commands_of(text), names)
+        return _command(commands_of(text, Path(path).parent), names)
     except RecursionError:
         raise LayoutError(f"is nested too deeply; give a file of {what} alone") from None
 

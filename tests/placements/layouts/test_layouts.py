@@ -165,6 +165,7 @@ def test_arguments_that_are_refused(words: str, message: str) -> None:
 RANKS = "--pipeline-model-parallel-size"
 PLAIN = f"--num-layers 4 {RANKS} 2"
 RUN = f"torchrun pretrain_gpt.py {PLAIN}"
+END = f"x.py --num-layers $L {RANKS}"
 TITAN = "./run_train.sh --parallelism.pipeline-parallel-degree"
 
 
@@ -184,6 +185,19 @@ TITAN = "./run_train.sh --parallelism.pipeline-parallel-degree"
         "case $M in 7b) N=8; L=4;; *) N=9; L=4;; esac\nif [ $BIG = 1 ]; then A=--bf16; fi\n"
         f"x.py --num-layers $L {RANKS} 2 $A",
         f'#!/bin/bash\nsrun -l bash -c "{RUN}"',
+        f"P=1\nif [ ! -z \"$P\" ] && ((P * 2 == 2)); then A='{PLAIN}'; elif [ $X ]; then A=; else exit; fi\n"
+        "x.py $A",
+        f"M=7b\ncase $M in 1b | 7*) L=4 ;; *) L=8 ;; esac\n[[ $L == 4 && $M =~ ^7 ]] || exit\n{END} 2",
+        f'[ -z "$P" ] && P=2\n[ $P -gt 1 ] && L=4 || L=8\n[ "$L" = 8 ] && P=9\n{END} $P',
+        f"if [ $1 ]; then L=4; else echo which; exit 1; fi\n(L=8)\n{END} 2",
+        f"for P in 1 2 3; do [ $P = 2 ] || continue\nfor L in 4 8; do {END} $P; break; done; done",
+        f"L=9\nrun() {{\n local L=$1; shift\n if true; then {END} $2; return; fi\n {END} $L\n}}\n"
+        'set -- 4\nset -- "$@" --bf16 2\nrun "$@"\n',
+        "X=a-4.Y\nX=${X%.*}\nZ=(1 2 3)\nL=${X#*-}\n" + END + " $((${#Z[@]} - 1)) --${X:0:1} ${X^^}",
+        f"L=$((2 ** 3 > 7 ? 3 + 1 : 0))\n((P = L / 2))\n{END} `# ranks` \\\n $P",
+        f"read -r -d '' CMD <<EOF\nx.py --num-layers 4 \\\n {RANKS} 2\nEOF\nsrun bash -c \"$CMD\"",
+        f"cat > run.sh <<'EOF'\n{RUN}\nEOF\nsbatch run.sh",
+        f"source $(dirname $0)/env.sh\n{END} 2",
         f"MODEL_ARGS=({PLAIN})\nTRAIN='--bf16'",
         f"x.py --num-layers $L --num-layers 4 {RANKS} 1 {RANKS} 2",
         f"{TITAN} 1 {TITAN[15:]}=2 --parallelism.module-fqns_per_model_part=tok_embeddings,layers.0,layers.1 "
@@ -195,6 +209,7 @@ TITAN = "./run_train.sh --parallelism.pipeline-parallel-degree"
 def test_a_script_is_read_as_the_shell_reads_it(script: str, tmp_path: Path) -> None:
     path = tmp_path / "train.sh"
     path.write_text(script, newline="")
+    (tmp_path / "env.sh").write_text("L=4")
     assert read_any(str(path)).layout.stages == ("Ett", "ttL")
 
 
@@ -208,6 +223,13 @@ def test_a_script_is_read_as_the_shell_reads_it(script: str, tmp_path: Path) -> 
         (f"x.py {RANKS} 2 $A", "--num-layers: is missing, unless it is in $A of line 1; give"),
         (f"{RUN} --decoder_last_pipeline_num_layers 3", "is unknown to Megatron-LM; write --decoder-"),
         (f"P=1\nif [ $A ]; then P=2; fi\n{TITAN} $P", "pipeline_parallel_degree: $P of line 2 is not known"),
+        (f"P=1\nif [ -f x ]; then P=2; fi\n{RUN} {RANKS} $P", f"{RANKS}: $P of line 2 is not known before"),
+        (f"f() {{\nif [ $1 ]; then P=2; return; fi\nP=1; }}\nf $X\n{RUN} {RANKS} $P", "$P of line 4 is not"),
+        (
+            f"while [ $P -lt 9 ]; do P=$((P + 1)); done\n{RUN} {RANKS} $P",
+            "of line 1 is not known before a run",
+        ),
+        (f". env.sh\n{RUN} {RANKS} ${{P:-2}}", f"{RANKS}: ${{P:-2}} of line 2 is not known before a run"),
         ("[parallelism]\npipeline_parallel_degree = ", "is no TOML (Invalid value (at end of document)"),
     ],
 )
