@@ -3,8 +3,8 @@
 A table is UTF-8 text with or without a byte-order mark, lines that end in any way, and a header that names
 the columns in any order, in capital or small letters. Cells are apart by commas (or by semicolons or tabs,
 where the header has no comma), may be quoted, and may have spaces around. Lines of spaces and separators
-alone are left out, and so are empty cells beyond the header. 1.0 is a whole number. A file whose name ends in
-``.gz`` is unpacked. What is wrong is one line with the line of the file, column, value and remedy.
+alone are left out, and so are empty cells beyond the header. 1.0 is a whole number. A file packed by gzip
+is unpacked. What is wrong is one line with the line of the file, column, value and remedy.
 
 Columns are the fields of a record, declared once (see `placements.meaning`), or names alone. The module does
 not know what they mean.
@@ -119,13 +119,13 @@ def read_csv(path: str | Path, error: type[ValueError], wanted: str = "the path 
     """Return the text of a CSV file.
 
     Args:
-        path: The file; one whose name ends in ``.gz`` is unpacked.
+        path: The file; one packed by gzip is unpacked.
         error: What is raised where it cannot be read; the message does not name it.
         wanted: What to give instead.
     """
     try:
         data = Path(path).read_bytes()
-        data = gzip.decompress(data) if str(path).endswith(".gz") else data
+        data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
     except (EOFError, zlib.error, gzip.BadGzipFile) as cause:
         raise error(f"cannot be unpacked ({cause}); give a CSV file packed by gzip") from None
     except OSError as cause:

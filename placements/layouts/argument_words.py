@@ -67,6 +67,10 @@ def _command(commands: Sequence[tuple[Word, ...]], names: tuple[str, ...]) -> Se
             "one of them"
         )
     words = next(iter(found.values()), max(commands, key=len, default=()))
+    for word in words:
+        if word.startswith("--") and "\xa0" in word:
+            name = word.partition("\xa0")[0]
+            raise LayoutError(f"line {word.line}: a non-breaking space is behind {name}; write a plain one")
     for before, word in pairwise(words):
         if _FILE.match(word) and word.unknown and not before.startswith("--"):
             raise LayoutError(f"{word.unknown} may give arguments; write them out in its place")

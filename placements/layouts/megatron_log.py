@@ -24,8 +24,9 @@ FORWARD, BACKWARD = "forward-compute", "backward-compute"
 
 _ARGUMENT = re.compile(r"(?:^|[\s:])([a-z][a-z0-9_]*) \.{2,} (.*?)\s*$", re.MULTILINE)
 _RANGE = r"{} \.+: \(([\d.]+), ([\d.]+)\)"
-_ALL = r"{}:[^\S\n]*\n((?:[^\n]*\brank\s+\d+: [\d.]+[^\S\n]*(?:\n|$))+)"
-_RANK = re.compile(r"\brank\s+(\d+): ([\d.]+)")
+_ALL = r"{}:[^\S\n]*\n(.*?)(?=^[^\n]*[\w-]:[^\S\n]*$|\biteration\s|\Z)"
+_RANK = re.compile(r"\brank\s+(\d+): (\S+)")
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _ITERATION = re.compile(
     r"\biteration\s+(\d+)/\s*\d+\s*\|.*?\bconsumed samples:\s*(\d+)(?:.*\bglobal batch size:\s*(\d+))?"
 )
@@ -61,6 +62,7 @@ def read_log(text: str) -> RankTimes:
     Raises:
         LayoutError: It lacks the arguments or a timer; one line with what to give Megatron-LM.
     """
+    text = _COLOUR.sub("", text)
     runs = [run for run in _runs(text) if FORWARD in run or BACKWARD in run]
     text = runs[-1] if runs else text
     arguments: dict[str, str] = dict(_ARGUMENT.findall(text))
@@ -123,6 +125,12 @@ def _count(name: str, text: str) -> int:
     return int(text)
 
 
+def _time_ms(name: str, text: str) -> float:
+    if not re.fullmatch(r"\d+(\.\d+)?", text):
+        raise LayoutError(f"{name}: {text!r} is not a time in ms; give the log as it was written")
+    return float(text)
+
+
 def _timer(
     text: str, name: str, parts: Sequence[str], numbers: Mapping[int, float]
 ) -> tuple[tuple[float, ...], str]:
@@ -140,11 +148,14 @@ def _timer(
         return numbers[positions[bisect(positions, match.start()) - 1]]
 
     every: list[Mapping[int, float]] = [
-        {int(rank): float(time_ms) / number(block) for rank, time_ms in _RANK.findall(block[1])}
-        for block in re.finditer(_ALL.format(name), text)
+        {int(rank): _time_ms(name, time_ms) / number(block) for rank, time_ms in ranks}
+        for block in re.finditer(_ALL.format(name), text, re.DOTALL | re.MULTILINE)
+        if (ranks := _RANK.findall(block[1]))
     ]
     if every:
         steady = every[1:] or every
+        # The end of the last report may be cut off.
+        steady = steady[:-1] if 0 < len(steady[-1]) < len(steady[0]) else steady
         world = len(steady[0])
         if world % len(parts) or any(times.keys() != set(range(world)) for times in steady):
             raise LayoutError(

@@ -42,6 +42,8 @@ def test_tables_as_people_and_programs_write_them(tmp_path: Path, text: str) -> 
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text.encode()))
     assert [row for _, row in csv_records(tmp_path / "t.csv.gz", "layer", ValueError, Layer)] == ROWS
     assert csv_files(tmp_path, Layer, ValueError) == [tmp_path / "t.csv.gz"]
+    (tmp_path / "t.csv.gz").write_bytes(text.encode())
+    assert [row for _, row in csv_records(tmp_path / "t.csv.gz", "layer", ValueError, Layer)] == ROWS
 
 
 def test_other_types_of_cells() -> None:

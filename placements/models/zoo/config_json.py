@@ -62,6 +62,10 @@ def read_config(path: str | Path, /, **overrides: Any) -> ModelShape:
 def _kind_of(data: Field) -> tuple[Callable[..., ModelShape], Callable[[Field], _Sizes]]:
     kind = data["model_type"].text()
     if kind not in _KINDS:
+        if "text_config" in data.value:
+            raise data["model_type"].mistake(
+                f"{kind!r} is not of text alone; give its text_config as a file of its own"
+            )
         raise data["model_type"].mistake(f"{kind!r} is not known; {suggestion(kind, _KINDS)}")
     return (hybrid if kind == "nemotron_h" else decoder), _KINDS[kind]
 
@@ -175,18 +179,29 @@ def _with_experts(sizes: _Sizes, data: Field, count: str, shared: int, num_dense
 def _deepseek(data: Field) -> _Sizes:
     """Return the sizes of multi-head latent attention and, where there are experts, of these."""
     _equals(data, "moe_layer_freq", 1)
-    sizes = {
-        **_common(data),
-        "hidden_size": _size(data, "hidden_size"),
-        "num_heads": _size(data, "num_attention_heads"),
-        "feed_forward_size": _size(data, "intermediate_size"),
-        "head_width": _size(data, "qk_nope_head_dim"),
-        "rope_width": _size(data, "qk_rope_head_dim"),
-        "value_width": _size(data, "v_head_dim"),
-        "kv_rank": _size(data, "kv_lora_rank"),
-        "query_rank": _size_or(data, "q_lora_rank", None),
-        "num_predict_layers": _size_or(data, "num_nextn_predict_layers", 0, least=0),
-    }
+    return _routed(
+        data,
+        {
+            **_common(data),
+            "hidden_size": _size(data, "hidden_size"),
+            "num_heads": _size(data, "num_attention_heads"),
+            "feed_forward_size": _size(data, "intermediate_size"),
+            "head_width": _size(data, "qk_nope_head_dim"),
+            "rope_width": _size(data, "qk_rope_head_dim"),
+            "value_width": _size(data, "v_head_dim"),
+            "kv_rank": _size(data, "kv_lora_rank"),
+            "query_rank": _size_or(data, "q_lora_rank", None),
+        },
+    )
+
+
+def _glm_moe(data: Field) -> _Sizes:
+    return _routed(data, _llama(data) | {"query_key_norms": _flag(data, "use_qk_norm", False)})
+
+
+def _routed(data: Field, sizes: _Sizes) -> _Sizes:
+    """Return sizes with modules that predict more tokens and, where there are some, experts."""
+    sizes["num_predict_layers"] = _size_or(data, "num_nextn_predict_layers", 0, least=0)
     if data.get("n_routed_experts").value is None:
         return sizes
     shared = _size(data, "moe_intermediate_size") * (_size_or(data, "n_shared_experts", 0, least=0) or 0)
@@ -264,6 +279,7 @@ def _gpt2(data: Field) -> _Sizes:
 _KINDS: Mapping[str, Callable[[Field], _Sizes]] = {
     "deepseek_v2": _deepseek,
     "deepseek_v3": _deepseek,
+    "glm4_moe": _glm_moe,
     "gpt2": _gpt2,
     "gpt_neox": lambda data: _llama(data) | {"gated": False, "biases": True},
     "gpt_oss": _gpt_oss,
@@ -272,9 +288,11 @@ _KINDS: Mapping[str, Callable[[Field], _Sizes]] = {
     "mistral": _mistral,
     "mixtral": lambda data: _mistral(data) | _experts(data, "num_local_experts"),
     "nemotron_h": _nemotron_h,
+    "phi3": _llama,
     "qwen2": _qwen,
     "qwen2_moe": _qwen_moe,
     "qwen3": lambda data: _qwen(data) | _NORMED,
     "qwen3_moe": lambda data: _qwen_moe(data) | _NORMED,
+    "seed_oss": _llama,
 }
 """The sizes of each kind of model that is known, by its ``model_type``."""

@@ -216,6 +216,7 @@ def test_a_script_is_read_as_the_shell_reads_it(script: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("script", "message"),
     [
+        (RUN.replace("s 4", "s\xa04"), "line 1: a non-breaking space is behind --num-layers; write a plain"),
         ("--num-layers '4", "is no command line (No closing quotation); close the quotes"),
         ("\nx.py --num-layers $LAYERS", "--num-layers: $LAYERS of line 2 is not known before a run; write"),
         (f"{RUN}\nif [ $A ]; then\n{RUN} --num-layers 8; fi", "the commands of line 1 and line 3 have other"),

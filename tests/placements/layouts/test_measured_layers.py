@@ -87,6 +87,9 @@ def test_megatrons_timers_of_all_ranks(text: str, ranks: int, tmp_path: Path) ->
     path.write_text(log(text, ranks, prefix="[default7]:"))
     found = read_measured(path)
     assert costs(found.layers.layers) == wanted(text)
+    noise = path.read_text().replace("rank  1", "\x1b[1mrank  1").replace("rank  2", "a: Warning\nrank  2")
+    path.write_text(noise[:-25])
+    assert read_measured(path).layers == found.layers
     assert found.lines[0] == "memory is not in the file: 0 MiB; fill it into layers.csv"
     again = tmp_path / "layers.csv"
     again.write_text(found.to_csv())
@@ -142,6 +145,7 @@ def test_two_ranks_give_the_ends_what_is_left(tmp_path: Path) -> None:
         (log("Ett|ttL", 2, "minmax"), "forward-compute: has only the times of the fastest and the slowest"),
         (log("Ett|tt|ttL", 3, global_batch_size=33), "global_batch_size: 33 is no multiple of"),
         (log("Ett|tt|ttL", 3, micro_batch_size="x"), "micro_batch_size: 'x' is not a whole number above 0"),
+        (log("Ett|tt|ttL", 3).replace(": 36.00", ": 36,00"), "forward-compute: '36,00' is not a time in ms;"),
         (log("Ett|tt|ttL", 3, num_layers=9), "--pipeline-model-parallel-layout: Megatron-LM: "),
         (
             log("Ett|tt|ttL", 3).replace("rank  5", "rank  6"),

@@ -200,6 +200,9 @@ LEAVING_OUT: list[tuple[Config, int]] = [
     ({"model_type": "gpt_neox"}, 137_743_360),
     ({"model_type": "qwen2", "num_attention_heads": 32}, 172_239_360),
     ({"model_type": "qwen3", "num_attention_heads": 32}, 201_594_368),
+    ({"model_type": "glm4_moe"}, 889_885_184),
+    ({"model_type": "phi3", "pad_token_id": 0}, 87_298_560),
+    ({"model_type": "seed_oss"}, 215_241_216),
     ({"model_type": "gpt2", "n_embd": 512, "n_layer": 4, "n_head": 8}, 29_518_848),
 ]
 """Configs that leave sizes to their type, and the parameters of the models of transformers 5.24."""
@@ -251,6 +254,11 @@ def test_layers_with_and_without_window(tmp_path: Path) -> None:
     ("name", "change", "message"),
     [
         ("llama2_7b", {"model_type": "lama"}, "model_type: 'lama' is not known; did you mean llama?"),
+        (
+            "llama2_7b",
+            {"model_type": "llava", "text_config": {}},
+            "model_type: 'llava' is not of text alo",
+        ),
         ("llama2_7b", {"vocab_size": ...}, "lacks the field 'vocab_size'; add it"),
         (
             "qwen3_8b",
