@@ -52,6 +52,7 @@ _OPERATORS = {"mult": "mul", "div": "floordiv", "noteq": "ne", "lte": "le", "gte
 """Functions of `operator` for the operators of `ast` that are called otherwise."""
 
 _COMPARED = {f"-{name}": getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
+_SUM = re.compile(r"(?:[\s()<>=!+*/%-]|\b(?:\d+|and|or)\b)*")
 _BACKTICK_COMMENT = re.compile(r"`#[^`\n]*`")
 _ASSIGNED = re.compile(r"\b([A-Za-z_]\w*)(?:\[[^]]*\])?(?:\+\+|--|[-+*/]?=(?!=))")
 _SHELLS = ("bash", "sh", "zsh", "sbatch", "ssh")
@@ -411,7 +412,7 @@ class _Script:
 
     def _run_case_statement(self, node: Node) -> None:
         subject = self._filled(_text(node.named_children[0]), self._line(node))
-        self._run_items(subject, node.named_children[1:], node)
+        self._run_items(subject, [each for each in node.children if each.type == "case_item"], node)
 
     def _run_items(self, subject: str, items: Sequence[Node], node: Node) -> None:
         if not items:
@@ -479,7 +480,8 @@ class _Script:
 
     def _unknown(self, source: str, line: int, shown: str | None = None) -> str:
         """Return the mark for what only a run can tell."""
-        self._unknowns.append((source if shown is None else shown, f"{source} of line {line}"))
+        short = re.sub(r"^(.{57}).{4,}", r"\1...", " ".join(source.split()))
+        self._unknowns.append((source if shown is None else shown, f"{short} of line {line}"))
         return f"\ue000{len(self._unknowns) - 1}\ue001"
 
     def _word(self, text: str, line: int) -> Word:
@@ -596,8 +598,10 @@ class _Script:
         filled = re.sub(r"\b[A-Za-z_]\w*", lambda name: self._filled(f"${name[0]}", line), filled)
         filled = filled.replace("&&", " and ").replace("||", " or ")
         try:
+            if not _SUM.fullmatch(filled):
+                raise ValueError
             return _number(ast.parse(filled.strip(), mode="eval").body)
-        except (SyntaxError, ValueError, AttributeError, ZeroDivisionError, RecursionError, MemoryError):
+        except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
             self.variables |= {name: self._unknown(f"${name}", line) for name in _ASSIGNED.findall(text)}
             return None
 

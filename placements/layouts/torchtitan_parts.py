@@ -98,6 +98,8 @@ def _check_order(parts: str, where: str) -> None:
         )
 
 
+CONFIG_FLAGS = ("--job.config_file", "--job.config-file")
+"""Where a job's TOML is said, whose fields other flags change."""
 SECTION = "--parallelism."
 PARTS_FLAG = f"{SECTION}{FIELD}"
 DEGREE_FLAG = f"{SECTION}pipeline_parallel_degree"

@@ -166,6 +166,10 @@ RANKS = "--pipeline-model-parallel-size"
 PLAIN = f"--num-layers 4 {RANKS} 2"
 RUN = f"torchrun pretrain_gpt.py {PLAIN}"
 END = f"x.py --num-layers $L {RANKS}"
+TOML = (
+    "[job]\n[parallelism]\npipeline_parallel_degree = 2\nmodule_fqns_per_model_part = [\n"
+    "['tok_embeddings', 'layers.0', 'layers.1'], ['layers.2', 'layers.3', 'norm', 'lm_head']]"
+)
 TITAN = "./run_train.sh --parallelism.pipeline-parallel-degree"
 
 
@@ -202,14 +206,15 @@ TITAN = "./run_train.sh --parallelism.pipeline-parallel-degree"
         f"x.py --num-layers $L --num-layers 4 {RANKS} 1 {RANKS} 2",
         f"{TITAN} 1 {TITAN[15:]}=2 --parallelism.module-fqns_per_model_part=tok_embeddings,layers.0,layers.1 "
         "layers.2,layers.3,norm,lm_head $EXTRA 2>&1 | tee log",
-        "[job]\n[parallelism]\npipeline_parallel_degree = 2\nmodule_fqns_per_model_part = [\n"
-        "['tok_embeddings', 'layers.0', 'layers.1'], ['layers.2', 'layers.3', 'norm', 'lm_head']]",
+        f"{TITAN} 2 --job.config_file=job.toml",
+        TOML,
     ],
 )
 def test_a_script_is_read_as_the_shell_reads_it(script: str, tmp_path: Path) -> None:
     path = tmp_path / "train.sh"
     path.write_text(script, newline="")
     (tmp_path / "env.sh").write_text("L=4")
+    (tmp_path / "job.toml").write_text(TOML.replace("= 2", "= 4"))
     assert read_any(str(path)).layout.stages == ("Ett", "ttL")
 
 
