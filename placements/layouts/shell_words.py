@@ -529,7 +529,7 @@ class _Script:
             or_empty, rule, word = default.groups()
             is_set = value is not None and not (or_empty and value == "")
             if rule in ("-", "=") and not is_set:
-                if self._is_open and value is None:
+                if self._is_open and value is None and not name.isdecimal():
                     return None
                 value = self._filled(word, line)
                 self.variables |= {name: value} if rule == "=" else {}
@@ -547,11 +547,8 @@ class _Script:
             length = self._sum(part[2] or str(_LONGEST), line)
             if first is None or length is None:
                 return None
-            first -= name == "@"
-            return value[first:][:length]
-        texts = [self._changed(each, rest, line) for each in ((value,) if isinstance(value, str) else value)]
-        known = tuple(each for each in texts if each is not None)
-        return None if len(known) < len(texts) else known[0] if isinstance(value, str) else known
+            return value[first - (name == "@" and first > 0) :][:length]
+        return self._changed(value, rest, line) if isinstance(value, str) else None
 
     def _variable(self, name: str, index: str | None, line: int) -> _Value | None:
         """Return a variable, or an element of it; None where it is not known."""

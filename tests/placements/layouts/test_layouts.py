@@ -201,6 +201,7 @@ TITAN = "./run_train.sh --parallelism.pipeline-parallel-degree"
         f"L=$((2 ** 3 > 7 ? 3 + 1 : 0))\n((P = L / 2))\n{END} `# ranks` \\\n $P",
         f"read -r -d '' CMD <<EOF\nx.py --num-layers 4 \\\n {RANKS} 2\nEOF\nsrun bash -c \"$CMD\"",
         f"cat > run.sh <<'EOF'\n{RUN}\nEOF\nsbatch run.sh",
+        f". none.sh\nset -- 1 2 4\nL=${{9:-${{@: -1}}}}\n{END} ${{@:2:1}}",
         f"source $(dirname $0)/env.sh\n{END} 2",
         f"MODEL_ARGS=({PLAIN})\nTRAIN='--bf16'",
         f"x.py --num-layers $L --num-layers 4 {RANKS} 1 {RANKS} 2",
