@@ -431,7 +431,7 @@ class _Script:
     def _run_for_statement(self, node: Node) -> None:
         name, body = _text(node.named_children[0]), node.named_children[-1]
         values = self._words(node.children_by_field_name("value"))
-        if not values or any(map(_MARK.search, values)):
+        if not values or re.search("[*?{\ue000]", "".join(values)):
             self._run_while_statement(node)
             return
 

@@ -236,6 +236,7 @@ def test_a_script_is_read_as_the_shell_reads_it(script: str, tmp_path: Path) -> 
             f"while [ $P -lt 9 ]; do P=$((P + 1)); done\n{RUN} {RANKS} $P",
             "of line 1 is not known before a run",
         ),
+        (f"P=1\nfor i in {{1..2}}; do P=$((P * 2)); done\n{RUN} {RANKS} $P", "of line 2 is not known before"),
         (f". env.sh\n{RUN} {RANKS} ${{P:-2}}", f"{RANKS}: ${{P:-2}} of line 2 is not known before a run"),
         ("[parallelism]\npipeline_parallel_degree = ", "is no TOML (Invalid value (at end of document)"),
     ],
