@@ -499,12 +499,14 @@ class _Script:
         """Return the text of a word; where it is split, with an end behind each but the last of its words."""
         found = ""
         for piece in pieces.finditer(text):
-            kind, at = str(piece.lastgroup), line + text.count("\n", 0, piece.start())
+            kind = str(piece.lastgroup)
+            if kind in ("plain", "escaped", "raw"):
+                found += piece[kind] if piece[0] != "\\\n" else ""
+                continue
+            at = line + text.count("\n", 0, piece.start())
             whole = _ALL_ELEMENTS.fullmatch(piece["quoted"] or "") if is_split else None
             if kind == "quoted" and not whole:
                 found += self._filled(piece[kind], at, _PIECE_IN_QUOTES)
-            elif kind in ("plain", "escaped", "raw"):
-                found += piece[kind] if piece[0] != "\\\n" else ""
             else:
                 value = self._value(next(_PIECE.finditer(whole[0])) if whole else piece, at)
                 values = (value,) if isinstance(value, str) else (*value,)
