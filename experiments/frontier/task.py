@@ -23,7 +23,6 @@ from experiments.frontier.constrained_plans import (
 )
 from experiments.frontier.energy_baselines import check_baselines, describe_baselines
 from experiments.frontier.energy_methods import (
-    check_methods,
     describe_method,
     make_frontier,
 )
@@ -69,9 +68,7 @@ def check_energy_options(options: FrontierCommandOptions) -> None:
 def _check_frontier_options(energy: EnergyOptions) -> None:
     if energy.deadline_ms is not None and energy.slowdown is not None:
         raise OptionError("energy.deadline_ms: is given beside energy.slowdown; give one of the two")
-    require(energy.export in (None, "zeus"), "energy.export", energy.export, "known", "use zeus or null")
     check_baselines(energy)
-    check_methods(energy)
 
 
 def check_energy_on(options: FrontierCommandOptions, problem: SearchProblem) -> None:

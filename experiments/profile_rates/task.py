@@ -26,7 +26,6 @@ def task(config: DictConfig) -> dict[str, float]:
     """Measure every different operator of a model, and write what is known after each."""
     options = read_record(config, RatesCommandOptions)
     require_known("gpu", options.gpu, GPUS)
-    require_known("device", options.device, ("cpu", "cuda"))
     degrees = options.tensor_parallel
     require(
         bool(degrees) and all(type(each) is int and each > 0 for each in degrees),

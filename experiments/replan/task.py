@@ -14,7 +14,7 @@ from experiments.search.options import read_options
 from experiments.search.problem import read_problem
 from placements.files import csv_text, write_json, write_text
 from schedsearch.baselines import HAND_MADE
-from schedsearch.modulo.result import FINITE, SearchResult
+from schedsearch.modulo.result import SearchResult
 from schedsearch.replanning.replan import COLUMNS, Replan, replan
 from schedsearch.replanning.replicated_job import ReplanError, ReplicatedJob, copies_of, read_slow, slow_of
 from schedsearch.schedule_file import read_found, schedule_to_dict
@@ -28,7 +28,6 @@ WORK_LIMIT = 20.0
 def task(config: DictConfig) -> dict[str, float | str]:
     """Try the ways, print and write them; return the figures of the best."""
     options = read_options(config, ReplanCommandOptions)
-    require_known("objective", options.objective, FINITE)
     require_known("schedule", options.schedule, ["searched", *HAND_MADE])
     search = options.search
     if search.micro_batches is not None:
