@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from experiments.config.declaring import Command
 
-Task = Callable[["DictConfig"], Mapping[str, float | str] | None]
-"""What a command does: from its config to the figures of its record."""
+Task = Callable[[], Mapping[str, float | str] | None]
+"""What a command does with its options; it returns the figures of its record."""
 
 log = logging.getLogger(__name__)
 
@@ -199,14 +199,13 @@ class _Recorded:
 def _task_of(command: Command, config: DictConfig) -> Task:
     """Return the task of a command; where an option is wrong, one that says so and waits for no imports."""
     try:
-        command.read(config, command.record)
+        options = command.read(config, command.record)
     except ValueError as error:
         return partial(_refuse, error)
-    task: Task = imported(command.task).task
-    return task
+    return partial(imported(command.task).task, options)
 
 
-def _refuse(error: ValueError, config: DictConfig) -> NoReturn:
+def _refuse(error: ValueError) -> NoReturn:
     raise error
 
 
@@ -244,7 +243,7 @@ def _run_and_record(name: str, task: Task, config: DictConfig) -> float | None:
     try:
         if record.status == REJECTED:
             raise ValueError(record.message)
-        record = replace(record, status=DONE, message="", figures=task(config) or {})
+        record = replace(record, status=DONE, message="", figures=task() or {})
         record.save()
         return record.number(objective)
     except (Exception, KeyboardInterrupt) as error:

@@ -79,7 +79,7 @@ class Command:
         purpose: The sentence that help says of it.
         record: Its options and groups of options.
         task: The module whose ``task`` it runs, in `experiments`.
-        read: Makes the record of a composed config, or rejects it.
+        read: Makes what the task takes of a composed config, or rejects it.
         first: The options that matter most, at most eight words, with which help begins.
         headlines: Headlines of groups of options, by the name of the first option of each group.
         presets: Names that ``experiment`` may have; each sets many options at once.

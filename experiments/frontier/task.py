@@ -6,8 +6,6 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require
 from experiments.config.run_record import output_directory
@@ -32,7 +30,6 @@ from experiments.frontier.report import save_frontier_report
 from experiments.frontier.results import EnergyResult
 from experiments.frontier.savings import describe_savings
 from experiments.frontier.schedule_selection import asked_deadline_ms, save_joint_plans, select_schedule
-from experiments.search.options import read_options
 from experiments.search.problem import SearchProblem, read_problem
 from experiments.search.results import SearchStepResult
 from experiments.search.search_step import search_and_save
@@ -47,9 +44,8 @@ from schedsearch.modulo.progress import StepBar
 log = logging.getLogger(__name__)
 
 
-def task(config: DictConfig) -> dict[str, float | str]:
+def task(options: FrontierCommandOptions) -> dict[str, float | str]:
     """Search, compute the frontier, and save; return the figures."""
-    options = read_options(config, FrontierCommandOptions)
     check_energy_options(options)
     directory = output_directory()
     problem = read_problem(options)

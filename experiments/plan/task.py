@@ -6,10 +6,8 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
 from experiments.config.command import Interrupted
-from experiments.config.options import OptionError, read_record, require
+from experiments.config.options import OptionError, require
 from experiments.config.run_record import output_directory
 from experiments.plan.layout_plan import lines_of_layouts, refuse_not_of, save_layouts
 from experiments.plan.options import PlanCommandOptions
@@ -55,9 +53,8 @@ log = logging.getLogger(__name__)
 _TRIAL_COLUMNS = ("batch", "stages", "gpus_per_stage", "micro_batches", "bound_ms", "time_ms", "reason")
 
 
-def task(config: DictConfig) -> dict[str, float | str]:
+def task(options: PlanCommandOptions) -> dict[str, float | str]:
     """Plan, write the plans and why they are as they are, and return the figures of the best."""
-    options = read_record(config, PlanCommandOptions)
     if options.planner == "pipedream":
         return plan_profile(options, _cluster(options))
     if options.planner == "pipedream_2bw":

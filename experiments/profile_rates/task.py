@@ -5,10 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from omegaconf import DictConfig
-
 from experiments.config.command import Interrupted
-from experiments.config.options import read_record, require, require_known
+from experiments.config.options import require, require_known
 from experiments.config.run_record import output_directory
 from experiments.profile_rates.options import RatesCommandOptions
 from placements.files import csv_text, write_text
@@ -22,9 +20,8 @@ from schedsearch.modulo.progress import StepBar
 log = logging.getLogger(__name__)
 
 
-def task(config: DictConfig) -> dict[str, float]:
+def task(options: RatesCommandOptions) -> dict[str, float]:
     """Measure every different operator of a model, and write what is known after each."""
-    options = read_record(config, RatesCommandOptions)
     require_known("gpu", options.gpu, GPUS)
     degrees = options.tensor_parallel
     require(

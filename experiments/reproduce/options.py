@@ -68,8 +68,9 @@ ALL = "all"
 """A value of ``experiment``: every item, one after the other."""
 
 
-def _of_item(config: DictConfig, record: type) -> None:
+def _of_item(config: DictConfig, record: type) -> DictConfig:
     """Leave the options to the task, which knows those of the item."""
+    return config
 
 
 COMMANDS = (
