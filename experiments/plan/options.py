@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from omegaconf import DictConfig
+
 from experiments.config.declaring import Command
+from experiments.config.options import read_record
 from placements.meaning import REQUIRED, Verbatim, option
 from placements.models.memory import FRAMEWORKS
 
@@ -143,12 +147,26 @@ class PlanCommandOptions:
     )
 
 
+def _read(config: DictConfig, record: type[PlanCommandOptions]) -> PlanCommandOptions:
+    """Return the options, once the names of model and cluster are known to be right."""
+    options = read_record(config, record)
+    if options.profiles is None:
+        from placements.cluster import read_cluster  # which help does not wait for
+        from placements.models.zoo import read_model
+
+        read_cluster(options.cluster, gpus_per_node=options.gpus_per_node)
+        if options.model is not None and not Path(options.model).exists():
+            read_model(options.model)
+    return options
+
+
 COMMANDS = (
     Command(
         "plan",
         "Plan a model on a cluster; rank plans by their schedules.",
         PlanCommandOptions,
         task="experiments.plan.task",
+        read=_read,
         first="model cluster batch planner sequence_length precision memory_gib explain",
         headlines={
             "profiles": "The model",

@@ -96,7 +96,7 @@ def test_help_and_an_unknown_option_load_nothing_heavy() -> None:
 WRONG = {
     "run": ["runtime.launcher=nope"],
     "compare": ["stages=s.csv", "search.num_micro_batches=0"],
-    "plan": ["model=nope", "cluster=h100_8", "batch=8", "rank=nope"],
+    "plan": ["model=llama3_8b", "batch=8", "cluster=h800_8"],
     "layout": ["layers=l.csv", "num_micro_batches=8", "num_devices=0"],
     "cluster": ["data=d", "rounds=nope"],
 }
