@@ -224,7 +224,7 @@ def _(result: Plans) -> Any:
     }
     peaks_gib = [each / 1024 for each in best.peaks_mib]
     return draw_plan(
-        best.rated, names, peaks_gib, best.capacities_gib(result.options), best.shared, best.name
+        best.rated, names, peaks_gib, best.capacities_gib(result.options), best.chunks, best.shared, best.name
     )
 
 

@@ -6,9 +6,7 @@ import logging
 from collections.abc import Iterable
 from pathlib import Path
 
-from omegaconf import DictConfig
-
-from experiments.config.options import OptionError, read_record, require, require_path
+from experiments.config.options import OptionError, require, require_path
 from experiments.config.run_record import output_directory
 from experiments.layout.options import LayoutCommandOptions
 from placements.files import csv_text, write_json, write_text
@@ -21,9 +19,8 @@ from schedsearch.schedule_file import schedule_to_dict
 log = logging.getLogger(__name__)
 
 
-def task(config: DictConfig) -> dict[str, float | str]:
+def task(options: LayoutCommandOptions) -> dict[str, float | str]:
     """Find the layouts, print and write them; return the figures of the best."""
-    options = read_record(config, LayoutCommandOptions)
     measured = read_measured(require_path("layers", options.layers), options.measured_layout)
     remedy = "give some, as [1,2]"
     require(bool(options.num_chunks), "num_chunks", options.num_chunks, "a list with a number", remedy)

@@ -5,16 +5,13 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from experiments.config.options import OptionError, require_known, require_path
 from experiments.config.run_record import output_directory
 from experiments.replan.options import ReplanCommandOptions
-from experiments.search.options import read_options
 from experiments.search.problem import read_problem
 from placements.files import csv_text, write_json, write_text
 from schedsearch.baselines import HAND_MADE
-from schedsearch.modulo.result import FINITE, SearchResult
+from schedsearch.modulo.result import SearchResult
 from schedsearch.replanning.replan import COLUMNS, Replan, replan
 from schedsearch.replanning.replicated_job import ReplanError, ReplicatedJob, copies_of, read_slow, slow_of
 from schedsearch.schedule_file import read_found, schedule_to_dict
@@ -25,10 +22,8 @@ WORK_LIMIT = 20.0
 """Units of work of a search of all pipelines, where the options give no limit."""
 
 
-def task(config: DictConfig) -> dict[str, float | str]:
+def task(options: ReplanCommandOptions) -> dict[str, float | str]:
     """Try the ways, print and write them; return the figures of the best."""
-    options = read_options(config, ReplanCommandOptions)
-    require_known("objective", options.objective, FINITE)
     require_known("schedule", options.schedule, ["searched", *HAND_MADE])
     search = options.search
     if search.micro_batches is not None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from experiments.config.command import Interrupted
-from experiments.config.options import OptionError, require
+from experiments.config.options import OptionError
 from experiments.search.options import SearchCommandOptions
 from experiments.search.problem import SearchProblem
 from experiments.search.profile_reading import CostSource
@@ -70,10 +70,8 @@ def search_and_save(
 
 
 def check_search_export(options: SearchCommandOptions, placement: Placement) -> None:
-    """Reject before the search a form that is not known, or that the placement does not have."""
+    """Reject before the search a form that the placement does not have."""
     export = options.search.export
-    remedy = "use torch, streams or null"
-    require(export in (None, "torch", "streams"), "search.export", export, "known", remedy)
     if export == "streams" and placement.is_plain:
         raise OptionError(
             f"search.export: {placement.name} has neither streams nor modes; use torch, or leave it out"
