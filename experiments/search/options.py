@@ -45,11 +45,12 @@ class SearchOptions:
     )
     solver: str = option("portfolio", "z3 | cpsat | portfolio: both in turn, with more and more work")
     time_limit_s: float | None = option(
-        None, "time limit of the whole search, in s; null: 20, or none where work_limit is given"
+        None,
+        "time limit of all searches of the command, in s; null: 20, or none where work_limit is given",
     )
     work_limit: float | None = option(
         None,
-        "limit of counted work, a unit is about 1 s of one core: equal answers on busy machines too; "
+        "limit of their counted work, a unit is about 1 s of one core: equal answers on busy machines too; "
         "null: none",
     )
     seed: int = option(0, "seed of the solvers")

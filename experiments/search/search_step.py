@@ -6,6 +6,7 @@ import logging
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from experiments.config.command import Interrupted
@@ -29,6 +30,7 @@ from schedsearch.modulo.result import SearchProgress, SearchResult, Status
 from schedsearch.picture import fitted
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import schedule_to_dict
+from schedsearch.searches.shared_limits import SharedLimits
 from schedsearch.solver.interrupts import INTERRUPTS
 
 log = logging.getLogger(__name__)
@@ -50,13 +52,19 @@ def search_and_save(
     scenarios = read_scenarios(options, placement)
     result: SearchResult | None = None
     progress: tuple[SearchProgress, ...] = ()
+    limits = SharedLimits.of(vars(options.search), searches=2)
     with INTERRUPTS.answered() as ending:
         if check_replicas(options):
             schedule = search_replicas(options, problem, directory)
         else:
-            schedule, result, progress = find_schedule(options, placement, problem.batch)
+            chosen = options
+            if scenarios:
+                chosen = replace(options, search=replace(options.search, **limits.share()))
+            schedule, result, progress = find_schedule(chosen, placement, problem.batch)
     if scenarios and not ending.interrupted:
-        schedule, result = with_scenarios(options, scenarios, schedule, result, directory)
+        if result is not None:
+            limits.spend(result.work, result.seconds)
+        schedule, result = with_scenarios(options, scenarios, schedule, result, limits, directory)
     log.info("%s", costs)
     write_text(directory / "placement.yaml", placement_to_yaml(placement, costs.of_times()))
     if problem.planned:
