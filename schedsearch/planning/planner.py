@@ -5,8 +5,9 @@ The planner proposes by a formula, the schedule decides. The module does not kno
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from placements.cluster import Cluster, read_cluster
 from placements.models.chain import ModelShape
@@ -15,7 +16,7 @@ from placements.models.layers import BF16, HALF
 from placements.models.memory import FRAMEWORKS
 from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import USUAL, Paradigm, TreeOptions
-from placements.planners.hybrid.placing.planned_placement import CHUNKED
+from placements.planners.hybrid.placing.planned_placement import CHUNKED, SHARED_VOCABULARY
 from placements.planners.hybrid.placing.shared_layers import PartCosts
 from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResult
 from placements.planners.hybrid.search.layout_search import LayoutOptions
@@ -41,6 +42,9 @@ PLANNERS = ("hybrid", "layouts")
 TRAINED = CostOptions(overlap_weights=True, framework=FRAMEWORKS["megatron"])
 """What GPUs reach where nothing else is given: as the layouts of Megatron-LM are run."""
 
+_LEAST_S = 1e-3
+"""Seconds of a step for which nothing is left."""
+
 NEAR_TIE = 0.01
 """Share by which an iteration may be longer and counts as equal: costs are no more exact than that. Of equal
 plans the simplest comes first."""
@@ -59,7 +63,7 @@ def plan(
     rank_by: str = "schedule",
     shapes: Sequence[str] = ("v_shape",),
     num_chunks: int = 2,
-    search_time_limit_s: float = 10.0,
+    time_limit_s: float | None = None,
     deadline_ms: float | None = None,
     seed: int = 0,
     on_progress: PlannerReport | None = None,
@@ -84,7 +88,8 @@ def plan(
         rank_by: One of `RANKS`.
         shapes: Those of `schedsearch.planning.shape_plans.SHAPES` that compete.
         num_chunks: Chunks of each device in a wave or a loop.
-        search_time_limit_s: For the schedule of each placement.
+        time_limit_s: For all of it: the planners share half, the searches of schedules what these leave;
+            None for that of `options`.
         deadline_ms: Longest time of an iteration, where plans are ranked by energy.
         seed: Seed of the searches.
         on_progress: Told about the planner; see `placements.planners.hybrid.search.plan_search`. There is no
@@ -105,6 +110,7 @@ def plan(
     cluster = read_cluster(cluster) if isinstance(cluster, str) else cluster
     is_computed = costs is None or isinstance(costs, ShapeCosts)
     options = options or PlanOptions(TreeOptions(sequence_parallel=is_computed))
+    options = options if time_limit_s is None else replace(options, time_limit_s=time_limit_s)
     costs = FrameworkCosts(model, TRAINED) if costs is None else costs
     _check(rank_by, shapes, num_chunks, deadline_ms, planner)
     sizes = list(batch) if isinstance(batch, Sequence) else [batch]
@@ -114,14 +120,29 @@ def plan(
     with_layouts = planner != "hybrid" and not alone
     if on_progress is not None and (with_layouts or len(sizes) * len(shapes) > 1):
         on_progress = _without_bound(on_progress)
-    chain = PartCosts(model.chained, costs)
+    chain, with_hybrid = PartCosts(model.chained, costs), planner != "layouts"
+    num_trunks = len(set(shapes) & set(SHARED_VOCABULARY))
+    steps = len(sizes) * (with_hybrid * (1 + num_trunks) + with_layouts)
+    clock = _PlannerClock(time.monotonic() + options.time_limit_s / 2, steps)
     searches = {
-        size: _searched(chain, cluster, size, options, on_progress) for size in sizes if planner != "layouts"
+        size: _searched(chain, cluster, size, clock.limited(options), on_progress)
+        for size in sizes
+        if with_hybrid
     }
     interrupted = any(found.interrupted for found in searches.values())
-    making = ShapePlans(PartCosts(model, costs), cluster, list(searches), options, num_chunks, on_progress)
+    making = ShapePlans(
+        PartCosts(model, costs),
+        cluster,
+        list(searches),
+        clock.limited(options, len(sizes) * num_trunks),
+        num_chunks,
+        on_progress,
+    )
     proposed, was_interrupted = _proposed(making, shapes if searches else (), searches, interrupted)
     interrupted = interrupted or was_interrupted
+    if interrupted and searches and not proposed:
+        searches = {size: rules_of_thumb(chain, cluster, size, options) for size in searches}
+        proposed, _ = _proposed(making, ("v_shape",), searches, interrupted)
     left_out = [*dict.fromkeys(making.left_out), *([f"layouts: not compared: {alone}"] if alone else [])]
     known: dict[int, LayoutPlans] = {}
     if with_layouts and isinstance(costs, ShapeCosts) and not interrupted:
@@ -131,7 +152,9 @@ def plan(
             mine = [each for each in own if each.batch == size]
             try:
                 known[size] = plan_layouts(
-                    *(model, cluster, size, apart, allowed, options.num_plans, on_layouts), own=mine
+                    *(model, cluster, size, apart, allowed, options.num_plans, on_layouts),
+                    own=mine,
+                    time_limit_s=clock.limited(options).time_limit_s,
                 )
             except PlanError as error:
                 if own or planner == "layouts":
@@ -154,17 +177,18 @@ def plan(
         if not searches:
             raise PlanError(why_no_layout(known[sizes[0]]))
         raise PlanError(f"shapes: no plan of these can be made: {left_out[0]}; add v_shape")
-    if rank_by != "formula" and not interrupted:
+    if rank_by != "formula":
         by_name = {each.name: each for each in proposed if each.ranked is None}
         new, by_energy = list(by_name.values()), rank_by == "energy"
         proposed = [each for each in proposed if each.ranked is not None]
         proposed += rank(
             new,
-            search_time_limit_s,
+            max(clock.end_s + options.time_limit_s / 2 - time.monotonic(), _LEAST_S),
             profiles=[mixed_profile(each.placement, each.plan.stage_gpus) for each in new if by_energy],
             deadline_ms=deadline_ms if by_energy else None,
             seed=seed,
             on_progress=on_search,
+            interrupted=interrupted,
         )
     if rank_by != "energy":
         proposed = _in_order(proposed, own)
@@ -174,6 +198,25 @@ def plan(
         *(model, cluster, options, costs, rank_by, tuple(proposed), searches, tuple(left_out), interrupted),
         layouts=known,
     )
+
+
+@dataclass
+class _PlannerClock:
+    """The time that planners share: each step to come gets an even share of what is left.
+
+    Attributes:
+        end_s: Reading of the clock at which it is over.
+        steps: Steps to come.
+    """
+
+    end_s: float
+    steps: int
+
+    def limited(self, options: PlanOptions, num_steps: int = 1) -> PlanOptions:
+        """Return the options of the next steps, each with its share."""
+        share_s = (self.end_s - time.monotonic()) / max(self.steps, 1)
+        self.steps -= num_steps
+        return replace(options, time_limit_s=max(share_s, _LEAST_S))
 
 
 def in_bf16(model: ModelShape) -> ModelShape:

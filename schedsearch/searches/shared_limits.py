@@ -27,7 +27,7 @@ class SharedLimits:
         seconds, work = options.get("time_limit_s"), options.get("work_limit")
         return cls(math.inf if work is None else work, seconds_of(seconds, work), searches)
 
-    def share(self) -> dict[str, float | None]:
+    def share(self) -> dict[str, Any]:
         """Return the limits of the next search, as options."""
         return {
             name: None if math.isinf(left) else left / max(self.searches, 1) if left > 0 else left

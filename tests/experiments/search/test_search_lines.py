@@ -17,7 +17,7 @@ def test_lines_of_a_search_are_in_ms_with_their_bounds() -> None:
     """Bounds of 34, 90, 94 and 90 ticks of 0.25 ms; a period of 80 ticks for two micro-batches."""
     found = dict(figures(SCHEDULE, RESULT, UNIT))
     for name, *parts in (
-        ("period", "10 ms per micro-batch", "not proved", "bound 8.5 ms", f"{1 - 112 / 160:.1%}"),
+        ("repetend", "10 ms per micro-batch", "not proved", "bound 8.5 ms", f"{1 - 112 / 160:.1%}"),
         ("span", "24.5 ms", "bound 22.5 ms"),
         ("makespan", "24.5 ms", "not proved", "bound 23.5 ms"),
         ("device span", "24.5 ms", "bound 22.5 ms"),
