@@ -148,7 +148,7 @@ def _schedule_facts(found: SearchStepResult) -> tuple[Fact, ...]:
     return (
         proved,
         Fact(
-            f"Period per {micro_batch_word(placement)}",
+            f"Repetend's period per {micro_batch_word(placement)}",
             in_ms(placement, repetend.period_per_micro_batch),
             f"no repetend of {_sizes(result)} has less than {in_ms(placement, result.period_bound)}",
         ),

@@ -78,7 +78,7 @@ def search_and_save(
     log.info("%s", describe(schedule, result, unit))
     made = {} if result is None or is_of_replicas else made_by_hand(problem, schedule.num_micro_batches)
     if made:
-        log.info("%s", "\n".join(_beside_hand_made(schedule, made, unit)))
+        log.info("%s", "\n".join(beside_hand_made(schedule, made, unit)))
     log.info("schedule in %s", directory / "schedule.json")
     if ending.interrupted:
         raise Interrupted(f"interrupted; the best schedule found so far is in {directory / 'schedule.json'}")
@@ -148,7 +148,7 @@ def made_by_hand(problem: SearchProblem, number: int) -> dict[str, Schedule]:
     return dict(sorted(fitting, key=lambda named: quality(named[1])))
 
 
-def _beside_hand_made(schedule: Schedule, made: Mapping[str, Schedule], unit: str) -> Iterator[str]:
+def beside_hand_made(schedule: Schedule, made: Mapping[str, Schedule], unit: str) -> Iterator[str]:
     """Yield the lines of a table of a schedule and those made by hand, and how it stands to the best."""
     rows = {"this one": schedule, **dict(list(made.items())[:_MOST_BY_HAND])}
     table = [["beside those by hand", "makespan", "bubble", "peak memory"]]

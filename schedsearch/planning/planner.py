@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from placements.cluster import Cluster, read_cluster
 from placements.models.chain import ModelShape
@@ -41,9 +41,6 @@ PLANNERS = ("hybrid", "layouts")
 
 TRAINED = CostOptions(overlap_weights=True, framework=FRAMEWORKS["megatron"])
 """What GPUs reach where nothing else is given: as the layouts of Megatron-LM are run."""
-
-_LEAST_S = 1e-3
-"""Seconds of a step for which nothing is left."""
 
 NEAR_TIE = 0.01
 """Share by which an iteration may be longer and counts as equal: costs are no more exact than that. Of equal
@@ -88,8 +85,8 @@ def plan(
         rank_by: One of `RANKS`.
         shapes: Those of `schedsearch.planning.shape_plans.SHAPES` that compete.
         num_chunks: Chunks of each device in a wave or a loop.
-        time_limit_s: For all of it: the planners share half, the searches of schedules what these leave;
-            None for that of `options`.
+        time_limit_s: For all of it: planners have even shares of half, the searches of schedules what these
+            leave; None for that of `options`.
         deadline_ms: Longest time of an iteration, where plans are ranked by energy.
         seed: Seed of the searches.
         on_progress: Told about the planner; see `placements.planners.hybrid.search.plan_search`. There is no
@@ -123,21 +120,11 @@ def plan(
     chain, with_hybrid = PartCosts(model.chained, costs), planner != "layouts"
     num_trunks = len(set(shapes) & set(SHARED_VOCABULARY))
     steps = len(sizes) * (with_hybrid * (1 + num_trunks) + with_layouts)
-    clock = _PlannerClock(time.monotonic() + options.time_limit_s / 2, steps)
-    searches = {
-        size: _searched(chain, cluster, size, clock.limited(options), on_progress)
-        for size in sizes
-        if with_hybrid
-    }
+    end_s = time.monotonic() + options.time_limit_s
+    share = replace(options, time_limit_s=options.time_limit_s / 2 / steps)
+    searches = {size: _searched(chain, cluster, size, share, on_progress) for size in sizes if with_hybrid}
     interrupted = any(found.interrupted for found in searches.values())
-    making = ShapePlans(
-        PartCosts(model, costs),
-        cluster,
-        list(searches),
-        clock.limited(options, len(sizes) * num_trunks),
-        num_chunks,
-        on_progress,
-    )
+    making = ShapePlans(PartCosts(model, costs), cluster, list(searches), share, num_chunks, on_progress)
     proposed, was_interrupted = _proposed(making, shapes if searches else (), searches, interrupted)
     interrupted = interrupted or was_interrupted
     if interrupted and searches and not proposed:
@@ -154,7 +141,7 @@ def plan(
                 known[size] = plan_layouts(
                     *(model, cluster, size, apart, allowed, options.num_plans, on_layouts),
                     own=mine,
-                    time_limit_s=clock.limited(options).time_limit_s,
+                    time_limit_s=share.time_limit_s,
                 )
             except PlanError as error:
                 if own or planner == "layouts":
@@ -183,7 +170,7 @@ def plan(
         proposed = [each for each in proposed if each.ranked is not None]
         proposed += rank(
             new,
-            max(clock.end_s + options.time_limit_s / 2 - time.monotonic(), _LEAST_S),
+            max(end_s - time.monotonic(), 1e-3),
             profiles=[mixed_profile(each.placement, each.plan.stage_gpus) for each in new if by_energy],
             deadline_ms=deadline_ms if by_energy else None,
             seed=seed,
@@ -198,25 +185,6 @@ def plan(
         *(model, cluster, options, costs, rank_by, tuple(proposed), searches, tuple(left_out), interrupted),
         layouts=known,
     )
-
-
-@dataclass
-class _PlannerClock:
-    """The time that planners share: each step to come gets an even share of what is left.
-
-    Attributes:
-        end_s: Reading of the clock at which it is over.
-        steps: Steps to come.
-    """
-
-    end_s: float
-    steps: int
-
-    def limited(self, options: PlanOptions, num_steps: int = 1) -> PlanOptions:
-        """Return the options of the next steps, each with its share."""
-        share_s = (self.end_s - time.monotonic()) / max(self.steps, 1)
-        self.steps -= num_steps
-        return replace(options, time_limit_s=max(share_s, _LEAST_S))
 
 
 def in_bf16(model: ModelShape) -> ModelShape:
