@@ -122,7 +122,9 @@ def _by_hand(candidate: ProposedPlan) -> RankedPlan:
         return RankedPlan(Status.UNKNOWN, note="interrupted before its search")
     time_ms = placement.ms(schedule.makespan)
     peaks = tuple(placement.mib(peak) or 0.0 for peak in peak_memory(schedule).tolist())
-    return RankedPlan(Status.FEASIBLE, time_ms, None, time_ms, peaks, schedule=schedule)
+    load = max(map(placement.per_micro_batch.load, range(placement.num_devices)))
+    bound_ms = placement.ms(load * schedule.num_micro_batches)
+    return RankedPlan(Status.FEASIBLE, time_ms, bound_ms, time_ms, peaks, schedule=schedule)
 
 
 def _with_energy(ranked: RankedPlan, profile: Profile, deadline_ms: float) -> RankedPlan:
