@@ -13,10 +13,10 @@ from placements.files import csv_text, write_text
 from placements.placement_file.yaml_text import read_yaml
 from schedsearch.baselines import applicable
 from schedsearch.modulo.result import SearchResult
+from schedsearch.modulo.shared_limits import SharedLimits
 from schedsearch.robust.robust_search import ROBUST, RobustResult, ScenarioRow, robust_search
 from schedsearch.robust.scenarios import Scenario, scenarios_from
 from schedsearch.schedule import Schedule, require_plain
-from schedsearch.searches.shared_limits import SharedLimits
 from schedsearch.simulation.conditions import ConditionsError
 
 log = logging.getLogger(__name__)

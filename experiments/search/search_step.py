@@ -31,10 +31,10 @@ from schedsearch.comparison.rows import compared
 from schedsearch.device_span import device_spans
 from schedsearch.metrics import bubble_rate, peak_host_memory, peak_memory, steady_period
 from schedsearch.modulo.result import SearchProgress, SearchResult, Status
+from schedsearch.modulo.shared_limits import SharedLimits
 from schedsearch.picture import fitted
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import schedule_to_dict
-from schedsearch.searches.shared_limits import SharedLimits
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.unequal.starts import by_hand
 

@@ -27,8 +27,8 @@ from schedsearch.comparison.rows import (
 from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import SearchProgress, SearchReport, SearchResult, Status
 from schedsearch.modulo.search import SearchRequest
+from schedsearch.modulo.shared_limits import SharedLimits
 from schedsearch.schedule import CyclicOrderError, Schedule, as_soon_as_possible
-from schedsearch.searches.shared_limits import SharedLimits
 from schedsearch.validate import InvalidScheduleError, validate
 
 SEARCHED = "searched"

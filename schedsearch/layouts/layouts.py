@@ -28,9 +28,9 @@ from schedsearch.layouts.layout_model import LayoutProblem, Sizes
 from schedsearch.layouts.layout_search import best_layout, min_capacity
 from schedsearch.layouts.order_graph import graph_of, run
 from schedsearch.metrics import peak_memory
+from schedsearch.modulo.shared_limits import SharedLimits
 from schedsearch.results import TableResult
 from schedsearch.schedule import Schedule
-from schedsearch.searches.shared_limits import SharedLimits
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.validate import validate
 

@@ -16,9 +16,9 @@ from schedsearch.energy import EnergyError, compute_frontier
 from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import SearchProgress, SearchResult, Status
 from schedsearch.modulo.search import SearchRequest
+from schedsearch.modulo.shared_limits import SharedLimits
 from schedsearch.planning.plans import ProposedPlan, RankedPlan
 from schedsearch.searches.methods import find
-from schedsearch.searches.shared_limits import SharedLimits
 from schedsearch.validate import InvalidScheduleError, validate
 
 RankingReport = Callable[[str, float, SearchProgress], None]

@@ -18,10 +18,10 @@ from schedsearch.baselines import HAND_MADE
 from schedsearch.modulo.lowered import Lowered
 from schedsearch.modulo.result import FINITE, Objective
 from schedsearch.modulo.search import search
+from schedsearch.modulo.shared_limits import SharedLimits
 from schedsearch.replanning.division import redivided
 from schedsearch.replanning.replicated_job import ReplanError, ReplicatedJob, dealt
 from schedsearch.schedule import Schedule, as_soon_as_possible, with_optimizer
-from schedsearch.searches.shared_limits import SharedLimits
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.unequal.starts import dispatched, executed
 from schedsearch.unequal.unequal_search import unequal_search

@@ -10,10 +10,10 @@ from statistics import fmean
 import numpy as np
 
 from schedsearch.modulo.result import Objective
+from schedsearch.modulo.shared_limits import SharedLimits
 from schedsearch.replay.pipeline import JobPipeline, job_pipeline, orders_of
 from schedsearch.replay.trace import TICK_MS, JobTrace, ReplicaIteration
 from schedsearch.schedule import as_soon_as_possible
-from schedsearch.searches.shared_limits import SharedLimits
 from schedsearch.simulation.iterations import simulate
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.unequal.micro_batches import MicroBatchRow, UnequalBatch, unequal_batch
