@@ -28,7 +28,7 @@ from experiments.frontier.frontier_files import save_frontier
 from experiments.frontier.options import EnergyOptions, FrontierCommandOptions
 from experiments.frontier.report import save_frontier_report
 from experiments.frontier.results import EnergyResult
-from experiments.frontier.savings import describe_savings
+from experiments.frontier.savings import beside_hand_made, describe_savings
 from experiments.frontier.schedule_selection import asked_deadline_ms, save_joint_plans, select_schedule
 from experiments.search.problem import SearchProblem, read_problem
 from experiments.search.results import SearchStepResult
@@ -118,6 +118,8 @@ def search_and_tune(
     tables = (*describe_savings(tuned), *describe_baselines(found.schedule, tuned))
     for line in (*tables, *describe_constrained_plans(tuned)):
         log.info("%s", line)
+    if found.by_hand:
+        log.info("the chosen plan takes %s", beside_hand_made(found, tuned))
     from experiments.frontier.pictures import draw_pictures  # loads matplotlib
 
     draw_pictures(found, tuned, directory)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable
 from pathlib import Path
 
+from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require, require_path
 from experiments.config.run_record import output_directory
 from experiments.layout.options import LayoutCommandOptions
@@ -50,6 +51,8 @@ def task(options: LayoutCommandOptions) -> dict[str, float | str]:
     for line in lines:
         log.info("%s", line)
     log.info("table, schedules and files of each framework: %s", directory)
+    if found.interrupted:
+        raise Interrupted(f"interrupted; the best layouts found so far are in {directory}")
     assert best.iteration_ms is not None and best.bound_ms is not None, "it is timed"
     return {
         "layout": best.layout,
@@ -84,7 +87,7 @@ def _shown(found: BestLayouts) -> list[str]:
             lines.append(f"{name}, {row.num_chunks} a device: {row.status}; {row.note}")
             continue
         parts = [f"{name}, {row.num_chunks} a device: {row.iteration_ms:,.6g} ms, {row.status}"]
-        if row.bound_ms is not None and row.bound_ms < row.iteration_ms:
+        if row.bound_ms is not None and 0 < row.bound_ms < row.iteration_ms:
             parts.append(f"none is under {row.bound_ms:,.6g} ms")
         if row.even_ms is not None:
             parts.append(f"even layout {row.even_ms:,.6g} ms")

@@ -118,7 +118,8 @@ class PlanCommandOptions:
     idle_gpus: bool = option(True, "true: a plan may leave GPUs idle")
     num_plans: int = option(5, "plans to keep; they differ in stages, GPUs per stage or micro-batches", min=1)
     time_limit_s: float = option(
-        60, "time limit of the planner for each batch, in s; then it gives the best plans so far, and a bound"
+        120,
+        "time limit of the whole command, in s: half for the planners, what they leave for the schedules",
     )
     rank: str = option(
         "schedule",
@@ -131,9 +132,6 @@ class PlanCommandOptions:
         choices=("v_shape", "loop_shape", "wave_shape", "m_shape", "nn_shape"),
     )
     num_chunks: int = option(2, "model chunks of a device in wave and loop", min=2)
-    search_time_limit_s: float = option(
-        10, "time limit of the search for each plan's schedule, in s", min=0.1
-    )
     seed: int = option(0, "seed of these searches")
     deadline_ms: float | None = option(
         None, "deadline of an iteration, in ms, where plans are ranked by energy"

@@ -78,7 +78,6 @@ def task(options: PlanCommandOptions) -> dict[str, float | str]:
             rank_by=options.rank,
             shapes=_texts("shapes", options.shapes),
             num_chunks=options.num_chunks,
-            search_time_limit_s=options.search_time_limit_s,
             deadline_ms=options.deadline_ms,
             seed=options.seed,
             on_progress=show.planner,

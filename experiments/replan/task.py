@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require_known, require_path
 from experiments.config.run_record import output_directory
 from experiments.replan.options import ReplanCommandOptions
@@ -17,9 +18,6 @@ from schedsearch.replanning.replicated_job import ReplanError, ReplicatedJob, co
 from schedsearch.schedule_file import read_found, schedule_to_dict
 
 log = logging.getLogger(__name__)
-
-WORK_LIMIT = 20.0
-"""Units of work of a search of all pipelines, where the options give no limit."""
 
 
 def task(options: ReplanCommandOptions) -> dict[str, float | str]:
@@ -47,7 +45,8 @@ def task(options: ReplanCommandOptions) -> dict[str, float | str]:
         options.objective,
         schedule=options.schedule,
         parts=options.parts,
-        work_limit=search.work_limit or WORK_LIMIT,
+        work_limit=search.work_limit,
+        time_limit_s=search.time_limit_s,
         seed=search.seed,
         before=before,
     )
@@ -55,6 +54,8 @@ def task(options: ReplanCommandOptions) -> dict[str, float | str]:
     save(found, directory)
     log.info("%s", "\n".join(_shown(found)))
     log.info("table and schedules: %s", directory)
+    if found.interrupted:
+        raise Interrupted(f"interrupted; the best ways found so far are in {directory}")
     best = found.best
     assert best.iteration_ms is not None and best.throughput is not None, "it is possible"
     return {

@@ -46,7 +46,7 @@ def task(options: ReplayCommandOptions) -> dict[str, float | str]:
             write_text(directory / f"placement-{trace.job}.yaml", placement_to_yaml(placement))
             scenario = {"name": f"as measured in {trace.job}", "measured_ms": times}
             write_json(directory / f"scenarios-{trace.job}.yaml", [scenario])
-            replay(trace, options.work_limit, options.seed, keep)
+            replay(trace, options.work_limit * len(trace.steps) / total, options.seed, keep)
     for job in jobs_of(done):
         log.info("%s", _in_words(job, [each for each in done if each.job == job.job]))
     log.info("means and iterations: %s and iterations.csv in %s", "replay.csv", directory)

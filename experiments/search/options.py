@@ -51,11 +51,13 @@ class SearchOptions:
         choices=("portfolio", "z3", "cpsat"),
     )
     time_limit_s: float | None = option(
-        None, "time limit of the whole search, in s; null: 20, or none where work_limit is given", above=0
+        None,
+        "time limit of all searches of the command, in s; null: 20, or none where work_limit is given",
+        above=0,
     )
     work_limit: float | None = option(
         None,
-        "limit of counted work, a unit is about 1 s of one core: equal answers on busy machines too; "
+        "limit of their counted work, a unit is about 1 s of one core: equal answers on busy machines too; "
         "null: none",
         above=0,
     )

@@ -27,8 +27,8 @@ from schedsearch.comparison.rows import (
 from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import SearchProgress, SearchReport, SearchResult, Status
 from schedsearch.modulo.search import SearchRequest
+from schedsearch.modulo.shared_limits import SharedLimits
 from schedsearch.schedule import CyclicOrderError, Schedule, as_soon_as_possible
-from schedsearch.searches.shared_limits import SharedLimits
 from schedsearch.validate import InvalidScheduleError, validate
 
 SEARCHED = "searched"
@@ -209,7 +209,7 @@ class ComparisonCourse:
             if self.interrupted or min(ended, default=math.inf) <= each.bound_ms:
                 break  # nothing shorter is possible on the others
             result = each.result = self._search(name, each)
-            self.limits.spend(result)
+            self.limits.spend(result.work, result.seconds)
             each.bound_ms = max(each.bound_ms, each.placed.placement.ms(result.makespan_bound))
             self.bound_ms[variant] = each.bound_ms
             self.interrupted = result.interrupted

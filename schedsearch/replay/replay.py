@@ -10,6 +10,7 @@ from statistics import fmean
 import numpy as np
 
 from schedsearch.modulo.result import Objective
+from schedsearch.modulo.shared_limits import SharedLimits
 from schedsearch.replay.pipeline import JobPipeline, job_pipeline, orders_of
 from schedsearch.replay.trace import TICK_MS, JobTrace, ReplicaIteration
 from schedsearch.schedule import as_soon_as_possible
@@ -79,7 +80,7 @@ def mean_of(iterations: Sequence[ReplayedIteration]) -> ReplayedJob:
 
 def replay(
     trace: JobTrace,
-    work_limit: float = 1.0,
+    work_limit: float = 30.0,
     seed: int = 0,
     on_iteration: Callable[[ReplayedIteration], None] | None = None,
 ) -> list[ReplayedIteration]:
@@ -87,7 +88,7 @@ def replay(
 
     Args:
         trace: The job.
-        work_limit: Units of counted work for each iteration, each of about a second.
+        work_limit: Units of counted work, each of about a second, for all iterations together.
         seed: Seed of the random choices.
         on_iteration: Called after each.
 
@@ -95,9 +96,10 @@ def replay(
         KeyboardInterrupt: There was a Ctrl-C; `on_iteration` has had what was done.
     """
     pipeline, found = job_pipeline(trace), []
+    limits = SharedLimits(work_limit, searches=len(trace.steps))
     for step, runs in trace.steps.items():
         INTERRUPTS.raise_if_seen()
-        found.append(_replayed(trace, pipeline, step, runs, work_limit, seed))
+        found.append(_replayed(trace, pipeline, step, runs, limits, seed))
         if on_iteration is not None:
             on_iteration(found[-1])
     return found
@@ -108,9 +110,10 @@ def _replayed(
     pipeline: JobPipeline,
     step: int,
     runs: Sequence[ReplicaIteration],
-    work_limit: float,
+    limits: SharedLimits,
     seed: int,
 ) -> ReplayedIteration:
+    work_limit = limits.share()["work_limit"] or 0.0
     work, own = iteration_work(pipeline, runs)
     device = {block.name: block.devices[0] for block in pipeline.placement.blocks}
     schedules = []
@@ -120,11 +123,13 @@ def _replayed(
         made = as_soon_as_possible(batch.placement, batch.num_micro_batches, orders, batch.chosen)
         schedules.append(validate(made))
     begin = ReplicaSchedules(own, tuple(schedules))
-    reordered = replica_search(
+    in_place = replica_search(
         work, given=own, begin_with=begin, work_limit=work_limit * _REORDERED, seed=seed
-    ).found
+    )
+    reordered = in_place.found
     assert reordered is not None, "it began with a schedule"
     searched = replica_search(work, begin_with=reordered, work_limit=work_limit * (1 - _REORDERED), seed=seed)
+    limits.spend(in_place.work + searched.work)
     reassigned = searched.found
     assert reassigned is not None, "likewise"
     measured = [run.measured_ms for run in runs]

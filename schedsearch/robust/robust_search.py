@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -78,6 +79,7 @@ def robust_search(
     quantile: float | None = None,
     draws: int = 32,
     work_limit: float = 20.0,
+    time_limit_s: float = math.inf,
     seed: int = 0,
 ) -> RobustResult:
     """Search an order that is good in all scenarios.
@@ -92,6 +94,7 @@ def robust_search(
         quantile: The time that draws of so much weight keep is made least, as 0.95; None for the mean.
         draws: Draws of each scenario in which something varies.
         work_limit: Units of counted work, each of about a second.
+        time_limit_s: Seconds for the search.
         seed: Seed of all draws and choices.
 
     Raises:
@@ -114,9 +117,11 @@ def robust_search(
     level = -1.0 if quantile is None else quantile
     values = [value_now(each, level) for each in starts]
     ranked = sorted(range(len(starts)), key=values.__getitem__)[:_STARTS]
+    begun_s = time.monotonic()
     with INTERRUPTS.answered() as ending:
-        for i in ranked:
-            _anneal(starts[i], level, work_limit / len(ranked), seed)
+        for place, i in enumerate(ranked, start=1):
+            end_s = begun_s + time_limit_s * place / len(ranked)
+            _anneal(starts[i], level, work_limit / len(ranked), seed, end_s)
     chosen = min(ranked, key=lambda i: value_now(starts[i], level))
     best = orders_of(starts[chosen], list(schedules.values())[chosen])
     robust = validate(as_soon_as_possible(placement, number, best))
@@ -141,11 +146,11 @@ def _row(name: str, schedule: Schedule, scenario: Scenario, bound_ms: float, see
     return ScenarioRow(name, scenario.name, found.mean_ms, error_ms, p50, p95, p99, bound_ms)
 
 
-def _anneal(orders: DrawnOrders, quantile: float, work: float, seed: int) -> None:
-    """Make orders better in rounds, each twice as long as the one before."""
+def _anneal(orders: DrawnOrders, quantile: float, work: float, seed: int, end_s: float) -> None:
+    """Make orders better in rounds, each twice as long as the one before, until a reading of the clock."""
     for number in itertools.count():
         for part in range(2**number):
             INTERRUPTS.raise_if_seen()
             work -= anneal_part(orders, quantile, work, part, 2**number, seed)
-            if work <= 0:
+            if work <= 0 or time.monotonic() >= end_s:
                 return

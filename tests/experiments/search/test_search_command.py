@@ -98,7 +98,7 @@ def test_what_is_proved_is_named(command, tmp_path: Path) -> None:
     assert "x_shape, 16 pairs of micro-batches" in lines
     period = "80 ms per pair of micro-batches: proved (bound 80 ms), steady bubble 0.0%"
     makespan, bound = (f"{10 * data[key]} ms" for key in ("makespan", "makespan_bound"))
-    assert f"period      {period}" in lines
+    assert f"repetend    {period}" in lines
     assert f"makespan    {makespan}: not proved (bound {bound})" in lines
     assert "another run" not in done.stdout
     assert all(len(line) <= 100 for line in lines if " | " in line)
