@@ -57,7 +57,13 @@ def test_a_point_that_fails_is_a_row_and_the_sweep_goes_on(command, tmp_path: Pa
     assert list(table["makespan_ms"].dropna()) == [280.0]
     assert table["message"][2].startswith("search.memory: 'lots' is not")
     assert table["proved"][1].startswith("period")
-    assert set(table) >= {"period_ms", "period_bound_ms", "makespan_bound_ms", "bubble_rate", "version"}
+    assert set(table) >= {
+        "repetend_period_ms",
+        "period_bound_ms",
+        "makespan_bound_ms",
+        "bubble_rate",
+        "version",
+    }
 
     (tmp_path / "1/schedule.json").unlink()
     done = command("search", *options, "search.memory=3,4", "-m")
