@@ -10,9 +10,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from schedsearch.cluster.alike import alike
 from schedsearch.cluster.allocation import Allocation
-from schedsearch.cluster.demand import Demand, FloatArray
+from schedsearch.cluster.demand import Demand, FloatArray, IntArray
 from schedsearch.cluster.policies.policy import LeastFirst, check_runnable
 from schedsearch.cluster.policies.program import AllocationProgram
 
@@ -29,16 +28,30 @@ class MaxMinFairness(LeastFirst):
     term: ClassVar[str] = "las"
 
     def _best(self, demand: Demand) -> tuple[FloatArray, float]:
-        if self.shares_space:
-            return super()._best(demand)
-        groups = alike(demand, demand.scale_factors / demand.weights)
-        shares, objective = self._of_counts(groups.demand, groups.counts)
-        return shares[groups.ways], objective
+        shares, objective = super()._best(demand)
+        if not self.shares_space:
+            _even(shares, demand)
+        return shares, objective
 
     def _least(self, demand: Demand, program: AllocationProgram) -> tuple[FloatArray, float, FloatArray]:
         factors = fair_factors(demand, self.name, self.is_agnostic)
         shares, least = program.maximize_least(factors)
         return shares, least, least / factors
+
+
+def _even(shares: FloatArray, demand: Demand) -> None:
+    """Give jobs that the policy cannot tell apart the same, which lowers no least and no sum."""
+    found, per_weight = demand.configurations, demand.scale_factors / demand.weights
+    job = found.jobs[:, 0]
+    order = np.lexsort((found.is_unconsolidated, found.clock_mhz, found.gpus, found.gpu_type, job))
+    parts = found.steps_per_s[:, 0] / demand.fastest_steps_per_s[job]
+    columns = found.gpu_type, found.gpus, found.clock_mhz, found.is_unconsolidated, found.power_w
+    rows = np.column_stack([*columns, parts, per_weight[job]])
+    members: dict[bytes, list[IntArray]] = {}
+    for ways in np.split(order, np.searchsorted(job[order], np.arange(1, len(demand.jobs)))):
+        members.setdefault(rows[ways].tobytes(), []).append(ways)
+    for alike in members.values():
+        shares[np.stack(alike)] = shares[np.stack(alike)].mean(axis=0)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_allocation
 from schedsearch.cluster.demand import NO_CONFIGURATION, Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.policies.program import AllocationProgram, ProgramSequence
+from schedsearch.cluster.policies.program import AllocationProgram
 
 
 class Policy(Protocol):
@@ -78,7 +78,6 @@ class SharesPolicy(ABC):
 
     shares_space: bool = False
     is_agnostic: bool = False
-    _programs: ProgramSequence = field(default_factory=ProgramSequence, init=False, repr=False, compare=False)
 
     term: ClassVar[str]
     """Its name without what says which form it is."""
@@ -112,19 +111,16 @@ class LeastFirst(SharesPolicy):
     """
 
     def _best(self, demand: Demand) -> tuple[FloatArray, float]:
-        return self._of_counts(demand, np.ones(len(demand.jobs)))
-
-    def _of_counts(self, demand: Demand, counts: FloatArray) -> tuple[FloatArray, float]:
-        """Return the shares and the objective; each job stands for as many as its count says.
+        """Return the shares and the objective.
 
         Where rounding keeps the solver from what is left over, which needs throughputs that differ by some
         1e8, that is not given away.
         """
-        program = self._programs.of(demand)
+        program = AllocationProgram(demand)
         shares, objective, needed = self._least(demand, program)
         program.set_floors(needed * (1 - SLACK))
         try:
-            fuller = program.maximize(worth(demand, counts))
+            fuller = program.maximize(worth(demand, np.ones(len(demand.jobs))))
         except InfeasibleError:
             return shares, objective
         is_enough = (demand.rates(fuller) >= needed * (1 - 10 * SLACK)).all()
