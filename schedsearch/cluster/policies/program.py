@@ -23,13 +23,14 @@ The solver's tolerances are of this size. A job below it needs next to nothing, 
 """
 ATTRACTIVE = 1e-9
 """Rise of an objective of about 1 that a configuration must promise to be taken up."""
-COLUMNS_PER_JOB = 3
-"""Taken up at once, at most, for each job: few make many rounds, and many make slow ones."""
+COLUMNS_PER_JOB = 2
+"""Taken up at once, at most, for each job as the first and as the second of a pair: few make many rounds, and
+many make slow ones."""
 TINY = float(np.finfo(np.float64).tiny)
 
 _EXACT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
-_METHODS = (("highs-ds", _EXACT), ("highs-ipm", _EXACT), ("highs", {}))
-"""Each is tried where the one before is not sure."""
+_MANY = 2000
+"""Columns above which interior points are faster than the simplex, and not all are taken up at once."""
 _OPTIMAL, _INFEASIBLE = 0, 2
 
 
@@ -64,7 +65,7 @@ class AllocationProgram:
         )
         self._most = np.concatenate([demand.workers, np.repeat([1.0, 0.0], num_jobs)])
         self._per_least = np.zeros(len(self._most))
-        self._taken = np.flatnonzero(found.is_alone)
+        self._taken = np.flatnonzero(found.is_alone | (len(found) <= _MANY))
         if np.isfinite(demand.cluster.power_cap_w):
             self.limit(demand.added_power_w, demand.cluster.power_cap_w - demand.idle_power_w)
 
@@ -171,29 +172,37 @@ class AllocationProgram:
             at_most: Bound of each of them.
         """
         num_others, every = others.shape[1], np.arange(len(objective))
+        taken = self._taken
         while True:
-            taken = self._taken
             shown = self._matrix if len(taken) == len(every) else self._matrix[:, taken]
             gains = np.append(objective[taken], np.ones(num_others))
             limits = np.append(np.full(len(taken), np.inf), np.full(num_others, at_most))
             found = _best(gains, _beside(shown, others), most, limits)
             if found is None:
-                more = np.setdiff1d(every, taken)
-                if not len(more):
+                if len(taken) == len(every):
                     raise InfeasibleError("no shares of the time keep all rules")
-            else:
-                values, prices = found
-                more = np.zeros(0, dtype=np.int64)
-                if len(taken) < len(every):
-                    rise = objective - self._matrix.T @ prices
-                    rise[taken] = 0.0
-                    best = np.argsort(-rise, kind="stable")[: COLUMNS_PER_JOB * len(self.demand.jobs)]
-                    more = best[rise[best] > ATTRACTIVE]
-                if not len(more):
-                    shares = np.zeros(len(objective))
-                    shares[taken] = values[: len(taken)]
-                    return shares, values[len(taken) :], prices
-            self._taken = np.union1d(taken, more)
+                taken = every
+                continue
+            values, prices = found
+            rise = objective - self._matrix.T @ prices if len(taken) < len(every) else np.zeros(len(every))
+            rise[taken] = 0.0
+            more = self._most_promising(rise)
+            if not len(more):
+                shares = np.zeros(len(objective))
+                shares[taken] = values[: len(taken)]
+                self._taken = taken
+                return shares, values[len(taken) :], prices
+            taken = np.union1d(taken, more)
+
+    def _most_promising(self, rise: FloatArray) -> IntArray:
+        """Return for each job the pairs that promise most."""
+        found = np.flatnonzero(rise > ATTRACTIVE)
+        chosen = []
+        for job in self.demand.configurations.jobs[found].T:
+            order = np.lexsort((-rise[found], job))
+            place = np.arange(len(order)) - np.searchsorted(job[order], job[order])
+            chosen.append(found[order[place < COLUMNS_PER_JOB]])
+        return np.unique(np.concatenate(chosen))
 
 
 def _beside(matrix: sparse.csc_array, others: sparse.csc_array) -> sparse.csc_array:
@@ -215,7 +224,8 @@ def _best(
     if not len(gains):
         return (np.zeros(0), np.zeros(len(most))) if (most >= 0).all() else None
     bounds = np.column_stack([np.zeros(len(limits)), limits])
-    for method, options in _METHODS:
+    first, then = ("highs-ipm", "highs-ds") if len(gains) > _MANY else ("highs-ds", "highs-ipm")
+    for method, options in ((first, _EXACT), (then, _EXACT), (then, {})):  # where one is not sure, the next
         found = linprog(-gains, matrix, most, bounds=bounds, method=method, options=options)
         if found.status in (_OPTIMAL, _INFEASIBLE):
             break
