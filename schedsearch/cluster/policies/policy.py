@@ -111,7 +111,10 @@ class LeastFirst(SharesPolicy):
     """
 
     def _best(self, demand: Demand) -> tuple[FloatArray, float]:
-        """Return the shares and the objective.
+        return self._of_counts(demand, np.ones(len(demand.jobs)))
+
+    def _of_counts(self, demand: Demand, counts: FloatArray) -> tuple[FloatArray, float]:
+        """Return the shares and the objective; each job stands for as many as its count says.
 
         Where rounding keeps the solver from what is left over, which needs throughputs that differ by some
         1e8, that is not given away.
@@ -120,7 +123,7 @@ class LeastFirst(SharesPolicy):
         shares, objective, needed = self._least(demand, program)
         program.set_floors(needed * (1 - SLACK))
         try:
-            fuller = program.maximize(worth(demand, np.ones(len(demand.jobs))))
+            fuller = program.maximize(worth(demand, counts))
         except InfeasibleError:
             return shares, objective
         is_enough = (demand.rates(fuller) >= needed * (1 - 10 * SLACK)).all()
