@@ -41,13 +41,8 @@ OWNERS = {
         "schedsearch/certificate/recheck_z3.py",
         "schedsearch/tessel/queries.py",
     ],
-    "ortools": [
-        "schedsearch/model/cpsat_model.py",
-        "schedsearch/solver/cpsat.py",
-        "schedsearch/cluster/linear_program.py",
-    ],
+    "ortools": ["schedsearch/model/cpsat_model.py", "schedsearch/solver/cpsat.py"],
     "numba": ["schedsearch/graph/compiled.py"],
-    "pybind11_abseil": ["schedsearch/cluster/linear_program.py"],  # comes with ortools
     "joblib": ["schedsearch/searches/cache.py", "experiments/reproduce/processes.py"],
     "bokeh": ["experiments/report/drawings.py"],
     "matplotlib": ["schedsearch/figures/"],
@@ -72,7 +67,6 @@ OWNERS = {
         "schedsearch/bounds/conflicts.py",
         "schedsearch/bounds/memory_occupancy.py",
         "schedsearch/bounds/mode_choice.py",
-        "schedsearch/cluster/linear_program.py",
         "schedsearch/cluster/policies/allox.py",
         "schedsearch/cluster/policies/program.py",
         "schedsearch/energy/relaxed/",

@@ -73,7 +73,7 @@ def run_jobs(
     if run.reason:
         raise Failed(run.reason)
     moves = _moves(run.steps_done)
-    figures = {"jobs": len(left), "rounds": len(run.history.recorded), "moves": moves}
+    figures = {"jobs": len(left), "rounds": len(run.recorded), "moves": moves}
     return {"policy": points[0].policy, **figures}
 
 

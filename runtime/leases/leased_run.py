@@ -165,9 +165,9 @@ class LeasedRun(ClusterSimulation):
     def _run_round(self, assignments: Sequence[Assignment]) -> None:
         """Note the round as if it were over, end the one before, and start this one."""
         super()._run_round(assignments)
-        number = len(self.history.recorded)
+        number = len(self.recorded)
         names = [job.name for job in self.table.jobs]
-        planned = steps_of_rounds(self.history.recorded[-1:], names, self.cluster)
+        planned = steps_of_rounds(self.recorded[-1:], names, self.cluster)
         self._go_over_to([each._replace(round=number) for each in planned])
 
     def _go_over_to(self, planned: Sequence[LeasedSteps]) -> None:

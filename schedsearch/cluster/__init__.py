@@ -7,9 +7,7 @@ Gavel's model (dissertation, chapter 5): a *policy* decides what share of the ti
 - `jobs`: what is asked of the cluster
 - `demand`: jobs, and the configurations that each can run in, as arrays
 - `throughputs`: how fast each type of job runs where, and the demand that follows
-- `alike`: jobs that a policy cannot tell apart, decided on as one
 - `allocation`: the share of the time of each configuration, and its independent check
-- `linear_program`: a linear program as arrays, and its solvers
 - `policies`: from a demand to an allocation
 - `partition`: a large cluster in parts, each with its own policy
 - `rounds`: who runs in the next round, and on which GPUs

@@ -81,6 +81,12 @@ class Configurations:
         ints, floats = np.zeros(0, dtype=np.int64), np.zeros(0)
         return cls(ints.reshape(0, 2), ints, ints, floats.reshape(0, 2), floats, ints, ints > 0)
 
+    @classmethod
+    def joined(cls, parts: Sequence[Configurations]) -> Configurations:
+        """Return those of all parts, one part after the other."""
+        every = [cls.none(), *parts]
+        return cls(*(np.concatenate([getattr(one, each.name) for one in every]) for each in fields(cls)))
+
     def __len__(self) -> int:
         return len(self.gpus)
 
@@ -138,28 +144,18 @@ class Demand:
             ClusterError: A configuration names a type or a job that is not there, or has wrong numbers.
         """
         index_of = {gpu_type: index for index, gpu_type in enumerate(cluster.gpu_types)}
-        rows = [_checked(one, index_of, len(jobs)) for one in configurations]
-        kept = [
-            one
-            for one in rows
+        rows = [
+            ((*one.jobs, NOBODY)[:2], index_of[one.gpu_type], one.gpus, (*one.steps_per_s, 0.0)[:2])
+            + (one.power_w, one.clock_mhz, one.is_unconsolidated)
+            for one in (_checked(each, index_of, len(jobs)) for each in configurations)
             if one.gpus <= cluster.workers[one.gpu_type] and all(rate > 0 for rate in one.steps_per_s)
         ]
-        pairs = [(*one.jobs, NOBODY)[:2] for one in kept]
-        rates = [(*one.steps_per_s, 0.0)[:2] for one in kept]
-        return cls(
-            cluster,
-            tuple(jobs),
-            Configurations(
-                np.array(pairs, dtype=np.int64).reshape(-1, 2),
-                np.array([index_of[one.gpu_type] for one in kept], dtype=np.int64),
-                np.array([one.gpus for one in kept], dtype=np.int64),
-                np.array(rates, dtype=np.float64).reshape(-1, 2),
-                np.array([one.power_w for one in kept], dtype=np.float64),
-                np.array([one.clock_mhz for one in kept], dtype=np.int64),
-                np.array([one.is_unconsolidated for one in kept], dtype=np.bool_),
-            ),
-            now_s,
-        )
+        found = Configurations.none()
+        if rows:
+            kinds = (getattr(found, each.name).dtype for each in fields(found))
+            columns = zip(zip(*rows, strict=True), kinds, strict=True)
+            found = Configurations(*(np.array(column, dtype=kind) for column, kind in columns))
+        return cls(cluster, tuple(jobs), found, now_s)
 
     @cached_property
     def workers(self) -> FloatArray:

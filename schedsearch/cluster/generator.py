@@ -74,11 +74,6 @@ def generated(
     Raises:
         ClusterError: There are no types, or a type has no throughput on the reference GPU type.
     """
-    _check_types(types, throughputs, options)
-    return _generated(types, throughputs, options)
-
-
-def _check_types(types: Mapping[str, bool], throughputs: Throughputs, options: GeneratorOptions) -> None:
     if not types:
         raise ClusterError("trace.types is empty; give at least one job type")
     if options.multi_gpu and not any(types.values()):
@@ -90,11 +85,10 @@ def _check_types(types: Mapping[str, bool], throughputs: Throughputs, options: G
                     f"trace.types: {job_type!r} has no throughput on {gpus} {options.reference}; "
                     "add one, leave the type out, or give another trace.reference"
                 )
+    return _drawn(types, throughputs, options)
 
 
-def _generated(
-    types: Mapping[str, bool], throughputs: Throughputs, options: GeneratorOptions
-) -> Iterator[Job]:
+def _drawn(types: Mapping[str, bool], throughputs: Throughputs, options: GeneratorOptions) -> Iterator[Job]:
     of_jobs, of_gaps, of_slos = (Random(options.seed + number) for number in (2, 3, 6))
     names = list(types)
     arrival_s = 0.0
@@ -114,12 +108,7 @@ def _generated(
 
 
 def _scale_factor(drawn: float) -> int:
-    """Return the number of GPUs for a draw from 0 to 1."""
-    if drawn < 0.7:
-        return 1
-    if drawn < 0.8:
-        return 2
-    return 4 if drawn < 0.95 else 8
+    return next(gpus for gpus, until in ((1, 0.7), (2, 0.8), (4, 0.95), (8, math.inf)) if drawn < until)
 
 
 def _duration_s(of_jobs: Random, options: GeneratorOptions) -> float:
@@ -130,7 +119,4 @@ def _duration_s(of_jobs: Random, options: GeneratorOptions) -> float:
 
 
 def _slo_factor(drawn: float) -> float:
-    """Return what an SLO is of a job's duration, for a draw from 0 to 1."""
-    if drawn < 0.33:
-        return 1.2
-    return 2.0 if drawn < 0.67 else 10.0
+    return next(factor for factor, until in ((1.2, 0.33), (2.0, 0.67), (10.0, math.inf)) if drawn < until)

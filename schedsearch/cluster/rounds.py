@@ -43,25 +43,6 @@ class Assignment(NamedTuple):
     placed_as: int
 
 
-class Lease(NamedTuple):
-    """The GPUs of a job in the last round."""
-
-    gpu_type: int
-    gpu_ids: tuple[int, ...]
-
-
-class ShareMiss(NamedTuple):
-    """How far received shares of the time are from their targets.
-
-    Attributes:
-        error: Mean of the absolute difference, over all candidates.
-        shortfall: The most that one got too little; 0 where none did.
-    """
-
-    error: float
-    shortfall: float
-
-
 @dataclass(frozen=True, eq=False)
 class RunnableConfigurations:
     """Configurations that may run until the next decision, in the order of the demand.
@@ -119,7 +100,7 @@ class RoundScheduler:
         candidates: Until the next decision.
         received_s: By each candidate since the decision, and half a round.
         deficits_s: What earlier allocations owe, by configuration; below 0 where it got too much.
-        leases: GPUs of the jobs that ran in the last round.
+        leases: GPU type and GPUs of the jobs that ran in the last round.
     """
 
     cluster: GpuCluster
@@ -129,13 +110,16 @@ class RoundScheduler:
     candidates: RunnableConfigurations = field(default_factory=RunnableConfigurations)
     received_s: FloatArray = field(default_factory=lambda: np.zeros(0))
     deficits_s: dict[Key, float] = field(default_factory=dict)
-    leases: dict[str, Lease] = field(default_factory=dict)
+    leases: dict[str, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Derive what each round needs."""
+        cluster = self.cluster
+        idle_w = [cluster.idle_power_w.get(gpu_type, 0.0) * n for gpu_type, n in cluster.workers.items()]
+        self._spare_w = cluster.power_cap_w - sum(idle_w)
         self._prepare()
 
-    def decide(self, allocation: Allocation | None, elapsed_s: float) -> ShareMiss:
+    def decide(self, allocation: Allocation | None, elapsed_s: float) -> tuple[float, float]:
         """Go on with another allocation, of the jobs that are active now.
 
         Args:
@@ -143,21 +127,21 @@ class RoundScheduler:
             elapsed_s: Since the decision before.
 
         Returns:
-            How far the shares received since then are from those of the allocation before.
+            How far the shares received since then are from those of the allocation before: the mean of the
+            absolute difference, over all candidates that had or should have had time, nan where there are
+            none; and the most that one got too little, 0 where none did.
         """
-        missed = self._settle(elapsed_s)
+        missed = self._settle(elapsed_s) if len(self.received_s) and elapsed_s > 0 else np.zeros(0)
         if allocation is None:
-            self.candidates = RunnableConfigurations()
-            self.deficits_s = {}
+            self.candidates, names = RunnableConfigurations(), set[str]()
         else:
             self.candidates = RunnableConfigurations.of(allocation, fills_idle_gpus=self.fills_idle_gpus)
             names = {active.name for active in allocation.demand.jobs}
-            self.deficits_s = {
-                key: owed for key, owed in self.deficits_s.items() if all(name in names for name in key[0])
-            }
+        self.deficits_s = {key: owed for key, owed in self.deficits_s.items() if names.issuperset(key[0])}
         self.received_s = np.full(len(self.candidates.keys), self.round_s / 2)
         self._prepare()
-        return missed
+        error = float(np.abs(missed).mean()) if len(missed) else np.nan
+        return error, float(missed.max(initial=0.0))
 
     def receive(self, candidates: Sequence[int], seconds: FloatArray) -> None:
         """Note how long each of these candidates ran."""
@@ -183,8 +167,8 @@ class RoundScheduler:
         """
         lost = {number: {*gpus} for number, gpus in (away or {}).items()}
         usable = [
-            [gpu for gpu in gpus if gpu not in lost.get(number, ())]
-            for number, gpus in enumerate(self._all_gpus)
+            [gpu for gpu in range(workers) if gpu not in lost.get(number, ())]
+            for number, workers in enumerate(self.cluster.workers.values())
         ]
         chosen = self._chosen(self._queue(type_order), usable)
         placed = [
@@ -192,43 +176,29 @@ class RoundScheduler:
             for number, candidates in enumerate(chosen)
             for assignment in self._placed(number, candidates, usable[number])
         ]
-        self.leases = {name: Lease(one.gpu_type, one.gpu_ids) for one in placed for name in one.jobs}
+        self.leases = {name: (one.gpu_type, one.gpu_ids) for one in placed for name in one.jobs}
         return placed
 
     def end_lease(self, name: str) -> None:
         """Note that a job lost its GPUs."""
         self.leases.pop(name, None)
 
-    def _settle(self, elapsed_s: float) -> ShareMiss:
-        """Add what candidates got too little to what they are owed."""
-        if not len(self.received_s) or elapsed_s <= 0:
-            return ShareMiss(np.nan, 0.0)
+    def _settle(self, elapsed_s: float) -> FloatArray:
+        """Add what candidates got too little to what they are owed; return that as shares of the time."""
         owed_s = self.candidates.share * elapsed_s - (self.received_s - self.round_s / 2)
         for key, seconds in zip(self.candidates.keys, owed_s.tolist(), strict=True):
             if seconds:
                 self.deficits_s[key] = self.deficits_s.get(key, 0.0) + seconds
         is_there = self._is_there & ((self.candidates.share > 0) | (self.received_s > self.round_s / 2))
-        if not is_there.any():
-            return ShareMiss(np.nan, 0.0)
-        missed = owed_s[is_there] / elapsed_s
-        return ShareMiss(float(np.abs(missed).mean()), float(max(missed.max(), 0.0)))
+        return np.asarray(owed_s[is_there] / elapsed_s)
 
     def _prepare(self) -> None:
         """Derive what each round needs of the candidates, and of what is owed to them."""
-        found = self.candidates
-        self._all_gpus = [range(workers) for workers in self.cluster.workers.values()]
-        owed = [self.deficits_s.get(key, 0.0) for key in found.keys]
-        self._owed_s: FloatArray = np.array(owed, dtype=np.float64)
-        ways = found.configurations
+        found, ways = self.candidates, self.candidates.configurations
+        self._owed_s = np.array([self.deficits_s.get(key, 0.0) for key in found.keys], dtype=np.float64)
         self._gpus: list[int] = ways.gpus.tolist()
         idle_w = [self.cluster.idle_power_w.get(gpu_type, 0.0) for gpu_type in self.cluster.gpu_types]
-        self._spare_w = self.cluster.power_cap_w - sum(
-            watts * workers for watts, workers in zip(idle_w, self.cluster.workers.values(), strict=True)
-        )
-        self._added_w: list[float] = [
-            power_w - idle_w[number] * gpus
-            for power_w, number, gpus in zip(ways.power_w.tolist(), ways.gpu_type, self._gpus, strict=True)
-        ]
+        self._added_w: list[float] = (ways.power_w - np.array(idle_w)[ways.gpu_type] * ways.gpus).tolist()
         self._with: dict[str, list[int]] = {}
         for candidate, key in enumerate(found.keys):
             for name in key[0]:
@@ -298,15 +268,14 @@ class RoundScheduler:
     def _kept(self, number: int, candidate: int, free: FreeGpus) -> tuple[int, ...] | None:
         """Return the GPUs that one of the jobs had in the last round, if all can be had again."""
         for name in self.candidates.keys[candidate][0]:
-            lease = self.leases.get(name)
+            gpu_type, gpu_ids = self.leases.get(name, (-1, ()))
             if (
-                lease is not None
-                and lease.gpu_type == number
-                and len(lease.gpu_ids) == self._gpus[candidate]
-                and free.has(lease.gpu_ids)
-                and self._placed_as(number, candidate, lease.gpu_ids) == candidate
+                gpu_type == number
+                and len(gpu_ids) == self._gpus[candidate]
+                and free.has(gpu_ids)
+                and self._placed_as(number, candidate, gpu_ids) == candidate
             ):
-                return lease.gpu_ids
+                return gpu_ids
         return None
 
     def _placed_as(self, number: int, candidate: int, gpu_ids: tuple[int, ...]) -> int | None:

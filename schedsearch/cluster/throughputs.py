@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
-from schedsearch.cluster.demand import (
-    NOBODY,
-    BoolArray,
-    Configuration,
-    Configurations,
-    Demand,
-    FloatArray,
-    IntArray,
-)
+from schedsearch.cluster.demand import NOBODY, Configuration, Configurations, Demand, IntArray
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import ActiveJob, Job
 
@@ -53,7 +45,7 @@ class Throughputs:
     alone: Mapping[tuple[str, int], Mapping[str, tuple[JobOperatingPoint, ...]]]
     pairs: Mapping[tuple[str, str, int], Mapping[str, tuple[float, float]]] = field(default_factory=dict)
     unconsolidated: Throughputs | None = None
-    _rows: dict[tuple[Any, ...], _Rows] = field(default_factory=dict, init=False, repr=False)
+    _known: dict[tuple[Any, ...], Configurations] = field(default_factory=dict, init=False, repr=False)
 
     def placed(self, cluster: GpuCluster, gpu_type: str, gpus: int) -> Iterator[tuple[Throughputs, bool]]:
         """Yield the throughputs of each placement that a job can have, and whether it is unconsolidated."""
@@ -105,60 +97,48 @@ class Throughputs:
         kinds = [(active.job.type, active.job.scale_factors) for active in jobs]
         numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
         kind_of = np.array([numbers[kind] for kind in kinds], dtype=np.int64)
-        rows = [self._rows_alone(cluster, *kind) for kind in numbers]
         first = np.arange(len(jobs))
-        found = [_gathered(rows, kind_of, first, np.full(len(jobs), NOBODY))]
+        alone = [self._of_one(cluster, *kind) for kind in numbers]
+        found = [_of_jobs(alone, kind_of, first, np.full(len(jobs), NOBODY))]
         if shares_space:
-            pairs = [self._rows_of_pair(cluster, *one, *other) for one in numbers for other in numbers]
+            pairs = [self._of_two(cluster, *one, *other) for one in numbers for other in numbers]
             first, second = np.triu_indices(len(jobs), 1)
-            found.append(_gathered(pairs, kind_of[first] * len(numbers) + kind_of[second], first, second))
-        columns = (np.concatenate(column) for column in zip(*found, strict=True))
-        return Demand(cluster, tuple(jobs), Configurations(*columns), now_s)
+            found.append(_of_jobs(pairs, kind_of[first] * len(numbers) + kind_of[second], first, second))
+        return Demand(cluster, tuple(jobs), Configurations.joined(found), now_s)
 
-    def _rows_alone(self, cluster: GpuCluster, job_type: str, counts: tuple[int, ...]) -> _Rows:
-        return self._kept_rows(
-            (_fitting(cluster, counts), job_type, counts),
-            lambda: [
-                Configuration(
-                    (0,), gpu_type, gpus, (point.steps_per_s,), point.power_w, point.clock_mhz, is_apart
-                )
-                for gpus in counts
-                for gpu_type in self.alone.get((job_type, gpus), {})
-                for table, is_apart in self.placed(cluster, gpu_type, gpus)
-                for point in table.alone.get((job_type, gpus), {}).get(gpu_type, ())
-            ],
-            cluster,
+    def _of_one(self, cluster: GpuCluster, job_type: str, counts: tuple[int, ...]) -> Configurations:
+        ways = (
+            Configuration(
+                (0,), gpu_type, gpus, (point.steps_per_s,), point.power_w, point.clock_mhz, is_apart
+            )
+            for gpus in counts
+            for gpu_type in self.alone.get((job_type, gpus), {})
+            for table, is_apart in self.placed(cluster, gpu_type, gpus)
+            for point in table.alone.get((job_type, gpus), {}).get(gpu_type, ())
         )
+        return self._kept((_fitting(cluster, counts), job_type, counts), cluster, ways)
 
-    def _rows_of_pair(
-        self,
-        cluster: GpuCluster,
-        one: str,
-        counts: tuple[int, ...],
-        other: str,
-        counts_of_other: tuple[int, ...],
-    ) -> _Rows:
+    def _of_two(
+        self, cluster: GpuCluster, one: str, counts: tuple[int, ...], other: str, of_other: tuple[int, ...]
+    ) -> Configurations:
         gpus = counts[0]  # two jobs share GPUs on their usual number only
-        return self._kept_rows(
-            (_fitting(cluster, counts[:1]), one, gpus, other, counts_of_other[0]),
-            lambda: [
-                Configuration((0, 1), gpu_type, gpus, rates, is_unconsolidated=is_apart)
-                for gpu_type in self.pair(one, other, gpus)
-                if gpus == counts_of_other[0]
-                for table, is_apart in self.placed(cluster, gpu_type, gpus)
-                for rates in [table.pair(one, other, gpus).get(gpu_type, (0.0, 0.0))]
-            ],
-            cluster,
+        ways = (
+            Configuration((0, 1), gpu_type, gpus, rates, is_unconsolidated=is_apart)
+            for gpu_type in self.pair(one, other, gpus)
+            if gpus == of_other[0]
+            for table, is_apart in self.placed(cluster, gpu_type, gpus)
+            for rates in [table.pair(one, other, gpus).get(gpu_type, (0.0, 0.0))]
         )
+        return self._kept((_fitting(cluster, counts[:1]), one, gpus, other, of_other[0]), cluster, ways)
 
-    def _kept_rows(
-        self, key: tuple[Any, ...], configurations: Callable[[], list[Configuration]], cluster: GpuCluster
-    ) -> _Rows:
-        """Return the rows of a kind of jobs, which are made once for the same types of GPUs."""
-        if key not in self._rows:
+    def _kept(
+        self, key: tuple[Any, ...], cluster: GpuCluster, ways: Iterable[Configuration]
+    ) -> Configurations:
+        """Return the configurations of one kind of jobs, made once for the same types of GPUs."""
+        if key not in self._known:
             two = [ActiveJob(Job(name, "", 1.0), 1.0) for name in "ab"]
-            self._rows[key] = _Rows.of(Demand.of(cluster, two, configurations()).configurations)
-        return self._rows[key]
+            self._known[key] = Demand.of(cluster, two, ways).configurations
+        return self._known[key]
 
 
 def _fitting(cluster: GpuCluster, counts: tuple[int, ...]) -> tuple[tuple[str, tuple[bool, ...]], ...]:
@@ -167,32 +147,13 @@ def _fitting(cluster: GpuCluster, counts: tuple[int, ...]) -> tuple[tuple[str, t
     )
 
 
-class _Rows(NamedTuple):
-    """Configurations of one kind of job, or of two, without saying which jobs."""
-
-    gpu_type: IntArray
-    gpus: IntArray
-    steps_per_s: FloatArray
-    power_w: FloatArray
-    clock_mhz: IntArray
-    is_unconsolidated: BoolArray
-
-    @classmethod
-    def of(cls, found: Configurations) -> _Rows:
-        return cls(*(getattr(found, column) for column in cls._fields))
-
-
-def _gathered(
-    rows: Sequence[_Rows], kind_of: IntArray, first: IntArray, second: IntArray
-) -> tuple[IntArray | FloatArray | BoolArray, ...]:
-    """Return the columns of `Configurations` for jobs, or pairs of jobs, of these kinds; in their order."""
-    counts = np.array([len(one.gpus) for one in rows], dtype=np.int64)
-    begins = np.cumsum(counts) - counts
+def _of_jobs(
+    kinds: Sequence[Configurations], kind_of: IntArray, first: IntArray, second: IntArray
+) -> Configurations:
+    """Return the configurations of jobs, or pairs of jobs, of these kinds, in their order."""
+    counts = np.array([len(one) for one in kinds], dtype=np.int64)
     of_each = counts[kind_of]
     who = np.repeat(np.arange(len(kind_of)), of_each)
-    which = np.arange(len(who)) - np.repeat(np.cumsum(of_each) - of_each, of_each) + begins[kind_of][who]
-    columns = _Rows(*(np.concatenate(column) for column in zip(*rows, strict=True))) if rows else _NO_ROWS
-    return (np.stack([first[who], second[who]], axis=1), *(column[which] for column in columns))
-
-
-_NO_ROWS = _Rows.of(Configurations.none())
+    begins = (np.cumsum(counts) - counts)[kind_of] - np.cumsum(of_each) + of_each
+    found = Configurations.joined(kinds).only(np.arange(len(who)) + begins[who])
+    return replace(found, jobs=np.stack([first[who], second[who]], axis=1))

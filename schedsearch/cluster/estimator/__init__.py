@@ -6,6 +6,6 @@ and so what it does beside other new jobs. In the order in which to read:
 
 - `completion`: the missing entries of a matrix of low rank
 - `fingerprints`: throughputs in pairs as shares of those alone, a row for each type of job
-- `pairs`: estimated throughputs of pairs, and what changes when one is measured
+- `pairs`: fingerprints, estimated throughputs of pairs, and what changes when one is measured
 - `estimating_policy`: any policy that shares GPUs, on estimates that it learns from
 """

@@ -134,13 +134,10 @@ class EstimatingPolicy(AskingPolicy):
             key = one, other, gpus, gpu_type = _key(demand, index)
             if gpu_type not in self._measured.pair(one, other, gpus):
                 first, second = demand.configurations.steps_per_s[index].tolist()
-                self._measure(key, (first, second))
+                self._learned[key] = first, second
+                self._measured = with_measurement(self._measured, key[:3], gpu_type, (first, second))
         if len(self._learned) > before:
             self._estimate()
-
-    def _measure(self, key: tuple[str, str, int, str], rates: tuple[float, float]) -> None:
-        self._learned[key] = rates
-        self._measured = with_measurement(self._measured, key[:3], key[3], rates)
 
     def _estimate(self) -> None:
         found = estimate_pairs(self._measured, self.profile.references, self.seed, self._settings)

@@ -1,14 +1,16 @@
 """Estimated throughputs of pairs, from those that were measured.
 
-Whether two jobs can share a GPU (do they fit in its memory?) and how much of its throughput each keeps are
-two matrices: a pair that does not fit is no slow one. Both are completed to low rank. Gavel takes over the
-pairs of the nearest reference job (dissertation, Sec. 5.6); we take the completed entries where the other job
-is a reference, because they are nearer to what is measured, and the nearest job's where both are new.
+The *fingerprint* of a type of job is a row: for each GPU type and reference job the share that the type keeps
+of its throughput alone, and the share that it leaves to the reference job. Whether two jobs can share a GPU
+(do they fit in its memory?) and how much of its throughput each keeps are two matrices: a pair that does not
+fit is no slow one. Both are completed to low rank. Gavel takes over the pairs of the nearest reference job
+(dissertation, Sec. 5.6); we take the completed entries where the other job is a reference, because they are
+nearer to what is measured, and the nearest job's where both are new.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 
@@ -16,14 +18,32 @@ import numpy as np
 
 from schedsearch.cluster.demand import FloatArray
 from schedsearch.cluster.estimator.completion import Settings, chosen_settings, complete
-from schedsearch.cluster.estimator.fingerprints import KEPT, Fingerprints, fingerprints
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.throughputs import Throughputs
+
+KEPT = 0
+"""Place of the share that a type keeps in the last axis of `Fingerprints.shares`."""
 
 FITS = 0.5
 """Two jobs are taken to fit on a GPU where the completed matrix of 0 (no) and 1 (yes) is at least this."""
 
-_Pairs = dict[tuple[str, str, int], dict[str, tuple[float, float]]]
+
+@dataclass(frozen=True, eq=False)
+class Fingerprints:
+    """Shares of the throughputs alone, of jobs with one number of GPUs.
+
+    Attributes:
+        types: Types of jobs, the rows.
+        references: Types that were profiled in pairs, among the rows.
+        gpu_types: On which any of them runs.
+        shares: What a type keeps, and what it leaves, shape (types, gpu_types, references, 2); 0 where two
+            cannot share, nan where it is not known.
+    """
+
+    types: tuple[str, ...]
+    references: tuple[str, ...]
+    gpu_types: tuple[str, ...]
+    shares: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,19 +61,22 @@ class PairEstimate:
     settings: Mapping[int, tuple[Settings, Settings]]
 
 
-@dataclass(frozen=True, eq=False)
-class _Completion:
-    """Fingerprints without gaps.
-
-    Attributes:
-        of: What was measured.
-        shares: Shares of all, in the same shape.
-        nearest: Column of the reference job that each row is most like; its own for a reference job.
-    """
-
-    of: Fingerprints
-    shares: FloatArray
-    nearest: Sequence[int]
+def fingerprints(throughputs: Throughputs, gpus: int, references: Sequence[str]) -> Fingerprints:
+    """Return what throughputs say of the jobs with so many GPUs; references count that have as many."""
+    types = tuple(job_type for job_type, count in throughputs.alone if count == gpus)
+    columns = tuple(one for one in references if one in types)
+    gpu_types = tuple(dict.fromkeys(gpu_type for one in types for gpu_type in throughputs.alone[one, gpus]))
+    shares = np.full((len(types), len(gpu_types), len(columns), 2), np.nan)
+    for row, one in enumerate(types):
+        for column, other in enumerate(columns):
+            measured = throughputs.pair(one, other, gpus)
+            for number, gpu_type in enumerate(gpu_types):
+                if gpu_type in measured:
+                    rates = measured[gpu_type]
+                    alone = [throughputs.rate(each, gpus, gpu_type) for each in (one, other)]
+                    can_share = all(rates) and all(alone)
+                    shares[row, number, column] = np.divide(rates, alone) if can_share else 0.0
+    return Fingerprints(types, columns, gpu_types, shares)
 
 
 def estimate_pairs(
@@ -79,31 +102,40 @@ def estimate_pairs(
             raise ClusterError(
                 f"the reference job {reference!r} has no throughputs; add them, or leave it out"
             )
-    pairs: _Pairs = {key: dict(by_type) for key, by_type in measured.pairs.items()}
+    pairs = {key: dict(by_type) for key, by_type in measured.pairs.items()}
     nearest: dict[tuple[str, int], str] = {}
     chosen: dict[int, tuple[Settings, Settings]] = {}
     for gpus in sorted({gpus for _, gpus in measured.alone}):
         found = fingerprints(measured, gpus, references)
         if not np.isfinite(found.shares).any():
             continue
-        chosen[gpus] = (settings or {}).get(gpus) or _chosen(found, seed)
-        completed = _completed(found, *chosen[gpus])
-        for job_type, column in zip(found.types, completed.nearest, strict=True):
+        flat = found.shares.reshape(len(found.types), -1)
+        matrices = np.where(np.isnan(flat), np.nan, flat > 0), np.where(flat > 0, flat, np.nan)
+        fits, kept = (settings or {}).get(gpus) or [chosen_settings(matrix, seed) for matrix in matrices]
+        chosen[gpus] = fits, kept
+        can_share = complete(matrices[0], fits.rank, fits.regularization) >= FITS
+        all_shares = np.clip(complete(matrices[1], kept.rank, kept.regularization), 0.0, 1.0)
+        shares = np.where(can_share, all_shares, 0.0).reshape(found.shares.shape)
+        shares[(shares == 0).any(axis=-1)] = 0.0
+        most_like = _nearest(found, shares)
+        for row, job_type in enumerate(found.types):
             if job_type not in found.references:
-                nearest[job_type, gpus] = found.references[column]
-        for key, gpu_type, rates in _estimates(measured, completed):
-            one, other, _ = key
-            if gpu_type not in measured.pair(one, other, gpus):
-                known = key if key in pairs or (other, one, gpus) not in pairs else (other, one, gpus)
-                pairs.setdefault(known, {})[gpu_type] = rates if known == key else rates[::-1]
+                nearest[job_type, gpus] = found.references[most_like[row]]
+        for one, other in combinations_with_replacement(range(len(found.types)), 2):
+            first, second = found.types[one], found.types[other]
+            known = measured.pair(first, second, gpus)
+            both = _shares_of_two(found, shares, most_like, one, other)
+            for number, gpu_type in enumerate(found.gpu_types):
+                if gpu_type in known:
+                    continue
+                alone = [measured.rate(each, gpus, gpu_type) for each in (first, second)]
+                rates = (float(both[number, 0] * alone[0]), float(both[number, 1] * alone[1]))
+                _add(pairs, (first, second, gpus), gpu_type, rates if all(rates) else (0.0, 0.0))
     return PairEstimate(replace(measured, pairs=pairs), nearest, chosen)
 
 
 def with_measurement(
-    measured: Throughputs,
-    pair: tuple[str, str, int],
-    gpu_type: str,
-    rates: tuple[float, float],
+    measured: Throughputs, pair: tuple[str, str, int], gpu_type: str, rates: tuple[float, float]
 ) -> Throughputs:
     """Return throughputs in which a pair is as it was measured while it ran; estimate the others anew then.
 
@@ -113,69 +145,41 @@ def with_measurement(
         gpu_type: Where they ran.
         rates: Rates of both jobs, in the order of the pair, in steps per second.
     """
+    pairs = {key: dict(by_type) for key, by_type in measured.pairs.items()}
+    _add(pairs, pair, gpu_type, rates)
+    return replace(measured, pairs=pairs)
+
+
+def _add(
+    pairs: dict[tuple[str, str, int], dict[str, tuple[float, float]]],
+    pair: tuple[str, str, int],
+    gpu_type: str,
+    rates: tuple[float, float],
+) -> None:
+    """Add the rates of a pair, which may be there in the other order."""
     one, other, gpus = pair
-    key, rates = ((other, one, gpus), rates[::-1]) if (other, one, gpus) in measured.pairs else (pair, rates)
-    return replace(measured, pairs={**measured.pairs, key: {**measured.pairs.get(key, {}), gpu_type: rates}})
-
-
-def _matrices(found: Fingerprints) -> tuple[FloatArray, FloatArray]:
-    """Return who fits, and the shares of those who do."""
-    flat = found.flat()
-    return np.where(np.isnan(flat), np.nan, flat > 0), np.where(flat > 0, flat, np.nan)
-
-
-def _chosen(found: Fingerprints, seed: int) -> tuple[Settings, Settings]:
-    fits, shares = _matrices(found)
-    return chosen_settings(fits, seed), chosen_settings(shares, seed)
-
-
-def _completed(found: Fingerprints, of_fits: Settings, of_shares: Settings) -> _Completion:
-    fits, shares = _matrices(found)
-    can_share = complete(fits, of_fits.rank, of_fits.regularization) >= FITS
-    all_shares = np.clip(complete(shares, of_shares.rank, of_shares.regularization), 0.0, 1.0)
-    both = np.where(can_share, all_shares, 0.0).reshape(found.shares.shape)
-    both[(both == 0).any(axis=-1)] = 0.0
-    return _Completion(found, both, _nearest(found, both))
+    if pair not in pairs and (other, one, gpus) in pairs:
+        pair, rates = (other, one, gpus), rates[::-1]
+    pairs.setdefault(pair, {})[gpu_type] = rates
 
 
 def _nearest(found: Fingerprints, shares: FloatArray) -> list[int]:
-    """Return the column of the reference job whose row has the least angle to each row."""
+    """Return the reference job whose row has the least angle to each row, by its column; itself for one."""
     flat = shares.reshape(len(found.types), -1)
     lengths = np.linalg.norm(flat, axis=1, keepdims=True)
     unit = flat / np.where(lengths > 0, lengths, 1.0)
-    rows = [found.row[reference] for reference in found.references]
+    rows = [found.types.index(reference) for reference in found.references]
     cosines = unit @ unit[rows].T
-    for column, row in enumerate(rows):
-        cosines[row, column] = np.inf
+    cosines[rows, range(len(rows))] = np.inf
     return [int(column) for column in cosines.argmax(axis=1)]
 
 
-def _estimates(
-    measured: Throughputs, completed: _Completion
-) -> Iterator[tuple[tuple[str, str, int], str, tuple[float, float]]]:
-    """Yield all pairs of types with their estimated throughputs on each GPU type."""
-    found, gpus = completed.of, completed.of.scale_factor
-    for one, other in combinations_with_replacement(found.types, 2):
-        for number, gpu_type in enumerate(found.gpu_types):
-            first, second = _shares_of(completed, one, other, number)
-            rates = (
-                first * measured.rate(one, gpus, gpu_type),
-                second * measured.rate(other, gpus, gpu_type),
-            )
-            yield (one, other, gpus), gpu_type, rates if all(rates) else (0.0, 0.0)
-
-
-def _shares_of(completed: _Completion, one: str, other: str, gpu_type: int) -> tuple[float, float]:
-    """Return what both keep; of two new types each keeps what it keeps beside the other's nearest."""
-    found, shares = completed.of, completed.shares
-    row, other_row = found.row[one], found.row[other]
-    if other in found.references:
-        kept, left = shares[row, gpu_type, found.references.index(other)]
-        return kept, left
-    if one in found.references:
-        kept, left = shares[other_row, gpu_type, found.references.index(one)]
-        return left, kept
-    return (
-        shares[row, gpu_type, completed.nearest[other_row], KEPT],
-        shares[other_row, gpu_type, completed.nearest[row], KEPT],
-    )
+def _shares_of_two(
+    found: Fingerprints, shares: FloatArray, most_like: Sequence[int], one: int, other: int
+) -> FloatArray:
+    """Return what both keep on each GPU type; of two new types each as beside the other's nearest."""
+    if found.types[other] in found.references:
+        return shares[one, :, found.references.index(found.types[other])]
+    if found.types[one] in found.references:
+        return shares[other, :, found.references.index(found.types[one]), ::-1]
+    return np.column_stack([shares[one, :, most_like[other], KEPT], shares[other, :, most_like[one], KEPT]])

@@ -22,10 +22,11 @@ the order of drawing.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from placements.meaning import Meaning
 from placements.plain_data import Field, in_file, json_file
@@ -81,19 +82,18 @@ def gavel_throughputs(data: Field, suffix: str = "") -> Throughputs:
     """Return the throughputs of plain data in Gavel's form, of the GPU types whose names end so."""
     alone: _Alone = {}
     pairs: _Pairs = {}
-    types: dict[str, tuple[str, int]] = {}  # keys repeat some thousand times
     for name in data.mapping("throughputs by GPU type", _WANTED):
         gpu_type = name.removesuffix(UNCONSOLIDATED)
-        if name != gpu_type + suffix:
-            continue
-        for key, row in _fields(data[name]):
-            job_type, scale_factor = _typed(key, row, types)
-            for other, cell in _fields(row):
+        for key in data[name].mapping() if name == gpu_type + suffix else ():
+            row = data[name][key]
+            job_type, scale_factor = _kind_of(key, row)
+            for other in row.mapping():
+                cell = row[other]
                 if other == ALONE:
                     rate = rate_of(cell)
                     alone.setdefault((job_type, scale_factor), {})[gpu_type] = (JobOperatingPoint(rate),)
                     continue
-                other_type, other_factor = _typed(other, cell, types)
+                other_type, other_factor = _kind_of(other, cell)
                 if other_factor != scale_factor:
                     raise cell.wrong(f"of jobs with {scale_factor} GPUs", "pair jobs of one scale factor")
                 _add_gavel_pair(pairs, (job_type, other_type, scale_factor), gpu_type, cell)
@@ -114,26 +114,21 @@ def _add_gavel_pair(pairs: _Pairs, key: tuple[str, str, int], gpu_type: str, cel
         raise cell.wrong(f"what {other} has beside {one}, {shown}", "make both entries equal")
 
 
-def _fields(field: Field) -> Iterator[tuple[str, Field]]:
-    for name in field.mapping():
-        yield name, field[name]
+def _kind_of(key: str, field: Field) -> tuple[str, int]:
+    found = _parsed(key)
+    if found is None:
+        raise ClusterError(f"{field.where}: {key!r} is not a type of job; write \"('ResNet-18', 1)\"")
+    return found
 
 
-def _typed(key: str, field: Field, known: dict[str, tuple[str, int]]) -> tuple[str, int]:
-    if key not in known:
-        known[key] = _parsed_type(key, field)
-    return known[key]
-
-
-def _parsed_type(key: str, field: Field) -> tuple[str, int]:
-    try:
-        found: Any = ast.literal_eval(key)
-    except (ValueError, SyntaxError):
-        found = None
-    match found:
-        case (str(job_type), int(scale_factor)) if job_type and scale_factor >= 1:
-            return job_type, scale_factor
-    raise ClusterError(f"{field.where}: {key!r} is not a type of job; write \"('ResNet-18', 1)\"")
+@cache
+def _parsed(key: str) -> tuple[str, int] | None:
+    """Return the type and the number of GPUs that a key names; keys repeat some thousand times."""
+    with suppress(ValueError, SyntaxError):
+        match ast.literal_eval(key):
+            case (str(job_type), int(scale_factor)) if job_type and scale_factor >= 1:
+                return job_type, scale_factor
+    return None
 
 
 def rate_of(cell: Field) -> float:

@@ -17,9 +17,8 @@ from random import Random
 from placements.plain_data import in_file
 from placements.tables import read_csv
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
-from schedsearch.cluster.inputs import trace_csv, trace_gavel
 from schedsearch.cluster.inputs.cells import nearest
-from schedsearch.cluster.inputs.submission import Submission
+from schedsearch.cluster.inputs.trace_rows import Submission, submissions
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.throughputs import Throughputs
 
@@ -63,7 +62,7 @@ def read_trace(
     """Return the jobs of a trace file.
 
     Args:
-        path: The file; see `trace_gavel` and `trace_csv` for its forms.
+        path: The file; see `trace_rows` for its forms.
         throughputs: Throughputs of all types of jobs.
         strict: A job whose type has no throughput at its scale factor, or that used no GPU, is an error.
         seed: Draws the types of jobs that have none.
@@ -75,8 +74,7 @@ def read_trace(
     """
     with in_file(path, ClusterError):
         text = read_csv(path, ClusterError, "a trace of Gavel or a CSV file")
-        read = trace_gavel.submissions if trace_gavel.is_gavels(text) else trace_csv.submissions
-        return _trace(read(text), throughputs, strict=strict, random=Random(seed), cluster=cluster)
+        return _trace(submissions(text), throughputs, strict=strict, random=Random(seed), cluster=cluster)
 
 
 def _trace(

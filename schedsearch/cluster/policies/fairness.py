@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
-from schedsearch.cluster.alike import alike
 from schedsearch.cluster.allocation import Allocation
-from schedsearch.cluster.demand import Demand, FloatArray
+from schedsearch.cluster.demand import NOBODY, Demand, FloatArray, IntArray
+from schedsearch.cluster.jobs import ActiveJob
 from schedsearch.cluster.policies.policy import LeastFirst, check_runnable
 from schedsearch.cluster.policies.program import AllocationProgram
 
@@ -29,16 +29,59 @@ class MaxMinFairness(LeastFirst):
     term: ClassVar[str] = "las"
 
     def _best(self, demand: Demand) -> tuple[FloatArray, float]:
-        if self.shares_space:
+        if self.shares_space or not demand.jobs:
             return super()._best(demand)
-        groups = alike(demand, demand.scale_factors / demand.weights)
-        shares, objective = self._of_counts(groups.demand, groups.counts)
-        return shares[groups.ways], objective
+        check_runnable(demand, self.name)
+        groups, found = _alike(demand), demand.configurations
+        kept, counts = np.concatenate([ways[0] for ways in groups]), [len(ways) for ways in groups]
+        group = np.repeat(np.arange(len(groups)), [ways.shape[1] for ways in groups])
+        chosen, times = found.only(kept), np.array(counts)[group]
+        of_groups = replace(
+            demand,
+            jobs=tuple(_times(demand.jobs[found.jobs[ways[0, 0], 0]], len(ways)) for ways in groups),
+            configurations=replace(
+                chosen,
+                jobs=np.column_stack([group, np.full(len(group), NOBODY)]),
+                gpus=chosen.gpus * times,
+                power_w=chosen.power_w * times,
+            ),
+        )
+        shares, objective = self._of_counts(of_groups, np.array(counts, dtype=np.float64))
+        of_all = np.zeros(len(found))
+        for number, ways in enumerate(groups):
+            of_all[ways] = shares[group == number]
+        return of_all, objective
 
     def _least(self, demand: Demand, program: AllocationProgram) -> tuple[FloatArray, float, FloatArray]:
         factors = fair_factors(demand, self.name, self.is_agnostic)
         shares, least = program.maximize_least(factors)
         return shares, least, least / factors
+
+
+def _alike(demand: Demand) -> list[IntArray]:
+    """Return groups of jobs that the policy cannot tell apart: configurations, shape (jobs, ways).
+
+    If all of a group have the average of their shares, the least is no lower; so one job with the GPUs and
+    the weight of all of them stands for the group.
+    """
+    found, per_weight = demand.configurations, demand.scale_factors / demand.weights
+    job = found.jobs[:, 0]
+    order = np.lexsort((found.is_unconsolidated, found.clock_mhz, found.gpus, found.gpu_type, job))
+    parts = found.steps_per_s[:, 0] / demand.fastest_steps_per_s[job]
+    columns = found.gpu_type, found.gpus, found.clock_mhz, found.is_unconsolidated, found.power_w
+    rows = np.column_stack([*columns, parts, per_weight[job]])
+    members: dict[bytes, list[IntArray]] = {}
+    for ways in np.split(order, np.searchsorted(job[order], np.arange(1, len(demand.jobs)))):
+        members.setdefault(rows[ways].tobytes(), []).append(ways)
+    return [np.stack(alike) for alike in members.values()]
+
+
+def _times(active: ActiveJob, count: int) -> ActiveJob:
+    """Return a job with the GPUs and the weight of so many."""
+    job = active.job
+    others = tuple(count * gpus for gpus in job.other_scale_factors)
+    gpus, weight = count * job.scale_factor, count * job.weight
+    return replace(active, job=replace(job, scale_factor=gpus, other_scale_factors=others, weight=weight))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_allocation
 from schedsearch.cluster.demand import NO_CONFIGURATION, Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.policies.program import AllocationProgram, ProgramSequence
+from schedsearch.cluster.policies.program import AllocationProgram
 
 
 class Policy(Protocol):
@@ -78,7 +78,6 @@ class SharesPolicy(ABC):
 
     shares_space: bool = False
     is_agnostic: bool = False
-    _programs: ProgramSequence = field(default_factory=ProgramSequence, init=False, repr=False, compare=False)
 
     term: ClassVar[str]
     """Its name without what says which form it is."""
@@ -120,7 +119,7 @@ class LeastFirst(SharesPolicy):
         Where rounding keeps the solver from what is left over, which needs throughputs that differ by some
         1e8, that is not given away.
         """
-        program = self._programs.of(demand)
+        program = AllocationProgram(demand)
         shares, objective, needed = self._least(demand, program)
         program.set_floors(needed * (1 - SLACK))
         try:

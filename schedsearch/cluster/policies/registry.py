@@ -46,7 +46,7 @@ _FORMS = (
 )
 
 
-def _forms(
+def policy_forms(
     term: str,
     make: Callable[..., Policy],
     description: str,
@@ -74,13 +74,13 @@ _LEAST_POWER = "the least power within SLOs, and a share of what is fair for oth
 _LEAST_DOLLARS = "the least dollars of GPUs and electricity, with the same floors"
 
 POLICIES: Mapping[str, PolicyEntry] = {
-    **_forms("las", MaxMinFairness, _FAIR, min),
-    **_forms("finish_time_fairness", FinishTimeFairness, _RATIO, max, needs_steps=True),
-    **_forms("makespan", Makespan, _SOONEST, max, needs_steps=True),
-    **_forms("fifo", FirstInFirstOut, "first in, first out, in a soft order"),
+    **policy_forms("las", MaxMinFairness, _FAIR, min),
+    **policy_forms("finish_time_fairness", FinishTimeFairness, _RATIO, max, needs_steps=True),
+    **policy_forms("makespan", Makespan, _SOONEST, max, needs_steps=True),
+    **policy_forms("fifo", FirstInFirstOut, "first in, first out, in a soft order"),
     "sjf": PolicyEntry(ShortestJobFirst, "the shortest job first", needs_steps=True),
-    **_forms("water_filling", WaterFilling, _RAISED, min, is_single_level=False),
-    **_forms("hierarchical", Hierarchical, _BY_ENTITY, min, is_single_level=False),
+    **policy_forms("water_filling", WaterFilling, _RAISED, min, is_single_level=False),
+    **policy_forms("hierarchical", Hierarchical, _BY_ENTITY, min, is_single_level=False),
     "min_cost": PolicyEntry(MinCost, _CHEAPEST, idles_on_purpose=True),
     "min_cost_slo": PolicyEntry(MinCostWithSlos, f"{_CHEAPEST}, within SLOs", sum, True, True),
     "makespan_budget": PolicyEntry(MakespanWithinBudget, f"{_SOONEST}, within a budget", max, True, True),

@@ -12,6 +12,7 @@ import numpy as np
 
 from schedsearch.cluster.demand import Demand, FloatArray, IntArray
 from schedsearch.cluster.policies.policy import SLACK, SharesPolicy, check_runnable, worth
+from schedsearch.cluster.policies.program import AllocationProgram
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class MaxTotalThroughput(SharesPolicy):
     term: ClassVar[str] = "max_total_throughput"
 
     def _best(self, demand: Demand) -> tuple[FloatArray, float]:
-        shares = self._programs.of(demand).maximize(demand.configurations.steps_per_s.sum(axis=1))
+        shares = AllocationProgram(demand).maximize(demand.configurations.steps_per_s.sum(axis=1))
         return shares, float(demand.rates(shares).sum())
 
 
@@ -38,7 +39,7 @@ class FirstInFirstOut(SharesPolicy):
 
     def _best(self, demand: Demand) -> tuple[FloatArray, float]:
         values = worth(demand, in_order(np.arange(len(demand.jobs))))
-        shares = self._programs.of(demand).maximize(values)
+        shares = AllocationProgram(demand).maximize(values)
         return shares, float(values @ shares)
 
 
@@ -58,7 +59,7 @@ class ShortestJobFirst(SharesPolicy):
             return np.zeros(0), 0.0
         order = np.argsort(demand.steps_left / demand.alone_steps_per_s.max(axis=1), kind="stable")
         first = int(order[0])
-        program = self._programs.of(demand)
+        program = AllocationProgram(demand)
         of_first = np.where(demand.configurations.jobs == first, demand.configurations.steps_per_s, 0.0)
         rate = float(demand.rates(program.maximize(of_first.sum(axis=1)))[first])
         floors = np.zeros(len(demand.jobs))

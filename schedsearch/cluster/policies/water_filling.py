@@ -17,14 +17,8 @@ from schedsearch.cluster.demand import BoolArray, Demand, FloatArray
 from schedsearch.cluster.policies.policy import SharesPolicy, check_runnable
 from schedsearch.cluster.policies.program import AllocationProgram
 
-SMALL_GAIN = 1e-2
-"""Part of the highest level up to which a job's gain counts where one asks who can rise.
-
-So small that all who can rise can do so at once in most programs.
-"""
-
-NO_GAIN = 1e-3 * SMALL_GAIN
-"""Part of the highest level below which a gain is the solver's rounding."""
+NO_PRICE = 1e-7
+"""Price in the program of a level, of all jobs together 1, up to which it is the solver's rounding."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +33,7 @@ class WaterFilling(SharesPolicy):
     def _best(self, demand: Demand) -> tuple[FloatArray, float]:
         weights_of = self._weights_of(demand)
         check_runnable(demand, self.name)
-        program = self._programs.of(demand)
+        program = AllocationProgram(demand)
         levels = [*water_levels(program, weights_of)]
         if not levels:
             return np.zeros(len(demand.configurations)), math.inf
@@ -57,7 +51,7 @@ class WaterLevel(NamedTuple):
 
     Attributes:
         normalized: Scale factor x throughput / proportional throughput that each job has for certain.
-        can_rise: Which jobs are not known to be bottlenecked; of those that wait that may be only some.
+        can_rise: Which jobs are not yet known to be bottlenecked.
     """
 
     normalized: FloatArray
@@ -71,7 +65,9 @@ def water_levels(
 
     The dissertation keeps for each job the throughput that it happened to get in the last linear program;
     we keep its level, which is at most that, because then the result does not depend on the solver's choice
-    among equal solutions.
+    among equal solutions. It asks a mixed-integer program who is bottlenecked. The prices of the level say
+    it: a job with a price has its level in all allocations that keep the level, and no more. Not each
+    bottlenecked job has one at once; what is left of them has one in the next pass, which raises nobody.
 
     Args:
         program: Linear program of a demand whose jobs all have a throughput.
@@ -90,36 +86,11 @@ def water_levels(
         _, gain = program.maximize_least(factors[raised] / paces, raised, levels[raised] / paces)
         levels[raised] += max(gain, 0.0) * paces
         program.set_floors(levels / factors)
-        is_raised = weights > 0
-        stuck = _bottlenecked(program, factors, levels, is_raised)
-        if gain <= NO_GAIN * levels.max() or (stuck == is_raised).all():
-            stuck |= _bottlenecked(program, factors, levels, can_rise & ~stuck)
-        if not stuck.any():  # one of the raised is, in exact arithmetic
-            stuck = is_raised
-        can_rise &= ~stuck
+        is_stuck = program.prices > NO_PRICE * program.prices.max()
+        can_rise[raised[is_stuck]] = False
         yield WaterLevel(levels.copy(), can_rise.copy())
 
 
 def _factors(demand: Demand) -> FloatArray:
     factors: FloatArray = demand.scale_factors / demand.proportional_steps_per_s
     return factors
-
-
-def _bottlenecked(
-    program: AllocationProgram, factors: FloatArray, levels: FloatArray, in_question: BoolArray
-) -> BoolArray:
-    """Return which of the jobs in question cannot rise without another's falling below its level.
-
-    The dissertation asks a mixed-integer program. All who can rise can do so together, by convexity, so a
-    linear one is enough: where the sum of the gains of some jobs is at most 0, none of them can rise.
-    """
-    highest = max(float(levels.max()), 1e-9)
-    in_doubt = in_question.copy()
-    while in_doubt.any():
-        jobs = np.flatnonzero(in_doubt)
-        gains = program.maximize_gains(factors[jobs], jobs, levels[jobs], SMALL_GAIN * highest)
-        has_gained = gains > NO_GAIN * highest
-        if not has_gained.any():
-            break
-        in_doubt[jobs[has_gained]] = False
-    return in_doubt

@@ -58,10 +58,6 @@ class DailyPrices:
         """Return the number of days; the prices of the last one hold for ever."""
         return len(self.candidates)
 
-    def index_of(self, day: date) -> int:
-        """Return the number of a day that is not after the last."""
-        return (day - self.first).days
-
 
 def daily_prices(market: Market, last: date, conditions: PriceConditions) -> DailyPrices:
     """Return the prices of each day from the first quote's to the last.
@@ -94,28 +90,6 @@ def daily_prices(market: Market, last: date, conditions: PriceConditions) -> Dai
         chosen = [_dated_candidates(quotes, number, conditions) for quotes in of_day]
     least = standing if conditions.carry_forward else lowest
     return DailyPrices(first, offers, tuple(chosen), changed, standing, least)
-
-
-def start_days(market: Market, is_baseline: Callable[[Offer], bool], places: tuple[int, int]) -> list[date]:
-    """Return the days on which jobs start: those with a price of the baseline, from one place to another.
-
-    Args:
-        market: Prices.
-        is_baseline: Whether the baseline may choose an offer.
-        places: In the days with such a price, sorted, as in a slice: ``(-35, -5)`` are the 30 days before the
-            last five.
-
-    Raises:
-        ClusterError: There are none.
-    """
-    days = baseline_days(market, is_baseline)
-    found = days[slice(*places)]
-    if not found:
-        raise ClusterError(
-            f"start_days: {list(places)} has no day among the {len(days)} with a price of the baseline; "
-            "give other places, as [0,1]"
-        )
-    return found
 
 
 def baseline_days(market: Market, is_baseline: Callable[[Offer], bool]) -> list[date]:

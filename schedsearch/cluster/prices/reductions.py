@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.prices.conditions import PriceConditions
-from schedsearch.cluster.prices.days import DailyPrices, baseline_days, daily_prices, start_days
+from schedsearch.cluster.prices.days import DailyPrices, baseline_days, daily_prices
 from schedsearch.cluster.prices.hindsight import min_dollars
 from schedsearch.cluster.prices.market import Market
 from schedsearch.cluster.prices.strategies import BASELINE, LADDER, OfferStrategy, choices, run
@@ -95,9 +95,8 @@ class Study:
                 yield Reduction(model, length, HINDSIGHT, base[model] / dollars, dollars, np.nan, np.nan)
 
     def _means(self, strategy: OfferStrategy, model: str, days: float) -> tuple[float, float, float]:
-        speeds = self._speeds_of(model)
+        speeds, steps = self._job(model, days)
         chosen = choices(strategy, self.prices, speeds, self.baseline_gpu)
-        steps = self._steps(model, days)
         runs = [
             run(strategy, chosen, self.prices, speeds, start, steps, self.conditions) for start in self.starts
         ]
@@ -105,15 +104,15 @@ class Study:
         return float(dollars), float(hours), float(moves)
 
     def _least(self, model: str, days: float) -> float:
-        speeds, steps = self._speeds_of(model), self._steps(model, days)
-        found = [min_dollars(self.prices, speeds, start, steps, self.conditions) for start in self.starts]
+        job = self._job(model, days)
+        found = [min_dollars(self.prices, job[0], start, job[1], self.conditions) for start in self.starts]
         return float(np.mean(found))
 
-    def _speeds_of(self, model: str) -> NDArray[np.float64]:
-        return np.array([self.speeds[model].get(offer.gpu_type, 0.0) for offer in self.prices.offers])
-
-    def _steps(self, model: str, days: float) -> float:
-        return days * 86400 * self.speeds[model][self.baseline_gpu]
+    def _job(self, model: str, days: float) -> tuple[NDArray[np.float64], float]:
+        """Return the speed on each offer, and the steps of a job of a length."""
+        speeds = self.speeds[model]
+        of_offers = np.array([speeds.get(offer.gpu_type, 0.0) for offer in self.prices.offers])
+        return of_offers, days * 86400 * speeds[self.baseline_gpu]
 
 
 def study(
@@ -131,7 +130,8 @@ def study(
         speeds: Steps per second by model and type of GPU.
         conditions: None for those of the published study.
         baseline_gpu: Type of GPU of the baseline.
-        starts: Places of the start days; see `days.start_days`.
+        starts: Jobs start on the days with a price of the baseline from one place to another, as in a slice:
+            ``(-35, -5)`` are the 30 days before the last five.
 
     Raises:
         ClusterError: A model has no speed on the baseline's GPU, the baseline has no price, no day is a start
@@ -151,12 +151,12 @@ def study(
                 "give it, or another baseline_gpu"
             )
     days = baseline_days(market, lambda offer: BASELINE.admits(offer, baseline_gpu))
-    first = start_days(market, lambda offer: BASELINE.admits(offer, baseline_gpu), starts)
+    if not days[slice(*starts)]:
+        raise ClusterError(
+            f"start_days: {list(starts)} has no day among the {len(days)} with a price of the baseline; "
+            "give other places, as [0,1]"
+        )
     prices = daily_prices(market, days[-1], conditions)
-    numbers = tuple(prices.index_of(day) for day in first)
-    return Study(prices, speeds, numbers, baseline_gpu, conditions, _possible(market, LADDER))
-
-
-def _possible(market: Market, strategies: Sequence[OfferStrategy]) -> tuple[OfferStrategy, ...]:
-    """Return the strategies for which there are prices."""
-    return tuple(each for each in strategies if not each.any_cloud or len(market.clouds) > 1)
+    numbers = tuple((day - prices.first).days for day in days[slice(*starts)])
+    possible = tuple(each for each in LADDER if not each.any_cloud or len(market.clouds) > 1)
+    return Study(prices, speeds, numbers, baseline_gpu, conditions, possible)

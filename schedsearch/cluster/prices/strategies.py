@@ -125,15 +125,19 @@ def run(
     held, dollars_per_hour = next(iter(chosen[start].items()))
     share, dollars, hours, moves, since = conditions.useful_share, 0.0, 0.0, 0, start
     for day in range(start, prices.num_days):
-        lost_h = 0.0
-        if day > start:
-            before = held
-            held, dollars_per_hour = _held(
-                strategy, chosen[day], prices, speeds, day, (held, dollars_per_hour), since, conditions
-            )
-            if held != before:
+        lost_h, choice = 0.0, chosen[day] if strategy.moves else {}
+        if day > start and prices.changed[day, held]:
+            dollars_per_hour = float(prices.standing[day, held])
+        if day > start and choice and day - since >= conditions.dwell_days:
+            offer, offered = (held, choice[held]) if held in choice else next(iter(choice.items()))
+            enough = (1 - conditions.min_saving) * dollars_per_hour / speeds[held]
+            if offer == held:
+                dollars_per_hour = offered
+            elif conditions.min_saving == 0 or offered / speeds[offer] <= enough:
                 moves, since, lost_h = moves + 1, day, conditions.restart_s / 3600
-                dollars += egress_dollars(prices.offers, before, held, conditions)
+                if prices.offers[held].cloud != prices.offers[offer].cloud:
+                    dollars += conditions.egress_dollars
+                held, dollars_per_hour = offer, offered
         steps_per_hour = speeds[held] * 3600 * share
         needed_h = lost_h + steps / steps_per_hour
         spent_h = needed_h if day == prices.num_days - 1 else min(needed_h, HOURS)
@@ -143,31 +147,3 @@ def run(
             break
         steps -= (spent_h - lost_h) * steps_per_hour
     return JobCourse(dollars, hours, moves)
-
-
-def egress_dollars(offers: Sequence[Offer], before: int, after: int, conditions: PriceConditions) -> float:
-    """Return what the data of a move cost: nothing within a cloud."""
-    return conditions.egress_dollars if offers[before].cloud != offers[after].cloud else 0.0
-
-
-def _held(
-    strategy: OfferStrategy,
-    choice: DayChoice,
-    prices: DailyPrices,
-    speeds: NDArray[np.float64],
-    day: int,
-    held: tuple[int, float],
-    since: int,
-    conditions: PriceConditions,
-) -> tuple[int, float]:
-    """Return what is held on a later day, and what it costs per hour."""
-    offer, dollars = held
-    stays = (offer, float(prices.standing[day, offer]) if prices.changed[day, offer] else dollars)
-    if not strategy.moves or not choice or day - since < conditions.dwell_days:
-        return stays
-    if offer in choice:
-        return offer, choice[offer]
-    best, best_dollars = next(iter(choice.items()))
-    needed = (1 - conditions.min_saving) * stays[1] / speeds[offer]
-    is_worth_it = conditions.min_saving == 0 or best_dollars / speeds[best] <= needed
-    return (best, best_dollars) if is_worth_it else stays

@@ -4,12 +4,8 @@ In the order in which to read:
 
 - `options`: how a simulation is run
 - `outcome`: what it found, and the numbers that follow
-- `arrivals`: the jobs of a trace one by one
 - `failures`: GPUs that fail and come back
-- `job_table`: how far each job is
-- `running`: what one round brings
-- `history`: what is kept while it runs
+- `job_table`: jobs as they arrive, and how far each one is
 - `engine`: one round after another
-- `resume`: the state of an interrupted simulation
-- `simulation`: all of it, by one function
+- `simulation`: all of it, by one function; the state of an interrupted one
 """

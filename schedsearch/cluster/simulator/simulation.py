@@ -1,20 +1,28 @@
-"""Simulates the jobs of a trace on a cluster; an interrupted simulation can go on later."""
+"""Simulates the jobs of a trace on a cluster; an interrupted simulation can go on later.
+
+Its state is kept as a pickle, so that all that a policy knows of its decisions before is kept, whatever it
+is. It is for those whom its user trusts, as a pickle can run code when it is read.
+"""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from schedsearch.cluster.gpu_cluster import GpuCluster
+from placements.files import write_bytes
+from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.policies.policy import Policy
 from schedsearch.cluster.simulator.engine import ClusterSimulation
 from schedsearch.cluster.simulator.job_table import ClusterProgress
 from schedsearch.cluster.simulator.options import SimulationOptions
 from schedsearch.cluster.simulator.outcome import Outcome
-from schedsearch.cluster.simulator.resume import check_can_be_kept, restore, write_state
 from schedsearch.cluster.throughputs import Throughputs
 from schedsearch.solver.interrupts import INTERRUPTS
+
+_GIVEN = ("cluster", "throughputs", "options", "num_jobs", "arrivals", "next_job", "reason")
+"""Attributes of a simulation that do not change while it runs, or follow from the jobs of its table."""
 
 FROM_KEYBOARD = "interrupted from the keyboard"
 """The reason of an outcome whose simulation can go on."""
@@ -54,16 +62,54 @@ def simulate_cluster(
     simulation = ClusterSimulation(trace, cluster, throughputs, policy, options or SimulationOptions())
     path = None if state_path is None else Path(state_path)
     if path is not None:
-        check_can_be_kept(policy)
+        try:
+            pickle.dumps(policy)
+        except Exception as cause:  # what cannot be pickled may raise anything
+            raise ClusterError(
+                f"policy {policy.name}: its state cannot be kept ({cause}); define its class in a module, or "
+                "give no file for the state"
+            ) from None
         if path.exists():
-            restore(simulation, path)
+            _restore(simulation, path)
     with INTERRUPTS.answered() as ending:
         simulation.run(on_progress)
     if ending.interrupted and path is None:
         raise KeyboardInterrupt
     if ending.interrupted and path is not None:
         simulation.reason = FROM_KEYBOARD
-        write_state(simulation, path)
+        state = {name: value for name, value in vars(simulation).items() if name not in _GIVEN}
+        write_bytes(path, pickle.dumps((_told(simulation), state)))
     elif path is not None:
         path.unlink(missing_ok=True)
     return simulation.outcome()
+
+
+def _restore(simulation: ClusterSimulation, path: Path) -> None:
+    """Bring a fresh simulation into a state that was kept, with the policy that was kept.
+
+    Raises:
+        ClusterError: The state is not of this cluster, policy, options and trace.
+    """
+    try:
+        of, state = pickle.loads(path.read_bytes())
+        jobs = state["table"].jobs
+    except Exception:  # a broken pickle may raise anything
+        raise ClusterError(
+            f"{path}: is not the state of a simulation; remove it, or give another file"
+        ) from None
+    for name, now in _told(simulation).items():
+        if of[name] != now:
+            raise ClusterError(
+                f"{path}: is of another simulation, whose {name} differs; remove it, or give the same {name}"
+            )
+    for job in jobs:
+        if simulation.next_job != job:
+            raise ClusterError(f"{path}: is of another trace, from job {job.name} on; remove it")
+        simulation.take_next()
+    vars(simulation).update(state)
+
+
+def _told(simulation: ClusterSimulation) -> dict[str, str]:
+    """Return what has to be the same; as text, as the order of the GPU types counts too."""
+    cluster, options = repr(simulation.cluster), repr(simulation.options)
+    return {"policy": simulation.policy.name, "cluster": cluster, "options": options}

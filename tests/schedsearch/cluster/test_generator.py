@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 from collections import Counter
 from itertools import islice
 
@@ -42,20 +41,6 @@ def test_the_first_jobs_are_gavels() -> None:
         for row, job in zip(csv.DictReader(file), jobs, strict=False):
             assert (job.name, job.type) == (row["job"], row["job_type"])
             assert (job.arrival_s, job.steps) == (float(row["arrival_s"]), float(row["total_steps"]))
-
-
-def test_mean_and_median_durations() -> None:
-    """By hand: 10^u for u from a to b has the mean (10^b - 10^a) / ((b - a) ln 10)."""
-    ln10 = math.log(10)
-    mean = 0.8 * (10**3 - 10**1.5) / (1.5 * ln10) + 0.2 * (10**4 - 10**3) / ln10
-    assert mean == pytest.approx(1006.03, abs=0.005)
-    median = 10 ** (1.5 + 1.5 * 0.5 / 0.8)
-    assert median == pytest.approx(273.8, abs=0.05)
-    minutes = np.array([duration_s(job) for job in drawn(40000)]) / 60
-    assert minutes.mean() == pytest.approx(mean, rel=4 * minutes.std() / mean / 200)
-    assert np.median(minutes) == pytest.approx(median, rel=0.04)
-    assert minutes.min() >= 10**1.5
-    assert minutes.max() <= 10**4
 
 
 def test_arrivals_are_poisson_and_static_ones_at_once() -> None:

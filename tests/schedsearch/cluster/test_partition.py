@@ -54,18 +54,6 @@ def test_a_job_stays_in_its_part_and_newcomers_go_where_there_is_room() -> None:
     assert other.rates != pytest.approx(before)
 
 
-def test_the_loss_is_small_where_jobs_are_many_and_small() -> None:
-    """Measured over three seeds: 1.6 to 2.4 % (fairness), 0.3 to 0.8 % (throughput)."""
-    demand = many(1, 240, [48, 48, 48]).demand()
-    for name, max_lost in (("las", 0.05), ("max_total_throughput", 0.02)):
-        whole = policy_of(name).allocate(demand).objective
-        parts = partitioned(name, 4).allocate(demand)
-        check_allocation(parts)
-        factors = demand.scale_factors / demand.proportional_steps_per_s
-        value = (factors * parts.rates).min() if name == "las" else parts.rates.sum()
-        assert (1 - max_lost) * whole <= value <= whole * (1 + 1e-6), name
-
-
 def test_more_parts_than_a_job_allows_are_answered_in_one_line() -> None:
     case = replace(case_of([8], [[1.0], [1.0]]), gpus=np.array([1.0, 8.0]))
     with pytest.raises(InfeasibleError, match="job job 1 needs 8 GPUs of one type, but a part has 4 at most"):

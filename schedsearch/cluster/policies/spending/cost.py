@@ -15,7 +15,7 @@ from schedsearch.cluster.allocation import Allocation, InfeasibleError
 from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError, require
 from schedsearch.cluster.policies.policy import check_runnable
-from schedsearch.cluster.policies.program import AllocationProgram, ProgramSequence
+from schedsearch.cluster.policies.program import AllocationProgram
 
 SECONDS_PER_HOUR = 3600.0
 
@@ -48,7 +48,6 @@ class MinCost:
     """
 
     aim: Literal["steps_per_dollar", "dollars"] = "steps_per_dollar"
-    _programs: ProgramSequence = field(default_factory=ProgramSequence, init=False, repr=False, compare=False)
 
     shares_space: ClassVar[bool] = False
     fills_idle_gpus: ClassVar[bool] = False
@@ -76,7 +75,7 @@ class MinCost:
                 raise ClusterError(
                     f"policy {self.name}: cluster.dollars_per_hour.{gpu_type} is not above 0; give its price"
                 )
-        program = self._programs.of(real)
+        program = AllocationProgram(real)
         seconds, notes = self._seconds(program)
         program.set_floors(real.steps_left / seconds)
         per_dollar = real.coefficients(real.scale_factors) / real.dollars_per_hour

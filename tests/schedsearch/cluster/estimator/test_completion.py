@@ -40,8 +40,3 @@ def test_the_settings_are_those_of_the_least_held_out_error() -> None:
     noise = np.random.default_rng(2).normal(size=(30, 24))
     noise[0, 6:] = np.nan
     assert chosen_settings(noise).rank == 0 or chosen_settings(noise).regularization == 1.0
-
-
-def test_the_settings_are_those_of_the_seed() -> None:
-    matrix = hidden(low_rank(3), 0.3)
-    assert chosen_settings(matrix, 5) == chosen_settings(matrix, 5)

@@ -5,8 +5,7 @@ import pytest
 from cluster.small_clusters import GAVEL, needs_gavel
 
 from schedsearch.cluster.demand import FloatArray
-from schedsearch.cluster.estimator.fingerprints import fingerprints
-from schedsearch.cluster.estimator.pairs import estimate_pairs, with_measurement
+from schedsearch.cluster.estimator.pairs import estimate_pairs, fingerprints, with_measurement
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.inputs.throughput_file import read_throughputs
 from schedsearch.cluster.throughputs import JobOperatingPoint, Throughputs

@@ -8,12 +8,10 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 from cluster.policies.cases import Case, case_of
-from scipy.optimize import linear_sum_assignment
 
 from schedsearch.cluster.allocation import check_allocation
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.policies.allox import AlloX
-from schedsearch.cluster.policies.registry import policy_of
 
 
 def drawn(seed: int, num_jobs: int, workers: list[int]) -> Case:
@@ -45,32 +43,6 @@ def test_no_order_of_queues_has_a_smaller_sum_of_completion_times() -> None:
         allocation = AlloX().allocate(case.demand())
         check_allocation(allocation)
         assert allocation.objective == pytest.approx(min_of_all_orders(case), rel=1e-9), seed
-
-
-def test_gpus_that_are_alike_may_be_matched_as_one_type() -> None:
-    """Beside the matching with a place for each position of each GPU (Gavel's), which is far larger."""
-    for seed in range(10):
-        num_jobs = 3 + seed % 20
-        case = drawn(100 + seed, num_jobs, [1 + seed % 4, 2, 1 + seed % 3])
-        gpu_types = np.repeat(np.arange(3), case.workers.astype(int))
-        with np.errstate(divide="ignore"):
-            times_s = (case.steps[:, None] / case.rates)[:, gpu_types]
-        places = np.concatenate([position * times_s for position in range(1, num_jobs + 1)], axis=1)
-        rows, columns = linear_sum_assignment(places)
-        allocation = AlloX().allocate(case.demand())
-        check_allocation(allocation)
-        assert allocation.objective == pytest.approx(places[rows, columns].sum(), rel=1e-9), seed
-        times = allocation.demand.times(allocation.shares)
-        assert set(times) <= {0.0, 1.0}
-        # jobs start on as many GPUs of a type as have a queue
-        used = {int(column) % len(gpu_types) for column in columns}
-        assert times.sum() == len(used), seed
-
-
-def test_all_run_on_their_fastest_type_where_there_is_room() -> None:
-    case = drawn(7, 10, [10, 10, 10])
-    allocation = policy_of("allox").allocate(case.demand())
-    assert allocation.rates == pytest.approx(case.rates.max(axis=1))
 
 
 def test_a_job_keeps_its_gpu_until_it_is_done_and_the_next_takes_it() -> None:

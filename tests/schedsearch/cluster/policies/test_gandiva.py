@@ -50,13 +50,6 @@ def test_pairs_that_are_not_are_broken_and_never_tried_again() -> None:
     assert policy.allocate(demand).rates == pytest.approx(np.full(4, 5.0))
 
 
-def test_the_seed_says_who_is_tried_with_whom() -> None:
-    demand = crowd(10, 0.8).demand()
-    found = [pairs_in(Gandiva(seed=seed).allocate(demand)) for seed in (0, 0, 1, 2, 3)]
-    assert found[0] == found[1]
-    assert any(one != found[0] for one in found[2:])
-
-
 def test_it_keeps_the_rules_of_all_allocations_and_gives_each_job_time() -> None:
     for seed in range(15):
         demand = random_case(seed).demand()

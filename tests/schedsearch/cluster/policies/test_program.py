@@ -1,4 +1,4 @@
-"""The program that policies share: its rules, and that a changed program is that of the new demand."""
+"""The program that policies share: its rules, floors and limits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cluster.policies.cases import Case, case_of, largest_sum, random_case, shor
 
 from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_allocation
 from schedsearch.cluster.demand import Configuration, Demand
-from schedsearch.cluster.policies.program import AllocationProgram, ProgramSequence
+from schedsearch.cluster.policies.program import AllocationProgram
 from schedsearch.cluster.policies.registry import policy_of
 
 
@@ -83,61 +83,3 @@ def test_a_part_of_the_jobs_can_have_the_least() -> None:
     assert least == pytest.approx(
         1 / shortest_time(replace(case, rates=case.rates[:2], steps=None), np.ones(2))
     )
-
-
-def changing(case: Case, draw: np.random.Generator) -> list[Demand]:
-    """Return demands of a run: jobs come, go and make steps; GPUs fail; a throughput is learnt anew."""
-    demands = []
-    demand = case.demand()
-    here = draw.random(len(case.rates)) < 0.7
-    for event in range(6):
-        here = here ^ (draw.random(len(here)) < 0.2)
-        here[0] = True
-        chosen = np.flatnonzero(here)
-        workers = {
-            name: max(count - int(draw.random() < 0.2), int(case.gpus.max()) if name == "type 0" else 0)
-            for name, count in demand.cluster.workers.items()
-        }
-        place = {int(job): index for index, job in enumerate(chosen)}
-        faster = 1.3 if event == 3 else 1.0
-        found = demand.configurations
-        kept = [
-            Configuration(
-                tuple(place[job] for job in found[one][0]),
-                demand.cluster.gpu_types[found[one][1]],
-                found[one][2],
-                tuple(rate * faster for rate in found.steps_per_s[one].tolist() if rate > 0),
-            )
-            for one in range(len(found))
-            if all(job in place for job in found[one][0])
-        ]
-        jobs = [
-            replace(demand.jobs[job], steps_left=demand.jobs[job].steps_left * (1 - 0.1 * event))
-            for job in chosen
-        ]
-        demands.append(Demand.of(replace(demand.cluster, workers=workers), jobs, kept))
-    return demands
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["las_packed", "finish_time_fairness_packed", "makespan_packed", "fifo_packed", "sjf", "las_agnostic"],
-)
-def test_a_program_that_was_changed_is_as_good_as_a_new_one(name: str) -> None:
-    for seed in range(3):
-        kept = policy_of(name)
-        for demand in changing(random_case(seed), np.random.default_rng(seed)):
-            found = kept.allocate(demand)
-            check_allocation(found)
-            assert found.objective == pytest.approx(policy_of(name).allocate(demand).objective, rel=1e-6)
-
-
-def test_floors_and_limits_are_of_one_demand() -> None:
-    demand, values = with_values(case_of([1], [[10.0], [20.0]]), np.ones(2))
-    programs = ProgramSequence()
-    first = programs.of(demand)
-    first.set_floors(np.array([5.0, 0.0]))
-    first.limit(np.ones(2), 0.75)
-    assert demand.rates(first.maximize(values)) == pytest.approx([5.0, 5.0])
-    again = programs.of(demand)
-    assert demand.rates(again.maximize(values)) == pytest.approx([0.0, 20.0])

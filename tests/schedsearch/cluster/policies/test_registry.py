@@ -1,9 +1,15 @@
+from dataclasses import dataclass
+from typing import ClassVar
+
 import pytest
+from cluster.policies.cases import case_of
 
 from schedsearch.cluster.allocation import check_allocation
-from schedsearch.cluster.demand import Demand
+from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
-from schedsearch.cluster.policies.registry import ALIASES, POLICIES, policy_of
+from schedsearch.cluster.policies.policy import SharesPolicy, worth
+from schedsearch.cluster.policies.program import AllocationProgram
+from schedsearch.cluster.policies.registry import ALIASES, POLICIES, policy_forms, policy_of
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -39,3 +45,26 @@ def test_nothing_is_asked_and_nothing_is_given(name: str) -> None:
     allocation = policy_of(name).allocate(Demand.of(cluster, [], []))
     check_allocation(allocation)
     assert len(allocation.shares) == 0
+
+
+@dataclass(frozen=True)
+class LongestFirst(SharesPolicy):
+    """That of docs/extending.md: the sum of steps left x throughput / throughput on the fastest type."""
+
+    term: ClassVar[str] = "longest_first"
+
+    def _best(self, demand: Demand) -> tuple[FloatArray, float]:
+        values = worth(demand, demand.steps_left)
+        shares = AllocationProgram(demand).maximize(values)
+        return shares, float(values @ shares)
+
+
+def test_a_policy_is_a_class_and_a_line_of_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, entry in policy_forms("longest_first", LongestFirst, "the longest job first").items():
+        monkeypatch.setitem(POLICIES, name, entry)  # type: ignore[arg-type]
+    demand = case_of([1, 1], [[2.0, 1.0], [2.0, 1.0]]).demand()
+    for name in ("longest_first", "longest_first_agnostic", "longest_first_packed"):
+        found = policy_of(name)
+        assert found.name == name
+        check_allocation(found.allocate(demand))
+    assert policy_of("longest_first").allocate(demand).objective == pytest.approx(1500.0)

@@ -153,14 +153,6 @@ def test_what_is_left_can_be_given_too() -> None:
     assert found.rates == pytest.approx([10.0, 10.0])
 
 
-def test_giving_what_is_left_takes_nothing_from_the_least() -> None:
-    for seed in FEW_SEEDS:
-        case = random_case(seed).without_pairs()
-        found = decided("las", case)
-        levels = found.rates * case.gpus / (case.weights * proportional(case))
-        assert levels.min() == pytest.approx(found.objective, rel=1e-6)
-
-
 def test_an_agnostic_policy_divides_the_time_as_the_gpus() -> None:
     """Two jobs on 3 GPUs, two of the first type: all the time each, 2/3 of it on the first."""
     found = decided("las_agnostic", case_of([2, 1], [[40.0, 10.0], [12.0, 4.0]]))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from cluster.policies.cases import Case, case_of, random_case
-from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+from scipy.optimize import linprog
 from told import told
 
 from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_allocation
@@ -80,9 +80,9 @@ def with_entities(demand: Demand, entities: list[str]) -> Demand:
 
 
 def test_the_dissertations_example() -> None:
-    """Four jobs and GPUs, one job of weight 3 (Sec. 5.4.3): 1, 1/3, 1/3, 1/3, then all 1; z = 0, 1, 1, 1."""
+    """Four jobs and GPUs, one job of weight 3 (Sec. 5.4.3): 1, 1/3, 1/3, 1/3, then all 1."""
     case = replace(case_of([4], [[1.0]] * 4), weights=np.array([3.0, 1, 1, 1]))
-    first, last = water_levels(AllocationProgram(case.demand()), lambda _: case.weights)
+    first, *_, last = water_levels(AllocationProgram(case.demand()), lambda _: case.weights)
     assert first.normalized == pytest.approx(np.array([1, 1 / 3, 1 / 3, 1 / 3]))
     assert first.can_rise.tolist() == [False, True, True, True]
     assert last.normalized == pytest.approx(np.ones(4))
@@ -100,40 +100,6 @@ def test_levels_are_those_of_the_plain_procedure(shares_space: bool) -> None:
         levels = plainly_filled(case, lambda _, case=case: case.weights)  # type: ignore[misc]
         assert normalized(case, allocation) == pytest.approx(levels[-1][0], rel=1e-4), seed
         assert allocation.objective == pytest.approx((levels[0][0] / case.weights).min(), rel=1e-6)
-
-
-def can_rise_by_mixed_integers(case: Case, levels: Array) -> int:
-    """Return for how many jobs z is 1 in the dissertation's program, with a margin for its strict rule."""
-    made, used = rows_of(case)
-    num_jobs, num_ways = made.shape
-    margin, most = 1e-4 * levels.max(), made.max()
-    rows = np.vstack(
-        [
-            np.column_stack([used, np.zeros((len(used), num_jobs))]),
-            np.column_stack([-made, margin * np.eye(num_jobs)]),
-            np.column_stack([made, -most * np.eye(num_jobs)]),
-        ]
-    )
-    limits = np.concatenate([np.ones(len(used)), -levels + 1e-9, levels + 1e-7])
-    found = milp(
-        np.concatenate([np.zeros(num_ways), -np.ones(num_jobs)]),
-        constraints=LinearConstraint(rows, -np.inf, limits),
-        integrality=np.concatenate([np.zeros(num_ways), np.ones(num_jobs)]),
-        bounds=Bounds(0, np.concatenate([np.full(num_ways, np.inf), np.ones(num_jobs)])),
-    )
-    assert found.status == 0, found.message
-    return round(-found.fun)
-
-
-def test_bottlenecked_jobs_are_those_of_the_dissertations_mixed_integer_program() -> None:
-    counts = set()
-    for seed in range(12):
-        case = random_case(2000 + seed)
-        first = next(iter(water_levels(AllocationProgram(case.demand()), lambda _, case=case: case.weights)))  # type: ignore[misc]
-        wanted = can_rise_by_mixed_integers(case, first.normalized)
-        assert int(first.can_rise.sum()) == wanted, seed
-        counts.add(wanted)
-    assert len(counts) > 2
 
 
 def test_hierarchical_is_the_plain_procedure() -> None:

@@ -31,14 +31,6 @@ def test_only_the_clouds_that_are_asked_for_are_read(tmp_path: Path) -> None:
     assert market.series[-1].offer == Offer("gcp", "us-west1-b", "2x v100", "v100", 2)
 
 
-def test_several_regions_are_one_market(tmp_path: Path) -> None:
-    other = AWS.replace("eu-1", "us-2")
-    folder = write_prices(tmp_path, {"aws_us-2.csv": other})
-    assert {quote.offer.zone for quote in read_market(folder, ("aws",)).quotes} == {
-        *("eu-1a", "eu-1b", "us-2a", "us-2b")
-    }
-
-
 def test_a_time_of_another_zone_is_made_utc(tmp_path: Path) -> None:
     text = AWS.replace("2020-03-04T10:00:00Z", "2020-03-04T10:00:00+12:00")
     market = read_market(write_prices(tmp_path, {"aws_eu-1.csv": text}))

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 from signal import SIGINT, raise_signal
+from typing import Any
 
 import pytest
 from cluster.small_clusters import Drawn, drawn_jobs, drawn_throughputs
@@ -89,15 +90,12 @@ def test_a_state_of_another_simulation_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "parts"),
     [
-        *((name, None) for name in ("allox", "gandiva", "makespan_budget", "las_packed", "min_cost_slo")),
-        *((name, None) for name in ("finish_time_fairness_packed", "water_filling_packed", "hierarchical")),
+        *((name, None) for name in ("allox", "gandiva", "makespan_budget", "las_packed")),
         ("gandiva", 2),
     ],
 )
 def test_policies_that_know_what_they_did_before_go_on(name: str, parts: int | None, tmp_path: Path) -> None:
-    options = {"makespan_budget": {"budget_dollars": 2500.0}, "min_cost_slo": {"on_infeasible": "drop"}}.get(
-        name, {}
-    )
+    options: dict[str, Any] = {"budget_dollars": 2500.0} if name == "makespan_budget" else {}
     cluster = GpuCluster({"v100": 2, "k80": 3}, {"v100": 2.5, "k80": 0.5})
     jobs = [replace(job, scale_factor=1) for job in drawn_jobs(Random(7), 12, 2)]
 

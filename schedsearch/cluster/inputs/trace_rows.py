@@ -1,4 +1,8 @@
-"""Traces as CSV with a header: our own columns, and those of the public traces of Philly and Alibaba.
+"""Rows of traces: Gavel's two tab-separated forms without a header, and CSV with one.
+
+Gavel's are told apart by the number of columns: that of its physical experiments, whose SLO is a multiple of
+the duration or -1 for none, and an older one of the traces from Microsoft's cluster. CSV has our own columns,
+or those of the public traces of Philly and Alibaba.
 
 What is read, under any of these names (the first that the file has); other columns are passed over:
 
@@ -28,13 +32,19 @@ arrival is left out as a job that did not run, unless it has steps or a duration
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from placements.tables import Row, csv_rows
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.inputs.cells import above_0, at_least_0, date_of, times_s
-from schedsearch.cluster.inputs.submission import Submission
+from schedsearch.cluster.inputs.cells import above_0, at_least_0, count_of_gpus, date_of, times_s
+
+PHYSICAL = (
+    *("job type", "command", "working directory", "steps argument", "needs data dir", "total steps"),
+    *("scale factor", "priority weight", "SLO", "arrival"),
+)
+MSR = ("job type", "command", "steps argument", "needs data dir", "total steps", "arrival", "scale factor")
+NO_SLO = -1
 
 NAME = ("name", "jobid", "job_id", "job_name")
 SUBMITTED = ("submitted_time", "submit_time", "start_time")
@@ -61,12 +71,87 @@ _Times = Mapping[str, Mapping[int, float]]
 """Times of each column of times in seconds, by the line of the row."""
 
 
+@dataclass(frozen=True)
+class Submission:
+    """A job as a row tells of it, before the throughputs are known that turn durations into steps.
+
+    Attributes:
+        line: Line of the file, from 1.
+        name: Name of the job.
+        arrival_s: When it is submitted; infinite where the file does not say, of a job that did not run.
+        scale_factor: GPUs that it asks for; 0 where it ran without.
+        job_type: Type of job as tables of throughputs name it; "" where the file does not say.
+        steps: Steps that the job runs; 0 where only the duration is known.
+        duration_s: How long it ran, in seconds; 0 where it did not.
+        gpu_type: Type of GPU on which it ran so long; "" where the file does not say.
+        weight: As of `Job`, as are `slo_s` and `entity`.
+        slo_s: See `weight`.
+        slo_factor: The same as a multiple of its duration where it runs fastest.
+        entity: See `weight`.
+    """
+
+    line: int
+    name: str
+    arrival_s: float
+    scale_factor: int
+    job_type: str = ""
+    steps: float = 0.0
+    duration_s: float = 0.0
+    gpu_type: str = ""
+    weight: float = 1.0
+    slo_s: float = math.inf
+    slo_factor: float = math.inf
+    entity: str = ""
+
+    @property
+    def kind(self) -> tuple[str, int]:
+        """Return its type and scale factor, by which throughputs are found."""
+        return self.job_type, self.scale_factor
+
+    @property
+    def is_run(self) -> bool:
+        """Return whether it used GPUs, for some time or steps."""
+        return self.scale_factor > 0 and (self.steps > 0 or self.duration_s > 0)
+
+
 def submissions(text: str) -> list[Submission]:
-    """Return the jobs of a CSV trace, in the order of the file.
+    """Return the jobs of a trace, in the order of the file; those of Gavel are named by their places.
 
     Raises:
         ClusterError: A column that is needed is not there, or a cell is wrong.
     """
+    is_gavels = "\t" in text.lstrip().partition("\n")[0]
+    return [*_of_gavel(text)] if is_gavels else _of_csv(text)
+
+
+def _of_gavel(text: str) -> Iterator[Submission]:
+    lines = [(line, text.split("\t")) for line, text in enumerate(text.splitlines(), 1) if text.strip()]
+    header = MSR if len(lines[0][1]) == len(MSR) else PHYSICAL
+    for index, (line, cells) in enumerate(lines):
+        if len(cells) != len(header):
+            raise ClusterError(
+                f"line {line}: has {len(cells)} tab-separated columns; a physical trace of Gavel has "
+                f"{len(PHYSICAL)}, one of its MSR traces {len(MSR)}, on all lines alike"
+            )
+        named = {name: cell.strip() for name, cell in zip(header, cells, strict=True) if cell.strip()}
+        row = Row(line, named, ClusterError)
+        has_slo = "SLO" in row and row["SLO"].number("an SLO") != NO_SLO
+        wanted = "an SLO that can be met, a multiple of the job's duration"
+        yield Submission(
+            line,
+            str(index),
+            at_least_0(row["arrival"], "an arrival in seconds"),
+            count_of_gpus(row["scale factor"]),
+            row.text("job type"),
+            above_0(row["total steps"], "a number of steps"),
+            weight=_number(row, ("priority weight",), "a weight", default=1.0),
+            slo_factor=above_0(row["SLO"], wanted, f"give more than 0, or {NO_SLO} for none")
+            if has_slo
+            else math.inf,
+        )
+
+
+def _of_csv(text: str) -> list[Submission]:
     rows = [_known(row) for row in csv_rows(text, "job", ClusterError, (), _COLUMNS)]
     columns = {column for row in rows for column in row.cells}
     for kind, names in (("arrivals", ARRIVAL), ("GPUs", (*GPUS, "plan_gpu"))):
