@@ -13,7 +13,7 @@ Rooms and files in the order in which to read them; each imports only those abov
     metrics         bubble rate, memory, latency
     device_span     the time of an iteration without a barrier: each device by its own clock
     simulation      iterations under real conditions: jitter, slow devices, shared links
-    bounds          what no schedule can beat, with proofs
+    proof           what no schedule can beat, with proofs
     model           the rules of a schedule as constraints for CP-SAT and Z3
     solver          one question to Z3 or CP-SAT: is there a repetend of this period?
     state_space     exact answers by dynamic programming

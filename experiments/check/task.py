@@ -11,7 +11,6 @@ from omegaconf import DictConfig
 from experiments.check.options import CheckOptions
 from experiments.config.command import Failed
 from experiments.config.options import read_record
-from schedsearch.bounds.load_and_path import period_bound
 from schedsearch.certificate.certificate import CertificateError
 from schedsearch.certificate.check import CheckedClaim, CheckReport, check
 from schedsearch.certificate.check_other_bounds import (
@@ -21,6 +20,7 @@ from schedsearch.certificate.check_other_bounds import (
 )
 from schedsearch.device_span import device_spans
 from schedsearch.modulo.result import Status
+from schedsearch.proof.load_and_path import period_bound
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import Claims, read_claims
 

@@ -18,9 +18,6 @@ from numpy.typing import NDArray
 
 from placements import Block, Kind
 from schedsearch.baselines import HAND_MADE
-from schedsearch.bounds.memory_need import minimum_memory
-from schedsearch.bounds.sequences import two_devices
-from schedsearch.bounds.timeline import Timeline
 from schedsearch.improve.improve import NEIGHBOURHOODS, QUERIES, STATES, Improvement, RoundBudget
 from schedsearch.modulo.lowered import Lowered
 from schedsearch.modulo.result import (
@@ -34,6 +31,9 @@ from schedsearch.modulo.result import (
     Status,
 )
 from schedsearch.modulo.search import search, seconds_of
+from schedsearch.proof.memory_need import minimum_memory
+from schedsearch.proof.sequences import two_devices
+from schedsearch.proof.timeline import Timeline
 from schedsearch.robust.annealing import PART, anneal_part
 from schedsearch.robust.drawn_orders import drawn_orders, orders_of
 from schedsearch.robust.scenarios import Scenario

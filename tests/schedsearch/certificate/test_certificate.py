@@ -19,8 +19,6 @@ from told import told
 from placements import Block, Kind, Placement
 from placements.files import write_json
 from placements.shapes import SHAPES, m_shape, v_shape, x_shape
-from schedsearch.bounds.memory_need import CapacityError, require_capacity
-from schedsearch.bounds.memory_occupancy import HeldLimit, MemoryOccupancy
 from schedsearch.certificate.certificate import (
     Certificate,
     CertificateError,
@@ -35,6 +33,8 @@ from schedsearch.certificate.file import certificate_from_dict, certificate_to_d
 from schedsearch.certificate.recheck_z3 import find_starts
 from schedsearch.modulo.result import SearchResult, Status
 from schedsearch.modulo.search import search
+from schedsearch.proof.memory_need import CapacityError, require_capacity
+from schedsearch.proof.memory_occupancy import HeldLimit, MemoryOccupancy
 from schedsearch.schedule_file import ScheduleFileError, read_claims, schedule_to_dict
 from schedsearch.solver import smt
 from schedsearch.solver.query import Answer, Query
