@@ -37,8 +37,8 @@ OWNERS = {
     "z3": [
         "schedsearch/model/z3_model.py",
         "schedsearch/solver/smt.py",
-        "schedsearch/certificate/recheck_held.py",
-        "schedsearch/certificate/recheck_z3.py",
+        "schedsearch/proof/check/held_limit.py",
+        "schedsearch/proof/check/refutation.py",
         "schedsearch/tessel/queries.py",
     ],
     "ortools": [
@@ -85,6 +85,7 @@ OWNERS = {
         "schedsearch/proof/memory_need.py",
         "schedsearch/proof/memory_occupancy.py",
         "schedsearch/proof/mode_choice.py",
+        "schedsearch/proof/check/",
         "experiments/benchmarks/others/lowtime_plans.py",
     ],
     "fastapi": ["runtime/server/"],

@@ -1,4 +1,4 @@
-"""States of a device's memory: how often each of its blocks has started, in states in which it is not stuck.
+"""States of a device's memory: how many micro-batches are between its blocks, where it is not stuck.
 
 Times and other devices are left out, so there are few such states even where those of the whole placement
 are too many. They say what the capacity alone does not: memory for ten units and blocks of four hold eight,
@@ -7,7 +7,8 @@ and memory full of what cannot go on without more of it is never given back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -15,10 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placements import Block, Placement
-from schedsearch.proof.what_fits import Pair, amounts_held
 
 Counts = NDArray[np.int64]
 """How many micro-batches are between the pairs of each group; shape ``(states, groups)``."""
+
+Pair = tuple[int, int]
+"""Two blocks, as indices, of which the second waits for the first."""
 
 Group = tuple[tuple[Pair, int], ...]
 """Pairs of blocks, and how often a micro-batch between each counts."""
@@ -45,14 +48,15 @@ class DeviceStates:
     each other, those of micro-batches of which none has started. What is left ends all that has begun, and is
     valid, as what a micro-batch holds of a group is never less than nothing.
 
-    Where they are too many, `schedsearch.proof.what_fits` has the greatest of those whose memory fits.
+    Where they are too many, there are the greatest of those whose memory fits: memory for 100 units holds two
+    micro-batches of 37, not 2.7.
 
     Attributes:
         device: Device whose states they are.
         blocks: Names of the blocks that are counted.
         groups: Pairs of these; the second of a pair waits for the first through no third.
         held: Every state.
-        running: For each block of the device, the states in which it runs: those before it with its start.
+        running: For each block of the device, the states in which it runs; its start is in them.
     """
 
     device: int
@@ -72,73 +76,59 @@ def device_states(placement: Placement) -> tuple[DeviceStates, ...]:
     if placement.free_memory is None:
         return ()
     most = min(_MAX_STATES, _MAX_STATES_IN_ALL // placement.num_devices)
-    found = (_states_of(placement, device, most) for device in range(placement.num_devices))
-    return tuple(states for states in found if states is not None)
+    courses = [_Course(placement, device) for device in range(placement.num_devices)]
+    found = [_walked(course, most) or _fitting(course, most) for course in courses if course.blocks]
+    return tuple(each for each in found if each is not None and all(map(len, each.running.values())))
 
 
-def _states_of(placement: Placement, device: int, most: int) -> DeviceStates | None:
-    """Return a device's states, or None for none, for too many, or where they have no end."""
-    counted = _counted(placement, device)
-    if not counted:
-        return None
-    walk = _Walk(placement, device, counted)
-    pairs = tuple(
-        (a, b)
-        for b, after in enumerate(walk.after)
-        for a in after
-        if not any(a in walk.after[c] for c in after)
-    )
-    others = [block for block in placement.on(device) if block not in counted]
-    found = _walked(walk, pairs, others, most) or _fitting(walk, pairs, others, most)
-    return found if found is not None and all(map(len, found.running.values())) else None
+class _Course:
+    """The blocks of one device whose starts are counted, and what each waits for.
 
+    Attributes:
+        blocks: In topological order.
+        others: The other blocks of the device.
+        after: Indices of the blocks that each waits for, directly or not.
+        pairs: Those of which the second waits for the first through no third.
+        memory: Units that each allocates; less than 0 for what it releases.
+        needs: Units that must be free for each to start.
+        capacity: Units of the device.
+    """
 
-def _walked(walk: _Walk, pairs: Sequence[Pair], others: Sequence[Block], most: int) -> DeviceStates | None:
-    """Return the states that can be reached and left; None if too many, or if a block never runs."""
-    steps = walk.steps(most)
-    if len({step.block for step in steps}) < len(walk.names):
-        return None
-    starts = np.array(sorted({state for step in steps for state in (step.state, step.following)}))
-    in_use = starts @ np.array(walk.memory)
-    first, second = np.array(pairs).T
-    held = starts[:, first] - starts[:, second]
-    running = {block.name: held[in_use + block.transient <= walk.capacity] for block in others}
-    for i, name in enumerate(walk.names):
-        meanwhile = np.array([step.meanwhile for step in steps if step.block == i])
-        running[name] = meanwhile[:, first] - meanwhile[:, second]
-    return DeviceStates(walk.device, walk.names, tuple(((pair, 1),) for pair in pairs), held, running)
+    def __init__(self, placement: Placement, device: int) -> None:
+        assert placement.free_memory is not None
+        self.device, self.capacity = device, placement.free_memory[device]
+        has = {block.name for block in placement.on(device) if block.memory_on(device)}
+        order, before = placement.topological_order, {b.name: b.after for b in placement.blocks}
+        between = _reached(order, before, has) & _reached(order[::-1], placement.successors, has)
+        here = [block for block in order if device in block.devices]
+        self.blocks = [block for block in here if block.name in has | between]
+        self.others = [block for block in here if block.name not in has | between]
+        index = {block.name: i for i, block in enumerate(self.blocks)}
+        waits: dict[str, set[int]] = {}
+        for block in order:
+            waits[block.name] = {index[name] for name in block.after if name in index}.union(
+                *(waits[name] for name in block.after)
+            )
+        self.after = [waits[block.name] for block in self.blocks]
+        self.pairs = [
+            (a, b)
+            for b, after in enumerate(self.after)
+            for a in after
+            if not any(a in self.after[c] for c in after)
+        ]
+        self.memory = [block.memory_on(device) for block in self.blocks]
+        self.needs = [block.memory_on(device) + block.transient for block in self.blocks]
 
-
-def _fitting(walk: _Walk, pairs: Sequence[Pair], others: Sequence[Block], most: int) -> DeviceStates | None:
-    """Return the greatest states whose memory fits; None where that says no more than the capacity."""
-    amounts = amounts_held(walk.memory, pairs)
-    if amounts is None or amounts.max_ways(walk.capacity) > most:
-        return None
-    groups = tuple(
-        tuple((pair, int(times)) for pair, times in zip(pairs, row, strict=True) if times)
-        for row in amounts.times
-    )
-    held = amounts.fit(walk.capacity)
-    running = {block.name: amounts.fit(walk.capacity - block.transient) for block in others}
-    for i, name in enumerate(walk.names):
-        running[name] = amounts.fit(walk.capacity - max(0, walk.needs[i]), i) + amounts.started(i)
-    return DeviceStates(walk.device, walk.names, groups, held, running)
-
-
-def _counted(placement: Placement, device: int) -> list[Block]:
-    """Return the blocks of a device that have memory there, and those between two that have."""
-    has = {block.name for block in placement.on(device) if block.memory_on(device)}
-    after_some = _reached(placement.topological_order, {b.name: b.after for b in placement.blocks}, has)
-    before_some = _reached(placement.topological_order[::-1], placement.successors, has)
-    return [
-        block
-        for block in placement.topological_order
-        if device in block.devices
-        and (block.name in has or (block.name in after_some and block.name in before_some))
-    ]
+    def states(self, groups: Sequence[Group], held: Counts, running: Sequence[Counts]) -> DeviceStates:
+        """Return the states, given those in which each block runs: the counted ones, then the others."""
+        blocks = [block.name for block in self.blocks]
+        names = (*blocks, *(block.name for block in self.others))
+        by_name = dict(zip(names, running, strict=True))
+        return DeviceStates(self.device, tuple(blocks), tuple(groups), held, by_name)
 
 
 def _reached(order: Sequence[Block], before: Mapping[str, Sequence[str]], some: set[str]) -> set[str]:
+    """Return the blocks that are after some, directly or not."""
     found: set[str] = set()
     for block in order:
         if any(name in some or name in found for name in before[block.name]):
@@ -146,100 +136,145 @@ def _reached(order: Sequence[Block], before: Mapping[str, Sequence[str]], some: 
     return found
 
 
-DeviceState = tuple[int, ...]
-"""How often each counted block has started."""
+State = tuple[int, ...]
+"""How often each counted block has started, less what all of its group have."""
 
 
-@dataclass(frozen=True)
-class _Step:
-    """The start of a block.
-
-    Attributes:
-        state: State in which it starts.
-        block: Which; an index.
-        meanwhile: The state with it, from which nothing has been taken yet.
-        following: The state after it.
-    """
-
-    state: DeviceState
-    block: int
-    meanwhile: DeviceState
-    following: DeviceState
-
-
-class _Walk:
-    """The walk over the states of one device."""
-
-    def __init__(self, placement: Placement, device: int, counted: Sequence[Block]) -> None:
-        assert placement.free_memory is not None
-        self.device = device
-        self.names = tuple(block.name for block in counted)
-        index = {name: i for i, name in enumerate(self.names)}
-        waits: dict[str, set[int]] = {}
-        for block in placement.topological_order:
-            waits[block.name] = set[int]().union(*(waits[name] for name in block.after))
-            waits[block.name].update(index[name] for name in block.after if name in index)
-        self.after = [waits[block.name] for block in counted]
-        self.memory = [block.memory_on(device) for block in counted]
-        self.needs = [block.memory_on(device) + block.transient for block in counted]
-        self.capacity = placement.free_memory[device]
-        self.groups = self._groups()
-
-    def _groups(self) -> list[list[int]]:
-        """Return the blocks that wait for each other, directly or not."""
-        group = list(range(len(self.after)))
-        for i, after in enumerate(self.after):
-            for j in after:
-                old, new = group[j], group[i]
-                group = [new if g == old else g for g in group]
-        return [[i for i, g in enumerate(group) if g == number] for number in sorted(set(group))]
-
-    def steps(self, most: int) -> list[_Step]:
-        """Return every step between states from which the device can empty itself; none if too many."""
-        if any(sum(self.memory[i] for i in group) for group in self.groups):
-            return []  # what a group holds then has no end
-        if len(self.groups) > _MAX_GROUPS:
-            return []
-        nothing = (0,) * len(self.after)
-        seen, todo, steps = {nothing}, [nothing], list[_Step]()
-        while todo:
-            state = todo.pop()
-            for i in range(len(state)):
-                if self._can_start(state, i):
-                    meanwhile = (*state[:i], state[i] + 1, *state[i + 1 :])
-                    following = self._without_completed(meanwhile)
-                    steps.append(_Step(state, i, meanwhile, following))
-                    if following not in seen:
-                        seen.add(following)
-                        todo.append(following)
-            if len(seen) > most:
-                return []
-        return _of_return(steps, nothing)
-
-    def _can_start(self, state: DeviceState, i: int) -> bool:
-        if any(state[j] <= state[i] for j in self.after[i]):
-            return False
-        in_use = sum(units * count for units, count in zip(self.memory, state, strict=True))
-        return in_use + self.needs[i] <= self.capacity
-
-    def _without_completed(self, counts: DeviceState) -> DeviceState:
-        left = list(counts)
-        for group in self.groups:
-            completed = min(counts[i] for i in group)
-            for i in group:
-                left[i] -= completed
-        return tuple(left)
-
-
-def _of_return(steps: list[_Step], nothing: DeviceState) -> list[_Step]:
-    """Return the steps by which the device can come to hold nothing again."""
-    before: dict[DeviceState, list[DeviceState]] = {}
-    for step in steps:
-        before.setdefault(step.following, []).append(step.state)
-    returning, todo = {nothing}, [nothing]
+def _walked(course: _Course, most: int) -> DeviceStates | None:
+    """Return the states that can be reached and left; None if too many, or if a block never runs."""
+    groups = _groups(course.after)
+    if len(groups) > _MAX_GROUPS or any(sum(course.memory[i] for i in group) for group in groups):
+        return None  # what a group holds may have no end
+    nothing = (0,) * len(course.blocks)
+    steps, seen, todo = list[tuple[State, int, State]](), {nothing}, [nothing]
     while todo:
-        for state in before.get(todo.pop(), ()):
-            if state not in returning:
-                returning.add(state)
-                todo.append(state)
-    return [step for step in steps if step.following in returning]
+        state = todo.pop()
+        in_use = sum(units * count for units, count in zip(course.memory, state, strict=True))
+        for i, after in enumerate(course.after):
+            if in_use + course.needs[i] <= course.capacity and all(state[j] > state[i] for j in after):
+                following = _without_completed((*state[:i], state[i] + 1, *state[i + 1 :]), groups)
+                steps.append((state, i, following))
+                if following not in seen:
+                    seen.add(following)
+                    todo.append(following)
+        if len(seen) > most:
+            return None
+    returning = _returning(steps, nothing)
+    steps = [step for step in steps if step[2] in returning]
+    if len({i for _, i, _ in steps}) < len(course.blocks):
+        return None
+    first, second = np.array(course.pairs).T
+
+    def between(states: Counts) -> Counts:
+        return np.array(states[:, first] - states[:, second])
+
+    starts = np.array(sorted(returning))
+    in_uses = starts @ np.array(course.memory)
+    running = [np.array([after for _, j, after in steps if j == i]) for i in range(len(course.blocks))]
+    running += [starts[in_uses + block.transient <= course.capacity] for block in course.others]
+    return course.states(
+        [((pair, 1),) for pair in course.pairs], between(starts), [between(states) for states in running]
+    )
+
+
+def _groups(after: Sequence[set[int]]) -> list[list[int]]:
+    """Return the blocks that wait for each other, directly or not."""
+    group = list(range(len(after)))
+    for i, before in enumerate(after):
+        for j in before:
+            old, new = group[j], group[i]
+            group = [new if g == old else g for g in group]
+    return [[i for i, g in enumerate(group) if g == number] for number in sorted(set(group))]
+
+
+def _without_completed(counts: State, groups: Sequence[Sequence[int]]) -> State:
+    left = list(counts)
+    for group in groups:
+        completed = min(counts[i] for i in group)
+        for i in group:
+            left[i] -= completed
+    return tuple(left)
+
+
+def _returning(steps: Sequence[tuple[State, int, State]], nothing: State) -> set[State]:
+    """Return the states from which the device can come to hold nothing again."""
+    before: dict[State, list[State]] = {}
+    for state, _, following in steps:
+        before.setdefault(following, []).append(state)
+    found, todo = {nothing}, [nothing]
+    while todo:
+        new = [state for state in before.get(todo.pop(), ()) if state not in found]
+        found.update(new)
+        todo += new
+    return found
+
+
+def _fitting(course: _Course, most: int) -> DeviceStates | None:
+    """Return the greatest states whose memory fits; None where that says no more than the capacity.
+
+    Micro-batches between pairs of blocks hold multiples of a few amounts, each of which is a group.
+    """
+    held = _held_between(course)
+    units: list[int] = []
+    for amount in sorted({amount for amount in held or () if amount}):
+        if all(amount % smaller for smaller in units):
+            units.insert(0, amount)
+    if held is None or units in ([], [1]):
+        return None
+    capacity = course.capacity
+    if math.prod(capacity // unit + 1 for unit in units[:-1]) > most:
+        return None
+    number = [next(i for i, unit in enumerate(units) if amount % unit == 0) for amount in held]
+    times = np.zeros((len(units), len(held)), dtype=np.int64)
+    times[number, range(len(held))] = [amount // units[i] for amount, i in zip(held, number, strict=True)]
+    groups = [
+        tuple((pair, int(count)) for pair, count in zip(course.pairs, row, strict=True) if count)
+        for row in times
+    ]
+
+    def fit(free: int, there: Counts) -> Counts:
+        """Return how many of each amount fit, besides those that are there."""
+        ways = [there + more for more in _fill(units, free - int(there @ np.array(units)))]
+        return np.array(ways, dtype=np.int64).reshape(-1, len(units))
+
+    nothing = np.zeros(len(units), dtype=np.int64)
+    running = []
+    for i in range(len(course.blocks)):
+        before, after = (
+            times[:, [p for p, pair in enumerate(course.pairs) if pair[end] == i]].sum(axis=1)
+            for end in (1, 0)
+        )
+        running.append(fit(capacity - max(0, course.needs[i]), before) + after - before)
+    running += [fit(capacity - block.transient, nothing) for block in course.others]
+    return course.states(groups, fit(capacity, nothing), running)
+
+
+def _held_between(course: _Course) -> list[int] | None:
+    """Return what a micro-batch holds between each pair besides what it holds between others.
+
+    It is None where that is not known: a block that waits for two others leaves open between which of them it
+    is held.
+    """
+    before = {b: a for a, b in course.pairs}
+    if len(before) < len(course.pairs):
+        return None
+    released = [-units for units in course.memory]
+    for block in reversed(range(len(released))):  # a block comes after those that it waits for
+        if block in before:
+            released[before[block]] += released[block]
+    held = [released[b] for _, b in course.pairs]
+    whole = not any(amount for block, amount in enumerate(released) if block not in before)
+    return held if whole and min(held, default=0) >= 0 else None
+
+
+def _fill(units: Sequence[int], free: int) -> Iterator[list[int]]:
+    """Yield the numbers of each amount with which no more of the last fit memory."""
+    if free < 0:
+        return
+    first, *others = units
+    if not others:
+        yield [free // first]
+        return
+    for count in range(free // first + 1):
+        for rest in _fill(others, free - count * first):
+            yield [count, *rest]

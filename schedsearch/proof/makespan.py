@@ -31,7 +31,7 @@ def makespan_bound(placement: Placement, num_micro_batches: int) -> int:
         whole = Timeline(placement, frozenset())
         names = [block.name for block in placement.per_micro_batch.blocks if shared.weight_of(block)]
         ends = min(whole.heads[name] for name in names) + min(whole.tails[name] for name in names)
-        bound = max(bound, math.ceil(num_micro_batches * shared.bound(placement)) + ends)
+        bound = max(bound, math.ceil(num_micro_batches * shared.value(placement)) + ends)
     for timeline in timelines(placement.per_micro_batch):
         left = bound - num_micro_batches * timeline.shared_time
         unused = [
@@ -40,7 +40,7 @@ def makespan_bound(placement: Placement, num_micro_batches: int) -> int:
         ]
         proof = memory_occupancy_on(timeline, unused)
         if proof is not None:
-            bound = max(bound, math.ceil(proof.bound(timeline.placement, unused) * num_micro_batches))
+            bound = max(bound, math.ceil(proof.value(timeline.placement, unused) * num_micro_batches))
     return bound
 
 

@@ -1,6 +1,6 @@
-"""A bound on the period where blocks have modes: time and memory of each device over the mixes of its modes.
+"""The period where blocks have modes: time and memory of each device over the mixes of its modes.
 
-Knows nothing of the search. Scipy is loaded with the first program, since reading a frontier needs none.
+Scipy is loaded with the first program, since reading a frontier needs none.
 """
 
 from __future__ import annotations
@@ -8,63 +8,67 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-
-import numpy as np
+from typing import ClassVar
 
 from placements import Block, Placement
+from schedsearch.proof.bound import Amount, Bound
 
-_DENOMINATOR = 10**6
-"""Prices are rounded to fractions of so much: any prices prove a bound, these one next to the best."""
+_SCALE = 10**6
+"""Sum of all prices, about: any whole numbers prove a bound, these one next to the best."""
 
 
 @dataclass(frozen=True)
-class ModeChoice:
-    """No period per micro-batch is below what the cheapest modes cost on a device at some prices.
+class ModeChoice(Bound):
+    """The cost of the cheapest modes on a device at some prices.
 
     Proof. In a period each lane of the device has as much time as there is in the period, and the device as
-    much memory times time as its free memory times the period. At prices for both that sum to 1 for each tick
-    of the period, a period costs its ticks, and at least what its micro-batches need: those take one choice
-    in each decision, each of which needs at least the time of its blocks, and its memory for at least as long
-    as what comes between takes. So each decision costs at least its cheapest choice, whatever the mix.
+    much memory times time as its free memory times the period. So at prices for both a period costs its ticks
+    times the sum of the prices, and at least what its micro-batches need: those take one choice in each
+    decision, each of which needs at least the time of its blocks, and its memory for at least as long as what
+    comes between takes. So each decision costs at least its cheapest choice, whatever the mix.
 
     Attributes:
         device: The device.
-        lanes: Price of a tick of each of its lanes.
-        memory: Price of a unit of memory held for a tick, times the device's free memory.
+        lanes: Price of a tick of each of its lanes, by number.
+        memory: Price of all its free memory for a tick.
     """
 
+    name: ClassVar[str] = "modes"
     device: int
-    lanes: Mapping[int, Fraction]
-    memory: Fraction
+    lanes: Mapping[int, Amount]
+    memory: Amount
 
-    def bound(self, placement: Placement) -> Fraction:
-        """Return the ticks per micro-batch that it proves; at most the prices' sum is paid for each."""
+    def value(self, placement: Placement) -> Fraction:
+        """Add up what each decision costs at least, and divide by the sum of the prices."""
+        placement = placement.per_micro_batch
+        here = {number for number, (device, _) in enumerate(placement.lanes) if device == self.device}
+        if not here:
+            raise ValueError(f"there is no device {self.device}")
+        if not set(self.lanes) <= here:
+            raise ValueError(f"a price is of no stream of device {self.device}")
+        free = 0 if placement.free_memory is None else placement.free_memory[self.device]
+        if self.memory and not free:
+            raise ValueError(f"the memory of device {self.device} has a price, but no limit")
         paid = sum(self.lanes.values(), self.memory)
-        if not paid:
-            return Fraction(0)
-        free = placement.free_memory
         total = Fraction(0)
         for needs in needs_of(placement, self.device).values():
-            costs = []
-            for need in needs:
-                time, held = need.time, need.held
-                cost = sum(
-                    (self.lanes.get(lane, Fraction(0)) * ticks for lane, ticks in time.items()), Fraction(0)
-                )
-                if self.memory:
-                    assert free is not None
-                    cost += self.memory * Fraction(held, free[self.device])
-                costs.append(cost)
-            total += min(costs)
-        return total / paid
+            total += min(
+                sum(price * need.time.get(lane, 0) for lane, price in self.lanes.items())
+                + (Fraction(self.memory * need.held, free) if self.memory else 0)
+                for need in needs
+            )
+        return total / paid if paid else total
+
+    def __str__(self) -> str:
+        return f"modes of device {self.device}, whatever their mix"
 
 
 def mode_choice(placement: Placement) -> ModeChoice | None:
-    """Return the reason for the greatest of these bounds over the devices; None where nothing is decided."""
+    """Return the greatest of these bounds over the devices; None where nothing is decided."""
     if not placement.decisions:
         return None
-    found = [_on(placement, device) for device in range(placement.num_devices)]
-    return max(found, key=lambda each: each.bound(placement))
+    found = [_on(placement.per_micro_batch, device) for device in range(placement.num_devices)]
+    return max(found, key=lambda bound: bound.value(placement))
 
 
 @dataclass(frozen=True)
@@ -81,33 +85,24 @@ class Need:
 
 
 def _on(placement: Placement, device: int) -> ModeChoice:
-    """Return the bound of a device at the best prices, which are those of the best mix of modes."""
+    """Return the bound of a device at the best prices: a linear program of these and what decisions cost."""
     from scipy.optimize import linprog
 
     needs = list(needs_of(placement, device).values())
-    lanes = sorted({lane for choices in needs for each in choices for lane in each.time})
-    free = None if placement.free_memory is None else placement.free_memory[device]
-    columns = [(i, need.time, need.held) for i, choices in enumerate(needs) for need in choices]
-    rows = [[float(time.get(lane, 0)) for _, time, _ in columns] + [-1.0] for lane in lanes]
-    if free:
-        rows.append([held / free for _, _, held in columns] + [-1.0])
-    if not rows or not columns:
-        return ModeChoice(device, {}, Fraction(0))
-    mixes = [[float(j == i) for j, _, _ in columns] + [0.0] for i in range(len(needs))]
-    found = linprog(
-        [0.0] * len(columns) + [1.0],
-        np.array(rows, float),
-        [0.0] * len(rows),
-        np.array(mixes),
-        [1.0] * len(mixes),
-        method="highs",
-    )
-    if not found.success:
-        return ModeChoice(device, dict.fromkeys(lanes, Fraction(1)), Fraction(0))
-    marginals = [max(round(-price * _DENOMINATOR), 0) for price in found.ineqlin.marginals]
-    prices = [Fraction(price, _DENOMINATOR) for price in marginals]
-    memory = prices[len(lanes)] if free else Fraction(0)
-    return ModeChoice(device, dict(zip(lanes, prices, strict=False)), memory)
+    lanes = [number for number, (owner, _) in enumerate(placement.lanes) if owner == device]
+    free = 0 if placement.free_memory is None else placement.free_memory[device]
+    rows = []
+    for i, choices in enumerate(needs):
+        for need in choices:
+            prices = [-need.time.get(lane, 0) for lane in lanes] + [-need.held / free if free else 0]
+            rows.append([*prices, *(float(j == i) for j in range(len(needs)))])
+    num_prices = len(lanes) + 1
+    goal = [0.0] * num_prices + [-1.0] * len(needs)
+    limits = [(0, None)] * len(lanes) + [(0, None if free else 0)] + [(0, None)] * len(needs)
+    paid = [[1.0] * num_prices + [0.0] * len(needs)]
+    found = linprog(goal, rows, [0.0] * len(rows), paid, [1.0], limits, method="highs")
+    *of_lanes, memory = (round(price * _SCALE) for price in found.x[:num_prices])
+    return ModeChoice(device, dict(zip(lanes, of_lanes, strict=True)), memory)
 
 
 def needs_of(placement: Placement, device: int) -> dict[int | None, list[Need]]:

@@ -14,8 +14,13 @@ from schedsearch.metrics import peak_memory
 from schedsearch.proof.load_and_path import critical_path, load_bound, period_bound
 from schedsearch.proof.makespan import makespan_bound
 from schedsearch.proof.memory_need import CapacityError, minimum_memory, require_capacity
-from schedsearch.proof.memory_occupancy import memory_occupancy_bound
+from schedsearch.proof.memory_occupancy import memory_occupancy
 from schedsearch.state_space import min_period
+
+
+def memory_occupancy_bound(placement: Placement) -> Fraction:
+    found = memory_occupancy(placement)
+    return found.value(placement) if found is not None else Fraction(0)
 
 
 def test_residence_by_hand() -> None:

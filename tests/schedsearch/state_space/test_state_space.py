@@ -14,15 +14,19 @@ from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
-from schedsearch.certificate.recheck_states import no_shorter_period
 from schedsearch.modulo.result import Status
 from schedsearch.modulo.search import search
+from schedsearch.proof.check.cycles import MinCycleRatio
 from schedsearch.schedule import as_soon_as_possible
 from schedsearch.state_space import min_makespan, min_period
 from schedsearch.state_space.model import model_of
 from schedsearch.validate import validate
 
 AMPLE = Fraction(10**6)
+
+
+def no_shorter_period(placement, devices, cut_out, period, time_limit_s):
+    return MinCycleRatio(Fraction(period), devices, cut_out).is_shown(placement, time_limit_s)
 
 
 def upper_bound(placement: Placement, n: int) -> int:
