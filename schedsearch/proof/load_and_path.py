@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
@@ -89,7 +89,7 @@ def side_by_side(placement: Placement) -> SideBySide | None:
     return max(found, key=lambda bound: bound.value(placement), default=None)
 
 
-BOUNDS: Mapping[type[Bound], Callable[[Placement], Bound | None]] = {
+BOUNDS: dict[type[Bound], Callable[[Placement], Bound | None]] = {
     Load: load,
     SideBySide: side_by_side,
     ModeChoice: mode_choice,

@@ -37,10 +37,6 @@ class Refutation:
     solver: str
 
 
-KINDS: tuple[type[Bound] | type[Refutation], ...] = (*BOUNDS, MinCycleRatio, Refutation)
-"""The kinds of reasons, whose names stand in files."""
-
-
 class CertificateError(ValueError):
     """A certificate is wrong; the message says in one line which of its claims is false."""
 
@@ -192,7 +188,8 @@ def certificate_from_dict(data: object, placement: Placement, repetend: Repetend
     Raises:
         CertificateError: A field is missing, unknown or of the wrong type; the message names it.
     """
-    kinds = {kind.name: kind for kind in KINDS}
+    known: tuple[type[Bound] | type[Refutation], ...] = (*BOUNDS, MinCycleRatio, Refutation)
+    kinds = {kind.name: kind for kind in known}
     names = ("micro_batches_per_repetend", "period_bound", "limits", "reasons")
     top = Field(data, "certificate", CertificateError).only(names)
     return Certificate(
