@@ -66,7 +66,7 @@ def device_span_bound(placement: Placement, num_micro_batches: int) -> int:
     placement = placement.relaxed
     for timeline in timelines(placement):
         for device in timeline.devices or range(placement.num_devices):
-            heads, tails = (_own_ticks(timeline, device, until_end=each) for each in (False, True))
+            heads, tails = (timeline.ticks_from({device}, backwards=each) for each in (False, True))
             own = _Ends(timeline, device, num_micro_batches).bound(heads, tails)
             bound = max(bound, own + num_micro_batches * timeline.shared_time)
     return bound
@@ -216,28 +216,4 @@ def _closed_sets(names: Sequence[str], before: Mapping[str, Names]) -> set[Names
         found |= {started | {name} for started in found if before[name] <= started}
         if len(found) > _MAX_STATES:
             return None
-    return found
-
-
-def _own_ticks(timeline: Timeline, device: int, *, until_end: bool) -> dict[str, int]:
-    """Return for each block of a device the ticks from the first start there to its own, at least.
-
-    Args:
-        timeline: Timeline of the placement.
-        device: Which one.
-        until_end: Return those from its end to the last end there instead.
-    """
-    placement, found = timeline.placement, dict[str, int]()
-    order = placement.topological_order
-    for block in reversed(order) if until_end else order:
-        near = placement.successors[block.name] if until_end else block.after
-        apart = [
-            found[name]
-            + timeline.length[name]
-            + timeline.transfer_time(*((block.name, name) if until_end else (name, block.name)))
-            for name in near
-            if name in found
-        ]
-        if apart or device in block.devices:
-            found[block.name] = max(apart, default=0)
     return found

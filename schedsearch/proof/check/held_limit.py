@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from placements import Placement
 from schedsearch.proof.bound import Amount
@@ -81,11 +82,22 @@ class HeldLimit:
         return walk.holds() if walk.run(deadline) else None
 
 
+def verdict(solver: Any, time_limit_s: float) -> str:
+    """Return what Z3 says of a solver's constraints within some seconds: ``sat``, ``unsat`` or ``unknown``.
+
+    Raises:
+        KeyboardInterrupt: Z3 was interrupted from the keyboard, of which Python is told nothing.
+    """
+    solver.set("timeout", max(1, int(time_limit_s * 1000)))
+    found = str(solver.check())
+    if found == "unknown" and "interrupted" in solver.reason_unknown():
+        raise KeyboardInterrupt
+    return found
+
+
 def _above_limit_fits(walk: _Walk, time_limit_s: float) -> bool:
     """Return whether numbers of starts above the limit fit the capacity, as far as is seen in time."""
     import z3
-
-    from schedsearch.proof.check.refutation import verdict
 
     limit, solver = walk.claim.limit, z3.SolverFor("QF_LIA")
     starts = {name: z3.Int(name) for name in walk.weight}
@@ -100,7 +112,7 @@ def _above_limit_fits(walk: _Walk, time_limit_s: float) -> bool:
             runs = z3.And(runs, *(starts[a] > starts[name] for a in walk.waits[name]))
         above.append(z3.And(runs, weighed + walk.weight.get(name, 0) > limit - walk.claim.spare.get(name, 0)))
     solver.add(z3.Or(above))
-    return bool(verdict(solver, time_limit_s) != z3.unsat)
+    return verdict(solver, time_limit_s) != "unsat"
 
 
 @dataclass

@@ -19,23 +19,11 @@ import z3
 from placements import Block
 from placements.modes import Chosen
 from schedsearch.proof.check.certificate import Question
+from schedsearch.proof.check.held_limit import verdict
 from schedsearch.schedule import Instance
 
 Digits = tuple[Any, Any]
 """A time as the number ``first * T + second`` with ``0 <= second < T``; both are Z3's terms."""
-
-
-def verdict(solver: z3.Solver, time_limit_s: float) -> z3.CheckSatResult:
-    """Return what Z3 says of a solver's constraints within some seconds.
-
-    Raises:
-        KeyboardInterrupt: Z3 was interrupted from the keyboard, of which Python is told nothing.
-    """
-    solver.set("timeout", max(1, int(time_limit_s * 1000)))
-    found = solver.check()
-    if found == z3.unknown and "interrupted" in solver.reason_unknown():
-        raise KeyboardInterrupt
-    return found
 
 
 def find_starts(
@@ -58,10 +46,10 @@ def find_starts(
     encoding.keep_span_and_latency()
     encoding.order_micro_batches()
     found = verdict(encoding.solver, time_limit_s)
-    if found == z3.sat:
+    if found == "sat":
         chosen = encoding.chosen()
         return True, encoding.starts(chosen), chosen
-    return (False if found == z3.unsat else None), {}, ()
+    return (False if found == "unsat" else None), {}, ()
 
 
 class _Encoding:

@@ -49,32 +49,21 @@ def certified(placement: Placement, **options: Any) -> Certificate:
     return certificate_of(placement, search(placement, 3, **QUICK | options))
 
 
-@pytest.mark.parametrize(
-    ("shape", "memory", "period"),
-    [
-        ("v_shape", 3, 8),
-        ("m_shape", 4, 7),
-        ("k_shape", 3, 6),
-    ],
-)
+@pytest.mark.parametrize(("shape", "memory", "period"), [("v_shape", 3, 8), ("k_shape", 3, 6)])
 def test_the_proofs_of_one_micro_batch_are_proved_again(shape: str, memory: int, period: int) -> None:
     report = check(certified(SHAPES[shape]().with_memory(memory), micro_batches_per_repetend=1))
     assert report.optimal
     assert f"1 micro-batch in {period} ms" in report.claims[0].text
 
 
-@pytest.mark.parametrize(
-    ("shape", "memory", "sizes", "bound"),
-    [("m_shape", 4, 2, 7), ("v_shape", 3, 3, Fraction(16, 3))],
-)
-def test_the_proofs_of_several_micro_batches_too(
-    shape: str, memory: int, sizes: int, bound: Fraction
-) -> None:
-    certificate = certified(SHAPES[shape]().with_memory(memory), max_micro_batches_per_repetend=sizes)
-    assert (certificate.sizes, certificate.period_bound) == (tuple(range(1, sizes + 1)), bound)
+def test_the_proofs_of_several_micro_batches_too() -> None:
+    certificate = certified(m_shape().with_memory(4), max_micro_batches_per_repetend=2)
+    assert (certificate.sizes, certificate.period_bound) == ((1, 2), 7)
     report = check(certificate)
     assert report.optimal
-    assert ("any number" in report.claims[-1].text) == (bound != 7)
+    assert "any number" not in report.claims[-1].text
+    with told(CertificateError, match="bound: 7 ms per micro-batch does not follow for 3 micro-batches per"):
+        check(replace(certificate, sizes=(1, 2, 3)))
 
 
 @settings(max_examples=10, deadline=None)
@@ -180,7 +169,6 @@ def full() -> Placement:
 
 
 X2, V3, FULL = x_shape().with_memory(2), v_shape().with_memory(3), full()
-TWO = replace(m_shape().with_memory(4), name="at most two micro-batches per repetend")
 
 FORGED: dict[str, tuple[Placement, Callable[[Certificate], Certificate], str]] = {
     "period one less": (
@@ -188,7 +176,6 @@ FORGED: dict[str, tuple[Placement, Callable[[Certificate], Certificate], str]] =
         lambda c: replace(c, repetend=replace(c.repetend, period=c.repetend.period - 1)),
         "repetend: is not valid; F1 of micro-batch|repetend: 'start' of .* is out of its range",
     ),
-    "block moved": (V3, lambda c: moved(c, "B3", -1), "repetend: is not valid; B3|is out of its range"),
     "block a round further": (
         V3,
         lambda c: replace(
@@ -247,17 +234,6 @@ FORGED: dict[str, tuple[Placement, Callable[[Certificate], Certificate], str]] =
         lambda c: with_held(c, lambda h: replace(h, between=(("F0", "F1", 1),), spare={})),
         "memory_occupancy: B has memory on device 0, but is not weighed",
     ),
-    "held by a block elsewhere": (
-        FULL,
-        lambda c: with_held(c, lambda h: replace(h, spare={"G": 1})),
-        "memory_occupancy: there is no block 'G' on device 0",
-    ),
-    "occupancy left out": (V3, lambda c: without(c, MemoryOccupancy), "does not follow for 1 micro-batches"),
-    "a size left out": (
-        TWO,
-        lambda c: replace(c, sizes=(1, 2, 3)),
-        "bound: 7 ms per micro-batch does not follow for 3 micro-batches per repetend",
-    ),
     "cycles left out": (X2, lambda c: without(c, MinCycleRatio), "does not follow for 1 micro-batches"),
     "cycles that are shorter": (
         X2,
@@ -268,11 +244,6 @@ FORGED: dict[str, tuple[Placement, Callable[[Certificate], Certificate], str]] =
         X2,
         lambda c: replace(c, reasons=(MinCycleRatio(Fraction(13), (0, 1), ("F0",)),)),
         "cycles: F0 does not run on all devices, or holds memory",
-    ),
-    "a cut-out block of none": (
-        X2,
-        lambda c: replace(c, reasons=(MinCycleRatio(Fraction(13), (0,), ("E",)),)),
-        "cycles: there is no block 'E'",
     ),
     "no size": (X2, lambda c: replace(c, sizes=()), r"sizes: \[\] are not numbers from 1 on"),
     "bound too high": (
@@ -289,7 +260,7 @@ def genuine() -> Callable[[Placement], Certificate]:
 
     def of(placement: Placement) -> Certificate:
         if placement.name not in made:
-            most = 2 if placement in (X2, TWO) else 3
+            most = 2 if placement == X2 else 3
             made[placement.name] = certified(placement, max_micro_batches_per_repetend=most)
             assert check(made[placement.name]).optimal
         return made[placement.name]
@@ -394,15 +365,7 @@ def test_a_schedule_file_has_its_certificate(result: SearchResult, tmp_path: Pat
     [
         ("", 3, "certificate: 3 is not a mapping of micro_batches_per_repetend, period_bound"),
         ("more", 3, "certificate: has an unknown field 'more'; the fields are"),
-        ("period_bound", 5.5, r"certificate.period_bound: 5.5 is not a list; give one"),
         ("period_bound", [16, 0], r"period_bound: \[16, 0\] is not \[numerator, denominator\]"),
-        ("micro_batches_per_repetend", [True], r"repetend\[0\]: True is not a whole number"),
-        (
-            "limits",
-            {"speed": 1},
-            "certificate.limits: has an unknown field 'speed'; the fields are span, latency, memory",
-        ),
-        ("reasons", {}, r"certificate.reasons: {} is not a list; give one"),
         (
             "reasons",
             [{"reason": None}],
@@ -413,11 +376,6 @@ def test_a_schedule_file_has_its_certificate(result: SearchResult, tmp_path: Pat
             "reasons",
             [{"reason": "memory_occupancy", "device_weight": [-1], "flow": [], "shared": []}],
             r"reasons\[0\].device_weight\[0\]: -1 is not a whole number of 0 or more",
-        ),
-        (
-            "reasons",
-            [{"reason": "refutation", "micro_batches": 1, "period": "7", "solver": "z3"}],
-            r"reasons\[0\].period: '7' is not a whole number from 0 to",
         ),
     ],
 )
@@ -433,12 +391,7 @@ def test_wrong_certificates_in_files(
     ("change", "message"),
     [
         ({"search_status": "BEST"}, "search_status: 'BEST' is not known; use one of OPTIMAL"),
-        ({"makespan": 1.5}, "makespan: 1.5 is not a whole number"),
         ({"repetend": None}, "repetend: None is not a mapping; there is a certificate"),
-        (
-            {"repetend": {"start": {"F0": [0.5]}, "ahead": {}}},
-            r"repetend.start.F0\[0\]: 0.5 is not a whole number",
-        ),
     ],
 )
 def test_wrong_files_with_certificates(
