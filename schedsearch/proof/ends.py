@@ -66,7 +66,8 @@ def device_span_bound(placement: Placement, num_micro_batches: int) -> int:
     placement = placement.relaxed
     for timeline in timelines(placement):
         for device in timeline.devices or range(placement.num_devices):
-            heads, tails = (timeline.ticks_from({device}, backwards=each) for each in (False, True))
+            here = {block.name for block in placement.on(device)}
+            heads, tails = (timeline.ticks_from(here, backwards=each) for each in (False, True))
             own = _Ends(timeline, device, num_micro_batches).bound(heads, tails)
             bound = max(bound, own + num_micro_batches * timeline.shared_time)
     return bound

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from placements import Block, Placement
 from schedsearch.proof.bound import Amount, Bound
+from schedsearch.proof.timeline import Timeline
 
 _SCALE = 10**6
 """Sum of all prices, about: any whole numbers prove a bound, these one next to the best."""
@@ -144,17 +145,18 @@ def _least_held(placement: Placement, device: int, blocks: Iterable[Block]) -> i
     """
     import networkx as nx
 
+    whole = Timeline(placement, frozenset())
     units = {block.name: block.memory_on(device) for block in blocks if block.memory_on(device)}
     takes = [name for name, each in units.items() if each > 0]
     gives = [name for name, each in units.items() if each < 0]
     if len(takes) == len(gives) == 1:
-        between = _ticks_from(placement, takes[0]).get(gives[0])
+        between = whole.ticks_from({takes[0]}).get(gives[0])
         return units[takes[0]] * between if between is not None else 0
     network = nx.DiGraph()
     for name, each in units.items():
         network.add_node(name, demand=-each)
     for name in takes:
-        ticks = _ticks_from(placement, name)
+        ticks = whole.ticks_from({name})
         for other in gives:
             if other in ticks:
                 network.add_edge(name, other, weight=-ticks[other])
@@ -162,17 +164,3 @@ def _least_held(placement: Placement, device: int, blocks: Iterable[Block]) -> i
         return -int(nx.min_cost_flow_cost(network)) if units else 0
     except nx.NetworkXUnfeasible:
         return 0
-
-
-def _ticks_from(placement: Placement, name: str) -> dict[str, int]:
-    """Return the least ticks from a block's start to that of each block after it."""
-    found = {name: 0}
-    for block in placement.topological_order:
-        before = [
-            found[each] + placement.by_name[each].time + placement.transfer_time(each, block.name)
-            for each in block.after
-            if each in found
-        ]
-        if before:
-            found[block.name] = max(before)
-    return found

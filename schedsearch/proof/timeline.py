@@ -69,26 +69,24 @@ class Timeline:
     @cached_property
     def heads(self) -> Mapping[str, int]:
         """The ticks of one micro-batch that are known to be left before each block starts."""
-        return self.ticks_from(frozenset(range(self.placement.num_devices)))
+        return self.ticks_from(self.placement.by_name.keys())
 
     @cached_property
     def tails(self) -> Mapping[str, int]:
         """The ticks that are known to be left from each block's end to the end of its micro-batch."""
-        return self.ticks_from(frozenset(range(self.placement.num_devices)), backwards=True)
+        return self.ticks_from(self.placement.by_name.keys(), backwards=True)
 
-    def ticks_from(self, devices: Set[int], *, backwards: bool = False) -> dict[str, int]:
-        """Return the ticks from the first start on some devices to each block's start, at least.
-
-        Blocks that wait for none of these devices are left out.
+    def ticks_from(self, names: Set[str], *, backwards: bool = False) -> dict[str, int]:
+        """Return the ticks from the first start of some blocks to the start of each that waits for one.
 
         Args:
-            devices: Which ones.
-            backwards: Return those from each block's end to the last end there instead.
+            names: Which ones.
+            backwards: Return those from the end of each for which one waits to the last end of these instead.
         """
         placement, found = self.placement, dict[str, int]()
         order = placement.topological_order
         for block in reversed(order) if backwards else order:
-            ticks = [0] if devices & set(block.devices) else []
+            ticks = [0] if block.name in names else []
             for name in placement.successors[block.name] if backwards else block.after:
                 if name in found:
                     hop = (block.name, name) if backwards else (name, block.name)
