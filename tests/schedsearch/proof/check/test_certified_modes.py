@@ -63,11 +63,10 @@ def test_the_proof_of_each_small_placement_is_proved_again(name: str) -> None:
         check(replace(certificate, reasons=(*certificate.reasons, false)))
 
 
-@pytest.mark.parametrize(("size", "period"), [(1, 8), (2, 7)])
-def test_modes_that_differ_between_micro_batches_are_proved_again(size: int, period: int) -> None:
-    certificate = certified(recomputing(4, 32), max_micro_batches_per_repetend=size)
+def test_modes_that_differ_between_micro_batches_are_proved_again() -> None:
+    certificate = certified(recomputing(4, 32), max_micro_batches_per_repetend=2)
     report = check(certificate)
-    assert (certificate.period, report.optimal) == (period, True)
+    assert (certificate.period, report.optimal) == (7, True)
     assert any("modes of device 0, whatever their mix" in claim.text for claim in report.claims)
 
 
@@ -83,12 +82,9 @@ def test_what_goes_to_the_host_and_back_is_proved_again() -> None:
     assert any(certificate.repetend.chosen)
 
 
-@pytest.mark.parametrize("objective", ["span", "memory"])
-def test_limits_of_earlier_objectives_are_kept_with_modes(objective: str) -> None:
+def test_limits_of_earlier_objectives_are_kept_with_modes() -> None:
     placement = CASES["modes"]
-    found = search(
-        placement, 4, micro_batches_per_repetend=2, objectives=[objective, "period"], work_limit=30
-    )
+    found = search(placement, 4, micro_batches_per_repetend=2, objectives=["span", "period"], work_limit=30)
     certificate = certificate_of(placement, found)
     assert found.status is Status.OPTIMAL
     assert check(certificate).optimal
@@ -106,10 +102,7 @@ def test_wrong_modes_and_prices_are_refused() -> None:
         ),
         (replace(certificate, repetend=replace(repetend, chosen=((0, 0), (0, 0)))), "repetend: is not valid"),
         (with_reason(certificate, replace(free, device=2)), "modes: there is no device 2"),
-        (
-            with_reason(certificate, replace(free, lanes={1: 1})),
-            "a price is of no stream",
-        ),
+        (with_reason(certificate, replace(free, lanes={1: 1})), "a price is of no stream"),
         (with_reason(certificate, Load(0, "copy_in")), "load: there is no device 0 copy_in"),
     ):
         with told(CertificateError, match=message):
