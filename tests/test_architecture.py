@@ -82,10 +82,7 @@ OWNERS = {
     ],
     "networkx": [
         "schedsearch/baselines/structure.py",
-        "schedsearch/proof/memory_need.py",
-        "schedsearch/proof/memory_occupancy.py",
-        "schedsearch/proof/mode_choice.py",
-        "schedsearch/proof/check/",
+        "schedsearch/proof/",
         "experiments/benchmarks/others/lowtime_plans.py",
     ],
     "fastapi": ["runtime/server/"],

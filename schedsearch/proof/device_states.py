@@ -15,7 +15,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from placements import Block, Placement
+from placements import Placement
+from schedsearch.proof.timeline import Timeline
 
 Counts = NDArray[np.int64]
 """How many micro-batches are between the pairs of each group; shape ``(states, groups)``."""
@@ -76,7 +77,8 @@ def device_states(placement: Placement) -> tuple[DeviceStates, ...]:
     if placement.free_memory is None:
         return ()
     most = min(_MAX_STATES, _MAX_STATES_IN_ALL // placement.num_devices)
-    courses = [_Course(placement, device) for device in range(placement.num_devices)]
+    ancestors = Timeline(placement, frozenset()).ancestors
+    courses = [_Course(placement, device, ancestors) for device in range(placement.num_devices)]
     found = [_walked(course, most) or _fitting(course, most) for course in courses if course.blocks]
     return tuple(each for each in found if each is not None and all(map(len, each.running.values())))
 
@@ -94,22 +96,17 @@ class _Course:
         capacity: Units of the device.
     """
 
-    def __init__(self, placement: Placement, device: int) -> None:
+    def __init__(self, placement: Placement, device: int, ancestors: Mapping[str, frozenset[str]]) -> None:
         assert placement.free_memory is not None
         self.device, self.capacity = device, placement.free_memory[device]
         has = {block.name for block in placement.on(device) if block.memory_on(device)}
-        order, before = placement.topological_order, {b.name: b.after for b in placement.blocks}
-        between = _reached(order, before, has) & _reached(order[::-1], placement.successors, has)
-        here = [block for block in order if device in block.devices]
-        self.blocks = [block for block in here if block.name in has | between]
-        self.others = [block for block in here if block.name not in has | between]
+        before_some = has.union(*(ancestors[name] for name in has))
+        here = [block for block in placement.topological_order if device in block.devices]
+        counted = has | {b.name for b in here if b.name in before_some and ancestors[b.name] & has}
+        self.blocks = [block for block in here if block.name in counted]
+        self.others = [block for block in here if block.name not in counted]
         index = {block.name: i for i, block in enumerate(self.blocks)}
-        waits: dict[str, set[int]] = {}
-        for block in order:
-            waits[block.name] = {index[name] for name in block.after if name in index}.union(
-                *(waits[name] for name in block.after)
-            )
-        self.after = [waits[block.name] for block in self.blocks]
+        self.after = [{index[name] for name in ancestors[b.name] & counted} for b in self.blocks]
         self.pairs = [
             (a, b)
             for b, after in enumerate(self.after)
@@ -127,22 +124,16 @@ class _Course:
         return DeviceStates(self.device, tuple(blocks), tuple(groups), held, by_name)
 
 
-def _reached(order: Sequence[Block], before: Mapping[str, Sequence[str]], some: set[str]) -> set[str]:
-    """Return the blocks that are after some, directly or not."""
-    found: set[str] = set()
-    for block in order:
-        if any(name in some or name in found for name in before[block.name]):
-            found.add(block.name)
-    return found
-
-
 State = tuple[int, ...]
 """How often each counted block has started, less what all of its group have."""
 
 
 def _walked(course: _Course, most: int) -> DeviceStates | None:
     """Return the states that can be reached and left; None if too many, or if a block never runs."""
-    groups = _groups(course.after)
+    import networkx as nx
+
+    waiting = nx.Graph([(i, j) for i, after in enumerate(course.after) for j in (i, *after)])
+    groups = [sorted(group) for group in nx.connected_components(waiting)]
     if len(groups) > _MAX_GROUPS or any(sum(course.memory[i] for i in group) for group in groups):
         return None  # what a group holds may have no end
     nothing = (0,) * len(course.blocks)
@@ -175,16 +166,6 @@ def _walked(course: _Course, most: int) -> DeviceStates | None:
     return course.states(
         [((pair, 1),) for pair in course.pairs], between(starts), [between(states) for states in running]
     )
-
-
-def _groups(after: Sequence[set[int]]) -> list[list[int]]:
-    """Return the blocks that wait for each other, directly or not."""
-    group = list(range(len(after)))
-    for i, before in enumerate(after):
-        for j in before:
-            old, new = group[j], group[i]
-            group = [new if g == old else g for g in group]
-    return [[i for i, g in enumerate(group) if g == number] for number in sorted(set(group))]
 
 
 def _without_completed(counts: State, groups: Sequence[Sequence[int]]) -> State:
