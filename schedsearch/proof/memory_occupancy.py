@@ -7,12 +7,13 @@ states of single devices where it uses more than their capacities.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placements import Block, Placement
 from schedsearch.proof.bound import Amount, Bound, in_whole_numbers, repeated
@@ -182,27 +183,6 @@ def _occupied(timeline: Timeline, device: int) -> int:
     return sum(max(-b.memory_on(device), b.transient) * timeline.length[b.name] for b in here)
 
 
-@dataclass
-class _Columns:
-    """The columns of a linear program: what each gains, its share of all limits, and what it balances."""
-
-    gain: list[float] = field(default_factory=list)
-    limit: list[float] = field(default_factory=list)
-    row: list[int] = field(default_factory=list)
-    column: list[int] = field(default_factory=list)
-    change: list[int] = field(default_factory=list)
-
-    def add(self, gain: float, limit: float, changes: Iterable[tuple[int, int]] = ()) -> int:
-        """Add a column, with how much it changes in some rows, and return its number."""
-        self.gain.append(gain)
-        self.limit.append(limit)
-        for row, change in changes:
-            self.row.append(row)
-            self.column.append(len(self.gain) - 1)
-            self.change.append(change)
-        return len(self.gain) - 1
-
-
 def _prices(
     timeline: Timeline, unused: Sequence[Fraction], known: Sequence[DeviceStates]
 ) -> tuple[tuple[int, ...], tuple[HeldLimit, ...]] | None:
@@ -218,45 +198,40 @@ def _prices(
     placement, length = timeline.placement, timeline.length
     assert placement.free_memory is not None
     row = {block.name: i for i, block in enumerate(placement.blocks)}
-    columns = _Columns()
+    gain, of_limits, changes = list[float](), list[float](), list[tuple[int, int, int]]()
+
+    def add(ticks: float, limit: float, changed: Iterable[tuple[int, int]] = ()) -> int:
+        """Add a variable: what it gains, its share of all limits, and how it changes the balance of rows."""
+        changes.extend((change, where, len(gain)) for where, change in changed)
+        gain.append(ticks)
+        of_limits.append(limit)
+        return len(gain) - 1
+
     for device, capacity in enumerate(placement.free_memory):
         here = ((row[block.name], block.memory_on(device)) for block in placement.on(device))
-        columns.add(_occupied(timeline, device) + float(unused[device] if unused else 0), capacity, here)
+        add(_occupied(timeline, device) + float(unused[device] if unused else 0), capacity, here)
     for block in placement.blocks:
         for name in block.after:
-            columns.add(_apart(timeline, name, block), 0, [(row[name], -1), (row[block.name], 1)])
-    in_states = [csr_array((0, len(columns.gain)))]
-    priced: list[list[int]] = []
+            add(_apart(timeline, name, block), 0, [(row[name], -1), (row[block.name], 1)])
+    in_states = [csr_array((0, len(gain)))]
+    priced: list[int] = []
     for states in known:
-        running = [(counts, length[name]) for name, counts in states.running.items() if length[name]]
-        limit = [(states.held, 0), *running]
-        columns.add(0, 1)
-        for _, ticks in running:
-            columns.add(ticks, 0)
-        groups = [
-            [
-                (row[states.blocks[pair[end]]], sign * times)
-                for pair, times in group
-                for end, sign in ((0, 1), (1, -1))
-            ]
-            for group in states.groups
-        ]
-        priced.append([columns.add(0, 0, changes) for changes in groups])
-        rows = []
-        for number, (counts, _) in enumerate(limit):
-            greatest = _greatest(counts)
-            spare = np.zeros((len(greatest), len(limit)))
-            spare[:, number] = 1 if number else 0
-            spare[:, 0] = -1
-            rows.append(np.hstack([spare, greatest]))
-        in_states.append(csr_array(np.vstack(rows)))
-    shape = (len(row), len(columns.gain))
-    balance = csr_array((columns.change, (columns.row, columns.column)), shape=shape, dtype=float)
+        running = [name for name in states.running if length[name]]
+        add(0, 1)
+        for name in running:
+            add(length[name], 0)
+        for group in states.groups:
+            starts = ((row[states.blocks[a]], times) for (a, _), times in group)
+            ends = ((row[states.blocks[b]], -times) for (_, b), times in group)
+            priced.append(add(0, 0, [*starts, *ends]))
+        in_states.append(csr_array(_at_most(states, running)))
+    change, rows, columns = zip(*changes, strict=True)
+    balance = csr_array((change, (rows, columns)), shape=(len(row), len(gain)), dtype=float)
     answer = linprog(
-        -np.array(columns.gain),
+        -np.array(gain),
         A_ub=block_diag(in_states, format="csr"),
         b_ub=np.zeros(sum(each.shape[0] for each in in_states)),
-        A_eq=vstack([balance, csr_array([columns.limit])]),
+        A_eq=vstack([balance, csr_array([of_limits])]),
         b_eq=np.array([0.0] * len(row) + [1.0]),
         bounds=(0, None),
         method="highs",
@@ -264,13 +239,25 @@ def _prices(
     if answer.status != 0:
         return None
     devices = range(placement.num_devices)
-    whole = in_whole_numbers(answer.x[[*devices, *(column for each in priced for column in each)]])
+    whole = in_whole_numbers(answer.x[[*devices, *priced]])
     if not whole.any():
         return None
     amounts = iter(whole[len(devices) :].tolist())
     of_states = [(states, [next(amounts) for _ in states.groups]) for states in known]
     held = tuple(_held_limit(states, each) for states, each in of_states if any(each))
     return tuple(whole[: len(devices)].tolist()), held
+
+
+def _at_most(states: DeviceStates, running: Sequence[str]) -> NDArray[np.float64]:
+    """Return rows of the program, a state each: the limit, what each block leaves spare, and the prices."""
+    rows = []
+    for number, counts in enumerate([states.held, *(states.running[name] for name in running)]):
+        greatest = _greatest(counts)
+        limits = np.zeros((len(greatest), 1 + len(running)))
+        limits[:, number] = 1
+        limits[:, 0] = -1
+        rows.append(np.hstack([limits, greatest]))
+    return np.vstack(rows)
 
 
 def _greatest(between: Counts) -> Counts:
