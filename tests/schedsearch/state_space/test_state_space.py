@@ -25,8 +25,14 @@ from schedsearch.validate import validate
 AMPLE = Fraction(10**6)
 
 
-def no_shorter_period(placement, devices, cut_out, period, time_limit_s):
-    return MinCycleRatio(Fraction(period), devices, cut_out).is_shown(placement, time_limit_s)
+def no_shorter_period(
+    placement: Placement,
+    devices: tuple[int, ...],
+    cut_out: tuple[str, ...],
+    period: Fraction,
+    time_limit_s: float,
+) -> bool | None:
+    return MinCycleRatio(period, devices, cut_out).is_shown(placement, time_limit_s)
 
 
 def upper_bound(placement: Placement, n: int) -> int:
@@ -180,7 +186,7 @@ def test_what_is_known_is_not_beaten_but_confirmed() -> None:
 
 
 def test_a_search_proves_for_any_number_of_micro_batches_per_repetend() -> None:
-    """NN with memory 3: the residence bound is 28/3, and no solver is asked to refute more."""
+    """NN with memory 3: the bound of memory occupancy is 28/3, and no solver is asked to refute more."""
     result = search(nn_shape().with_memory(3), 6, objectives=["period"])
     assert result.status is Status.OPTIMAL
     assert result.repetend.period_per_micro_batch == result.period_bound == 10.5
