@@ -18,10 +18,10 @@ from placements import Placement
 from placements.files import write_text
 from placements.shapes import SHAPES
 from schedsearch.baselines import applicable
-from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.bounds.memory_need import CapacityError
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.modulo.search import SearchRequest
+from schedsearch.proof.makespan import makespan_bound
+from schedsearch.proof.memory_need import CapacityError
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 from schedsearch.searches.methods import find
 from schedsearch.validate import validate

@@ -13,7 +13,7 @@ Rooms and files in the order in which to read them; each imports only those abov
     metrics         bubble rate, memory, latency
     device_span     the time of an iteration without a barrier: each device by its own clock
     simulation      iterations under real conditions: jitter, slow devices, shared links
-    bounds          what no schedule can beat, with proofs
+    proof           what no schedule can beat, with the data that prove it, and a check
     model           the rules of a schedule as constraints for CP-SAT and Z3
     solver          one question to Z3 or CP-SAT: is there a repetend of this period?
     state_space     exact answers by dynamic programming
@@ -29,7 +29,7 @@ Rooms and files in the order in which to read them; each imports only those abov
     layouts         the best division of layers among the stages of 1F1B and interleaved 1F1B
     tessel          Tessel's own search, beside ours
     searches        the searches by name, with one question and one answer, kept on disk and as files
-    certificate     what a search proved, written down and checked again without it
+    certificate     what a search proved, as data that is checked without it
     schedule_file   the file form of all this
     energy          the time-energy frontier of a schedule
     figures         pictures of schedules and frontiers

@@ -6,9 +6,9 @@ import time
 from fractions import Fraction
 
 from placements import Placement
-from schedsearch.bounds.load_and_path import period_bound
 from schedsearch.modulo.oracle import Oracle
 from schedsearch.modulo.state import SearchState
+from schedsearch.proof.load_and_path import period_bound
 from schedsearch.repetend import Repetend
 from schedsearch.solver.effort import Effort
 from schedsearch.solver.portfolio import SOLVERS

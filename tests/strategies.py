@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from placements import Block, Kind, Placement
 from runtime.program.tensor_flow import UnrunnablePlacementError, pair_backward
-from schedsearch.bounds.memory_need import minimum_memory
+from schedsearch.proof.memory_need import minimum_memory
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 
 

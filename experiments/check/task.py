@@ -8,16 +8,18 @@ from collections.abc import Iterator
 
 from experiments.check.options import CheckOptions
 from experiments.config.command import Failed
-from schedsearch.bounds.load_and_path import period_bound
-from schedsearch.certificate.certificate import CertificateError
-from schedsearch.certificate.check import CheckedClaim, CheckReport, check
-from schedsearch.certificate.check_other_bounds import (
+from schedsearch.device_span import device_spans
+from schedsearch.modulo.result import Status
+from schedsearch.proof.check.certificate import CertificateError
+from schedsearch.proof.check.claims import (
+    CheckedClaim,
+    CheckReport,
+    check,
     check_device_span_bound,
     check_makespan_bound,
     check_span_bound,
 )
-from schedsearch.device_span import device_spans
-from schedsearch.modulo.result import Status
+from schedsearch.proof.load_and_path import period_bound
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import Claims, read_claims
 

@@ -33,13 +33,13 @@ from experiments.frontier.schedule_selection import asked_deadline_ms, save_join
 from experiments.search.problem import SearchProblem, read_problem
 from experiments.search.results import SearchStepResult
 from experiments.search.search_step import search_and_save
-from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.energy import EnergyError, simulate_at_clocks
 from schedsearch.energy.baselines import compute_baselines
 from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.graph import check_clocks_of
 from schedsearch.energy.interchange import zeus_stages
 from schedsearch.modulo.progress import StepBar
+from schedsearch.proof.makespan import makespan_bound
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from placements.block import COMPUTE
 from placements.hardware import Gpu
 from placements.placement_file.fields import read_capacity
 from placements.profiles.mode_costs import with_modes
-from schedsearch.bounds.memory_need import require_capacity
+from schedsearch.proof.memory_need import require_capacity
 from schedsearch.unequal.micro_batches import UnequalBatch, read_micro_batches
 
 log = logging.getLogger(__name__)

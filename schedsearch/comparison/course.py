@@ -16,8 +16,6 @@ from placements.stages.stage_chain import PlacedStages, StageChain, StagesError,
 from schedsearch.baselines import HAND_MADE, NEEDS, SLICED, UnsuitablePlacementError
 from schedsearch.baselines.chosen_modes import with_chosen_modes
 from schedsearch.baselines.structure import TooFewMicroBatchesError
-from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.comparison.rows import (
     DOES_NOT_FIT,
     ComparedRow,
@@ -28,6 +26,8 @@ from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import SearchProgress, SearchReport, SearchResult, Status
 from schedsearch.modulo.search import SearchRequest
 from schedsearch.modulo.shared_limits import SharedLimits
+from schedsearch.proof.makespan import makespan_bound
+from schedsearch.proof.memory_need import minimum_memory
 from schedsearch.schedule import CyclicOrderError, Schedule, as_soon_as_possible
 from schedsearch.validate import InvalidScheduleError, validate
 

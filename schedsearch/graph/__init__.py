@@ -5,8 +5,8 @@
 - `compiling`: how long numba compiled, for who does not count it.
 - `difference_system`: what the others ask: the least period, the earliest starts, what forbids a period.
 
-Independent of it on purpose are the checkers (`schedsearch.validate`, `schedsearch.certificate.recheck_held`
-and its neighbours) and Tessel's own encoding, so that an error here does not confirm itself.
+Independent of it on purpose are the checkers (`schedsearch.validate`, `schedsearch.proof.check`) and Tessel's
+own encoding, so that an error here does not confirm itself.
 """
 
 from schedsearch.graph.difference_system import DifferenceSystem, Edge, numbered

@@ -2,8 +2,8 @@
 
 Knows neither what is asked nor how long a solver may take. A rule is written once, on variables that say
 when a block starts and which of two comes first, into the model of any solver. A further one, as of blocks
-with several modes or of devices with several streams, is one more function. The certificate's rechecks and
-Tessel's own search have their own encodings on purpose. In the order in which to read:
+with several modes or of devices with several streams, is one more function. The check of certificates
+and Tessel's own search have their own encodings on purpose. In the order in which to read:
 
 - `variables`: when each block starts, once or again every period.
 - `cpsat_model`: the model of CP-SAT.

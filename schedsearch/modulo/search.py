@@ -13,10 +13,6 @@ from typing import Any, SupportsIndex
 
 from placements import Placement
 from placements.placement_file import placement_to_dict
-from schedsearch.bounds.ends import device_span_bound
-from schedsearch.bounds.load_and_path import critical_path, period_bound
-from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.bounds.memory_need import require_capacity
 from schedsearch.modulo.finite_schedule import FiniteSchedule
 from schedsearch.modulo.finite_with_modes import FiniteWithModes
 from schedsearch.modulo.lowered import AtWorst, Lowered
@@ -37,6 +33,10 @@ from schedsearch.modulo.state import SearchState
 from schedsearch.modulo.strategies.mode_choices import ModeChoices
 from schedsearch.modulo.strategies.registry import chosen
 from schedsearch.modulo.strategies.strategy import Strategy
+from schedsearch.proof.ends import device_span_bound
+from schedsearch.proof.load_and_path import critical_path, period_bound
+from schedsearch.proof.makespan import makespan_bound
+from schedsearch.proof.memory_need import require_capacity
 from schedsearch.solver.effort import Effort, OutOfTimeError
 from schedsearch.solver.portfolio import SOLVERS
 from schedsearch.starts.first_repetends import Start

@@ -11,13 +11,13 @@ from typing import Any
 
 from placements import Profile
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
-from schedsearch.bounds.memory_need import CapacityError
 from schedsearch.energy import EnergyError, compute_frontier
 from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import SearchProgress, SearchResult, Status
 from schedsearch.modulo.search import SearchRequest
 from schedsearch.modulo.shared_limits import SharedLimits
 from schedsearch.planning.plans import ProposedPlan, RankedPlan
+from schedsearch.proof.memory_need import CapacityError
 from schedsearch.searches.methods import find
 from schedsearch.validate import InvalidScheduleError, validate
 

@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,9 +19,6 @@ from numpy.typing import NDArray
 
 from placements import Block, Kind
 from schedsearch.baselines import HAND_MADE
-from schedsearch.bounds.memory_need import minimum_memory
-from schedsearch.bounds.sequences import two_devices
-from schedsearch.bounds.timeline import Timeline
 from schedsearch.improve.improve import NEIGHBOURHOODS, QUERIES, STATES, Improvement, RoundBudget
 from schedsearch.modulo.lowered import Lowered
 from schedsearch.modulo.result import (
@@ -34,6 +32,9 @@ from schedsearch.modulo.result import (
     Status,
 )
 from schedsearch.modulo.search import search, seconds_of
+from schedsearch.proof.memory_need import minimum_memory
+from schedsearch.proof.sequences import two_devices
+from schedsearch.proof.timeline import Timeline
 from schedsearch.robust.annealing import PART, anneal_part
 from schedsearch.robust.drawn_orders import drawn_orders, orders_of
 from schedsearch.robust.scenarios import Scenario
@@ -41,6 +42,7 @@ from schedsearch.schedule import CyclicOrderError, Schedule, ScheduledBlock, as_
 from schedsearch.solver.effort import Effort
 from schedsearch.solver.interrupts import Ending
 from schedsearch.unequal.micro_batches import UnequalBatch
+from schedsearch.unequal.replica_bound import replica_bound
 from schedsearch.unequal.replica_work import ReplicaWork, replica_work
 from schedsearch.unequal.sequence_tables import anneal_in_parts, order_of, schedule_of, sequences_of
 from schedsearch.unequal.starts import (
@@ -174,7 +176,7 @@ class _BatchSearch:
     bound: int = 0
     best: Schedule | None = None
     found_by: str = ""
-    sequences: tuple[ReplicaWork, Sequences] | None = None
+    sequences: Sequences | None = None
 
     def __post_init__(self) -> None:
         """Begin now."""
@@ -199,6 +201,8 @@ class _BatchSearch:
         self.bound = self.goal.bound(self.lowered.plain, 1)
         if self.goal.one_clock:
             self.bound = max(self.bound, _in_a_row(self.lowered))
+        if self.work is not None:
+            self.bound = max(self.bound, replica_bound(self.work, span=not self.goal.one_clock))
         starts = self.begin()
         improvement: Improvement | None = None
         for number in itertools.count():
@@ -217,6 +221,13 @@ class _BatchSearch:
                 return
             self.effort.spent = max(self.effort.spent, end)
             self.effort.require_s()
+
+    @cached_property
+    def work(self) -> ReplicaWork | None:
+        """The micro-batches as those of one replica; None where a block is on several devices."""
+        if any(len(block.devices) > 1 for block in self.batch.placement.blocks):
+            return None
+        return replica_work(self.batch, 1)
 
     @property
     def numbers(self) -> Sequence[int]:
@@ -284,12 +295,12 @@ class _BatchSearch:
 
     def sequence(self, number: int, until: float) -> None:
         """Let micro-batches change places in a sequence that all devices keep, until so much work is done."""
-        if self.proved or self.given_order or any(len(b.devices) > 1 for b in self.batch.placement.blocks):
+        work = self.work
+        if self.proved or self.given_order or work is None:
             return
         if self.sequences is None:
-            work, span = replica_work(self.batch, 1), self.objective is Objective.DEVICE_SPAN
-            self.sequences = work, sequences_of(work, [self.numbers], span)
-        work, g = self.sequences
+            self.sequences = sequences_of(work, [self.numbers], self.objective is Objective.DEVICE_SPAN)
+        g = self.sequences
         try:
             for part in anneal_in_parts(g, until - self.effort.spent, self.seed + 1000 * number, _HEAT):
                 self.effort.require_s()

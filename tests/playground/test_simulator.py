@@ -14,9 +14,9 @@ from docs.playground_data import PRESETS, blocks_to_rows, orders_to_text
 from placements import Placement
 from placements.placement_file import placement_from_dict
 from schedsearch.baselines import gpipe
-from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.device_span import device_spans
 from schedsearch.metrics import bubble_rate, peak_memory
+from schedsearch.proof.makespan import makespan_bound
 from schedsearch.schedule import (
     CyclicOrderError,
     Instance,

@@ -14,9 +14,9 @@ from strategies import placements as random_placements
 from placements import Block, Kind, Placement
 from placements.files import write_json
 from placements.shapes import v_shape
-from schedsearch.bounds.memory_need import CapacityError
 from schedsearch.modulo.result import SearchError, SearchProgress, Status
 from schedsearch.modulo.search import SearchRequest
+from schedsearch.proof.memory_need import CapacityError
 from schedsearch.schedule_file import read_schedule, schedule_to_dict
 from schedsearch.searches.methods import METHODS, find
 from schedsearch.validate import validate

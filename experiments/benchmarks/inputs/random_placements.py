@@ -9,7 +9,7 @@ from dataclasses import replace
 from experiments.benchmarks.instances.random_dag import random_dag
 from placements import Placement
 from placements.shapes import k_shape, loop_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
-from schedsearch.bounds.memory_need import minimum_memory
+from schedsearch.proof.memory_need import minimum_memory
 
 FAMILIES: dict[str, Callable[[int, int], Placement]] = {
     "chains": lambda devices, seed: random_dag(devices, devices * (1 + seed % 4), seed, max_inputs=1),

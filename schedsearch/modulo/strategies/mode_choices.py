@@ -16,12 +16,12 @@ from typing import ClassVar
 
 from placements import Placement
 from placements.modes import Chosen
-from schedsearch.bounds.load_and_path import period_bound
-from schedsearch.bounds.mode_choice import Need, needs_of
 from schedsearch.modulo.lowered import Lowered
 from schedsearch.modulo.oracle import Oracle
 from schedsearch.modulo.state import SearchState
 from schedsearch.modulo.strategies.strategy import Strategy
+from schedsearch.proof.load_and_path import period_bound
+from schedsearch.proof.mode_choice import Need, needs_of
 from schedsearch.starts.first_repetends import Start
 
 _MAX_MIXES = 50_000

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from placements import Placement
-from schedsearch.bounds.load_and_path import min_period
 from schedsearch.modulo.oracle import Oracle
 from schedsearch.modulo.result import Objective, Status
 from schedsearch.modulo.state import Finding, NoRepetend, SearchState
 from schedsearch.modulo.strategies.bisection import Bisection
+from schedsearch.proof.load_and_path import min_period
 from schedsearch.solver.effort import OutOfTimeError
 from schedsearch.solver.query import Answer, Query
 from schedsearch.starts.first_repetends import Start

@@ -19,10 +19,10 @@ from schedsearch.baselines import (
     interleaved_one_f_one_b,
     one_f_one_b,
 )
-from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.modulo.result import Status
 from schedsearch.modulo.search import search
+from schedsearch.proof.makespan import makespan_bound
 from schedsearch.schedule import Schedule
 from schedsearch.validate import validate
 

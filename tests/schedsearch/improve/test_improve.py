@@ -19,12 +19,12 @@ from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, m_shape, v_shape, x_shape
 from schedsearch import state_space
 from schedsearch.baselines import gpipe, one_f_one_b
-from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.improve import improve as improve_module
 from schedsearch.improve import neighbourhood, neighbourhood_model
 from schedsearch.improve.improve import improve
 from schedsearch.improve.objective import MAKESPAN
 from schedsearch.modulo.search import search
+from schedsearch.proof.makespan import makespan_bound
 from schedsearch.schedule import Schedule
 from schedsearch.solver import effort as effort_module
 from schedsearch.solver.budget import SolverBudget

@@ -16,12 +16,12 @@ from strategies import tight
 
 from placements import Placement
 from placements.shapes import SHAPES, nn_shape, v_shape
-from schedsearch.certificate.certificate import certificate_of
-from schedsearch.certificate.check import check
+from schedsearch.certificate import certificate_of
 from schedsearch.metrics import peak_memory
 from schedsearch.model.cpsat_model import CpSatModel
 from schedsearch.modulo.result import Status
 from schedsearch.modulo.search import search
+from schedsearch.proof.check.claims import check
 from schedsearch.solver import cpsat, smt
 from schedsearch.solver.interrupts import INTERRUPTS, Ending
 from schedsearch.solver.query import Answer, Query

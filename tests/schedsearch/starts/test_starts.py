@@ -16,11 +16,11 @@ from placements import Placement
 from placements.shapes import loop_shape, v_shape, wave_shape
 from schedsearch.baselines import gpipe, interleaved_one_f_one_b, one_f_one_b, zb_v
 from schedsearch.baselines.interleaved import interleavings
-from schedsearch.bounds.load_and_path import load_bound
-from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import Status
 from schedsearch.modulo.search import search
+from schedsearch.proof.load_and_path import load_bound
+from schedsearch.proof.makespan import makespan_bound
 from schedsearch.schedule import Schedule
 from schedsearch.solver.effort import Effort
 from schedsearch.solver.interrupts import INTERRUPTS

@@ -14,15 +14,25 @@ from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
-from schedsearch.certificate.recheck_states import no_shorter_period
 from schedsearch.modulo.result import Status
 from schedsearch.modulo.search import search
+from schedsearch.proof.check.cycles import MinCycleRatio
 from schedsearch.schedule import as_soon_as_possible
 from schedsearch.state_space import min_makespan, min_period
 from schedsearch.state_space.model import model_of
 from schedsearch.validate import validate
 
 AMPLE = Fraction(10**6)
+
+
+def no_shorter_period(
+    placement: Placement,
+    devices: tuple[int, ...],
+    cut_out: tuple[str, ...],
+    period: Fraction,
+    time_limit_s: float,
+) -> bool | None:
+    return MinCycleRatio(period, devices, cut_out).is_shown(placement, time_limit_s)
 
 
 def upper_bound(placement: Placement, n: int) -> int:
@@ -176,7 +186,7 @@ def test_what_is_known_is_not_beaten_but_confirmed() -> None:
 
 
 def test_a_search_proves_for_any_number_of_micro_batches_per_repetend() -> None:
-    """NN with memory 3: the residence bound is 28/3, and no solver is asked to refute more."""
+    """NN with memory 3: the bound of memory occupancy is 28/3, and no solver is asked to refute more."""
     result = search(nn_shape().with_memory(3), 6, objectives=["period"])
     assert result.status is Status.OPTIMAL
     assert result.repetend.period_per_micro_batch == result.period_bound == 10.5

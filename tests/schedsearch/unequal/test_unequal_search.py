@@ -54,6 +54,17 @@ def test_tiny_batches_are_as_brute_force_says(seed: int) -> None:
     assert found.schedule.makespan == min_makespan_of_modes(batch.placement, batch.chosen)
 
 
+def test_memory_is_not_full_while_it_fills_and_empties() -> None:
+    """Memory times the time for which it is held is 590 ticks."""
+    stages = v_shape(8, 1, 2).with_memory(20)
+    rows = [
+        MicroBatchRow(n, b.name, float(b.time * length), float(b.memory_on(b.devices[0]) * length))
+        for n, length in enumerate([1, 4, 9] * 5)
+        for b in stages.blocks
+    ]
+    assert unequal_search(unequal_batch(stages, rows), work_limit=0.01).makespan_bound == 598
+
+
 def test_a_flow_shop_whose_machines_both_wait_is_proved_by_johnsons_rule() -> None:
     """For each device alone the bound is 25."""
     pairs = [(2, 3), (6, 6), (4, 4), (8, 7), (2, 3)]

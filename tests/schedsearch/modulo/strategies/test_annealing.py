@@ -14,9 +14,9 @@ from strategies import tight
 from experiments.benchmarks.inputs.random_placements import random_placement
 from placements import Placement
 from placements.shapes import k_shape, nn_shape, v_shape
-from schedsearch.bounds.load_and_path import period_bound
 from schedsearch.modulo.search import search
 from schedsearch.modulo.strategies.annealing import Annealing
+from schedsearch.proof.load_and_path import period_bound
 from schedsearch.repetend import Repetend
 from schedsearch.solver.interrupts import Interrupts
 from schedsearch.starts.serial import serial_repetend

@@ -7,16 +7,18 @@ dual of a fractional colouring.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 
 from placements import Block, Placement
-from schedsearch.bounds.memory_occupancy import in_whole_numbers
+from schedsearch.proof.bound import Amount, Bound, in_whole_numbers, repeated
 
 Devices = tuple[int, ...]
 
@@ -34,38 +36,61 @@ _EXCESS = 1e-7
 
 
 @dataclass(frozen=True)
-class Conflicts:
-    """A proof that no period per micro-batch is below a value, as blocks that run at once share no device.
+class Conflicts(Bound):
+    """Blocks that run at once share no device.
 
     Attributes:
-        weight: Weight of the blocks that run on each set of devices, in ascending order; more than 0.
-        at_once: The most that sets weigh together of which no two have a device in common.
+        weights: Sets of devices, in ascending order, and the weight of the blocks that run on each.
+        at_once: The most that sets weigh together of which no two have a device in common; 1 or more.
     """
 
-    weight: Mapping[Devices, int]
+    name: ClassVar[str] = "conflicts"
+    weights: tuple[tuple[Devices, Amount], ...]
     at_once: int
 
     def weight_of(self, block: Block) -> int:
         """Return a block's weight."""
-        return self.weight.get(tuple(sorted(block.devices)), 0)
+        return dict(self.weights).get(tuple(sorted(block.devices)), 0)
 
-    def bound(self, placement: Placement) -> Fraction:
-        """Return the ticks per micro-batch that it proves, if `at_once` is true.
+    def value(self, placement: Placement) -> Fraction:
+        """Add up each block's weight times its ticks.
 
         Proof. Those that run at any time weigh `at_once` together at most. So the sum of each block's weight
         times its ticks, over some micro-batches, is at most `at_once` times the ticks in which they run.
         """
-        blocks = placement.per_micro_batch.blocks
+        if self.at_once < 1:
+            raise ValueError("what fits at once is not 1 or more")
+        blocks = repeated(placement).blocks
         return Fraction(sum(self.weight_of(block) * block.time for block in blocks), self.at_once)
+
+    def is_shown(self, placement: Placement, time_limit_s: float) -> bool | None:
+        """Try all choices of sets, and give each up where all that is left would be too light."""
+        deadline = time.monotonic() + time_limit_s
+        sets = sorted(self.weights, key=lambda pair: -pair[1])
+        left = [sum(weight for _, weight in sets[i:]) for i in range(len(sets) + 1)]
+        chosen = [(0, 0, frozenset[int]())]  # what is weighed, the next set, and the devices that are taken
+        while chosen:
+            total, i, taken = chosen.pop()
+            if total > self.at_once:
+                return False
+            if total + left[i] <= self.at_once:
+                continue
+            if time.monotonic() > deadline:
+                return None
+            devices, weight = sets[i]
+            chosen.append((total, i + 1, taken))
+            if taken.isdisjoint(devices):
+                chosen.append((total + weight, i + 1, taken.union(devices)))
+        return True
 
 
 @lru_cache(maxsize=8)
 def conflicts(placement: Placement) -> Conflicts | None:
-    """Return the best proof that is found; None where it would prove no more than each device's load."""
+    """Return the best bound that is found; None where it would prove no more than each device's load."""
     from scipy.optimize import linprog
 
     times: Counter[Devices] = Counter()
-    for block in placement.per_micro_batch.blocks:
+    for block in repeated(placement).blocks:
         times[tuple(sorted(block.devices))] += block.time
     if len(times) > _MAX_SETS or sum(len(devices) > 1 for devices in times) < 3:
         return None  # of two sets the load says as much
@@ -80,14 +105,11 @@ def conflicts(placement: Placement) -> Conflicts | None:
         if packing[0] <= 1 + _EXCESS:
             break
         rows = np.vstack([rows, [devices in packing[1] for devices in sets]])
-    whole = dict(zip(sets, in_whole_numbers(weights).tolist(), strict=True))
-    weight = {devices: amount for devices, amount in whole.items() if amount}
+    weight = dict(zip(sets, in_whole_numbers(weights).tolist(), strict=True))
     heaviest = _heaviest(weight)
     if heaviest is None:
         return None
-    found = Conflicts(weight, int(heaviest[0]))
-    load = max(placement.load(device) for device in range(placement.num_devices))
-    return found if found.bound(placement) > load else None
+    return Conflicts(tuple((devices, each) for devices, each in weight.items() if each), int(heaviest[0]))
 
 
 def _heaviest(weight: Mapping[Devices, float]) -> tuple[float, tuple[Devices, ...]] | None:

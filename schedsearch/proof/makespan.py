@@ -6,16 +6,16 @@ import math
 from fractions import Fraction
 
 from placements import Placement
-from schedsearch.bounds.conflicts import conflicts
-from schedsearch.bounds.ends import ends_bound
-from schedsearch.bounds.memory_occupancy import memory_occupancy_on
-from schedsearch.bounds.timeline import Timeline, timelines
+from schedsearch.proof.conflicts import conflicts
+from schedsearch.proof.ends import ends_bound
+from schedsearch.proof.memory_occupancy import memory_occupancy_on
+from schedsearch.proof.timeline import Timeline, timelines
 
 
 def makespan_bound(placement: Placement, num_micro_batches: int) -> int:
     """Return a lower bound on the ticks of a schedule of so many micro-batches.
 
-    It is the greatest of three bounds: over all timelines of `schedsearch.bounds.timeline` each device's work
+    It is the greatest of three bounds: over all timelines of `schedsearch.proof.timeline` each device's work
     and what it is idle at both ends (`ends_bound`), and memory occupancy over the whole makespan; and what
     cannot run at once (`Conflicts.bound`), which begins at the least head of its blocks and leaves the least
     tail.
@@ -31,7 +31,7 @@ def makespan_bound(placement: Placement, num_micro_batches: int) -> int:
         whole = Timeline(placement, frozenset())
         names = [block.name for block in placement.per_micro_batch.blocks if shared.weight_of(block)]
         ends = min(whole.heads[name] for name in names) + min(whole.tails[name] for name in names)
-        bound = max(bound, math.ceil(num_micro_batches * shared.bound(placement)) + ends)
+        bound = max(bound, math.ceil(num_micro_batches * shared.value(placement)) + ends)
     for timeline in timelines(placement.per_micro_batch):
         left = bound - num_micro_batches * timeline.shared_time
         unused = [
@@ -40,7 +40,7 @@ def makespan_bound(placement: Placement, num_micro_batches: int) -> int:
         ]
         proof = memory_occupancy_on(timeline, unused)
         if proof is not None:
-            bound = max(bound, math.ceil(proof.bound(timeline.placement, unused) * num_micro_batches))
+            bound = max(bound, math.ceil(proof.value(timeline.placement, unused) * num_micro_batches))
     return bound
 
 

@@ -1,7 +1,7 @@
-"""Checks a certificate claim by claim: the repetend by the rules, bounds by adding up, refutations by Z3.
+"""Checks what a file claims, one claim after the other: the repetend by the rules, bounds by adding up.
 
-Minimum cycle ratios, what devices hold and what runs at once are shown state by state. Shares with the search
-only the words in which a question is put (`Query`) and the proofs of `MemoryOccupancy` and `Conflicts`.
+What a bound relies on besides, and refutations, are shown by programs of this room. Where there is no time
+for these, a claim is said not to be rechecked.
 """
 
 from __future__ import annotations
@@ -9,17 +9,21 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from placements import Placement
 from placements.modes import Chosen
-from schedsearch.bounds.conflicts import Conflicts
-from schedsearch.bounds.memory_need import CapacityError, require_capacity
-from schedsearch.bounds.memory_occupancy import MemoryOccupancy
-from schedsearch.bounds.mode_choice import ModeChoice
-from schedsearch.certificate.certificate import Certificate, CertificateError, MinCycleRatio, Refutation
-from schedsearch.certificate.recheck_conflicts import weighs_at_most
-from schedsearch.certificate.recheck_states import no_shorter_period
+from schedsearch.device_span import device_spans
+from schedsearch.proof.check.certificate import (
+    Certificate,
+    CertificateError,
+    Question,
+    Refutation,
+    RepetendLimits,
+)
+from schedsearch.proof.conflicts import conflicts
+from schedsearch.proof.ends import device_span_bound
+from schedsearch.proof.load_and_path import critical_path
+from schedsearch.proof.makespan import makespan_bound
+from schedsearch.proof.memory_need import CapacityError, require_capacity
 from schedsearch.schedule import Instance, Schedule, ScheduledBlock
-from schedsearch.solver.query import Answer, Query
 from schedsearch.validate import InvalidScheduleError, validate
 
 _MAX_BLOCKS = 200_000
@@ -81,27 +85,25 @@ def check(certificate: Certificate, *, time_limit_s: float = 60.0) -> CheckRepor
     deadline = time.monotonic() + time_limit_s
     _check_form(certificate)
     claims = [_check_repetend(certificate)]
-    for universal, bound in certificate.universal_bounds():
-        left_s = (deadline - time.monotonic()) / 2
-        least = f"no period is below {certificate.in_ms(bound)} per micro-batch"
-        if isinstance(universal, MinCycleRatio):
-            claims.append(_check_cycles(certificate, universal, f"cycles of states: {least}", left_s))
-        elif isinstance(universal, Conflicts):
-            claims.append(_check_conflicts(universal, f"conflicts: {least}", left_s))
-        elif isinstance(universal, MemoryOccupancy):
-            holds = _check_held(certificate, universal, left_s)
-            claims.append(CheckedClaim(f"memory occupancy: {least}", holds))
-        elif isinstance(universal, ModeChoice):
-            claims.append(CheckedClaim(f"modes of device {universal.device}, whatever their mix: {least}"))
-        else:
-            claims.append(CheckedClaim(f"{universal}: {least}"))
+    for bound, value in certificate.bounds():
+        text = f"{bound}: no period is below {certificate.in_ms(value)} per micro-batch"
+        try:
+            shown = bound.is_shown(certificate.placement, (deadline - time.monotonic()) / 2)
+        except ValueError as error:
+            raise CertificateError(f"{bound.name}: {error}") from None
+        claims.append(_claim(text, shown))
     _check_that_bound_follows(certificate)
-    refutations = [reason for reason in certificate.reasons if isinstance(reason, Refutation)]
-    for i, refutation in enumerate(refutations):
-        share_s = (deadline - time.monotonic()) / (len(refutations) - i)
+    for i, refutation in enumerate(certificate.refutations):
+        share_s = (deadline - time.monotonic()) / (len(certificate.refutations) - i)
         claims.append(_check_refutation(certificate, refutation, share_s))
     claims.append(_bound_claim(certificate, all(claim.holds for claim in claims[1:])))
     return CheckReport(tuple(claims), _meets_bound(certificate))
+
+
+def _claim(text: str, shown: bool | None) -> CheckedClaim:
+    if shown is False:
+        raise CertificateError(f"{text}, but there is one")
+    return CheckedClaim(text, holds=shown is True)
 
 
 def _check_form(certificate: Certificate) -> None:
@@ -148,21 +150,13 @@ def _check_repetend(certificate: Certificate) -> CheckedClaim:
     there, every other block has run in N + 1 rounds or up to F fewer or more, which is from 0 to all of
     them.
     """
-    repetend = certificate.repetend
-    rounds = 3 * (1 + max(max(modulo_stage) for modulo_stage in repetend.modulo_stage.values()))
+    repetend, rounds = certificate.repetend, 3 * certificate.repetend.in_flight
     facts = f"{_counted(repetend.micro_batches)} in {certificate.in_ms(repetend.period)}"
     if rounds * repetend.micro_batches * len(repetend.start) > _MAX_BLOCKS:
         return CheckedClaim(f"repetend: {facts}; it spans too many rounds to unroll", holds=False)
-    first = {
-        (name, micro_batch): repetend.start[name][micro_batch]
-        - repetend.modulo_stage[name][micro_batch] * repetend.period
-        for name, micro_batch in repetend.blocks
-    }
-    placement = certificate.limits.on(certificate.placement)
+    question = Question(certificate.limits.on(certificate.placement), repetend.micro_batches, repetend.period)
     try:
-        validate(
-            _unrolled(placement, repetend.micro_batches, repetend.period, first, rounds, repetend.chosen)
-        )
+        validate(_unrolled(question, dict(repetend.first_starts), rounds, repetend.chosen))
     except InvalidScheduleError as error:
         raise CertificateError(f"repetend: is not valid; {error.reason}") from None
     return CheckedClaim(
@@ -171,21 +165,16 @@ def _check_repetend(certificate: Certificate) -> CheckedClaim:
 
 
 def _unrolled(
-    placement: Placement,
-    micro_batches: int,
-    period: int,
-    first: dict[Instance, int],
-    rounds: int,
-    chosen: tuple[Chosen, ...],
+    question: Question, first: dict[Instance, int], rounds: int, chosen: tuple[Chosen, ...]
 ) -> Schedule:
     """Return so many rounds in which each instance of round 0 comes again every period."""
-    origin = min(first.values())
+    origin, number = min(first.values()), question.micro_batches
     blocks = (
-        ScheduledBlock(ticks - origin + n * period, n * micro_batches + micro_batch, name)
+        ScheduledBlock(ticks - origin + n * question.period, n * number + micro_batch, name)
         for (name, micro_batch), ticks in first.items()
         for n in range(rounds)
     )
-    return Schedule(placement, rounds * micro_batches, tuple(blocks), chosen * rounds)
+    return Schedule(question.placement, rounds * number, tuple(blocks), chosen * rounds)
 
 
 def _check_that_bound_follows(certificate: Certificate) -> None:
@@ -199,43 +188,6 @@ def _check_that_bound_follows(certificate: Certificate) -> None:
             )
 
 
-def _check_held(certificate: Certificate, occupancy: MemoryOccupancy, time_limit_s: float) -> bool:
-    """Return whether there was time to see that devices hold no more than is claimed."""
-    from schedsearch.certificate.recheck_held import held_within_limit  # loads Z3
-
-    shown: list[bool | None] = []
-    for claim in occupancy.held:
-        share_s = time_limit_s / len(occupancy.held)
-        try:
-            shown.append(held_within_limit(certificate.placement.per_micro_batch, claim, share_s))
-        except ValueError as error:
-            raise CertificateError(f"residence: {error}") from None
-        if shown[-1] is False:
-            raise CertificateError(f"residence: device {claim.device} can hold more than is claimed")
-    return all(shown)
-
-
-def _check_conflicts(conflicts: Conflicts, text: str, time_limit_s: float) -> CheckedClaim:
-    shown = weighs_at_most(conflicts.weight, conflicts.at_once, time_limit_s)
-    if shown is False:
-        raise CertificateError("conflicts: more can run at once than is claimed")
-    return CheckedClaim(text, holds=shown is True)
-
-
-def _check_cycles(
-    certificate: Certificate, cycles: MinCycleRatio, text: str, time_limit_s: float
-) -> CheckedClaim:
-    try:
-        shown = no_shorter_period(
-            certificate.placement, cycles.devices, cycles.cut_out, cycles.period, time_limit_s
-        )
-    except ValueError as error:
-        raise CertificateError(f"cycles: {error}") from None
-    if shown is False:
-        raise CertificateError(f"{text}, but there is one")
-    return CheckedClaim(text, holds=shown is True)
-
-
 def _check_refutation(certificate: Certificate, refutation: Refutation, time_limit_s: float) -> CheckedClaim:
     """Ask once more whether there is none."""
     limits, placement = certificate.limits, certificate.limits.on(certificate.placement)
@@ -246,24 +198,21 @@ def _check_refutation(certificate: Certificate, refutation: Refutation, time_lim
     )
     if refutation.micro_batches < 1:
         raise CertificateError(f"refutation: {_counted(refutation.micro_batches)} is not at least 1")
-    query = Query(placement, refutation.micro_batches, refutation.period, limits.span, limits.latency)
-    answer = ask_again(query, time_limit_s)
-    if answer is Answer.YES:
-        raise CertificateError(f"{text}, but there is one")
-    return CheckedClaim(text, holds=answer is Answer.NO)
+    question = Question(placement, refutation.micro_batches, refutation.period, limits.span, limits.latency)
+    return _claim(text, _is_refuted(question, time_limit_s))
 
 
-def ask_again(query: Query, time_limit_s: float) -> Answer:
-    """Return Z3's answer, UNKNOWN where a question is too large; a repetend found is shown to be one."""
-    if time_limit_s <= 0 or query.micro_batches * len(query.placement.blocks) > _MAX_INSTANCES:
-        return Answer.UNKNOWN
-    from schedsearch.certificate.recheck_z3 import find_starts  # likewise
+def _is_refuted(question: Question, time_limit_s: float) -> bool | None:
+    """Return Z3's answer, None where a question is too large; a repetend found is shown to be one."""
+    if time_limit_s <= 0 or question.micro_batches * len(question.placement.blocks) > _MAX_INSTANCES:
+        return None
+    from schedsearch.proof.check.refutation import find_starts  # loads Z3
 
-    answer, first, chosen = find_starts(query, time_limit_s)
-    if first is not None:
-        rounds = 3 * ((max(first.values()) - min(first.values())) // query.period + 2)
-        validate(_unrolled(query.placement, query.micro_batches, query.period, first, rounds, chosen))
-    return answer
+    found, first, chosen = find_starts(question, time_limit_s)
+    if found:
+        rounds = 3 * ((max(first.values()) - min(first.values())) // question.period + 2)
+        validate(_unrolled(question, first, rounds, chosen))
+    return None if found is None else not found
 
 
 def _bound_claim(certificate: Certificate, holds: bool) -> CheckedClaim:
@@ -277,29 +226,101 @@ def _bound_claim(certificate: Certificate, holds: bool) -> CheckedClaim:
 
 
 def _meets_bound(certificate: Certificate) -> bool:
-    """Whether the repetend, or the same one written more than once, is of the sizes and keeps the limits."""
-    of_these = any(size % certificate.repetend.micro_batches == 0 for size in certificate.sizes)
-    return of_these and _keeps_limits(certificate) and certificate.period <= certificate.period_bound
+    """Whether the repetend, or the same one written more than once, is of the sizes and keeps the limits.
 
-
-def _keeps_limits(certificate: Certificate) -> bool:
-    """Return whether the repetend keeps the limits on span and latency; that on memory it is held to."""
+    That on memory it is held to.
+    """
     repetend, limits = certificate.repetend, certificate.limits
-    spans = []
-    for micro_batch in range(repetend.micro_batches):
-        start = {
-            name: repetend.start[name][micro_batch]
-            - repetend.modulo_stage[name][micro_batch] * repetend.period
-            for name in repetend.as_run(micro_batch).by_name
-        }
-        end = max(ticks + repetend.blocks[name, micro_batch].time for name, ticks in start.items())
-        spans.append((min(start.values()), end))
-    span = max(end for _, end in spans) - min(begin for begin, _ in spans)
-    latency = max(end - begin for begin, end in spans)
-    return (limits.span is None or span <= limits.span) and (
-        limits.latency is None or latency <= limits.latency
+    of_these = any(size % repetend.micro_batches == 0 for size in certificate.sizes)
+    within = (limits.span is None or repetend.span <= limits.span) and (
+        limits.latency is None or repetend.latency <= limits.latency
     )
+    return of_these and within and certificate.period <= certificate.period_bound
 
 
 def _counted(micro_batches: int) -> str:
     return f"{micro_batches} micro-batch{'es' * (micro_batches != 1)}"
+
+
+def check_makespan_bound(schedule: Schedule, bound: int, time_limit_s: float) -> CheckedClaim:
+    """Check that no schedule of as many micro-batches, periodic or not, has a lesser makespan than a bound.
+
+    Args:
+        schedule: Valid.
+        bound: Ticks.
+        time_limit_s: Seconds, where adding up is not enough.
+
+    Raises:
+        CertificateError: The schedule, or another, takes less.
+    """
+    placement, number = schedule.placement, schedule.num_micro_batches
+    if bound > schedule.makespan:
+        raise CertificateError(
+            f"makespan_bound: {bound} is above the makespan {schedule.makespan} of the schedule itself"
+        )
+    text = (
+        f"makespan_bound: no schedule of as many micro-batches takes less than {placement.ms(bound):.10g} ms"
+    )
+    added_up, shared = makespan_bound(placement, number), conflicts(placement)
+    if shared is not None and not shared.is_shown(placement, time_limit_s):
+        return CheckedClaim(text, holds=False)
+    if bound <= added_up:
+        return CheckedClaim(f"{text}; by adding up")
+    from schedsearch.proof.check.orders import no_shorter_schedule
+
+    has_time = placement.is_plain and time_limit_s > 0
+    shown = no_shorter_schedule(placement, number, bound, time_limit_s) if has_time else None
+    if shown is False:
+        raise CertificateError(f"{text}, but there is one that does")
+    if shown is None:
+        return CheckedClaim(f"{text}; {placement.ms(added_up):.10g} ms follow by adding up", holds=False)
+    return CheckedClaim(f"{text}; by all orders of their starts")
+
+
+def check_device_span_bound(schedule: Schedule, bound: int) -> CheckedClaim:
+    """Check that no schedule of as many micro-batches has a lesser device span than a bound, by adding up.
+
+    Args:
+        schedule: Valid.
+        bound: Ticks.
+
+    Raises:
+        CertificateError: The schedule has a lesser one.
+    """
+    placement, longest = schedule.placement, int(device_spans(schedule).max())
+    if bound > longest:
+        raise CertificateError(
+            f"device_span_bound: {bound} is above the device span {longest} of the schedule itself"
+        )
+    least = f"{placement.ms(bound):.10g} ms"
+    text = f"device_span_bound: in no schedule does each device take less than {least} by its own clock"
+    added_up = device_span_bound(placement, schedule.num_micro_batches)
+    return CheckedClaim(f"{text}; by adding up") if bound <= added_up else CheckedClaim(text, holds=False)
+
+
+def check_span_bound(certificate: Certificate, bound: int, time_limit_s: float) -> CheckedClaim:
+    """Check that no repetend of the same micro-batches and period has a lesser span than a bound.
+
+    Objectives before the span may have limited memory and latency to this repetend's; the file does not say
+    whether. So if there is one without these limits, it is asked for one with them.
+
+    Args:
+        certificate: Checked.
+        bound: Ticks.
+        time_limit_s: Seconds, where adding up is not enough.
+
+    Raises:
+        CertificateError: There is one.
+    """
+    repetend = certificate.repetend
+    text = f"span_bound: no repetend of this period has a span below {certificate.in_ms(bound)}"
+    if bound <= critical_path(certificate.placement):
+        return CheckedClaim(f"{text}; by adding up")
+    own = RepetendLimits(latency=repetend.latency, memory=max(repetend.peak_memory))
+    for limits, condition in ((certificate.limits, ""), (own, ", with as little memory and latency")):
+        placement = limits.on(certificate.placement)
+        question = Question(placement, repetend.micro_batches, repetend.period, bound - 1, limits.latency)
+        shown = _is_refuted(question, time_limit_s / 2)
+        if shown is not False:
+            return CheckedClaim(f"{text}{condition}", holds=shown is True)
+    raise CertificateError(f"{text}, but there is one")

@@ -13,10 +13,11 @@ from strategies import tight
 
 from placements import Block, Kind, Placement
 from placements.shapes import k_shape, m_shape, v_shape
-from schedsearch.certificate.certificate import CertificateError, certificate_of
-from schedsearch.certificate.check_other_bounds import check_makespan_bound, check_span_bound
-from schedsearch.certificate.recheck_makespan import no_shorter_schedule
+from schedsearch.certificate import certificate_of
 from schedsearch.modulo.search import search
+from schedsearch.proof.check.certificate import CertificateError
+from schedsearch.proof.check.claims import check_makespan_bound, check_span_bound
+from schedsearch.proof.check.orders import no_shorter_schedule
 
 
 @settings(max_examples=30, deadline=None)

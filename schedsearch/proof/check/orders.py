@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 
 from placements import Kind, Placement
-from schedsearch.solver.interrupts import INTERRUPTS
 
 _MAX_COUNTS = 200_000
 """Sets of orders, by how often they have started each block, beyond which the memory might not do."""
@@ -53,28 +52,22 @@ def no_shorter_schedule(
     for _ in range(sum(walk.runs)):
         longer: dict[Counts, list[Ends]] = {}
         for counts, several in orders.items():
-            INTERRUPTS.raise_if_seen()
             if len(longer) > _MAX_COUNTS or time.monotonic() > deadline:
                 return None
             for after, ends in walk.followers(counts, several):
-                _add(longer.setdefault(after, []), ends)
+                others = longer.setdefault(after, [])
+                if not any(all(map(int.__le__, old, ends)) for old in others):
+                    others[:] = [old for old in others if not all(map(int.__le__, ends, old))]
+                    others.append(ends)
         orders = longer
     return True if not orders else None if placement.transfer else False
-
-
-def _add(several: list[Ends], new: Ends) -> None:
-    """Add ends to others of the same counts, but drop those that are nowhere earlier than another's."""
-    if not any(all(map(int.__le__, old, new)) for old in several):
-        several[:] = [old for old in several if not all(map(int.__le__, new, old))]
-        several.append(new)
 
 
 class _Walk:
     """The walk through all orders that may end by a limit."""
 
     def __init__(self, placement: Placement, num_micro_batches: int, limit: int) -> None:
-        self.limit = limit
-        self.memory = placement.free_memory
+        self.limit, self.memory = limit, placement.free_memory
         self.blocks = placement.topological_order
         index = {block.name: i for i, block in enumerate(self.blocks)}
         self.runs = [1 if block.kind is Kind.O else num_micro_batches for block in self.blocks]
@@ -86,8 +79,7 @@ class _Walk:
             [i for i, block in enumerate(self.blocks) if device in block.devices]
             for device in range(placement.num_devices)
         ]
-        self.tail = [0] * len(self.blocks)
-        self.longest_transfer = [0] * len(self.blocks)
+        self.tail, self.longest_transfer = [0] * len(self.blocks), [0] * len(self.blocks)
         for i in reversed(range(len(self.blocks))):
             for j, transfer in self.after[i]:
                 self.longest_transfer[j] = max(self.longest_transfer[j], transfer)

@@ -9,12 +9,11 @@ So every bound that holds on the shortened timeline holds on the whole one, with
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 
 from placements import Block, Placement
-from schedsearch.schedule import earliest_starts
 
 
 @dataclass(frozen=True)
@@ -70,22 +69,31 @@ class Timeline:
     @cached_property
     def heads(self) -> Mapping[str, int]:
         """The ticks of one micro-batch that are known to be left before each block starts."""
-        return earliest_starts(
-            {
-                block.name: [(a, self.length[a] + self.transfer_time(a, block.name)) for a in block.after]
-                for block in self.placement.blocks
-            }
-        )
+        return self.ticks_from(self.placement.by_name.keys())
 
     @cached_property
     def tails(self) -> Mapping[str, int]:
         """The ticks that are known to be left from each block's end to the end of its micro-batch."""
-        return earliest_starts(
-            {
-                name: [(b, self.transfer_time(name, b) + self.length[b]) for b in followers]
-                for name, followers in self.placement.successors.items()
-            }
-        )
+        return self.ticks_from(self.placement.by_name.keys(), backwards=True)
+
+    def ticks_from(self, names: Set[str], *, backwards: bool = False) -> dict[str, int]:
+        """Return the ticks from the first start of some blocks to the start of each that waits for one.
+
+        Args:
+            names: Which ones.
+            backwards: Return those from the end of each for which one waits to the last end of these instead.
+        """
+        placement, found = self.placement, dict[str, int]()
+        order = placement.topological_order
+        for block in reversed(order) if backwards else order:
+            ticks = [0] if block.name in names else []
+            for name in placement.successors[block.name] if backwards else block.after:
+                if name in found:
+                    hop = (block.name, name) if backwards else (name, block.name)
+                    ticks.append(found[name] + self.length[name] + self.transfer_time(*hop))
+            if ticks:
+                found[block.name] = max(ticks)
+        return found
 
 
 def timelines(placement: Placement) -> list[Timeline]:

@@ -18,22 +18,22 @@ import z3
 
 from placements import Block
 from placements.modes import Chosen
+from schedsearch.proof.check.certificate import Question
+from schedsearch.proof.check.held_limit import verdict
 from schedsearch.schedule import Instance
-from schedsearch.solver.interrupts import interruptible
-from schedsearch.solver.query import Answer, Query
 
 Digits = tuple[Any, Any]
 """A time as the number ``first * T + second`` with ``0 <= second < T``; both are Z3's terms."""
 
 
 def find_starts(
-    query: Query, timeout_s: float
-) -> tuple[Answer, dict[Instance, int] | None, tuple[Chosen, ...]]:
+    query: Question, time_limit_s: float
+) -> tuple[bool | None, dict[Instance, int], tuple[Chosen, ...]]:
     """Return whether there is a repetend, the starts of its first round in ticks, of any sign, and its modes.
 
     Args:
-        query: What is asked; those of the repetend.
-        timeout_s: Seconds after which the answer is UNKNOWN.
+        query: What is asked.
+        time_limit_s: Seconds after which the answer is None.
 
     Raises:
         KeyboardInterrupt: Z3 was interrupted from the keyboard.
@@ -43,24 +43,19 @@ def find_starts(
     encoding.wait_for_inputs()
     encoding.run_one_at_a_time()
     encoding.respect_memory()
-    encoding.keep_span()
-    encoding.keep_latency()
+    encoding.keep_span_and_latency()
     encoding.order_micro_batches()
-    encoding.solver.set("timeout", max(1, int(timeout_s * 1000)))
-    encoding.solver.set("ctrl_c", False)
-    verdict = interruptible(encoding.solver.check, encoding.solver.interrupt)
-    if verdict == z3.sat:
+    found = verdict(encoding.solver, time_limit_s)
+    if found == "sat":
         chosen = encoding.chosen()
-        return Answer.YES, encoding.starts(chosen), chosen
-    if verdict == z3.unsat:
-        return Answer.NO, None, ()
-    return Answer.UNKNOWN, None, ()
+        return True, encoding.starts(chosen), chosen
+    return (False if found == "unsat" else None), {}, ()
 
 
 class _Encoding:
     """A question's variables and rules; each method adds one rule."""
 
-    def __init__(self, query: Query) -> None:
+    def __init__(self, query: Question) -> None:
         """Begin with the digits; the first instance starts at 0, since a repetend may be moved in time."""
         self.query = query
         self.by_name = query.placement.by_name
@@ -146,18 +141,12 @@ class _Encoding:
                     held.append(z3.IntVal(0, self.solver.ctx))
                     self.solver.add(z3.Sum(held) <= placement.host_memory[device])
 
-    def keep_span(self) -> None:
-        """No instance of a round ends later than the span after another of it starts."""
-        if self.query.span is not None:
-            for a, b in itertools.product(self.start, repeat=2):
-                self._end_within(a, b, self.query.span)
-
-    def keep_latency(self) -> None:
-        """No block of a micro-batch ends later than the latency after another of it starts."""
-        if self.query.latency is not None:
-            for a, b in itertools.product(self.start, repeat=2):
-                if a[1] == b[1]:
-                    self._end_within(a, b, self.query.latency)
+    def keep_span_and_latency(self) -> None:
+        """No instance of a round, or micro-batch, ends later than the limit after another of it starts."""
+        for a, b in itertools.product(self.start, repeat=2):
+            for limit in (self.query.span, self.query.latency if a[1] == b[1] else None):
+                if limit is not None:
+                    self._end_within(a, b, limit)
 
     def order_micro_batches(self) -> None:
         """Every block runs the micro-batches in the order of their numbers, which loses no repetend.

@@ -10,16 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placements import Block, Kind, Placement
-from schedsearch.bounds.conflicts import Conflicts, conflicts
-from schedsearch.bounds.load_and_path import load_bound, period_bound
-from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.certificate.certificate import CertificateError, certificate_of
-from schedsearch.certificate.check import check
-from schedsearch.certificate.check_other_bounds import check_makespan_bound
-from schedsearch.certificate.file import certificate_from_dict, certificate_to_dict
-from schedsearch.certificate.recheck_conflicts import weighs_at_most
+from schedsearch.certificate import certificate_of
 from schedsearch.modulo.result import Status
 from schedsearch.modulo.search import search
+from schedsearch.proof.check.certificate import (
+    CertificateError,
+    certificate_from_dict,
+    certificate_to_dict,
+)
+from schedsearch.proof.check.claims import check, check_makespan_bound
+from schedsearch.proof.conflicts import Conflicts, conflicts
+from schedsearch.proof.load_and_path import load_bound, period_bound
+from schedsearch.proof.makespan import makespan_bound
 
 FANO = [(0, 1, 2), (0, 3, 4), (0, 5, 6), (1, 3, 5), (1, 4, 6), (2, 3, 6), (2, 4, 5)]
 RING = [(0, 1), (1, 2), (2, 3), (3, 4), (0, 4)]
@@ -64,10 +66,10 @@ def test_heads_and_tails_of_the_blocks_count_at_the_ends() -> None:
 def test_what_cannot_run_at_once_is_not_claimed_wrongly() -> None:
     placement = without_order(RING)
     certificate = certificate_of(placement, search(placement, 3, work_limit=40))
-    wrong = Conflicts(dict.fromkeys(RING, 1), 1)
+    wrong = Conflicts(tuple((devices, 1) for devices in RING), 1)
     for reasons, message in (
-        ((wrong,), "more can run at once than is claimed"),
-        ((replace(wrong, at_once=0),), "weights are not all 0 or more"),
+        ((wrong,), "conflicts: no period is below 5 ms per micro-batch, but there is one"),
+        ((replace(wrong, at_once=0),), "what fits at once is not 1 or more"),
     ):
         with pytest.raises(CertificateError, match=message):
             check(replace(certificate, reasons=reasons))
@@ -92,6 +94,6 @@ def test_random_sets(times: dict[tuple[int, ...], int]) -> None:
     found = conflicts(placement)
     if found is not None:
         apart = [c for c in choices if not any({*a} & {*b} for a, b in combinations(c, 2))]
-        assert found.at_once == max(sum(found.weight.get(s, 0) for s in c) for c in apart)
-        assert weighs_at_most(found.weight, found.at_once, 10)
-        assert weighs_at_most(found.weight, found.at_once - 1, 10) is False
+        assert found.at_once == max(sum(dict(found.weights).get(s, 0) for s in c) for c in apart)
+        assert found.is_shown(placement, 10)
+        assert replace(found, at_once=found.at_once - 1).is_shown(placement, 10) is False

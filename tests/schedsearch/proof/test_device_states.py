@@ -9,27 +9,27 @@ from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
 from placements.shapes import wave_shape
-from schedsearch.bounds import device_states as states_of_devices
-from schedsearch.bounds.device_states import Counts, DeviceStates, device_states
-from schedsearch.bounds.memory_need import minimum_memory
-from schedsearch.bounds.memory_occupancy import memory_occupancy
-from schedsearch.bounds.what_fits import amounts_held
-from schedsearch.certificate.recheck_held import held_within_limit
 from schedsearch.modulo.result import Status
 from schedsearch.modulo.search import search
+from schedsearch.proof import device_states as states_of_devices
+from schedsearch.proof.device_states import Counts, DeviceStates, device_states
+from schedsearch.proof.memory_need import minimum_memory
+from schedsearch.proof.memory_occupancy import memory_occupancy
 
 
 def test_what_fits_by_hand() -> None:
     """Two micro-batches of 37 fit memory for 100, and one more that only keeps 16 for its weight gradient."""
-    amounts = amounts_held([37, -21, -16], [(0, 1), (1, 2)])
-    assert amounts is not None
-    assert amounts.units == (37, 16)
-    assert amounts.fit(100).tolist() == [[0, 6], [1, 3], [2, 1]]
-    assert amounts.fit(63).tolist() == [[0, 3], [1, 1]]
-    assert amounts.fit(100, after=1).tolist() == [[1, 3], [2, 1]]
-    assert amounts.fit(36, after=1).tolist() == []
-    assert amounts.started(0).tolist() == [1, 0]
-    assert amounts.started(1).tolist() == [-1, 1]
+    blocks = (
+        Block("F", Kind.F, (0,), 1, 37),
+        Block("I", Kind.I, (0,), 1, -21, ("F",)),
+        Block("W", Kind.W, (0,), 1, -16, ("I",)),
+        Block("A", Kind.F, (0,), 1, 0, transient=37),
+    )
+    (states,) = states_without(Placement("fits", 1, blocks, memory=(100,)), "_walked").values()
+    assert states.held.tolist() == [[0, 6], [1, 3], [2, 1]]
+    assert states.running["A"].tolist() == [[0, 3], [1, 1]]
+    assert states.running["F"].tolist() == [[1, 3], [2, 1]]
+    assert states.running["I"].tolist() == [[0, 4], [1, 2]]
 
 
 def vmin(devices: int, capacity: int) -> Placement:
@@ -47,11 +47,11 @@ def test_memory_for_many_micro_batches_by_hand() -> None:
     placement = vmin(32, 846)
     proof = memory_occupancy(placement)
     assert proof is not None
-    assert proof.bound(placement) == Fraction(65 * (14407 + 14380) + 2 * 62 * 1610, 22)
+    assert proof.value(placement) == Fraction(65 * (14407 + 14380) + 2 * 62 * 1610, 22)
     (claim,) = proof.held
-    assert held_within_limit(placement, claim, 20)
+    assert claim.is_shown(placement, 20)
     for wrong in (replace(claim, limit=21), replace(claim, spare={**claim.spare, f"W{claim.device}": 1})):
-        assert not held_within_limit(placement, wrong, 1)
+        assert not wrong.is_shown(placement, 1)
 
 
 def states_without(placement: Placement, way: str) -> dict[int, DeviceStates]:

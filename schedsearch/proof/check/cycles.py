@@ -1,8 +1,8 @@
-"""Shows once more that no repetend beats a period: a minimum cycle ratio, state by state.
+"""The period by cycles of states: no cycle has a lesser mean time per micro-batch (the minimum cycle ratio).
 
-Shares nothing with `schedsearch.state_space`, which knows the same states as arrays. A state says how often
-each block has started, less what all blocks of its component have, and for how many ticks each still runs.
-Every repetend is a cycle of states; node potentials show that no cycle's ratio is below the period.
+`schedsearch.state_space` finds it; here it is shown by a program that shares nothing with that. A state says
+how often each block has started, less what all blocks of its component have, and for how many ticks each
+still runs. Every repetend is a cycle of states; node potentials show that no cycle's ratio is below a period.
 """
 
 from __future__ import annotations
@@ -10,57 +10,65 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 from placements import Placement
-from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.proof.bound import Bound
 
 _MAX_STATES = 200_000
 
 _FALLS_PER_LOOK = 32
 """Times that a state's length falls between two looks for a cycle."""
 
-ReachedState = tuple[tuple[int, ...], tuple[int, ...]]
+State = tuple[tuple[int, ...], tuple[int, ...]]
 """How often each step has started, and for how many ticks it still runs."""
 
 
-def no_shorter_period(
-    placement: Placement,
-    devices: Collection[int],
-    cut_out: Collection[str],
-    period: Fraction,
-    time_limit_s: float,
-) -> bool | None:
-    """Return whether no repetend has less than a period per micro-batch; None if it takes too long to see.
+@dataclass(frozen=True)
+class MinCycleRatio(Bound):
+    """The least mean time per micro-batch of a cycle of states.
 
-    Args:
-        placement: What runs where.
+    Attributes:
+        period: That time, in ticks.
         devices: What runs on others is left out: a repetend of all has one of the others in it, in which what
             waited for another through it still waits.
         cut_out: Blocks that run on all these devices and have no memory there. No other runs while one does,
             so these intervals can be cut out of every repetend, and what waited for others through such a
             block still waits; transfers may have gone on meanwhile, so nothing is left of them.
-        period: Ticks per micro-batch.
-        time_limit_s: Seconds.
-
-    Raises:
-        ValueError: A block cannot be cut out, or a device is not there; the message names it.
     """
-    placement = placement.per_micro_batch
-    here = frozenset(devices)
-    if not here or not here <= set(range(placement.num_devices)):
-        raise ValueError(f"devices {sorted(here)} are not some of the {placement.num_devices}")
-    for name in cut_out:
-        block = placement.by_name.get(name)
-        if block is None:
-            raise ValueError(f"there is no block {name!r}")
-        if not here <= set(block.devices) or any(map(block.memory_on, here)):
-            raise ValueError(f"{name} does not run on all devices, or holds memory, so it cannot be cut out")
-    steps = tuple(_steps(placement, here, set(cut_out)))
-    rest = period - sum(placement.by_name[name].time for name in cut_out)
-    return _Walk(placement, steps, rest, time.monotonic() + time_limit_s).run()
+
+    name: ClassVar[str] = "cycles"
+    period: Fraction
+    devices: tuple[int, ...]
+    cut_out: tuple[str, ...] = ()
+
+    def value(self, placement: Placement) -> Fraction:
+        """Return the period, which `is_shown` shows."""
+        return self.period
+
+    def is_shown(self, placement: Placement, time_limit_s: float) -> bool | None:
+        """Go through all states."""
+        placement, here = placement.per_micro_batch, frozenset(self.devices)
+        if not here or not here <= set(range(placement.num_devices)):
+            raise ValueError(f"devices {sorted(here)} are not some of the {placement.num_devices}")
+        for name in self.cut_out:
+            block = placement.by_name.get(name)
+            if block is None:
+                raise ValueError(f"there is no block {name!r}")
+            if not here <= set(block.devices) or any(map(block.memory_on, here)):
+                raise ValueError(
+                    f"{name} does not run on all devices, or holds memory, so it cannot be cut out"
+                )
+        cut_out = set(self.cut_out)
+        steps = tuple(_steps(placement, here, cut_out))
+        rest = self.period - sum(placement.by_name[name].time for name in cut_out)
+        return _Walk(placement, steps).has_potentials(rest, time.monotonic() + time_limit_s)
+
+    def __str__(self) -> str:
+        return "cycles of states"
 
 
 @dataclass(frozen=True)
@@ -74,57 +82,48 @@ class _Step:
 
 
 def _steps(placement: Placement, here: frozenset[int], cut_out: set[str]) -> Iterator[_Step]:
-    waits: dict[str, set[str]] = {}
-    gone = cut_out | {block.name for block in placement.blocks if not here & set(block.devices)}
+    """Yield what runs on some devices; what waited through a block that is left out waits for its inputs."""
+    waits: dict[str, list[str]] = {}
     for block in placement.topological_order:
+        is_left_out = block.name in cut_out or not here & set(block.devices)
         after: list[str] = []
         for name in block.after:
-            ticks = 0 if cut_out or block.name in gone else placement.transfer_time(name, block.name)
-            if name in gone:
-                after += waits[name]
-            elif ticks:
+            ticks = 0 if cut_out or is_left_out else placement.transfer_time(name, block.name)
+            if ticks and waits[name] == [name]:
                 transfer = f"{name} to {block.name}"
                 yield _Step(transfer, ticks, frozenset(), (name,))
                 after.append(transfer)
             else:
-                after.append(name)
-        if block.name in gone:
-            waits[block.name] = set(after)
-        else:
+                after += waits[name]
+        waits[block.name] = after if is_left_out else [block.name]
+        if not is_left_out:
             yield _Step(block.name, block.time, here & set(block.devices), tuple(dict.fromkeys(after)))
 
 
 class _Walk:
     """The walk over the states of one placement."""
 
-    def __init__(
-        self, placement: Placement, steps: tuple[_Step, ...], period: Fraction, deadline: float
-    ) -> None:
+    def __init__(self, placement: Placement, steps: tuple[_Step, ...]) -> None:
+        import networkx as nx
+
         self.placement = placement
         self.steps = steps
-        self.period = period
-        self.deadline = deadline
         index = {step.name: i for i, step in enumerate(steps)}
         self.after = [[index[name] for name in step.after] for step in steps]
-        self.components = self._components()
+        waiting = nx.Graph([(i, j) for i, after in enumerate(self.after) for j in (i, *after)])
+        self.components = [sorted(component) for component in nx.connected_components(waiting)]
 
-    def _components(self) -> list[list[int]]:
-        """Group the steps that wait for each other."""
-        found: list[set[int]] = []
-        for i, after in enumerate(self.after):
-            touching = [group for group in found if group & set(after)]
-            found = [group for group in found if group not in touching]
-            found.append({i}.union(*touching))
-        return [sorted(group) for group in found]
+    def has_potentials(self, period: Fraction, deadline: float) -> bool | None:
+        """Return whether there are shortest lengths from the empty state; None if it takes too long to see.
 
-    def run(self) -> bool | None:
-        """Return whether potentials exist: shortest lengths from the empty state, if there are any."""
-        share = self.period / len(self.components)
+        An edge's length is its ticks less what the period gives for its progress.
+        """
+        share = period / len(self.components)
         nothing = (0,) * len(self.steps)
-        edges: dict[ReachedState, list[tuple[ReachedState, int]]] = {}
-        length: dict[ReachedState, int] = {(nothing, nothing): 0}
-        came_from: dict[ReachedState, ReachedState] = {}
-        rounds: dict[ReachedState, int] = {}
+        edges: dict[State, list[tuple[State, int]]] = {}
+        length: dict[State, int] = {(nothing, nothing): 0}
+        came_from: dict[State, State] = {}
+        rounds: dict[State, int] = {}
         queue, queued = deque(length), set(length)
         while queue:
             state = queue.popleft()
@@ -135,9 +134,8 @@ class _Walk:
                     (after, ticks * share.denominator - progress * share.numerator)
                     for after, ticks, progress in self._followers(state)
                 ]
-                INTERRUPTS.raise_if_seen()
-                if len(edges) > _MAX_STATES or time.monotonic() > self.deadline:
-                    return None
+            if len(edges) > _MAX_STATES or time.monotonic() > deadline:
+                return None
             if rounds[state] % _FALLS_PER_LOOK == 0 and _returns(state, came_from):
                 return False  # round this cycle lengths fall for ever
             for after, more in edges[state]:
@@ -146,11 +144,9 @@ class _Walk:
                     if after not in queued:
                         queue.append(after)
                         queued.add(after)
-            if time.monotonic() > self.deadline:
-                return None
         return True
 
-    def _followers(self, state: ReachedState) -> Iterator[tuple[ReachedState, int, int]]:
+    def _followers(self, state: State) -> Iterator[tuple[State, int, int]]:
         """Yield the state at the next end of a step, for each choice of what to start now."""
         started, left = state
         can = [i for i in range(len(self.steps)) if self._can_start(started, left, i)]
@@ -184,7 +180,8 @@ class _Walk:
 
     def _run(
         self, started: tuple[int, ...], left: tuple[int, ...], chosen: list[int]
-    ) -> Iterator[tuple[ReachedState, int, int]]:
+    ) -> Iterator[tuple[State, int, int]]:
+        """Yield the state after some starts, if anything runs, with the ticks until then and the progress."""
         counts, rest = list(started), list(left)
         for i in chosen:
             counts[i] += 1
@@ -201,7 +198,7 @@ class _Walk:
         yield (tuple(counts), tuple(max(0, each - ticks) for each in rest)), ticks, progress
 
 
-def _returns(state: ReachedState, came_from: dict[ReachedState, ReachedState]) -> bool:
+def _returns(state: State, came_from: dict[State, State]) -> bool:
     """Return whether the way by which a state was reached goes round a cycle."""
     seen = {state}
     while state in came_from:

@@ -1,0 +1,46 @@
+"""What a search proved, as a certificate that is checked without it; see `schedsearch.proof.check`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+from placements import Placement
+from schedsearch.modulo.result import SearchResult
+from schedsearch.proof.check.certificate import Certificate, Refutation, RepetendLimits
+from schedsearch.proof.check.cycles import MinCycleRatio
+from schedsearch.proof.load_and_path import period_bounds
+
+
+def certificate_of(placement: Placement, result: SearchResult) -> Certificate:
+    """Return the certificate of what a search found and proved.
+
+    It claims the best of what the search proved for all sizes that were asked for, and of the periods that
+    were refuted it names only those that matter.
+
+    Args:
+        placement: Placement that was searched.
+        result: Result with a repetend.
+    """
+    assert result.repetend is not None, "there is nothing to certify"
+    repetend = replace(result.repetend, placement=placement.per_micro_batch)  # it may know of less memory
+    limits = RepetendLimits(**{objective.value: limit for objective, limit in result.limits.items()})
+    reasons, found = period_bounds(placement), result.min_period
+    if found is not None and found.ticks > reasons[-1].value(placement):
+        reasons.append(MinCycleRatio(found.ticks, found.devices, found.cut_out))
+    bare = Certificate(placement, result.sizes, repetend, Fraction(0), tuple(reasons), limits)
+    proved = [Fraction(each.bound, each.micro_batches) for each in result.tried]
+    all_tried = tuple(each.micro_batches for each in result.tried) == result.sizes
+    bound = max([bare.universal_bound, *([min(proved)] if all_tried else [])])
+    refutations = (
+        Refutation(size, period, result.solver)
+        for size in result.sizes
+        for period in _needed(bare.min_period(size), math.ceil(bound * size), limits)
+    )
+    return replace(bare, period_bound=bound, reasons=(*reasons, *refutations))
+
+
+def _needed(open_from: int, closed_to: int, limits: RepetendLimits) -> range:
+    """Return the periods to refute so that all from the first to just before the second are."""
+    return range(max(open_from, closed_to - 1) if limits.keep_monotone else open_from, closed_to)

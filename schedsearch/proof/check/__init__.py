@@ -1,0 +1,11 @@
+"""What a search proved as data, and programs that show it again: they share nothing with the search.
+
+In the order in which to read:
+
+- `refutation`: a period that no repetend has, by Z3.
+- `cycles`: a minimum cycle ratio, state by state.
+- `held_limit`: what a device holds at any time, by Z3 or state by state.
+- `orders`: a makespan, by all orders of starts.
+- `certificate`: a repetend, a bound on the period with its reasons, and the file form.
+- `claims`: a certificate, claim by claim, and the bounds on makespan and span, which need no reasons.
+"""

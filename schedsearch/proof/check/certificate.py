@@ -1,0 +1,205 @@
+"""A certificate: a repetend, the bound on the period that it is held against, and the reasons for the bound.
+
+It is plain data, the field ``certificate`` of a ``schedule.json``; the placement and the repetend are
+elsewhere in that file. All numbers are whole; a fraction is a pair.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar
+
+from placements import Placement
+from placements.plain_data import Field, plain
+from schedsearch.proof.bound import Bound
+from schedsearch.proof.check.cycles import MinCycleRatio
+from schedsearch.proof.load_and_path import BOUNDS
+from schedsearch.repetend import Repetend
+
+
+@dataclass(frozen=True)
+class Refutation:
+    """No repetend has a period; where `RepetendLimits.keep_monotone`, none has a shorter one either.
+
+    Attributes:
+        name: Name of its kind in files.
+        micro_batches: Per repetend.
+        period: Ticks.
+        solver: Who says so.
+    """
+
+    name: ClassVar[str] = "refutation"
+    micro_batches: int
+    period: int
+    solver: str
+
+
+class CertificateError(ValueError):
+    """A certificate is wrong; the message says in one line which of its claims is false."""
+
+
+@dataclass(frozen=True)
+class RepetendLimits:
+    """Demands on every repetend besides its placement's capacities; None for none.
+
+    Attributes:
+        span: Longest time from first start to last end of one round's micro-batches, in ticks.
+        latency: Longest time from first start to last end of each single micro-batch, in ticks.
+        memory: The most that any device may hold, static memory included.
+    """
+
+    span: int | None = None
+    latency: int | None = None
+    memory: int | None = None
+
+    @property
+    def keep_monotone(self) -> bool:
+        """Whether a period that cannot be reached shows that no shorter one can.
+
+        Proof. Let an idle tick be added at the end of each round of a repetend: a block that starts
+        ``start`` ticks into round q starts at ``q * (T + 1) + start`` instead of ``q * T + start``. Starts
+        that were in order stay so and none come closer, since later ones have an equal or greater q, and
+        the first start after a period, with q + 1, is put off a tick more. So it is a repetend of one tick
+        more, with every device's order, and so its memory, unchanged. But span and latency may grow, so
+        this holds only without limits on them.
+        """
+        return self.span is None and self.latency is None
+
+    def on(self, placement: Placement) -> Placement:
+        """Return the placement's part that repeats, with no more memory than the limit."""
+        each = placement.per_micro_batch
+        if self.memory is None:
+            return each
+        most = self.memory
+        return each.with_memory(min(most, c) for c in each.memory or (most,) * each.num_devices)
+
+    def in_words(self, placement: Placement) -> str:
+        """Return them with a placement's times; empty where there are none."""
+        times = (("span", self.span), ("latency", self.latency))
+        kept = [f"{name} at most {placement.ms(value):.10g} ms" for name, value in times if value is not None]
+        kept += [] if self.memory is None else [f"memory at most {self.memory}"]
+        return f" with {' and '.join(kept)}" if kept else ""
+
+
+@dataclass(frozen=True)
+class Question:
+    """Is there a repetend like this?
+
+    Attributes:
+        placement: What runs where, without optimizer blocks; its capacities count.
+        micro_batches: Micro-batches per repetend.
+        period: Ticks.
+        span: Longest time from first start to last end of one round's micro-batches, in ticks; None for any.
+        latency: Longest time from first start to last end of each single micro-batch; None for any.
+    """
+
+    placement: Placement
+    micro_batches: int
+    period: int
+    span: int | None = None
+    latency: int | None = None
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The claim that a repetend is valid, and that none of the sizes asked for beats a bound.
+
+    Attributes:
+        placement: What runs where.
+        sizes: The numbers of micro-batches per repetend that the bound is for, ascending.
+        repetend: Repetend of the placement without its optimizer blocks.
+        period_bound: Ticks per micro-batch that no repetend of these sizes within the limits beats.
+        reasons: Why; what they prove together, see `min_period`.
+        limits: What is demanded of the repetends.
+    """
+
+    placement: Placement
+    sizes: tuple[int, ...]
+    repetend: Repetend
+    period_bound: Fraction
+    reasons: tuple[Bound | Refutation, ...]
+    limits: RepetendLimits = RepetendLimits()
+
+    @property
+    def period(self) -> Fraction:
+        """Ticks per micro-batch of the repetend."""
+        return Fraction(self.repetend.period, self.repetend.micro_batches)
+
+    def in_ms(self, ticks: int | Fraction) -> str:
+        """Return ticks, in which it counts, as people read them."""
+        return f"{self.placement.ms(ticks):.10g} ms"
+
+    @property
+    def refutations(self) -> list[Refutation]:
+        """The reasons for one number of micro-batches per repetend."""
+        return [reason for reason in self.reasons if isinstance(reason, Refutation)]
+
+    def bounds(self) -> Iterator[tuple[Bound, Fraction]]:
+        """Yield each reason for any number of micro-batches per repetend, with what it proves.
+
+        Raises:
+            CertificateError: One of them is not about this placement, or proves nothing.
+        """
+        for reason in self.reasons:
+            if isinstance(reason, Bound):
+                try:
+                    yield reason, reason.value(self.placement)
+                except ValueError as error:
+                    raise CertificateError(f"{reason.name}: {error}") from None
+
+    @property
+    def universal_bound(self) -> Fraction:
+        """The ticks per micro-batch that the reasons prove for any number of micro-batches per repetend.
+
+        Raises:
+            CertificateError: As of `bounds`.
+        """
+        return max((value for _, value in self.bounds()), default=Fraction(0))
+
+    def min_period(self, micro_batches: int) -> int:
+        """Return the least whole period that the reasons leave open for a number of micro-batches."""
+        period = max(1, math.ceil(self.universal_bound * micro_batches))
+        refuted = {each.period for each in self.refutations if each.micro_batches == micro_batches}
+        if self.limits.keep_monotone:
+            return max([period, *(each + 1 for each in refuted)])
+        while period in refuted:
+            period += 1
+        return period
+
+
+def certificate_to_dict(certificate: Certificate) -> dict[str, Any]:
+    """Return a certificate as plain data, without its placement and repetend."""
+    return {
+        "micro_batches_per_repetend": list(certificate.sizes),
+        "period_bound": plain(certificate.period_bound),
+        "limits": plain(certificate.limits, defaults=False),
+        "reasons": [
+            {"reason": reason.name, **plain(reason, defaults=False)} for reason in certificate.reasons
+        ],
+    }
+
+
+def certificate_from_dict(data: object, placement: Placement, repetend: Repetend) -> Certificate:
+    """Build a certificate from its file form; what it claims may still be false.
+
+    Raises:
+        CertificateError: A field is missing, unknown or of the wrong type; the message names it.
+    """
+    known: tuple[type[Bound] | type[Refutation], ...] = (*BOUNDS, MinCycleRatio, Refutation)
+    kinds = {kind.name: kind for kind in known}
+    names = ("micro_batches_per_repetend", "period_bound", "limits", "reasons")
+    top = Field(data, "certificate", CertificateError).only(names)
+    return Certificate(
+        placement,
+        top["micro_batches_per_repetend"].whole_numbers(),
+        repetend,
+        top["period_bound"].fraction(),
+        tuple(
+            each.record(kinds[each["reason"].choice(tuple(kinds))], ("reason",))
+            for each in top["reasons"].items()
+        ),
+        top["limits"].record(RepetendLimits),
+    )

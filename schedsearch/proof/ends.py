@@ -1,0 +1,220 @@
+"""How long a device must be idle at both ends of a schedule, as its memory lets it do only so much there.
+
+Before the first of some later blocks can start on a device (say, the first backward), a whole micro-batch
+must have come there, and in the meantime the device can do no more than its memory holds. Likewise, with time
+running backwards, after the last of its earlier blocks has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+
+from placements import Kind, Placement
+from schedsearch.proof.sequences import one_device
+from schedsearch.proof.timeline import Timeline, timelines
+from schedsearch.schedule import micro_batches_of
+
+_MAX_STATES = 500
+"""States of a micro-batch on one device beyond which only its head and its tail are counted."""
+
+Names = frozenset[str]
+
+
+@dataclass(frozen=True)
+class _State:
+    """How far a micro-batch is on a device, seen from one end.
+
+    Attributes:
+        done: Names of its blocks that lie between that end and now.
+        work: Ticks of these.
+        held: Memory that it holds.
+    """
+
+    done: Names
+    work: int
+    held: int
+
+
+def ends_bound(timeline: Timeline, num_micro_batches: int) -> int:
+    """Return a lower bound on the makespan in ticks: a device's work, and what it is idle at both ends.
+
+    Proof. Let X be all of a device's blocks with a head of at least so many ticks. Before the first of them
+    starts, at x, there are ``heads[x]`` ticks, and the device has done no more than `_max_work` says of
+    micro-batches none of which has begun a block of X. Likewise for the blocks Y with a tail of at least so
+    many ticks, after the last of them has ended. The device is idle for what is left, at the begin and at the
+    end. These are apart unless all of Y can be through before X begins, with every micro-batch in between:
+    where memory does not let it, both count. Blocks with heads and tails of their own may leave a device idle
+    in between too (`one_device`).
+    """
+    bound = max(start + timeline.length[name] for name, start in timeline.heads.items())
+    for device in range(timeline.placement.num_devices):
+        ends = _Ends(timeline, device, num_micro_batches)
+        bound = max(bound, ends.bound(timeline.heads, timeline.tails), ends.one_after_another())
+    return bound + num_micro_batches * timeline.shared_time
+
+
+def device_span_bound(placement: Placement, num_micro_batches: int) -> int:
+    """Return a lower bound on the longest time from a device's own first start to its own last end, in ticks.
+
+    Proof: that of `ends_bound`, with heads counted from the first start on the device, on which all that a
+    block waits for there comes at or after it, and tails to the last end.
+    """
+    bound = 0
+    placement = placement.relaxed
+    for timeline in timelines(placement):
+        for device in timeline.devices or range(placement.num_devices):
+            here = {block.name for block in placement.on(device)}
+            heads, tails = (timeline.ticks_from(here, backwards=each) for each in (False, True))
+            own = _Ends(timeline, device, num_micro_batches).bound(heads, tails)
+            bound = max(bound, own + num_micro_batches * timeline.shared_time)
+    return bound
+
+
+class _Ends:
+    """The work that one device can do at the ends; see `ends_bound`."""
+
+    def __init__(self, timeline: Timeline, device: int, num_micro_batches: int) -> None:
+        placement = timeline.placement
+        self.timeline, self.number = timeline, num_micro_batches
+        self.capacity = None if placement.free_memory is None else placement.free_memory[device]
+        here = placement.on(device)
+        self.blocks = [block for block in here if block not in timeline.shared]
+        runs = {b.name: len(micro_batches_of(placement, b.name, num_micro_batches)) for b in self.blocks}
+        self.work = {name: number * timeline.length[name] for name, number in runs.items()}
+        self.once = [block.name for block in self.blocks if block.kind is Kind.O]
+        names = frozenset(block.name for block in here if block.kind is not Kind.O)
+        self.before = {b.name: timeline.ancestors[b.name] & names for b in here}
+        self.after = {a: frozenset(b for b in names if a in self.before[b]) for a in names}
+        memory = {block.name: block.memory_on(device) for block in here}
+        self.needs = {b.name: max(0, memory[b.name] + b.transient) for b in here}
+        self.needs_to_end = {b.name: max(b.transient, -memory[b.name]) for b in here}
+        started = _closed_sets([b.name for b in here if b.name in names], self.before)
+        self.knows_all = started is not None
+        ticks = {block.name: timeline.length[block.name] for block in self.blocks}
+
+        def state(done: Names, started: Names) -> _State:
+            held = sum(memory[name] for name in started)
+            return _State(done, sum(ticks.get(name, 0) for name in done), held)
+
+        self.started = [state(done, done) for done in started or (Names(), names)]
+        self.left = [state(names - done, done) for done in started or (Names(), names)]
+
+    def one_after_another(self) -> int:
+        """Return the ticks of the device's work, each block between its head and its tail."""
+        heads, tails = self.timeline.heads, self.timeline.tails
+        return one_device((heads[name], ticks, tails[name]) for name, ticks in self.work.items())
+
+    def bound(self, heads: Mapping[str, int], tails: Mapping[str, int]) -> int:
+        """Return the device's work and idle time at its ends, by heads and tails of its blocks in ticks."""
+        firsts = {block.name: heads[block.name] for block in self.blocks}
+        lasts = {name: tails[name] for name in firsts if name not in self.once}
+        first = dict(self._idle(firsts, self.before, self.started, self.needs))
+        last = dict(self._idle(lasts, self.after, self.left, self.needs_to_end))
+        idle = max(0, *first.values(), *last.values()) if first or last else 0
+        for later, at_begin in first.items():
+            for earlier, at_end in last.items():
+                if at_begin + at_end > idle and self._are_apart(later, earlier):
+                    idle = at_begin + at_end
+        return sum(self.work.values()) + idle
+
+    def _idle(
+        self,
+        distance: Mapping[str, int],
+        before: Mapping[str, Names],
+        states: Sequence[_State],
+        needs: Mapping[str, int],
+    ) -> Iterator[tuple[Names, int]]:
+        """Yield the blocks at each distance or more from an end, and what is idle between it and these.
+
+        Where not all states are known it is the least distance alone. All blocks have that, so that before
+        them a micro-batch is in one of the two known states.
+
+        Args:
+            distance: Ticks of each block from the end.
+            before: Blocks of the device that come between the end and each.
+            states: States of a micro-batch seen from the end.
+            needs: Units of memory that must be free for each block to come next.
+        """
+        once = {name: self.timeline.length[name] for name in self.once}
+        for least in set(distance.values()) if self.knows_all else {*sorted(distance.values())[:1]}:
+            far = frozenset(name for name, ticks in distance.items() if ticks >= least)
+            near = [state for state in states if not state.done & far]
+            of_near, most = _Work.of(near), dict[tuple[object, int], int]()
+            idle = []
+            for name in far:
+                own = [state for state in near if before[name] <= state.done]
+                if own:  # else it cannot be the first
+                    of_own = of_near if len(own) == len(near) else _Work.of(own)
+                    key = of_own.most, needs[name]
+                    if key not in most:
+                        room = None if self.capacity is None else self.capacity - needs[name]
+                        most[key] = _max_work(of_own, of_near, self.number, room)
+                    idle.append(distance[name] - most[key])
+            if idle:
+                yield far, max(0, min(idle) - sum(ticks for name, ticks in once.items() if name not in far))
+
+    def _are_apart(self, later: Names, earlier: Names) -> bool:
+        """Return whether the last of some blocks cannot end before the first of others starts."""
+        between = [s.held for s in self.started if earlier <= s.done and not s.done & later]
+        if later & earlier or not between:
+            return True
+        return self.capacity is not None and self.number * min(between) > self.capacity
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The most that states do for the memory that they hold.
+
+    Attributes:
+        most: (memory, ticks of work) of the states that are worth most at some price of memory; first those
+            that do most of all.
+    """
+
+    most: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, states: Sequence[_State]) -> _Work:
+        """Return it for some states: one at least."""
+        points = {(state.held, state.work) for state in states}
+        held, work = max(points, key=lambda point: (point[1], -point[0]))
+        found = [(held, work)]
+        while lighter := [(Fraction(work - w, held - h), h, w) for h, w in points if h < held]:
+            _, held, work = min(lighter)
+            found.append((held, work))
+        return cls(tuple(found))
+
+    def at(self, price: Fraction) -> Fraction:
+        """Return the most that work is worth above the price of what is held."""
+        return max(work - price * held for held, work in self.most)
+
+
+def _max_work(own: _Work, others: _Work, number: int, room: int | None) -> int:
+    """Return an upper bound on the ticks of work of some micro-batches whose memory fits, one of them given.
+
+    Proof. For any price of a unit of memory, from 0 on, the work is at most the price of the room, and of
+    each micro-batch the most that its work is worth above the price of what it holds. The least such sum is
+    at a price at which two states are worth the same, or at 0.
+
+    Args:
+        own: Of the states that one of the micro-batches may be in.
+        others: Of those that the others may be in.
+        number: Number of micro-batches.
+        room: Units that they may hold; None for any number.
+    """
+    prices = [Fraction(0)]
+    for points in (own.most, others.most) if room is not None else ():
+        prices += [Fraction(a[1] - b[1], a[0] - b[0]) for a, b in pairwise(points)]
+    return int(min(price * (room or 0) + own.at(price) + (number - 1) * others.at(price) for price in prices))
+
+
+def _closed_sets(names: Sequence[str], before: Mapping[str, Names]) -> set[Names] | None:
+    """Return the sets of blocks that have with each block those before it; None if there are too many."""
+    found = {Names()}
+    for name in names:  # in topological order
+        found |= {started | {name} for started in found if before[name] <= started}
+        if len(found) > _MAX_STATES:
+            return None
+    return found

@@ -1,0 +1,141 @@
+"""The period by the work of streams, the greatest bound of all kinds, and the critical path of a span."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+from placements import Placement
+from placements.block import COMPUTE
+from placements.streams import lane_name
+from schedsearch.proof.bound import Bound, repeated
+from schedsearch.proof.conflicts import Conflicts, conflicts
+from schedsearch.proof.memory_occupancy import MemoryOccupancy, memory_occupancy
+from schedsearch.proof.mode_choice import ModeChoice, mode_choice
+from schedsearch.proof.timeline import Timeline
+
+
+@dataclass(frozen=True)
+class Load(Bound):
+    """A stream's work for a micro-batch, as it runs one block at a time.
+
+    Attributes:
+        device: Device whose work it is.
+        stream: Stream of the device.
+    """
+
+    name: ClassVar[str] = "load"
+    device: int
+    stream: str = COMPUTE
+
+    def value(self, placement: Placement) -> Fraction:
+        """Add up each block's least time."""
+        each, lane = placement.per_micro_batch, (self.device, self.stream)
+        if lane not in placement.lanes:
+            raise ValueError(f"there is no device {lane_name(lane)}")
+        number = placement.lanes.index(lane)
+        here = (block.name for block in each.blocks if number in placement.lanes_of(block))
+        return Fraction(sum(min(run.time for run in each.alternatives(name)) for name in here))
+
+    def __str__(self) -> str:
+        return f"load of device {lane_name((self.device, self.stream))}"
+
+
+def load(placement: Placement) -> Load:
+    """Return the bound by the busiest stream."""
+    return max((Load(*lane) for lane in placement.lanes), key=lambda bound: bound.value(placement))
+
+
+@dataclass(frozen=True)
+class SideBySide(Bound):
+    """The work of two streams of a device that slow each other down.
+
+    Proof. Let the streams have C and M ticks of work for a micro-batch, and take f and g times as long side
+    by side, which they are for x ticks of a period T per micro-batch. So the first runs for ``C + (1 - 1/f)
+    x`` ticks, the second for ``M + (1 - 1/g) x``, and both sums less x fit into T. Of the two limits that
+    hold T from below, ``C + (1 - 1/f) x`` and ``C + M - (1/f + 1/g - 1) x``, the first grows with x and the
+    second falls; where they meet, at ``x = g M``, T is at least ``C + (1 - 1/f) g M``. Where ``1/f + 1/g`` is
+    below 1 side by side never pays, and T is at least ``C + M``.
+
+    Attributes:
+        device: The device.
+        stream: The stream whose work counts whole.
+        other: The one of whose work a share counts.
+    """
+
+    name: ClassVar[str] = "side_by_side"
+    device: int
+    stream: str
+    other: str
+
+    def value(self, placement: Placement) -> Fraction:
+        """Add up the work of both, the second's with its share."""
+        own, others = (
+            Load(self.device, stream).value(placement) if (self.device, stream) in placement.lanes else 0
+            for stream in (self.stream, self.other)
+        )
+        f = placement.slowdown_of(self.stream, self.other)
+        g = placement.slowdown_of(self.other, self.stream)
+        return own + min(Fraction(1), (1 - 1 / f) * g) * others
+
+
+def side_by_side(placement: Placement) -> SideBySide | None:
+    """Return the greatest bound by two streams; None where none slow each other down."""
+    pairs = [pair for each in placement.slowdown for pair in (each.streams, each.streams[::-1])]
+    found = (SideBySide(device, *pair) for pair in pairs for device in range(placement.num_devices))
+    return max(found, key=lambda bound: bound.value(placement), default=None)
+
+
+BOUNDS: dict[type[Bound], Callable[[Placement], Bound | None]] = {
+    Load: load,
+    SideBySide: side_by_side,
+    ModeChoice: mode_choice,
+    Conflicts: conflicts,
+    MemoryOccupancy: memory_occupancy,
+}
+"""What finds a bound of each kind, or None where it proves nothing; those that take longer come later."""
+
+
+def period_bounds(placement: Placement) -> list[Bound]:
+    """Return the bounds of which each proves more than all before it; that of the load is the first."""
+    found: list[Bound] = []
+    best = Fraction(-1)
+    for finder in BOUNDS.values():
+        bound = finder(placement)
+        if bound is not None and (value := bound.value(placement)) > best:
+            best = value
+            found.append(bound)
+    return found
+
+
+def period_bound(placement: Placement) -> Fraction:
+    """Return the greatest bound on the period, in ticks per micro-batch."""
+    return period_bounds(placement)[-1].value(placement)
+
+
+def load_bound(placement: Placement) -> int:
+    """Return the busiest stream's work per micro-batch in ticks."""
+    return int(load(placement).value(placement))
+
+
+def min_period(placement: Placement, micro_batches: int) -> int:
+    """Return a lower bound on the whole ticks of the period of a repetend of so many micro-batches.
+
+    Proof: a period is a whole number of ticks, and a block that took longer would run into itself in the next
+    round.
+    """
+    bound = math.ceil(period_bound(placement) * micro_batches)
+    return max(bound, *(block.time for block in repeated(placement).blocks))
+
+
+def critical_path(placement: Placement) -> int:
+    """Return the ticks that one micro-batch needs on idle devices: no span is shorter.
+
+    Proof: along a path of blocks that wait for each other, each starts after the one before it has ended and
+    its output has been transferred.
+    """
+    whole = Timeline(placement.per_micro_batch.at_best, frozenset())
+    return max(start + whole.length[name] for name, start in whole.heads.items())

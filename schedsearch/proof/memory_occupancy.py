@@ -1,0 +1,285 @@
+"""The period by Little's law: how long memory is in use limits how often micro-batches begin.
+
+The bound is an exact fraction, of which anyone computes the value by adding up, and by going through the
+states of single devices where it uses more than their capacities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placements import Block, Placement
+from schedsearch.proof.bound import Amount, Bound, in_whole_numbers, repeated
+from schedsearch.proof.check.held_limit import HeldLimit
+from schedsearch.proof.device_states import Counts, DeviceStates, device_states
+from schedsearch.proof.timeline import Timeline, timelines
+
+
+@dataclass(frozen=True)
+class MemoryOccupancy(Bound):
+    """Prices of memory at which no period is below a value.
+
+    Proof (Little's law). Memory released by a block can be allocated again only by a later block of the same
+    device, hence after the first block's end: counted until then, memory in use still never exceeds the
+    capacity. Averaged over a long time it is the memory times the time in use of one micro-batch, averaged
+    over micro-batches, divided by the period per micro-batch. While a block runs that releases memory,
+    counted is the greater of what it releases and what it needs for itself: both fit, one before and one
+    during it.
+
+    So let block b start at s(b), averaged over micro-batches. What a device d with capacity c(d) has in use
+    is the sum over its blocks of ``-memory(b, d) * s(b) + occupied_while_running(b, d)`` per period, which is
+    at most c(d) times the period. So it is with each limit of what a device holds: the sum of ``-weight(b) *
+    s(b) + spare(b) * time(b)`` is at most the limit times the period. Sum over all of them, devices with
+    their weights, and let memory(b) be what b's starts are multiplied by; its sign may be another than on
+    some devices. The flow balances what blocks allocate and release in these sums, so the sum of ``-memory *
+    s`` is that of ``flow(a, b) * (s(b) - s(a))``, at least ``flow(a, b) * (time(a) + transfer(a, b))``, as
+    the averages of the starts satisfy the dependencies as each one's starts do. What is left is free of s.
+
+    No cycle of blocks that wait for each other, by their inputs or for memory, takes longer than that.
+
+    Attributes:
+        device_weight: How much each device's memory counts; shape ``(num_devices,)``.
+        flow: For some pairs of a block and one after it, how much of what the first takes is passed on to
+            the second until a block releases it, in memory times its device's weight.
+        shared: Devices whose shared blocks are cut out; see `schedsearch.proof.timeline`.
+        held: What is known of some devices besides their capacities.
+    """
+
+    name: ClassVar[str] = "memory_occupancy"
+    device_weight: tuple[Amount, ...]
+    flow: tuple[tuple[str, str, Amount], ...]
+    shared: tuple[int, ...] = ()
+    held: tuple[HeldLimit, ...] = ()
+
+    def value(self, placement: Placement, unused: Sequence[Fraction] = ()) -> Fraction:
+        """Add up what is occupied, and divide by the limits.
+
+        Args:
+            placement: What runs where.
+            unused: Memory times ticks per micro-batch that each device is known to leave unused.
+
+        Raises:
+            ValueError: The flow does not balance, or a name or a device is not of the placement.
+        """
+        placement = repeated(placement)
+        if placement.free_memory is None:
+            raise ValueError("the placement has no memory capacities, so it bounds nothing")
+        if len(self.device_weight) != placement.num_devices:
+            raise ValueError(f"weighs {len(self.device_weight)} devices of {placement.num_devices}")
+        timeline = Timeline(placement, frozenset(self.shared))
+        length = timeline.length
+        named = {name for a, b, _ in self.flow for name in (a, b)}
+        if unknown := named.union(*({*each.weight, *each.spare} for each in self.held)) - length.keys():
+            raise ValueError(f"there is no block {min(unknown)!r}")
+        left = _weighted_memory(placement, self.device_weight, self.held)
+        occupied = sum(
+            weight * _occupied(timeline, device) for device, weight in enumerate(self.device_weight)
+        )
+        occupied += sum(amount * length[name] for each in self.held for name, amount in each.spare.items())
+        for a, b, amount in self.flow:
+            if a not in placement.by_name[b].after:
+                raise ValueError(f"{b} is not after {a}, so nothing can be passed on")
+            left[a] -= amount
+            left[b] += amount
+            occupied += amount * (length[a] + timeline.transfer_time(a, b))
+        if any(left.values()):
+            raise ValueError("what some blocks allocate is not what the others release")
+        idle = sum((w * each for w, each in zip(self.device_weight, unused, strict=False)), Fraction(0))
+        limit = sum(w * c for w, c in zip(self.device_weight, placement.free_memory, strict=True))
+        limit += sum(each.limit for each in self.held)
+        return timeline.shared_time + ((occupied + idle) / limit if limit > 0 else Fraction(0))
+
+    def is_shown(self, placement: Placement, time_limit_s: float) -> bool | None:
+        """Show each limit of what a device holds."""
+        shown: list[bool | None] = []
+        for limit in self.held:
+            shown.append(limit.is_shown(repeated(placement), time_limit_s / len(self.held)))
+            if shown[-1] is False:
+                raise ValueError(f"device {limit.device} can hold more than is claimed")
+        return all(shown) or None
+
+
+@lru_cache(maxsize=8)
+def memory_occupancy(placement: Placement) -> MemoryOccupancy | None:
+    """Return the best bound on any timeline, or None where memory bounds nothing."""
+    found = map(memory_occupancy_on, timelines(repeated(placement)))
+    bounds = [bound for bound in found if bound is not None]
+    return max(bounds, key=lambda bound: bound.value(placement), default=None)
+
+
+def memory_occupancy_on(timeline: Timeline, unused: Sequence[Fraction] = ()) -> MemoryOccupancy | None:
+    """Return the best bound on one timeline, or None where memory bounds nothing.
+
+    A linear program finds the prices. They are rounded to whole numbers; whatever they are, limits are what
+    the states say, and the best flow is a minimum cost flow in whole numbers, so that the bound is exact. It
+    needs no states where capacities prove as much.
+
+    Args:
+        timeline: Of a placement that repeats.
+        unused: As of `MemoryOccupancy.value`.
+    """
+    placement = timeline.placement
+    if placement.free_memory is None or not any(b.memory or b.transient for b in placement.blocks):
+        return None
+    known = [(), device_states(placement)]
+    found = (_priced(timeline, unused, states) for states in known[: 1 + bool(known[1])])
+    bounds = [bound for bound in found if bound is not None]
+    return max(bounds, key=lambda bound: bound.value(placement, unused), default=None)
+
+
+def _priced(
+    timeline: Timeline, unused: Sequence[Fraction], known: Sequence[DeviceStates]
+) -> MemoryOccupancy | None:
+    import networkx as nx
+
+    placement = timeline.placement
+    prices = _prices(timeline, unused, known)
+    if prices is None:
+        return None
+    device_weight, held = prices
+    memory = _weighted_memory(placement, device_weight, held)
+    graph = nx.DiGraph()
+    for block in placement.blocks:
+        graph.add_node(block.name, demand=-memory[block.name])
+        for name in block.after:
+            graph.add_edge(name, block.name, weight=-_apart(timeline, name, block))
+    try:
+        _, flows = nx.network_simplex(graph)
+    except nx.NetworkXUnfeasible:  # not all that release wait for those that allocate
+        return None
+    flow = tuple((a, b, amount) for a, targets in flows.items() for b, amount in targets.items() if amount)
+    return MemoryOccupancy(device_weight, flow, tuple(sorted(timeline.devices)), held)
+
+
+def _apart(timeline: Timeline, name: str, block: Block) -> int:
+    """Return the least ticks from an input's start to a block's."""
+    return timeline.length[name] + timeline.transfer_time(name, block.name)
+
+
+def _weighted_memory(
+    placement: Placement, device_weight: Sequence[int], held: Sequence[HeldLimit]
+) -> dict[str, int]:
+    """Return for each block what its starts are multiplied by: what it allocates, less what it releases."""
+    found = {
+        block.name: sum(device_weight[device] * block.memory_on(device) for device in block.devices)
+        for block in placement.blocks
+    }
+    for limit in held:
+        for name, amount in limit.weight.items():
+            found[name] += amount
+    return found
+
+
+def _occupied(timeline: Timeline, device: int) -> int:
+    """Return memory times ticks that is counted while blocks run, besides what they allocate for longer."""
+    here = timeline.placement.on(device)
+    return sum(max(-b.memory_on(device), b.transient) * timeline.length[b.name] for b in here)
+
+
+def _prices(
+    timeline: Timeline, unused: Sequence[Fraction], known: Sequence[DeviceStates]
+) -> tuple[tuple[int, ...], tuple[HeldLimit, ...]] | None:
+    """Return the weights of devices and the limits of what they hold with which the bound is greatest.
+
+    The program's variables are the bound's own data: weights, flow, and for each device with states its
+    limit, what each block leaves spare of it, and the price of a micro-batch between a group of pairs. For
+    limits that sum to 1 it makes greatest what is occupied. In each state the prices are at most the limit.
+    """
+    from scipy.optimize import linprog
+    from scipy.sparse import block_diag, csr_array, vstack
+
+    placement, length = timeline.placement, timeline.length
+    assert placement.free_memory is not None
+    row = {block.name: i for i, block in enumerate(placement.blocks)}
+    gain, of_limits, changes = list[float](), list[float](), list[tuple[int, int, int]]()
+
+    def add(ticks: float, limit: float, changed: Iterable[tuple[int, int]] = ()) -> int:
+        """Add a variable: what it gains, its share of all limits, and how it changes the balance of rows."""
+        changes.extend((change, where, len(gain)) for where, change in changed)
+        gain.append(ticks)
+        of_limits.append(limit)
+        return len(gain) - 1
+
+    for device, capacity in enumerate(placement.free_memory):
+        here = ((row[block.name], block.memory_on(device)) for block in placement.on(device))
+        add(_occupied(timeline, device) + float(unused[device] if unused else 0), capacity, here)
+    for block in placement.blocks:
+        for name in block.after:
+            add(_apart(timeline, name, block), 0, [(row[name], -1), (row[block.name], 1)])
+    in_states = [csr_array((0, len(gain)))]
+    priced: list[int] = []
+    for states in known:
+        running = [name for name in states.running if length[name]]
+        add(0, 1)
+        for name in running:
+            add(length[name], 0)
+        for group in states.groups:
+            starts = ((row[states.blocks[a]], times) for (a, _), times in group)
+            ends = ((row[states.blocks[b]], -times) for (_, b), times in group)
+            priced.append(add(0, 0, [*starts, *ends]))
+        in_states.append(csr_array(_at_most(states, running)))
+    change, rows, columns = zip(*changes, strict=True)
+    balance = csr_array((change, (rows, columns)), shape=(len(row), len(gain)), dtype=float)
+    answer = linprog(
+        -np.array(gain),
+        A_ub=block_diag(in_states, format="csr"),
+        b_ub=np.zeros(sum(each.shape[0] for each in in_states)),
+        A_eq=vstack([balance, csr_array([of_limits])]),
+        b_eq=np.array([0.0] * len(row) + [1.0]),
+        bounds=(0, None),
+        method="highs",
+    )
+    if answer.status != 0:
+        return None
+    devices = range(placement.num_devices)
+    whole = in_whole_numbers(answer.x[[*devices, *priced]])
+    if not whole.any():
+        return None
+    amounts = iter(whole[len(devices) :].tolist())
+    of_states = [(states, [next(amounts) for _ in states.groups]) for states in known]
+    held = tuple(_held_limit(states, each) for states, each in of_states if any(each))
+    return tuple(whole[: len(devices)].tolist()), held
+
+
+def _at_most(states: DeviceStates, running: Sequence[str]) -> NDArray[np.float64]:
+    """Return rows of the program, a state each: the limit, what each block leaves spare, and the prices."""
+    rows = []
+    for number, counts in enumerate([states.held, *(states.running[name] for name in running)]):
+        greatest = _greatest(counts)
+        limits = np.zeros((len(greatest), 1 + len(running)))
+        limits[:, number] = 1
+        limits[:, 0] = -1
+        rows.append(np.hstack([limits, greatest]))
+    return np.vstack(rows)
+
+
+def _greatest(between: Counts) -> Counts:
+    """Return the rows than which none is greater, that is as great everywhere and greater somewhere."""
+    rows = np.unique(between, axis=0)[::-1]
+    kept = np.ones(len(rows), dtype=bool)
+    for i, row in enumerate(rows):
+        if kept[i]:
+            kept &= (rows > row).any(axis=1) | (np.arange(len(rows)) == i)
+    return rows[kept]
+
+
+def _held_limit(states: DeviceStates, amounts: Sequence[int]) -> HeldLimit:
+    """Return the least limit at prices of what is between the pairs of each group."""
+    prices = np.array(amounts, dtype=np.int64)
+    limit = int((states.held @ prices).max())
+    spare = {name: limit - int((counts @ prices).max()) for name, counts in states.running.items()}
+    between = (
+        (states.blocks[a], states.blocks[b], times * amount)
+        for group, amount in zip(states.groups, amounts, strict=True)
+        for (a, b), times in group
+    )
+    return HeldLimit(
+        states.device, tuple(between), limit, {name: amount for name, amount in spare.items() if amount}
+    )

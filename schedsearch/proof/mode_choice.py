@@ -1,0 +1,166 @@
+"""The period where blocks have modes: time and memory of each device over the mixes of its modes.
+
+Scipy is loaded with the first program, since reading a frontier needs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+from placements import Block, Placement
+from schedsearch.proof.bound import Amount, Bound
+from schedsearch.proof.timeline import Timeline
+
+_SCALE = 10**6
+"""Sum of all prices, about: any whole numbers prove a bound, these one next to the best."""
+
+
+@dataclass(frozen=True)
+class ModeChoice(Bound):
+    """The cost of the cheapest modes on a device at some prices.
+
+    Proof. In a period each lane of the device has as much time as there is in the period, and the device as
+    much memory times time as its free memory times the period. So at prices for both a period costs its ticks
+    times the sum of the prices, and at least what its micro-batches need: those take one choice in each
+    decision, each of which needs at least the time of its blocks, and its memory for at least as long as what
+    comes between takes. So each decision costs at least its cheapest choice, whatever the mix.
+
+    Attributes:
+        device: The device.
+        lanes: Price of a tick of each of its lanes, by number.
+        memory: Price of all its free memory for a tick.
+    """
+
+    name: ClassVar[str] = "modes"
+    device: int
+    lanes: Mapping[int, Amount]
+    memory: Amount
+
+    def value(self, placement: Placement) -> Fraction:
+        """Add up what each decision costs at least, and divide by the sum of the prices."""
+        placement = placement.per_micro_batch
+        here = {number for number, (device, _) in enumerate(placement.lanes) if device == self.device}
+        if not here:
+            raise ValueError(f"there is no device {self.device}")
+        if not set(self.lanes) <= here:
+            raise ValueError(f"a price is of no stream of device {self.device}")
+        free = 0 if placement.free_memory is None else placement.free_memory[self.device]
+        if self.memory and not free:
+            raise ValueError(f"the memory of device {self.device} has a price, but no limit")
+        paid = sum(self.lanes.values(), self.memory)
+        total = Fraction(0)
+        for needs in needs_of(placement, self.device).values():
+            total += min(
+                sum(price * need.time.get(lane, 0) for lane, price in self.lanes.items())
+                + (Fraction(self.memory * need.held, free) if self.memory else 0)
+                for need in needs
+            )
+        return total / paid if paid else total
+
+    def __str__(self) -> str:
+        return f"modes of device {self.device}, whatever their mix"
+
+
+def mode_choice(placement: Placement) -> ModeChoice | None:
+    """Return the greatest of these bounds over the devices; None where nothing is decided."""
+    if not placement.decisions:
+        return None
+    found = [_on(placement.per_micro_batch, device) for device in range(placement.num_devices)]
+    return max(found, key=lambda bound: bound.value(placement))
+
+
+@dataclass(frozen=True)
+class Need:
+    """What some blocks of a micro-batch need of a device in a mode.
+
+    Attributes:
+        time: Ticks of each of its lanes.
+        held: Least memory times ticks.
+    """
+
+    time: Mapping[int, int]
+    held: int
+
+
+def _on(placement: Placement, device: int) -> ModeChoice:
+    """Return the bound of a device at the best prices: a linear program of these and what decisions cost."""
+    from scipy.optimize import linprog
+
+    needs = list(needs_of(placement, device).values())
+    lanes = [number for number, (owner, _) in enumerate(placement.lanes) if owner == device]
+    free = 0 if placement.free_memory is None else placement.free_memory[device]
+    rows = []
+    for i, choices in enumerate(needs):
+        for need in choices:
+            prices = [-need.time.get(lane, 0) for lane in lanes] + [-need.held / free if free else 0]
+            rows.append([*prices, *(float(j == i) for j in range(len(needs)))])
+    num_prices = len(lanes) + 1
+    goal = [0.0] * num_prices + [-1.0] * len(needs)
+    limits = [(0, None)] * len(lanes) + [(0, None if free else 0)] + [(0, None)] * len(needs)
+    paid = [[1.0] * num_prices + [0.0] * len(needs)]
+    found = linprog(goal, rows, [0.0] * len(rows), paid, [1.0], limits, method="highs")
+    *of_lanes, memory = (round(price * _SCALE) for price in found.x[:num_prices])
+    return ModeChoice(device, dict(zip(lanes, of_lanes, strict=True)), memory)
+
+
+def needs_of(placement: Placement, device: int) -> dict[int | None, list[Need]]:
+    """Return what each decision needs of a device in each of its choices.
+
+    Those are by the number of the decision; by None what all else needs, of which nothing is decided.
+    """
+    decided = placement.decision_of
+    others = [block.name for block in placement.per_micro_batch.blocks if block.name not in decided]
+    found: dict[int | None, list[Need]] = {None: [_need(placement.at_best, others, device)]}
+    for i, decision in enumerate(placement.decisions):
+        if any(device in placement.by_name[name].devices for name in decision.blocks):
+            choices = [placement.at_best_but(i, number) for number in range(len(decision.choices))]
+            found[i] = [_need(choice, decision.blocks, device) for choice in choices]
+    return found
+
+
+def _need(placement: Placement, names: Iterable[str], device: int) -> Need:
+    """Return what blocks of a placement without decisions need of a device."""
+    blocks = [placement.by_name[name] for name in names if name in placement.by_name]
+    here = [block for block in blocks if device in block.devices]
+    time: dict[int, int] = {}
+    for block in here:
+        for lane in placement.lanes_of(block):
+            if placement.lanes[lane][0] == device:
+                time[lane] = time.get(lane, 0) + block.time
+    if placement.free_memory is None:
+        return Need(time, 0)
+    transient = sum(block.transient * block.time for block in here)
+    return Need(time, transient + _least_held(placement, device, here))
+
+
+def _least_held(placement: Placement, device: int, blocks: Iterable[Block]) -> int:
+    """Return the least memory times ticks that blocks hold from their starts to those that release it.
+
+    It is the greatest sum, over all ways to pair units that are allocated with units that are released after
+    them, of the ticks that come between their starts at least: the dual of the linear program over the
+    starts. Where there is no such way, nothing is known.
+    """
+    import networkx as nx
+
+    whole = Timeline(placement, frozenset())
+    units = {block.name: block.memory_on(device) for block in blocks if block.memory_on(device)}
+    takes = [name for name, each in units.items() if each > 0]
+    gives = [name for name, each in units.items() if each < 0]
+    if len(takes) == len(gives) == 1:
+        between = whole.ticks_from({takes[0]}).get(gives[0])
+        return units[takes[0]] * between if between is not None else 0
+    network = nx.DiGraph()
+    for name, each in units.items():
+        network.add_node(name, demand=-each)
+    for name in takes:
+        ticks = whole.ticks_from({name})
+        for other in gives:
+            if other in ticks:
+                network.add_edge(name, other, weight=-ticks[other])
+    try:
+        return -int(nx.min_cost_flow_cost(network)) if units else 0
+    except nx.NetworkXUnfeasible:
+        return 0
