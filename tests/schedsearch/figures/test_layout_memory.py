@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from schedsearch.figures.layout_memory import MemoryPanel, draw_layout_memory
+from schedsearch.figures.bars import MemoryPanel, draw_layout_memory
 
 PANELS = [
     MemoryPanel(
