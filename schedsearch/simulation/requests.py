@@ -20,7 +20,7 @@ from schedsearch.schedule import Instance, Schedule
 from schedsearch.simulation.conditions import Conditions, ConditionsError
 from schedsearch.simulation.drawn_times import drawn_times
 from schedsearch.simulation.messages import steps_of
-from schedsearch.simulation.recurrence import ends_of_steps
+from schedsearch.simulation.timing import ends_together
 
 PERCENTILES = (50, 95, 99)
 
@@ -203,10 +203,10 @@ def serve(
         for position, step in enumerate(steps.steps)
         if step.instance[0] in begin
     }
-    times = [ticks[step.instance] for step in steps.steps]
+    times = np.array([ticks[step.instance] for step in steps.steps])
+    ends = ends_together(steps, times, earliest)
     began, ended = np.full((iterations, number), np.inf), np.zeros((iterations, number))
-    for position, end in ends_of_steps(steps, times, iterations, earliest):
-        micro_batch = steps.steps[position].instance[1]
-        np.minimum(began[:, micro_batch], end - times[position], out=began[:, micro_batch])
-        np.maximum(ended[:, micro_batch], end, out=ended[:, micro_batch])
+    for step, start, end in zip(steps.steps, ends - times, ends, strict=True):
+        own = slice(None), step.instance[1]
+        began[own], ended[own] = np.minimum(began[own], start), np.maximum(ended[own], end)
     return ServedRequests(arrived_ms, began * placement.tick_ms, ended * placement.tick_ms)

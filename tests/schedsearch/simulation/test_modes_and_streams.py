@@ -12,10 +12,9 @@ from schedsearch.metrics import bubble_rate
 from schedsearch.schedule import Schedule
 from schedsearch.simulation.conditions import Conditions, ConditionsError, Link
 from schedsearch.simulation.drawn_times import drawn_times
-from schedsearch.simulation.events import ends_by_events
+from schedsearch.simulation.timing import ends_by_events, ends_together
 from schedsearch.simulation.iterations import simulate
 from schedsearch.simulation.messages import steps_of
-from schedsearch.simulation.recurrence import ends_by_recurrence
 from schedsearch.simulation.robustness import degradation
 
 SCHEDULES = [recomputed(), communicated(), offloaded(), swapping(), offloaded(1.5)]
@@ -45,7 +44,7 @@ def test_both_ways_give_the_same_ends(schedule: Schedule) -> None:
     steps = steps_of(schedule, conditions)
     drawn = drawn_times(schedule.placement, schedule.num_micro_batches, conditions, 20, 7, schedule.chosen)
     times = [drawn[step.instance] for step in steps.steps]
-    np.testing.assert_allclose(ends_by_events(steps, times, 20), ends_by_recurrence(steps, times, 20))
+    np.testing.assert_allclose(ends_by_events(steps, times, 20), ends_together(steps, times, 20))
 
 
 def test_what_allocates_starts_no_sooner_than_what_releases() -> None:

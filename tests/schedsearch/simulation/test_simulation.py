@@ -21,10 +21,9 @@ from schedsearch.schedule import Schedule, as_soon_as_possible, dependencies
 from schedsearch.semantics.stages import orders_of
 from schedsearch.simulation.conditions import MIB_PER_MS_OF_GB_S, Conditions, ConditionsError, Link
 from schedsearch.simulation.drawn_times import drawn_times
-from schedsearch.simulation.events import ends_by_events
+from schedsearch.simulation.timing import ends_by_events, ends_together
 from schedsearch.simulation.iterations import simulate
 from schedsearch.simulation.messages import steps_of
-from schedsearch.simulation.recurrence import ends_by_recurrence
 from schedsearch.simulation.robustness import degradation
 
 
@@ -63,7 +62,7 @@ def test_both_ways_give_the_same_ends(placement: Placement, number: int, seed: i
     drawn = drawn_times(schedule.placement, number, conditions, 3, seed)
     times = [drawn[step.instance] for step in steps.steps]
     if not steps.is_shared:
-        np.testing.assert_allclose(ends_by_events(steps, times, 3), ends_by_recurrence(steps, times, 3))
+        np.testing.assert_allclose(ends_by_events(steps, times, 3), ends_together(steps, times, 3))
 
 
 def by_brute_force(schedule: Schedule, shared: set[tuple[int, int]]) -> int:
