@@ -65,10 +65,11 @@ def validate(schedule: Schedule) -> Schedule:
     blocks = _as_run(schedule)
     _check_complete(schedule, blocks)
     ends = _ends(schedule, blocks)
-    runs = [_Run(start, ends[name, n], n, blocks[n][name]) for start, n, name in sorted(schedule.blocks)]
-    _check_dependencies(schedule, blocks, {run.key: run for run in runs})
+    in_order = sorted(schedule.blocks)
+    run_of = {(name, n): _Run(start, ends[name, n], n, blocks[n][name]) for start, n, name in in_order}
+    _check_dependencies(schedule, blocks, run_of)
     on_devices: list[list[_Run]] = [[] for _ in range(schedule.placement.num_devices)]
-    for run in runs:
+    for run in run_of.values():
         for device in run.block.devices:
             on_devices[device].append(run)
     _check_exclusive(schedule, on_devices)
@@ -172,7 +173,8 @@ def _check_exclusive(schedule: Schedule, on_devices: Sequence[Sequence[_Run]]) -
     for shared in schedule.placement.shared_streams:
         of_all = {run.key: run for device in shared.devices for run in on_devices[device]}
         where = f"the stream {shared.stream} of devices {', '.join(map(str, shared.devices))}"
-        _check_alone(schedule, where, [run for run in of_all.values() if run.block.stream == shared.stream])
+        in_order = sorted(of_all.values(), key=lambda run: run.start)
+        _check_alone(schedule, where, [run for run in in_order if run.block.stream == shared.stream])
     for device, runs in enumerate(on_devices):
         streams = dict.fromkeys(run.block.stream for run in runs)
         for stream in streams:
@@ -181,8 +183,7 @@ def _check_exclusive(schedule: Schedule, on_devices: Sequence[Sequence[_Run]]) -
 
 
 def _check_alone(schedule: Schedule, where: str, runs: Sequence[_Run]) -> None:
-    in_order = sorted(runs, key=lambda run: (*run[:2], run.block.name, run.micro_batch))
-    for one, later in pairwise(in_order):
+    for one, later in pairwise(runs):
         if later.start < one.end:
             reason = f"{later} starts at {later.start} on {where}, where {one} runs until {one.end}"
             raise _fail(schedule, reason, later.key)
