@@ -244,18 +244,10 @@ def _grid(
     cut: bool = False,
     mark: tuple[str, int] | None = None,
 ) -> list[str]:
-    """Return the rows of the devices, and of their streams.
+    """Return the rows of the devices, and of their streams, with dots at their ends where they are cut.
 
-    A block shorter than a column has one nevertheless, unless a longer one would have none left.
-
-    Args:
-        schedule: What the cells are of.
-        cells: What is drawn.
-        tick: Ticks for each column.
-        columns: Drawn; what is later is left out.
-        wraps: What is later goes on at the begin.
-        cut: Each row ends with dots that say that it goes on.
-        mark: A (block, micro-batch) to put in square brackets.
+    A block shorter than a column has one nevertheless, unless a longer one would have none left. What is
+    later than the last column is left out, or goes on at the begin.
     """
     placement, names = schedule.placement, _short_names(schedule.placement)
     letters = _mode_letters(placement)

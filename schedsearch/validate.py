@@ -210,16 +210,7 @@ def _check_held(
     runs: Sequence[_Run],
     units: Sequence[tuple[int, int]],
 ) -> None:
-    """Check one memory at each tick at which a block starts that moves it.
-
-    Args:
-        schedule: Its schedule.
-        where: Whose memory it is.
-        static: What is held all the time.
-        capacity: What may be.
-        runs: The blocks.
-        units: What each holds from its start on, and what it needs until it ends.
-    """
+    """Check one memory whenever a block starts, given what each holds from then on and needs meanwhile."""
     changes: Counter[int] = Counter()
     for run, (held, transient) in zip(runs, units, strict=True):
         changes[run.start] += held + transient

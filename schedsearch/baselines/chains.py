@@ -49,11 +49,8 @@ def gpipe(given: Given, num_micro_batches: int) -> Orders:
 def _one_f_one_b(given: Given, num_micro_batches: int, ahead: int = 1, delay: int = 0) -> Orders:
     """Return 1F1B's orders.
 
-    Args:
-        given: A V-shape.
-        num_micro_batches: How many micro-batches to run.
-        ahead: Forward blocks that a stage runs before its first turn, for each stage after it.
-        delay: Micro-batches by which a weight half is behind the input half, for each stage before.
+    A stage runs `ahead` forward blocks before its first turn for each stage after it; its weight halves are
+    `delay` micro-batches behind the input halves for each stage before.
     """
     orders = {}
     for place, stage in enumerate(given.stages):
@@ -201,13 +198,9 @@ def early_recompute_one_f_one_b(given: Given, num_micro_batches: int) -> Orders:
 def _in_slices(given: Given, num_micro_batches: int, ahead: int | None = 1, delay: int = 0) -> Orders:
     """Return orders of slices: forward in order, backward in reverse, micro-batch by micro-batch.
 
-    One slice of a chunk is a unit; the first backward cannot come before all slices are forward.
-
-    Args:
-        given: Slices of a V-shape or a loop.
-        num_micro_batches: How many micro-batches to run.
-        ahead: Units before the first turn for each device that follows; None for all forwards first.
-        delay: Units by which a weight half is behind its input half, for each device before.
+    One slice of a chunk is a unit; the first backward cannot come before all slices are forward. A device
+    runs `ahead` units more before its first turn for each that follows, or all of them; its weight halves are
+    `delay` units late for each device before.
     """
     devices = list(dict.fromkeys(stage.device for stage in given.stages))
     orders = {}

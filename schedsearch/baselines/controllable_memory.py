@@ -153,15 +153,7 @@ def _closed_up(given: Given, tick_of: Mapping[Instance, int], num_micro_batches:
 
 
 def _next(given: Given, device: int, order: list[Instance], done: set[Instance], room: int) -> int | None:
-    """Return the place of the block that a device runs next; None where it waits.
-
-    Args:
-        given: What runs where.
-        device: Which one.
-        order: What the device has yet to run.
-        done: What has ended on all devices.
-        room: Units that the device may still take.
-    """
+    """Return the place in what a device has yet to run of what it runs next; None where it waits."""
     by_name, left = given.placement.by_name, {name for name, _ in order}
     is_cooldown = all(by_name[name].kind is not Kind.F for name in left)
     weight: int | None = None

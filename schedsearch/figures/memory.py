@@ -84,15 +84,7 @@ def memory(
 
 
 class _Row(NamedTuple):
-    """The memory of a device, or of its host.
-
-    Attributes:
-        device: Its number.
-        is_device: Whether it is that of the device.
-        levels: Units held at first, and from the start of each block of the device on.
-        peak: The most that is needed at any time.
-        capacity: What there is; None for no limit.
-    """
+    """The memory of a device, or of its host: what is held at first, and from the start of each block on."""
 
     device: int
     is_device: bool

@@ -19,7 +19,13 @@ from schedsearch.simulation.timing import ends_by_events, ends_side_by_side, end
 _CELLS = 2_000_000
 """Blocks times iterations that are held at once: some 16 MB, and 100 where links are shared by devices."""
 
+
 PERCENTILES = (50, 95, 99)
+
+
+def percentiles(values: NDArray[np.float64]) -> dict[int, float]:
+    """Return the value that a percentage of some values does not exceed, by `PERCENTILES`."""
+    return {each: float(np.percentile(values, each)) for each in PERCENTILES}
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +55,8 @@ class SimulatedIterations(TableResult):
 
     @property
     def percentiles_ms(self) -> Mapping[int, float]:
-        """The time that a percentage of the iterations does not exceed, by `PERCENTILES`."""
-        return {each: float(np.percentile(self.iteration_ms, each)) for each in PERCENTILES}
+        """The time that a percentage of the iterations does not exceed."""
+        return percentiles(self.iteration_ms)
 
 
 def simulate(

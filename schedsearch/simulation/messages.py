@@ -117,14 +117,7 @@ def steps_of(schedule: Schedule, conditions: Conditions) -> IterationSteps:
 
 
 def _groups(schedule: Schedule, waits: Mapping[Instance, set[Instance]]) -> Iterator[tuple[Instance, ...]]:
-    """Yield the blocks in the order in which they start; together, those that swap memory.
-
-    These must start no sooner than each other.
-
-    Args:
-        schedule: Valid.
-        waits: For each block those that it must start no sooner than.
-    """
+    """Yield the blocks in the order in which they start; together, those that wait for each other's start."""
     for _, started in groupby(schedule.blocks, key=lambda each: each.start):
         left = [(name, n) for _, n, name in started]
         if waits:  # what waits for more comes later; what swaps waits for the same
