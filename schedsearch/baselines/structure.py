@@ -6,10 +6,11 @@ refuses placements that a rule is not defined for, and makes schedules of the ru
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec
+from functools import update_wrapper
+from typing import Any, Concatenate, ParamSpec, cast
 
 from placements import Block, Kind, Placement
 from placements.copies.stages import as_stages, copies_in
@@ -342,9 +343,8 @@ def by_hand(
     def made_of(
         rule: Callable[Concatenate[Given, int, Options], Orders | Schedule],
     ) -> Callable[Concatenate[Placement, int, Options], Schedule]:
-        @wraps(rule)
         def made(
-            placement: Placement, num_micro_batches: int, /, *args: Options.args, **options: Options.kwargs
+            placement: Placement, num_micro_batches: int, *args: Options.args, **options: Options.kwargs
         ) -> Schedule:
             plain = placement.per_micro_batch
             given = Given(schedule, plain, form.chains(plain, schedule, split))
@@ -353,9 +353,12 @@ def by_hand(
                 found = in_orders(plain, num_micro_batches, found)
             return with_optimizer(placement, found)
 
-        made.__annotations__ = {**rule.__annotations__, "placement": "Placement", "return": "Schedule"}
+        update_wrapper(made, rule)
+        _, *more = inspect.signature(rule).parameters.values()
+        own = inspect.Parameter("placement", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation="Placement")
+        vars(made)["__signature__"] = inspect.Signature([own, *more], return_annotation="Schedule")
         NEEDS_OF[rule.__name__] = form, split
-        return made
+        return cast(Any, made)  # which takes the first two by name, too
 
     return made_of
 
