@@ -358,7 +358,8 @@ def by_hand(
         own = inspect.Parameter("placement", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation="Placement")
         vars(made)["__signature__"] = inspect.Signature([own, *more], return_annotation="Schedule")
         NEEDS_OF[rule.__name__] = form, split
-        return cast(Any, made)  # which takes the first two by name, too
+        # ParamSpec knows the first two by place alone; they are taken by name, too
+        return cast("Callable[Concatenate[Placement, int, Options], Schedule]", made)
 
     return made_of
 
