@@ -347,12 +347,10 @@ def _run_side_by_side(
 ) -> dict[Instance, int] | None:
     """Return the earliest start of each instance where streams slow each other down; None for a cycle."""
     blocks = dict(instances(placement, num_micro_batches, chosen))
-    waits: dict[Instance, list[side_by_side.Wait]] = {each: [] for each in blocks}
-    for earlier, later, ticks in dependencies(placement, num_micro_batches, chosen):
-        waits[later].append(side_by_side.Wait(earlier, ticks))
-    for lane, order in enumerate(orders):
-        for earlier, later in pairwise(_with_optimizer(placement, num_micro_batches, lane, order)):
-            waits[later].append(side_by_side.Wait(earlier, 0))
+    waits = {
+        later: [side_by_side.Wait(earlier, ticks - blocks[earlier].time) for earlier, ticks in before]
+        for later, before in waits_in_order(placement, num_micro_batches, orders, chosen).items()
+    }
     for earlier, later, ticks in further:  # from a start, or from what was the end
         is_end = ticks and ticks == blocks[earlier].time
         waits[later].append(side_by_side.Wait(earlier, 0 if is_end else ticks, bool(is_end)))
