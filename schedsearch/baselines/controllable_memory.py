@@ -8,7 +8,9 @@ order is kept.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
+from itertools import accumulate
 
 from placements import Kind
 from schedsearch.baselines.structure import WAVE, Given, Orders, by_hand, in_orders, in_slots
@@ -98,33 +100,38 @@ def _moved_up(given: Given, tick_of: Mapping[Instance, int]) -> Mapping[Instance
     One after the other in the order of their ticks, each block moves to the first gap after what it waits
     for. A forward block does not pass a tick at which its device holds as much as any ever did before.
     """
-    by_name, found = given.placement.by_name, dict(tick_of)
-    length = {name: 1 if block.kind is Kind.F else 2 for name, block in by_name.items()}
+    blocks, found = given.placement.by_name, dict(tick_of)
+    device_of = {name: block.devices[0] for name, block in blocks.items()}
+    length = {name: 1 if block.kind is Kind.F else 2 for name, block in blocks.items()}
     end = max(tick_of.values(), default=0) + 3
     held, is_taken = ([[0] * end for _ in range(given.placement.num_devices)] for _ in range(2))
 
     def take(name: str, tick: int, until: int) -> None:
         """Take a block's ticks, and count what it holds or gives back from its end to some tick."""
-        (device,) = by_name[name].devices
+        device, more = device_of[name], 1 if length[name] == 1 else -1
         is_taken[device][tick : tick + length[name]] = [1] * length[name]
         for each in range(tick + length[name] - 1, until):
-            held[device][each] += 1 if by_name[name].kind is Kind.F else -1
+            held[device][each] += more
 
     for (name, _), tick in tick_of.items():
-        take(name, tick, end)
+        device, done = device_of[name], tick + length[name] - 1
+        is_taken[device][tick : done + 1] = [1] * length[name]
+        held[device][done] += 1 if length[name] == 1 else -1
+    held[:] = [list(accumulate(row)) for row in held]
     most = max(map(max, held))
-    for (name, n), tick in sorted(tick_of.items(), key=lambda each: (each[1], by_name[each[0][0]].devices)):
-        (device,) = by_name[name].devices
-        waits = [(earlier, n) for earlier in by_name[name].after] + ([(name, n - 1)] if n else [])
-        first = earliest = max((found[each] + length[each[0]] for each in waits), default=0)
-        if by_name[name].kind is Kind.F:
+    for (name, n), tick in sorted(tick_of.items(), key=lambda each: (each[1], device_of[each[0][0]])):
+        device, ticks = device_of[name], length[name]
+        waits = [found[earlier, n] + length[earlier] for earlier in blocks[name].after]
+        first = earliest = max([*waits, found[name, n - 1] + ticks if n else 0])
+        if ticks == 1:
             first = tick
             while first > earliest and held[device][first - 1] < most:
                 first -= 1
-        gaps = (at for at in range(first, tick) if not any(is_taken[device][at : at + length[name]]))
-        if (gap := next(gaps, tick)) < tick:
-            is_taken[device][tick : tick + length[name]] = [0] * length[name]
-            take(name, gap, tick + length[name] - 1)
+        taken = is_taken[device]
+        gap = next((at for at in range(first, tick) if not any(taken[at : at + ticks])), tick)
+        if gap < tick:
+            taken[tick : tick + ticks] = [0] * ticks
+            take(name, gap, tick + ticks - 1)
             found[name, n] = gap
     return found
 
@@ -139,22 +146,31 @@ def _closed_up(given: Given, tick_of: Mapping[Instance, int], num_micro_batches:
     peaks = peak_memory(in_orders(given.placement, num_micro_batches, orders)).tolist()
     waiting = {device: list(order) for device, order in orders.items()}
     closed_up: dict[int, list[Instance]] = {device: [] for device in orders}
+    left = {device: Counter(name for name, _ in order) for device, order in orders.items()}
     room = dict(enumerate(peaks))
     done: set[Instance] = set()
     while any(waiting.values()):
-        chosen = {device: _next(given, device, waiting[device], done, room[device]) for device in orders}
+        chosen = {d: _next(given, d, waiting[d], left[d], done, room[d]) for d in orders}
         for device, place in chosen.items():
             if place is not None:
                 name, n = waiting[device].pop(place)
+                left[device] -= Counter([name])
                 room[device] -= given.placement.by_name[name].memory_on(device)
                 closed_up[device].append((name, n))
                 done.add((name, n))
     return closed_up
 
 
-def _next(given: Given, device: int, order: list[Instance], done: set[Instance], room: int) -> int | None:
-    """Return the place in what a device has yet to run of what it runs next; None where it waits."""
-    by_name, left = given.placement.by_name, {name for name, _ in order}
+def _next(
+    given: Given,
+    device: int,
+    order: list[Instance],
+    left: Mapping[str, int],
+    done: set[Instance],
+    room: int,
+) -> int | None:
+    """Return the place of what a device runs next in what it has yet to run; None where it waits."""
+    by_name = given.placement.by_name
     is_cooldown = all(by_name[name].kind is not Kind.F for name in left)
     weight: int | None = None
     seen: set[str] = set()

@@ -7,7 +7,6 @@ symbol, is the number of devices.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 
 from schedsearch.baselines.structure import (
@@ -104,25 +103,23 @@ def _in_steps(near: BaselineStage, far: BaselineStage, steps: Iterable[str], num
             the halves of its backward, ``B0`` is both, ``W`` the weight half that has waited longest.
         number: Micro-batches.
     """
-    names = {
-        f"{kind}{c}": name for c, chunk in enumerate((near, far)) for kind, name in _halves(chunk).items()
-    }
-    count, waiting = Counter[str](), list[str]()
+    names = {"F0": near.forward, "I0": near.backward, "W0": str(near.weight)}
+    names |= {"F1": far.forward, "I1": far.backward, "W1": str(far.weight)}
+    count, waiting = dict.fromkeys(names, 0), list[str]()
     order = []
     for step in steps:
-        for each in (f"I{step[1]}", f"W{step[1]}") if step[0] == "B" else (step,):
-            half = each if each != "W" else f"W{waiting[0]}"
+        for each in _HALVES.get(step, (step,)):
+            half = each if each != "W" else waiting[0]
             if half[0] == "I":
-                waiting.append(half[1])
+                waiting.append("W" + half[1])
             elif half[0] == "W":
-                waiting.remove(half[1])
+                waiting.remove(half)
             order.append((names[half], count[half]))
             count[half] += 1
     return [(name, n) for name, n in order if n < number]
 
 
-def _halves(chunk: BaselineStage) -> dict[str, str]:
-    return {"F": chunk.forward, "I": chunk.backward, "W": str(chunk.weight)}
+_HALVES = {"B0": ("I0", "W0"), "B1": ("I1", "W1")}
 
 
 def _dual_pipe(rank: int, half: int, num_micro_batches: int) -> list[str]:
