@@ -235,14 +235,11 @@ def _gradients_per_update(stage: StageWeights, num_micro_batches: int, updates: 
 
 def _input_stages(placement: Placement) -> dict[str, set[str]]:
     """Return for each forward block those without input of the forward graph that it is in."""
-    import networkx as nx
-
-    forward = [block for block in placement.blocks if block.kind is Kind.F]
-    graph = nx.Graph()
-    graph.add_nodes_from(block.name for block in forward)
-    inputs = {block.name: [each for each in block.after if each in graph] for block in forward}
-    graph.add_edges_from((each, name) for name, before in inputs.items() for each in before)
-    groups = [
-        (group, {name for name in group if not inputs[name]}) for group in nx.connected_components(graph)
-    ]
-    return {name: sources for group, sources in groups for name in group}
+    forward = {block.name for block in placement.blocks if block.kind is Kind.F}
+    inputs = {name: forward.intersection(placement.by_name[name].after) for name in forward}
+    graph_of = {name: {name} for name in forward}
+    for name, before in inputs.items():
+        for each in before:
+            joined = graph_of[name] | graph_of[each]
+            graph_of |= dict.fromkeys(joined, joined)
+    return {name: {each for each in graph if not inputs[each]} for name, graph in graph_of.items()}
