@@ -6,7 +6,7 @@ times default to the paper's: a backward of three forwards, because activations 
 
 With ``split_backward=True`` a stage's backward is two blocks: ``I``, the gradient of its input, which the
 stage before waits for, and ``W``, that of its weights, which nothing waits for; see
-`schedsearch.baselines.zero_bubble`. A forward block holds `stage_memory`; its whole backward gives it
+`schedsearch.baselines.chains`. A forward block holds `stage_memory`; its whole backward gives it
 back, or ``I`` releases `input_release` of it and ``W`` the rest.
 
 V- and X-shape, wave and loop are also made of stages in ms and MiB.

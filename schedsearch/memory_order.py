@@ -12,7 +12,7 @@ there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from placements import Block, Placement
@@ -31,13 +31,12 @@ class Run(NamedTuple):
 
 def memory_waits(placement: Placement, runs: Iterable[Run]) -> Iterator[tuple[Instance, Instance, int]]:
     """Yield who waits for whom from start to start: what released, what allocates later, and the ticks."""
-    for allocates, releases in _moves(placement, list(runs)):
-        for instance, start, _ in allocates:
-            last: dict[str, tuple[int, Instance, int]] = {}
-            for released, tick, ticks, stream in releases:
-                if tick <= start and released != instance:
-                    last[stream] = max(last.get(stream, (tick, released, ticks)), (tick, released, ticks))
-            yield from ((released, instance, ticks) for _, released, ticks in last.values())
+    yield from ((edge.source, edge.target, edge.ticks) for edge in _edges(placement, list(runs), None))
+
+
+def memory_edges(placement: Placement, runs: Iterable[Run], period: int) -> Iterator[Edge[Instance]]:
+    """Yield likewise who waits for whom in a steady state, given the runs of one round."""
+    yield from _edges(placement, list(runs), period)
 
 
 def no_sooner(waits: Iterable[tuple[Instance, Instance, int]]) -> dict[Instance, set[Instance]]:
@@ -60,43 +59,31 @@ def no_sooner(waits: Iterable[tuple[Instance, Instance, int]]) -> dict[Instance,
     return found
 
 
-def memory_edges(placement: Placement, runs: Iterable[Run], period: int) -> Iterator[Edge[Instance]]:
-    """Yield likewise who waits for whom in a steady state, given the runs of one round."""
-    for allocates, releases in _moves(placement, list(runs)):
-        for instance, start, _ in allocates:
-            last: dict[str, tuple[int, Instance, int, int]] = {}
-            for released, tick, ticks, stream in releases:
-                rounds = (start - tick) // period
-                if released != instance or rounds:
-                    found = tick + rounds * period, released, ticks, -rounds
-                    last[stream] = max(last.get(stream, found), found)
-            for _, released, ticks, rounds in last.values():
-                yield Edge(released, instance, ticks, rounds)
+def _edges(placement: Placement, runs: Sequence[Run], period: int | None) -> Iterator[Edge[Instance]]:
+    """Yield that what allocates waits for the last that released before it on each stream.
 
-
-_Allocates = list[tuple[Instance, int, str]]
-_Releases = list[tuple[Instance, int, int, str]]
-
-
-def _moves(placement: Placement, runs: list[Run]) -> Iterator[tuple[_Allocates, _Releases]]:
-    """Yield for each memory that streams share what allocates and what releases.
-
-    Those are instances with their ticks and streams, of releases also how long after the start.
+    What releases is the start of a block, or its end where it needs more only while it runs.
     """
     for device, streams in enumerate(placement.memory_streams):
         if len(streams) < 2:
             continue
         here = [run for run in runs if device in run.block.devices]
         for on_host in (False, True):
-            allocates: _Allocates = []
-            releases: _Releases = []
-            for instance, block, start in here:
-                units = block.host_memory if on_host else block.memory_on(device)
-                transient = 0 if on_host else block.transient
-                if units + transient > 0:
-                    allocates.append((instance, start, block.stream))
-                if units + transient < 0:
-                    releases.append((instance, start, 0, block.stream))
-                if transient:
-                    releases.append((instance, start + block.time, block.time, block.stream))
-            yield allocates, releases
+            allocates: list[Run] = []
+            releases: list[tuple[Run, int]] = []
+            for run in here:
+                transient = 0 if on_host else run.block.transient
+                units = transient + (run.block.host_memory if on_host else run.block.memory_on(device))
+                allocates += [run] * (units > 0)
+                releases += [(run, 0)] * (units < 0) + [(run, run.block.time)] * (transient != 0)
+            for run in allocates:
+                last: dict[str, tuple[int, Instance, int, int]] = {}
+                for released, ticks in releases:
+                    tick = released.start + ticks
+                    rounds = 0 if period is None else (run.start - tick) // period
+                    is_before = period is not None or tick <= run.start
+                    if is_before and (rounds or released.instance != run.instance):
+                        found = tick + rounds * (period or 0), released.instance, ticks, -rounds
+                        last[released.block.stream] = max(last.get(released.block.stream, found), found)
+                for _, name, ticks, rounds in last.values():
+                    yield Edge(name, run.instance, ticks, rounds)

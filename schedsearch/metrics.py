@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 
 import numpy as np
@@ -23,28 +22,27 @@ def bubble_rate(schedule: Schedule) -> float:
     return 1 - busy / (schedule.placement.num_devices * schedule.makespan)
 
 
-def memory_over_time(schedule: Schedule, device: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def memory_over_time(
+    schedule: Schedule, device: int, *, on_host: bool = False
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return when a device's memory changes, and what it holds from then on, static memory included.
 
     Memory is allocated and released at a block's start (Tessel, Sec. III-A, Eq. 1, constraint 2). What blocks
     need only while they run is not in it, but is in `peak_memory`.
 
+    Args:
+        schedule: A schedule.
+        device: Which device.
+        on_host: Whether it is the memory of the device's host.
+
     Returns:
         Ticks, ascending, and units of `Block.memory`; both of shape ``(num_blocks_on_device,)``.
     """
-    placement = schedule.placement
     order = schedule.order(device)
-    starts = np.array([schedule.start_of[instance] for instance in order], dtype=np.int64)
-    held = np.cumsum([schedule.block(*each).memory_on(device) for each in order], dtype=np.int64)
-    return starts, held + placement.static[device]
-
-
-def host_memory_over_time(schedule: Schedule, device: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return likewise when what the host of a device holds may change, and what it holds from then on."""
-    order = schedule.order(device)
-    starts = np.array([schedule.start_of[instance] for instance in order], dtype=np.int64)
-    held = np.cumsum([schedule.block(*each).host_memory for each in order], dtype=np.int64)
-    return starts, held
+    starts = np.array([schedule.start_of[each] for each in order], dtype=np.int64)
+    blocks = [schedule.block(*each) for each in order]
+    units = [block.host_memory if on_host else block.memory_on(device) for block in blocks]
+    return starts, np.cumsum(units, dtype=np.int64) + (0 if on_host else schedule.placement.static[device])
 
 
 def needed_over_time(schedule: Schedule, device: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -75,18 +73,15 @@ def peak_memory(schedule: Schedule) -> NDArray[np.int64]:
     Returns:
         Units of `Block.memory`; shape ``(num_devices,)``.
     """
-    placement = schedule.placement
-    needed = (needed_over_time(schedule, device)[1] for device in range(placement.num_devices))
-    peaks = [max(units, default=static) for units, static in zip(needed, placement.static, strict=True)]
+    static = schedule.placement.static
+    peaks = [needed_over_time(schedule, d)[1].max(initial=each) for d, each in enumerate(static)]
     return np.array(peaks, dtype=np.int64)
 
 
 def peak_host_memory(schedule: Schedule) -> NDArray[np.int64]:
     """Return likewise the most that the host of each device holds; shape ``(num_devices,)``."""
-    peaks = []
-    for device in range(schedule.placement.num_devices):
-        held = itertools.accumulate(schedule.block(*each).host_memory for each in schedule.order(device))
-        peaks.append(max(held, default=0))
+    devices = range(schedule.placement.num_devices)
+    peaks = [memory_over_time(schedule, d, on_host=True)[1].max(initial=0) for d in devices]
     return np.array(peaks, dtype=np.int64)
 
 

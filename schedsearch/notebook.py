@@ -69,9 +69,8 @@ def _(result: Schedule) -> pd.DataFrame:
             mode = "" if choice is None else placement.decisions[choice].names[result.chosen[n][choice]]
             rows.append((device, name, str(block.kind), n, *times, block.stream, mode))
     columns = ["device", "block", "kind", "micro_batch", "start_ms", "end_ms", "stream", "mode"]
-    left_out = {"stream": not placement.has_streams, "mode": not placement.decisions}
-    table = pd.DataFrame(rows, columns=columns)
-    return table.drop(columns=[name for name, is_left_out in left_out.items() if is_left_out])
+    left_out = ["stream"] * (not placement.has_streams) + ["mode"] * (not placement.decisions)
+    return pd.DataFrame(rows, columns=columns).drop(columns=left_out)
 
 
 @frame.register
@@ -133,18 +132,11 @@ def _(result: SimulatedIterations) -> pd.DataFrame:
 @frame.register
 def _(result: Degradation) -> pd.DataFrame:
     """One row for each schedule under each of the conditions."""
-    return pd.DataFrame(
-        [
-            {
-                "schedule": row.schedule,
-                "conditions": row.conditions,
-                "undisturbed_ms": row.undisturbed_ms,
-                "longer": row.longer,
-            }
-            | _distribution(row.iterations)
-            for row in result.rows
-        ]
-    )
+    names = "schedule", "conditions", "undisturbed_ms", "longer"
+    rows = [
+        {name: getattr(row, name) for name in names} | _distribution(row.iterations) for row in result.rows
+    ]
+    return pd.DataFrame(rows)
 
 
 @frame.register
@@ -230,60 +222,50 @@ def _(result: Plans) -> Any:
 
 @figure.register
 def _(result: SimulatedIterations) -> Any:
-    panel = Panel("", {"iterations": _shares(result)})
+    shares = [0.01, *(each / 20 for each in range(1, 20)), 0.99]
+    curve = [CurvePoint(float(np.quantile(result.iteration_ms, each)), each) for each in shares]
+    panel = Panel("", {"iterations": curve})
     return draw_panels([panel], "iteration (ms)", "share that is not longer", "Simulated iterations")
 
 
 @figure.register
 def _(result: Degradation) -> Any:
-    names = dict.fromkeys(row.schedule for row in result.rows)
-    longer = {
-        name: {row.conditions: row.longer for row in result.rows if row.schedule == name} for name in names
-    }
-    width = max(_MIN_INCHES, _INCHES_FOR_EACH * len(longer))
-    return draw_bars([BarPanel("Iterations under conditions", longer)], "longer by, as a part", width=width)
+    longer = {(row.schedule, row.conditions): row.longer for row in result.rows}
+    return _bars("Iterations under conditions", "longer by, as a part", longer)
 
 
 @figure.register
 def _(result: RobustResult) -> Any:
-    names = dict.fromkeys(row.schedule for row in result.rows)
-    means = {
-        name: {row.scenario: row.mean_ms for row in result.rows if row.schedule == name} for name in names
-    }
-    width = max(_MIN_INCHES, _INCHES_FOR_EACH * len(means))
-    return draw_bars([BarPanel("Mean iteration in each scenario", means)], "ms", width=width)
+    means = {(row.schedule, row.scenario): row.mean_ms for row in result.rows}
+    return _bars("Mean iteration in each scenario", "ms", means)
 
 
-def _shares(result: SimulatedIterations) -> list[CurvePoint]:
-    """Return what share of iterations is not longer than some of them."""
-    shares = [0.01, *(each / 20 for each in range(1, 20)), 0.99]
-    return [CurvePoint(float(np.quantile(result.iteration_ms, each)), each) for each in shares]
+def _bars(title: str, y_label: str, values: Mapping[tuple[str, str], float]) -> Any:
+    """Draw values by schedule and by what it stands under."""
+    groups: dict[str, dict[str, float | None]] = {}
+    for (schedule, under), value in values.items():
+        groups.setdefault(schedule, {})[under] = value
+    width = max(_MIN_INCHES, _INCHES_FOR_EACH * len(groups))
+    return draw_bars([BarPanel(title, groups)], y_label, width=width)
 
 
-_TO_DICT: Mapping[type, Callable[[Any], Mapping[str, Any]]] = {
-    Schedule: schedule_to_dict,
-    SearchResult: result_to_dict,
-    Frontier: Frontier.to_dict,
-    Comparison: Comparison.to_dict,
-    Plans: Plans.to_dict,
+_Form = tuple[Callable[[Any], Mapping[str, Any]], str, Callable[[str | Path], Any] | None]
+
+_FORMS: Mapping[type, _Form] = {
+    Schedule: (schedule_to_dict, "blocks", read_schedule),
+    SearchResult: (result_to_dict, "search", read_result),
+    Frontier: (Frontier.to_dict, "plans", Frontier.from_json),
+    Comparison: (Comparison.to_dict, "rows", Comparison.from_json),
+    Plans: (Plans.to_dict, "plans", None),
 }
-"""The file form of each kind of result as plain data."""
+"""Of each kind of result: its file form as plain data, a key that only such files have, and their reader."""
 
 
 def save(result: object, path: str | Path) -> Path:
     """Write a result's file form, whole or not at all; return the path."""
-    if type(result) not in _TO_DICT:
+    if type(result) not in _FORMS:
         raise _unknown(result)
-    return write_json(path, _TO_DICT[type(result)](result))
-
-
-_READERS: Mapping[type, tuple[str, Callable[[str | Path], Any]]] = {
-    Schedule: ("blocks", read_schedule),
-    SearchResult: ("search", read_result),
-    Frontier: ("plans", Frontier.from_json),
-    Comparison: ("rows", Comparison.from_json),
-}
-"""Readers of the files of each kind of result, and the key that only such files have."""
+    return write_json(path, _FORMS[type(result)][0](result))
 
 
 def load(kind: type, path: str | Path) -> Any:
@@ -292,9 +274,9 @@ def load(kind: type, path: str | Path) -> Any:
     Raises:
         ValueError: The file cannot be read, is of another kind or is wrong; one line that begins with it.
     """
-    if kind not in _READERS:
+    _, key, read = _FORMS[kind]
+    if read is None:
         raise ValueError(f"{path}: {kind.__name__} is not read again; read its plans by read_plan_file")
-    key, read = _READERS[kind]
     wanted = f"what {kind.__name__}.save wrote"
     data = read_json(path, wanted, ValueError)
     if not isinstance(data, dict) or key not in data:

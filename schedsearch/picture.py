@@ -21,16 +21,8 @@ from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, mode_in
 
 
-class PictureCell(NamedTuple):
-    """What is drawn of a block of a micro-batch.
-
-    Attributes:
-        start: Ticks.
-        ticks: How long it takes.
-        micro_batch: Its number.
-        name: The block's.
-        mode: The mode that it runs in; empty for the first, and without one.
-    """
+class _Cell(NamedTuple):
+    """What is drawn of a block of a micro-batch, in ticks; the mode is empty where it is the first."""
 
     start: int
     ticks: int
@@ -89,15 +81,7 @@ def fitted(schedule: Schedule, width: int, repetend: Repetend | None = None) -> 
     1 | .   F.0 F.1 F.2 F.3 F.4 F.5 F.6 ...
     a column: 1 ms; .3: micro-batch 3
     """
-    tick, most = _scale(schedule, width, repetend)
-    columns = math.ceil(schedule.makespan / tick)
-    is_cut, cells = columns > most, _cells_of_schedule(schedule)
-    lines = shortened(_grid(schedule, cells, tick, min(columns, most), cut=is_cut))
-    if repetend is not None and is_cut:
-        title, *rows = _repetend(schedule, tick, repetend)
-        lines += [title, *shortened(rows)]
-        cells += _cells_of_repetend(repetend)
-    return "\n".join([*lines, _caption(schedule, cells, tick)])
+    return _in_lines(schedule, width, repetend, with_end=False)
 
 
 def both_ends(schedule: Schedule, width: int, repetend: Repetend | None = None) -> str:
@@ -117,30 +101,43 @@ def both_ends(schedule: Schedule, width: int, repetend: Repetend | None = None) 
     1 | .   F.0 B.0 B.0 F.1 ... F.8 B.8 B.8 .   .
     a column: 1 ms; .3: micro-batch 3
     """
-    tick, most = _scale(schedule, width, repetend)
-    columns, cells = math.ceil(schedule.makespan / tick), _cells_of_schedule(schedule)
-    if columns <= most:
-        return "\n".join([*_grid(schedule, cells, tick, columns), _caption(schedule, cells, tick)])
-    begin, end = most - most // 2, max(most // 2, 1)
-    late = [cell._replace(start=cell.start - (columns - end) * tick) for cell in cells]
-    first = _grid(schedule, cells, tick, begin, cut=True)
-    last = [row.partition(" | ")[2] for row in _grid(schedule, late, tick, end)]
-    lines = [f"{one} {other}" for one, other in zip(first, last, strict=True)]
-    if repetend is not None:
-        lines += _repetend(schedule, tick, repetend)
-        cells += _cells_of_repetend(repetend)
-    return "\n".join([*lines, _caption(schedule, cells, tick)])
+    return _in_lines(schedule, width, repetend, with_end=True)
 
 
-def _scale(schedule: Schedule, width: int, repetend: Repetend | None) -> tuple[int, int]:
+def _in_lines(schedule: Schedule, width: int, repetend: Repetend | None, *, with_end: bool) -> str:
+    """Draw a schedule in lines of some width: without its middle, or its begin with some of many devices."""
+    cells, around = _cells_of_schedule(schedule), _cells_of_repetend(repetend) if repetend else []
+    tick, most = _scale(schedule, width, [*cells, *around], repetend)
+    columns = math.ceil(schedule.makespan / tick)
+    is_cut = columns > most
+    begin = min(columns, most - most // 2 if with_end else most)
+    parts = [_grid(schedule, cells, tick, columns if not is_cut else begin, cut=is_cut)]
+    if is_cut and with_end:
+        end = max(most // 2, 1)
+        late = [cell._replace(start=cell.start - (columns - end) * tick) for cell in cells]
+        rows = zip(parts[0], _grid(schedule, late, tick, end), strict=True)
+        parts = [[f"{first} {last.partition(' | ')[2]}" for first, last in rows]]
+    title: list[str] = []
+    if is_cut and repetend is not None:
+        title = [f"the repetend, once every {repetend.period * schedule.placement.tick_ms:.6g} ms:"]
+        cells = [*cells, *around]
+        parts.append(_grid(schedule, around, tick, math.ceil(repetend.period / tick), wraps=True))
+    drawn, *below = parts if with_end else map(shortened, parts)
+    number = [".3: micro-batch 3"] if schedule.num_micro_batches > 1 else []
+    column = f"a column: {tick * schedule.placement.tick_ms:.4g} ms"
+    caption = "; ".join([column, *number, *_modes_in_words(schedule.placement, cells)])
+    return "\n".join([*drawn, *title, *(row for rows in below for row in rows), caption])
+
+
+def _scale(
+    schedule: Schedule, width: int, cells: Sequence[_Cell], repetend: Repetend | None
+) -> tuple[int, int]:
     """Return the ticks of a column, and how many columns a line has room for, dots for a gap included."""
     placement = schedule.placement
     pad = len(_row_titles(placement)[0]) + len(" | ")
-    names = max(map(len, _short_names(placement).values()), default=1)
-    cells = _cells_of_repetend(repetend) if repetend else []
+    label = max(map(len, _short_names(placement).values()), default=1)
     last = max([schedule.num_micro_batches - 1, *(cell.micro_batch for cell in cells)])
-    label = names + (len(f".{last}") if schedule.num_micro_batches > 1 else 0)
-    label += any(cell.mode for cell in cells + _cells_of_schedule(schedule))
+    label += (len(f".{last}") if schedule.num_micro_batches > 1 else 0) + any(cell.mode for cell in cells)
     most = max((width - pad - len(" ...")) // (label + 1), 1)
     tick = _common_tick(schedule)
     if math.ceil(schedule.makespan / tick) > most:
@@ -149,20 +146,7 @@ def _scale(schedule: Schedule, width: int, repetend: Repetend | None) -> tuple[i
     return tick, most
 
 
-def _repetend(schedule: Schedule, tick: int, repetend: Repetend) -> list[str]:
-    """Return the title and the rows of a schedule's repetend."""
-    cells, columns = _cells_of_repetend(repetend), math.ceil(repetend.period / tick)
-    title = f"the repetend, once every {repetend.period * schedule.placement.tick_ms:.6g} ms:"
-    return [title, *_grid(schedule, cells, tick, columns, wraps=True)]
-
-
-def _caption(schedule: Schedule, cells: Iterable[PictureCell], tick: int) -> str:
-    number = [".3: micro-batch 3"] if schedule.num_micro_batches > 1 else []
-    column = f"a column: {tick * schedule.placement.tick_ms:.4g} ms"
-    return "; ".join([column, *number, *_modes_in_words(schedule.placement, cells)])
-
-
-def _modes_in_words(placement: Placement, cells: Iterable[PictureCell]) -> list[str]:
+def _modes_in_words(placement: Placement, cells: Iterable[_Cell]) -> list[str]:
     """Return what each letter behind a micro-batch stands for."""
     drawn = {cell.mode for cell in cells}
     return [f"{letter}: {mode}" for mode, letter in _mode_letters(placement).items() if mode in drawn]
@@ -209,18 +193,18 @@ def _common_tick(schedule: Schedule) -> int:
     return reduce(math.gcd, times + list(schedule.end_of.values())) or 1
 
 
-def _cells_of_schedule(schedule: Schedule) -> list[PictureCell]:
+def _cells_of_schedule(schedule: Schedule) -> list[_Cell]:
     start_of, end_of = schedule.start_of, schedule.end_of
     return [
-        PictureCell(start, end_of[name, n] - start_of[name, n], n, name, schedule.mode(name, n))
+        _Cell(start, end_of[name, n] - start_of[name, n], n, name, schedule.mode(name, n))
         for start, n, name in schedule.blocks
     ]
 
 
-def _cells_of_repetend(repetend: Repetend) -> list[PictureCell]:
+def _cells_of_repetend(repetend: Repetend) -> list[_Cell]:
     """Return the blocks of one period; the micro-batches are counted from the earliest that is in flight."""
     return [
-        PictureCell(
+        _Cell(
             repetend.start[name][n],
             block.time,
             repetend.modulo_stage[name][n] * repetend.micro_batches + n,
@@ -252,7 +236,7 @@ def _row_titles(placement: Placement) -> list[str]:
 
 def _grid(
     schedule: Schedule,
-    cells: Iterable[PictureCell],
+    cells: Iterable[_Cell],
     tick: int,
     columns: int,
     *,
@@ -260,18 +244,10 @@ def _grid(
     cut: bool = False,
     mark: tuple[str, int] | None = None,
 ) -> list[str]:
-    """Return the rows of the devices, and of their streams.
+    """Return the rows of the devices, and of their streams, with dots at their ends where they are cut.
 
-    A block shorter than a column has one nevertheless, unless a longer one would have none left.
-
-    Args:
-        schedule: What the cells are of.
-        cells: What is drawn.
-        tick: Ticks for each column.
-        columns: Drawn; what is later is left out.
-        wraps: What is later goes on at the begin.
-        cut: Each row ends with dots that say that it goes on.
-        mark: A (block, micro-batch) to put in square brackets.
+    A block shorter than a column has one nevertheless, unless a longer one would have none left. What is
+    later than the last column is left out, or goes on at the begin.
     """
     placement, names = schedule.placement, _short_names(schedule.placement)
     letters = _mode_letters(placement)

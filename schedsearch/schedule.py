@@ -80,21 +80,20 @@ def require_plain(placement: Placement, what: str, instead: str) -> None:
     Raises:
         PlacementError: It is not so; the line names the blocks with modes, the streams and the remedy.
     """
-    _require_none_of(
-        placement, what, instead, [f"modes of {some(placement.decision_of)}"] if placement.decisions else []
-    )
+    found = [f"modes of {some(placement.decision_of)}"] if placement.decisions else []
+    _require_none(placement, what, instead, found)
 
 
 def require_one_stream(placement: Placement, what: str, instead: str) -> None:
     """Check likewise that each of its devices has one stream; modes may be there."""
-    _require_none_of(placement, what, instead, [])
+    _require_none(placement, what, instead, [])
 
 
-def _require_none_of(placement: Placement, what: str, instead: str, found: list[str]) -> None:
+def _require_none(placement: Placement, what: str, instead: str, found: list[str]) -> None:
     """Refuse what was found, and streams."""
     if streams := sorted({stream for _, stream in placement.lanes} - {COMPUTE}):
         found.append(f"the stream{'s' * (len(streams) > 1)} {', '.join(streams)}")
-    if placement.has_streams and not streams:
+    elif placement.has_streams:
         found.append("memory of hosts")
     if found:
         raise PlacementError(
@@ -213,19 +212,20 @@ class Schedule(FileResult):
     @cached_property
     def lane_orders(self) -> tuple[tuple[Instance, ...], ...]:
         """Likewise of each lane of the placement: of each device, where it has one stream."""
-        orders: list[list[Instance]] = [[] for _ in self.placement.lanes]
-        for _, micro_batch, name in self.blocks:
-            for lane in self.placement.lanes_of(self.placement.by_name[name]):
-                orders[lane].append((name, micro_batch))
-        return tuple(tuple(order) for order in orders)
+        lanes = {block.name: self.placement.lanes_of(block) for block in self.placement.blocks}
+        return self._by_place(lanes, len(self.placement.lanes))
 
     @cached_property
     def _orders(self) -> tuple[tuple[Instance, ...], ...]:
-        orders: list[list[Instance]] = [[] for _ in range(self.placement.num_devices)]
+        devices = {block.name: block.devices for block in self.placement.blocks}
+        return self._by_place(devices, self.placement.num_devices)
+
+    def _by_place(self, places: Mapping[str, Iterable[int]], number: int) -> tuple[tuple[Instance, ...], ...]:
+        orders: list[list[Instance]] = [[] for _ in range(number)]
         for _, micro_batch, name in self.blocks:
-            for device in self.placement.by_name[name].devices:
-                orders[device].append((name, micro_batch))
-        return tuple(tuple(order) for order in orders)
+            for place in places[name]:
+                orders[place].append((name, micro_batch))
+        return tuple(map(tuple, orders))
 
 
 class CyclicOrderError(ValueError):
@@ -347,12 +347,10 @@ def _run_side_by_side(
 ) -> dict[Instance, int] | None:
     """Return the earliest start of each instance where streams slow each other down; None for a cycle."""
     blocks = dict(instances(placement, num_micro_batches, chosen))
-    waits: dict[Instance, list[side_by_side.Wait]] = {each: [] for each in blocks}
-    for earlier, later, ticks in dependencies(placement, num_micro_batches, chosen):
-        waits[later].append(side_by_side.Wait(earlier, ticks))
-    for lane, order in enumerate(orders):
-        for earlier, later in pairwise(_with_optimizer(placement, num_micro_batches, lane, order)):
-            waits[later].append(side_by_side.Wait(earlier, 0))
+    waits = {
+        later: [side_by_side.Wait(earlier, ticks - blocks[earlier].time) for earlier, ticks in before]
+        for later, before in waits_in_order(placement, num_micro_batches, orders, chosen).items()
+    }
     for earlier, later, ticks in further:  # from a start, or from what was the end
         is_end = ticks and ticks == blocks[earlier].time
         waits[later].append(side_by_side.Wait(earlier, 0 if is_end else ticks, bool(is_end)))
@@ -418,15 +416,10 @@ def _run_in_order(
                 position[other] += 1
             ready += others
             ready += waiting.pop(instance, ())
-    num_instances = sum(
-        len(micro_batches_of(placement, block.name, num_micro_batches)) for block in placement.blocks
-    )
-    runs = sum(
-        len(lanes[block.name]) * len(micro_batches_of(placement, block.name, num_micro_batches))
-        for block in placement.blocks
-    )
-    is_whole = len(starts) == num_instances and sum(position) == sum(map(len, complete)) == runs
-    return starts if is_whole else None
+    numbers = {name: len(micro_batches_of(placement, name, num_micro_batches)) for name in lanes}
+    runs = sum(number * len(lanes[name]) for name, number in numbers.items())
+    is_whole = sum(position) == sum(map(len, complete)) == runs
+    return starts if is_whole and len(starts) == sum(numbers.values()) else None
 
 
 def memory_needed(placement: Placement, device: int, order: Iterable[Instance]) -> Iterator[int]:

@@ -6,19 +6,34 @@ Shares no code with anything that makes a schedule; every producer goes through 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 from placements import Block, Kind
 from schedsearch.picture import picture, shortened
 from schedsearch.schedule import Schedule
 
-_Ends = Mapping[tuple[str, int], int]
-"""The end of each (block, micro-batch)."""
+_Blocks = Mapping[str, Block]
+"""The blocks of a micro-batch by name, as it runs them; those that do not run take no time."""
 
-_DeviceBlocks = list[tuple[int, int, Block]]
-"""The starts, micro-batches and blocks that run on a device, by start."""
+
+class _Run(NamedTuple):
+    """A block of a micro-batch as it runs."""
+
+    start: int
+    end: int
+    micro_batch: int
+    block: Block
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.block.name, self.micro_batch
+
+    def __str__(self) -> str:
+        return f"{self.block.name} of micro-batch {self.micro_batch}"
 
 
 class InvalidScheduleError(ValueError):
@@ -47,12 +62,18 @@ def validate(schedule: Schedule) -> Schedule:
     Raises:
         InvalidScheduleError: A rule is broken; the message names the blocks, devices and ticks.
     """
-    _check_complete(schedule)
-    ends = _ends(schedule)
-    _check_dependencies(schedule, ends)
-    on_devices = _on_devices(schedule)
-    _check_exclusive(schedule, on_devices, ends)
-    _check_memory(schedule, on_devices, ends)
+    blocks = _as_run(schedule)
+    _check_complete(schedule, blocks)
+    ends = _ends(schedule, blocks)
+    in_order = sorted(schedule.blocks)
+    run_of = {(name, n): _Run(start, ends[name, n], n, blocks[n][name]) for start, n, name in in_order}
+    _check_dependencies(schedule, blocks, run_of)
+    on_devices: list[list[_Run]] = [[] for _ in range(schedule.placement.num_devices)]
+    for run in run_of.values():
+        for device in run.block.devices:
+            on_devices[device].append(run)
+    _check_exclusive(schedule, on_devices)
+    _check_memory(schedule, on_devices)
     return schedule
 
 
@@ -64,123 +85,121 @@ def _fail(schedule: Schedule, reason: str, mark: tuple[str, int] | None = None) 
     return InvalidScheduleError(reason, "\n".join(lines))
 
 
-def _check_complete(schedule: Schedule) -> None:
-    placement = schedule.placement
-    if len(schedule.chosen) != (schedule.num_micro_batches if placement.decisions else 0):
+def _as_run(schedule: Schedule) -> list[_Blocks]:
+    """Return all blocks of each micro-batch as its modes run them; choices that are wrong are refused."""
+    placement, number = schedule.placement, schedule.num_micro_batches
+    if len(schedule.chosen) != (number if placement.decisions else 0):
         raise InvalidScheduleError(
-            f"{len(schedule.chosen)} micro-batches have their modes chosen, of {schedule.num_micro_batches} "
+            f"{len(schedule.chosen)} micro-batches have their modes chosen, of {number} "
             f"with {len(placement.decisions)} decisions each"
         )
+    whole = {block.name: block for block in placement.blocks}
+    known: dict[tuple[int, ...], _Blocks] = {(): whole}
     for micro_batch, chosen in enumerate(schedule.chosen):
-        if len(chosen) != len(placement.decisions) or not all(
-            0 <= number < len(decision.choices)
-            for number, decision in zip(chosen, placement.decisions, strict=True)
-        ):
-            raise InvalidScheduleError(
-                f"the modes {list(chosen)} of micro-batch {micro_batch} are not of this placement"
-            )
+        if chosen not in known:
+            changed: dict[str, Block] = {}
+            for choice, decision in zip(chosen, placement.decisions, strict=False):
+                if len(chosen) != len(placement.decisions) or choice not in range(len(decision.choices)):
+                    raise InvalidScheduleError(
+                        f"the modes {list(chosen)} of micro-batch {micro_batch} are not of this placement"
+                    )
+                changed |= {block.name: block for block in decision.choices[choice].blocks}
+            known[chosen] = {name: changed.get(name, block) for name, block in whole.items()}
+    return [known[chosen] for chosen in schedule.chosen or [()] * number]
+
+
+def _check_complete(schedule: Schedule, blocks: Sequence[_Blocks]) -> None:
     expected = {
         (block.name, micro_batch)
-        for micro_batch in range(schedule.num_micro_batches)
-        for block in _as_run(schedule, micro_batch)
+        for micro_batch, own in enumerate(blocks)
+        for block in own.values()
         if block.time and (block.kind is not Kind.O or micro_batch == schedule.num_micro_batches - 1)
     }
     seen: set[tuple[str, int]] = set()
     for start, micro_batch, name in schedule.blocks:
+        where = f"{name} of micro-batch {micro_batch}"
         if (name, micro_batch) not in expected:
-            raise InvalidScheduleError(
-                f"{name} of micro-batch {micro_batch} is not of this placement and number"
-            )
+            raise InvalidScheduleError(f"{where} is not of this placement and number")
         if (name, micro_batch) in seen:
-            raise _fail(schedule, f"{name} of micro-batch {micro_batch} runs twice", (name, micro_batch))
+            raise _fail(schedule, f"{where} runs twice", (name, micro_batch))
         if start < 0:
-            raise InvalidScheduleError(f"{name} of micro-batch {micro_batch} starts at {start}, before 0")
+            raise InvalidScheduleError(f"{where} starts at {start}, before 0")
         seen.add((name, micro_batch))
     if missing := sorted(expected - seen):
         name, micro_batch = missing[0]
         raise _fail(schedule, f"{name} of micro-batch {micro_batch} never runs")
 
 
-def _check_dependencies(schedule: Schedule, ends: _Ends) -> None:
-    start_at = {(name, micro_batch): start for start, micro_batch, name in schedule.blocks}
-    known: dict[tuple[int, ...], tuple[dict[str, Block], list[tuple[Block, dict[str, int]]]]] = {}
-    for micro_batch in range(schedule.num_micro_batches):
-        chosen = schedule.chosen[micro_batch] if schedule.chosen else ()
-        if chosen not in known:
-            blocks = {block.name: block for block in _as_run(schedule, micro_batch)}
-            known[chosen] = (
-                blocks,
-                [(block, _inputs(schedule, blocks, block)) for block in blocks.values() if block.time],
-            )
-        blocks, waits = known[chosen]
-        for block, inputs in waits:
-            waiting = schedule.num_micro_batches - 1 if block.kind is Kind.O else micro_batch
-            for source, delay in inputs.items():
-                if (source, micro_batch) not in start_at:
-                    continue  # an optimizer block, which runs once
-                end = ends[source, micro_batch]
-                start = start_at[block.name, waiting]
-                if start < end + delay:
-                    arrival = f" and arrives at {end + delay}" if delay else ""
-                    whose = f" of micro-batch {micro_batch}" if waiting != micro_batch else ""
+def _check_dependencies(
+    schedule: Schedule, blocks: Sequence[_Blocks], run_of: Mapping[tuple[str, int], _Run]
+) -> None:
+    inputs_of: dict[int, list[tuple[Block, dict[str, int]]]] = {}
+    last = schedule.num_micro_batches - 1
+    for micro_batch, own in enumerate(blocks):
+        if id(own) not in inputs_of:
+            running = [block for block in own.values() if block.time]
+            inputs_of[id(own)] = [(block, _inputs(schedule, own, block)) for block in running]
+        for block, inputs in inputs_of[id(own)]:
+            run = run_of[block.name, last if block.kind is Kind.O else micro_batch]
+            for name, delay in inputs.items():
+                source = run_of.get((name, micro_batch))
+                if source is not None and run.start < source.end + delay:
+                    arrival = f" and arrives at {source.end + delay}" if delay else ""
+                    whose = f" of micro-batch {micro_batch}" if run.micro_batch != micro_batch else ""
                     raise _fail(
                         schedule,
-                        f"{block.name} of micro-batch {waiting} starts at {start}, "
-                        f"before {source}{whose} ends at {end}{arrival}",
-                        (block.name, waiting),
+                        f"{run} starts at {run.start}, before {name}{whose} ends at {source.end}{arrival}",
+                        run.key,
                     )
 
 
-def _check_exclusive(schedule: Schedule, on_devices: Sequence[_DeviceBlocks], ends: _Ends) -> None:
-    _check_shared(schedule, on_devices, ends)
-    for device, blocks in enumerate(on_devices):
-        runs: dict[str, list[tuple[int, int, str, int]]] = {}
-        for start, micro_batch, block in blocks:
-            span = start, ends[block.name, micro_batch], block.name, micro_batch
-            runs.setdefault(block.stream, []).append(span)
-        for stream, spans in runs.items():
-            for (_, end, name, micro_batch), (start, _, later, later_micro_batch) in pairwise(sorted(spans)):
-                if start < end:
-                    where = f"device {device}" + (f", stream {stream}" if len(runs) > 1 else "")
-                    raise _fail(
-                        schedule,
-                        f"{later} of micro-batch {later_micro_batch} starts at {start} on {where}, "
-                        f"where {name} of micro-batch {micro_batch} runs until {end}",
-                        (later, later_micro_batch),
-                    )
+def _inputs(schedule: Schedule, blocks: _Blocks, block: Block) -> dict[str, int]:
+    """Return what a block waits for, with the ticks of transfer, through blocks that do not run."""
+    delays = schedule.placement.transfer_time
+    found: dict[str, int] = {}
+    missing = [(name, delays(name, block.name)) for name in block.after]
+    while missing:
+        name, delay = missing.pop()
+        if found.get(name, -1) >= delay:
+            continue
+        found[name] = delay
+        if not blocks[name].time:
+            missing += [(each, delay + delays(each, name)) for each in blocks[name].after]
+    return {name: delay for name, delay in found.items() if blocks[name].time}
 
 
-def _check_shared(schedule: Schedule, on_devices: Sequence[_DeviceBlocks], ends: _Ends) -> None:
-    """Check that a stream that devices share runs one block at a time."""
+def _check_exclusive(schedule: Schedule, on_devices: Sequence[Sequence[_Run]]) -> None:
+    """Check that each stream runs one block at a time, those that devices share too."""
     for shared in schedule.placement.shared_streams:
-        spans = {
-            (start, ends[block.name, n], block.name, n)
-            for device in shared.devices
-            for start, n, block in on_devices[device]
-            if block.stream == shared.stream
-        }
-        for (_, end, name, n), (start, _, later, later_n) in pairwise(sorted(spans)):
-            if start < end:
-                raise _fail(
-                    schedule,
-                    f"{later} of micro-batch {later_n} starts at {start} on the stream {shared.stream} of "
-                    f"devices {', '.join(map(str, shared.devices))}, where {name} of micro-batch {n} runs "
-                    f"until {end}",
-                    (later, later_n),
-                )
+        of_all = {run.key: run for device in shared.devices for run in on_devices[device]}
+        where = f"the stream {shared.stream} of devices {', '.join(map(str, shared.devices))}"
+        in_order = sorted(of_all.values(), key=lambda run: run.start)
+        _check_alone(schedule, where, [run for run in in_order if run.block.stream == shared.stream])
+    for device, runs in enumerate(on_devices):
+        streams = dict.fromkeys(run.block.stream for run in runs)
+        for stream in streams:
+            where = f"device {device}" + (f", stream {stream}" if len(streams) > 1 else "")
+            _check_alone(schedule, where, [run for run in runs if run.block.stream == stream])
 
 
-def _check_memory(schedule: Schedule, on_devices: Sequence[_DeviceBlocks], ends: _Ends) -> None:
+def _check_alone(schedule: Schedule, where: str, runs: Sequence[_Run]) -> None:
+    for one, later in pairwise(runs):
+        if later.start < one.end:
+            reason = f"{later} starts at {later.start} on {where}, where {one} runs until {one.end}"
+            raise _fail(schedule, reason, later.key)
+
+
+def _check_memory(schedule: Schedule, on_devices: Sequence[Sequence[_Run]]) -> None:
     placement = schedule.placement
-    for device, blocks in enumerate(on_devices):
+    for device, runs in enumerate(on_devices):
         if placement.memory is not None:
             static = placement.static_memory[device] if placement.static_memory else 0
-            held = [(start, n, block, block.memory_on(device), block.transient) for start, n, block in blocks]
-            _check_held(schedule, f"device {device}", static, placement.memory[device], held, ends)
+            units = [(run.block.memory_on(device), run.block.transient) for run in runs]
+            _check_held(schedule, f"device {device}", static, placement.memory[device], runs, units)
         if placement.host_memory is not None:
-            held = [(start, n, block, block.host_memory, 0) for start, n, block in blocks]
+            units = [(run.block.host_memory, 0) for run in runs]
             on_host = placement.host_memory[device]
-            _check_held(schedule, f"the host of device {device}", 0, on_host, held, ends)
+            _check_held(schedule, f"the host of device {device}", 0, on_host, runs, units)
 
 
 def _check_held(
@@ -188,47 +207,32 @@ def _check_held(
     where: str,
     static: int,
     capacity: int,
-    held: Sequence[tuple[int, int, Block, int, int]],
-    ends: _Ends,
+    runs: Sequence[_Run],
+    units: Sequence[tuple[int, int]],
 ) -> None:
-    """Check one memory, at each tick at which a block starts that moves it.
-
-    Args:
-        schedule: Its schedule.
-        where: Whose memory it is.
-        static: What is held all the time.
-        capacity: What may be.
-        held: Starts, micro-batches, blocks, what they hold from then on and what they need until they end.
-        ends: When that is.
-    """
-    changes: dict[int, int] = {}
-    for start, micro_batch, block, units, transient in held:
-        end = ends[block.name, micro_batch]
-        changes[start] = changes.get(start, 0) + units + transient
-        changes[end] = changes.get(end, 0) - transient
-    in_use, needed = static, {}
-    for tick in sorted(changes):
-        in_use += changes[tick]
-        needed[tick] = in_use
-    for start, micro_batch, block, _, _ in held:
-        if needed[start] > capacity:
+    """Check one memory whenever a block starts, given what each holds from then on and needs meanwhile."""
+    changes: Counter[int] = Counter()
+    for run, (held, transient) in zip(runs, units, strict=True):
+        changes[run.start] += held + transient
+        changes[run.end] -= transient
+    ticks = sorted(changes)
+    needed = dict(zip(ticks, accumulate((changes[tick] for tick in ticks), initial=static), strict=False))
+    for run in runs:
+        if (most := needed[run.start] + changes[run.start]) > capacity:
             raise _fail(
                 schedule,
-                f"{where} holds {needed[start]} of memory from {start} on, when {block.name} of "
-                f"micro-batch {micro_batch} starts; its capacity is {capacity}",
-                (block.name, micro_batch),
+                f"{where} holds {most} of memory from {run.start} on, when {run} starts; its capacity is "
+                f"{capacity}",
+                run.key,
             )
 
 
-def _ends(schedule: Schedule) -> _Ends:
+def _ends(schedule: Schedule, as_run: Sequence[_Blocks]) -> Mapping[tuple[str, int], int]:
     """Return when each block of each micro-batch ends.
 
     While a stream runs beside others of its device that slow it down, it does a share of its work each tick;
     a block on several devices goes at the pace of the slowest.
     """
-    as_run = [
-        {block.name: block for block in _as_run(schedule, n)} for n in range(schedule.num_micro_batches)
-    ]
     nominal = {(name, n): start + as_run[n][name].time for start, n, name in schedule.blocks}
     if not schedule.placement.slowdown:
         return nominal
@@ -269,42 +273,3 @@ def _ends(schedule: Schedule) -> _Ends:
                 ends[key] = tick
                 del running[key]
     return ends
-
-
-def _on_devices(schedule: Schedule) -> list[_DeviceBlocks]:
-    """Return for each device what runs on it."""
-    on: list[_DeviceBlocks] = [[] for _ in range(schedule.placement.num_devices)]
-    as_run = [
-        {block.name: block for block in _as_run(schedule, n)} for n in range(schedule.num_micro_batches)
-    ]
-    for start, micro_batch, name in sorted(schedule.blocks):
-        block = as_run[micro_batch][name]
-        for device in block.devices:
-            on[device].append((start, micro_batch, block))
-    return on
-
-
-def _as_run(schedule: Schedule, micro_batch: int) -> Sequence[Block]:
-    """Return all blocks as the modes of a micro-batch run them; those that do not run take no time."""
-    placement = schedule.placement
-    if not schedule.chosen:
-        return placement.blocks
-    changed: dict[str, Block] = {}
-    for number, decision in zip(schedule.chosen[micro_batch], placement.decisions, strict=True):
-        changed |= {block.name: block for block in decision.choices[number].blocks}
-    return [changed.get(block.name, block) for block in placement.blocks]
-
-
-def _inputs(schedule: Schedule, blocks: Mapping[str, Block], block: Block) -> dict[str, int]:
-    """Return what a block waits for, with the ticks of transfer, through blocks that do not run."""
-    delays = schedule.placement.transfer_time
-    found: dict[str, int] = {}
-    missing = [(name, delays(name, block.name)) for name in block.after]
-    while missing:
-        name, delay = missing.pop()
-        if found.get(name, -1) >= delay:
-            continue
-        found[name] = delay
-        if not blocks[name].time:
-            missing += [(each, delay + delays(each, name)) for each in blocks[name].after]
-    return {name: delay for name, delay in found.items() if blocks[name].time}

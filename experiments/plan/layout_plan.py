@@ -9,8 +9,8 @@ from experiments.plan.own_layouts import explained_csv, explained_lines
 from experiments.plan.profiled_inputs import refuse_given, require_sizes
 from placements.files import csv_text, write_text
 from placements.planners.hybrid.search.layout_search import LayoutEstimate
+from schedsearch.figures.bars import MemoryPanel, draw_layout_memory
 from schedsearch.figures.canvas import save as save_figure
-from schedsearch.figures.layout_memory import MemoryPanel, draw_layout_memory
 from schedsearch.planning.layout_parts import memory_by_part
 from schedsearch.planning.layout_plans import (
     SETTINGS,

@@ -38,7 +38,7 @@ from schedsearch.planning.layout_parts import memory_by_part
 from schedsearch.planning.uniform_run import NO_FACTORS, Factors
 
 if TYPE_CHECKING:
-    from schedsearch.figures.layout_memory import MemoryPanel
+    from schedsearch.figures.bars import MemoryPanel
 
 log = logging.getLogger(__name__)
 
@@ -126,8 +126,8 @@ def predict_runs(path: Path, options: PredictOptions) -> dict[str, float]:
     written = write_text(output_directory() / "predictions.csv", runs_to_csv(shown))
     write_text(output_directory() / "memory.csv", memory_to_csv(shown))
     if panels := memory_panels(shown):
+        from schedsearch.figures.bars import draw_layout_memory
         from schedsearch.figures.canvas import save as save_figure  # loads matplotlib
-        from schedsearch.figures.layout_memory import draw_layout_memory
 
         save_figure(draw_layout_memory(panels), output_directory() / "memory")
     log.info("tables: %s, and memory.csv beside it", written)
@@ -237,7 +237,7 @@ def memory_to_csv(predictions: Sequence[RunPrediction]) -> str:
 
 def memory_panels(predictions: Sequence[RunPrediction]) -> list[MemoryPanel]:
     """Return what each run's fullest stage holds by part, a panel for each kind of GPU."""
-    from schedsearch.figures.layout_memory import MemoryPanel  # loads matplotlib
+    from schedsearch.figures.bars import MemoryPanel  # loads matplotlib
 
     panels: dict[str, MemoryPanel] = {}
     for each in predictions:

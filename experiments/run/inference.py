@@ -19,8 +19,8 @@ from placements.files import text_columns, write_json
 from runtime.profiling.records import Record, aligned
 from schedsearch.schedule import Instance
 from schedsearch.simulation.conditions import ConditionsError
+from schedsearch.simulation.iterations import PERCENTILES
 from schedsearch.simulation.requests import (
-    PERCENTILES,
     Arrivals,
     ServedRequests,
     check_inference,

@@ -2,37 +2,46 @@
 
 They know no search. In the order in which to read:
 
-- `structure`: the stages that a placement is made of.
-- `pipelines`: GPipe and 1F1B.
-- `asynchronous`: PipeDream, without a flush.
-- `early_recompute`: 1F1B that computes forwards again before their gradients arrive.
+- `structure`: the stages that a placement is made of, and how a rule over them becomes a schedule.
+- `chains`: GPipe, 1F1B, eager 1F1B, early recomputation, ZB-H1, ZB-H2, 1F1B+; TeraPipe, Seq1F1B, SlimPipe.
 - `interleaved`: interleaved 1F1B and breadth-first.
-- `embedding`: 1F1B+.
-- `bidirectional`: Chimera and GEMS.
-- `zero_bubble`: ZB-H1, ZB-H2 and ZB-V.
-- `dual_pipe`: DualPipe and DualPipeV.
+- `replicated`: PipeDream, without a flush.
+- `crossing`: Chimera, GEMS, DualPipe, DualPipeV, ZB-V and Hanayo.
 - `controllable_memory`: V-Half, V-Min and 1F1B-V.
-- `hanayo`: Hanayo.
-- `slices`: TeraPipe, Seq1F1B and SlimPipe.
 - `chosen_modes`: any of these where blocks have modes, and pairs of blocks that share streams.
 """
 
 from collections.abc import Callable
 
 from placements import Placement
-from schedsearch.baselines.asynchronous import num_admitted, pipedream, pipedream_repetend
-from schedsearch.baselines.bidirectional import chimera, chimera_doubling, gems
+from schedsearch.baselines.chains import (
+    eager_one_f_one_b,
+    early_recompute_one_f_one_b,
+    gpipe,
+    one_f_one_b,
+    one_f_one_b_plus,
+    seq_one_f_one_b,
+    seq_one_f_one_b_zb,
+    slimpipe,
+    terapipe,
+    with_early_recomputation,
+    zb_h1,
+    zb_h2,
+)
 from schedsearch.baselines.controllable_memory import one_f_one_b_v, v_half, v_min
-from schedsearch.baselines.dual_pipe import dual_pipe, dual_pipe_v
-from schedsearch.baselines.early_recompute import early_recompute_one_f_one_b, with_early_recomputation
-from schedsearch.baselines.embedding import one_f_one_b_plus
-from schedsearch.baselines.hanayo import hanayo
+from schedsearch.baselines.crossing import (
+    chimera,
+    chimera_doubling,
+    dual_pipe,
+    dual_pipe_v,
+    gems,
+    hanayo,
+    zb_v,
+)
 from schedsearch.baselines.interleaved import breadth_first, interleaved_one_f_one_b
-from schedsearch.baselines.pipelines import eager_one_f_one_b, gpipe, one_f_one_b
-from schedsearch.baselines.slices import seq_one_f_one_b, seq_one_f_one_b_zb, slimpipe, terapipe
-from schedsearch.baselines.structure import UnsuitablePlacementError
-from schedsearch.baselines.zero_bubble import zb_h1, zb_h2, zb_v
-from schedsearch.schedule import Schedule, with_optimizer
+from schedsearch.baselines.replicated import num_admitted, pipedream, pipedream_repetend
+from schedsearch.baselines.structure import NEEDS_OF, UnsuitablePlacementError
+from schedsearch.schedule import Schedule
 from schedsearch.validate import InvalidScheduleError, validate
 
 __all__ = [
@@ -70,55 +79,47 @@ __all__ = [
     "zb_v",
 ]
 
-_Maker = Callable[[Placement, int], Schedule]
+_MADE = (
+    gpipe,
+    one_f_one_b,
+    eager_one_f_one_b,
+    early_recompute_one_f_one_b,
+    one_f_one_b_plus,
+    interleaved_one_f_one_b,
+    breadth_first,
+    chimera,
+    chimera_doubling,
+    gems,
+    dual_pipe,
+    zb_h1,
+    zb_h2,
+    zb_v,
+    v_half,
+    v_min,
+    one_f_one_b_v,
+    dual_pipe_v,
+    hanayo,
+    pipedream,
+    terapipe,
+    seq_one_f_one_b,
+    seq_one_f_one_b_zb,
+    slimpipe,
+)
 
-
-def _with_updates(make: _Maker) -> _Maker:
-    """Return a maker that also takes placements with optimizer blocks, and puts these at the end."""
-    return lambda placement, number: with_optimizer(placement, make(placement.per_micro_batch, number))
-
-
-_NEEDS: dict[_Maker, tuple[str, bool] | None] = {
-    gpipe: ("v_shape", False),
-    one_f_one_b: ("v_shape", False),
-    eager_one_f_one_b: ("v_shape", False),
-    early_recompute_one_f_one_b: None,
-    one_f_one_b_plus: None,
-    interleaved_one_f_one_b: ("loop_shape", False),
-    breadth_first: ("loop_shape", False),
-    chimera: ("x_shape", False),
-    chimera_doubling: ("x_shape", False),
-    gems: ("x_shape", False),
-    dual_pipe: ("x_shape", True),
-    zb_h1: ("v_shape", True),
-    zb_h2: ("v_shape", True),
-    zb_v: ("wave_shape", True),
-    v_half: ("wave_shape", True),
-    v_min: ("wave_shape", True),
-    one_f_one_b_v: ("wave_shape", False),
-    dual_pipe_v: ("wave_shape", True),
-    hanayo: ("wave_shape", False),
-    pipedream: ("v_shape", False),
-}
-"""Shape that each needs, and whether its backward is split; None for stages on all devices or
-recomputation in blocks of their own."""
-
-_SLICED: dict[_Maker, tuple[str, bool]] = {
-    terapipe: ("v_shape", False),
-    seq_one_f_one_b: ("v_shape", False),
-    seq_one_f_one_b_zb: ("v_shape", True),
-    slimpipe: ("loop_shape", False),
-}
-"""Likewise of those that need it in slices; SlimPipe's may be a V-shape too."""
-
-HAND_MADE: dict[str, _Maker] = {make.__name__: _with_updates(make) for make in (*_NEEDS, *_SLICED)}
+HAND_MADE: dict[str, Callable[[Placement, int], Schedule]] = {make.__name__: make for make in _MADE}
 """The hand-made schedules by the name that the command line uses."""
 
-NEEDS: dict[str, tuple[str, bool]] = {make.__name__: needs for make, needs in _NEEDS.items() if needs}
+NEEDS: dict[str, tuple[str, bool]] = {
+    name: (form.shape, split)
+    for name, (form, split) in ((name, NEEDS_OF[name]) for name in HAND_MADE)
+    if form.of_chains and not form.in_slices
+}
 """The shape of a chain of stages that a hand-made schedule needs, and whether its backward is split."""
 
-SLICED: dict[str, tuple[str, bool]] = {make.__name__: needs for make, needs in _SLICED.items()}
-"""Likewise, of schedules of slices of a sequence."""
+SLICED: dict[str, tuple[str, bool]] = {
+    name: (form.shape, split) for name, (form, split) in NEEDS_OF.items() if form.in_slices
+}
+"""Likewise, of schedules of slices of a sequence; SlimPipe's may be a V-shape too."""
 
 
 def applicable(placement: Placement, num_micro_batches: int) -> dict[str, Schedule]:

@@ -6,24 +6,28 @@ programme does for given stages); or the first stages send activations to the ho
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from itertools import islice, product
+from typing import Any
 
-from placements import Block, Placement
+from placements import Kind, Placement
 from placements.block import COMPUTE
 from placements.copies.stages import copies_in
 from placements.modes import Chosen
 from placements.streams import Lane
 from schedsearch.baselines.structure import UnsuitablePlacementError
-from schedsearch.schedule import CyclicOrderError, Instance, Schedule, as_soon_as_possible
+from schedsearch.schedule import CyclicOrderError, Instance, Schedule, as_soon_as_possible, memory_needed
 from schedsearch.validate import InvalidScheduleError, validate
 
 Maker = Callable[[Placement, int], Schedule]
 
 _AHEAD = (1, 2, 3, 4)
 """How many blocks of its device before its backward a copy from the host may begin."""
+
+_MAX_MIXES = 20_000
+"""Ways to decide on a device's blocks that are looked at."""
 
 
 def with_chosen_modes(
@@ -36,22 +40,21 @@ def with_chosen_modes(
         num_micro_batches: Micro-batches of each schedule.
         makers: Hand-made schedules of plain placements by name.
     """
-    if copies_in(placement):
-        yield from _in_turn(placement, num_micro_batches, makers)
-        return
-    if not placement.decisions or not _computing(placement).is_plain:
-        return  # streams that no mode leaves out: no such schedule knows them
-    for name, make in makers.items():
-        for how, chosen in _plans(placement, num_micro_batches, make):
-            for schedule in _made(placement, num_micro_batches, make, chosen):
-                yield f"{name}, {how}", schedule
+    if copies_in(placement):  # which PipeDream alone knows
+        for make in [makers[name] for name in ("pipedream",) if name in makers]:
+            for schedule in _attempt(make, placement, num_micro_batches):
+                yield "pipedream, copies in turn", schedule
+    elif placement.decisions and _computing(placement).is_plain:
+        for name, make in makers.items():
+            for how, chosen in _plans(placement, num_micro_batches, make):
+                for schedule in _made(placement, num_micro_batches, make, chosen):
+                    yield f"{name}, {how}", schedule
 
 
-def _in_turn(placement: Placement, number: int, makers: dict[str, Maker]) -> Iterator[tuple[str, Schedule]]:
-    """Yield PipeDream's schedule on copies of stages, which alone knows them, where it fits."""
+def _attempt(make: Callable[..., Schedule], *args: Any) -> Iterator[Schedule]:
+    """Yield what is made, if it can be and is valid."""
     try:
-        if (make := makers.get("pipedream")) is not None:
-            yield "pipedream, copies in turn", validate(make(placement, number))
+        yield validate(make(*args))
     except (UnsuitablePlacementError, InvalidScheduleError, CyclicOrderError):
         return
 
@@ -59,19 +62,13 @@ def _in_turn(placement: Placement, number: int, makers: dict[str, Maker]) -> Ite
 def _made(placement: Placement, number: int, make: Maker, chosen: Chosen) -> Iterator[Schedule]:
     """Yield the schedules of a maker with modes that are taken, where they are valid."""
     as_run = placement.as_run(chosen)
-    try:
-        if as_run.is_plain:
-            found = make(as_run, number)
-            yield validate(Schedule(placement, number, found.blocks, (chosen,) * number))
-            return
-        base = make(_computing(placement), number)
-    except (UnsuitablePlacementError, InvalidScheduleError, CyclicOrderError):
+    if as_run.is_plain:
+        for found in _attempt(make, as_run, number):
+            yield from _attempt(Schedule, placement, number, found.blocks, (chosen,) * number)
         return
-    for ahead in _AHEAD:
-        try:
-            yield validate(_with_copies(placement, number, chosen, base, ahead))
-        except (InvalidScheduleError, CyclicOrderError):
-            continue
+    for base in _attempt(make, _computing(placement), number):
+        for ahead in _AHEAD:
+            yield from _attempt(_with_copies, placement, number, chosen, base, ahead)
 
 
 def _computing(placement: Placement) -> Placement:
@@ -80,17 +77,18 @@ def _computing(placement: Placement) -> Placement:
 
 
 def _without_copies(placement: Placement) -> Chosen:
-    return tuple(
-        next((k for k in range(len(each.choices)) if _computes(placement, i, k)), 0)
-        for i, each in enumerate(placement.decisions)
-    )
+    return tuple(next(iter(_on_compute(placement, i)), 0) for i in range(len(placement.decisions)))
 
 
-def _computes(placement: Placement, decision: int, choice: int) -> bool:
-    """Return whether a choice runs on the streams ``compute`` alone."""
+def _on_compute(placement: Placement, decision: int) -> list[int]:
+    """Return the choices of a decision that run on the streams ``compute`` alone."""
     own = placement.decisions[decision]
-    blocks = [own.choices[choice].by_name.get(name, placement.by_name[name]) for name in own.blocks]
-    return all(block.stream == COMPUTE for block in blocks if block.time)
+    found = []
+    for number, choice in enumerate(own.choices):
+        blocks = [choice.by_name.get(name, placement.by_name[name]) for name in own.blocks]
+        if all(block.stream == COMPUTE for block in blocks if block.time):
+            found.append(number)
+    return found
 
 
 def _with_copies(placement: Placement, number: int, chosen: Chosen, base: Schedule, ahead: int) -> Schedule:
@@ -99,96 +97,74 @@ def _with_copies(placement: Placement, number: int, chosen: Chosen, base: Schedu
     orders: list[list[Instance]] = [[] for _ in placement.lanes]
     begins: dict[Instance, int] = {}
     waits: list[tuple[Instance, Instance, int]] = []
+
+    def copy_at(name: str, n: int, begin: Instance) -> bool:
+        """Put a block on its stream if it is a copy."""
+        if is_copy := as_run.by_name[name].stream != COMPUTE:
+            (lane,) = placement.lanes_of(as_run.by_name[name])
+            orders[lane].append((name, n))
+            begins[name, n] = base.start_of[begin]
+        return is_copy
+
     for device in range(placement.num_devices):
-        orders[device] = list(base.order(device))
+        order = orders[device] = list(base.order(device))
         for place, (name, n) in enumerate(base.order(device)):
             for copy in as_run.successors[name]:
-                if (out := as_run.by_name[copy]).stream != COMPUTE:
-                    orders[_lane_of(placement, out)].append((copy, n))
-                    begins[copy, n] = base.start_of[name, n]
+                copy_at(copy, n, (name, n))
             for copy in as_run.by_name[name].after:
-                if (back := as_run.by_name[copy]).stream != COMPUTE:
-                    orders[_lane_of(placement, back)].append((copy, n))
-                    first = orders[device][max(place - ahead, 0)]
-                    begins[copy, n] = base.start_of[first]
+                first = order[max(place - ahead, 0)]
+                if copy_at(copy, n, first):
                     waits.append((first, (copy, n), 0))
     for order in orders[placement.num_devices :]:
         order.sort(key=begins.__getitem__)  # of several devices, where they share a stream
     return as_soon_as_possible(placement, number, orders, (chosen,) * number, waits)
 
 
-def _lane_of(placement: Placement, block: Block) -> int:
-    """Return the lane of a block of one device."""
-    (lane,) = placement.lanes_of(block)
-    return lane
-
-
 def _plans(placement: Placement, number: int, make: Maker) -> Iterator[tuple[str, Chosen]]:
     """Yield ways to take all decisions, with their names."""
-    names = dict.fromkeys(name for decision in placement.decisions for name in decision.names)
+    decisions = placement.decisions
+    names = dict.fromkeys(name for decision in decisions for name in decision.names)
     for name in names:
-        chosen = tuple(
-            decision.names.index(name) if name in decision.names else 0 for decision in placement.decisions
-        )
-        yield f"all {name}", chosen
+        yield f"all {name}", tuple(each.names.index(name) if name in each.names else 0 for each in decisions)
     by_stage = _by_stage(placement, number, make)
     if by_stage is not None:
         yield "each stage what it can afford", by_stage
-    base = by_stage or _without_copies(placement)
     for name in names:
-        order = sorted(
-            (i for i, each in enumerate(placement.decisions) if name in each.names),
-            key=lambda i: placement.by_name[placement.decisions[i].blocks[0]].devices,
-        )
-        if all(_computes(placement, i, placement.decisions[i].names.index(name)) for i in order):
+        choices = {i: each.names.index(name) for i, each in enumerate(decisions) if name in each.names}
+        if all(choice in _on_compute(placement, i) for i, choice in choices.items()):
             continue
+        order = sorted(choices, key=lambda i: placement.by_name[decisions[i].blocks[0]].devices)
         for count in range(1, len(order)):
-            first = set(order[:count])
-            yield (
-                f"{name} on the first {count}",
-                tuple(
-                    placement.decisions[i].names.index(name) if i in first else base[i]
-                    for i in range(len(base))
-                ),
-            )
+            chosen = list(by_stage or _without_copies(placement))
+            for i in order[:count]:
+                chosen[i] = choices[i]
+            yield f"{name} on the first {count}", tuple(chosen)
 
 
 def _by_stage(placement: Placement, number: int, make: Maker) -> Chosen | None:
     """Return for each device the quickest modes with which its order of blocks fits its memory."""
+    chosen = list(_without_copies(placement))
     if placement.free_memory is None:
-        return _without_copies(placement)
+        return tuple(chosen)
     try:
         base = make(_computing(placement), number)
     except UnsuitablePlacementError:
         return None
-    chosen = list(_without_copies(placement))
-    for device in range(placement.num_devices):
-        here = [
-            i
-            for i, decision in enumerate(placement.decisions)
-            if any(device in placement.by_name[name].devices for name in decision.blocks)
-        ]
-        options = [
-            [k for k in range(len(placement.decisions[i].choices)) if _computes(placement, i, k)]
-            for i in here
-        ]
-        best: tuple[int, int, tuple[int, ...]] | None = None
-        for mix in itertools.islice(itertools.product(*options), 20_000):
-            for i, k in zip(here, mix, strict=True):
-                chosen[i] = k
+    for device, room in enumerate(placement.free_memory):
+        on_device = {block.name for block in placement.on(device)}
+        here = [i for i, each in enumerate(placement.decisions) if on_device & set(each.blocks)]
+        fits = []
+        for mix in islice(product(*(_on_compute(placement, i) for i in here)), _MAX_MIXES):
+            for i, choice in zip(here, mix, strict=True):
+                chosen[i] = choice
             as_run = placement.as_run(tuple(chosen))
-            held = peak = 0
-            for name, _ in base.order(device):
-                block = as_run.by_name[name]
-                held += block.memory_on(device)
-                peak = max(peak, held + block.transient)
-            if peak <= placement.free_memory[device]:
-                found = as_run.load(device), peak, mix
-                best = found if best is None else min(best, found)
-        if best is None:
+            peak = max(memory_needed(as_run, device, base.order(device)), default=0)
+            if peak <= room:
+                fits.append((as_run.load(device), peak, mix))
+        if not fits:
             return None
-        for i, k in zip(here, best[2], strict=True):
-            chosen[i] = k
+        for i, choice in zip(here, min(fits)[2], strict=True):
+            chosen[i] = choice
     return tuple(chosen)
 
 
@@ -209,41 +185,40 @@ def overlapped(placement: Placement, num_micro_batches: int) -> Iterator[Schedul
         orders: list[list[Instance]] = [[] for _ in placement.lanes]
         for stage, device in enumerate(devices):
             ahead = min(2 * (len(devices) - stage) - 1, num_micro_batches)
-            pairs = [[(True, n)] for n in range(ahead)]
-            pairs += [[(True, n + ahead), (False, n)] for n in range(num_micro_batches - ahead)]
-            pairs += [[(False, n)] for n in range(num_micro_batches - ahead, num_micro_batches)]
-            for pair in pairs:
-                for instance in _pair_order(placement, device, pair, backward_first):
-                    for lane in placement.lanes_of(placement.by_name[instance[0]]):
+            for n in range(-ahead, num_micro_batches):
+                pair = [
+                    (is_forward, n + is_forward * ahead)
+                    for is_forward in (not backward_first, backward_first)
+                ]
+                pair = [(forward, each) for forward, each in pair if 0 <= each < num_micro_batches]
+                for name, micro_batch in _pair_order(placement, device, pair):
+                    for lane in placement.lanes_of(placement.by_name[name]):
                         if placement.lanes[lane][0] == device:
-                            orders[lane].append(instance)
-        try:
-            yield validate(as_soon_as_possible(placement, num_micro_batches, orders))
-        except (CyclicOrderError, InvalidScheduleError):
-            continue
+                            orders[lane].append((name, micro_batch))
+        yield from _attempt(as_soon_as_possible, placement, num_micro_batches, orders)
 
 
-def _pair_order(
-    placement: Placement, device: int, pair: list[tuple[bool, int]], backward_first: bool
-) -> list[Instance]:
-    """Return the blocks of a device's forward and backward in the order in which its streams run them."""
+def _pair_order(placement: Placement, device: int, pair: list[tuple[bool, int]]) -> list[Instance]:
+    """Return the blocks of a device's forward and backward in the order in which its streams run them.
+
+    Each takes the next one that can begin first, of several that of the first of the pair.
+    """
     waiting = [
         (block, n)
-        for is_forward, n in sorted(pair, key=lambda each: each[0] is backward_first)
+        for is_forward, n in pair
         for block in placement.on(device)
-        if (block.kind.value == "F") is is_forward
+        if (block.kind is Kind.F) is is_forward
     ]
+    own = {(block.name, n) for block, n in waiting}
     free: dict[str, int] = {}
     ends: dict[Instance, int] = {}
     order: list[tuple[int, int, Instance]] = []
     while waiting:
         ready = []
         for rank, (block, n) in enumerate(waiting):
-            inputs = [(name, n) for name in block.after if device in placement.by_name[name].devices]
-            here = [each for each in inputs if each in ends or any((b.name, m) == each for b, m in waiting)]
-            if all(each in ends for each in here):
-                begin = max([free.get(block.stream, 0), *(ends[each] for each in here)])
-                ready.append((begin, rank))
+            inputs = [(name, n) for name in block.after if (name, n) in own]
+            if all(each in ends for each in inputs):
+                ready.append((max([free.get(block.stream, 0), *(ends[each] for each in inputs)]), rank))
         begin, rank = min(ready)
         block, n = waiting.pop(rank)
         ends[block.name, n] = free[block.stream] = begin + block.time

@@ -1,17 +1,20 @@
 """The structure of a placement, read from its blocks alone: chains of stages, and the shape they form.
 
 A hand-made schedule is a rule over stages. This module finds the stages, whatever the blocks are called,
-and refuses placements that a rule is not defined for. It knows no rule, and makes a schedule of its orders.
+refuses placements that a rule is not defined for, and makes schedules of the rule's orders.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import update_wrapper
+from typing import Any, Concatenate, ParamSpec, cast
 
 from placements import Block, Kind, Placement
-from placements.modes import Chosen
-from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
+from placements.copies.stages import as_stages, copies_in
+from schedsearch.schedule import Instance, Schedule, as_soon_as_possible, with_optimizer
 
 
 class UnsuitablePlacementError(ValueError):
@@ -71,207 +74,56 @@ class BaselineStage:
         return device
 
 
-def pipelines(placement: Placement) -> list[list[BaselineStage]]:
-    """Return the stages of each pipeline, first stage first; empty where the placement is no such thing.
+Chains = list[list[BaselineStage]]
+"""The stages of each pipeline, or of each slice of one, first stage first."""
+
+
+def pipelines(placement: Placement) -> Chains:
+    """Return the stages of each pipeline; empty where the placement is no such thing.
 
     A pipeline is a chain of forward blocks and then, on the same devices, of their backward blocks, last
     one first; these are all whole or all input-gradient halves. Each half has a weight half after it, which
     nothing waits for. A block may also be after others of the chain that its neighbour in the chain comes
     after anyway. Pipelines do not wait for each other.
     """
-    found = [_pipeline(placement, blocks) for blocks in _components(placement)]
-    return found if all(found) else []
-
-
-@dataclass(frozen=True)
-class PipelineForm:
-    """A form that the stages of one pipeline can have.
-
-    Attributes:
-        shape: The shape of `placements.shapes` that has it.
-        what: The form in words.
-        holds: Whether the stages of a placement have it.
-    """
-
-    shape: str
-    what: str
-    holds: Callable[[list[BaselineStage], Placement], bool]
-
-
-def _is_v(stages: list[BaselineStage], _: Placement | None = None) -> bool:
-    devices = {stage.devices for stage in stages}
-    return bool(stages) and len(devices) == len(stages) and all(len(one) == 1 for one in devices)
-
-
-def _num_waves(stages: list[BaselineStage]) -> int:
-    """Return how often stages go down the devices and up again; 0 where they do not."""
-    num_devices = len({stage.devices for stage in stages})
-    there = [stage.devices for stage in stages[:num_devices]]
-    num_waves, incomplete = divmod(len(stages), 2 * num_devices)
-    turns = [stage.devices for stage in stages] == [*there, *there[::-1]] * num_waves
-    return num_waves if _is_v(stages[:num_devices]) and turns and not incomplete else 0
-
-
-def _is_loop(stages: list[BaselineStage], _: Placement) -> bool:
-    num_devices = len({stage.devices for stage in stages})
-    repeats = all(stage.devices == stages[i % num_devices].devices for i, stage in enumerate(stages))
-    num_chunks, incomplete = divmod(len(stages), num_devices)
-    return _is_v(stages[:num_devices]) and repeats and num_chunks > 1 and not incomplete
-
-
-def _is_embedded(stages: list[BaselineStage], placement: Placement) -> bool:
-    everywhere = tuple(range(placement.num_devices))
-    single = [stage for stage in stages if stage.devices != everywhere]
-    return 0 < len(single) < len(stages) and _is_v(single)
-
-
-V = PipelineForm(
-    "v_shape", "a V-shape (a chain of forward and mirrored backward blocks, one of each on a device)", _is_v
-)
-LOOP = PipelineForm(
-    "loop_shape", "a loop (several rounds of stages over the devices, in one order)", _is_loop
-)
-V_OR_LOOP = PipelineForm(
-    "loop_shape",
-    "a V-shape or a loop",
-    lambda stages, placement: _is_v(stages) or _is_loop(stages, placement),
-)
-EMBEDDED = PipelineForm(
-    "m_shape", "an M- or NN-shape (a V-shape with stages on all devices in between)", _is_embedded
-)
-_WAVE = "chunks per device (down the devices and up again)"
-WAVE = PipelineForm("wave_shape", f"a wave of two {_WAVE}", lambda stages, _: _num_waves(stages) == 1)
-WAVES = PipelineForm(
-    "wave_shape", f"a wave of an even number of {_WAVE}", lambda stages, _: _num_waves(stages) > 0
-)
-
-
-def stages_in(
-    placement: Placement, schedule: str, form: PipelineForm, split: bool = False
-) -> list[BaselineStage]:
-    """Return the stages of a placement of one pipeline, first stage first.
-
-    Args:
-        placement: What runs where.
-        schedule: What is to be made of it.
-        form: Form of the stages.
-        split: Whether their backward is in two halves.
-
-    Raises:
-        UnsuitablePlacementError: The placement has another form; the message begins with the schedule's name.
-    """
-    found = pipelines(placement)
-    if len(found) == 1 and _is_split(found[0]) == split and form.holds(found[0], placement):
-        return found[0]
-    raise _unsuitable(placement, schedule, form.what, form.shape, split)
-
-
-def replicated_chains(placement: Placement, schedule: str) -> list[list[BaselineStage]]:
-    """Return chains of as many stages, each on one device, where stages at different places share none.
-
-    One chain is a V-shape; several are the inputs of a pipeline with replicated stages.
-
-    Raises:
-        UnsuitablePlacementError: The placement is none; the message begins with the name of the schedule.
-    """
-    found = pipelines(placement)
-    if found and all(_is_v(chain) and not _is_split(chain) for chain in found):
-        places = [{chain[place].device for chain in found} for place in range(min(map(len, found)))]
-        num_devices = len({device for place in places for device in place})
-        if len({len(chain) for chain in found}) == 1 and sum(map(len, places)) == num_devices:
-            return found
-    what = "a V-shape (a chain of forward and mirrored backward blocks), its stages replicated or not,"
-    raise _unsuitable(placement, schedule, what, "v_shape", split=False)
-
-
-def x_shape_pipelines(
-    placement: Placement, schedule: str, split: bool = False
-) -> tuple[list[BaselineStage], list[BaselineStage]]:
-    """Return the two pipelines of an X-shape: V-shapes in opposite order on the same devices, an even number.
-
-    Raises:
-        UnsuitablePlacementError: The placement is none; the message begins with the name of the schedule.
-    """
-    found = pipelines(placement)
-    if len(found) == 2 and all(_is_v(stages) and _is_split(stages) == split for stages in found):
-        down, up = found
-        mirrored = [stage.devices for stage in down] == [stage.devices for stage in reversed(up)]
-        if mirrored and len(down) % 2 == 0:
-            return down, up
-    what = "an X-shape (two V-shapes in opposite directions) of an even number of devices"
-    raise _unsuitable(placement, schedule, what, "x_shape", split)
-
-
-def slices_in(
-    placement: Placement, schedule: str, form: PipelineForm, split: bool
-) -> list[list[BaselineStage]]:
-    """Return the stages of each slice of a placement of one pipeline in slices, first slice first.
-
-    Raises:
-        UnsuitablePlacementError: It is none, of another form or whole; the message begins with the
-            schedule's name.
-    """
-    found = [
-        _pipeline(
-            placement,
-            [
-                replace(block, after=tuple(name for name in block.after if slice_of[name] == i))
-                for block in placement.topological_order
-                if slice_of[block.name] == i
-            ],
-        )
-        for slice_of in [{block.name: block.sequence_slice for block in placement.blocks}]
-        for i in range(placement.num_slices)
-    ]
-    first = found[0]
-    alike = all([stage.devices for stage in each] == [stage.devices for stage in first] for each in found)
-    if len(found) > 1 and first and alike and _is_split(first) == split and form.holds(first, placement):
-        return found
-    raise UnsuitablePlacementError(
-        f"schedule: {schedule} needs {form.what} in slices with {'split' if split else 'whole'} backward, "
-        f"which {placement.name} is not",
-        "use schedule=searched, schedule=gpipe or placement=stages placement.num_slices=8",
-    )
-
-
-def _unsuitable(
-    placement: Placement, schedule: str, what: str, shape: str, split: bool
-) -> UnsuitablePlacementError:
-    backward = "split" if split else "whole"
-    option = " placement.split_backward=true" if split else ""
-    return UnsuitablePlacementError(
-        f"schedule: {schedule} needs {what} with {backward} backward, which {placement.name} is not",
-        f"use schedule=searched, schedule=gpipe or placement={shape}{option}",
-    )
-
-
-def _components(placement: Placement) -> list[list[Block]]:
-    """Return the blocks that hang together by `after`, each group in topological order."""
     import networkx as nx
 
     order = placement.topological_order
     graph = nx.Graph()
     graph.add_nodes_from(block.name for block in order)
     graph.add_edges_from((name, block.name) for block in order for name in block.after)
-    return [[block for block in order if block.name in group] for group in nx.connected_components(graph)]
+    groups = [[block for block in order if block.name in group] for group in nx.connected_components(graph)]
+    found = [_pipeline(placement, blocks) for blocks in groups]
+    return found if all(found) else []
 
 
-def _pipeline(placement: Placement, blocks: list[Block]) -> list[BaselineStage]:
+def _pipeline(placement: Placement, blocks: Sequence[Block]) -> list[BaselineStage]:
+    """Return the stages of connected blocks in topological order; none where they are no pipeline."""
     chain = [block for block in blocks if block.kind is not Kind.W]
     names = [block.name for block in chain]
-    half = len(chain) // 2
-    forward, backward = chain[:half], chain[half:][::-1]
-    for i, block in enumerate(chain):
-        if not set(names[max(i - 1, 0) : i]) <= set(block.after) <= set(names[:i]):
-            return []
+    forward, backward = chain[: len(chain) // 2], chain[len(chain) // 2 :][::-1]
     kinds = {block.kind for block in backward}
-    mirrored = len(forward) == len(backward) and all(
-        f.kind is Kind.F and f.devices == b.devices for f, b in zip(forward, backward, strict=True)
-    )
-    if not mirrored or kinds not in ({Kind.B}, {Kind.I}):
+    if (
+        any(
+            not set(names[max(i - 1, 0) : i]) <= {*each.after} <= {*names[:i]} for i, each in enumerate(chain)
+        )
+        or kinds not in ({Kind.B}, {Kind.I})
+        or {block.kind for block in forward} != {Kind.F}
+        or [block.devices for block in forward] != [block.devices for block in backward]
+    ):
         return []
-    weights = _weights(placement, blocks, names, backward)
-    if weights is None:
+    weights: dict[str, str] = {}
+    for block in blocks:
+        if block.kind is Kind.W:
+            own = [
+                each.name for each in backward if each.name in block.after and each.devices == block.devices
+            ]
+            if placement.successors[block.name] or len(own) != 1 or own[0] in weights:
+                return []
+            if not {*block.after} <= {*names[: names.index(own[0]) + 1]}:
+                return []
+            weights[own[0]] = block.name
+    if len(weights) != (len(backward) if kinds == {Kind.I} else 0):
         return []
     return [
         BaselineStage(f.devices, f.name, b.name, weights.get(b.name))
@@ -279,33 +131,273 @@ def _pipeline(placement: Placement, blocks: list[Block]) -> list[BaselineStage]:
     ]
 
 
-def _weights(
-    placement: Placement, blocks: list[Block], chain: list[str], backward: list[Block]
-) -> dict[str, str] | None:
-    """Return the weight half of each input half; None where they do not match one to one."""
-    weights: dict[str, str] = {}
-    for block in blocks:
-        if block.kind is Kind.W:
-            own = [half for half in backward if half.name in block.after and half.devices == block.devices]
-            if placement.successors[block.name] or len(own) != 1 or own[0].name in weights:
-                return None
-            if not set(block.after) <= set(chain[: chain.index(own[0].name) + 1]):
-                return None
-            weights[own[0].name] = block.name
-    expected = sum(block.kind is Kind.I for block in backward)
-    return weights if len(weights) == expected else None
+def _slices(placement: Placement) -> Chains:
+    """Return the stages of each slice of a placement in slices; empty where they differ or it is whole."""
+    slice_of = {block.name: block.sequence_slice for block in placement.blocks}
+    chains = []
+    for i in range(placement.num_slices):
+        own = [block for block in placement.topological_order if slice_of[block.name] == i]
+        inputs = [tuple(name for name in block.after if slice_of[name] == i) for block in own]
+        alone = [replace(block, after=after) for block, after in zip(own, inputs, strict=True)]
+        chains.append(_pipeline(placement, alone))
+    alike = len({tuple(stage.devices for stage in chain) for chain in chains}) == 1
+    return chains if len(chains) > 1 and alike and chains[0] else []
 
 
-def _is_split(stages: list[BaselineStage]) -> bool:
-    return any(stage.weight is not None for stage in stages)
+@dataclass(frozen=True)
+class PipelineForm:
+    """A form that the stages of a placement can have.
+
+    Attributes:
+        shape: The shape of `placements.shapes` that has it.
+        what: The form in words.
+        holds: Whether the chains of a placement have it.
+        read: What finds the chains.
+        of_chains: Whether the stages of any chain can be put on its shape.
+    """
+
+    shape: str
+    what: str
+    holds: Callable[[Chains, Placement], bool]
+    read: Callable[[Placement], Chains] = pipelines
+    of_chains: bool = True
+
+    @property
+    def in_slices(self) -> bool:
+        """Whether it is one of slices of a sequence."""
+        return self.read is _slices
+
+    def chains(self, placement: Placement, schedule: str, split: bool = False) -> Chains:
+        """Return the chains of a placement whose backward is in two halves, or whole.
+
+        Raises:
+            UnsuitablePlacementError: The placement has another form; the message begins with the schedule's
+                name.
+        """
+        found = self.read(placement)
+        halves = {stage.weight is not None for chain in found for stage in chain}
+        if found and halves <= {split} and self.holds(found, placement):
+            return found
+        backward, option = ("split", " placement.split_backward=true") if split else ("whole", "")
+        remedy = f"placement={self.shape}{option}"
+        if self.in_slices:
+            remedy = "placement=stages placement.num_slices=8"
+        raise UnsuitablePlacementError(
+            f"schedule: {schedule} needs {self.what} with {backward} backward, which {placement.name} is not",
+            f"use schedule=searched, schedule=gpipe or {remedy}",
+        )
 
 
-def in_orders(
-    placement: Placement,
-    num_micro_batches: int,
-    orders: Mapping[int, Iterable[Instance]],
-    chosen: Sequence[Chosen] = (),
-) -> Schedule:
+def stages_in(
+    placement: Placement, schedule: str, form: PipelineForm, split: bool = False
+) -> list[BaselineStage]:
+    """Return the stages of a placement of one pipeline, first stage first; see `PipelineForm.chains`."""
+    return form.chains(placement, schedule, split)[0]
+
+
+def _is_v(stages: Sequence[BaselineStage]) -> bool:
+    devices = [stage.devices for stage in stages]
+    return bool(devices) and len({*devices}) == len(devices) and all(len(one) == 1 for one in devices)
+
+
+def _rounds(stages: Sequence[BaselineStage], *, turning: bool) -> int:
+    """Return how many rounds stages make over the devices, all alike or every other one the other way.
+
+    0 where they do not.
+    """
+    devices = [stage.devices for stage in stages]
+    there = devices[: len({*devices})]
+    rounds, incomplete = divmod(len(devices), len(there))
+    expected = [each for i in range(rounds) for each in (there[::-1] if turning and i % 2 else there)]
+    return rounds if _is_v(stages[: len(there)]) and not incomplete and devices == expected else 0
+
+
+def _is_x(chains: Chains, _: Placement) -> bool:
+    if len(chains) != 2 or not _is_v(chains[0]) or len(chains[0]) % 2:
+        return False
+    return [stage.devices for stage in chains[0]] == [stage.devices for stage in reversed(chains[1])]
+
+
+def _is_embedded(chains: Chains, placement: Placement) -> bool:
+    everywhere = tuple(range(placement.num_devices))
+    single = [stage for stage in chains[0] if stage.devices != everywhere]
+    return len(chains) == 1 and 0 < len(single) < len(chains[0]) and _is_v(single)
+
+
+def _is_replicated(chains: Chains, placement: Placement) -> bool:
+    """Return whether chains are inputs of one pipeline, whose stages at other places share no device."""
+    if copies_in(placement):
+        return len(chains) == 1
+    places = [{stage.devices for stage in stages} for stages in zip(*chains, strict=False)]
+    as_long = len({len(chain) for chain in chains}) == 1
+    return all(map(_is_v, chains)) and as_long and len(set[Any]().union(*places)) == sum(map(len, places))
+
+
+def _one(holds: Callable[[list[BaselineStage]], bool]) -> Callable[[Chains, Placement], bool]:
+    return lambda chains, _: len(chains) == 1 and holds(chains[0])
+
+
+def _all(holds: Callable[[list[BaselineStage]], bool]) -> Callable[[Chains, Placement], bool]:
+    return lambda chains, _: holds(chains[0])
+
+
+_V = "a V-shape (a chain of forward and mirrored backward blocks"
+_WAVE = "chunks per device (down the devices and up again)"
+_LOOP = "a loop (several rounds of stages over the devices, in one order)"
+
+ANY = PipelineForm("v_shape", "any placement", lambda *_: True, lambda _: [[]])
+OTHER = replace(ANY, of_chains=False)
+V = PipelineForm("v_shape", f"{_V}, one of each on a device)", _one(_is_v))
+LOOP = PipelineForm("loop_shape", _LOOP, _one(lambda stages: _rounds(stages, turning=False) > 1))
+WAVE = PipelineForm(
+    "wave_shape", f"a wave of two {_WAVE}", _one(lambda stages: _rounds(stages, turning=True) == 2)
+)
+WAVES = PipelineForm(
+    "wave_shape",
+    f"a wave of an even number of {_WAVE}",
+    _one(lambda stages: _rounds(stages, turning=True) in range(2, len(stages) + 1, 2)),
+)
+EMBEDDED = PipelineForm(
+    "m_shape",
+    "an M- or NN-shape (a V-shape with stages on all devices in between)",
+    _is_embedded,
+    of_chains=False,
+)
+X = PipelineForm(
+    "x_shape", "an X-shape (two V-shapes in opposite directions) of an even number of devices", _is_x
+)
+REPLICATED = PipelineForm(
+    "v_shape",
+    f"{_V}), its stages replicated or not,",
+    _is_replicated,
+    lambda placement: pipelines(as_stages(placement)),
+)
+V_SLICES = PipelineForm("v_shape", f"{V.what} in slices", _all(_is_v), _slices)
+LOOP_SLICES = PipelineForm(
+    "loop_shape",
+    "a V-shape or a loop in slices",
+    _all(lambda stages: _rounds(stages, turning=False) > 0),
+    _slices,
+)
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a rule makes orders for.
+
+    Attributes:
+        schedule: Name of the schedule in messages.
+        placement: Without optimizer blocks.
+        chains: Its stages, in the form that the rule needs.
+    """
+
+    schedule: str
+    placement: Placement
+    chains: Chains
+
+    @property
+    def stages(self) -> list[BaselineStage]:
+        """The stages of the first chain."""
+        return self.chains[0]
+
+    @property
+    def by_device(self) -> dict[int, list[BaselineStage]]:
+        """The stages of the first chain on each device, in the order in which it comes to the devices."""
+        found: dict[int, list[BaselineStage]] = {}
+        for stage in self.stages:
+            found.setdefault(stage.device, []).append(stage)
+        return found
+
+    def check_number(self, minimum: int, num_micro_batches: int) -> None:
+        """Ensure that there are as many micro-batches as a rule needs."""
+        if num_micro_batches < minimum:
+            raise TooFewMicroBatchesError(self.schedule, minimum, num_micro_batches)
+
+
+Orders = Mapping[int, Iterable[Instance]]
+"""What each device runs, in order; nothing on those that are not there."""
+
+Options = ParamSpec("Options")
+
+NEEDS_OF: dict[str, tuple[PipelineForm, bool]] = {}
+"""The form that each hand-made schedule needs, and whether its backward is split; by its name."""
+
+
+def by_hand(
+    schedule: str, form: PipelineForm, split: bool = False
+) -> Callable[
+    [Callable[Concatenate[Given, int, Options], Orders | Schedule]],
+    Callable[Concatenate[Placement, int, Options], Schedule],
+]:
+    """Make a hand-made schedule of a rule: a function of a placement and a number of micro-batches.
+
+    The rule gives the order of each device, in which every block then starts as soon as it can, optimizer
+    blocks at the end. Placements of another form are refused with an `UnsuitablePlacementError`.
+
+    Args:
+        schedule: Its name in messages.
+        form: Form of the stages.
+        split: Whether their backward is in two halves.
+    """
+
+    def made_of(
+        rule: Callable[Concatenate[Given, int, Options], Orders | Schedule],
+    ) -> Callable[Concatenate[Placement, int, Options], Schedule]:
+        def made(
+            placement: Placement, num_micro_batches: int, *args: Options.args, **options: Options.kwargs
+        ) -> Schedule:
+            plain = placement.per_micro_batch
+            given = Given(schedule, plain, form.chains(plain, schedule, split))
+            found = rule(given, num_micro_batches, *args, **options)
+            if not isinstance(found, Schedule):
+                found = in_orders(plain, num_micro_batches, found)
+            return with_optimizer(placement, found)
+
+        update_wrapper(made, rule)
+        _, *more = inspect.signature(rule).parameters.values()
+        own = inspect.Parameter("placement", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation="Placement")
+        vars(made)["__signature__"] = inspect.Signature([own, *more], return_annotation="Schedule")
+        NEEDS_OF[rule.__name__] = form, split
+        # ParamSpec knows the first two by place alone; they are taken by name, too
+        return cast("Callable[Concatenate[Placement, int, Options], Schedule]", made)
+
+    return made_of
+
+
+def in_orders(placement: Placement, num_micro_batches: int, orders: Orders) -> Schedule:
     """Return the schedule of the orders of some devices; nothing runs on the others."""
     everywhere = [orders.get(device, ()) for device in range(placement.num_devices)]
-    return as_soon_as_possible(placement, num_micro_batches, everywhere, chosen)
+    return as_soon_as_possible(placement, num_micro_batches, everywhere)
+
+
+def in_turns(
+    visits: Sequence[tuple[BaselineStage, int]],
+    back: Sequence[tuple[BaselineStage, int]],
+    warmup: int,
+    delay: int = 0,
+) -> list[Instance]:
+    """Return a device's order: forwards first, then one forward and one backward in turn.
+
+    Args:
+        visits: The (stage, micro-batch) pairs in the order of their forward blocks.
+        back: Likewise of their backward blocks, or input halves.
+        warmup: Forwards before the first turn.
+        delay: Blocks by which a weight half is behind the input half before it; the rest comes at the end.
+    """
+    forward = [(stage.forward, n) for stage, n in visits]
+    weight = [(stage.weight, n) for stage, n in back if stage.weight is not None]
+    order = forward[:warmup]
+    for i, (stage, n) in enumerate(back):
+        order += [*forward[warmup + i : warmup + i + 1], (stage.backward, n)]
+        if i >= delay:
+            order += weight[i - delay : i - delay + 1]
+    return order + weight[max(len(weight) - delay, 0) :]
+
+
+def in_slots(placement: Placement, slot_of: Mapping[Instance, Any]) -> Orders:
+    """Return the orders in which every device runs its blocks by their slots."""
+    orders: dict[int, list[Instance]] = {device: [] for device in range(placement.num_devices)}
+    for instance in sorted(slot_of, key=slot_of.__getitem__):
+        for device in placement.by_name[instance[0]].devices:
+            orders[device].append(instance)
+    return orders

@@ -2,9 +2,8 @@
 
 - `canvas`: axes, rows, colours, legends and files that all share
 - `timeline`, `memory`: a schedule over time; `frontier`: energy against time
-- `panels`: curves side by side; `bars`: bars in groups
+- `panels`: curves side by side; `bars`: bars in groups, and stacks of what a GPU of each stage holds
 - `comparison`: timelines above each other, of schedules or of powers
 - `plan`: stages over GPUs, and how these share the layers
-- `layout_memory`: what a GPU of each stage of a layout holds
 - `cluster`: jobs and GPUs of a cluster over time, and policies under load
 """

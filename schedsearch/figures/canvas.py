@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import io
 import logging
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,8 +29,8 @@ logging.getLogger("fontTools").setLevel(logging.WARNING)  # it tells of each fon
 
 DOTS_PER_INCH = 130
 
-_DOTS = {"svg": 300, "pdf": 300}
-"""Dots per inch of images in vector graphics."""
+_DOTS_OF_VECTORS, _DOTS_OF_IMAGES = 72.0, 300
+"""Dots per inch of vector graphics, which is matplotlib's, whatever is asked for, and of images in them."""
 
 _INCHES_BESIDES, _INCHES_OF_ROW = 0.75, 0.25
 """Height of a column's figure: of its axis and legend, and of each device."""
@@ -157,17 +158,40 @@ def style(figure: PlainFigure) -> dict[Any, Any]:
 
 
 @contextmanager
-def drawing_on(target: Axes | str | Path | None, inches: tuple[float, float]) -> Iterator[Axes]:
-    """Give axes to draw on, of a new figure unless they are given, and write the file if there is one."""
-    if isinstance(target, Axes):
-        with mpl.rc_context(style(target.figure.figure)):
-            yield target
-        return
-    with mpl.rc_context(STYLE):
-        axes = Figure(*inches).add_subplot()
+def drawing_on(target: Axes | None, inches: tuple[float, float]) -> Iterator[Axes]:
+    """Give axes to draw on, in the style of their width; None for those of a new figure of a size."""
+    axes = Figure(*inches).add_subplot() if target is None else target
+    with mpl.rc_context(style(axes.figure.figure)):
         yield axes
-    if target is not None:
-        write_bytes(target, image(axes.figure.figure, "png"))
+
+
+@contextmanager
+def panels_in(
+    titles: Sequence[str],
+    inches: tuple[float, float],
+    columns: int = 1,
+    grid_along: Literal["both", "x", "y"] | None = "both",
+    **how: Any,
+) -> Iterator[tuple[Figure, Any]]:
+    """Give a new figure, and its axes to draw on by rows, each with its title on the left.
+
+    Args:
+        titles: Title of each panel; fewer than there are axes leave the last of these out.
+        inches: Width and height.
+        columns: Panels beside each other.
+        grid_along: The axes of the light grid; None for no grid.
+        how: As of `subplots`.
+    """
+    figure = Figure(*inches)
+    with mpl.rc_context(style(figure)):
+        grid = figure.subplots(math.ceil(len(titles) / columns), columns, squeeze=False, **how)
+        for axes, title in zip(grid.flat, titles, strict=False):
+            axes.set_title(title, loc="left")
+            if grid_along is not None:
+                draw_grid(axes, grid_along)
+        for axes in grid.flat[len(titles) :]:
+            axes.set_visible(False)
+        yield figure, grid
 
 
 def save(figure: PlainFigure, path: Path) -> None:
@@ -191,11 +215,10 @@ def save_drawing(draw: Drawing, path: Path) -> bytes:
 
 def save_widths(wide: PlainFigure, column: PlainFigure, path: Path) -> bytes:
     """Write a figure as PNG, and the same as wide as a column as PDF and SVG; return the PNG."""
-    for form, data in _images(column, "svg", "pdf").items():
+    images = _images(column, "svg", "pdf") | {"png": image(wide, "png")}
+    for form, data in images.items():
         write_bytes(path.with_suffix(f".{form}"), data)
-    data = image(wide, "png")
-    write_bytes(path.with_suffix(".png"), data)
-    return data
+    return images["png"]
 
 
 def image(figure: PlainFigure, form: str) -> bytes:
@@ -203,49 +226,36 @@ def image(figure: PlainFigure, form: str) -> bytes:
     return _images(figure, form)[form]
 
 
-def _images(figure: PlainFigure, *forms: str) -> dict[str, bytes]:
-    """Return a figure in some forms, laid out once, as the first of them needs it."""
-    images = {}
-    with mpl.rc_context(style(figure)), _laid_out(figure, forms[0]):
-        for form in forms:
-            buffer = io.BytesIO()
-            figure.savefig(
-                buffer,
-                format=form,
-                dpi=_DOTS.get(form, DOTS_PER_INCH),
-                facecolor="white",
-                metadata=_METADATA[form],
-            )
-            images[form] = buffer.getvalue()
-    return images
-
-
-@contextmanager
-def _laid_out(figure: PlainFigure, form: str) -> Iterator[None]:
-    """Lay a figure out for a form, and keep it so meanwhile: matplotlib draws it once more for each file."""
-    canvas, dpi, engine = figure.canvas, figure.dpi, figure.get_layout_engine()
-    if engine is not None:
-        get_registered_canvas_class(form)(figure)  # measures the text
-        figure.dpi = DOTS_PER_INCH if form == "png" else _DOTS_OF_VECTORS
-        engine.execute(figure)
-        figure.set_layout_engine(None)
-    try:
-        yield
-    finally:
-        figure.set_canvas(canvas)
-        figure.dpi = dpi
-        figure.set_layout_engine(engine)
-
-
-_DOTS_OF_VECTORS = 72.0
-"""Dots per inch; matplotlib's, whatever is asked for."""
-
 _METADATA: dict[str, dict[str, Any]] = {
     "png": {"Software": "schedsearch"},
     "svg": {"Date": None},
     "pdf": {"CreationDate": None, "Creator": "schedsearch"},
 }
 """Metadata of a figure's file, by its form: nothing that differs from run to run."""
+
+
+def _images(figure: PlainFigure, *forms: str) -> dict[str, bytes]:
+    """Return a figure in some forms, laid out once: matplotlib would do so twice for each file."""
+    images = {}
+    canvas, dpi, engine = figure.canvas, figure.dpi, figure.get_layout_engine()
+    is_png = forms[0] == "png"
+    with mpl.rc_context(style(figure)):
+        if engine is not None:
+            get_registered_canvas_class(forms[0])(figure)  # measures the text
+            figure.dpi = DOTS_PER_INCH if is_png else _DOTS_OF_VECTORS
+            engine.execute(figure)
+            figure.set_layout_engine(None)
+        try:
+            for form in forms:
+                buffer = io.BytesIO()
+                dots = DOTS_PER_INCH if is_png else _DOTS_OF_IMAGES
+                figure.savefig(buffer, format=form, dpi=dots, facecolor="white", metadata=_METADATA[form])
+                images[form] = buffer.getvalue()
+        finally:
+            figure.set_canvas(canvas)
+            figure.dpi = dpi
+            figure.set_layout_engine(engine)
+    return images
 
 
 def draw_as_image(axes: Axes, num_shapes: int) -> None:
@@ -314,18 +324,8 @@ def label_time(axes: Axes) -> None:
 
 
 def label_grid(grid: Any, num_panels: int, x_label: str, y_label: str) -> None:
-    """Label the outer axes of a grid of panels, and hide those without one.
-
-    Args:
-        grid: Axes, shape (rows, columns), filled row by row.
-        num_panels: Panels that are drawn.
-        x_label: Below the last panel of each column.
-        y_label: Label at the left of each row.
-    """
-    columns = grid.shape[1]
-    for axes in grid.flat[num_panels:]:
-        axes.set_visible(False)
-    for axes in grid.flat[max(num_panels - columns, 0) : num_panels]:
+    """Label the last panel of each column of a grid of axes, and the first one of each row."""
+    for axes in grid.flat[max(num_panels - grid.shape[1], 0) : num_panels]:
         axes.set_xlabel(x_label)
         axes.xaxis.set_tick_params(labelbottom=True)
     for axes in grid[:, 0]:

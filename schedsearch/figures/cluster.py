@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
@@ -19,10 +19,9 @@ from schedsearch.figures.canvas import (
     NARROW_INCHES,
     Figure,
     curve_look,
-    draw_grid,
     is_narrow,
     legend_below,
-    style,
+    panels_in,
 )
 
 _WIDE_INCHES = 8.5
@@ -79,6 +78,16 @@ class AllocatedTime:
     shares: Mapping[str, npt.NDArray[np.float64]]
 
 
+@contextmanager
+def _one(width: float, title: str, x_label: str, y_label: str) -> Iterator[tuple[Figure, Axes]]:
+    """Give a figure with one set of axes; in a column of a paper its caption is the title."""
+    narrow = width < NARROW_INCHES
+    inches = width, width * (0.75 if narrow else 0.5)
+    with panels_in(["" if narrow else title], inches) as (figure, grid):
+        grid[0, 0].set(xlabel=x_label, ylabel=y_label)
+        yield figure, grid[0, 0]
+
+
 def draw_completion_times(hours: Mapping[str, Sequence[float]], width: float = _WIDE_INCHES) -> Figure:
     """Draw the share of the jobs that are done within a time after their arrival, a curve for each policy.
 
@@ -86,22 +95,18 @@ def draw_completion_times(hours: Mapping[str, Sequence[float]], width: float = _
         hours: Hours from the arrival to the end of each job that is done, by policy; at least one of each.
         width: Width in inches.
     """
-    figure, axes = _empty(width, "Job completion times")
-    with mpl.rc_context(style(figure)):
+    with _one(width, "Job completion times", "job completion time (h)", "share of jobs") as (figure, axes):
         handles = []
         for number, (name, values) in enumerate(hours.items()):
             look = {**curve_look(number), "marker": ""}
             ordered = np.sort(np.asarray(values, dtype=np.float64))
-            axes.step(
-                [ordered[0], *ordered], np.arange(len(ordered) + 1) / len(ordered), where="post", **look
-            )
+            shares = np.arange(len(ordered) + 1) / len(ordered)
+            axes.step([ordered[0], *ordered], shares, where="post", **look)
             axes.axvline(float(ordered.mean()), color=look["color"], lw=0.8, linestyle=(0, (1, 2)))
             handles.append(Line2D([], [], label=f"{name}, mean {ordered.mean():,.4g} h", **look))
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.set_xlabel("job completion time (h)")
-        axes.set_ylabel("share of jobs")
         axes.set_ylim(0, 1.02)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         legend_below(figure, handles, columns=1 if is_narrow(figure) else None)
@@ -110,9 +115,8 @@ def draw_completion_times(hours: Mapping[str, Sequence[float]], width: float = _
 
 def draw_busy_gpus(found: BusyGpus, width: float = _WIDE_INCHES) -> Figure:
     """Draw the busy GPUs of each type over time, above each other, and how many there are."""
-    figure, axes = _empty(width, "Busy GPUs")
     total = sum(found.num_gpus.values())
-    with mpl.rc_context(style(figure)):
+    with _one(width, "Busy GPUs", "time (h)", "busy GPUs") as (figure, axes):
         base = np.zeros(len(found.begins_h) - 1)
         handles: list[Patch | Line2D] = []
         for number, (gpu_type, busy) in enumerate(found.busy.items()):
@@ -120,12 +124,12 @@ def draw_busy_gpus(found: BusyGpus, width: float = _WIDE_INCHES) -> Figure:
             axes.stairs(base + busy, found.begins_h, baseline=base, fill=True, color=color, linewidth=0.0)
             base = base + busy
             handles.append(Patch(color=color, label=f"{gpu_type} ({found.num_gpus[gpu_type]} GPUs)"))
-        axes.axhline(total, color="#333333", lw=1.0, linestyle="--")
-        handles.append(Line2D([], [], color="#333333", lw=1.0, linestyle="--", label=f"all {total} GPUs"))
+        line: dict[str, Any] = {"color": "#333333", "lw": 1.0, "linestyle": "--"}
+        axes.axhline(total, **line)
+        handles.append(Line2D([], [], **line, label=f"all {total} GPUs"))
         axes.set_xlim(found.begins_h[0], found.begins_h[-1])
         axes.set_ylim(0, 1.06 * total)
-        _label_hours(axes)
-        axes.set_ylabel("busy GPUs")
+        _few_hours(axes)
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
         legend_below(figure, handles)
     return figure
@@ -134,30 +138,24 @@ def draw_busy_gpus(found: BusyGpus, width: float = _WIDE_INCHES) -> Figure:
 def draw_allocations(found: AllocatedTime, width: float = _WIDE_INCHES) -> Figure:
     """Draw a heat map for each GPU type: jobs by time, coloured by the share of the time that a job has."""
     narrow, number = width < NARROW_INCHES, len(found.shares)
-    height = min(max(0.16 * len(found.jobs), 1.6), 7.0)
-    figure = Figure(width, 0.9 + (0.45 * height if narrow else height))
-    with mpl.rc_context(style(figure)):
-        grid = figure.subplots(1, number, squeeze=False, sharey=True, sharex=True)[0]
-        for axes, (gpu_type, shares) in zip(grid, found.shares.items(), strict=True):
-            colors = axes.pcolormesh(
-                found.begins_h,
-                np.arange(len(found.jobs) + 1) - 0.5,
-                np.ma.masked_invalid(shares),
-                cmap="viridis",
-                vmin=0,
-                vmax=1,
-                rasterized=True,
-            )
-            axes.set_title(gpu_type, loc="left")
+    height = min(max(0.16 * len(found.jobs), 1.6), 7.0) * (0.45 if narrow else 1.0)
+    size = width, 0.9 + height
+    with panels_in(list(found.shares), size, number, None, sharey=True, sharex=True) as (figure, grid):
+        rows = np.arange(len(found.jobs) + 1) - 0.5
+        for axes, shares in zip(grid[0], found.shares.values(), strict=True):
+            values = np.ma.masked_invalid(shares)
+            colors = axes.pcolormesh(found.begins_h, rows, values, vmin=0, vmax=1, rasterized=True)
             axes.set_facecolor("#EEEEEE")
-            _label_hours(axes)
-        grid[0].set_ylim(len(found.jobs) - 0.5, -0.5)
-        grid[0].set_ylabel("job, by arrival")
+            axes.set_xlabel("time (h)")
+            _few_hours(axes)
+        first = grid[0, 0]
+        first.set_ylim(len(found.jobs) - 0.5, -0.5)
+        first.set_ylabel("job, by arrival")
         if len(found.jobs) <= _MAX_NAMED and not narrow:
-            grid[0].set_yticks(range(len(found.jobs)), found.jobs, fontsize="x-small")
+            first.set_yticks(range(len(found.jobs)), found.jobs, fontsize="x-small")
         else:
-            grid[0].set_yticks([])
-        bar = figure.colorbar(colors, ax=list(grid), format=PercentFormatter(1.0, decimals=0))
+            first.set_yticks([])
+        bar = figure.colorbar(colors, ax=list(grid[0]), format=PercentFormatter(1.0, decimals=0))
         bar.set_label("share of the time")
         if not narrow:
             figure.suptitle("Allocation (grey: not in the cluster)", fontsize=11, fontweight="bold")
@@ -166,35 +164,19 @@ def draw_allocations(found: AllocatedTime, width: float = _WIDE_INCHES) -> Figur
 
 def draw_loads(curves: Mapping[str, Sequence[LoadPoint]], width: float = _WIDE_INCHES) -> Figure:
     """Draw the average completion time by the load, a curve with confidence intervals for each policy."""
-    figure, axes = _empty(width, "Average job completion time by load")
-    with mpl.rc_context(style(figure)):
+    title = "Average job completion time by load"
+    with _one(width, title, "load (jobs per hour)", "average JCT (h)") as (figure, axes):
         handles = []
         for number, (name, points) in enumerate(curves.items()):
-            means = np.array([point.mean_h for point in points])
-            ends = np.array([(point.mean_h - point.low_h, point.high_h - point.mean_h) for point in points])
+            loads, means, lows, highs = np.array(points).T
             look = {**curve_look(number), "markersize": 3.0 if is_narrow(figure) else 5.0}
-            loads = [point.jobs_per_hour for point in points]
-            axes.errorbar(loads, means, yerr=ends.reshape(-1, 2).T, capsize=2.5, **look)
+            axes.errorbar(loads, means, yerr=[means - lows, highs - means], capsize=2.5, **look)
             handles.append(Line2D([], [], label=name, **look))
-        axes.set_xlabel("load (jobs per hour)")
-        axes.set_ylabel("average JCT (h)")
         axes.set_ylim(bottom=0)
         legend_below(figure, handles)
     return figure
 
 
-def _empty(width: float, title: str) -> tuple[Figure, Axes]:
-    """Return a figure with one set of axes; in a column of a paper its caption is the title."""
-    figure = Figure(width, width * (0.75 if width < NARROW_INCHES else 0.5))
-    with mpl.rc_context(style(figure)):
-        axes = figure.add_subplot()
-        draw_grid(axes)
-        if not is_narrow(figure):
-            axes.set_title(title, loc="left")
-    return figure, axes
-
-
-def _label_hours(axes: Axes) -> None:
-    axes.set_xlabel("time (h)")
+def _few_hours(axes: Axes) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(2 if is_narrow(axes.figure.figure) else 4))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
-
-import matplotlib as mpl
 
 from placements import Placement
 from schedsearch.baselines.structure import pipelines
-from schedsearch.figures.canvas import Figure, is_narrow, legend_below, rows_inches, small_points, style
+from schedsearch.figures.canvas import (
+    NARROW_INCHES,
+    Figure,
+    legend_below,
+    panels_in,
+    rows_inches,
+    small_points,
+)
 from schedsearch.figures.timeline import kind_handles, timeline
 from schedsearch.metrics import bubble_rate
 from schedsearch.schedule import Instance, Schedule
@@ -78,21 +84,19 @@ def _stacked(
     timelines: Mapping[str, TimedBlocks],
     width: float,
     *,
-    repetend_ms: Mapping[str, Sequence[float]] | None = None,
+    repetend_ms: Mapping[str, Sequence[float]] = MappingProxyType({}),
     power_range_w: tuple[float, float] | None = None,
 ) -> Figure:
     """Draw timelines above each other, with one legend below all; without powers on one axis of time."""
-    marked = repetend_ms or {}
-    figure = Figure(width)
-    inches = _NARROW_INCHES_OF_DEVICE if is_narrow(figure) else _INCHES_OF_DEVICE
+    inches = _NARROW_INCHES_OF_DEVICE if width < NARROW_INCHES else _INCHES_OF_DEVICE
     heights = [
         rows_inches(len(each.placement.lanes), inches) + _INCHES_BESIDES for each in timelines.values()
     ]
+    size = width, sum(heights) + _INCHES_OF_LEGEND
     legend: dict[str, Any] = {}
-    with mpl.rc_context(style(figure)):
-        panels = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
-        longest_ms = max(each.end_ms for each in timelines.values())
-        for axes, (title, each) in zip(panels, timelines.items(), strict=True):
+    longest_ms = max(each.end_ms for each in timelines.values())
+    with panels_in(list(timelines), size, 1, None, height_ratios=heights) as (figure, grid):
+        for axes, (title, each) in zip(grid.flat, timelines.items(), strict=True):
             timeline(
                 each.placement,
                 each.start_ms,
@@ -101,20 +105,19 @@ def _stacked(
                 mode=each.mode,
                 power_w=each.power_w,
                 power_range_w=power_range_w,
-                repetend_ms=marked.get(title, ()),
+                repetend_ms=repetend_ms.get(title, ()),
                 legend=False,
             )
             axes.set_xlim(0.0, longest_ms if power_range_w is None else each.end_ms)
-            axes.set_title(title, loc="left")
             axes.tick_params(axis="y", labelsize=small_points(figure))
             modes = (each.mode or {}).values()
-            handles = kind_handles(each.placement, repetend=title in marked, modes=modes)
+            handles = kind_handles(each.placement, repetend=title in repetend_ms, modes=modes)
             legend |= {str(handle.get_label()): handle for handle in handles}
-            if axes is not panels[-1]:
+            if axes is not grid[-1, 0]:
                 axes.set_xlabel("")
                 axes.tick_params(axis="x", labelbottom=power_range_w is not None)
         legend_below(figure, list(legend.values()))
-    figure.set_figheight(sum(heights) + _INCHES_OF_LEGEND)
+        figure.set_figheight(size[1])
     return figure
 
 
@@ -125,22 +128,17 @@ def title_of(schedule: Schedule) -> str:
 
 
 def _timed(schedule: Schedule) -> TimedBlocks:
-    placement, sample = schedule.placement, _sample_of(schedule)
-    start_ms = {sample[key]: start * placement.tick_ms for key, start in schedule.start_of.items()}
-    end_of = schedule.end_of
-    duration_ms = {
-        sample[key]: (end_of[key] - start) * placement.tick_ms for key, start in schedule.start_of.items()
+    """Return a schedule with its micro-batches numbered through where each is of several pipelines."""
+    placement, end_of = schedule.placement, schedule.end_of
+    chains = pipelines(placement)
+    index = {
+        name: i for i, chain in enumerate(chains) for s in chain for name in (s.forward, s.backward, s.weight)
     }
-    mode = {sample[key]: mode for key in schedule.start_of if (mode := schedule.mode(*key))}
+    start_ms, duration_ms, mode = {}, {}, {}
+    for start, n, name in schedule.blocks:
+        key = name, n * max(len(chains), 1) + index.get(name, 0)
+        start_ms[key] = start * placement.tick_ms
+        duration_ms[key] = (end_of[name, n] - start) * placement.tick_ms
+        if chosen := schedule.mode(name, n):
+            mode[key] = chosen
     return TimedBlocks(placement, start_ms, duration_ms, mode=mode)
-
-
-def _sample_of(schedule: Schedule) -> dict[Instance, Instance]:
-    """Number the micro-batches through where each has several pipelines, as in an X-shape."""
-    found = pipelines(schedule.placement) or [[]]
-    names = [
-        {name for stage in stages for name in (stage.forward, stage.backward, stage.weight)}
-        for stages in found
-    ]
-    index = {name: i for i, each in enumerate(names) for name in each}
-    return {(name, n): (name, n * len(found) + index.get(name, 0)) for name, n in schedule.start_of}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import cycle
-from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -20,7 +19,7 @@ TimeEnergy = tuple[float, float]
 def draw_frontier(
     plans: Sequence[TimeEnergy],
     all_maximum: TimeEnergy,
-    target: Axes | str | Path | None = None,
+    target: Axes | None = None,
     *,
     chosen: TimeEnergy | None = None,
     deadline_ms: float | None = None,
@@ -35,7 +34,7 @@ def draw_frontier(
     Args:
         plans: The frontier; each point in ms and mJ, as for the rest.
         all_maximum: The plan to compare with, all clocks at their maximum.
-        target: Axes to draw on, or a PNG file to write; None for a new figure.
+        target: Axes to draw on; None for those of a new figure.
         chosen: The plan that was chosen.
         deadline_ms: When the iteration must end.
         lower_bound: Least energy that any plan of some times can use.
@@ -48,122 +47,76 @@ def draw_frontier(
     Returns:
         What was drawn on.
     """
+    longest_ms = max(time for time, _ in (all_maximum, *plans, *stragglers))
+    per_unit, unit = (1e3, "s") if longest_ms >= 1e3 else (1.0, "ms")
     with drawing_on(target, (9.5, 5.2)) as axes:
-        longest_ms = max(time for time, _ in (all_maximum, *plans, *stragglers))
-        per_unit, unit = (1e3, "s") if longest_ms >= 1e3 else (1.0, "ms")
-        axes.plot(*_scaled(plans, per_unit), **_FRONTIER)
-        if stragglers:
-            axes.plot(*_scaled(stragglers, per_unit), **_STRAGGLERS)
-        if lower_bound:
-            axes.plot(*_scaled(lower_bound, per_unit), **_LOWER_BOUND)
+
+        def draw(points: Sequence[TimeEnergy], look: Mapping[str, Any], **more: Any) -> None:
+            by_time = sorted(points)
+            times, energies = [time / per_unit for time, _ in by_time], [mj / 1e3 for _, mj in by_time]
+            if points:
+                axes.plot(times, energies, **{**look, **more})
+
+        draw(plans, _FRONTIER)
+        draw(stragglers, _STRAGGLERS)
+        draw(lower_bound, _LOWER_BOUND)
         if deadline_ms is not None:
             axes.axvline(deadline_ms / per_unit, **_DEADLINE)
-        axes.plot(*_scaled([all_maximum], per_unit), **_ALL_MAXIMUM)
+        draw([all_maximum], _ALL_MAXIMUM)
         if chosen is not None:
-            axes.plot(*_scaled([chosen], per_unit), **_CHOSEN)
+            draw([chosen], _CHOSEN)
             ends = zip((all_maximum, chosen), reversed(until or ()), strict=False)
             for i, (own, end) in enumerate(each for each in ends if each[1][0] > each[0][0]):
-                axes.plot(
-                    *_scaled([own, end], per_unit),
-                    **_WAITING,
-                    label=f"{'_' * i}waiting until an equal time",
-                )
-        for (label, points), style in zip((others or {}).items(), cycle(_OTHERS), strict=False):
-            some = max(len(points) // _MAX_MARKS, 1)
+                draw([own, end], _WAITING, label=f"{'_' * i}waiting until an equal time")
+        for (label, points), look in zip((others or {}).items(), cycle(_OTHERS), strict=False):
             line = "-" if len(points) > 1 else "none"
-            curve = {**_OTHER, **style, "linestyle": line, "markevery": some, "label": label}
-            axes.plot(*_scaled(points, per_unit), **curve)
+            every = max(len(points) // _MAX_MARKS, 1)
+            draw(points, {**_OTHER, **look}, linestyle=line, markevery=every, label=label)
         axes.margins(x=0.06, y=0.12)
         if chosen is not None:
             text = _saving_in_words(chosen, all_maximum, until, per_unit, unit)
             _annotate_saving(axes, until or (chosen, all_maximum), text, per_unit)
-        _energy_axes(axes, f"iteration time ({unit})", title)
+        axes.set(xlabel=f"iteration time ({unit})", ylabel="energy of all devices (J)")
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
+        draw_grid(axes)
+        if is_narrow(figure := axes.figure.figure):
+            for each in axes.lines:
+                each.set_markersize(0.5 * each.get_markersize())
+                each.set_linewidth(0.6 * each.get_linewidth())
+            legend_below(figure, axes.get_legend_handles_labels()[0])
+            figure.set_figheight(_NARROW_HEIGHT)
+        else:
+            axes.set_title(title, loc="left")
+            axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
     return axes
 
 
-_LOWER_BOUND: dict[str, Any] = {
-    "color": "#000000",
-    "linestyle": (0, (1, 1.5)),
-    "linewidth": 1.3,
-    "zorder": 3,
-    "label": "lower bound of any plan",
-}
-_DEADLINE: dict[str, Any] = {"color": "#000000", "linestyle": "--", "linewidth": 1.2, "label": "deadline"}
-_FRONTIER: dict[str, Any] = {
-    "color": "#0072B2",
-    "marker": "o",
-    "markersize": 3.5,
-    "linewidth": 1.4,
-    "label": "frontier: best plan for a time",
-}
-_STRAGGLERS: dict[str, Any] = {
-    **_FRONTIER,
-    "linestyle": "none",
-    "markerfacecolor": "white",
-    "label": "pays only next to a straggler",
-}
-_WAITING: dict[str, Any] = {
-    "color": "#333333",
-    "linestyle": "-.",
-    "linewidth": 1.0,
-    "marker": "s",
-    "markersize": 6,
-    "markerfacecolor": "white",
-    "markevery": [1],
-    "zorder": 1.8,
-}
-_OTHERS: list[dict[str, Any]] = [
-    {"color": "#CC79A7", "marker": "D"},
-    {"color": "#E69F00", "marker": "^"},
-    {"color": "#56B4E9", "marker": "v"},
-    {"color": "#666666", "marker": "x"},
-    {"color": "#009E73", "marker": "P"},
+_NARROW_HEIGHT = 3.2
+"""Height of a column's figure, in inches."""
+
+_BLACK, _BLUE = "#000000", "#0072B2"
+
+_FRONTIER: dict[str, Any] = {"color": _BLUE, "marker": "o", "markersize": 3.5, "linewidth": 1.4}
+_FRONTIER["label"] = "frontier: best plan for a time"
+_STRAGGLERS = {**_FRONTIER, "linestyle": "none", "markerfacecolor": "white"}
+_STRAGGLERS["label"] = "pays only next to a straggler"
+_LOWER_BOUND: dict[str, Any] = {"color": _BLACK, "linestyle": (0, (1, 1.5)), "linewidth": 1.3, "zorder": 3}
+_LOWER_BOUND["label"] = "lower bound of any plan"
+_DEADLINE: dict[str, Any] = {"color": _BLACK, "linestyle": "--", "linewidth": 1.2, "label": "deadline"}
+_ALL_MAXIMUM: dict[str, Any] = {"color": "#D55E00", "marker": "s", "markersize": 8, "linestyle": "none"}
+_ALL_MAXIMUM["label"] = "all clocks at maximum"
+_CHOSEN: dict[str, Any] = {"color": "#009E73", "marker": "*", "markersize": 16, "linestyle": "none"}
+_CHOSEN |= {"markeredgecolor": _BLACK, "markeredgewidth": 0.7, "label": "chosen plan"}
+_WAITING: dict[str, Any] = {"color": "#333333", "linestyle": "-.", "linewidth": 1.0, "zorder": 1.8}
+_WAITING |= {"marker": "s", "markersize": 6, "markerfacecolor": "white", "markevery": [1]}
+_OTHERS = [
+    {"color": color, "marker": marker}
+    for color, marker in zip(("#CC79A7", "#E69F00", "#56B4E9", "#666666", "#009E73"), "D^vxP", strict=True)
 ]
 _OTHER: dict[str, Any] = {"markersize": 5, "linewidth": 0.8, "zorder": 1.5}
+
 _MAX_MARKS = 30
 """Marks on the curve of one of the others, of which some have a thousand points."""
-_ALL_MAXIMUM: dict[str, Any] = {
-    "color": "#D55E00",
-    "marker": "s",
-    "markersize": 8,
-    "linestyle": "none",
-    "label": "all clocks at maximum",
-}
-_CHOSEN: dict[str, Any] = {
-    "color": "#009E73",
-    "marker": "*",
-    "markersize": 16,
-    "linestyle": "none",
-    "markeredgecolor": "#000000",
-    "markeredgewidth": 0.7,
-    "label": "chosen plan",
-}
-
-
-def _scaled(points: Sequence[TimeEnergy], per_unit: float) -> tuple[list[float], list[float]]:
-    """Return times in the unit of the axis and energies in J, by time."""
-    by_time = sorted(points)
-    return [time / per_unit for time, _ in by_time], [energy / 1e3 for _, energy in by_time]
-
-
-def _energy_axes(axes: Axes, time_label: str, title: str) -> None:
-    axes.set_xlabel(time_label)
-    axes.set_ylabel("energy of all devices (J)")
-    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
-    draw_grid(axes)
-    if is_narrow(axes.figure.figure):
-        for line in axes.lines:
-            line.set_markersize(0.5 * line.get_markersize())
-            line.set_linewidth(0.6 * line.get_linewidth())
-        legend_below(axes.figure.figure, axes.get_legend_handles_labels()[0])
-        axes.figure.figure.set_figheight(_NARROW_HEIGHT)
-    else:
-        axes.set_title(title, loc="left")
-        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
-
-
-_NARROW_HEIGHT = 3.2
-"""Size of a column's figure, in inches."""
 
 
 def _saving_in_words(

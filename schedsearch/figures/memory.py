@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -22,13 +20,7 @@ from schedsearch.figures.canvas import (
     rows_inches,
     small_points,
 )
-from schedsearch.metrics import (
-    host_memory_over_time,
-    memory_over_time,
-    needed_over_time,
-    peak_host_memory,
-    peak_memory,
-)
+from schedsearch.metrics import memory_over_time, needed_over_time, peak_host_memory, peak_memory
 from schedsearch.schedule import Instance, Schedule
 
 _HELD = "#0072B2"
@@ -38,7 +30,7 @@ _CAPACITY_LINE: dict[str, Any] = {"color": "#D55E00", "linewidth": 1.2, "linesty
 
 def memory(
     schedule: Schedule,
-    target: Axes | str | Path | None = None,
+    target: Axes | None = None,
     *,
     start_ms: Mapping[Instance, float] | None = None,
     end_ms: float | None = None,
@@ -53,7 +45,7 @@ def memory(
 
     Args:
         schedule: Its orders and memory; without `start_ms` also its times.
-        target: Axes to draw on, or a PNG file to write; None for a new figure.
+        target: Axes to draw on; None for those of a new figure.
         start_ms: Start of each (block, micro-batch), when it is not that of the schedule.
         end_ms: End of the iteration, when it is not that of the schedule.
         unit: Unit of `Block.memory`.
@@ -63,73 +55,59 @@ def memory(
         What was drawn on.
     """
     placement, rows = schedule.placement, list(_rows(schedule))
+    tick_ms = placement.tick_ms
     with drawing_on(target, (17.0, 1.5 + rows_inches(len(rows), 0.8))) as axes:
-        starts = start_ms if start_ms is not None else _starts_ms(schedule)
-        end_ms = schedule.makespan * placement.tick_ms if end_ms is None else end_ms
+        end_ms = schedule.makespan * tick_ms if end_ms is None else end_ms
+        at_ms = start_ms or {key: tick * tick_ms for key, tick in schedule.start_of.items()}
         axes.set_xlim(0.0, end_ms)
         top = max(1, *(row.peak for row in rows), *(placement.memory or ()))
-        draw_as_image(
-            axes, 2 * sum(len(block.devices) for block in placement.blocks) * schedule.num_micro_batches
-        )
+        num_steps = sum(len(block.devices) for block in placement.blocks) * schedule.num_micro_batches
+        draw_as_image(axes, 2 * num_steps)
         is_needed = not placement.is_plain and any(
-            schedule.block(n, i).transient for _, i, n in schedule.blocks
+            schedule.block(name, n).transient for _, n, name in schedule.blocks
         )
         for number, row in enumerate(rows):
             if is_needed and row.is_device:
                 _draw_needed(axes, number, schedule, row.device, top)
-            times = [0.0, *(starts[instance] for instance in schedule.order(row.device)), end_ms]
-            _draw_memory(axes, number, row, times, unit, top)
+            starts = [at_ms[key] for key in schedule.order(row.device)]
+            _draw_memory(axes, number, row, [0.0, *starts, end_ms], unit, top)
         axes.set_ylabel(f"memory, each row\n0 to {top:,} {unit or 'units'}")
-        label_rows(axes, [row.name for row in rows])
+        label_rows(axes, [f"{row.device}" + " host" * (not row.is_device) for row in rows])
         label_time(axes)
-        has_capacity = any(row.capacity is not None and row.capacity <= top for row in rows)
-        legend_above(axes, _memory_handles(has_capacity, is_needed), title)
+        handles: list[Patch | Line2D] = [Patch(facecolor=_HELD, alpha=0.5, label="memory held")]
+        if is_needed:
+            handles.append(Patch(facecolor=_NEEDED, label="needed besides while a block runs"))
+        if any(row.capacity is not None and row.capacity <= top for row in rows):
+            handles.append(Line2D([], [], **_CAPACITY_LINE, label="capacity"))
+        legend_above(axes, handles, title)
     return axes
 
 
-@dataclass(frozen=True)
-class _MemoryRow:
-    """The memory of a device, or of its host.
-
-    Attributes:
-        device: Its number.
-        is_device: Whether it is that of the device.
-        name: That, and what the memory is of.
-        levels: Units held at first, and from the start of each block of the device on.
-        peak: The most that is needed at any time.
-        capacity: What there is; None for no limit.
-    """
+class _Row(NamedTuple):
+    """The memory of a device, or of its host: what is held at first, and from the start of each block on."""
 
     device: int
     is_device: bool
-    name: str
-    levels: tuple[int, ...]
+    levels: list[int]
     peak: int
     capacity: int | None
 
 
-def _rows(schedule: Schedule) -> Iterator[_MemoryRow]:
+def _rows(schedule: Schedule) -> Iterator[_Row]:
     """Yield the memories in the order in which they are drawn."""
     placement = schedule.placement
     on_devices, on_hosts = peak_memory(schedule).tolist(), peak_host_memory(schedule).tolist()
     for device in range(placement.num_devices):
-        held = placement.static[device], *memory_over_time(schedule, device)[1].tolist()
+        held = [placement.static[device], *memory_over_time(schedule, device)[1].tolist()]
         capacity = None if placement.memory is None else placement.memory[device]
-        yield _MemoryRow(device, True, f"{device}", held, on_devices[device], capacity)
+        yield _Row(device, True, held, on_devices[device], capacity)
         if on_hosts[device]:
-            held = 0, *host_memory_over_time(schedule, device)[1].tolist()
+            held = [0, *memory_over_time(schedule, device, on_host=True)[1].tolist()]
             capacity = None if placement.host_memory is None else placement.host_memory[device]
-            yield _MemoryRow(device, False, f"{device} host", held, on_hosts[device], capacity)
+            yield _Row(device, False, held, on_hosts[device], capacity)
 
 
-def _starts_ms(schedule: Schedule) -> dict[Instance, float]:
-    tick_ms = schedule.placement.tick_ms
-    return {instance: start * tick_ms for instance, start in schedule.start_of.items()}
-
-
-def _draw_memory(
-    axes: Axes, number: int, row: _MemoryRow, times: Sequence[float], unit: str, top: int
-) -> None:
+def _draw_memory(axes: Axes, number: int, row: _Row, times: Sequence[float], unit: str, top: int) -> None:
     """Draw a memory as a row whose height stands for `top` units, from the first of some times to the last.
 
     A capacity above that has no line.
@@ -146,38 +124,16 @@ def _draw_memory(
         text += f"\nof {row.capacity:,}" + (f" ({row.peak / row.capacity:.0%})" if row.capacity else "")
         if row.capacity <= top:
             axes.axhline(floor - ROW_HEIGHT * row.capacity / top, **_CAPACITY_LINE)
-    axes.text(
-        1.006,
-        number,
-        text,
-        transform=axes.get_yaxis_transform(),
-        va="center",
-        fontsize=small_points(axes.figure.figure),
-    )
+    how: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center"}
+    axes.text(1.006, number, text, fontsize=small_points(axes.figure.figure), **how)
 
 
 def _draw_needed(axes: Axes, number: int, schedule: Schedule, device: int, top: int) -> None:
     """Draw what a device needs only while blocks run, on top of what it holds."""
-    floor = number + ROW_HEIGHT / 2
     ticks, needed = needed_over_time(schedule, device)
     starts, held = memory_over_time(schedule, device)
-    if not len(ticks):
-        return
-    below = held[np.searchsorted(starts, ticks, side="right") - 1]
-    axes.fill_between(
-        ticks * schedule.placement.tick_ms,
-        floor - ROW_HEIGHT * needed / top,
-        floor - ROW_HEIGHT * below / top,
-        step="post",
-        color=_NEEDED,
-        linewidth=0,
-    )
-
-
-def _memory_handles(has_capacity: bool, is_needed: bool) -> list[Patch | Line2D]:
-    handles: list[Patch | Line2D] = [Patch(facecolor=_HELD, alpha=0.5, label="memory held")]
-    if is_needed:
-        handles.append(Patch(facecolor=_NEEDED, label="needed besides while a block runs"))
-    if has_capacity:
-        handles.append(Line2D([], [], **_CAPACITY_LINE, label="capacity"))
-    return handles
+    if len(ticks):
+        below = held[np.searchsorted(starts, ticks, side="right") - 1]
+        low, high = (number + ROW_HEIGHT / 2 - ROW_HEIGHT * units / top for units in (needed, below))
+        times = ticks * schedule.placement.tick_ms
+        axes.fill_between(times, low, high, step="post", color=_NEEDED, linewidth=0)

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
@@ -20,12 +19,11 @@ from schedsearch.figures.canvas import (
     NARROW_INCHES,
     Figure,
     curve_look,
-    draw_grid,
     draw_logarithms,
     is_narrow,
     label_grid,
     legend_below,
-    style,
+    panels_in,
 )
 
 
@@ -80,7 +78,7 @@ def draw_panels(
         width: Width in inches; `canvas.COLUMN_INCHES` for a column of a paper, None for as wide as the panels
             need.
     """
-    figure = _draw(panels, (x_label, y_label, title), 0.0, width=width)
+    figure = _draw(panels, (x_label, y_label, title), 0.0, width)
     if logarithmic:
         draw_logarithms(figure.axes[0])
     return figure
@@ -95,7 +93,7 @@ def draw_shares(
     Curves stand a little beside each other, so that equal ones can be seen. The arguments are those of
     `draw_panels`.
     """
-    figure = _draw(panels, (x_label, y_label, title), _APART, _PROOFS, width)
+    figure = _draw(panels, (x_label, y_label, title), _APART, width)
     points = [point for panel in panels for curve in panel.curves.values() for point in curve]
     is_long = max((point.place for point in points), default=0.0) >= 1000
     most = 9 if not is_long else 3 if is_narrow(figure) else 5
@@ -124,28 +122,19 @@ def draw_steps(
         width: Width in inches; `canvas.COLUMN_INCHES` for a column of a paper.
     """
     columns = min(2, len(panels))
-    rows = math.ceil(len(panels) / columns)
-    figure = Figure(width, (0.24 * rows + 0.2) * width)
+    inches = width, (0.24 * math.ceil(len(panels) / columns) + 0.2) * width
     names = sorted({name for curves in panels.values() for name in curves})
-    thin = {"marker": "", "linewidth": 0.7 if is_narrow(figure) else 1.2}
-    looks = {name: {**curve_look(i), **thin} for i, name in enumerate(names)}
-    with mpl.rc_context(style(figure)):
-        grid = figure.subplots(rows, columns, squeeze=False, sharex=True)
-        for axes, (title, curves) in zip(grid.flat, panels.items(), strict=False):
+    with panels_in(list(panels), inches, columns, sharex=True) as (figure, grid):
+        thin = {"marker": "", "linewidth": 0.7 if is_narrow(figure) else 1.2}
+        looks = {name: {**curve_look(i), **thin} for i, name in enumerate(names)}
+        for axes, curves in zip(grid.flat, panels.values(), strict=False):
             for name, (places, values) in curves.items():
                 axes.step(places, values, where="post", **looks[name])
             axes.set_ylim(0.0, 1.08 * max(float(values.max()) for _, values in curves.values()))
-            axes.set_title(title, loc="left")
-            draw_grid(axes)
         label_grid(grid, len(panels), x_label, y_label)
         legend_below(figure, [Line2D([], [], label=name, **looks[name]) for name in names], columns=3)
     return figure
 
-
-_SIZES: dict[str, Any] = {"ms": 5.0, "lw": 1.2}
-
-_NARROW_SIZES: dict[str, Any] = {"ms": 2.5, "lw": 0.8}
-"""The same in a column of a paper."""
 
 _LONG_LABEL = 30
 """Letters of an entry of the legend of which a column of a paper has no room for two."""
@@ -162,84 +151,56 @@ _PROOFS = (
 """Entries of the legend about marks."""
 
 
-def _empty(num_panels: int, width: float | None) -> tuple[Figure, int, int]:
-    """Return a figure for a number of panels, and their rows and columns."""
-    narrow = width is not None and width < NARROW_INCHES
-    columns = min(2 if narrow else 3, num_panels)
-    rows = math.ceil(num_panels / columns)
-    size = (max(7.5, 1.2 + 3.9 * columns), 1.9 + 2.9 * rows)
-    if narrow:
-        size = (size[0], 0.8 + 1.3 * rows if columns > 1 else 2.2)
-    return Figure(width or size[0], size[1]), rows, columns
-
-
-def _draw(
-    panels: Sequence[Panel],
-    labels: tuple[str, str, str],
-    apart: float,
-    more: Sequence[dict[str, Any]] = (),
-    width: float | None = None,
-) -> Figure:
-    """Draw panels whose curves stand so far beside each other, with more entries in the legend."""
+def _draw(panels: Sequence[Panel], labels: tuple[str, str, str], apart: float, width: float | None) -> Figure:
+    """Draw panels whose curves stand so far beside each other; if they do, marks say what is proved."""
     x_label, y_label, title = labels
-    figure, rows, columns = _empty(len(panels), width)
-    sizes = _NARROW_SIZES if is_narrow(figure) else _SIZES
+    narrow = width is not None and width < NARROW_INCHES
+    columns = min(2 if narrow else 3, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    height = 1.9 + 2.9 * rows if not narrow else 0.8 + 1.3 * rows if columns > 1 else 2.2
+    inches = width or max(7.5, 1.2 + 3.9 * columns), height
+    sizes: dict[str, Any] = {"ms": 2.5, "lw": 0.8} if narrow else {"ms": 5.0, "lw": 1.2}
     names = list(dict.fromkeys(name for panel in panels for name in panel.curves))
     looks = {name: {**curve_look(i), **sizes} for i, name in enumerate(names)}
-    shifts = {name: apart * (i - (len(names) - 1) / 2) for i, name in enumerate(names)}
-    with mpl.rc_context(style(figure)):
-        grid = figure.subplots(rows, columns, squeeze=False, sharex=not apart, sharey=True)
+    titles = [panel.title for panel in panels]
+    with panels_in(titles, inches, columns, sharex=not apart, sharey=True) as (figure, grid):
         for axes, panel in zip(grid.flat, panels, strict=False):
-            _draw_axes(axes, panel)
+            _label(axes, panel)
             for name, curve in panel.curves.items():
-                _draw_curve(axes, name, curve, looks[name], shifts[name])
+                shift = apart * (names.index(name) - (len(names) - 1) / 2)
+                _draw_curve(axes, name, curve, looks[name], shift)
         label_grid(grid, len(panels), x_label, y_label)
-        entries = [*({"label": name, **looks[name]} for name in names), *({**each, **sizes} for each in more)]
-        handles = [Line2D([], [], **entry) for entry in entries]
-        if is_narrow(figure):
-            is_long = any(len(str(handle.get_label())) > _LONG_LABEL for handle in handles)
-            legend_below(figure, handles, columns=1 if is_long else 2)
-        else:
+        entries = [{"label": name, **looks[name]} for name in names]
+        entries += [{**each, **sizes} for each in (_PROOFS if apart else ())]
+        is_long = narrow and any(len(str(entry["label"])) > _LONG_LABEL for entry in entries)
+        legend_below(figure, [Line2D([], [], **entry) for entry in entries], columns=1 if is_long else 2)
+        if not narrow:
             figure.suptitle(title, fontsize=11, fontweight="bold")
-            figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
     return figure
 
 
-def _draw_axes(axes: Axes, panel: Panel) -> None:
+def _label(axes: Axes, panel: Panel) -> None:
+    """Write a panel's title, its note, and its marks."""
+    narrow = is_narrow(axes.figure.figure)
     for text, place in panel.marks.items():
         axes.axvline(place, color="#888888", lw=0.9, linestyle=(0, (2, 2)))
-        axes.annotate(
-            text,
-            (place, 1.0),
-            (3, -3),
-            xycoords=("data", "axes fraction"),
-            textcoords="offset points",
-            rotation=90,
-            va="top",
-            fontsize="small",
-            color="#555555",
-        )
-    narrow = is_narrow(axes.figure.figure)
+        how: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+        how |= {"rotation": 90, "va": "top", "fontsize": "small", "color": "#555555"}
+        axes.annotate(text, (place, 1.0), (3, -3), **how)
     axes.set_title(panel.title, loc="left", fontsize=6.5 if narrow else 10, fontweight="bold")
-    size = 5.5 if narrow else 8.5
-    axes.set_title(panel.note, loc="right", fontsize=size, fontweight="normal", color="#555555")
+    look: dict[str, Any] = {"fontsize": 5.5 if narrow else 8.5, "fontweight": "normal", "color": "#555555"}
+    axes.set_title(panel.note, loc="right", **look)
     axes.yaxis.set_tick_params(labelleft=True)
-    draw_grid(axes)
 
 
 def _draw_curve(
     axes: Axes, name: str, curve: Sequence[CurvePoint], look: dict[str, Any], shift: float
 ) -> None:
-    axes.plot(
-        [point.place + shift for point in curve],
-        [point.value for point in curve],
-        label=name,
-        **{**look, "marker": ""},
-    )
-    for point in curve:
-        place, fill = point.place + shift, look["color"]
-        if point.least is not None:
-            fill = "white"
-            axes.plot([place, place], [point.least, point.value], color=look["color"], lw=1.1, marker="")
-            axes.plot([place], [point.least], color=look["color"], marker="_", ms=7)
-        axes.plot([place], [point.value], zorder=4, markerfacecolor=fill, **look)
+    places = [point.place + shift for point in curve]
+    axes.plot(places, [point.value for point in curve], label=name, **{**look, "marker": ""})
+    for place, (_, value, least) in zip(places, curve, strict=True):
+        if least is not None:
+            axes.plot([place, place], [least, value], color=look["color"], lw=1.1, marker="")
+            axes.plot([place], [least], color=look["color"], marker="_", ms=7)
+        fill = look["color"] if least is None else "white"
+        axes.plot([place], [value], zorder=4, markerfacecolor=fill, **look)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from placements import Block, Kind, Placement
-from placements.streams import in_rows, lane_name
+from placements.streams import Lane, in_rows, lane_name
 from schedsearch.figures.canvas import (
     MIN_POINTS,
     ROW_HEIGHT,
@@ -73,7 +72,7 @@ def timeline(
     placement: Placement,
     start_ms: Mapping[Instance, float],
     duration_ms: Mapping[Instance, float],
-    target: Axes | str | Path | None = None,
+    target: Axes | None = None,
     *,
     mode: Mapping[Instance, str] | None = None,
     clock_mhz: Mapping[Instance, float] | None = None,
@@ -98,7 +97,7 @@ def timeline(
         duration_ms: Likewise, how long it takes.
         mode: For those that do not run in the first mode of their decision, the name of theirs; None for
             none.
-        target: Axes to draw on, or a PNG file to write; None for a new figure.
+        target: Axes to draw on; None for those of a new figure.
         clock_mhz: Likewise, its clock; of a block without one the colour is the kind.
         power_w: Likewise, the power of one device while it runs; instead of `clock_mhz`.
         power_range_w: Powers at the ends of the colours; the first is that of waiting, drawn where nothing
@@ -114,17 +113,33 @@ def timeline(
     with drawing_on(target, (17.0, 1.5 + rows_inches(len(placement.lanes), 0.55))) as axes:
         end_ms = max((start_ms[instance] + duration_ms[instance] for instance in start_ms), default=1.0)
         axes.set_xlim(0.0, end_ms)
-        shade, scale, idle = _shades(axes, clock_mhz, power_w, power_range_w)
-        rows, hatches = _by_lane(placement, start_ms), hatch_of(placement)
-        draw_as_image(axes, sum(map(len, rows)))
-        for row, here in enumerate(rows):
-            _draw_row(axes, placement, row, here, start_ms, duration_ms, shade, scale, idle)
-            for name, hatch in hatches.items():
-                spans = [(start_ms[key], duration_ms[key]) for key in here if mode and mode.get(key) == name]
-                _hatch(axes, row, spans, hatch)
+        shade, scale = power_w, None
+        if power_w is not None:
+            scale = _scale_bar(axes, power_range_w or _range(power_w), POWER_COLORS, "power (W)")
+        elif clock_mhz is not None:
+            shade, scale = clock_mhz, _scale_bar(axes, _range(clock_mhz), CLOCK_COLORS, "clock (MHz)")
+        idle = _IDLE
+        if scale is not None and power_w is not None and power_range_w is not None:
+            idle = scale.to_rgba(np.array(power_range_w[:1]))[0]
+        lanes = [placement.lanes[lane] for lane in in_rows(placement.lanes)]
+        rows: dict[Lane, list[Instance]] = {lane: [] for lane in lanes}
+        for key in sorted(start_ms, key=lambda key: (start_ms[key], key)):
+            for lane in placement.lanes_of(placement.by_name[key[0]]):
+                rows[placement.lanes[lane]].append(key)
+        draw_as_image(axes, sum(map(len, rows.values())))
+        for row, here in enumerate(rows.values()):
+            spans = [(start_ms[key], duration_ms[key]) for key in here]
+            _draw_row(axes, placement, row, here, spans, shade or {}, scale)
+            axes.axhspan(row - ROW_HEIGHT / 2, row + ROW_HEIGHT / 2, color=idle, linewidth=0, zorder=0)
+            for name, hatch in hatch_of(placement).items():
+                own = [span for key, span in zip(here, spans, strict=True) if (mode or {}).get(key) == name]
+                if own:
+                    drawn = axes.broken_barh(own, (row - ROW_HEIGHT / 2, ROW_HEIGHT), facecolors="none")
+                    drawn.set(hatch=hatch, edgecolor=_HATCH_COLOR, alpha=0.45, gid="modes", zorder=1.05)
+                    drawn.set_linewidth(0)
         for boundary in repetend_ms:
             axes.axvline(boundary, **_BOUNDARY)
-        label_rows(axes, [lane_name(placement.lanes[lane]) for lane in in_rows(placement.lanes)])
+        label_rows(axes, [lane_name(lane) for lane in lanes])
         label_time(axes)
         if legend:
             handles = kind_handles(placement, repetend=bool(repetend_ms), modes=(mode or {}).values())
@@ -143,83 +158,48 @@ def hatch_of(placement: Placement) -> dict[str, str]:
     return {name: _HATCHES[i % len(_HATCHES)] for i, name in enumerate(names)}
 
 
-def _hatch(axes: Axes, row: int, spans: Sequence[tuple[float, float]], hatch: str) -> None:
-    """Hatch the blocks of a row that run in a mode."""
-    if not spans:
-        return
-    drawn = axes.broken_barh(spans, (row - ROW_HEIGHT / 2, ROW_HEIGHT), facecolors="none", linewidths=0)
-    drawn.set(hatch=hatch, edgecolor=_HATCH_COLOR, alpha=0.45, gid="modes", zorder=1.05)
-
-
 _BOUNDARY: dict[str, Any] = {"color": "#000000", "linestyle": (0, (4, 3)), "linewidth": 1.1, "zorder": 4}
-
-
-def _by_lane(placement: Placement, start_ms: Mapping[Instance, float]) -> list[list[Instance]]:
-    """Return what runs in each row: on each device, and each of its streams."""
-    lanes: list[list[Instance]] = [[] for _ in placement.lanes]
-    for instance in start_ms:
-        for lane in placement.lanes_of(placement.by_name[instance[0]]):
-            lanes[lane].append(instance)
-    return [lanes[lane] for lane in in_rows(placement.lanes)]
 
 
 def _draw_row(
     axes: Axes,
     placement: Placement,
     row: int,
-    here: Iterable[Instance],
-    start_ms: Mapping[Instance, float],
-    duration_ms: Mapping[Instance, float],
-    shade: Mapping[Instance, float] | None,
+    here: Sequence[Instance],
+    spans: Sequence[tuple[float, float]],
+    shade: Mapping[Instance, float],
     scale: ScalarMappable | None,
-    idle: Any,
 ) -> None:
-    """Draw the blocks of a row, and where these are shaded the strip of their kinds."""
-    instances = sorted((start_ms[key], key) for key in here)
-    kinds = [_kind_color(placement.by_name[name], n if scale is None else 0) for _, (name, n) in instances]
+    """Draw the blocks of a row at their spans, and where there is a scale the strip of their kinds."""
+    kinds = [_kind_color(placement.by_name[name], n if scale is None else 0) for name, n in here]
     colors = kinds
-    if shade is not None and scale is not None:
-        rgba = scale.to_rgba(np.array([shade.get(key, math.nan) for _, key in instances], dtype=float))
-        shades = [(float(r), float(g), float(b)) for r, g, b, _ in np.reshape(rgba, (-1, 4))]
-        keys = [key for _, key in instances]
-        colors = [of if key in shade else kind for of, key, kind in zip(shades, keys, kinds, strict=True)]
-    spans = [(start, duration_ms[key]) for start, key in instances]
-    per_point = _ms_per_point(axes)
-    # A block too thin for a white edge keeps its own colour, so that it can still be seen.
-    thin = [duration < 3 * per_point for _, duration in spans]
-    edges = [color if is_thin else (1.0, 1.0, 1.0) for color, is_thin in zip(colors, thin, strict=True)]
-    height = ROW_HEIGHT if scale is None else ROW_HEIGHT - _STRIP
-    axes.broken_barh(
-        spans,
-        (row - ROW_HEIGHT / 2 + ROW_HEIGHT - height, height),
-        facecolors=colors,
-        edgecolors=edges,
-        linewidths=0.25 if is_narrow(axes.figure.figure) else 0.6,
-    ).set_gid("blocks")
     if scale is not None:
-        axes.broken_barh(spans, (row - ROW_HEIGHT / 2, _STRIP), facecolors=kinds).set_gid("kinds")
-    axes.axhspan(row - ROW_HEIGHT / 2, row + ROW_HEIGHT / 2, color=idle, linewidth=0, zorder=0)
-    middle = row + (ROW_HEIGHT - height) / 2
-    size = MIN_POINTS if is_narrow(axes.figure.figure) else _LABEL_POINTS
-    for (start, (_, n)), (_, duration), color in zip(instances, spans, colors, strict=True):
+        rgba = np.reshape(scale.to_rgba(np.array([shade.get(key, math.nan) for key in here])), (-1, 4))
+        shades = [(float(r), float(g), float(b)) for r, g, b, _ in rgba]
+        colors = [of if key in shade else kind for of, key, kind in zip(shades, here, kinds, strict=True)]
+    # The layout comes later; labels and colour bar then leave about nine tenths of the figure.
+    narrow, (low, high) = is_narrow(axes.figure.figure), axes.get_xlim()
+    per_point = (high - low) / (0.9 * axes.figure.figure.get_figwidth() * 72)
+    # A block too thin for a white edge keeps its own colour, so that it can still be seen.
+    edges = [
+        color if duration < 3 * per_point else (1.0, 1.0, 1.0)
+        for color, (_, duration) in zip(colors, spans, strict=True)
+    ]
+    top, strip = row - ROW_HEIGHT / 2, 0.0 if scale is None else _STRIP
+    look: dict[str, Any] = {"facecolors": colors, "edgecolors": edges, "linewidths": 0.25 if narrow else 0.6}
+    axes.broken_barh(spans, (top + strip, ROW_HEIGHT - strip), **look).set_gid("blocks")
+    if scale is not None:
+        axes.broken_barh(spans, (top, strip), facecolors=kinds).set_gid("kinds")
+    size = MIN_POINTS if narrow else _LABEL_POINTS
+    for (_, n), (start, duration), color in zip(here, spans, colors, strict=True):
         if duration >= (0.65 * size * len(str(n)) + 1.5) * per_point:
             label = {**_LABEL, "fontsize": size, "color": _readable_on(color)}
-            axes.text(start + duration / 2, middle, str(n), **label)
+            axes.text(start + duration / 2, row + strip / 2, str(n), **label)
 
 
-_IDLE = "#F0F0F0"
+_IDLE: Any = "#F0F0F0"
 _LABEL: dict[str, Any] = {"ha": "center", "va": "center", "clip_on": True, "zorder": 1.1}
 _LABEL_POINTS = 8
-
-
-def _ms_per_point(axes: Axes) -> float:
-    """Return the milliseconds that a typographic point of the axes' width stands for, about.
-
-    The layout comes later; labels and colour bar then leave about nine tenths of the figure.
-    """
-    figure = axes.figure.figure
-    low, high = axes.get_xlim()
-    return float((high - low) / (0.9 * figure.get_figwidth() * 72))
 
 
 def _kind_color(block: Block, micro_batch: int) -> Color:
@@ -234,25 +214,6 @@ def _readable_on(color: Color) -> str:
     """Return black or white, whichever stands out."""
     red, green, blue = color
     return "#000000" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "#FFFFFF"
-
-
-def _shades(
-    axes: Axes,
-    clock_mhz: Mapping[Instance, float] | None,
-    power_w: Mapping[Instance, float] | None,
-    power_range_w: tuple[float, float] | None,
-) -> tuple[Mapping[Instance, float] | None, ScalarMappable | None, Any]:
-    """Return what shades the blocks, its colours, and the colour of waiting."""
-    if power_w is not None:
-        scale = _scale_bar(axes, power_range_w or _range(power_w), POWER_COLORS, "power (W)")
-        return (
-            power_w,
-            scale,
-            _IDLE if power_range_w is None else scale.to_rgba(np.array([power_range_w[0]]))[0],
-        )
-    if clock_mhz is not None:
-        return clock_mhz, _scale_bar(axes, _range(clock_mhz), CLOCK_COLORS, "clock (MHz)"), _IDLE
-    return None, None, _IDLE
 
 
 def _range(shade: Mapping[Instance, float]) -> tuple[float, float]:

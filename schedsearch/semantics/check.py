@@ -39,35 +39,26 @@ def check_versions(placement: Placement, orders: Orders, versions: WeightVersion
     """
     newest: dict[Instance, int] = {}
     for stage in versions.stages:
-        newest |= _check_stage(placement, orders, versions, stage)
+        for order in stage.orders(placement, orders):
+            newest |= _check_copy(placement, order, versions, stage)
+        of_update: dict[tuple[str, int], list[int]] = {}
+        for (name, n), made in sorted(versions.makes.items()):
+            if stage.teams and name in stage.forward:
+                of_update.setdefault((name, made), []).append(n)
+        for (name, made), numbers in of_update.items():
+            if numbers[-1] - numbers[0] >= len(numbers):
+                raise WrongVersionError(
+                    f"version {made} of {name} is made of the micro-batches {numbers}, not all in a row"
+                )
     if versions.updates.mode is WeightMode.VERTICAL_SYNC:
         _check_same_on_all_stages(placement, versions, newest)
     return versions
 
 
-def _check_stage(
-    placement: Placement, orders: Orders, versions: WeightVersions, stage: StageWeights
-) -> Newest:
-    """Hold every rule that is of one stage; return the newest version at each of its forward blocks."""
-    newest: dict[Instance, int] = {}
-    for order in stage.orders(placement, orders):
-        newest |= _check_copy(placement, order, versions, stage)
-    of_update: dict[tuple[str, int], set[int]] = {}
-    for (name, n), made in versions.makes.items():
-        if stage.teams and name in stage.forward:
-            of_update.setdefault((name, made), set()).add(n)
-    for (name, made), numbers in sorted(of_update.items()):
-        if max(numbers) - min(numbers) >= len(numbers):
-            raise WrongVersionError(
-                f"version {made} of {name} is made of the micro-batches {sorted(numbers)}, not all in a row"
-            )
-    return newest
-
-
 def _check_copy(
     placement: Placement, order: Sequence[Instance], versions: WeightVersions, stage: StageWeights
 ) -> Newest:
-    """Hold every rule that is of one copy of a stage, or of all of it, by its order; see `_check_stage`."""
+    """Hold the rules of one copy of a stage; return the newest version at each of its forward blocks."""
     mode, each = versions.updates.mode, versions.updates.micro_batches_per_update
     if mode is WeightMode.FLUSH:
         each = sum(name in stage.forward for name, _ in order)
@@ -84,7 +75,10 @@ def _check_copy(
             raise WrongVersionError(f"{where}, which is made later: the newest is {newest}")
         if name in stage.forward:
             forward_read[name, n] = read
-            _check_forward(mode, where, read, newest)
+            if mode is WeightMode.FLUSH and read != 0:
+                raise WrongVersionError(f"{where}, but with a flush there is 0 alone")
+            if mode is WeightMode.WEIGHT_STASHING and read != newest:
+                raise WrongVersionError(f"{where}, but the newest of its stage is {newest}")
             newest_at_forward[name, n] = newest
             continue
         if read != forward_read[pair, n]:
@@ -100,13 +94,6 @@ def _check_copy(
             raise WrongVersionError(f"{where}, but the one before the newest is {max(newest - 1, 0)}")
         gradients += 1
     return newest_at_forward
-
-
-def _check_forward(mode: WeightMode, where: str, read: int, newest: int) -> None:
-    if mode is WeightMode.FLUSH and read != 0:
-        raise WrongVersionError(f"{where}, but with a flush there is 0 alone")
-    if mode is WeightMode.WEIGHT_STASHING and read != newest:
-        raise WrongVersionError(f"{where}, but the newest of its stage is {newest}")
 
 
 def _check_same_on_all_stages(placement: Placement, versions: WeightVersions, newest: Newest) -> None:

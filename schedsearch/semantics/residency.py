@@ -47,17 +47,11 @@ def peak_versions(placement: Placement, orders: Orders, versions: WeightVersions
     Weight stashing in 1F1B holds p - s + 1 on stage s of p (from 1 on), vertical sync p on each, and 2BW
     two (dissertation, Sec. 2.4.3 and 3.2.1).
     """
-    return {
-        stage.name: max(
-            (
-                held
-                for order in stage.orders(placement, orders)
-                for held in _held(placement, order, versions, stage)
-            ),
-            default=1,
-        )
-        for stage in versions.stages
-    }
+    peaks = {}
+    for stage in versions.stages:
+        on_copies = [_held(placement, order, versions, stage) for order in stage.orders(placement, orders)]
+        peaks[stage.name] = max((max(held, default=1) for held in on_copies), default=1)
+    return peaks
 
 
 def peak_memory_with_versions(

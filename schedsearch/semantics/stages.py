@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from schedsearch.baselines.structure import BaselineStage, pipelines
+from schedsearch.baselines.structure import pipelines
 from schedsearch.schedule import Schedule
 from schedsearch.semantics.versions import (
     Orders,
@@ -51,7 +51,7 @@ def versions_of(
             or stages of different numbers of replicas have no common versions.
     """
     placement = schedule.placement.per_micro_batch
-    found = pipelines(placement) if pairs is None else []
+    found, own = pipelines(placement) if pairs is None else [], dict(pairs or {})
     if pairs is None and not found:
         raise WeightVersionError(
             "weight_versions",
@@ -60,29 +60,25 @@ def versions_of(
         )
     if mode not in list(WeightMode):
         raise WeightVersionError("weight_versions", f"{mode!r} is not known; use {', '.join(WeightMode)}")
-    stages = [stage for chain in found for stage in chain]
-    weights = _replicas(found) if replicated else [StageWeights((stage.forward,)) for stage in stages]
-    if mode == WeightMode.VERTICAL_SYNC and len({len(each.forward) for each in weights}) > 1:
+    weights: dict[object, list[str]] = {}  # replicas of one place on the same devices share them
+    for number, chain in enumerate(found):
+        for place, stage in enumerate(chain):
+            key = (place, stage.devices) if replicated else (number, place)
+            weights.setdefault(key, []).append(stage.forward)
+            own[stage.backward] = stage.forward
+            if stage.weight is not None:
+                own[stage.weight] = stage.forward
+    if mode == WeightMode.VERTICAL_SYNC and len({len(names) for names in weights.values()}) > 1:
         raise WeightVersionError(
             "weight_versions",
             "vertical_sync needs as many replicas of every stage, else these make different "
             "numbers of versions; use weight_stashing",
         )
-    updates = Updates(WeightMode(mode), micro_batches_per_update)
     return find_versions(
-        placement, orders_of(schedule), schedule.num_micro_batches, updates, pairs or _pairs(stages), weights
+        placement,
+        orders_of(schedule),
+        schedule.num_micro_batches,
+        Updates(WeightMode(mode), micro_batches_per_update),
+        own,
+        [StageWeights(tuple(names)) for names in weights.values()],
     )
-
-
-def _pairs(stages: list[BaselineStage]) -> Mapping[str, str]:
-    whole = {stage.backward: stage.forward for stage in stages}
-    return whole | {stage.weight: stage.forward for stage in stages if stage.weight is not None}
-
-
-def _replicas(chains: list[list[BaselineStage]]) -> list[StageWeights]:
-    """Return the weights of each replica of each stage: those of one place that stand on the same devices."""
-    shared: dict[tuple[int, tuple[int, ...]], list[str]] = {}
-    for chain in chains:
-        for place, stage in enumerate(chain):
-            shared.setdefault((place, stage.devices), []).append(stage.forward)
-    return [StageWeights(tuple(names)) for names in shared.values()]

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from placements import Block, Kind, Placement
+from placements import Kind, Placement
 from schedsearch.schedule import Instance
 
 Orders = Sequence[Sequence[Instance]]
@@ -158,24 +158,39 @@ def find_versions(
             as many micro-batches of each update, or stages with different numbers of them are to read one
             version.
     """
-    kinds = {block.name: block.kind for block in placement.blocks}
-    forward = [block.name for block in placement.topological_order if block.kind is Kind.F]
-    stages = tuple(stages or (_weights_of(placement.by_name[name]) for name in forward))
-    _check_equal_copies(updates, stages)
-    completes = {name: pair for name, pair in pairs.items() if kinds[name] in (Kind.B, Kind.W)}
+    forward = [block for block in placement.topological_order if block.kind is Kind.F]
+    stages = tuple(
+        stages or (StageWeights((block.name,), block.groups if block.in_turns else ()) for block in forward)
+    )
+    if updates.mode is WeightMode.VERTICAL_SYNC and len({stage.num_takers for stage in stages}) > 1:
+        raise WeightVersionError(
+            "weight_versions",
+            "vertical_sync needs as many copies of every stage, else these make different numbers of "
+            f"versions; use {WeightMode.WEIGHT_STASHING}",
+        )
+    halves = {name for name in pairs if placement.by_name[name].kind is Kind.I}
     at_hand: dict[Instance, int] = {}
     makes: dict[Instance, int] = {}
+    reads: dict[Instance, int] = {}
     for stage in stages:
         each = _gradients_per_update(stage, num_micro_batches, updates)
         of_all = each * stage.num_takers
         for order in stage.orders(placement, orders):
             done = 0
             for name, n in order:
-                pair = completes.get(name, "")
+                pair = "" if name in halves else pairs.get(name, "")
                 if name in stage.forward:
-                    at_hand[name, n] = done // each
+                    at_hand[name, n] = reads[name, n] = done // each
+                    if updates.mode is WeightMode.DOUBLE_BUFFERING:
+                        reads[name, n] = max(stage.input_number(name, n) // of_all - 1, 0)
                 elif pair in stage.forward:
-                    _check_in_order(stage.input_number(pair, n) // of_all == done // each, pair, n)
+                    if stage.input_number(pair, n) // of_all != done // each:
+                        raise WeightVersionError(
+                            "weight_versions",
+                            f"the gradient of {pair} of micro-batch {n} is complete before or after those of "
+                            f"its update; use {WeightMode.FLUSH}, or a schedule that runs backward blocks in "
+                            "the order of the micro-batches",
+                        )
                     makes[pair, n] = done // each + 1
                     done += 1
     if at_hand.keys() != makes.keys():
@@ -184,14 +199,24 @@ def find_versions(
             "not every forward block has a backward block, so there is nothing to update; "
             "use a placement that is trained",
         )
-    stage_of = {name: stage for stage in stages for name in stage.forward}
-    read = {
-        (name, n): _version(placement, num_micro_batches, updates, stage_of[name], (name, n), at_hand)
-        for name, n in at_hand
-    }
-    _check_there(placement, updates, read, at_hand)
-    backward = {(name, n): read[pair, n] for name, pair in pairs.items() for n in range(num_micro_batches)}
-    return WeightVersions(updates, stages, read | backward, makes, pairs)
+    if updates.mode is WeightMode.VERTICAL_SYNC:
+        sources = _input_stages(placement)
+        reads = {(name, n): min(at_hand[each, n] for each in sources[name]) for name, n in at_hand}
+    for (name, n), version in sorted(reads.items(), key=lambda each: each[0][::-1]):
+        if version > at_hand[name, n]:
+            remedy = "use weight_stashing"
+            if updates.mode is WeightMode.DOUBLE_BUFFERING:
+                remedy = (
+                    f"raise micro_batches_per_update (1F1B needs {placement.num_devices - 1} at least), or "
+                    "use another schedule"
+                )
+            raise WeightVersionError(
+                "weight_versions",
+                f"{updates.mode} lets {name} of micro-batch {n} read version {version}, but "
+                f"its device has made only {at_hand[name, n]}; {remedy}",
+            )
+    backward = {(name, n): reads[pair, n] for name, pair in pairs.items() for n in range(num_micro_batches)}
+    return WeightVersions(updates, stages, reads | backward, makes, pairs)
 
 
 def _gradients_per_update(stage: StageWeights, num_micro_batches: int, updates: Updates) -> int:
@@ -208,75 +233,13 @@ def _gradients_per_update(stage: StageWeights, num_micro_batches: int, updates: 
     return each
 
 
-def _weights_of(block: Block) -> StageWeights:
-    return StageWeights((block.name,), block.groups if block.in_turns else ())
-
-
-def _check_equal_copies(updates: Updates, stages: Sequence[StageWeights]) -> None:
-    if updates.mode is WeightMode.VERTICAL_SYNC and len({stage.num_takers for stage in stages}) > 1:
-        raise WeightVersionError(
-            "weight_versions",
-            "vertical_sync needs as many copies of every stage, else these make different numbers of "
-            f"versions; use {WeightMode.WEIGHT_STASHING}",
-        )
-
-
-def _check_in_order(is_in_order: bool, forward: str, micro_batch: int) -> None:
-    if not is_in_order:
-        raise WeightVersionError(
-            "weight_versions",
-            f"the gradient of {forward} of micro-batch {micro_batch} is complete before or "
-            f"after those of its update; use {WeightMode.FLUSH}, or a schedule that runs backward blocks in "
-            "the order of the micro-batches",
-        )
-
-
-def _version(
-    placement: Placement,
-    num_micro_batches: int,
-    updates: Updates,
-    stage: StageWeights,
-    instance: Instance,
-    at_hand: Mapping[Instance, int],
-) -> int:
-    """Return the version that a forward block reads."""
-    name, n = instance
-    if updates.mode is WeightMode.DOUBLE_BUFFERING:
-        each = _gradients_per_update(stage, num_micro_batches, updates)
-        return max(stage.input_number(name, n) // (each * stage.num_takers) - 1, 0)
-    if updates.mode is WeightMode.VERTICAL_SYNC:
-        return min(at_hand[source, n] for source in _input_stages(placement, name))
-    return at_hand[instance]
-
-
-def _input_stages(placement: Placement, name: str) -> set[str]:
-    """Return the forward blocks without input of the forward graph that a forward block is in."""
-    graph, waiting = {name}, [name]
-    for at in waiting:  # grows meanwhile
-        near = (*placement.by_name[at].after, *placement.successors[at])
-        new = {each for each in near if placement.by_name[each].kind is Kind.F} - graph
-        graph |= new
-        waiting += sorted(new)
-    return {each for each in graph if not _forward_inputs(placement, each)}
-
-
-def _forward_inputs(placement: Placement, name: str) -> list[str]:
-    return [each for each in placement.by_name[name].after if placement.by_name[each].kind is Kind.F]
-
-
-def _check_there(
-    placement: Placement, updates: Updates, read: Mapping[Instance, int], at_hand: Mapping[Instance, int]
-) -> None:
-    for (name, n), version in sorted(read.items(), key=lambda each: each[0][::-1]):
-        if version > at_hand[name, n]:
-            remedy = "use weight_stashing"
-            if updates.mode is WeightMode.DOUBLE_BUFFERING:
-                remedy = (
-                    f"raise micro_batches_per_update (1F1B needs {placement.num_devices - 1} at least), or "
-                    "use another schedule"
-                )
-            raise WeightVersionError(
-                "weight_versions",
-                f"{updates.mode} lets {name} of micro-batch {n} read version {version}, but "
-                f"its device has made only {at_hand[name, n]}; {remedy}",
-            )
+def _input_stages(placement: Placement) -> dict[str, set[str]]:
+    """Return for each forward block those without input of the forward graph that it is in."""
+    forward = {block.name for block in placement.blocks if block.kind is Kind.F}
+    inputs = {name: forward.intersection(placement.by_name[name].after) for name in forward}
+    graph_of = {name: {name} for name in forward}
+    for name, before in inputs.items():
+        for each in before:
+            joined = graph_of[name] | graph_of[each]
+            graph_of |= dict.fromkeys(joined, joined)
+    return {name: {each for each in graph if not inputs[each]} for name, graph in graph_of.items()}

@@ -6,9 +6,7 @@ there is a barrier. In the order in which to read:
 - `conditions`: what differs from the placement's times
 - `messages`: a schedule's blocks in order, and what each sends over which link
 - `drawn_times`: the times of all blocks in all iterations
-- `recurrence`: their ends where the order of messages is known, many iterations at once
-- `events`: their ends where links are shared, event by event
-- `slowed`: their ends where streams slow each other down
+- `timing`: their ends
 - `iterations`: how long iterations take
 - `requests`: when the requests of an inference come and how long each takes
 - `robustness`: schedules beside each other under several conditions

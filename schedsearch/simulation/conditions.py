@@ -97,11 +97,7 @@ class Conditions:
         """Check each figure on its own."""
         object.__setattr__(self, "links", tuple(self.links))
         _check("jitter", self.jitter, "0 or more, as 0.05")
-        known = [each.value for each in Jitter]
-        if self.distribution not in known:
-            raise ConditionsError(
-                f"distribution: {self.distribution!r} is not known; use {' or '.join(known)}"
-            )
+        check_known("distribution", self.distribution, Jitter)
         for name, repeats in self.measured_ms.items():
             if len(repeats) == 0:
                 raise ConditionsError(f"measured_ms[{name!r}]: is empty; give at least one time")
@@ -148,6 +144,12 @@ def _check(where: str, value: object, wanted: str, *, above: bool = False) -> No
     is_number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
     if not is_number or value < 0 or (above and value == 0):  # type: ignore[operator]
         raise ConditionsError(f"{where}: {value!r} is not {wanted}; give such a number")
+
+
+def check_known(where: str, value: object, names: type[StrEnum]) -> None:
+    """Ensure that a value is one of some names."""
+    if value not in list(names):
+        raise ConditionsError(f"{where}: {value!r} is not known; use {' or '.join(names)}")
 
 
 def _check_pair(where: str, pair: object) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import SupportsIndex
 
@@ -13,15 +13,19 @@ from schedsearch.results import TableResult
 from schedsearch.schedule import Schedule
 from schedsearch.simulation.conditions import Conditions, ConditionsError
 from schedsearch.simulation.drawn_times import drawn_times
-from schedsearch.simulation.events import ends_by_events
 from schedsearch.simulation.messages import IterationSteps, steps_of
-from schedsearch.simulation.recurrence import ends_by_recurrence
-from schedsearch.simulation.slowed import ends_side_by_side
+from schedsearch.simulation.timing import ends_by_events, ends_side_by_side, ends_together
 
 _CELLS = 2_000_000
 """Blocks times iterations that are held at once: some 16 MB, and 100 where links are shared by devices."""
 
+
 PERCENTILES = (50, 95, 99)
+
+
+def percentiles(values: NDArray[np.float64]) -> dict[int, float]:
+    """Return the value that a percentage of some values does not exceed, by `PERCENTILES`."""
+    return {each: float(np.percentile(values, each)) for each in PERCENTILES}
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +55,8 @@ class SimulatedIterations(TableResult):
 
     @property
     def percentiles_ms(self) -> Mapping[int, float]:
-        """The time that a percentage of the iterations does not exceed, by `PERCENTILES`."""
-        return {each: float(np.percentile(self.iteration_ms, each)) for each in PERCENTILES}
+        """The time that a percentage of the iterations does not exceed."""
+        return percentiles(self.iteration_ms)
 
 
 def simulate(
@@ -88,8 +92,7 @@ def simulate(
         _simulate(schedule, conditions, steps, min(chunk, iterations - first), seed + number)
         for number, first in enumerate(range(0, iterations, chunk))
     ]
-    ends, busy = (np.concatenate(each, axis=1) for each in zip(*parts, strict=True))
-    makespan = ends.max(axis=0)
+    makespan, busy = (np.concatenate(each, axis=-1) for each in zip(*parts, strict=True))
     tick_ms = schedule.placement.tick_ms
     length = np.where(makespan > 0, makespan, 1.0)  # measured times may all be 0
     return SimulatedIterations(
@@ -102,24 +105,23 @@ def simulate(
 def _simulate(
     schedule: Schedule, conditions: Conditions, steps: IterationSteps, iterations: int, seed: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the last end of each stream, and what each device computes, in ticks.
+    """Return the last end of each iteration, and what each device computes in it, in ticks.
 
-    The shapes are ``(num_lanes, iterations)`` and ``(num_devices, iterations)``.
+    The shapes are ``(iterations,)`` and ``(num_devices, iterations)``.
     """
     placement, number = schedule.placement, schedule.num_micro_batches
     drawn = drawn_times(placement, number, conditions, iterations, seed, schedule.chosen)
-    times: Sequence[NDArray[np.float64]] = [drawn[step.instance] for step in steps.steps]
+    times = np.array([drawn[step.instance] for step in steps.steps]).reshape(-1, iterations)
     if placement.slowdown:
-        ends, took = ends_side_by_side(schedule, steps, times, iterations)
-        times = list(took)
+        ends, times = ends_side_by_side(schedule, steps, times)
     else:
-        ends = (ends_by_events if steps.is_shared else ends_by_recurrence)(steps, times, iterations)
+        ends = (ends_by_events if steps.is_shared else ends_together)(steps, times)
     busy = np.zeros((placement.num_devices, iterations))
     for step, time in zip(steps.steps, times, strict=True):
         for lane in step.lanes:
             if lane < placement.num_devices:  # others than the stream compute come after these
                 busy[lane] += time
-    return ends, busy
+    return ends.max(axis=0, initial=0.0), busy
 
 
 def _check_whole(where: str, value: object, least: int) -> None:

@@ -1,4 +1,4 @@
-"""A schedule's blocks in an order in which each comes after all that it waits for, and what each sends.
+"""A schedule's blocks in an order in which each comes after all that it waits for, and who waits for it.
 
 Blocks run in the modes that the schedule has chosen for them, each stream of a device one at a time.
 
@@ -8,9 +8,9 @@ carries a pair of their devices carries it; where none does, it waits for no oth
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import NamedTuple
 
 from schedsearch.memory_order import no_sooner
 from schedsearch.schedule import Instance, Schedule, dependencies
@@ -20,8 +20,7 @@ NO_LINK = -1
 """The link of a message that waits for no other."""
 
 
-@dataclass(frozen=True)
-class BlockOutput:
+class BlockOutput(NamedTuple):
     """A block's output on its way to another, or that this one waits for it.
 
     Attributes:
@@ -29,39 +28,38 @@ class BlockOutput:
         link: Link that carries it; `NO_LINK` for none.
         occupied: Ticks for which it occupies the link, not whole.
         latency: Ticks after that until it is there.
+        from_start: Whether the other block waits for the start of this one alone, not for its end.
     """
 
     target: int
-    link: int
-    occupied: float
-    latency: float
+    link: int = NO_LINK
+    occupied: float = 0.0
+    latency: float = 0.0
+    from_start: bool = False
 
 
-@dataclass(frozen=True)
-class BlockStep:
+class BlockStep(NamedTuple):
     """A block of one micro-batch.
 
     Attributes:
         instance: Block and micro-batch.
         lanes: Where it runs: numbers of `Placement.lanes`.
-        messages: Messages to all blocks that wait for it.
-        held_up: Positions of blocks that start no sooner than it: they allocate what it releases.
+        messages: Messages to all blocks that take its output.
+        waits: What else waits for it: the next one on each lane, and what allocates what it releases.
     """
 
     instance: Instance
     lanes: tuple[int, ...]
     messages: tuple[BlockOutput, ...]
-    held_up: tuple[int, ...] = ()
+    waits: tuple[BlockOutput, ...]
 
 
-@dataclass(frozen=True)
-class IterationSteps:
+class IterationSteps(NamedTuple):
     """A schedule under conditions, without times of blocks.
 
     Attributes:
         steps: Blocks in an order in which each comes after all that it waits for.
         groups: The positions of all blocks, in order: those that start together, as they swap memory, or one.
-        num_lanes: Streams of all devices.
         num_links: Links of the conditions.
         is_shared: Whether some link has messages of blocks that run on several devices, so that their order
             depends on the times.
@@ -69,7 +67,6 @@ class IterationSteps:
 
     steps: tuple[BlockStep, ...]
     groups: tuple[tuple[int, ...], ...]
-    num_lanes: int
     num_links: int
     is_shared: bool
 
@@ -82,19 +79,22 @@ def steps_of(schedule: Schedule, conditions: Conditions) -> IterationSteps:
         conditions: Conditions that fit its placement.
     """
     placement = schedule.placement
-    waits = list(schedule.memory_waits)
-    groups = list(_groups(schedule, no_sooner(waits)))
+    memory_waits = list(schedule.memory_waits)
+    groups = list(_groups(schedule, no_sooner(memory_waits)))
     instances = [each for group in groups for each in group]
     position = {instance: i for i, instance in enumerate(instances)}
+    numbers = tuple(tuple(position[each] for each in group) for group in groups)
+    group_of = {each: group for group in groups for each in group}
+    waits: list[list[BlockOutput]] = [[] for _ in instances]
+    for order in schedule.lane_orders:
+        for earlier, later in pairwise(order):
+            waits[position[earlier]].append(BlockOutput(position[later]))
+    for earlier, later, ticks in memory_waits:
+        if group_of[earlier] is not group_of[later]:
+            waits[position[earlier]].append(BlockOutput(position[later], from_start=not ticks))
     link_of = {pair: i for i, link in enumerate(conditions.links) for pair in link.pairs}
     sent: list[list[BlockOutput]] = [[] for _ in instances]
     senders: list[set[tuple[int, ...]]] = [set() for _ in conditions.links]
-    held_up: list[list[int]] = [[] for _ in instances]
-    for earlier, later, ticks in waits:
-        if ticks:
-            sent[position[earlier]].append(BlockOutput(position[later], NO_LINK, 0.0, 0.0))
-        else:
-            held_up[position[earlier]].append(position[later])
     for earlier, later, ticks in dependencies(placement, schedule.num_micro_batches, schedule.chosen):
         sources, targets = placement.by_name[earlier[0]].devices, placement.by_name[later[0]].devices
         pairs = [(a, b) for a in sources for b in targets if a != b] if sources != targets else []
@@ -108,45 +108,22 @@ def steps_of(schedule: Schedule, conditions: Conditions) -> IterationSteps:
             latency = carrier.latency_ms / tick_ms
             senders[link].add(sources)
         sent[position[earlier]].append(BlockOutput(position[later], link, occupied, latency))
+    lanes = [placement.lanes_of(placement.by_name[name]) for name, _ in instances]
     steps = tuple(
-        BlockStep(
-            instance,
-            placement.lanes_of(placement.by_name[instance[0]]),
-            tuple(sorted(messages, key=_by_target)),
-            tuple(others),
-        )
-        for instance, messages, others in zip(instances, sent, held_up, strict=True)
+        BlockStep(instance, on, tuple(sorted(messages, key=lambda each: each.target)), tuple(others))
+        for instance, on, messages, others in zip(instances, lanes, sent, waits, strict=True)
     )
-    is_shared = any(len(each) > 1 for each in senders)
-    numbers = tuple(tuple(position[each] for each in group) for group in groups)
-    return IterationSteps(steps, numbers, len(placement.lanes), len(conditions.links), is_shared)
+    return IterationSteps(steps, numbers, len(conditions.links), any(len(each) > 1 for each in senders))
 
 
 def _groups(schedule: Schedule, waits: Mapping[Instance, set[Instance]]) -> Iterator[tuple[Instance, ...]]:
-    """Yield the blocks in the order in which they start; together, those that swap memory.
-
-    These must start no sooner than each other.
-
-    Args:
-        schedule: Valid.
-        waits: For each block those that it must start no sooner than.
-    """
-    for _, started in itertools.groupby(schedule.blocks, key=lambda each: each.start):
-        here = [(name, n) for _, n, name in started]
+    """Yield the blocks in the order in which they start; together, those that wait for each other's start."""
+    for _, started in groupby(schedule.blocks, key=lambda each: each.start):
+        left = [(name, n) for _, n, name in started]
         if waits:  # what waits for more comes later; what swaps waits for the same
-            here.sort(key=lambda each: len(waits.get(each, ())))
-        left = dict.fromkeys(here)
+            left.sort(key=lambda each: len(waits.get(each, ())))
         while left:
-            first = next(iter(left))
-            own = [first, *(each for each in left if each != first and _swap(waits, first, each))]
-            for each in own:
-                del left[each]
-            yield tuple(own)
-
-
-def _swap(waits: Mapping[Instance, set[Instance]], one: Instance, other: Instance) -> bool:
-    return other in waits.get(one, ()) and one in waits.get(other, ())
-
-
-def _by_target(message: BlockOutput) -> int:
-    return message.target
+            first = left[0]
+            swap = {each for each in waits.get(first, ()) if first in waits.get(each, ())} | {first}
+            yield (first, *(each for each in left[1:] if each in swap))
+            left = [each for each in left if each not in swap]

@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 from placements import Kind, Placement
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, Schedule
-from schedsearch.simulation.conditions import Conditions, ConditionsError
+from schedsearch.simulation.conditions import Conditions, ConditionsError, check_known
 from schedsearch.simulation.drawn_times import drawn_times
+from schedsearch.simulation.iterations import percentiles
 from schedsearch.simulation.messages import steps_of
-from schedsearch.simulation.recurrence import ends_of_steps
-
-PERCENTILES = (50, 95, 99)
+from schedsearch.simulation.timing import ends_together
 
 
 class Spacing(StrEnum):
@@ -50,9 +49,7 @@ class Arrivals:
         """Check the rate and the spacing."""
         if self.rate_per_s is not None and not 0 < self.rate_per_s < float("inf"):
             raise ConditionsError(f"rate_per_s: {self.rate_per_s!r} is not above 0 per s; give such a number")
-        known = [each.value for each in Spacing]
-        if self.spacing not in known:
-            raise ConditionsError(f"spacing: {self.spacing!r} is not known; use {' or '.join(known)}")
+        check_known("spacing", self.spacing, Spacing)
 
     def ms(self, number: int, iteration: int = 0) -> NDArray[np.float64]:
         """Return when so many requests come, in ms from the begin of an iteration.
@@ -90,8 +87,8 @@ class ServedRequests:
 
     @property
     def percentiles_ms(self) -> Mapping[int, float]:
-        """The latency that a percentage of the requests does not exceed, by `PERCENTILES`."""
-        return {each: float(np.percentile(self.latency_ms, each)) for each in PERCENTILES}
+        """The latency that a percentage of the requests does not exceed."""
+        return percentiles(self.latency_ms)
 
     @property
     def waited_ms(self) -> float:
@@ -203,10 +200,10 @@ def serve(
         for position, step in enumerate(steps.steps)
         if step.instance[0] in begin
     }
-    times = [ticks[step.instance] for step in steps.steps]
+    times = np.array([ticks[step.instance] for step in steps.steps])
+    ends = ends_together(steps, times, earliest)
     began, ended = np.full((iterations, number), np.inf), np.zeros((iterations, number))
-    for position, end in ends_of_steps(steps, times, iterations, earliest):
-        micro_batch = steps.steps[position].instance[1]
-        np.minimum(began[:, micro_batch], end - times[position], out=began[:, micro_batch])
-        np.maximum(ended[:, micro_batch], end, out=ended[:, micro_batch])
+    for step, start, end in zip(steps.steps, ends - times, ends, strict=True):
+        own = slice(None), step.instance[1]
+        began[own], ended[own] = np.minimum(began[own], start), np.maximum(ended[own], end)
     return ServedRequests(arrived_ms, began * placement.tick_ms, ended * placement.tick_ms)

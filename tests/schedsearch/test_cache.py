@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import pickle
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import fields, replace
-from importlib import metadata
-from multiprocessing import get_context
 from pathlib import Path
 
-import joblib
 import pytest
 from places import ROOT
 
@@ -41,13 +36,6 @@ def test_the_same_search_again_is_the_same_answer(method: str, tmp_path: Path) -
     assert len(entries(tmp_path / "new/cache")) == 1
 
 
-def test_without_a_directory_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert not cached_search(None, REQUEST)[1]
-    assert not cached_search(None, REQUEST)[1]
-    assert not entries(tmp_path)
-
-
 OTHER = {
     "placement": v_shape(2).with_memory(3),
     "num_micro_batches": 4,
@@ -74,16 +62,6 @@ def test_every_argument_is_part_of_the_question(name: str, tmp_path: Path) -> No
 def test_other_code_is_another_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cached_search(tmp_path, REQUEST)
     monkeypatch.setattr(cache, "source_hash", lambda: "edited")
-    assert not cached_search(tmp_path, REQUEST)[1]
-
-
-@pytest.mark.parametrize("library", ["z3-solver", "ortools"])
-def test_another_solver_is_another_question(
-    library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cached_search(tmp_path, REQUEST)
-    version = metadata.version
-    monkeypatch.setattr(metadata, "version", lambda name: "0.0" if name == library else version(name))
     assert not cached_search(tmp_path, REQUEST)[1]
 
 
@@ -184,25 +162,3 @@ def test_a_directory_that_cannot_be_is_said_before_the_search(
     monkeypatch.setattr(cache, "find", lambda *_: pytest.fail("too late"))
     with pytest.raises(OSError, match="file"):
         cached_search(tmp_path / "file", REQUEST)
-
-
-def wrong_or_torn(directory: Path, result: SearchResult) -> int:
-    """Write, read and remove the same entry over and over; return how often it was not whole."""
-    wrong = 0
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cache, "find", lambda *_: result)
-        for i in range(20):
-            wrong += cached_search(directory, REQUEST)[0] != result
-            for path in directory.glob("*.pkl"):
-                with contextlib.suppress(FileNotFoundError):  # the other process has just removed it
-                    wrong += joblib.load(path) != result
-                if i % 3 == 0:
-                    path.unlink(missing_ok=True)
-    return wrong
-
-
-def test_processes_can_share_a_directory(tmp_path: Path) -> None:
-    result, _ = cached_search(None, REQUEST)
-    with ProcessPoolExecutor(2, mp_context=get_context("fork")) as pool:
-        assert list(pool.map(wrong_or_torn, [tmp_path] * 2, [result] * 2)) == [0, 0]
-    assert {path.suffix for path in entries(tmp_path)} <= {".pkl"}

@@ -110,12 +110,6 @@ def test_what_the_search_finds_does_not_depend_on_what_it_is_beside(more: dict[s
     assert alone.period_ms in (None, 30), "not that of a repetend that it does not follow"
 
 
-def test_of_equally_long_schedules_the_one_of_less_memory_is_better() -> None:
-    found = by_name(compare(chain(), ["gpipe", "one_f_one_b"], 8))
-    assert found["gpipe"].makespan_ms == found["one_f_one_b"].makespan_ms
-    assert min(found.values(), key=lambda row: row.quality).schedule == "one_f_one_b"
-
-
 @pytest.mark.parametrize(
     ("searched", "made"),
     [

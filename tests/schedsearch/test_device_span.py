@@ -87,12 +87,6 @@ def test_device_span_as_an_objective(objectives: list[str]) -> None:
     assert (result.repetend is None) == (objectives == ["device_span"])
 
 
-def test_the_makespan_alone() -> None:
-    result = search(m_shape().with_memory(6), 6, objectives=["makespan"], work_limit=40)
-    assert result.repetend is None
-    assert (result.status, result.schedule.makespan, result.makespan_bound) == (Status.OPTIMAL, 48, 48)
-
-
 @pytest.mark.parametrize("objectives", [["span"], ["makespan", "device_span"], ["device_span", "period"]])
 def test_objectives_that_do_not_go_together(objectives: list[str]) -> None:
     with pytest.raises(SearchError, match=r"search\.objectives: "):

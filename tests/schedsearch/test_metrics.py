@@ -9,7 +9,6 @@ from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.metrics import (
     bubble_rate,
-    host_memory_over_time,
     latency,
     memory_over_time,
     needed_over_time,
@@ -63,7 +62,7 @@ def test_slack_is_what_blocks_can_be_moved(placement: Placement, number: int) ->
 
 def test_what_hosts_hold_and_what_blocks_need_meanwhile_is_over_time() -> None:
     """O0 sends 4 units away at 4 while F0 of 1 takes 4, and I0 brings them back at 7."""
-    starts, held = host_memory_over_time(offloaded(), 0)
+    starts, held = memory_over_time(offloaded(), 0, on_host=True)
     assert starts.tolist()[:4] == [0, 4, 4, 7] and held.tolist()[:4] == [0, 4, 4, 0]
     ticks, needed = needed_over_time(recomputed(), 0)
     assert dict(zip(ticks.tolist(), needed.tolist(), strict=True)) == {

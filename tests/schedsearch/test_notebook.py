@@ -130,22 +130,6 @@ def test_a_frontier_shows_itself(tmp_path: Path, shown: Shown) -> None:
     assert shown(found)[0] is Figure
 
 
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        (
-            {"forward_ms": [1, 2], "backward_ms": [1]},
-            "backward_ms: has 1 numbers for 2 stages; give",
-        ),
-        ({"forward_ms": 1, "backward_ms": 2}, r"num_stages: has no value"),
-        ({"forward_ms": [1], "backward_ms": 2, "speed": 3}, "has an unknown field 'speed'"),
-    ],
-)
-def test_wrong_columns(columns: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        schedsearch.stages_of(**columns)
-
-
 @pytest.mark.parametrize("method", ["modulo", "tessel", "time_optimal"])
 def test_results_of_every_search_read_back(method: str, tmp_path: Path) -> None:
     found = find(SearchRequest(k_shape(2).with_memory(3), 4, method))

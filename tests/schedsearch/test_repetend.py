@@ -18,21 +18,6 @@ def test_the_repetend_of_one_f_one_b() -> None:
         assert validate(repetend.unroll(n)).makespan == 4 * n + 4
 
 
-def test_repeating_a_repetend_changes_nothing() -> None:
-    repetend = Repetend.from_first_starts(v_shape(2), 1, 4, ONE_F_ONE_B)
-    three = repetend.repeated(3)
-    assert (three.micro_batches, three.period) == (3, 12)
-    assert three.unroll(8) == repetend.unroll(8)
-
-
-def test_starts_may_be_given_from_any_origin() -> None:
-    shifted = {instance: start - 7 for instance, start in ONE_F_ONE_B.items()}
-    shape = v_shape(2)
-    assert Repetend.from_first_starts(shape, 1, 4, shifted) == Repetend.from_first_starts(
-        shape, 1, 4, ONE_F_ONE_B
-    )
-
-
 def test_compacting_finds_the_shortest_period_of_the_order() -> None:
     loose = Repetend.from_first_starts(
         v_shape(2), 1, 40, {("F0", 0): 3, ("F1", 0): 11, ("B1", 0): 19, ("B0", 0): 45}

@@ -31,16 +31,6 @@ def table(tmp_path: Path, scales: list[float]) -> Path:
     return path
 
 
-def test_equal_micro_batches_as_a_table_are_as_long_as_without(tmp_path: Path) -> None:
-    chains = read_chains(STAGES, table(tmp_path, [1.0] * 4))
-    found = compare(STAGES, NAMES[:4], 4, micro_batches=UnequalModel(chains), work_limit=1)
-    plain = {row.schedule: row for row in compare(STAGES, NAMES[:4], 4, work_limit=1).rows}
-    for row in found.rows[1:4]:
-        usual = plain[row.schedule.removesuffix(", as given")]
-        assert (row.makespan_ms, row.peak_memory_mib) == (usual.makespan_ms, usual.peak_memory_mib)
-    assert found.rows[0].makespan_ms == plain["searched"].makespan_ms
-
-
 def test_each_schedule_stands_in_three_orders_beside_the_search(tmp_path: Path) -> None:
     chains = read_chains(STAGES, table(tmp_path, [1, 3, 0.5, 2]))
     found = compare(STAGES, NAMES, 4, micro_batches=UnequalModel(chains), work_limit=1)

@@ -33,45 +33,33 @@ def test_too_early_shows_the_grid() -> None:
     assert lines[2].startswith("1 | [F1]")
 
 
-def test_transfer_counts() -> None:
-    placement = replace(v_shape(2), transfer=(("F0", "F1", 2),))
-    late = gpipe(placement, 1)
-    assert late.start_of["F1", 0] == 3
-    with pytest.raises(InvalidScheduleError, match="ends at 1 and arrives at 3"):
-        validate(moved(late, "F1", 0, 2))
+BY_HAND = gpipe(v_shape(2), 1)
+WITH_TRANSFER = gpipe(replace(v_shape(2), transfer=(("F0", "F1", 2),)), 1)
 
 
-def test_two_at_once() -> None:
-    schedule = gpipe(v_shape(2), 2)
-    with pytest.raises(
-        InvalidScheduleError, match="starts at 0 on device 0, where F0 of micro-batch 0 runs until 1"
-    ):
-        validate(moved(schedule, "F0", 1, 0))
-
-
-def test_memory() -> None:
-    with pytest.raises(InvalidScheduleError, match="device 0 holds 2 of memory from 1 on"):
-        validate(gpipe(v_shape(2).with_memory(1), 3))
+def with_blocks(*blocks: tuple[int, int, str]) -> Schedule:
+    return replace(BY_HAND, blocks=tuple(ScheduledBlock(*each) for each in blocks))
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("schedule", "message"),
     [
-        (lambda blocks: blocks[1:], "F0 of micro-batch 0 never runs"),
-        (lambda blocks: (*blocks, blocks[0]), "F0 of micro-batch 0 runs twice"),
-        (lambda blocks: (*blocks, ScheduledBlock(0, 9, "F0")), "F0 of micro-batch 9 is not of this"),
-        (lambda blocks: (*blocks, ScheduledBlock(0, 0, "F7")), "F7 of micro-batch 0 is not of this"),
+        (moved(WITH_TRANSFER, "F1", 0, 2), "F1 .* starts at 2, before F0 ends at 1 and arrives at 3"),
+        (
+            moved(gpipe(v_shape(2), 2), "F0", 1, 0),
+            "starts at 0 on device 0, where F0 of micro-batch 0 runs until 1",
+        ),
+        (gpipe(v_shape(2).with_memory(1), 3), "device 0 holds 2 of memory from 1 on"),
+        (with_blocks(*BY_HAND.blocks[1:]), "F0 of micro-batch 0 never runs"),
+        (with_blocks(*BY_HAND.blocks, BY_HAND.blocks[0]), "F0 of micro-batch 0 runs twice"),
+        (with_blocks(*BY_HAND.blocks, (0, 9, "F0")), "F0 of micro-batch 9 is not of this"),
+        (with_blocks(*BY_HAND.blocks, (0, 0, "F7")), "F7 of micro-batch 0 is not of this"),
+        (moved(BY_HAND, "F0", 0, -1), "starts at -1, before 0"),
     ],
 )
-def test_every_block_once(change, message: str) -> None:
-    schedule = gpipe(v_shape(2), 1)
+def test_a_broken_rule_is_named(schedule: Schedule, message: str) -> None:
     with pytest.raises(InvalidScheduleError, match=message):
-        validate(replace(schedule, blocks=change(schedule.blocks)))
-
-
-def test_before_zero() -> None:
-    with pytest.raises(InvalidScheduleError, match="starts at -1, before 0"):
-        validate(moved(gpipe(v_shape(2), 1), "F0", 0, -1))
+        validate(schedule)
 
 
 def test_every_device_of_a_block_is_looked_at() -> None:

@@ -63,11 +63,6 @@ def test_the_example_of_the_dissertation() -> None:
     assert peak_memory(schedule).tolist() == [2, 2, 1]
 
 
-def test_period_of_stages_that_are_not_balanced_is_that_of_the_longest_by_its_replicas() -> None:
-    placement = replicated_stages((2, 1), (2, 2), (4, 4))
-    assert pipedream_repetend(placement).period == 2 * 6
-
-
 def test_replicas_share_versions_and_hold_as_many_as_inputs_in_flight() -> None:
     placement = replicated_stages((2, 1), (2, 1), (4, 2))
     schedule = pipedream(placement, 8)

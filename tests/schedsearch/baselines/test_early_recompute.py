@@ -3,8 +3,6 @@
 import pytest
 
 from placements import Placement
-from placements.gpus import GPUS
-from placements.hardware import modelled_profile
 from placements.shapes import v_shape, x_shape
 from schedsearch.baselines import (
     HAND_MADE,
@@ -13,7 +11,6 @@ from schedsearch.baselines import (
     one_f_one_b,
     with_early_recomputation,
 )
-from schedsearch.energy import compute_frontier
 from schedsearch.metrics import peak_memory
 from schedsearch.validate import validate
 
@@ -38,13 +35,6 @@ def test_each_recomputation_runs_right_before_its_backward_and_waits_for_no_grad
         for n in range(8):
             assert order[order.index((f"B{device}", n)) - 1] == (f"R{device}", n)
     assert starts["R0", 0] < starts["B1", 0], "while the gradient is on its way"
-
-
-def test_its_clocks_are_planned() -> None:
-    schedule = early_recompute_one_f_one_b(early(), 4)
-    frontier = compute_frontier(schedule, modelled_profile(schedule.placement, GPUS["a100"]), num_plans=5)
-    assert frontier.shortest.time_ms == pytest.approx(schedule.makespan)
-    assert frontier.plans[-1].energy_mj < frontier.all_maximum.energy_mj
 
 
 def test_what_it_is_not_for_is_refused() -> None:

@@ -10,7 +10,7 @@ from fractions import Fraction
 import pytest
 
 from placements.shapes import loop_shape, v_shape
-from placements.slices.slices import EQUAL_TIME, sliced
+from placements.slices.slices import sliced
 from schedsearch.baselines import (
     SLICED,
     UnsuitablePlacementError,
@@ -78,22 +78,6 @@ def test_terapipe_waits_for_the_longest_slice_on_each_device():
     times = [Fraction(cut.by_name[f"{letter}0s{i}"].time) for letter in "FB" for i in range(n)]
     longest = max(times[:n]) + max(times[n:])
     assert terapipe(cut, m).makespan == m * sum(times) + (p - 1) * longest
-
-
-def test_slices_of_equal_time_have_the_idle_time_of_equal_slices():
-    p, n, m = 4, 4, 2
-    even = sliced(v_shape(p, 1000, 2000), n, attention_share=0.5)
-    balanced = sliced(v_shape(p, 1000, 2000), n, attention_share=0.5, partition=EQUAL_TIME)
-    assert bubble_over_ideal(seq_one_f_one_b(balanced, m)) == pytest.approx((p - 1) / (m * n), rel=0.01)
-    assert even.ms(seq_one_f_one_b(even, m).makespan) > 1.1 * balanced.ms(
-        seq_one_f_one_b(balanced, m).makespan
-    )
-
-
-def test_gradients_of_keys_and_values_count():
-    cut = sliced(v_shape(2, 4, 8, stage_memory=16), 4, kv_share=0.25)
-    without = sliced(v_shape(2, 4, 8, stage_memory=16), 4)
-    assert (peak_memory(seq_one_f_one_b(cut, 3)) > peak_memory(seq_one_f_one_b(without, 3))).all()
 
 
 @pytest.mark.parametrize("make", [terapipe, seq_one_f_one_b, seq_one_f_one_b_zb, slimpipe])

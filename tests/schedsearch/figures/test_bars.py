@@ -18,8 +18,3 @@ def test_each_value_is_a_bar_and_a_missing_one_a_cross() -> None:
     assert [bar.get_height() for bar in second.patches] == [3.0]
     assert [label.get_text() for label in first.get_xticklabels()] == ["4 GPUs", "8 GPUs"]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["first", "second"]
-
-
-def test_a_series_looks_the_same_in_every_panel() -> None:
-    first, second = draw_bars(PANELS, "seconds").axes
-    assert second.patches[0].get_facecolor() == first.patches[2].get_facecolor()

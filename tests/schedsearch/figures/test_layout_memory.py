@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from schedsearch.figures.layout_memory import MemoryPanel, draw_layout_memory
+from schedsearch.figures.bars import MemoryPanel, draw_layout_memory
 
 PANELS = [
     MemoryPanel(
@@ -46,14 +46,3 @@ def test_what_a_gpu_has_is_a_line_and_small_parts_are_left_out() -> None:
     whole = draw_layout_memory([replace(PANELS[1], reserve_gib=0.0)])
     assert whole.legends[0].get_texts()[-1].get_text() == "memory of a GPU, 24 GiB"
     assert len(whole.legends[0].get_texts()) == 4
-
-
-def test_what_was_measured_is_a_mark() -> None:
-    """Rows that were not measured have none; each panel has its own capacity."""
-    first = replace(PANELS[0], measured_gib={"stage 1": 12.5})
-    figure = draw_layout_memory([first, replace(PANELS[1], capacity_gib=80.0, reserve_gib=0.0)])
-    marks = figure.axes[0].lines[0]
-    assert (list(marks.get_xdata()), list(marks.get_ydata())) == ([12.5], [1])
-    assert [line.get_xdata()[0] for line in figure.axes[1].lines] == [80.0]
-    names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert names[-2:] == ["memory of a GPU, 24 and 80 GiB", "measured"]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from modes_and_streams import communicated, offloaded, recomputed
 
-from placements.shapes import v_shape
-from schedsearch.baselines import gpipe
 from schedsearch.figures.comparison import draw_timelines
 from schedsearch.figures.memory import memory
 from schedsearch.schedule import Schedule
@@ -17,11 +14,6 @@ from schedsearch.schedule import Schedule
 
 def row_names(axes: Axes) -> list[str]:
     return [label.get_text() for label in axes.get_yticklabels()]
-
-
-def legend_of(schedule: Schedule) -> list[str]:
-    (legend,) = draw_timelines({"": schedule}).legends
-    return [text.get_text() for text in legend.get_texts()]
 
 
 def collections_of(axes: Axes, gid: str) -> list[PolyCollection]:
@@ -42,12 +34,6 @@ def test_blocks_of_modes_are_hatched(schedule: Schedule, hatched: list[int]) -> 
     assert [len(row.get_paths()) for row in collections_of(axes, "modes")] == hatched
 
 
-def test_the_legend_names_the_modes_that_are_drawn() -> None:
-    assert legend_of(recomputed()) == ["forward", "backward", "recompute"]
-    assert legend_of(communicated()) == ["forward", "backward"]
-    assert legend_of(gpipe(v_shape(2), 2)) == ["forward", "backward"]
-
-
 def test_blocks_are_as_long_as_they_take() -> None:
     """A backward that computes the forward again takes 6 ticks, not 4; a slowed forward 5, not 4."""
 
@@ -65,12 +51,6 @@ def test_a_host_that_holds_something_has_a_row_below_its_device() -> None:
     assert row_names(axes) == ["device 0", "device 0 host"]
     assert [text.get_text() for text in axes.texts] == ["peak 8\nof 12 (67%)", "peak 4\nof 40 (10%)"]
     assert row_names(memory(recomputed())) == ["device 0", "device 1"]
-
-
-def test_what_streams_change_together_is_one_step() -> None:
-    """At tick 4 one block takes 4 units and another sends 4 away: the device goes on with 4."""
-    levels = memory(offloaded()).lines[0].get_ydata()
-    assert np.all(np.diff(np.asarray(levels, dtype=float))[1:3] <= 0)
 
 
 def test_what_is_needed_while_a_block_runs_is_drawn_where_there_are_modes() -> None:

@@ -56,18 +56,6 @@ def test_open_points_are_hollow_with_a_whisker_down_to_the_bound() -> None:
     assert [0.0, 0.25] in whiskers
 
 
-def test_curves_of_shares_stand_beside_each_other_within_the_axes() -> None:
-    figure = shares()
-    (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()][:2] == ["first", "second"]
-    assert len(legend.get_texts()) == 4
-    left, right = sorted({x for line in figure.axes[0].lines if (x := float(line.get_xdata()[0])) < 1.5})
-    assert left < 1 < right
-    for axes in figure.axes[: len(SHARES)]:
-        low, high = axes.get_ylim()
-        assert low < 0 <= 0.9 < high
-
-
 def test_every_point_is_drawn_where_it_is() -> None:
     first = draw_panels(LINES, "place", "value", "title").axes[0]
     drawn = {line.get_label(): list(map(tuple, line.get_xydata())) for line in first.lines}
@@ -79,15 +67,6 @@ def test_every_point_is_drawn_where_it_is() -> None:
     assert [text.get_text() for text in first.texts] == ["here"]
     low, high = first.get_ylim()
     assert low < 0.5 < 3.0 < high  # shared by all panels
-
-
-def test_curves_keep_their_looks_and_one_legend_names_them_all() -> None:
-    figure = draw_panels(LINES, "place", "value", "title")
-    colors = {line.get_color() for axes in figure.axes for line in axes.lines if line.get_label() == "second"}
-    assert len(colors) == 1
-    (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["first", "second"]
-    assert [axes.get_visible() for axes in figure.axes] == [True] * 4 + [False] * 2
 
 
 def test_a_column_of_a_paper_has_two_panels_beside_each_other_and_no_title() -> None:

@@ -104,28 +104,11 @@ def test_blocks_are_labelled_with_their_micro_batch_where_it_fits() -> None:
     assert len(draw(v_shape(2), 300).texts) == 0
 
 
-def test_boundaries_are_marked() -> None:
-    schedule = gpipe(v_shape(2), 2)
-    axes = timeline(schedule.placement, *times_of(schedule), repetend_ms=(3.0, 7.0))
-    assert [np.asarray(line.get_xdata(), dtype=float).tolist() for line in axes.lines] == [
-        [3.0, 3.0],
-        [7.0, 7.0],
-    ]
-
-
 def test_memory_shows_peak_and_capacity() -> None:
     axes = memory(gpipe(v_shape(2).with_memory(8), 6), unit="units")
     assert [text.get_text() for text in axes.texts] == ["peak 6 units\nof 8 (75%)"] * 2
     without = memory(gpipe(v_shape(2), 6))
     assert [text.get_text() for text in without.texts] == ["peak 6"] * 2
-
-
-def test_the_steps_of_memory_are_those_of_the_schedule() -> None:
-    axes = memory(gpipe(v_shape(1), 2))
-    (step,) = axes.lines
-    levels = np.asarray(step.get_ydata(), dtype=float).round(6).tolist()
-    full, half, empty = -0.43, 0.0, 0.43
-    assert levels == [empty, half, full, half, empty, empty]
 
 
 def test_the_frontier_states_the_saving() -> None:
@@ -153,14 +136,6 @@ def test_the_saving_is_that_of_two_points_that_are_drawn() -> None:
     assert list(lines["frontier: best plan for a time"].get_xdata()) == [1.0, 1.1]
     apart = lines["pays only next to a straggler"]
     assert list(apart.get_xdata()) == [1.25] and apart.get_linestyle() == "None"
-
-
-def test_the_frontier_stands_beside_others() -> None:
-    axes = draw_frontier(PLANS, FASTEST, chosen=PLANS[1], others={"EnvPipe": [FASTEST], "Zeus": PLANS * 100})
-    labels = [line.get_label() for line in axes.lines]
-    assert labels[-2:] == ["EnvPipe", "Zeus"]
-    assert [len(line.get_xdata()) for line in axes.lines[-2:]] == [1, 300]
-    assert len({line.get_color() for line in axes.lines}) == len(axes.lines)
 
 
 def drawings() -> dict[str, Drawing]:

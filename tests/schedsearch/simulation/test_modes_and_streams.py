@@ -12,11 +12,9 @@ from schedsearch.metrics import bubble_rate
 from schedsearch.schedule import Schedule
 from schedsearch.simulation.conditions import Conditions, ConditionsError, Link
 from schedsearch.simulation.drawn_times import drawn_times
-from schedsearch.simulation.events import ends_by_events
 from schedsearch.simulation.iterations import simulate
 from schedsearch.simulation.messages import steps_of
-from schedsearch.simulation.recurrence import ends_by_recurrence
-from schedsearch.simulation.robustness import degradation
+from schedsearch.simulation.timing import ends_by_events, ends_together
 
 SCHEDULES = [recomputed(), communicated(), offloaded(), swapping(), offloaded(1.5)]
 
@@ -44,15 +42,17 @@ def test_both_ways_give_the_same_ends(schedule: Schedule) -> None:
     conditions = Conditions(jitter=0.3)
     steps = steps_of(schedule, conditions)
     drawn = drawn_times(schedule.placement, schedule.num_micro_batches, conditions, 20, 7, schedule.chosen)
-    times = [drawn[step.instance] for step in steps.steps]
-    np.testing.assert_allclose(ends_by_events(steps, times, 20), ends_by_recurrence(steps, times, 20))
+    times = np.array([drawn[step.instance] for step in steps.steps])
+    np.testing.assert_allclose(ends_by_events(steps, times), ends_together(steps, times))
 
 
 def test_what_allocates_starts_no_sooner_than_what_releases() -> None:
     steps = steps_of(swapping(), Conditions())
     assert [[steps.steps[i].instance for i in group] for group in steps.groups][3] == [("I", 0), ("O", 1)]
-    held_up = {(step.instance, steps.steps[other].instance) for step in steps.steps for other in step.held_up}
-    assert {(("O", 0), ("F", 1)), (("O", 1), ("I", 0)), (("I", 0), ("O", 1))} <= held_up
+    waits = [(step, each) for step in steps.steps for each in step.waits if each.from_start]
+    assert (("O", 0), ("F", 1)) in {
+        (step.instance, steps.steps[each.target].instance) for step, each in waits
+    }
     slow = Conditions(measured_ms={"O": [9.0]})
     assert simulate(swapping(), slow, 1).mean_ms == 2 + 9 + 9 + 3 + 2, (
         "the second copy out waits for the first"
@@ -70,26 +70,12 @@ def test_a_mode_has_its_own_time_and_its_own_measured_repeats() -> None:
         simulate(schedule, Conditions(measured_ms={"B0@keep": [1.0]}))
 
 
-def test_draws_do_not_depend_on_the_modes() -> None:
-    schedule = recomputed()
-    jitter = Conditions(jitter=0.2)
-    kept = drawn_times(schedule.placement, 2, jitter, 5, 3)
-    chosen = drawn_times(schedule.placement, 2, jitter, 5, 3, schedule.chosen)
-    np.testing.assert_allclose(chosen["B0", 1], kept["B0", 1] * 6 / 4)
-    np.testing.assert_array_equal(chosen["B1", 1], kept["B1", 1])
-
-
 def test_slowdown_is_counted_in_each_iteration() -> None:
     """A forward of 4 ticks beside a copy of 3 takes 1.5 times as long while both run."""
     schedule, free = offloaded(1.5), offloaded()
     jitter = Conditions(jitter=0.1)
     slowed, undisturbed = (simulate(each, jitter, 20, seed=4).iteration_ms for each in (schedule, free))
     assert (slowed >= undisturbed - 0.01).all() and slowed.mean() > undisturbed.mean()
-
-
-def test_schedules_with_modes_beside_each_other() -> None:
-    found = degradation({"chosen": recomputed(), "copies": offloaded()}, iterations=30)
-    assert [row.longer > -0.01 for row in found.rows] == [True] * len(found.rows)
 
 
 def test_what_no_simulation_knows_together_is_refused_in_one_line() -> None:

@@ -17,15 +17,14 @@ from placements import Block, Kind, Placement
 from placements.shapes import v_shape, x_shape
 from schedsearch.baselines import applicable, chimera, gpipe, one_f_one_b
 from schedsearch.metrics import bubble_rate
-from schedsearch.schedule import Schedule, as_soon_as_possible, dependencies
+from schedsearch.schedule import as_soon_as_possible
 from schedsearch.semantics.stages import orders_of
 from schedsearch.simulation.conditions import MIB_PER_MS_OF_GB_S, Conditions, ConditionsError, Link
 from schedsearch.simulation.drawn_times import drawn_times
-from schedsearch.simulation.events import ends_by_events
 from schedsearch.simulation.iterations import simulate
 from schedsearch.simulation.messages import steps_of
-from schedsearch.simulation.recurrence import ends_by_recurrence
 from schedsearch.simulation.robustness import degradation
+from schedsearch.simulation.timing import ends_by_events, ends_together
 
 
 @settings(max_examples=40, deadline=None)
@@ -61,56 +60,9 @@ def test_both_ways_give_the_same_ends(placement: Placement, number: int, seed: i
     conditions = Conditions(jitter=0.3, links=links)
     steps = steps_of(schedule, conditions)
     drawn = drawn_times(schedule.placement, number, conditions, 3, seed)
-    times = [drawn[step.instance] for step in steps.steps]
+    times = np.array([drawn[step.instance] for step in steps.steps])
     if not steps.is_shared:
-        np.testing.assert_allclose(ends_by_events(steps, times, 3), ends_by_recurrence(steps, times, 3))
-
-
-def by_brute_force(schedule: Schedule, shared: set[tuple[int, int]]) -> int:
-    """Return the makespan tick by tick: one link carries what goes between shared pairs, first come first."""
-    placement, number = schedule.placement, schedule.num_micro_batches
-    edges = list(dependencies(placement, number))
-    orders = [list(order) for order in orders_of(schedule)]
-    rank = {(name, n): i for i, (_, n, name) in enumerate(schedule.blocks)}
-    ends: dict[tuple[str, int], int] = {}
-    arrived: dict[tuple[tuple[str, int], tuple[str, int]], int] = {}
-    queue: list[tuple[int, int, int, int]] = []
-    free = tick = 0
-    while any(orders) or tick < max(ends.values(), default=0):
-        for i, (earlier, later, ticks) in enumerate(edges):
-            if ends.get(earlier) == tick:
-                a, b = (placement.by_name[each[0]].devices[0] for each in (earlier, later))
-                if (a, b) in shared:
-                    queue.append((tick, rank[earlier], rank[later], i))
-                else:
-                    arrived[earlier, later] = tick + ticks
-        queue.sort()
-        while queue and free <= tick:
-            _, _, _, i = queue.pop(0)
-            earlier, later, ticks = edges[i]
-            free = arrived[earlier, later] = max(tick, free) + ticks
-        for device, order in enumerate(orders):
-            if order and all(ends[each] <= tick for each in orders_of(schedule)[device] if each in ends):
-                first = order[0]
-                needed = [(e, later) for e, later, _ in edges if later == first]
-                if all(arrived.get(edge, tick + 1) <= tick for edge in needed):
-                    ends[first] = tick + placement.by_name[first[0]].time
-                    order.pop(0)
-        tick += 1
-    return max(ends.values())
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.integers(2, 5), st.integers(2, 3))
-def test_a_shared_link_is_as_by_brute_force(
-    forward: int, backward: int, ticks: int, number: int, devices: int
-) -> None:
-    """All messages of a V-shape over one link, and those in one direction."""
-    schedule = one_f_one_b(with_transfer(v_shape(devices, forward, backward), ticks), number)
-    down = [(a, a + 1) for a in range(devices - 1)]
-    for pairs in (down, [*down, *((b, a) for a, b in down)]):
-        found = simulate(schedule, Conditions(links=(Link(tuple(pairs)),)), 1)
-        assert found.mean_ms == by_brute_force(schedule, set(pairs))
+        np.testing.assert_allclose(ends_by_events(steps, times), ends_together(steps, times))
 
 
 def test_two_senders_share_a_network_card_by_hand() -> None:
@@ -164,16 +116,6 @@ def test_draws_have_their_mean_and_deviation_and_follow_the_seed() -> None:
         assert (drawn == again).all()
     repeats = Conditions(jitter=0.5, measured_ms={"F0": [9.0, 12.0]}, slow_devices={0: 2.0})
     assert set(drawn_times(placement, 1, repeats, 100, 0)["F0", 0]) == {18.0, 24.0}
-
-
-def test_large_iterations_come_in_parts() -> None:
-    """So many blocks that the iterations are drawn in several parts; each is on its own."""
-    schedule = gpipe(v_shape(16), 64)
-    found = simulate(schedule, Conditions(jitter=0.1), 2000)
-    assert found.iteration_ms.shape == found.bubble_rates.shape == (2000,)
-    assert len(set(found.iteration_ms.tolist())) == 2000
-    assert found.waiting_ms.shape == (16,)
-    assert found.percentiles_ms[50] <= found.percentiles_ms[95] <= found.percentiles_ms[99]
 
 
 def test_schedules_beside_each_other() -> None:
