@@ -73,14 +73,12 @@ def simulate_at_clocks(
         for (name, _), point in zip(graph.instances, points, strict=True)
     )
     starts = dict(zip(graph.instances, start.tolist(), strict=True))
-    all_waiting_w = waiting_w(schedule.placement, profile)
     waiting = WaitingPower.of(schedule, profile, graph)
-    if waiting is None:
-        return ClockedIteration(starts, makespan, effective + all_waiting_w * makespan)
     clocks = np.array([[point.clock_mhz] for point in points])
-    above_mj, after_w = waiting.of_all(start[:, None], time[:, None], waiting.of_clocks(clocks))
-    energy = effective + float(above_mj[0]) + all_waiting_w * makespan
-    return ClockedIteration(starts, makespan, energy, all_waiting_w + float(after_w[0]))
+    above_mj, after_w = waiting.of_all(start[:, None], time[:, None], clocks)
+    min_w = waiting_w(schedule.placement, profile)
+    energy = effective + float(above_mj[0]) + min_w * makespan
+    return ClockedIteration(starts, makespan, energy, None if waiting.is_even else min_w + float(after_w[0]))
 
 
 def simulated_plan(

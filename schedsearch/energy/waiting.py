@@ -3,8 +3,7 @@
 A device that waits stays at the clock of the block before, and before its first block at that of its first
 block (Perseus, Sec. 4.1, has one blocking power for all). Effective energies are above the blocking power of
 the clock where it is least, so that no plan uses less than the relaxed problem says; what a plan's own gaps
-use beyond that is added to it here. A device without blocks waits at the least. Where the blocking power is
-one number there is nothing to add, and `WaitingPower.of` returns None.
+use beyond that is added to it here. A device without blocks waits at the least.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def waiting_w(placement: Placement, profile: Profile) -> float:
 
 @dataclass(frozen=True, eq=False)
 class WaitingPower:
-    """Where the blocking power depends on the clock: who waits after whom, and at which power.
+    """Who waits after whom, and at which power above the least.
 
     Attributes:
         orders: For each device the indices of its instances, in its order.
@@ -42,70 +41,52 @@ class WaitingPower:
     above_w: Floats
 
     @classmethod
-    def of(cls, schedule: Schedule, profile: Profile, graph: InstanceGraph) -> WaitingPower | None:
-        """Return the waiting of a schedule; None where the blocking power is the same at all clocks."""
-        if not profile.waits_by_clock:
-            return None
+    def of(cls, schedule: Schedule, profile: Profile, graph: InstanceGraph) -> WaitingPower:
+        """Return the waiting of a schedule."""
         clocks = sorted({point.clock_mhz for points in profile.points.values() for point in points})
         least = profile.min_blocking_power_w
-        return cls(
-            tuple(device_orders(schedule, graph)),
-            np.array(schedule.placement.gpus),
-            np.array(clocks),
-            np.array([profile.blocking_w(clock) - least for clock in clocks]),
-        )
+        above = [profile.blocking_w(clock) - least if profile.waits_by_clock else 0.0 for clock in clocks]
+        orders = tuple(device_orders(schedule, graph))
+        return cls(orders, np.array(schedule.placement.gpus), np.array(clocks), np.array(above))
 
-    def of_clocks(self, clock_mhz: Ints) -> Floats:
-        """Return what a GPU that waits at some of the profile's clocks draws above the least."""
-        index = np.searchsorted(self.clock_mhz, clock_mhz).clip(max=len(self.clock_mhz) - 1)
-        above: Floats = self.above_w[index]
-        return above
+    @property
+    def is_even(self) -> bool:
+        """Tell whether the blocking power is the same at all clocks."""
+        return not self.above_w.any()
 
-    def above_min_mj(self, start_ms: Floats, time_ms: Floats, above_w: Floats, until_ms: Floats) -> Floats:
-        """Return what a GPU of each device uses above the least while it waits.
+    def of_devices(
+        self, start_ms: Floats, time_ms: Floats, clock_mhz: Ints, until_ms: Floats | None = None
+    ) -> tuple[Floats, Floats]:
+        """Return what a GPU of each device uses above the least while it waits, and draws after its end.
 
         Args:
             start_ms: Start of each instance; shape ``(instances, plans)``.
             time_ms: How long each runs.
-            above_w: Power above the least at its clock, from `of_clocks`.
-            until_ms: End of the iteration, not before the last block's; shape ``(plans,)``.
+            clock_mhz: Its clock, one of the profile's; shape ``(instances, plans)``, or ``(instances, 1)``.
+            until_ms: End of the iteration, not before the last block's; shape ``(plans,)``. None for that.
 
         Returns:
-            Shape ``(devices, plans)``.
+            Millijoules and watts; shape ``(devices, plans)`` each.
         """
-        found = np.zeros((len(self.orders), len(until_ms)))
+        energy_mj, after_w = np.zeros((2, len(self.orders), start_ms.shape[1]))
+        if self.is_even:
+            return energy_mj, after_w
+        end_ms = start_ms + time_ms
+        until_ms = end_ms.max(axis=0) if until_ms is None else until_ms
         for device, order in enumerate(self.orders):
             if len(order):
-                start, above = start_ms[order], above_w[order]
-                follows = np.vstack([start[1:], until_ms])
-                gap = follows - (start + time_ms[order])
-                found[device] = (above * gap).sum(axis=0) + above[0] * start[0]
-        return found
+                above = self.above_w[np.searchsorted(self.clock_mhz, clock_mhz[order])]
+                gap = np.vstack([start_ms[order[1:]], until_ms]) - end_ms[order]
+                energy_mj[device] = (above * gap).sum(axis=0) + above[0] * start_ms[order[0]]
+                after_w[device] = above[-1]
+        return energy_mj, after_w
 
-    def after_last_w(self, above_w: Floats) -> Floats:
-        """Return what a GPU of each device draws above the least after its last block.
-
-        Args:
-            above_w: As in `above_min_mj`.
-
-        Returns:
-            Shape ``(devices, plans)``.
-        """
-        found = np.zeros((len(self.orders), above_w.shape[1]))
-        for device, order in enumerate(self.orders):
-            if len(order):
-                found[device] = above_w[order[-1]]
-        return found
-
-    def of_all(self, start_ms: Floats, time_ms: Floats, above_w: Floats) -> tuple[Floats, Floats]:
-        """Return the energy of all GPUs above the least until a plan's own end, and their power after it.
-
-        The arguments are those of `above_min_mj`; what is returned has the shape ``(plans,)``.
-        """
-        end_ms = (start_ms + time_ms).max(axis=0)
-        above_mj: Floats = self.num_gpus @ self.above_min_mj(start_ms, time_ms, above_w, end_ms)
-        after_w: Floats = self.num_gpus @ self.after_last_w(above_w)
-        return above_mj, after_w
+    def of_all(
+        self, start_ms: Floats, time_ms: Floats, clock_mhz: Ints, until_ms: Floats | None = None
+    ) -> tuple[Floats, Floats]:
+        """Return the same of all GPUs together; shape ``(plans,)`` each."""
+        energy_mj, after_w = self.of_devices(start_ms, time_ms, clock_mhz, until_ms)
+        return self.num_gpus @ energy_mj, self.num_gpus @ after_w
 
 
 def undominated(time_ms: Floats, energy_mj: Floats, after_w: Floats) -> Ints:

@@ -205,8 +205,8 @@ def test_caps_are_kept_by_the_slow_accounting(data: st.DataObject) -> None:
     start = starts(schedule, profile, clocks)
     each = [mj / length for mj in device_energy_mj(schedule, profile, clocks, start, length)]
     total = math.fsum(number * watts for number, watts in zip(gpus_of, each, strict=True))
-    assert found.power_w == pytest.approx(each, rel=1e-9, abs=1e-9)
-    assert found.job_power_w == pytest.approx(total, rel=1e-9, abs=1e-9)
+    assert found.outcome.power_w == pytest.approx(each, rel=1e-9, abs=1e-9)
+    assert found.plan.power_w == pytest.approx(total, rel=1e-9, abs=1e-9)
     assert found.plan.energy_mj == pytest.approx(
         accounted(schedule, profile, clocks, length)[1], rel=1e-9, abs=1e-9
     )
@@ -315,7 +315,7 @@ def test_exact_plans_count_gpus() -> None:
         for time, energy in (accounted(schedule, profile, c) for c in every_choice(schedule, profile))
         if time <= deadline
     )
-    assert found.plan.energy_mj - min_w * found.plan.time_ms == pytest.approx(best)
+    assert found.energy_mj - min_w * found.time_ms == pytest.approx(best)
 
 
 def test_file_form(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from placements import Profile
 from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import EnergyError, Frontier, compute_frontier, cost_curve
-from schedsearch.energy.relaxed.exponential import exponential_curve, fitted_curve, planning_curves
+from schedsearch.energy.cost import exponential_curve, fitted_curve, planning_curves
 from schedsearch.schedule import Schedule
 
 STEPS = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]

@@ -16,11 +16,10 @@ from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import compute_frontier
 from schedsearch.energy.cost import CostCurve
-from schedsearch.energy.generators.fixing import fixed
-from schedsearch.energy.generators.windows import Windows, best_within
+from schedsearch.energy.generators import Windows, best_within, fixed
 from schedsearch.energy.graph import Floats
 from schedsearch.energy.problem import ClockProblem
-from schedsearch.energy.relaxed.relaxation import breakpoints
+from schedsearch.energy.relaxation import breakpoints
 
 
 def least_cost(windows: Windows, time_ms: Floats, cost_mj: Floats) -> float:

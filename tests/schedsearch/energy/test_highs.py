@@ -8,6 +8,8 @@ from types import ModuleType
 import pytest
 from energy.cases import profile_of
 from energy.test_periodic import one_f_one_b_of
+from schedsearch.energy.relaxed.highs import SolverStatus, status_of
+from schedsearch.energy.switching import bound as switching_bound
 from scipy.optimize import OptimizeResult, linprog
 
 from placements import Profile
@@ -22,9 +24,6 @@ from schedsearch.energy import (
     periodic_plan,
     switched_plan,
 )
-from schedsearch.energy.relaxed import timing_program
-from schedsearch.energy.relaxed.highs import SolverStatus, status_of
-from schedsearch.energy.switching import bound as switching_bound
 from schedsearch.schedule import Schedule
 
 STEPS = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]

@@ -17,8 +17,8 @@ from placements.shapes import v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import EnergyError, Frontier, compute_frontier
 from schedsearch.energy.frontier import TIME_TOLERANCE
-from schedsearch.energy.generators.neighbourhood import MAX_INSTANCES, improved
 from schedsearch.energy.graph import Ints
+from schedsearch.energy.improving import MAX_INSTANCES, improved
 from schedsearch.energy.problem import ClockProblem
 from schedsearch.schedule import Schedule
 from schedsearch.solver.effort import Effort

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from placements.shapes import v_shape
 from schedsearch.baselines import one_f_one_b
-from schedsearch.energy.generators.candidates import Envelope
-from schedsearch.energy.generators.splicing import spliced
+from schedsearch.energy.generators import Envelope, spliced
 from schedsearch.energy.problem import ClockProblem
 
 

@@ -29,10 +29,10 @@ from schedsearch.energy import (
     switched_plan,
 )
 from schedsearch.energy.baselines import compute_baselines
-from schedsearch.energy.constrained.power_shape import power_trace
-from schedsearch.energy.constrained.robust import Spread, robust_plan
+from schedsearch.energy.limits.power_shape import power_trace
+from schedsearch.energy.limits.robust import Spread, robust_plan
 from schedsearch.energy.orders.any_order import any_order_mj
-from schedsearch.energy.orders.joint_frontier import joint_frontier
+from schedsearch.energy.orders.ordering import joint_frontier
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 from schedsearch.validate import validate
 
@@ -135,7 +135,7 @@ def test_baselines_and_limited_plans_know_modes() -> None:
     )
     power_w = 0.95 * frontier.all_maximum.energy_mj / frontier.all_maximum.time_ms
     capped = capped_plan(schedule, profile, frontier, PowerCap(job_w=power_w))
-    assert capped.job_power_w <= power_w * (1 + 1e-9)
+    assert capped.plan.power_w <= power_w * (1 + 1e-9)
     robust = robust_plan(schedule, profile, frontier, deadline_ms, Spread(0.02), 0.9, samples=200)
     assert robust.outcome.share_within(deadline_ms) >= 0.9
 
@@ -180,7 +180,7 @@ def test_modes_order_and_clocks_are_the_best_of_all_and_proved_so(later: float, 
     least = [
         plan.energy_mj + 100.0 * (deadline_ms - plan.time_ms)
         for each in schedules
-        if each.makespan <= deadline_ms and (plan := exact_plan(each, profile, deadline_ms).plan)
+        if each.makespan <= deadline_ms and (plan := exact_plan(each, profile, deadline_ms))
     ]
     assert min(least) == pytest.approx(found.best.energy_mj)
 

@@ -9,7 +9,7 @@ from placements.shapes import v_shape
 from schedsearch.baselines import one_f_one_b
 from schedsearch.energy.cost import cost_curves
 from schedsearch.energy.graph import instance_graph
-from schedsearch.energy.relaxed.relaxation import Breakpoint, breakpoints
+from schedsearch.energy.relaxation import Breakpoint, breakpoints
 from schedsearch.schedule import Schedule
 
 

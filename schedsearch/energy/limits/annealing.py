@@ -12,10 +12,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schedsearch.energy.graph import Floats, Ints
-from schedsearch.energy.switching.model import SwitchingProblem, SwitchState
+from schedsearch.energy.limits.switching import SwitchArrays, SwitchingProblem
+from schedsearch.energy.waiting import undominated
 from schedsearch.graph.compiled import compiled
 
 ROUNDS = 6
@@ -38,80 +38,46 @@ PRICE = 3.0
 """Times the shadow price of time that a millisecond too late costs, at first."""
 
 
-class _Arrays(NamedTuple):
-    """A problem as arrays; columns are clocks.
+class _Moves(NamedTuple):
+    """What steps choose from.
 
     Attributes:
-        row: Row of each instance's block.
-        time_ms: Time of each block at each clock; infinite where the block does not have the clock.
-        energy_mj: Likewise, effective.
-        modes: Clocks of each block that no other beats in both, fastest first; shape as before.
+        modes: Clocks of each block that no other beats in both time and energy, fastest first; shape
+            ``(blocks, clocks)``.
         num_modes: How many these are.
         place: Where a clock is among them, or would be.
-        first: Where the waits of each instance begin; see `schedsearch.energy.switching.model.EdgeArrays`.
-        tail: Who is waited for.
-        delay_ms: Delay, at least.
-        is_adjacent: Whether a device runs the head just after the tail.
-        order: Instances of all devices, one device after the other, in its order.
-        begins: Where each device begins there, and the end.
-        group: Clock group of each instance.
         members: Instances of all groups, one group after the other.
-        groups_begin: Where each group begins there, and the end.
-        latency_ms: Latency from each clock to each other.
-        dwell_ms: See `SwitchingLimits`.
-        back_to_back: Likewise.
-        latest_ms: For the length of the iteration.
+        begins: Where each group begins there, and the end.
     """
 
-    row: Ints
-    time_ms: Floats
-    energy_mj: Floats
     modes: Ints
     num_modes: Ints
     place: Ints
-    first: Ints
-    tail: Ints
-    delay_ms: Floats
-    is_adjacent: NDArray[np.bool_]
-    order: Ints
-    begins: Ints
-    group: Ints
     members: Ints
-    groups_begin: Ints
-    latency_ms: Floats
-    dwell_ms: float
-    back_to_back: bool
-    latest_ms: float
+    begins: Ints
 
 
-def annealed(problem: SwitchingProblem, starts: list[Ints], price_w: float) -> SwitchState | None:
-    """Return the best state that keeps the limits and was found from some clocks, or None.
+def annealed(problem: SwitchingProblem, starts: list[Ints], price_w: float) -> list[Ints]:
+    """Return the best clocks that keep the limits and were found from some others; empty without any.
 
     Args:
         problem: Problem whose clocks are chosen.
-        starts: MHz of each instance, the same within a clock group; they need not keep the limits.
+        starts: Column of each instance's clock, the same within a clock group; they need not keep the limits.
         price_w: Shadow price of the iteration's time.
     """
-    arrays, size = _arrays(problem), problem.graph.size
-    energy = problem.costs.energy_mj
-    range_mj = float(np.median([np.ptp(row[np.isfinite(row)]) for row in energy])) or 1.0
+    arrays, size = problem.arrays, problem.graph.size
+    moves = _moves(arrays)
+    range_mj = float(np.median([np.ptp(row[np.isfinite(row)]) for row in arrays.energy_mj])) or 1.0
     typical_ms = float(np.median(arrays.time_ms[np.isfinite(arrays.time_ms)]))
-    steps = min(MAX_STEPS, STEPS_OF_ONE * len(arrays.groups_begin), math.ceil(MAX_WORK / size))
+    steps = min(MAX_STEPS, STEPS_OF_ONE * len(moves.begins), math.ceil(MAX_WORK / size))
     passes = min(max(PASSES_OF_ONE // size, MIN_PASSES), MAX_PASSES)
-    best, min_mj = None, np.inf
-    for number, clock in enumerate(starts * passes):
-        price, own_mj = PRICE * max(price_w, range_mj / typical_ms), np.inf
-        column = problem.costs.column(clock)
+    best, min_mj = list[Ints](), np.inf
+    for number, start in enumerate(starts * passes):
+        price, own_mj, column = PRICE * max(price_w, range_mj / typical_ms), np.inf, start
         for round_ in range(ROUNDS):
-            heat = FIRST_HEAT * COOLER**round_
+            heats = FIRST_HEAT * COOLER**round_ * range_mj, LAST_HEAT * range_mj
             now, found, found_mj, is_kept = _steps(
-                arrays,
-                column.copy(),
-                price,
-                heat * range_mj,
-                LAST_HEAT * range_mj,
-                steps,
-                ROUNDS * number + round_,
+                arrays, moves, column.copy(), price, *heats, steps, ROUNDS * number + round_
             )
             if found_mj < own_mj:
                 own_mj, column = found_mj, found
@@ -120,51 +86,31 @@ def annealed(problem: SwitchingProblem, starts: list[Ints], price_w: float) -> S
             if not is_kept:
                 price *= 2
             if found_mj < min_mj:
-                best, min_mj = found, found_mj
-    if best is None:
-        return None
-    state = problem.state(problem.costs.clock_mhz[best])
-    return state if problem.keeps(state) else None
+                best, min_mj = [found], found_mj
+    return best
 
 
-def _arrays(problem: SwitchingProblem) -> _Arrays:
-    costs, waits, limits, orders = problem.costs, problem.waits, problem.limits, problem.orders
-    group = np.arange(problem.graph.size) if problem.group is None else problem.group
-    modes = np.zeros(costs.time_ms.shape, dtype=np.int64)
-    num_modes = np.zeros(len(modes), dtype=np.int64)
-    place = np.zeros_like(modes)
-    for row, (time, energy) in enumerate(zip(costs.time_ms, costs.energy_mj, strict=True)):
-        order = np.argsort(time, kind="stable")
-        least = np.minimum.accumulate(energy[order])
-        kept = order[energy[order] < np.concatenate([[np.inf], least[:-1]])]
+def _moves(arrays: SwitchArrays) -> _Moves:
+    modes = np.zeros(arrays.time_ms.shape, dtype=np.int64)
+    num_modes, place = np.zeros(len(modes), dtype=np.int64), np.zeros_like(modes)
+    for row, (time, energy) in enumerate(zip(arrays.time_ms, arrays.energy_mj, strict=True)):
+        kept = undominated(time, energy, np.zeros(len(time)))
         modes[row, : len(kept)], num_modes[row] = kept, len(kept)
         place[row] = np.searchsorted(time[kept], time).clip(max=len(kept) - 1)
-    return _Arrays(
-        costs.row,
-        costs.time_ms,
-        costs.energy_mj,
-        modes,
-        num_modes,
-        place,
-        waits.first,
-        waits.tail,
-        waits.delay_ms,
-        waits.is_adjacent,
-        np.concatenate(orders),
-        np.cumsum([0, *map(len, orders)]),
-        group,
-        np.argsort(group, kind="stable"),
-        np.cumsum([0, *np.bincount(group)]),
-        problem.latency_ms,
-        limits.dwell_ms,
-        limits.back_to_back,
-        problem.latest_ms,
-    )
+    members = np.argsort(arrays.group, kind="stable")
+    return _Moves(modes, num_modes, place, members, np.cumsum([0, *np.bincount(arrays.group)]))
 
 
 @compiled
 def _steps(
-    arrays: _Arrays, column: Ints, price: float, first_heat: float, last_heat: float, steps: int, seed: int
+    arrays: SwitchArrays,
+    moves: _Moves,
+    column: Ints,
+    price: float,
+    first_heat: float,
+    last_heat: float,
+    steps: int,
+    seed: int,
 ) -> tuple[Ints, Ints, float, bool]:
     """Take steps from some clocks; return those at the end, the best that keep the limits, and their energy.
 
@@ -174,7 +120,7 @@ def _steps(
     row, energy_mj = arrays.row, arrays.energy_mj
     start, end = np.empty(len(row)), np.empty(len(row))
     changed, before = np.empty(2 * len(row), np.int64), np.empty(2 * len(row), np.int64)
-    over = _simulate(arrays, column, start, end)
+    _, over = simulate(arrays, column, start, end)
     now = 0.0
     for i in range(len(row)):
         now += energy_mj[row[i], column[i]]
@@ -185,11 +131,11 @@ def _steps(
         count, other = 0, now
         for _ in range(1 if np.random.random() < 0.5 else 2):
             if other < np.inf:
-                count, more = _change(arrays, column, changed, before, count)
+                count, more = _change(arrays, moves, column, changed, before, count)
                 other += more
         most = cost - heat * np.log(max(1e-300, np.random.random()))
         if count > 0 and other <= most:
-            over = _simulate(arrays, column, start, end)
+            _, over = simulate(arrays, column, start, end)
             if other + price * over <= most:
                 now, cost, count = other, other + price * over, 0
                 if over <= 0 and now < best_mj:
@@ -197,11 +143,13 @@ def _steps(
                     best[:] = column
         for k in range(count - 1, -1, -1):
             column[changed[k]] = before[k]
-    return column, best, best_mj, _simulate(arrays, column, start, end) <= 0
+    return column, best, best_mj, simulate(arrays, column, start, end)[1] <= 0
 
 
 @compiled
-def _change(arrays: _Arrays, column: Ints, changed: Ints, before: Ints, count: int) -> tuple[int, float]:
+def _change(
+    arrays: SwitchArrays, moves: _Moves, column: Ints, changed: Ints, before: Ints, count: int
+) -> tuple[int, float]:
     """Give some blocks of a device that follow each other one clock, and all that share theirs.
 
     Returns how many have changed in all, and the energy that it takes, infinite where one of them has not
@@ -229,19 +177,19 @@ def _change(arrays: _Arrays, column: Ints, changed: Ints, before: Ints, count: i
         clock = column[arrays.order[end]]
     else:
         row = arrays.row[arrays.order[begin]]
-        mode = int(np.random.random() * arrays.num_modes[row])
+        mode = int(np.random.random() * moves.num_modes[row])
         if which < 0.85:
-            near = arrays.place[row, column[arrays.order[begin]]] + int((np.random.random() - 0.5) * 10)
-            mode = min(max(near, 0), arrays.num_modes[row] - 1)
-        clock = arrays.modes[row, mode]
+            near = moves.place[row, column[arrays.order[begin]]] + int((np.random.random() - 0.5) * 10)
+            mode = min(max(near, 0), moves.num_modes[row] - 1)
+        clock = moves.modes[row, mode]
     more = 0.0
     for k in range(begin, end):
         i = arrays.order[k]
         if column[i] == clock:
             continue
         group = arrays.group[i]
-        for place in range(arrays.groups_begin[group], arrays.groups_begin[group + 1]):
-            member = arrays.members[place]
+        for place in range(moves.begins[group], moves.begins[group + 1]):
+            member = moves.members[place]
             energy = arrays.energy_mj[arrays.row[member]]
             if not energy[clock] < np.inf:
                 return count, np.inf
@@ -253,8 +201,12 @@ def _change(arrays: _Arrays, column: Ints, changed: Ints, before: Ints, count: i
 
 
 @compiled
-def _simulate(arrays: _Arrays, column: Ints, start: Floats, end: Floats) -> float:
-    """Write when instances start and end; return the ms by which iteration and stretches miss the limits."""
+def simulate(arrays: SwitchArrays, column: Ints, start: Floats, end: Floats) -> tuple[float, float]:
+    """Write when instances start and end.
+
+    Returns:
+        The length of the iteration, and the ms by which it and the stretches miss the limits.
+    """
     length = 0.0
     for i in range(len(column)):
         ready = 0.0
@@ -278,11 +230,11 @@ def _simulate(arrays: _Arrays, column: Ints, start: Floats, end: Floats) -> floa
     if arrays.dwell_ms > 0:
         for device in range(len(arrays.begins) - 1):
             over += _too_short(arrays, device, column, start, length)
-    return over
+    return length, over
 
 
 @compiled
-def _too_short(arrays: _Arrays, device: int, column: Ints, start: Floats, length: float) -> float:
+def _too_short(arrays: SwitchArrays, device: int, column: Ints, start: Floats, length: float) -> float:
     """Return by how many ms the stretches of a device between two changes are shorter than the dwell."""
     low, high = arrays.begins[device], arrays.begins[device + 1]
     short, number, begin, first = 0.0, 0, 0.0, 0.0

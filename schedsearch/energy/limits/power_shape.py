@@ -11,13 +11,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
 from placements import Profile
 from placements.block import COMPUTE
-from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier
+from schedsearch.energy.frontier import TIME_TOLERANCE, Frontier
 from schedsearch.energy.graph import EnergyError, Floats, device_orders, instance_graph
+from schedsearch.energy.limits.plan import LimitedPlan
 from schedsearch.energy.problem import ClockProblem, Clocks
 from schedsearch.energy.simulation import operating_points, simulate_at_clocks
 from schedsearch.schedule import Schedule
@@ -104,45 +106,28 @@ class PowerShape:
     mean_w: float
 
 
-@dataclass(frozen=True)
-class ShapedPlan:
-    """The plan of least energy that was found under limits on the shape of power.
+class ShapedPower(NamedTuple):
+    """What the limits look at.
 
     Attributes:
-        plan: Clocks, time and energy of one copy, without a wait at the end.
         length_ms: Time after which the iteration repeats: the plan's, or the deadline.
         stagger_ms: Time from the start of each copy to that of the next.
-        shape: Power shape of all copies.
-        limits: Those that the shape keeps.
         copies: Copies of the job, data-parallel.
-        free: The frontier's plan for the deadline, without limits.
-        free_shape: Shape of its copies if they repeat at its own time and start together.
+        shape: Power shape of all copies.
         energy_mj: Energy of a copy until the deadline, with the wait at its end.
-        free_energy_mj: Likewise, of the free plan.
         trace: Power of one copy over `length_ms`.
     """
 
-    plan: FrequencyPlan
     length_ms: float
     stagger_ms: float
-    shape: PowerShape
-    limits: PowerLimits
     copies: int
-    free: FrequencyPlan
-    free_shape: PowerShape
+    shape: PowerShape
     energy_mj: float
-    free_energy_mj: float
     trace: PowerTrace
 
-    @property
-    def time_price(self) -> float:
-        """Return the share by which the iteration is longer than the free plan's; below 0 if shorter."""
-        return self.length_ms / self.free.time_ms - 1
-
-    @property
-    def energy_price(self) -> float:
-        """Return the share of energy above the free plan's, both until the deadline."""
-        return self.energy_mj / self.free_energy_mj - 1
+    def price_over(self, other: ShapedPower) -> tuple[float, float]:
+        """Return the shares by which energy and time are above those of another; below 0 if they are less."""
+        return self.energy_mj / other.energy_mj - 1, self.length_ms / other.length_ms - 1
 
 
 def power_trace(
@@ -231,13 +216,17 @@ def shaped_plan(
     limits: PowerLimits,
     deadline_ms: float,
     copies: int = 1,
-) -> ShapedPlan:
+) -> LimitedPlan[PowerLimits, ShapedPower]:
     """Return the plan of least energy until a deadline whose copies' power keeps limits.
 
     Tried are the frontier's plans, and those of one clock for all blocks, which swing less; each repeated at
     its own time and at the deadline. Copies add up their gradients, so all end before the first begins anew:
     what the deadline leaves is the longest time over which they can start, tried in eighths. Of equals it is
     the one of the smallest stagger. Plans that need no more than the free one are its equals, after it.
+
+    Returns:
+        The plan of one copy, without a wait at its end; beside it the frontier's, whose copies repeat at its
+        own time and start together.
 
     Raises:
         ProfileError: The profile lacks a block.
@@ -261,14 +250,19 @@ def shaped_plan(
     )
     trace_of = cache(lambda i, length_ms: power_trace(schedule, profile, plans[i].clock_mhz, length_ms))
     options = limits.window_ms, (limits.low_hz, limits.high_hz)
+
+    def shaped(i: int, length_ms: float, stagger_ms: float) -> ShapedPower:
+        trace = trace_of(i, length_ms)
+        shape = shape_of(trace, copies, stagger_ms, *options)
+        return ShapedPower(length_ms, stagger_ms, copies, shape, energy_mj[i], trace)
+
     nearest = (math.inf, "")
     for _, stagger_ms, i, length_ms in tries:
-        shape = shape_of(trace_of(i, length_ms), copies, stagger_ms, *options)
-        nearest = min(nearest, _missed(limits, shape))
+        found = shaped(i, length_ms, stagger_ms)
+        nearest = min(nearest, _missed(limits, found.shape))
         if nearest[0] <= ROUNDING:
-            free_shape = shape_of(trace_of(0, free.time_ms), copies, 0.0, *options)
-            found = plans[i], length_ms, stagger_ms, shape, limits, copies
-            return ShapedPlan(*found, free, free_shape, energy_mj[i], energy_mj[0], trace_of(i, length_ms))
+            at_free = shaped(0, free.time_ms, 0.0)
+            return LimitedPlan(plans[i], limits, found, free, deadline_ms, free_outcome=at_free)
     raise EnergyError(f"{nearest[1]} at best; give more, or a later deadline")
 
 
