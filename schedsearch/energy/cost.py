@@ -121,16 +121,12 @@ class ExponentialCurve:
         amplitude_mj: Amplitude; at least 0.
         rate_per_ms: Rate; at least 0.
         offset_mj: Energy that remains.
-        error_mj: Largest distance of an option from the curve.
-        error: That as a share of the energy between the fastest and the slowest option; 0 for one option.
     """
 
     fastest_ms: float
     amplitude_mj: float
     rate_per_ms: float
     offset_mj: float
-    error_mj: float
-    error: float
 
     def energy_mj(self, time_ms: Floats) -> Floats:
         """Return the effective energy at some times."""
@@ -152,7 +148,7 @@ def exponential_curve(curve: CostCurve) -> ExponentialCurve:
     span_ms = float(curve.time_ms[-1] - curve.time_ms[0])
     range_mj = float(curve.energy_mj[0] - curve.energy_mj[-1])
     if len(curve.time_ms) == 1 or span_ms <= 0 or range_mj <= 0:
-        return ExponentialCurve(float(curve.time_ms[0]), 0.0, 0.0, float(curve.energy_mj[-1]), 0.0, 0.0)
+        return ExponentialCurve(float(curve.time_ms[0]), 0.0, 0.0, float(curve.energy_mj[-1]))
     time = (curve.time_ms - curve.time_ms[0]) / span_ms
     energy = (curve.energy_mj - curve.energy_mj[-1]) / range_mj
     squares = [_regression(rate, time, energy)[2] for rate in _RATES]
@@ -166,15 +162,8 @@ def exponential_curve(curve: CostCurve) -> ExponentialCurve:
     )
     rate = float(np.exp(found.x)) if found.fun < squares[best] - 1e-12 else float(_RATES[best])
     amplitude, offset, _ = _regression(rate, time, energy)
-    error = float(np.abs(amplitude * np.exp(-rate * time) + offset - energy).max())
-    return ExponentialCurve(
-        float(curve.time_ms[0]),
-        amplitude * range_mj,
-        rate / span_ms,
-        offset * range_mj + float(curve.energy_mj[-1]),
-        error * range_mj,
-        error,
-    )
+    offset_mj = offset * range_mj + float(curve.energy_mj[-1])
+    return ExponentialCurve(float(curve.time_ms[0]), amplitude * range_mj, rate / span_ms, offset_mj)
 
 
 def planning_curves(curves: Mapping[str, CostCurve], curve: str) -> dict[str, CostCurve]:

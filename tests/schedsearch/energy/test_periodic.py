@@ -21,8 +21,6 @@ from schedsearch.energy import (
     repetend_of,
     simulate_at_clocks,
 )
-from schedsearch.energy.cost import cost_curves
-from schedsearch.energy.limits.folding import fold
 from schedsearch.energy.limits.periodic import PeriodicPlan
 from schedsearch.modulo.search import search
 from schedsearch.repetend import Repetend
@@ -105,13 +103,6 @@ def test_any_number_of_micro_batches(periodic: PeriodicSchedule) -> None:
     for fewer in (1, 2, n // 2):
         plan = made.unrolled(fewer)
         assert plan.time_ms == pytest.approx(accounted(periodic.schedule(fewer), profile, plan.clock_mhz)[0])
-
-
-def test_the_graph_does_not_grow(periodic: PeriodicSchedule) -> None:
-    curves = cost_curves(periodic.placement, noisy_profile(periodic.placement, 3, 0))
-    found = [fold(periodic, curves, n, 4).timing for n in (240, 600, 6000)]
-    assert len({len(timing.group) for timing in found}) == 1
-    assert found[1].count.sum() == 600 * len(periodic.placement.blocks)
 
 
 def test_against_every_choice_of_tied_clocks() -> None:

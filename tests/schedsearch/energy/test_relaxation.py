@@ -18,17 +18,6 @@ def traced(schedule: Schedule, profile: Profile) -> list[Breakpoint]:
     return list(breakpoints(instance_graph(schedule), cost_curves(schedule.placement, profile)))[::-1]
 
 
-def test_ends_are_all_fastest_and_least_energy() -> None:
-    profile = profile_of(
-        F0=[(1, 10, 5), (2, 4, 10)], F1=[(1, 10, 5), (2, 4, 10)], B0=[(1, 7, 3)], B1=[(1, 9, 1), (2, 8, 9)]
-    )
-    found = traced(one_f_one_b(v_shape(2), 1), profile)
-    assert found[0].time_ms == pytest.approx(4 + 4 + 8 + 7)
-    assert found[-1].time_ms == pytest.approx(10 + 10 + 9 + 7)
-    assert found[-1].energy_mj == pytest.approx(5 + 5 + 3 + 1)
-    assert found[0].energy_mj == pytest.approx(10 + 10 + 3 + 9)
-
-
 def test_events_at_breakpoints_cost_what_the_breakpoints_say() -> None:
     placement = v_shape(3)
     points = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
