@@ -34,18 +34,6 @@ Generated = Iterator[tuple[str, Ints]]
 """Choices of modes, shape ``(instances, plans)``, each with the name of what made them."""
 
 
-class Envelope(NamedTuple):
-    """Plans of which no two others, in turns, use less in the same time.
-
-    Attributes:
-        time_ms: Time of each plan, ascending; shape ``(plans,)``.
-        choice: Modes; shape ``(instances, plans)``.
-    """
-
-    time_ms: Floats
-    choice: Ints
-
-
 class _Simulated(NamedTuple):
     """Plans and what they do.
 
@@ -87,7 +75,8 @@ class PlanPool:
         table, graph, waiting = self.problem.table, self.problem.graph, self.problem.waiting
         time_ms, energy = table.times(choice), table.energy(choice)
         start = graph.earliest_start(time_ms)
-        above_mj, after_w = waiting.of_all(start, time_ms, table.clock_mhz[table.row[:, None], choice])
+        clock = choice if waiting.is_even else table.clock_mhz[table.row[:, None], choice]
+        above_mj, after_w = waiting.of_all(start, time_ms, clock)
         each = _Simulated((start + time_ms).max(axis=0), energy + above_mj, after_w, choice.astype(np.int16))
         self._parts.append(each)
         self._made_by.extend([made_by] * choice.shape[1])
@@ -125,7 +114,6 @@ class PlanPool:
         return self._all().time_ms[self._best(deadlines)]
 
     def _best(self, deadlines: Floats | None) -> Ints:
-        """Return the numbers of the plans of `best`, in its order."""
         time, energy, after_w, _ = self._all()
         order = undominated(time, energy, after_w)
         if deadlines is None:
@@ -154,12 +142,12 @@ class PlanPool:
         best = int(until.argmin())
         return choice[:, best].astype(np.int64), float(until[best])
 
-    def envelope(self) -> Envelope:
-        """Return the plans on the lower convex hull of time and effective energy."""
+    def envelope(self) -> tuple[Floats, Ints]:
+        """Return time and modes of the plans of which no two others, in turns, use less in the same time."""
         time, energy, _, choice = self._all()
         order = undominated(time, energy, np.zeros(len(time)))
         kept = order[lower_hull(time[order], energy[order])]
-        return Envelope(time[kept], choice[:, kept].astype(np.int64))
+        return time[kept], choice[:, kept].astype(np.int64)
 
     def _all(self) -> _Simulated:
         if len(self._parts) > 1:
@@ -223,7 +211,7 @@ def rounded(
         yield name, reclaimed(choice, False)
 
 
-def spliced(problem: ClockProblem, envelope: Envelope, deadline_ms: Floats) -> Generated:
+def spliced(problem: ClockProblem, envelope: tuple[Floats, Ints], deadline_ms: Floats) -> Generated:
     """Yield plans for the deadlines that are each joined from the two best ones around it.
 
     Where neighbouring options of a block are far apart, the relaxed plan has times in between for every
@@ -236,7 +224,7 @@ def spliced(problem: ClockProblem, envelope: Envelope, deadline_ms: Floats) -> G
 
     Args:
         problem: Problem whose modes are chosen.
-        envelope: What to join.
+        envelope: What to join, as of `PlanPool.envelope`.
         deadline_ms: None below the shortest of these plans; shape ``(deadlines,)``.
     """
     graph, table = problem.graph, problem.table

@@ -229,7 +229,6 @@ class DeadlineImprovement:
     _open: list[_Deadline] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Look at all deadlines."""
         waiting_w = self.bound.waiting_w
         self._open = [
             _Deadline(ms, self.bound.at(ms) - waiting_w * ms, *self.candidates.best_for(ms), waiting_w * ms)
@@ -251,10 +250,6 @@ class DeadlineImprovement:
                     done = min(effort.spent / work_limit, 1.0)
                     on_progress("improving", round(100 * done), 100)
         self.is_interrupted = ending.interrupted
-
-    def plans(self, found: tuple[FrequencyPlan, ...]) -> tuple[FrequencyPlan, ...]:
-        """Return plans with the highest bound that is proved of each one's time."""
-        return tuple(self._bounded(plan) for plan in found)
 
     def _step(self, deadline: _Deadline, random: np.random.Generator, effort: Effort) -> None:
         problem = self.candidates.problem
@@ -294,7 +289,8 @@ class DeadlineImprovement:
             if late_ms <= TIME_TOLERANCE * each.time_ms and energy_mj < each.energy_mj * (1 - CLOSE):
                 each.choice, each.energy_mj, each.failures = choice, energy_mj, 0
 
-    def _bounded(self, plan: FrequencyPlan) -> FrequencyPlan:
+    def bounded(self, plan: FrequencyPlan) -> FrequencyPlan:
+        """Return a plan with the highest bound that is proved of its time."""
         known = [each.bound_mj for each in self._open if plan.time_ms <= each.time_ms * (1 + TIME_TOLERANCE)]
         waiting_mj = self.bound.waiting_w * plan.time_ms
         bound_mj = max([plan.lower_bound_mj, *(each + waiting_mj for each in known)])

@@ -39,11 +39,6 @@ _INSTRUCTION = {Kind.F: "forward", Kind.B: "backward"}
 def frequencies_csv(schedule: Schedule, profile: Profile, plan: FrequencyPlan) -> str:
     """Return a plan as CSV: a row for each block on each of its devices, in the order in which it runs.
 
-    Args:
-        schedule: Gives the order on each device.
-        profile: Gives the time of each block at its clock.
-        plan: Plan of the schedule.
-
     Returns:
         The columns `FREQUENCY_COLUMNS`: device and position from 0, clocks in MHz, times in milliseconds from
         the begin of the iteration; ``config`` where blocks have configurations, and ``mode`` where some block

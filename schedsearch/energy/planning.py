@@ -119,7 +119,7 @@ def compute_frontier(
     if ("exact" if is_small else "neighbourhoods") not in without:
         improvement.run(work_limit, on_progress)
     return Frontier.of(
-        improvement.plans(candidates.best(deadlines, bound)),
+        tuple(map(improvement.bounded, candidates.best(deadlines, bound))),
         replace(all_maximum, lower_bound_mj=bound.at(all_maximum.time_ms)),
         schedule.placement,
         profile,
@@ -158,7 +158,7 @@ def plan_for(problem: ClockProblem, deadline_ms: float, work_limit: float = 0.0)
     candidates.add_all(fixed(problem, planned_ms, price_w, until_ms))
     improvement = DeadlineImprovement(candidates, bound, at)
     improvement.run(work_limit)
-    return improvement.plans(candidates.best(at, bound))[-1]
+    return improvement.bounded(candidates.best(at, bound)[-1])
 
 
 def _deadlines(problem: ClockProblem, num_plans: int, extra_ms: list[float]) -> Floats:

@@ -119,7 +119,6 @@ class ClockProblem:
     known_bound: LowerBound | None = None
 
     def __post_init__(self) -> None:
-        """Check that every block has a cost."""
         self.profile.require(self.schedule.placement)
 
     @cached_property

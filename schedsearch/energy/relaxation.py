@@ -67,10 +67,6 @@ def breakpoints(graph: InstanceGraph, curves: Mapping[str, CostCurve]) -> Iterat
 
     The first has every instance at its least effective energy, the last at the shortest possible length.
     Between two of them the best times and energies are the linear interpolation.
-
-    Args:
-        graph: Who waits for whom.
-        curves: Cost curve of each block.
     """
     from schedsearch.energy.kernels import push_and_move  # loads numba, which is slow
 

@@ -15,7 +15,7 @@ import numpy as np
 from placements import OperatingPoint, Profile
 from placements.profiles.operating_point import config_of
 from schedsearch.energy.frontier import FrequencyPlan
-from schedsearch.energy.graph import EnergyError, InstanceGraph, instance_graph
+from schedsearch.energy.graph import EnergyError, Floats, InstanceGraph, Ints, instance_graph
 from schedsearch.energy.waiting import WaitingPower, waiting_w
 from schedsearch.schedule import Instance, Schedule
 
@@ -61,21 +61,15 @@ def simulate_at_clocks(
     """
     profile.require(schedule.placement)
     graph = instance_graph(schedule) if graph is None else graph
-    chosen = operating_points(schedule, profile, clock_mhz)
-    points = [chosen[instance] for instance in graph.instances]
-    time = np.array([point.time_ms for point in points])
-    start = graph.earliest_start(time[:, None])[:, 0]
+    time, used_mj, clock = at_clocks(schedule, profile, clock_mhz, graph)
+    start = graph.earliest_start(time)
     makespan = float((start + time).max())
     gpus = {block.name: schedule.placement.gpus_of(block) for block in schedule.placement.blocks}
-    power = profile.min_blocking_power_w
-    effective = sum(
-        gpus[name] * (point.energy_mj - power * point.time_ms)
-        for (name, _), point in zip(graph.instances, points, strict=True)
-    )
-    starts = dict(zip(graph.instances, start.tolist(), strict=True))
+    number = np.array([gpus[name] for name, _ in graph.instances])
+    effective = float(number @ (used_mj - profile.min_blocking_power_w * time)[:, 0])
+    starts = dict(zip(graph.instances, start[:, 0].tolist(), strict=True))
     waiting = WaitingPower.of(schedule, profile, graph)
-    clocks = np.array([[point.clock_mhz] for point in points])
-    above_mj, after_w = waiting.of_all(start[:, None], time[:, None], clocks)
+    above_mj, after_w = waiting.of_all(start, time, clock)
     min_w = waiting_w(schedule.placement, profile)
     energy = effective + float(above_mj[0]) + min_w * makespan
     return ClockedIteration(starts, makespan, energy, None if waiting.is_even else min_w + float(after_w[0]))
@@ -86,6 +80,20 @@ def simulated_plan(
 ) -> FrequencyPlan:
     """Return clocks with what their simulation says as a plan."""
     return FrequencyPlan(clock_mhz, done.time_ms, done.energy_mj, lower_bound_mj, done.waiting_w)
+
+
+def at_clocks(
+    schedule: Schedule, profile: Profile, clock_mhz: Mapping[str, Sequence[int]], graph: InstanceGraph
+) -> tuple[Floats, Floats, Ints]:
+    """Return time, energy on one GPU and MHz of every instance at its clock; shape ``(instances, 1)`` each.
+
+    Raises:
+        EnergyError: A clock is missing or not in the profile.
+    """
+    chosen = operating_points(schedule, profile, clock_mhz)
+    points = [chosen[instance] for instance in graph.instances]
+    costs = np.array([(point.time_ms, point.energy_mj) for point in points])
+    return costs[:, :1], costs[:, 1:], np.array([[point.clock_mhz] for point in points])
 
 
 def operating_points(

@@ -179,12 +179,6 @@ def periodic_plan(
 ) -> PeriodicPlan:
     """Return a plan of little energy whose clocks repeat with the repetend and that keeps the deadline.
 
-    Args:
-        periodic: The schedule of any number of micro-batches.
-        profile: Cost of each of its blocks at each clock.
-        num_micro_batches: For which the deadline is kept.
-        deadline_ms: For the end of the iteration.
-
     Raises:
         ProfileError: The profile lacks a block, or has several configurations for a clock.
         EnergyError: The deadline is too short, or there are no micro-batches.

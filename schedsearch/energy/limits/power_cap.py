@@ -30,7 +30,7 @@ from schedsearch.energy.graph import EnergyError, Floats
 from schedsearch.energy.limits.plan import LimitedPlan
 from schedsearch.energy.problem import ClockProblem, Clocks
 from schedsearch.energy.programs import EnergyLimit, SolverError, free_timing, min_energy
-from schedsearch.energy.simulation import operating_points
+from schedsearch.energy.simulation import at_clocks
 from schedsearch.schedule import Schedule
 
 STRETCHES = (1.0, 1.0005, 1.001, 1.002, 1.004)
@@ -53,7 +53,6 @@ class PowerCap:
     device_w: float | None = None
 
     def __post_init__(self) -> None:
-        """Check both."""
         for name in ("job_w", "device_w"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
@@ -96,16 +95,13 @@ def device_power_w(schedule: Schedule, profile: Profile, plan: FrequencyPlan) ->
 def _of_devices(problem: ClockProblem, plan: FrequencyPlan) -> tuple[Floats, Floats]:
     """Return for a GPU of each device the effective energy until the plan's end, and the power after it."""
     schedule, graph, least_w = problem.schedule, problem.graph, problem.profile.min_blocking_power_w
-    chosen = operating_points(schedule, problem.profile, plan.clock_mhz)
-    points = [chosen[instance] for instance in graph.instances]
-    time_ms, clock = np.array([[[each.time_ms], [each.clock_mhz]] for each in points]).transpose(1, 0, 2)
+    time_ms, used_mj, clock = at_clocks(schedule, problem.profile, plan.clock_mhz, graph)
     start_ms = graph.earliest_start(time_ms)
     until_ms = np.array([plan.time_ms])
     above_mj, after_w = problem.waiting.of_devices(start_ms, time_ms, clock, until_ms)
-    own_mj = [
-        math.fsum(p.energy_mj - least_w * p.time_ms for p in map(chosen.__getitem__, schedule.order(device)))
-        for device in range(graph.num_devices)
-    ]
+    effective = dict(zip(graph.instances, (used_mj - least_w * time_ms)[:, 0].tolist(), strict=True))
+    devices = range(graph.num_devices)
+    own_mj = [math.fsum(map(effective.__getitem__, schedule.order(device))) for device in devices]
     return np.array(own_mj) + above_mj[:, 0], after_w[:, 0]
 
 
@@ -113,12 +109,6 @@ def capped_plan(
     schedule: Schedule, profile: Profile, frontier: Frontier, cap: PowerCap
 ) -> LimitedPlan[PowerCap, AveragePower]:
     """Return the shortest iteration under a power cap, and how short it can be at best.
-
-    Args:
-        schedule: Any valid schedule; only its orders are used.
-        profile: Cost of each of its blocks at each clock.
-        frontier: Frontier of the schedule.
-        cap: Cap to be kept.
 
     Returns:
         The plan, with the wait at its end. The least time is that of the relaxed problem, or where the solver

@@ -21,7 +21,7 @@ from schedsearch.energy.frontier import TIME_TOLERANCE, Frontier
 from schedsearch.energy.graph import EnergyError, Floats, device_orders, instance_graph
 from schedsearch.energy.limits.plan import LimitedPlan
 from schedsearch.energy.problem import ClockProblem, Clocks
-from schedsearch.energy.simulation import operating_points, simulate_at_clocks
+from schedsearch.energy.simulation import at_clocks
 from schedsearch.schedule import Schedule
 
 ROUNDING = 1e-9
@@ -37,21 +37,10 @@ class PowerTrace:
     Attributes:
         at_ms: Ends of the steps, ascending from 0 to the length of the iteration; shape ``(steps + 1,)``.
         power_w: Power in each step; shape ``(steps,)``.
-
-    Raises:
-        EnergyError: One of them is not so.
     """
 
     at_ms: Floats
     power_w: Floats
-
-    def __post_init__(self) -> None:
-        """Check both."""
-        steps = np.diff(self.at_ms)
-        if not (self.at_ms[0] == 0 and (steps > 0).all() and self.at_ms[-1] < math.inf):
-            raise EnergyError("at_ms: does not ascend from 0 to a time; give the ends of the steps in order")
-        if self.power_w.shape != steps.shape or not np.isfinite(self.power_w).all():
-            raise EnergyError(f"power_w: is not {len(steps)} finite powers; give one for each step")
 
     @property
     def length_ms(self) -> float:
@@ -88,7 +77,6 @@ class PowerLimits:
     high_hz: float = 20.0
 
     def __post_init__(self) -> None:
-        """Check all."""
         for name in (*_UNITS, "window_ms", "low_hz", "high_hz"):
             if getattr(self, name) is not None:
                 _check_above_0(name, getattr(self, name))
@@ -143,19 +131,15 @@ def power_trace(
         EnergyError: A clock is missing or not in the profile, or the length is below the last block's end.
     """
     graph = instance_graph(schedule)
-    done = simulate_at_clocks(schedule, profile, clock_mhz, graph)
-    length_ms = done.time_ms if length_ms is None else length_ms
-    if not done.time_ms * (1 - TIME_TOLERANCE) <= length_ms < math.inf:
-        raise EnergyError(
-            f"length_ms: {length_ms:g} is not {done.time_ms:.12g} ms or more; give at least that"
-        )
-    chosen = operating_points(schedule, profile, clock_mhz)
-    points = [chosen[instance] for instance in graph.instances]
-    start = np.array([done.start_ms[instance] for instance in graph.instances])
-    end = start + [point.time_ms for point in points]
-    running_w = np.array([point.energy_mj / point.time_ms for point in points])
-    waiting_w = np.array([profile.blocking_w(point.clock_mhz) for point in points])
-    at_ms = np.unique(np.concatenate([[0.0, max(length_ms, done.time_ms)], start, end]))
+    time, energy, clock = (each[:, 0] for each in at_clocks(schedule, profile, clock_mhz, graph))
+    start = graph.earliest_start(time[:, None])[:, 0]
+    end = start + time
+    length_ms = end.max() if length_ms is None else length_ms
+    if not end.max() * (1 - TIME_TOLERANCE) <= length_ms < math.inf:
+        raise EnergyError(f"length_ms: {length_ms:g} is not {end.max():.12g} ms or more; give at least that")
+    running_w = energy / time
+    waiting_w = np.array([profile.blocking_w(each) for each in clock.tolist()])
+    at_ms = np.unique(np.concatenate([[0.0, max(length_ms, end.max())], start, end]))
     power_w = np.zeros(len(at_ms) - 1)
     for order, gpus in zip(device_orders(schedule, graph), schedule.placement.gpus, strict=True):
         first_w = waiting_w[order[0]] if len(order) else profile.min_blocking_power_w

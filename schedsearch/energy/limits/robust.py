@@ -22,7 +22,7 @@ from schedsearch.energy.frontier import TIME_TOLERANCE, Frontier
 from schedsearch.energy.graph import EnergyError, Floats
 from schedsearch.energy.limits.plan import LimitedPlan
 from schedsearch.energy.problem import ClockProblem, Clocks
-from schedsearch.energy.simulation import operating_points
+from schedsearch.energy.simulation import at_clocks
 from schedsearch.schedule import Schedule
 from schedsearch.simulation.conditions import Conditions
 from schedsearch.simulation.drawn_times import drawn_times
@@ -48,7 +48,6 @@ class Spread:
     latency_ms: tuple[float, float] = (0.0, 0.0)
 
     def __post_init__(self) -> None:
-        """Check both."""
         if not 0 <= self.time_spread < math.inf:
             raise EnergyError(f"time_spread: {self.time_spread:g} is not a share; give 0 or more, as 0.02")
         if len(self.latency_ms) != 2 or not 0 <= self.latency_ms[0] <= self.latency_ms[1] < math.inf:
@@ -171,11 +170,8 @@ class Samples:
     def outcome(self, clock_mhz: Clocks) -> PlanIterations:
         """Return the iterations of a plan."""
         problem, graph = self.problem, self.problem.graph
-        chosen = operating_points(problem.schedule, problem.profile, clock_mhz)
-        points = [chosen[instance] for instance in graph.instances]
-        clock = np.array([[point.clock_mhz] for point in points])
-        costs = np.array([(point.time_ms, point.energy_mj) for point in points])
-        time_ms, used_mj = costs.T[:, :, None] * self.factor
+        each_ms, each_mj, clock = at_clocks(problem.schedule, problem.profile, clock_mhz, graph)
+        time_ms, used_mj = each_ms * self.factor, each_mj * self.factor
         delay_ms = None
         if self.latency_ms is not None:  # after the change of clock on each of its devices
             changes = clock[graph.tail] != clock[graph.head]

@@ -33,7 +33,7 @@ from schedsearch.energy.problem import ClockProblem, clocks_by_block
 from schedsearch.energy.simulation import (
     ClockedIteration,
     all_maximum_clocks,
-    operating_points,
+    at_clocks,
     simulated_plan,
 )
 from schedsearch.schedule import Schedule, require_one_stream
@@ -61,7 +61,6 @@ class SwitchingLimits:
     table: ClockLatency | None = None
 
     def __post_init__(self) -> None:
-        """Check both times."""
         for name in ("dwell_ms", "latency_ms"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise EnergyError(f"{name}: {getattr(self, name):g} is not a time; give 0 ms or more")
@@ -80,12 +79,7 @@ class SwitchingLimits:
 
 
 def num_clock_changes(schedule: Schedule, clock_mhz: Mapping[str, Sequence[int]]) -> tuple[int, ...]:
-    """Return how often each device changes its clock within an iteration.
-
-    Args:
-        schedule: Gives the order of the blocks on each device.
-        clock_mhz: For each block one clock per micro-batch.
-    """
+    """Return how often each device changes its clock within an iteration."""
     return tuple(sum(a != b for a, b in pairwise(row)) for row in _clocks_by_device(schedule, clock_mhz))
 
 
@@ -93,10 +87,6 @@ def changes_per_iteration(schedule: Schedule, clock_mhz: Mapping[str, Sequence[i
     """Return how often each device changes its clock in each iteration of many, one after the other.
 
     This is `num_clock_changes`, and one more where a device's last clock is not its first.
-
-    Args:
-        schedule: Gives the order of the blocks on each device.
-        clock_mhz: For each block one clock per micro-batch.
     """
     return tuple(
         sum(a != b for a, b in pairwise([*row[-1:], *row])) for row in _clocks_by_device(schedule, clock_mhz)
@@ -244,9 +234,8 @@ class SwitchingProblem(ClockProblem):
 
     def columns(self, clock_mhz: Mapping[str, Sequence[int]]) -> Ints:
         """Return the column of each instance's clock, from those of each block by micro-batch."""
-        chosen = operating_points(self.schedule, self.profile, clock_mhz)
-        clock = [chosen[instance].clock_mhz for instance in self.graph.instances]
-        return np.searchsorted(self.clock_mhz, clock).astype(np.int64)
+        _, _, clock = at_clocks(self.schedule, self.profile, clock_mhz, self.graph)
+        return np.searchsorted(self.clock_mhz, clock[:, 0]).astype(np.int64)
 
     def state(self, column: Ints) -> SwitchState:
         """Simulate clocks."""
@@ -367,13 +356,6 @@ def simulate_switching(
 
     With a latency of 0 this is `schedsearch.energy.simulation.simulate_at_clocks`.
 
-    Args:
-        schedule: Gives the order of the blocks on each device.
-        profile: Cost of each block at each clock.
-        clock_mhz: For each block one clock per micro-batch.
-        latency_ms: Latency of a change.
-        back_to_back: See `SwitchingLimits`.
-
     Raises:
         ProfileError: The profile lacks a block, or has several configurations for a clock.
         EnergyError: A clock is missing or not in the profile, or the latency is not a time.
@@ -387,13 +369,6 @@ def switched_plan(
     schedule: Schedule, profile: Profile, frontier: Frontier, limits: SwitchingLimits, deadline_ms: float
 ) -> LimitedPlan[SwitchingLimits, ClockChanges]:
     """Return a plan of little energy that keeps both the switching limits and the deadline.
-
-    Args:
-        schedule: Any valid schedule; only its orders are used.
-        profile: Cost of each of its blocks at each clock.
-        frontier: Frontier of the schedule.
-        limits: Limits to be kept.
-        deadline_ms: For the end of the iteration.
 
     Raises:
         ProfileError: The profile has several configurations for a clock.

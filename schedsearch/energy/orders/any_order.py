@@ -132,7 +132,6 @@ def _fastest_share(placement: Placement, curves: Curves) -> float:
 
 
 def _add(rows: Rows, limit: float, terms: list[tuple[int, float]]) -> None:
-    """Add one row of (column, value) to a program."""
     columns, values = zip(*terms, strict=True)
     rows.add(np.array([limit]), (np.zeros(len(terms), dtype=np.int64), np.array(columns), np.array(values)))
 

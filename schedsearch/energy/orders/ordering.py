@@ -155,7 +155,6 @@ def relaxed(schedule: Schedule, profile: Profile, deadline_ms: float) -> Relaxed
 
 
 def _lower_bound_mj(schedule: Schedule, profile: Profile, deadline_ms: float) -> float:
-    """Return `RatedOrder.lower_bound_mj`."""
     try:
         found = relaxed(schedule, profile, deadline_ms)
     except SolverError:

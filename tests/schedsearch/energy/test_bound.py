@@ -13,18 +13,16 @@ from schedsearch.baselines import one_f_one_b
 from schedsearch.energy import (
     PeriodicSchedule,
     PowerCap,
-    SwitchingLimits,
     capped_plan,
     compute_frontier,
     exact_plan,
     improving,
     periodic_plan,
-    switched_plan,
 )
 from schedsearch.energy.cost import cost_curves
 from schedsearch.energy.frontier import BOUND_TOLERANCE, TIME_TOLERANCE, proved
 from schedsearch.energy.improving import Improved
-from schedsearch.energy.limits import power_cap, switching_bound
+from schedsearch.energy.limits import power_cap
 from schedsearch.energy.limits.folding import fold
 from schedsearch.energy.limits.periodic import MOST_UNFOLDED, SETTLING_ROUNDS
 
@@ -55,13 +53,6 @@ def test_a_wrong_bound_of_the_exact_solver_is_seen(monkeypatch: pytest.MonkeyPat
         exact_plan(SCHEDULE, PROFILE, DEADLINE_MS)
     with pytest.raises(AssertionError, match="the bound .* is above"):
         compute_frontier(SCHEDULE, PROFILE, 3, work_limit=10)
-
-
-def test_a_wrong_bound_under_limits_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    frontier = compute_frontier(SCHEDULE, PROFILE, 3, DEADLINE_MS)
-    monkeypatch.setattr(switching_bound, "min_effective_mj", lambda model: 1e6)
-    with pytest.raises(AssertionError, match="the bound .* is above"):
-        switched_plan(SCHEDULE, PROFILE, frontier, SwitchingLimits(0.0, 2.0), DEADLINE_MS)
 
 
 def test_a_wrong_bound_of_a_capped_plan_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from energy.accounting import device_energy_mj, starts
 from four_clocks import four_clocks
 from modes_and_streams import communicated, offloaded, recomputed, recomputing, swapping
 from oracles import valid_schedules
@@ -15,7 +14,6 @@ from oracles import valid_schedules
 from placements import Placement, PlacementError, Profile
 from placements.profiles.mode_costs import with_modes
 from schedsearch.energy import (
-    ClockProblem,
     EnergyError,
     PowerCap,
     SwitchingLimits,
@@ -67,27 +65,6 @@ def test_every_plan_is_what_its_simulation_says_and_none_is_below_the_bound(sche
         assert {name: len(clocks) for name, clocks in plan.clock_mhz.items()} == {
             name: len(runs) for name, runs in schedule.runs_of.items()
         }
-
-
-def test_an_accounting_of_its_own_finds_the_same_energy() -> None:
-    schedule = recomputed()
-    profile = costs_of(schedule.placement)
-    for plan in compute_frontier(schedule, profile, 30).plans:
-        start_ms = starts(schedule, profile, plan.clock_mhz)
-        used = device_energy_mj(schedule, profile, plan.clock_mhz, start_ms, plan.time_ms)
-        assert sum(used) == pytest.approx(plan.energy_mj)
-
-
-def test_a_block_in_two_modes_has_the_costs_of_each() -> None:
-    schedule = recomputed()
-    profile = costs_of(schedule.placement)
-    frontier = compute_frontier(schedule, profile, 2)
-    problem = ClockProblem(schedule, profile)
-    where = {each: i for i, each in enumerate(problem.graph.instances)}
-    times = problem.table.times(problem.table.last[:, None])[:, 0]
-    cheapest = [times[where["B0", n]] for n in range(2)]
-    assert cheapest == pytest.approx([4 * 1.5, 6 * 1.5]), "both at 800 of 1200 MHz"
-    assert frontier.all_maximum.time_ms == pytest.approx(schedule.makespan)
 
 
 def test_what_a_mode_leaves_out_has_no_clock_and_no_energy() -> None:

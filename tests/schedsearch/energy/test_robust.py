@@ -156,18 +156,6 @@ def test_the_plan_keeps_its_confidence_and_needs_about_the_least_energy(
         assert (np.diff(times) <= 0).all() and times[-1] < times[0]
 
 
-def test_a_faster_plan_is_taken_where_waiting_for_the_late_ends_of_a_slower_one_costs_more() -> None:
-    schedule = one_f_one_b(v_shape(1), 4)
-    profile = profile_of(5.0, F0=[(900, 10.5, 102.0), (1000, 10.0, 100.0)], B0=[(1000, 1.0, 5.0)])
-    frontier, problem = compute_frontier(schedule, profile, 30), ClockProblem(schedule, profile)
-    spread, deadline_ms = Spread(0.05), 45.5
-    found = robust_plan(schedule, profile, frontier, deadline_ms, spread, 0.1)
-    every = [simulate_spread(problem, plan.clock_mhz, spread) for plan in frontier.plans]
-    assert every[-1].share_within(deadline_ms) >= 0.1
-    energies = [each.mean_energy_mj(deadline_ms) for each in every]
-    assert found.outcome.mean_energy_mj(deadline_ms) == min(energies) < energies[-1] - 0.5
-
-
 def test_a_deadline_that_is_too_short_for_the_confidence() -> None:
     schedule, profile, frontier = case()
     arguments = (schedule, profile, frontier)
