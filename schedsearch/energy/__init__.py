@@ -29,12 +29,12 @@ from schedsearch.energy.limits.folding import PeriodicSchedule, has_order_of, re
 from schedsearch.energy.limits.periodic import PeriodicPlan, periodic_plan, switched_periodic_plan
 from schedsearch.energy.limits.plan import LimitedPlan
 from schedsearch.energy.limits.power_cap import PowerCap, capped_plan, device_power_w
+from schedsearch.energy.limits.switched import switched_plan
 from schedsearch.energy.limits.switching import (
     SwitchingLimits,
     changes_per_iteration,
     num_clock_changes,
     simulate_switching,
-    switched_plan,
 )
 from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder, best_order
 from schedsearch.energy.planning import compute_frontier

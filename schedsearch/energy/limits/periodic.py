@@ -31,6 +31,7 @@ from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, LowerBoun
 from schedsearch.energy.graph import EnergyError, Floats
 from schedsearch.energy.limits.folding import ClockGroup, Folded, PeriodicSchedule, fold
 from schedsearch.energy.limits.plan import LimitedPlan
+from schedsearch.energy.limits.switched import best_state
 from schedsearch.energy.limits.switching import ClockChanges, SwitchingLimits, SwitchingProblem
 from schedsearch.energy.programs import RelaxedTimes, SolverError, Timing, min_energy
 from schedsearch.energy.simulation import simulate_at_clocks, simulated_plan
@@ -222,7 +223,7 @@ def switched_periodic_plan(
     numbers = {group: i for i, group in enumerate(dict.fromkeys(groups))}
     problem = replace(problem, group=np.array([numbers[group] for group in groups]))
     column = problem.columns(alone.unrolled(number).clock_mhz)
-    best = problem.best_state(column, 0.0, "no plan that repeats and was found")
+    best = best_state(problem, column, 0.0, "no plan that repeats and was found")
     clocks = dict(zip(groups, problem.clock_mhz[best.column].tolist(), strict=True))
     min_mj = max(alone.relaxed_mj, lower_bound_mj) - problem.waiting_w * deadline_ms
     return alone.with_clocks(clocks, limits), problem.limited(best, free, deadline_ms, min_mj)

@@ -26,17 +26,16 @@ from numpy.typing import NDArray
 
 from placements import Profile
 from placements.hardware import ClockLatency
-from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier, proved
+from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, proved
 from schedsearch.energy.graph import EnergyError, Floats, Ints
 from schedsearch.energy.limits.plan import LimitedPlan
 from schedsearch.energy.problem import ClockProblem, clocks_by_block
 from schedsearch.energy.simulation import (
     ClockedIteration,
-    all_maximum_clocks,
     at_clocks,
     simulated_plan,
 )
-from schedsearch.schedule import Schedule, require_one_stream
+from schedsearch.schedule import Schedule
 
 
 @dataclass(frozen=True)
@@ -239,7 +238,7 @@ class SwitchingProblem(ClockProblem):
 
     def state(self, column: Ints) -> SwitchState:
         """Simulate clocks."""
-        from schedsearch.energy.limits.annealing import simulate  # loads numba, which is slow
+        from schedsearch.energy.limits.switching_kernel import simulate  # loads numba, which is slow
 
         arrays = self.arrays
         start, end = np.empty((2, len(column)))
@@ -291,37 +290,6 @@ class SwitchingProblem(ClockProblem):
             None if self.waiting.is_even else self.waiting_w + state.after_w,
         )
 
-    def best_state(self, column: Ints, price_w: float, kept_by: str) -> SwitchState:
-        """Return the state of least effective energy that was found.
-
-        Simulated annealing changes the clocks of stretches, from the plan without limits, and from one clock
-        for each device.
-
-        Args:
-            column: Clock of each instance in the plan without limits.
-            price_w: Shadow price of time there.
-            kept_by: What keeps nothing, for the message.
-
-        Raises:
-            EnergyError: None was found that keeps the limits.
-        """
-        from schedsearch.energy.limits.annealing import annealed
-
-        if self.limits.are_none:
-            return self.state(column)
-        starts = [column, self.one_for_each_device()]
-        maximum = self.columns(all_maximum_clocks(self.schedule, self.profile))
-        states = [self.state(each) for each in (*starts, maximum)]
-        states += [self.state(each) for each in annealed(self, starts, price_w)]
-        kept = [state for state in states if state.is_kept]
-        if not kept:
-            raise EnergyError(
-                f"deadline_ms: {self.latest_ms / (1 + TIME_TOLERANCE):.12g} is kept by {kept_by} "
-                f"under a dwell of {self.limits.dwell_ms:g} ms and {self.limits.latency_ms:g} ms per change "
-                "of clock; give more time"
-            )
-        return min(kept, key=lambda state: state.effective_mj)
-
     def limited(
         self, state: SwitchState, free: FrequencyPlan, deadline_ms: float, min_mj: float
     ) -> LimitedPlan[SwitchingLimits, ClockChanges]:
@@ -363,24 +331,3 @@ def simulate_switching(
     limits = SwitchingLimits(0.0, latency_ms, back_to_back)
     problem = SwitchingProblem(schedule, profile, limits=limits)
     return problem.simulation(problem.state(problem.columns(clock_mhz)))
-
-
-def switched_plan(
-    schedule: Schedule, profile: Profile, frontier: Frontier, limits: SwitchingLimits, deadline_ms: float
-) -> LimitedPlan[SwitchingLimits, ClockChanges]:
-    """Return a plan of little energy that keeps both the switching limits and the deadline.
-
-    Raises:
-        ProfileError: The profile has several configurations for a clock.
-        EnergyError: The deadline is too short, or no plan was found that keeps it under the limits.
-        PlacementError: Devices have several streams.
-    """
-    from schedsearch.energy.limits.switching_bound import min_effective_mj
-
-    require_one_stream(schedule.placement, "a plan of few changes of clock", "leave its limits at 0")
-    free = frontier.at(deadline_ms)
-    latest_ms = deadline_ms * (1 + TIME_TOLERANCE)
-    problem = SwitchingProblem(schedule, profile, frontier.relaxed, limits, latest_ms)
-    price_w = problem.bound.price_w(deadline_ms)
-    best = problem.best_state(problem.columns(free.clock_mhz), price_w, "no plan that was found")
-    return problem.limited(best, free, deadline_ms, min_effective_mj(problem))
