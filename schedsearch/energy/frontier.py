@@ -346,17 +346,15 @@ def clocks_to_dict(clock_mhz: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
 
 
 def _read_plan(field: Field) -> FrequencyPlan:
-    clocks, configs = field["clock_mhz"], field.get("config", {})
+    clocks, configs, made_by = field["clock_mhz"], field.get("config", {}), field.get("made_by")
     configs.mapping(remedy=_AGAIN)
     return FrequencyPlan(
-        clock_mhz={
-            block: _read_clocks(clocks[block], configs.get(block)) for block in clocks.mapping(remedy=_AGAIN)
-        },
-        time_ms=_finite(field["time_ms"]),
-        energy_mj=_finite(field["energy_mj"]),
-        lower_bound_mj=_finite(field.get("lower_bound_mj", 0.0)),
-        waiting_w=_read_waiting_w(field),
-        made_by="" if field.get("made_by").value is None else field["made_by"].text("a name", _AGAIN),
+        {name: _read_clocks(clocks[name], configs.get(name)) for name in clocks.mapping(remedy=_AGAIN)},
+        _finite(field["time_ms"]),
+        _finite(field["energy_mj"]),
+        _finite(field.get("lower_bound_mj", 0.0)),
+        _read_waiting_w(field),
+        "" if made_by.value is None else made_by.text("a name", _AGAIN),
     )
 
 
