@@ -131,14 +131,14 @@ def power_trace(
         EnergyError: A clock is missing or not in the profile, or the length is below the last block's end.
     """
     graph = instance_graph(schedule)
-    time, energy, clock = (each[:, 0] for each in at_clocks(schedule, profile, clock_mhz, graph))
-    start = graph.earliest_start(time[:, None])[:, 0]
-    end = start + time
+    time_ms, energy_mj, clock = at_clocks(schedule, profile, clock_mhz, graph)
+    start = graph.earliest_start(time_ms)[:, 0]
+    end = start + time_ms[:, 0]
     length_ms = end.max() if length_ms is None else length_ms
     if not end.max() * (1 - TIME_TOLERANCE) <= length_ms < math.inf:
         raise EnergyError(f"length_ms: {length_ms:g} is not {end.max():.12g} ms or more; give at least that")
-    running_w = energy / time
-    waiting_w = np.array([profile.blocking_w(each) for each in clock.tolist()])
+    running_w = (energy_mj / time_ms)[:, 0]
+    waiting_w = np.array([profile.blocking_w(each) for each in clock[:, 0].tolist()])
     at_ms = np.unique(np.concatenate([[0.0, max(length_ms, end.max())], start, end]))
     power_w = np.zeros(len(at_ms) - 1)
     for order, gpus in zip(device_orders(schedule, graph), schedule.placement.gpus, strict=True):
