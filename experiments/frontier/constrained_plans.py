@@ -35,7 +35,7 @@ from schedsearch.energy.limits.power_cap import AveragePower
 from schedsearch.energy.limits.power_shape import PowerLimits, ShapedPower, shaped_plan
 from schedsearch.energy.limits.robust import PlanIterations, Spread, robust_plan
 from schedsearch.energy.limits.switching import ClockChanges
-from schedsearch.energy.waiting import waiting_w
+from schedsearch.energy.simulation import waiting_w
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import require_one_stream, require_plain
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 
-from schedsearch.energy.cost import CURVES
-
 from experiments.config.options import OptionError, require_known
 from experiments.frontier.options import EnergyOptions
 from placements import Profile
 from schedsearch.energy import Frontier, OnProgress, compute_frontier
 from schedsearch.energy.baselines import perseus_frontier
+from schedsearch.energy.cost import CURVES
 from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.schedule import Schedule
 

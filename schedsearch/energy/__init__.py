@@ -5,8 +5,7 @@ In the order in which to read:
 - `graph`: the blocks of all micro-batches as a graph of who waits for whom.
 - `cost`: what a block costs at each clock, the lower convex hull of that, and Perseus's exponential.
 - `frontier`: plans, the frontier of those that none beats in both time and energy, and what no plan can beat.
-- `waiting`: what devices use while they wait.
-- `simulation`: time and energy of clocks.
+- `simulation`: time and energy of clocks, waiting included.
 - `relaxation`: the whole frontier by minimum cuts if blocks could take any time between two clocks.
 - `problem`: all of these as one clock problem, which everything below is handed.
 - `kernels`: the loops over instances and plans, compiled.

@@ -2,7 +2,7 @@
 
 A device that does not compute waits at the blocking power, so only the energy above it counts: the
 *effective* energy of an option is its energy less blocking power times time (Perseus, Sec. 4.1, Eq. 4).
-Where the blocking power depends on the clock, that is the least of any clock; see `waiting` for the rest.
+Where the blocking power depends on the clock, that is the least of any clock; see `simulation` for the rest.
 Perseus fits an exponential to the options; we take their lower convex hull, because it passes through real
 options, exists for any number of them, one included, and makes the relaxed problem a linear program. The
 exponential is here too, for its own method.

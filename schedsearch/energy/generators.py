@@ -25,7 +25,7 @@ from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, LowerBoun
 from schedsearch.energy.graph import Floats, Ints
 from schedsearch.energy.problem import ClockProblem
 from schedsearch.energy.programs import SolverError, free_timing, min_energy
-from schedsearch.energy.waiting import best_after, best_until, undominated
+from schedsearch.energy.simulation import best_after, best_until, undominated
 
 TOLERANCE = 1e-10
 """Share of the deadline by which rounding errors may make an instance late."""

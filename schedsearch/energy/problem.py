@@ -23,8 +23,13 @@ from schedsearch.energy.cost import CostCurve, cost_curves
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, LowerBound
 from schedsearch.energy.graph import EnergyError, Floats, InstanceGraph, Ints, instance_graph
 from schedsearch.energy.relaxation import breakpoints
-from schedsearch.energy.simulation import simulate_at_clocks, simulated_plan
-from schedsearch.energy.waiting import WaitingPower, undominated, waiting_w
+from schedsearch.energy.simulation import (
+    WaitingPower,
+    simulate_at_clocks,
+    simulated_plan,
+    undominated,
+    waiting_w,
+)
 from schedsearch.schedule import Schedule
 
 Clocks = Mapping[str, tuple[int, ...]]

@@ -16,7 +16,7 @@ import numpy as np
 from schedsearch.energy.graph import Ints
 from schedsearch.energy.limits.switching import SwitchArrays, SwitchingProblem
 from schedsearch.energy.limits.switching_kernel import simulate
-from schedsearch.energy.waiting import undominated
+from schedsearch.energy.simulation import undominated
 from schedsearch.graph.compiled import compiled
 
 ROUNDS = 6

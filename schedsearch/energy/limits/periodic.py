@@ -34,8 +34,7 @@ from schedsearch.energy.limits.plan import LimitedPlan
 from schedsearch.energy.limits.switched import best_state
 from schedsearch.energy.limits.switching import ClockChanges, SwitchingLimits, SwitchingProblem
 from schedsearch.energy.programs import RelaxedTimes, SolverError, Timing, min_energy
-from schedsearch.energy.simulation import simulate_at_clocks, simulated_plan
-from schedsearch.energy.waiting import waiting_w
+from schedsearch.energy.simulation import simulate_at_clocks, simulated_plan, waiting_w
 from schedsearch.schedule import Instance, micro_batches_of, require_plain
 
 log = logging.getLogger(__name__)

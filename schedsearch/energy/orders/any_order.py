@@ -20,7 +20,7 @@ from schedsearch.bounds.mode_choice import needs_of
 from schedsearch.energy.cost import CostCurve, cost_curves
 from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.programs import Rows, SolverError, minimized
-from schedsearch.energy.waiting import waiting_w
+from schedsearch.energy.simulation import waiting_w
 from schedsearch.schedule import Schedule, micro_batches_of
 
 Curves = Mapping[str, CostCurve]
