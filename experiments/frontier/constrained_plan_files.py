@@ -8,19 +8,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from experiments.frontier.constrained_plans import ConstrainedPlans, PeriodicResult
+from experiments.frontier.constrained_plans import ConstrainedPlans, PeriodicResult, SwitchedPlan
 from experiments.frontier.results import ConstrainedPlan, EnergyResult, PlanFact
 from placements.files import write_json
-from schedsearch.energy import (
-    CappedPlan,
-    FrequencyPlan,
-    Frontier,
-    SwitchedPeriodicPlan,
-    SwitchedPlan,
-)
-from schedsearch.energy.constrained.power_shape import PowerShape, ShapedPlan, spectrum
-from schedsearch.energy.constrained.robust import PlanIterations, RobustPlan
+from schedsearch.energy import FrequencyPlan, Frontier, LimitedPlan, PeriodicPlan, PowerCap
 from schedsearch.energy.frontier import clocks_to_dict
+from schedsearch.energy.limits.power_cap import AveragePower
+from schedsearch.energy.limits.power_shape import PowerLimits, PowerShape, ShapedPower, spectrum
+from schedsearch.energy.limits.robust import PlanIterations
 
 CONSTRAINED_PLANS_SCHEMA_VERSION = 1
 """Version of the forms of ``periodic.json``, ``switched.json``, ``periodic_switched.json``, ``capped.json``,
@@ -88,50 +83,55 @@ def _of_switched(frontier: Frontier, deadline_ms: float, found: SwitchedPlan) ->
 
 
 def _of_both(
-    frontier: Frontier, both: SwitchedPeriodicPlan, periodic: PeriodicResult, switched: SwitchedPlan
+    frontier: Frontier,
+    both: tuple[PeriodicPlan, SwitchedPlan],
+    periodic: PeriodicResult,
+    switched: SwitchedPlan,
 ) -> _Form:
-    plan, deadline_ms = both.switched.plan, periodic.deadline_ms
+    clocks, limited = both
+    plan, deadline_ms = limited.plan, periodic.deadline_ms
     losses = {
         "loss": _loss(frontier, plan, deadline_ms),
         "loss_to_periodic": _loss(frontier, plan, deadline_ms, periodic.plan),
         "loss_to_switched": _loss(frontier, plan, deadline_ms, switched.plan),
     }
     data = {
-        **both.periodic.to_dict(),
+        **clocks.to_dict(),
         "is_of_schedule": periodic.is_of_schedule,
-        **_switched_to_dict(both.switched, losses),
+        **_switched_to_dict(limited, losses),
     }
     note = (
         f"{_more_or_less(losses['loss'])} energy than the plan without limits, "
         f"{_more_or_less(losses['loss_to_periodic'])} than with clocks that only repeat, "
         f"{_more_or_less(losses['loss_to_switched'])} than with few changes only; "
-        f"{_changes_and_gap(both.switched)}"
+        f"{_changes_and_gap(limited)}"
     )
     return data, ("Clocks that repeat and change seldom", _time_and_energy(plan), note)
 
 
-def _of_capped(found: CappedPlan) -> _Form:
+def _of_capped(found: LimitedPlan[PowerCap, AveragePower]) -> _Form:
     data = {
-        "power_cap_w": found.cap.job_w,
-        "device_power_cap_w": found.cap.device_w,
+        "power_cap_w": found.limits.job_w,
+        "device_power_cap_w": found.limits.device_w,
         "least_time_ms": found.min_ms,
-        "running_ms": found.running_ms,
-        "device_power_w": list(found.power_w),
+        "running_ms": found.outcome.running_ms,
+        "device_power_w": list(found.outcome.power_w),
         "plan": _plan_to_dict(found.plan),
     }
     note = (
-        f"{found.job_power_w:.6g} W, at most {max(found.power_w):.6g} W on a GPU; "
+        f"{found.plan.power_w:.6g} W, at most {max(found.outcome.power_w):.6g} W on a GPU; "
         f"no iteration under the cap is shorter than {found.min_ms:.6g} ms"
     )
     return data, ("Under the power cap", _time_and_energy(found.plan), note)
 
 
-def _of_robust(found: RobustPlan) -> _Form:
-    deadline_ms, plans = found.deadline_ms, (found.outcome, found.nominal_outcome)
-    kept, nominal = (_outcome_to_dict(each, deadline_ms) for each in plans)
+def _of_robust(found: LimitedPlan[float, PlanIterations]) -> _Form:
+    deadline_ms, confidence, at_free = found.deadline_ms, found.limits, found.free_outcome
+    assert at_free is not None, "the plan for fixed times was simulated too"
+    kept, nominal = (_outcome_to_dict(each, deadline_ms) for each in (found.outcome, at_free))
     data = {
         "deadline_ms": deadline_ms,
-        "confidence": found.confidence,
+        "confidence": confidence,
         **kept,
         "nominal": nominal,
         "plan": _plan_to_dict(found.plan),
@@ -143,7 +143,7 @@ def _of_robust(found: RobustPlan) -> _Form:
         f"{_more_or_less(price)} energy than that one"
     )
     return data, (
-        f"Keeps the deadline in {found.confidence:.6g} of iterations",
+        f"Keeps the deadline in {confidence:.6g} of iterations",
         _time_and_energy(found.plan),
         note,
     )
@@ -162,29 +162,32 @@ def _outcome_to_dict(outcome: PlanIterations, deadline_ms: float) -> dict[str, A
     }
 
 
-def _of_shaped(found: ShapedPlan) -> _Form:
-    frequency_hz, amplitude_w = spectrum(found.trace, found.copies, found.stagger_ms, found.limits.high_hz)
+def _of_shaped(found: LimitedPlan[PowerLimits, ShapedPower]) -> _Form:
+    own, at_free = found.outcome, found.free_outcome
+    assert at_free is not None, "the plan without limits has a shape too"
+    energy_price, time_price = own.price_over(at_free)
+    frequency_hz, amplitude_w = spectrum(own.trace, own.copies, own.stagger_ms, found.limits.high_hz)
     data = {
-        "length_ms": found.length_ms,
-        "stagger_ms": found.stagger_ms,
-        "copies": found.copies,
+        "length_ms": own.length_ms,
+        "stagger_ms": own.stagger_ms,
+        "copies": own.copies,
         "limits": asdict(found.limits),
-        "shape": asdict(found.shape),
-        "free_shape": asdict(found.free_shape),
-        "time_price": found.time_price,
-        "energy_price": found.energy_price,
-        "power": {"at_ms": found.trace.at_ms.tolist(), "power_w": found.trace.power_w.tolist()},
+        "shape": asdict(own.shape),
+        "free_shape": asdict(at_free.shape),
+        "time_price": time_price,
+        "energy_price": energy_price,
+        "power": {"at_ms": own.trace.at_ms.tolist(), "power_w": own.trace.power_w.tolist()},
         "spectrum": {"frequency_hz": frequency_hz.tolist(), "amplitude_w": amplitude_w.tolist()},
         "plan": _plan_to_dict(found.plan),
     }
     copies = (
         ""
-        if found.copies == 1
-        else f"{found.copies} copies, each starts {found.stagger_ms:.6g} ms after the one before; "
+        if own.copies == 1
+        else f"{own.copies} copies, each starts {own.stagger_ms:.6g} ms after the one before; "
     )
     note = (
-        f"{copies}{_shape_in_words(found.shape)}; without limits {_shape_in_words(found.free_shape)}; "
-        f"{_more_or_less(found.energy_price)} energy, {_more_or_less(found.time_price)} time"
+        f"{copies}{_shape_in_words(own.shape)}; without limits {_shape_in_words(at_free.shape)}; "
+        f"{_more_or_less(energy_price)} energy, {_more_or_less(time_price)} time"
     )
     return data, ("Under limits on the shape of power", _time_and_energy(found.plan), note)
 
@@ -224,8 +227,8 @@ def _switched_to_dict(switched: SwitchedPlan, losses: dict[str, float]) -> dict[
         "dwell_ms": switched.limits.dwell_ms,
         "switch_ms": switched.limits.latency_ms,
         "back_to_back": switched.limits.back_to_back,
-        "clock_changes": list(switched.num_changes),
-        "changes_per_iteration": list(switched.changes_per_iteration),
+        "clock_changes": list(switched.outcome.own),
+        "changes_per_iteration": list(switched.outcome.per_iteration),
         "lower_bound_mj": switched.lower_bound_mj,
         "gap": None if math.isnan(switched.gap) else switched.gap,
         **losses,
@@ -242,9 +245,9 @@ def _plan_to_dict(plan: FrequencyPlan) -> dict[str, Any]:
 
 
 def _changes_and_gap(switched: SwitchedPlan) -> str:
-    changes = switched.changes_per_iteration
+    changes = switched.outcome.per_iteration
     return (
-        f"{sum(switched.num_changes)} clock changes, {sum(changes)} with those between iterations, at most "
+        f"{sum(switched.outcome.own)} clock changes, {sum(changes)} with those between iterations, at most "
         f"{max(changes)} on one device; at most {switched.gap:.2%} above the best plan under these limits"
     )
 

@@ -15,14 +15,12 @@ from experiments.search.results import SearchStepResult
 from placements import Placement, Profile
 from schedsearch.baselines import HAND_MADE
 from schedsearch.energy import (
-    CappedPlan,
     EnergyError,
     FrequencyPlan,
+    LimitedPlan,
     PeriodicPlan,
     PeriodicSchedule,
     PowerCap,
-    SwitchedPeriodicPlan,
-    SwitchedPlan,
     SwitchingLimits,
     capped_plan,
     changes_per_iteration,
@@ -33,11 +31,15 @@ from schedsearch.energy import (
     switched_periodic_plan,
     switched_plan,
 )
-from schedsearch.energy.constrained.power_shape import PowerLimits, ShapedPlan, shaped_plan
-from schedsearch.energy.constrained.robust import RobustPlan, Spread, robust_plan
-from schedsearch.energy.waiting import waiting_w
+from schedsearch.energy.limits.power_cap import AveragePower
+from schedsearch.energy.limits.power_shape import PowerLimits, ShapedPower, shaped_plan
+from schedsearch.energy.limits.robust import PlanIterations, Spread, robust_plan
+from schedsearch.energy.limits.switching import ClockChanges
+from schedsearch.energy.simulation import waiting_w
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import require_one_stream, require_plain
+
+SwitchedPlan = LimitedPlan[SwitchingLimits, ClockChanges]
 
 FREE_ROUNDS = 2
 """Rounds of the repetend at each end of the steady part whose clocks are free; they save most for little.
@@ -76,16 +78,16 @@ class ConstrainedPlans:
 
     periodic: PeriodicResult | None = None
     switched: SwitchedPlan | None = None
-    periodic_switched: SwitchedPeriodicPlan | None = None
-    capped: CappedPlan | None = None
-    robust: RobustPlan | None = None
-    shaped: ShapedPlan | None = None
+    periodic_switched: tuple[PeriodicPlan, SwitchedPlan] | None = None
+    capped: LimitedPlan[PowerCap, AveragePower] | None = None
+    robust: LimitedPlan[float, PlanIterations] | None = None
+    shaped: LimitedPlan[PowerLimits, ShapedPower] | None = None
 
     @property
     def periodic_to_run(self) -> PeriodicPlan | None:
         """Return the plan whose clocks repeat, the one that changes seldom too if that was asked for."""
         if self.periodic_switched is not None:
-            return self.periodic_switched.periodic
+            return self.periodic_switched[0]
         return self.periodic.periodic if self.periodic else None
 
 
@@ -208,7 +210,9 @@ def _periodic(
     return PeriodicResult(plan, plan.unrolled(number), deadline_ms, is_of_schedule)
 
 
-def _both(periodic: PeriodicResult, switched: SwitchedPlan, limits: SwitchingLimits) -> SwitchedPeriodicPlan:
+def _both(
+    periodic: PeriodicResult, switched: SwitchedPlan, limits: SwitchingLimits
+) -> tuple[PeriodicPlan, SwitchedPlan]:
     """Return the plan that repeats and keeps the limits, with the stronger bound of the two alone."""
     bound_mj = switched.lower_bound_mj if periodic.is_of_schedule else 0.0
     return switched_periodic_plan(periodic.periodic, limits, switched.free, bound_mj)

@@ -24,8 +24,7 @@ from experiments.search.search_step import describe, save_schedule
 from placements import Profile
 from placements.files import csv_text, write_text
 from schedsearch.energy import EnergyError, all_maximum_clocks, simulate_at_clocks
-from schedsearch.energy.orders.joint_frontier import joint_frontier
-from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder, best_order
+from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder, best_order, joint_frontier
 from schedsearch.modulo.alternatives import (
     ScheduleCandidate,
     keeps_memory,

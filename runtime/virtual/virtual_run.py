@@ -92,7 +92,7 @@ def run_virtually(
         profile: What each block's work costs; it must have the clocks that the scripts ask for.
         gpus: One for each device.
         waits_for_clock: Whether a block waits until its clock is in force, as
-            `schedsearch.energy.switching` has it; else it begins at the old one.
+            `schedsearch.energy.limits.switching` has it; else it begins at the old one.
 
     Raises:
         ProfileError: The profile lacks a block.

@@ -3,64 +3,60 @@
 In the order in which to read:
 
 - `graph`: the blocks of all micro-batches as a graph of who waits for whom.
-- `cost`: what a block costs at each clock, and the lower convex hull of that.
-- `waiting`: what devices use while they wait.
-- `bound`: what no plan can beat.
-- `frontier`: plans, and the frontier of those that none beats in both time and energy.
-- `simulation`: time and energy of clocks.
+- `cost`: what a block costs at each clock, the lower convex hull of that, and Perseus's exponential.
+- `frontier`: plans, the frontier of those that none beats in both time and energy, and what no plan can beat.
+- `simulation`: time and energy of clocks, waiting included.
+- `relaxation`: the whole frontier by minimum cuts if blocks could take any time between two clocks.
 - `problem`: all of these as one clock problem, which everything below is handed.
-- `relaxed`: the problem where blocks may take any time.
+- `kernels`: the loops over instances and plans, compiled.
+- `programs`: linear programs; the relaxed problem as one.
 - `generators`: what makes plans of real clocks.
+- `improving`: plans improved some instances at a time, and the exact plan of a small schedule.
 - `planning`: from a schedule and a profile to the frontier.
 - `orders`: order and clocks together.
-- `constrained`: clocks that repeat, power caps.
-- `switching`: plans whose clocks change seldom.
+- `limits`: plans that a real job can run.
 - `baselines`: what others do.
 - `interchange`: files for other programs.
 """
 
-from schedsearch.energy.constrained.folding import PeriodicSchedule, has_order_of, repetend_of
-from schedsearch.energy.constrained.periodic import PeriodicPlan, periodic_plan
-from schedsearch.energy.constrained.power_cap import CappedPlan, PowerCap, capped_plan, device_power_w
 from schedsearch.energy.cost import CostCurve, cost_curve
 from schedsearch.energy.frontier import FrequencyPlan, Frontier, OnProgress
-from schedsearch.energy.generators.improving import ExactPlan, ExactStatus, exact_plan
 from schedsearch.energy.graph import EnergyError, InstanceGraph, instance_graph
+from schedsearch.energy.improving import exact_plan
 from schedsearch.energy.interchange import frequencies_csv, frontier_csv, zeus_files, zeus_stages
+from schedsearch.energy.limits.folding import PeriodicSchedule, has_order_of, repetend_of
+from schedsearch.energy.limits.periodic import PeriodicPlan, periodic_plan, switched_periodic_plan
+from schedsearch.energy.limits.plan import LimitedPlan
+from schedsearch.energy.limits.power_cap import PowerCap, capped_plan, device_power_w
+from schedsearch.energy.limits.switched import switched_plan
+from schedsearch.energy.limits.switching import (
+    SwitchingLimits,
+    changes_per_iteration,
+    num_clock_changes,
+    simulate_switching,
+)
 from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder, best_order
 from schedsearch.energy.planning import compute_frontier
 from schedsearch.energy.problem import ClockProblem
-from schedsearch.energy.relaxed.relaxation import Breakpoint, breakpoints
+from schedsearch.energy.relaxation import Breakpoint, breakpoints
 from schedsearch.energy.simulation import ClockedIteration, all_maximum_clocks, simulate_at_clocks
-from schedsearch.energy.switching.limits import SwitchingLimits, changes_per_iteration, num_clock_changes
-from schedsearch.energy.switching.planning import (
-    SwitchedPeriodicPlan,
-    SwitchedPlan,
-    simulate_switching,
-    switched_periodic_plan,
-    switched_plan,
-)
 
 __all__ = [
     "Breakpoint",
-    "CappedPlan",
     "ClockProblem",
     "ClockedIteration",
     "CostCurve",
     "EnergyError",
-    "ExactPlan",
-    "ExactStatus",
     "FrequencyPlan",
     "Frontier",
     "InstanceGraph",
+    "LimitedPlan",
     "OnProgress",
     "OrderChoice",
     "PeriodicPlan",
     "PeriodicSchedule",
     "PowerCap",
     "RatedOrder",
-    "SwitchedPeriodicPlan",
-    "SwitchedPlan",
     "SwitchingLimits",
     "all_maximum_clocks",
     "best_order",

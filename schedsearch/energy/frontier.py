@@ -25,12 +25,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from placements import Placement, Profile
 from placements.files import read_json
 from placements.plain_data import Field, in_file
 from placements.profiles.operating_point import Clock, config_of
-from schedsearch.energy.bound import LowerBound
-from schedsearch.energy.graph import EnergyError
+from schedsearch.energy.graph import EnergyError, Floats
 from schedsearch.results import FileResult
 
 _OF_ALL_MAXIMUM = ("time_ms", "energy_mj", "waiting_w")
@@ -46,6 +47,56 @@ OnProgress = Callable[[str, int, int], None]
 
 TIME_TOLERANCE = 1e-9
 """Share by which a plan may be later than the deadline it was made for; rounding errors only."""
+
+
+BOUND_TOLERANCE = 1e-6
+"""Share of the energies that were added up by which a proved bound may be above what was found.
+
+HiGHS keeps its rows, integers and reduced costs to 1e-6 and better, and the minimum cuts round powers to
+2**-28 of the median one. A bound that is further above a plan is wrong, and must not be hidden.
+"""
+
+
+def proved(bound: float, found: float, scale: float = 0.0) -> float:
+    """Return a lower bound of what was found, with rounding errors taken off where it is above.
+
+    Args:
+        bound: Bound of energy, time or cost; nothing is below it.
+        found: Something that the bound is of.
+        scale: Size of what was added up, where the sum itself may be about 0.
+    """
+    most = BOUND_TOLERANCE * (abs(found) + scale)
+    assert bound <= found + most, f"the bound {bound!r} is above {found!r}, which was found"
+    return min(bound, found)
+
+
+@dataclass(frozen=True, eq=False)
+class LowerBound:
+    """The relaxed frontier, piecewise linear between its breakpoints.
+
+    Attributes:
+        time_ms: Length of the iteration at each breakpoint, ascending.
+        effective_mj: Least effective energy there.
+        waiting_w: Power of all devices while they wait, at the clock of least blocking power.
+    """
+
+    time_ms: Floats
+    effective_mj: Floats
+    waiting_w: float
+
+    def at(self, time_ms: float) -> float:
+        """Return the energy in millijoules, waiting included, below which no iteration this long can go."""
+        return float(np.interp(time_ms, self.time_ms, self.effective_mj)) + self.waiting_w * time_ms
+
+    def price_w(self, time_ms: float) -> float:
+        """Return the shadow price of time there: what a shorter iteration costs, in millijoules per ms."""
+        if len(self.time_ms) == 1 or time_ms >= self.time_ms[-1]:
+            return 0.0
+        after = max(int(np.searchsorted(self.time_ms, time_ms, side="right")), 1)
+        slope = np.diff(self.effective_mj[after - 1 : after + 1]) / np.diff(
+            self.time_ms[after - 1 : after + 1]
+        )
+        return float(-slope[0])
 
 
 @dataclass(frozen=True)
@@ -68,6 +119,11 @@ class FrequencyPlan:
     lower_bound_mj: float
     waiting_w: float | None = None
     made_by: str = field(default="", compare=False)
+
+    @property
+    def power_w(self) -> float:
+        """Return the average power of all devices together."""
+        return self.energy_mj / self.time_ms
 
     @property
     def gap(self) -> float:
@@ -290,17 +346,15 @@ def clocks_to_dict(clock_mhz: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
 
 
 def _read_plan(field: Field) -> FrequencyPlan:
-    clocks, configs = field["clock_mhz"], field.get("config", {})
+    clocks, configs, made_by = field["clock_mhz"], field.get("config", {}), field.get("made_by")
     configs.mapping(remedy=_AGAIN)
     return FrequencyPlan(
-        clock_mhz={
-            block: _read_clocks(clocks[block], configs.get(block)) for block in clocks.mapping(remedy=_AGAIN)
-        },
-        time_ms=_finite(field["time_ms"]),
-        energy_mj=_finite(field["energy_mj"]),
-        lower_bound_mj=_finite(field.get("lower_bound_mj", 0.0)),
-        waiting_w=_read_waiting_w(field),
-        made_by="" if field.get("made_by").value is None else field["made_by"].text("a name", _AGAIN),
+        {name: _read_clocks(clocks[name], configs.get(name)) for name in clocks.mapping(remedy=_AGAIN)},
+        _finite(field["time_ms"]),
+        _finite(field["energy_mj"]),
+        _finite(field.get("lower_bound_mj", 0.0)),
+        _read_waiting_w(field),
+        "" if made_by.value is None else made_by.text("a name", _AGAIN),
     )
 
 

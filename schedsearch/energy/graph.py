@@ -6,6 +6,7 @@ knows clocks or energy: times are given, for many plans at once.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,43 +24,27 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-ArcsByHead = list[list[tuple[int, float]]]
-"""For each instance others, each with the least time between the two in milliseconds."""
-
-
 class EnergyError(ValueError):
     """An energy question cannot be answered; the message names the field, the value and the remedy."""
 
 
-@dataclass(frozen=True)
-class GraphLevel:
-    """Instances that wait for none of each other, with those they wait for, padded to equal numbers.
-
-    Attributes:
-        members: Indices of the instances; shape ``(width,)``.
-        neighbors: For each member the instances it waits for (or that wait for it, in a backward level),
-            padded with the number of instances; shape ``(width, most)``.
-        delay_ms: The least time between the two, in the shape of `neighbors`.
-    """
-
-    members: Ints
-    neighbors: Ints
-    delay_ms: Floats
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class InstanceGraph:
     """The instances of a schedule, and the edges between them.
 
     Attributes:
         instances: (block, micro-batch) in topological order.
-        edges: Triples (from, to, milliseconds) of indices into `instances`, without duplicates.
+        tail: Of each edge who is waited for, by its index in `instances`; edges are in order of their heads.
+        head: Who waits.
+        delay_ms: Least time from the end of the one to the start of the other.
         num_devices: Devices of the placement.
         runs: Of each instance the name under which a profile has its cost: its block, in its mode.
     """
 
     instances: tuple[Instance, ...]
-    edges: tuple[tuple[int, int, float], ...]
+    tail: Ints
+    head: Ints
+    delay_ms: Floats
     num_devices: int
     runs: tuple[str, ...]
 
@@ -68,46 +53,44 @@ class InstanceGraph:
         """Return the number of instances."""
         return len(self.instances)
 
-    @cached_property
-    def edge_arrays(self) -> tuple[Ints, Ints, Floats]:
-        """The edges as arrays: who is waited for, who waits, and the milliseconds between the two."""
-        tail, head, delay_ms = np.array(self.edges, dtype=np.float64).reshape(-1, 3).T
-        return tail.astype(np.int64), head.astype(np.int64), delay_ms
+    @property
+    def edges(self) -> Iterator[tuple[int, int, float]]:
+        """Yield (from, to, milliseconds) of each edge."""
+        return zip(self.tail.tolist(), self.head.tolist(), self.delay_ms.tolist(), strict=True)
 
     @cached_property
-    def neighbors(self) -> tuple[ArcsByHead, ArcsByHead]:
-        """For each instance those that it waits for, and those that wait for it, with the time between."""
-        before: ArcsByHead = [[] for _ in self.instances]
-        after: ArcsByHead = [[] for _ in self.instances]
-        for source, target, delay in self.edges:
-            before[target].append((source, delay))
-            after[source].append((target, delay))
-        return before, after
+    def first(self) -> Ints:
+        """Where the edges of each instance as head begin; shape ``(size + 1,)``."""
+        return np.searchsorted(self.head, np.arange(self.size + 1)).astype(np.int64)
 
     @cached_property
-    def forward_levels(self) -> tuple[GraphLevel, ...]:
-        """Group the instances so that each waits only for members of earlier levels."""
-        return tuple(_levels(self.neighbors[0], range(self.size)))
+    def reversed(self) -> InstanceGraph:
+        """The graph of the same iteration run backwards: its instance i is the i-th from the end."""
+        head, tail = self.size - 1 - self.tail, self.size - 1 - self.head
+        order = np.lexsort((tail, head))
+        turned = tail[order], head[order], self.delay_ms[order]
+        return InstanceGraph(self.instances[::-1], *turned, self.num_devices, self.runs[::-1])
 
-    @cached_property
-    def backward_levels(self) -> tuple[GraphLevel, ...]:
-        """Group the instances so that only members of earlier levels wait for each."""
-        return tuple(_levels(self.neighbors[1], range(self.size - 1, -1, -1)))
-
-    def earliest_start(self, time_ms: Floats) -> Floats:
+    def earliest_start(self, time_ms: Floats, delay_ms: Floats | None = None) -> Floats:
         """Return when each instance starts if all start as soon as they can.
 
         Args:
             time_ms: How long each instance runs, for any number of plans; shape ``(size, plans)``.
+            delay_ms: In place of `delay_ms`; shape ``(edges, 1)``, or ``(edges, plans)``.
 
         Returns:
-            Milliseconds from the begin of the iteration, in the same shape.
+            Milliseconds from the begin of the iteration, in the shape of `time_ms`.
         """
-        start = np.zeros_like(time_ms)
-        end = np.zeros((self.size + 1, time_ms.shape[1]))
-        for level in self.forward_levels:
-            start[level.members] = ready_at(level, end)
-            end[level.members] = start[level.members] + time_ms[level.members]
+        delay = self.delay_ms[:, None] if delay_ms is None else delay_ms
+        if time_ms.shape[1] == 1 and "schedsearch.energy.kernels" not in sys.modules:
+            took, found = time_ms[:, 0].tolist(), [0.0] * self.size  # quicker than to load numba
+            edges = zip(self.tail.tolist(), self.head.tolist(), delay[:, 0].tolist(), strict=True)
+            for tail, head, least in edges:
+                found[head] = max(found[head], found[tail] + took[tail] + least)
+            return np.array(found)[:, None]
+        from schedsearch.energy.kernels import starts
+
+        start: Floats = starts(self.first, self.tail, delay, np.ascontiguousarray(time_ms))
         return start
 
     def latest_end(self, time_ms: Floats, deadline_ms: Floats) -> Floats:
@@ -120,29 +103,13 @@ class InstanceGraph:
         Returns:
             Milliseconds from the begin of the iteration; shape ``(size, plans)``.
         """
-        end = np.zeros_like(time_ms)
-        start = np.vstack([np.zeros_like(time_ms), deadline_ms])
-        for level in self.backward_levels:
-            end[level.members] = due_at(level, start)
-            start[level.members] = end[level.members] - time_ms[level.members]
+        end: Floats = deadline_ms - self.reversed.earliest_start(time_ms[::-1])[::-1]
         return end
 
     def makespan(self, time_ms: Floats) -> Floats:
         """Return the length of the iteration of each plan; shape ``(plans,)``."""
         makespan: Floats = (self.earliest_start(time_ms) + time_ms).max(axis=0)
         return makespan
-
-
-def ready_at(level: GraphLevel, end_ms: Floats) -> Floats:
-    """Return when the members' inputs are there; `end_ms` has a last row of zeros for the padding."""
-    ready: Floats = (end_ms[level.neighbors] + level.delay_ms[:, :, None]).max(axis=1)
-    return ready
-
-
-def due_at(level: GraphLevel, start_ms: Floats) -> Floats:
-    """Return when the members' followers start; `start_ms` has a last row of deadlines for the padding."""
-    due: Floats = (start_ms[level.neighbors] - level.delay_ms[:, :, None]).min(axis=1)
-    return due
 
 
 def instance_graph(schedule: Schedule) -> InstanceGraph:
@@ -189,9 +156,11 @@ def waiting_graph(schedule: Schedule) -> InstanceGraph:
     delays = _delays(schedule)
     order = _topological(instances, delays)
     index = {instance: i for i, instance in enumerate(order)}
-    edges = sorted((index[source], index[target], delay) for (source, target), delay in delays.items())
+    edges = sorted((index[target], index[source], delay) for (source, target), delay in delays.items())
+    head, tail, delay_ms = np.array(edges, dtype=np.float64).reshape(-1, 3).T
     runs = tuple(schedule.run_name(*instance) for instance in order)
-    return InstanceGraph(tuple(order), tuple(edges), placement.num_devices, runs)
+    arcs = tail.astype(np.int64), head.astype(np.int64), np.ascontiguousarray(delay_ms)
+    return InstanceGraph(tuple(order), *arcs, placement.num_devices, runs)
 
 
 def device_orders(schedule: Schedule, graph: InstanceGraph) -> list[Ints]:
@@ -252,20 +221,3 @@ def _topological(instances: list[Instance], delays: dict[tuple[Instance, Instanc
             "the dependencies; give a schedule that passes validate"
         )
     return order
-
-
-def _levels(neighbors: ArcsByHead, order: range) -> Iterator[GraphLevel]:
-    depth = [0] * len(neighbors)
-    for i in order:
-        depth[i] = 1 + max((depth[j] for j, _ in neighbors[i]), default=-1)
-    members: list[list[int]] = [[] for _ in range(max(depth) + 1)]
-    for i, level in enumerate(depth):
-        members[level].append(i)
-    for indices in members:
-        most = max(1, max(len(neighbors[i]) for i in indices))
-        padded = np.full((len(indices), most), len(neighbors), dtype=np.int64)
-        delay = np.zeros((len(indices), most))
-        for row, i in enumerate(indices):
-            for column, (j, milliseconds) in enumerate(neighbors[i]):
-                padded[row, column], delay[row, column] = j, milliseconds
-        yield GraphLevel(np.array(indices), padded, delay)

@@ -11,11 +11,10 @@ from collections.abc import Iterator
 
 from placements import Kind, Placement, Profile
 from placements.files import csv_text
-from schedsearch.energy.bound import LowerBound
-from schedsearch.energy.frontier import FrequencyPlan, Frontier
+from schedsearch.energy.frontier import FrequencyPlan, Frontier, LowerBound
 from schedsearch.energy.graph import EnergyError
+from schedsearch.energy.limits.switching import changes_per_iteration, num_clock_changes
 from schedsearch.energy.simulation import operating_points, simulate_at_clocks
-from schedsearch.energy.switching.limits import changes_per_iteration, num_clock_changes
 from schedsearch.schedule import Schedule
 
 FREQUENCY_COLUMNS = ("device", "position", "block", "micro_batch", "clock_mhz", "start_ms", "time_ms")
@@ -39,11 +38,6 @@ _INSTRUCTION = {Kind.F: "forward", Kind.B: "backward"}
 
 def frequencies_csv(schedule: Schedule, profile: Profile, plan: FrequencyPlan) -> str:
     """Return a plan as CSV: a row for each block on each of its devices, in the order in which it runs.
-
-    Args:
-        schedule: Gives the order on each device.
-        profile: Gives the time of each block at its clock.
-        plan: Plan of the schedule.
 
     Returns:
         The columns `FREQUENCY_COLUMNS`: device and position from 0, clocks in MHz, times in milliseconds from

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from placements import Profile
-from schedsearch.energy.bound import LowerBound
-from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier, OnProgress
-from schedsearch.energy.generators.candidates import PlanPool
-from schedsearch.energy.generators.fixing import fixed
-from schedsearch.energy.generators.improving import DeadlineImprovement
-from schedsearch.energy.generators.neighbourhood import MAX_INSTANCES
-from schedsearch.energy.generators.rounding import rounded
-from schedsearch.energy.generators.splicing import spliced
-from schedsearch.energy.graph import EnergyError, Floats, Ints
+from schedsearch.energy.cost import planning_curves
+from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier, LowerBound, OnProgress
+from schedsearch.energy.generators import PlanPool, fixed, rounded, spliced
+from schedsearch.energy.graph import EnergyError, Floats
+from schedsearch.energy.improving import MAX_INSTANCES, DeadlineImprovement
 from schedsearch.energy.problem import ClockProblem
-from schedsearch.energy.relaxed.exponential import planning_curves
-from schedsearch.energy.relaxed.highs import SolverError
-from schedsearch.energy.relaxed.relaxation import Breakpoint, breakpoints
-from schedsearch.energy.relaxed.timing_program import free_timing, min_energy
+from schedsearch.energy.programs import SolverError, free_timing, min_energy
+from schedsearch.energy.relaxation import breakpoints, relaxed_plans
 from schedsearch.energy.simulation import all_maximum_clocks
 from schedsearch.schedule import Schedule
 
@@ -96,13 +89,20 @@ def compute_frontier(
     relaxed = relaxed_plans(breakpoints(problem.graph, planning), deadlines, problem.waiting_w, on_progress)
     bound = relaxed.bound if curve == "hull" else problem.bound
     candidates = PlanPool(problem, without)
-    no_slower = _no_slower(problem, {name: profile.fastest(name).time_ms for name in problem.curves})
+    as_fast_ms = np.array([[profile.fastest(name).time_ms] for name in problem.graph.runs])
+    no_slower = problem.table.slowest_within(as_fast_ms)
     # the fastest modes keep every deadline, also where a higher clock is slower, as measured ones may be
     candidates.add("fastest", np.hstack([no_slower, np.zeros_like(no_slower)]))
-    parts = _parts(deadlines)
+    firsts = range(0, len(deadlines), _DEADLINES_AT_ONCE)
+    parts = [slice(first, first + _DEADLINES_AT_ONCE) for first in firsts]
+
+    def tell(done: int) -> None:
+        if on_progress is not None:
+            on_progress("rounding", done, 2 * len(parts))
+
     for i, part in enumerate(parts):
         candidates.add_all(rounded(problem, relaxed.planned_ms[:, part], deadlines[part]))
-        _tell(on_progress, i + 1, 2 * len(parts))
+        tell(i + 1)
     at = np.unique(np.searchsorted(deadlines, [deadlines[0], *asked]).clip(max=len(deadlines) - 1))
     wanted_ms = deadlines[at]
     for i in at:
@@ -111,7 +111,7 @@ def compute_frontier(
     envelope = candidates.envelope()
     for i, part in enumerate(parts):
         candidates.add_all(spliced(problem, envelope, deadlines[part]))
-        _tell(on_progress, len(parts) + i + 1, 2 * len(parts))
+        tell(len(parts) + i + 1)
     if work_limit > 0:  # what is best now stays the best for some deadline, or something better does
         deadlines = np.union1d(deadlines, candidates.times_of_best(deadlines))
     is_small = problem.graph.size <= MAX_INSTANCES
@@ -119,7 +119,7 @@ def compute_frontier(
     if ("exact" if is_small else "neighbourhoods") not in without:
         improvement.run(work_limit, on_progress)
     return Frontier.of(
-        improvement.plans(candidates.best(deadlines, bound)),
+        tuple(map(improvement.bounded, candidates.best(deadlines, bound))),
         replace(all_maximum, lower_bound_mj=bound.at(all_maximum.time_ms)),
         schedule.placement,
         profile,
@@ -150,7 +150,7 @@ def plan_for(problem: ClockProblem, deadline_ms: float, work_limit: float = 0.0)
         relaxed = min_energy(free_timing(graph, problem.curves), until_ms)
         if relaxed is not None:
             planned_ms, min_mj = relaxed.planned_ms, relaxed.energy_mj
-            np.add.at(price_w, graph.edge_arrays[0], relaxed.edge_price)
+            np.add.at(price_w, graph.tail, relaxed.edge_price)
     bound = LowerBound(np.array([until_ms]), np.array([min_mj]), problem.waiting_w)
     candidates, at = PlanPool(problem), np.array([until_ms])
     candidates.add("fastest", np.zeros((graph.size, 1), dtype=np.int64))
@@ -158,76 +158,7 @@ def plan_for(problem: ClockProblem, deadline_ms: float, work_limit: float = 0.0)
     candidates.add_all(fixed(problem, planned_ms, price_w, until_ms))
     improvement = DeadlineImprovement(candidates, bound, at)
     improvement.run(work_limit)
-    return improvement.plans(candidates.best(at, bound))[-1]
-
-
-def _tell(on_progress: OnProgress | None, done: int, of: int) -> None:
-    if on_progress is not None:
-        on_progress("rounding", done, of)
-
-
-@dataclass(frozen=True, eq=False)
-class RelaxedPlans:
-    """The relaxed frontier, and its plans for some deadlines.
-
-    Attributes:
-        bound: What the relaxed frontier says of every plan.
-        planned_ms: Best time of each instance for each deadline, or more where it has slack beyond its
-            slowest option; shape ``(instances, deadlines)``.
-        price_w: What a millisecond of each instance is worth, in millijoules; in the same shape.
-    """
-
-    bound: LowerBound
-    planned_ms: Floats
-    price_w: Floats
-
-
-def relaxed_plans(
-    points: Iterable[Breakpoint],
-    deadline_ms: Floats,
-    waiting_w: float,
-    on_progress: OnProgress | None = None,
-) -> RelaxedPlans:
-    """Return the relaxed frontier and its plans for the deadlines.
-
-    Args:
-        points: The breakpoints, longest iteration first; only two are held at a time.
-        deadline_ms: Ascending, none below the shortest iteration; shape ``(deadlines,)``.
-        waiting_w: Power of all devices while they wait.
-        on_progress: Told how many of the deadlines are planned.
-    """
-    times, energies, planned, prices = [], [], [], []
-    left = len(deadline_ms)
-    before: Breakpoint | None = None
-    for point in points:
-        times.append(point.time_ms)
-        energies.append(point.energy_mj)
-        while left > 0 and deadline_ms[left - 1] >= point.time_ms:
-            left -= 1
-            planned.append(_planned(before or point, point, float(deadline_ms[left])))
-            prices.append(point.price_w)
-            if on_progress is not None:
-                on_progress("relaxing", len(planned), len(deadline_ms))
-        before = point
-    assert before is not None, "a frontier has at least one breakpoint"
-    planned += [_planned(before, before, before.time_ms)] * left
-    prices += [before.price_w] * left
-    bound = LowerBound(np.array(times[::-1]), np.array(energies[::-1]), waiting_w)
-    return RelaxedPlans(bound, np.column_stack(planned[::-1]), np.column_stack(prices[::-1]))
-
-
-def _planned(longer: Breakpoint, shorter: Breakpoint, deadline_ms: float) -> Floats:
-    """Return best times of the instances for a deadline between two breakpoints.
-
-    From one breakpoint to the next every event moves by at most the difference of the two lengths. Moving
-    each event by its full way, but by no more than the deadline asks, is as good as moving all in
-    proportion, and leaves most instances at the times of one of the two breakpoints. Those are mostly
-    times of real clocks, so that there is less to round.
-    """
-    moved = longer.event_ms - shorter.event_ms
-    event = longer.event_ms - np.minimum(moved, max(longer.time_ms - deadline_ms, 0.0))
-    planned: Floats = event[:, 1] - event[:, 0]
-    return planned
+    return improvement.bounded(candidates.best(at, bound)[-1])
 
 
 def _deadlines(problem: ClockProblem, num_plans: int, extra_ms: list[float]) -> Floats:
@@ -238,23 +169,6 @@ def _deadlines(problem: ClockProblem, num_plans: int, extra_ms: list[float]) -> 
     """
     shortest_ms, longest_ms = problem.span_ms
     for deadline in extra_ms:
-        if not shortest_ms * (1 - TIME_TOLERANCE) <= deadline < math.inf:
-            raise EnergyError(
-                f"deadline_ms: {deadline:.12g} cannot be kept, the shortest iteration takes "
-                f"{shortest_ms:.6g} ms; give at least that"
-            )
+        problem.reachable(deadline)
     evenly = np.linspace(shortest_ms, longest_ms, num_plans)
     return np.unique(np.maximum(np.concatenate([evenly, extra_ms]), shortest_ms))
-
-
-def _no_slower(problem: ClockProblem, time_ms: Mapping[str, float]) -> Ints:
-    """Return the slowest mode of each instance that takes no longer than its block's time; one plan."""
-    graph = problem.graph
-    allowed = np.array([[time_ms[name]] for name in graph.runs])
-    return problem.table.slowest_within(np.arange(graph.size), allowed)
-
-
-def _parts(deadlines: Floats) -> list[slice]:
-    """Return the deadlines in parts that are rounded in one go."""
-    firsts = range(0, len(deadlines), _DEADLINES_AT_ONCE)
-    return [slice(first, first + _DEADLINES_AT_ONCE) for first in firsts]

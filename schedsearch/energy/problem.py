@@ -9,7 +9,8 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,13 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placements import Profile
-from placements.profiles.operating_point import Clock
-from schedsearch.energy.bound import LowerBound, lower_bound
 from schedsearch.energy.cost import CostCurve, cost_curves
-from schedsearch.energy.frontier import FrequencyPlan
-from schedsearch.energy.graph import Floats, InstanceGraph, Ints, device_orders, instance_graph
-from schedsearch.energy.simulation import simulate_at_clocks, simulated_plan
-from schedsearch.energy.waiting import WaitingPower, undominated, waiting_w
+from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, LowerBound
+from schedsearch.energy.graph import EnergyError, Floats, InstanceGraph, Ints, instance_graph
+from schedsearch.energy.relaxation import breakpoints
+from schedsearch.energy.simulation import (
+    WaitingPower,
+    simulate_at_clocks,
+    simulated_plan,
+    undominated,
+    waiting_w,
+)
 from schedsearch.schedule import Schedule
 
 Clocks = Mapping[str, tuple[int, ...]]
@@ -37,30 +42,41 @@ class ModeTable:
 
     Attributes:
         row: Row of each instance's block in the other fields; shape ``(instances,)``.
-        clock_mhz: Shape ``(blocks, most modes)``; the padding is 0.
+        clock: Clock of each mode, with its configuration if it has one; shape ``(blocks, most modes)``.
         time_ms: Ascending in each row.
         energy_mj: Effective energy on all devices of the block; the padding is infinite.
         next_on_hull: For each mode the first slower one on the lower convex hull, or the last mode.
         last_on_hull: For each mode itself or the first faster one, whichever is on the hull.
-        config: Configuration of each mode; None where no block has any.
     """
 
     row: Ints
-    clock_mhz: Ints
+    clock: NDArray[Any]
     time_ms: Floats
     energy_mj: Floats
     next_on_hull: Ints
     last_on_hull: Ints
-    config: NDArray[Any] | None = None
+
+    @classmethod
+    def of(cls, runs: Sequence[str], curves: Mapping[str, CostCurve]) -> ModeTable:
+        """Return the modes of instances, by the names under which the curves have their costs."""
+        names = {name: row for row, name in enumerate(curves)}
+        shape = (len(names), max(len(curve.time_ms) for curve in curves.values()))
+        clock = np.zeros(shape, dtype=object if any(curve.config for curve in curves.values()) else np.int64)
+        time, energy = np.full((2, *shape), np.inf)
+        hull = np.zeros((2, *shape), dtype=np.int64)
+        for row, curve in enumerate(curves.values()):
+            count = len(curve.time_ms)
+            after = np.searchsorted(curve.hull, np.arange(count), side="right")
+            clock[row, :count] = curve.clocks
+            time[row, :count], energy[row, :count] = curve.time_ms, curve.energy_mj
+            hull[0, row, :count] = curve.hull[np.minimum(after, len(curve.hull) - 1)]
+            hull[1, row, :count] = curve.hull[after - 1]
+        return cls(np.array([names[name] for name in runs]), clock, time, energy, *hull)
 
     @cached_property
-    def clock(self) -> NDArray[Any] | Ints:
-        """The clock of each mode, with its configuration if it has one; shape ``(blocks, most modes)``."""
-        if self.config is None:
-            return self.clock_mhz
-        named = np.frompyfunc(lambda mhz, config: Clock(mhz, config) if config else int(mhz), 2, 1)
-        clock: NDArray[Any] = named(self.clock_mhz, self.config)
-        return clock
+    def clock_mhz(self) -> Ints:
+        """The clock of each mode alone."""
+        return self.clock.astype(np.int64)
 
     def times(self, choice: Ints) -> Floats:
         """Return how long each instance takes in the chosen modes; shape ``(instances, plans)``."""
@@ -78,43 +94,16 @@ class ModeTable:
         last: Ints = np.isfinite(self.time_ms).sum(axis=1)[self.row] - 1
         return last
 
-    def slowest_within(self, members: Ints, allowed_ms: Floats) -> Ints:
-        """Return each member's slowest mode that takes no longer than allowed, or its fastest.
+    def slowest_within(self, allowed_ms: Floats) -> Ints:
+        """Return each instance's slowest mode that takes no longer than allowed, or its fastest.
 
         Args:
-            members: Indices of instances.
-            allowed_ms: Shape ``(members, plans)``.
+            allowed_ms: Shape ``(instances, plans)``.
         """
-        choice = np.empty(allowed_ms.shape, dtype=np.int64)
-        for i, row in enumerate(self.row[members].tolist()):
-            choice[i] = self.time_ms[row].searchsorted(allowed_ms[i], side="right")
-        return np.maximum(choice - 1, 0)
+        from schedsearch.energy.kernels import slowest_within  # loads numba, which is slow
 
-
-def mode_table(graph: InstanceGraph, curves: Mapping[str, CostCurve]) -> ModeTable:
-    """Return the modes of all instances of a graph."""
-    names = list(curves)
-    shape = (len(names), max(len(curve.time_ms) for curve in curves.values()))
-    table = ModeTable(
-        row=np.array([names.index(name) for name in graph.runs]),
-        clock_mhz=np.zeros(shape, dtype=np.int64),
-        time_ms=np.full(shape, np.inf),
-        energy_mj=np.full(shape, np.inf),
-        next_on_hull=np.zeros(shape, dtype=np.int64),
-        last_on_hull=np.zeros(shape, dtype=np.int64),
-        config=np.full(shape, "", dtype=object) if any(curve.config for curve in curves.values()) else None,
-    )
-    for row, curve in enumerate(curves.values()):
-        count = len(curve.time_ms)
-        after = np.searchsorted(curve.hull, np.arange(count), side="right")
-        table.clock_mhz[row, :count] = curve.clock_mhz
-        if table.config is not None and curve.config:
-            table.config[row, :count] = curve.config
-        table.time_ms[row, :count] = curve.time_ms
-        table.energy_mj[row, :count] = curve.energy_mj
-        table.next_on_hull[row, :count] = curve.hull[np.minimum(after, len(curve.hull) - 1)]
-        table.last_on_hull[row, :count] = curve.hull[after - 1]
-    return table
+        choice: Ints = slowest_within(self.time_ms, self.row, allowed_ms)
+        return choice
 
 
 @dataclass(frozen=True)
@@ -135,7 +124,6 @@ class ClockProblem:
     known_bound: LowerBound | None = None
 
     def __post_init__(self) -> None:
-        """Check that every block has a cost."""
         self.profile.require(self.schedule.placement)
 
     @cached_property
@@ -146,7 +134,7 @@ class ClockProblem:
     @cached_property
     def orders(self) -> tuple[Ints, ...]:
         """The indices of each device's instances, in its order."""
-        return tuple(device_orders(self.schedule, self.graph))
+        return self.waiting.orders
 
     @cached_property
     def curves(self) -> dict[str, CostCurve]:
@@ -156,7 +144,7 @@ class ClockProblem:
     @cached_property
     def table(self) -> ModeTable:
         """The modes of all instances."""
-        return mode_table(self.graph, self.curves)
+        return ModeTable.of(self.graph.runs, self.curves)
 
     @cached_property
     def waiting_w(self) -> float:
@@ -164,8 +152,8 @@ class ClockProblem:
         return waiting_w(self.schedule.placement, self.profile)
 
     @cached_property
-    def waiting(self) -> WaitingPower | None:
-        """Who waits at which power, where the blocking power depends on the clock."""
+    def waiting(self) -> WaitingPower:
+        """Who waits at which power."""
         return WaitingPower.of(self.schedule, self.profile, self.graph)
 
     @cached_property
@@ -173,7 +161,9 @@ class ClockProblem:
         """What no plan can beat."""
         if self.known_bound is not None:
             return self.known_bound
-        return lower_bound(self.graph, self.curves, self.waiting_w)
+        points = [(point.time_ms, point.energy_mj) for point in breakpoints(self.graph, self.curves)]
+        time, energy = zip(*reversed(points), strict=True)
+        return LowerBound(np.array(time), np.array(energy), self.waiting_w)
 
     @cached_property
     def span_ms(self) -> tuple[float, float]:
@@ -181,6 +171,20 @@ class ClockProblem:
         ends = np.column_stack([np.zeros_like(self.table.last), self.table.last])
         shortest, longest = self.graph.makespan(self.table.times(ends)).tolist()
         return shortest, longest
+
+    def reachable(self, deadline_ms: float) -> float:
+        """Return the shortest length of the iteration.
+
+        Raises:
+            EnergyError: The deadline is below that, or no time.
+        """
+        shortest_ms = self.span_ms[0]
+        if not shortest_ms * (1 - TIME_TOLERANCE) <= deadline_ms < math.inf:
+            raise EnergyError(
+                f"deadline_ms: {deadline_ms:.12g} cannot be kept, the shortest iteration takes "
+                f"{shortest_ms:.6g} ms; give at least that"
+            )
+        return shortest_ms
 
     def clocks(self, choice: Ints) -> list[dict[str, tuple[int, ...]]]:
         """Return the clocks of each plan of a choice of modes; shape ``(instances, plans)``."""

@@ -2,6 +2,11 @@
 
 Blocks start as soon as their inputs and devices are there. Blocks take exactly their profiled time:
 jitter, and the time that a change of clock takes, are not known here.
+
+A device that waits stays at the clock of the block before, and before its first block at that of its first
+block (Perseus, Sec. 4.1, has one blocking power for all). Effective energies are above the blocking power of
+the clock where it is least, so that no plan uses less than the relaxed problem says; what a plan's own gaps
+use beyond that is added to it here. A device without blocks waits at the least.
 """
 
 from __future__ import annotations
@@ -12,12 +17,89 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from placements import OperatingPoint, Profile
+from placements import OperatingPoint, Placement, Profile
 from placements.profiles.operating_point import config_of
+from schedsearch.energy.cost import lower_hull
 from schedsearch.energy.frontier import FrequencyPlan
-from schedsearch.energy.graph import EnergyError, InstanceGraph, instance_graph
-from schedsearch.energy.waiting import WaitingPower, waiting_w
+from schedsearch.energy.graph import (
+    EnergyError,
+    Floats,
+    InstanceGraph,
+    Ints,
+    device_orders,
+    instance_graph,
+)
 from schedsearch.schedule import Instance, Schedule
+
+
+def waiting_w(placement: Placement, profile: Profile) -> float:
+    """Return the power of the GPUs of all devices together while all wait at the clock of least power."""
+    return profile.min_blocking_power_w * sum(placement.gpus)
+
+
+@dataclass(frozen=True, eq=False)
+class WaitingPower:
+    """Who waits after whom, and at which power above the least.
+
+    Attributes:
+        orders: For each device the indices of its instances, in its order.
+        num_gpus: GPUs of each device; shape ``(devices,)``.
+        clock_mhz: The profile's clocks, ascending.
+        above_w: For each of these what a GPU that waits draws above the least.
+    """
+
+    orders: tuple[Ints, ...]
+    num_gpus: Ints
+    clock_mhz: Ints
+    above_w: Floats
+
+    @classmethod
+    def of(cls, schedule: Schedule, profile: Profile, graph: InstanceGraph) -> WaitingPower:
+        """Return the waiting of a schedule."""
+        clocks = sorted({point.clock_mhz for points in profile.points.values() for point in points})
+        least = profile.min_blocking_power_w
+        above = [profile.blocking_w(clock) - least if profile.waits_by_clock else 0.0 for clock in clocks]
+        orders = tuple(device_orders(schedule, graph))
+        return cls(orders, np.array(schedule.placement.gpus), np.array(clocks), np.array(above))
+
+    @property
+    def is_even(self) -> bool:
+        """Tell whether the blocking power is the same at all clocks."""
+        return not self.above_w.any()
+
+    def of_devices(
+        self, start_ms: Floats, time_ms: Floats, clock_mhz: Ints, until_ms: Floats | None = None
+    ) -> tuple[Floats, Floats]:
+        """Return what a GPU of each device uses above the least while it waits, and draws after its end.
+
+        Args:
+            start_ms: Start of each instance; shape ``(instances, plans)``.
+            time_ms: How long each runs.
+            clock_mhz: Its clock, one of the profile's; shape ``(instances, plans)``, or ``(instances, 1)``.
+            until_ms: End of the iteration, not before the last block's; shape ``(plans,)``. None for that.
+
+        Returns:
+            Millijoules and watts; shape ``(devices, plans)`` each.
+        """
+        energy_mj, after_w = np.zeros((2, len(self.orders), start_ms.shape[1]))
+        if self.is_even:
+            return energy_mj, after_w
+        end_ms = start_ms + time_ms
+        until_ms = end_ms.max(axis=0) if until_ms is None else until_ms
+        for device, order in enumerate(self.orders):
+            if len(order):
+                above = self.above_w[np.searchsorted(self.clock_mhz, clock_mhz[order])]
+                gap = np.vstack([start_ms[order[1:]], until_ms]) - end_ms[order]
+                energy_mj[device] = (above * gap).sum(axis=0) + above[0] * start_ms[order[0]]
+                after_w[device] = above[-1]
+        return energy_mj, after_w
+
+    def of_all(
+        self, start_ms: Floats, time_ms: Floats, clock_mhz: Ints, until_ms: Floats | None = None
+    ) -> tuple[Floats, Floats]:
+        """Return the same of all GPUs together; shape ``(plans,)`` each."""
+        energy_mj, after_w = self.of_devices(start_ms, time_ms, clock_mhz, until_ms)
+        return self.num_gpus @ energy_mj, self.num_gpus @ after_w
 
 
 @dataclass(frozen=True)
@@ -61,26 +143,18 @@ def simulate_at_clocks(
     """
     profile.require(schedule.placement)
     graph = instance_graph(schedule) if graph is None else graph
-    chosen = operating_points(schedule, profile, clock_mhz)
-    points = [chosen[instance] for instance in graph.instances]
-    time = np.array([point.time_ms for point in points])
-    start = graph.earliest_start(time[:, None])[:, 0]
+    time, used_mj, clock = at_clocks(schedule, profile, clock_mhz, graph)
+    start = graph.earliest_start(time)
     makespan = float((start + time).max())
     gpus = {block.name: schedule.placement.gpus_of(block) for block in schedule.placement.blocks}
-    power = profile.min_blocking_power_w
-    effective = sum(
-        gpus[name] * (point.energy_mj - power * point.time_ms)
-        for (name, _), point in zip(graph.instances, points, strict=True)
-    )
-    starts = dict(zip(graph.instances, start.tolist(), strict=True))
-    all_waiting_w = waiting_w(schedule.placement, profile)
+    number = np.array([gpus[name] for name, _ in graph.instances])
+    effective = float(number @ (used_mj - profile.min_blocking_power_w * time)[:, 0])
+    starts = dict(zip(graph.instances, start[:, 0].tolist(), strict=True))
     waiting = WaitingPower.of(schedule, profile, graph)
-    if waiting is None:
-        return ClockedIteration(starts, makespan, effective + all_waiting_w * makespan)
-    clocks = np.array([[point.clock_mhz] for point in points])
-    above_mj, after_w = waiting.of_all(start[:, None], time[:, None], waiting.of_clocks(clocks))
-    energy = effective + float(above_mj[0]) + all_waiting_w * makespan
-    return ClockedIteration(starts, makespan, energy, all_waiting_w + float(after_w[0]))
+    above_mj, after_w = waiting.of_all(start, time, clock)
+    min_w = waiting_w(schedule.placement, profile)
+    energy = effective + float(above_mj[0]) + min_w * makespan
+    return ClockedIteration(starts, makespan, energy, None if waiting.is_even else min_w + float(after_w[0]))
 
 
 def simulated_plan(
@@ -88,6 +162,20 @@ def simulated_plan(
 ) -> FrequencyPlan:
     """Return clocks with what their simulation says as a plan."""
     return FrequencyPlan(clock_mhz, done.time_ms, done.energy_mj, lower_bound_mj, done.waiting_w)
+
+
+def at_clocks(
+    schedule: Schedule, profile: Profile, clock_mhz: Mapping[str, Sequence[int]], graph: InstanceGraph
+) -> tuple[Floats, Floats, Ints]:
+    """Return time, energy on one GPU and MHz of every instance at its clock; shape ``(instances, 1)`` each.
+
+    Raises:
+        EnergyError: A clock is missing or not in the profile.
+    """
+    chosen = operating_points(schedule, profile, clock_mhz)
+    points = [chosen[instance] for instance in graph.instances]
+    costs = np.array([(point.time_ms, point.energy_mj) for point in points])
+    return costs[:, :1], costs[:, 1:], np.array([[point.clock_mhz] for point in points])
 
 
 def operating_points(
@@ -140,3 +228,65 @@ def all_maximum_clocks(schedule: Schedule, profile: Profile) -> dict[str, tuple[
         name: tuple(profile.fastest(schedule.run_name(name, n)).clock for n in runs)
         for name, runs in schedule.runs_of.items()
     }
+
+
+def undominated(time_ms: Floats, energy_mj: Floats, after_w: Floats) -> Ints:
+    """Return the plans that no other beats at every deadline that both keep, by increasing time.
+
+    Until a deadline a plan uses its energy, and a power after its end. A plan that ends no later, uses no
+    more until the other's end, and draws no more then, beats the other. Where no plan draws more than the
+    least afterwards, these are the plans that no other beats in both time and energy.
+
+    Args:
+        time_ms: End of each plan; shape ``(plans,)``.
+        energy_mj: Energy until then, above that of waiting at the least power all the time.
+        after_w: Power from then on, above the least.
+
+    Returns:
+        Indices, without equals; of plans that end together the one of least energy first.
+    """
+    order = np.lexsort((after_w, energy_mj, time_ms))
+    if not after_w.any():
+        energy = energy_mj[order]
+        least = np.minimum.accumulate(energy)
+        return order[energy < np.concatenate([[np.inf], least[:-1]])]
+    kept = np.empty(len(order), dtype=np.int64)
+    count = 0
+    for i in order.tolist():
+        others = kept[:count]
+        until = energy_mj[others] + after_w[others] * (time_ms[i] - time_ms[others])
+        if not ((until <= energy_mj[i]) & (after_w[others] <= after_w[i])).any():
+            kept[count] = i
+            count += 1
+    return kept[:count]
+
+
+def best_until(
+    deadline_ms: Sequence[float] | Floats, time_ms: Floats, energy_mj: Floats, after_w: Floats
+) -> Ints:
+    """Return the plan of least energy until each deadline, of those that keep it.
+
+    Args:
+        deadline_ms: None before the end of the first plan.
+        time_ms: End of each plan, ascending; energies and powers as in `undominated`.
+        energy_mj: Likewise.
+        after_w: Likewise.
+    """
+    number = np.searchsorted(time_ms, deadline_ms, side="right")
+    return np.array(
+        [
+            int((energy_mj[:n] + after_w[:n] * (deadline - time_ms[:n])).argmin())
+            for deadline, n in zip(deadline_ms, number.tolist(), strict=True)
+        ],
+        dtype=np.int64,
+    )
+
+
+def best_after(time_ms: float, end_ms: Floats, energy_mj: Floats, after_w: Floats) -> Ints:
+    """Return the plans that are best for some deadline of at least a time that all plans keep.
+
+    The less a plan draws after its end, the more it may use until then: a lower convex hull.
+    """
+    until = energy_mj + after_w * (time_ms - end_ms)
+    order = undominated(after_w, until, np.zeros(len(until)))
+    return order[lower_hull(after_w[order], until[order])]

@@ -20,7 +20,7 @@ from placements.gpus import GPUS
 from placements.shapes import v_shape
 from schedsearch.baselines import one_f_one_b, one_f_one_b_plus
 from schedsearch.energy import ClockProblem, Frontier, compute_frontier
-from schedsearch.energy.waiting import waiting_w
+from schedsearch.energy.simulation import waiting_w
 from schedsearch.schedule import Schedule
 
 _PERSEUS = SHARED_DATA / "perseus"

@@ -16,11 +16,10 @@ from placements import Profile
 from schedsearch.energy.baselines.envpipe import envpipe
 from schedsearch.energy.baselines.perseus import UNIT_MS, perseus_frontier, perseus_plans
 from schedsearch.energy.baselines.zeus import zeus_global, zeus_per_stage
-from schedsearch.energy.bound import LowerBound
-from schedsearch.energy.frontier import FrequencyPlan, OnProgress
+from schedsearch.energy.cost import ExponentialCurve, exponential_curve
+from schedsearch.energy.frontier import FrequencyPlan, LowerBound, OnProgress
 from schedsearch.energy.graph import EnergyError
 from schedsearch.energy.problem import ClockProblem, Clocks
-from schedsearch.energy.relaxed.exponential import ExponentialCurve, exponential_curve
 from schedsearch.energy.simulation import all_maximum_clocks
 from schedsearch.schedule import Schedule
 

@@ -12,14 +12,14 @@ out the last run of every other. For 1F1B on a V-shape that is EnvPipe's own env
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
 
-from placements import Kind, OperatingPoint, Placement
+from placements import Kind, Placement
+from schedsearch.energy.cost import CostCurve
 from schedsearch.energy.graph import Floats, InstanceGraph, Ints
-from schedsearch.energy.problem import ClockProblem, Clocks, clocks_by_block
+from schedsearch.energy.problem import ClockProblem, Clocks, ModeTable, clocks_by_block
 from schedsearch.schedule import Instance, Schedule
 
 THRESHOLD = 1e-9
@@ -34,30 +34,22 @@ def envpipe(problem: ClockProblem) -> Clocks:
     not fall with the clock, the highest clock is the fastest one, and a step leads to the next faster one.
     """
     graph = problem.graph
-    points = {
-        name: sorted(each, key=lambda point: (-point.time_ms, point.clock_mhz))
-        for name, each in problem.profile.points.items()
-    }
-    path = _CriticalPath(problem.schedule, graph)
-    clock, time = _tables(graph, points)
-    instance = np.arange(graph.size)
-    highest = np.array([len(points[name]) - 1 for name in graph.runs])
-    inside = envelope(problem.schedule)
-    least = np.array([_least_energy(points[name]) for name in graph.runs])
-    choice = np.where([each in inside for each in graph.instances], highest, least)
+    curves = {}
+    for name, each in problem.profile.points.items():
+        points = sorted(each, key=lambda point: (point.time_ms, -point.clock_mhz))
+        clock, time, energy = zip(*((p.clock_mhz, p.time_ms, p.energy_mj) for p in points), strict=True)
+        curves[name] = CostCurve(np.array(clock), np.array(time), np.array(energy))
+    table = ModeTable.of(graph.runs, curves)
+    path, inside = _CriticalPath(problem.schedule, graph), envelope(problem.schedule)
+    least = table.energy_mj.argmin(axis=1)[table.row]  # waiting not counted; of equal ones the fastest
+    choice = np.where([each in inside for each in graph.instances], 0, least)
     while True:
-        critical = path.of(time[instance, choice])
-        slower = critical[choice[critical] < highest[critical]]
+        critical = path.of(table.times(choice[:, None])[:, 0])
+        slower = critical[choice[critical] > 0]
+        clocks = table.clock_mhz[table.row, choice]
         if len(slower) == 0:
-            break
-        clocks = clock[slower, choice[slower]]
-        choice[slower[clocks == clocks.min()]] += 1
-    return clocks_by_block(graph, clock[instance, choice][:, None])[0]
-
-
-def _least_energy(points: Sequence[OperatingPoint]) -> int:
-    """Return which point uses the least energy, waiting not counted; of equal ones the fastest."""
-    return min(range(len(points)), key=lambda i: (points[i].energy_mj, points[i].time_ms))
+            return clocks_by_block(graph, clocks[:, None])[0]
+        choice[slower[clocks[slower] == clocks[slower].min()]] -= 1
 
 
 def envelope(schedule: Schedule) -> set[Instance]:
@@ -87,17 +79,6 @@ def last_devices(placement: Placement) -> set[int]:
     own = [name for name in depth if len(devices[name]) < placement.num_devices] or list(depth)
     deepest = max((depth[name] for name in own), default=0)
     return {device for name in own if depth[name] == deepest for device in devices[name]}
-
-
-def _tables(graph: InstanceGraph, points: Mapping[str, Sequence[OperatingPoint]]) -> tuple[Ints, Floats]:
-    """Return clock and time of each instance at each of its points; shape ``(instances, most points)``."""
-    most = max(len(points[name]) for name in graph.runs)
-    clock = np.zeros((graph.size, most), dtype=np.int64)
-    time = np.zeros((graph.size, most))
-    for i, name in enumerate(graph.runs):
-        clock[i, : len(points[name])] = [point.clock_mhz for point in points[name]]
-        time[i, : len(points[name])] = [point.time_ms for point in points[name]]
-    return clock, time
 
 
 class _CriticalPath:

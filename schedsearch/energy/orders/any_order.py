@@ -18,58 +18,12 @@ import numpy as np
 from placements import Block, Placement, Profile
 from schedsearch.energy.cost import CostCurve, cost_curves
 from schedsearch.energy.frontier import TIME_TOLERANCE
-from schedsearch.energy.relaxed.highs import Rows, SolverStatus, minimized, status_of
-from schedsearch.energy.waiting import waiting_w
+from schedsearch.energy.programs import Rows, SolverError, minimized
+from schedsearch.energy.simulation import waiting_w
 from schedsearch.proof.mode_choice import needs_of
 from schedsearch.schedule import Schedule, micro_batches_of
 
 Curves = Mapping[str, CostCurve]
-
-
-def any_order_mj(schedule: Schedule, profile: Profile, deadline_ms: float) -> float:
-    """Return an energy until a deadline that no clocks of any order and modes of a placement are below.
-
-    Args:
-        schedule: Schedule whose placement and number of micro-batches count.
-        profile: Cost of each block at each clock.
-        deadline_ms: Deadline that some order keeps.
-    """
-    placement, number = schedule.placement, schedule.num_micro_batches
-    curves = cost_curves(placement, profile)
-    before, after = _fastest_paths(placement, curves)
-    slack_ms: dict[int, float] = {}
-    for lane in range(len(placement.lanes)):
-        names = [block.name for block in placement.blocks if lane in placement.lanes_of(block)]
-        ends_ms = min(map(before.__getitem__, names), default=0) + min(
-            map(after.__getitem__, names), default=0
-        )
-        slack_ms[lane] = deadline_ms * (1 + TIME_TOLERANCE) - ends_ms
-    effective_mj = 0.0
-    for device in range(placement.num_devices):
-        if not placement.on(device):
-            continue
-        if placement.is_plain:
-            effective_mj += _filled_mj(placement, curves, number, device, slack_ms[device])
-        else:
-            effective_mj += _Mix(placement, curves, number, device).min_mj(slack_ms, deadline_ms)
-    return effective_mj + waiting_w(placement, profile) * deadline_ms
-
-
-def _filled_mj(placement: Placement, curves: Curves, number: int, device: int, slack_ms: float) -> float:
-    """Return the least energy of a device whose blocks have no modes: steepest slopes first."""
-    effective_mj = 0.0
-    lengths, slopes = [], []
-    for block in placement.on(device):
-        curve, runs = curves[block.name], len(micro_batches_of(placement, block.name, number))
-        time, energy = curve.time_ms[curve.hull], curve.energy_mj[curve.hull] / len(block.devices)
-        slack_ms -= runs * float(time[0])
-        effective_mj += runs * float(energy[0])
-        lengths.append(runs * np.diff(time))
-        slopes.append(np.diff(energy) / np.diff(time))
-    length, slope = np.concatenate(lengths), np.concatenate(slopes)
-    steepest = np.argsort(slope, kind="stable")
-    ends = np.minimum(np.cumsum(length[steepest]), max(slack_ms, 0.0))
-    return effective_mj + float(slope[steepest] @ np.diff(ends, prepend=0.0))
 
 
 class _Way(NamedTuple):
@@ -84,118 +38,117 @@ class _Way(NamedTuple):
     held: int
 
 
-class _Mix:
-    """A linear program: how often a device takes each choice, and how long its blocks take."""
+def any_order_mj(schedule: Schedule, profile: Profile, deadline_ms: float) -> float:
+    """Return an energy until a deadline that no clocks of any order and modes of a placement are below.
 
-    def __init__(self, placement: Placement, curves: Curves, number: int, device: int) -> None:
-        self.placement, self.curves, self.number, self.device = placement, curves, number, device
+    The columns of its linear program are how often each device takes each choice, and how much longer than at
+    the fastest clocks its blocks take. If HiGHS fails, all micro-batches are at their cheapest.
 
-    def min_mj(self, slack_ms: Mapping[int, float], deadline_ms: float) -> float:
-        """Return the least effective energy of all micro-batches; each at its cheapest if HiGHS fails."""
-        placement, device = self.placement, self.device
-        decisions = [list(ways) for ways in self._decisions()]
-        cost, upper = list[float](), list[float]()
-        rows, equal = Rows(), Rows()
-        on_lane: dict[int, list[tuple[int, float]]] = {
-            lane: [] for lane, (at, _) in enumerate(placement.lanes) if at == device
-        }
+    Args:
+        schedule: Schedule whose placement and number of micro-batches count.
+        profile: Cost of each block at each clock.
+        deadline_ms: Deadline that some order keeps.
+    """
+    placement, number = schedule.placement, schedule.num_micro_batches
+    curves, until_ms = cost_curves(placement, profile), deadline_ms * (1 + TIME_TOLERANCE)
+    cost, upper, cheapest_mj = list[float](), list[float](), 0.0
+    rows, equal = Rows(), Rows()
+    on_lane: dict[int, list[tuple[int, float]]] = {lane: [] for lane in range(len(placement.lanes))}
+    for device in range(placement.num_devices):
         memory: list[tuple[int, float]] = []
-        cheapest_mj = 0.0
-        for ways in decisions:
-            counts = [len(cost) + i for i in range(len(ways))]
+        for ways in _decisions(placement, number, device):
+            counts = range(len(cost), len(cost) + len(ways))
             cost += [0.0] * len(ways)
-            upper += [float(self.number)] * len(ways)
-            _add(equal, float(self.number), [(column, 1.0) for column in counts])
-            cheapest = []
-            for count, way in zip(counts, ways, strict=True):
+            upper += [float(number)] * len(ways)
+            _add(equal, float(number), [(column, 1.0) for column in counts])
+            least = [0.0] * len(ways)
+            for k, (count, way) in enumerate(zip(counts, ways, strict=True)):
                 memory.append((count, float(way.held)))
-                cheapest.append(0.0)
                 for name, block, times in way.runs:
-                    curve = self.curves[name]
+                    curve = curves[name]
                     time = times * curve.time_ms[curve.hull]
                     energy = times * curve.energy_mj[curve.hull] / len(block.devices)
                     cost[count] += float(energy[0])
-                    cheapest[-1] += float(energy[-1])
-                    lanes = [lane for lane in placement.lanes_of(block) if lane in on_lane]
-                    for lane in lanes:
-                        on_lane[lane].append((count, float(time[0])))
+                    least[k] += float(energy[-1])
+                    lanes = [lane for lane in placement.lanes_of(block) if placement.lanes[lane][0] == device]
+                    parts = [(count, float(time[0]))]
                     for length, saved in zip(np.diff(time).tolist(), np.diff(energy).tolist(), strict=True):
                         longer = len(cost)
                         cost.append(saved / length)
-                        upper.append(self.number * length)
+                        upper.append(number * length)
                         _add(rows, 0.0, [(longer, 1.0), (count, -length)])
-                        for lane in lanes:
-                            on_lane[lane].append((longer, 1.0))
-            cheapest_mj += self.number * min(cheapest)
-        for lane, terms in on_lane.items():
-            if terms:
-                _add(rows, max(slack_ms[lane], 0.0), terms)
-        if placement.free_memory is not None:
-            room = placement.free_memory[device] * deadline_ms * (1 + TIME_TOLERANCE) / placement.tick_ms
-            scale = self._fastest / max(room, 1.0)
+                        parts.append((longer, 1.0))
+                    for lane in lanes:
+                        on_lane[lane] += parts
+            cheapest_mj += number * min(least)
+        if placement.free_memory is not None and any(held for _, held in memory):
+            room = placement.free_memory[device] * until_ms / placement.tick_ms
+            scale = _fastest_share(placement, curves) / max(room, 1.0)
             _add(rows, room / max(room, 1.0), [(column, held * scale) for column, held in memory])
+    before, after = _fastest_paths(placement, curves)
+    for lane, terms in on_lane.items():
+        names = [block.name for block in placement.blocks if lane in placement.lanes_of(block)]
+        if terms:
+            ends_ms = min(map(before.__getitem__, names)) + min(map(after.__getitem__, names))
+            _add(rows, max(until_ms - ends_ms, 0.0), terms)
+    effective_mj = cheapest_mj
+    try:
         answer = minimized(np.array(cost), np.array(upper), rows, equal=equal)
-        return float(answer.fun) if status_of(answer) is SolverStatus.OPTIMAL else cheapest_mj
+        effective_mj = cheapest_mj if answer is None else float(answer.fun)
+    except SolverError:
+        pass
+    return effective_mj + waiting_w(placement, profile) * deadline_ms
 
-    def _decisions(self) -> Iterator[Iterator[_Way]]:
-        """Yield the ways of each decision about the device, and at last all that is not decided."""
-        placement = self.placement
-        needs = needs_of(placement, self.device)
-        for i, found in needs.items():
-            if i is not None:
-                choices = placement.decisions[i].choices
-                yield (
-                    _Way(
-                        [
-                            (placement.name_in(choice, name), block, 1.0)
-                            for name in placement.decisions[i].blocks
-                            if (block := choice.by_name.get(name, placement.by_name[name])).time
-                            and self.device in block.devices
-                        ],
-                        need.held,
-                    )
-                    for choice, need in zip(choices, found, strict=True)
+
+def _decisions(placement: Placement, number: int, device: int) -> Iterator[list[_Way]]:
+    """Yield the ways of each decision about a device, and at last all that is not decided."""
+    needs = {} if placement.is_plain else needs_of(placement, device)
+    for i, found in needs.items():
+        if i is not None:
+            yield [
+                _Way(
+                    [
+                        (placement.name_in(choice, name), block, 1.0)
+                        for name in placement.decisions[i].blocks
+                        if (block := choice.by_name.get(name, placement.by_name[name])).time
+                        and device in block.devices
+                    ],
+                    need.held,
                 )
-        others = [block for block in placement.on(self.device) if block.name not in placement.decision_of]
-        runs = [
-            (b.name, b, len(micro_batches_of(placement, b.name, self.number)) / self.number) for b in others
-        ]
-        yield iter([_Way(runs, needs[None][0].held)])
+                for choice, need in zip(placement.decisions[i].choices, found, strict=True)
+            ]
+    others = [block for block in placement.on(device) if block.name not in placement.decision_of]
+    runs = [(b.name, b, len(micro_batches_of(placement, b.name, number)) / number) for b in others]
+    yield [_Way(runs, needs[None][0].held if needs else 0)]
 
-    @property
-    def _fastest(self) -> float:
-        """The least time of any block at some clock, as a share of what the placement says; 1 at most.
 
-        What is held is known for the times of the placement.
-        """
-        runs = self.placement.runs.items()
-        return min(1.0, *(float(self.curves[k].time_ms[0]) / self.placement.ms(b.time) for k, b in runs))
+def _fastest_share(placement: Placement, curves: Curves) -> float:
+    """Return the least time of any block at some clock, as a share of what the placement says; 1 at most.
+
+    What is held is known for the times of the placement.
+    """
+    runs = placement.runs.items()
+    return min(1.0, *(float(curves[name].time_ms[0]) / placement.ms(block.time) for name, block in runs))
 
 
 def _add(rows: Rows, limit: float, terms: list[tuple[int, float]]) -> None:
-    """Add one row of (column, value) to a program."""
     columns, values = zip(*terms, strict=True)
     rows.add(np.array([limit]), (np.zeros(len(terms), dtype=np.int64), np.array(columns), np.array(values)))
 
 
 def _fastest_paths(placement: Placement, curves: Curves) -> tuple[dict[str, float], dict[str, float]]:
     """Return the least time of each block from the begin to its start, and from its end to the end."""
-    pairs = [
-        (name, block.name, placement.ms(placement.transfer_time(name, block.name)))
-        for block in placement.blocks
-        for name in block.after
-    ]
-    fastest = {
-        name: 0.0
-        for name in placement.by_name
-        if any(not block.time for block in placement.alternatives(name))
-    }
+    left_out = {name for name in placement.by_name if any(not b.time for b in placement.alternatives(name))}
+    fastest = dict.fromkeys(left_out, 0.0)
     for run, block in placement.runs.items():
         min_ms = float(curves[run].time_ms[0])
         fastest[block.name] = min(fastest.get(block.name, min_ms), min_ms)
     before, after = dict.fromkeys(fastest, 0.0), dict.fromkeys(fastest, 0.0)
     for _ in placement.blocks:  # at most so many steps in a row
-        for a, b, delay in pairs:
-            before[b] = max(before[b], before[a] + fastest[a] + delay)
-            after[a] = max(after[a], delay + fastest[b] + after[b])
+        for block in placement.blocks:
+            b = block.name
+            for a in block.after:
+                delay = placement.ms(placement.transfer_time(a, b))
+                before[b] = max(before[b], before[a] + fastest[a] + delay)
+                after[a] = max(after[a], delay + fastest[b] + after[b])
     return before, after

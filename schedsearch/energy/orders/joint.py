@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from placements import Placement
 from placements.modes import Chosen
 from schedsearch.energy.frontier import TIME_TOLERANCE
-from schedsearch.energy.generators.neighbourhood import MAX_INSTANCES
+from schedsearch.energy.improving import MAX_INSTANCES
 from schedsearch.energy.problem import ClockProblem, Clocks
 from schedsearch.memory_order import Run, memory_waits
 from schedsearch.model.variables import Literal

@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 
-from placements.profiles.operating_point import Clock
-from schedsearch.energy.cost import CostCurve
 from schedsearch.energy.problem import ClockProblem, Clocks
 from schedsearch.model import rules
 from schedsearch.model.cpsat_model import CpSatModel
@@ -79,7 +77,7 @@ class ClockVariables(Variables):
                 ]
                 terms += clocks
                 costs += [mj - min_mj for mj in curve.energy_mj.tolist()]
-                for each, clock in zip(clocks, _clocks(curve), strict=True):
+                for each, clock in zip(clocks, curve.clocks, strict=True):
                     model.add_hint(each, name == run_name and clock == clock_of[instance])
             most = max(ticks for _, ticks in times)
             v.time[instance] = model.new_int_var(0, most, f"time {instance}")
@@ -135,13 +133,3 @@ class ClockVariables(Variables):
             rules.run_one_at_a_time(self, lane)
         for device in range(self.placement.num_devices):
             rules.respect_memory(self, device)
-
-
-def _clocks(curve: CostCurve) -> list[int]:
-    """Return the clock of each option of a curve, with its configuration if it has one."""
-    if not curve.config:
-        return list(map(int, curve.clock_mhz.tolist()))
-    return [
-        Clock(mhz, each) if each else mhz
-        for mhz, each in zip(curve.clock_mhz.tolist(), curve.config, strict=True)
-    ]

@@ -12,19 +12,17 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from placements import Profile
-from schedsearch.energy.bound import proved
-from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, OnProgress
+from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, OnProgress, proved
 from schedsearch.energy.graph import EnergyError
 from schedsearch.energy.orders.any_order import any_order_mj
 from schedsearch.energy.orders.joint import best_order_and_clocks, is_small
 from schedsearch.energy.planning import plan_for
 from schedsearch.energy.problem import ClockProblem
-from schedsearch.energy.relaxed.highs import SolverError
-from schedsearch.energy.relaxed.timing_program import free_timing, min_energy
+from schedsearch.energy.programs import SolverError, free_timing, min_energy
 from schedsearch.energy.simulation import simulate_at_clocks
 from schedsearch.schedule import CyclicOrderError, Instance, Schedule, as_soon_as_possible
 from schedsearch.solver.effort import Effort, OutOfTimeError
@@ -157,7 +155,6 @@ def relaxed(schedule: Schedule, profile: Profile, deadline_ms: float) -> Relaxed
 
 
 def _lower_bound_mj(schedule: Schedule, profile: Profile, deadline_ms: float) -> float:
-    """Return `RatedOrder.lower_bound_mj`."""
     try:
         found = relaxed(schedule, profile, deadline_ms)
     except SolverError:
@@ -212,6 +209,48 @@ def best_order(
     return running.chosen()
 
 
+def joint_frontier(
+    candidates: Sequence[Schedule],
+    profile: Profile,
+    deadline_ms: Sequence[float],
+    *,
+    max_swaps: int = 0,
+    work_limit: float = math.inf,
+    keeps: Keeps = lambda _: True,
+    on_deadline: Callable[[int], None] = lambda _: None,
+) -> tuple[OrderChoice, ...]:
+    """Return for each deadline the schedule and clocks of least energy that were found; see `best_order`.
+
+    The first candidate is what was chosen before clocks were: `OrderChoice.loss` bounds what that costs. What
+    is best at a deadline is a candidate for the next.
+
+    Args:
+        candidates: Schedules of one placement and number of micro-batches.
+        profile: Cost of each block in each mode at each clock.
+        deadline_ms: Deadlines that some candidate keeps, ascending.
+        max_swaps: For each deadline, as of `best_order`.
+        work_limit: Likewise.
+        keeps: Likewise.
+        on_deadline: Told how many deadlines are done.
+
+    Raises:
+        ProfileError: The profile lacks a block.
+        EnergyError: No candidate keeps a deadline.
+        InvalidScheduleError: A candidate is not valid.
+    """
+    found: list[OrderChoice] = []
+    known = list(candidates)
+    for deadline in deadline_ms:
+        choice = best_order(known, profile, deadline, max_swaps=max_swaps, work_limit=work_limit, keeps=keeps)
+        found.append(choice)
+        on_deadline(len(found))
+        if choice.schedule not in known:
+            known.append(choice.schedule)
+        if choice.interrupted:
+            break
+    return tuple(found)
+
+
 @dataclass
 class _Choice:
     """One choice's state: all that is judged so far."""
@@ -230,6 +269,11 @@ class _Choice:
         INTERRUPTS.raise_if_seen()
         return self.effort.is_over
 
+    @property
+    def min_mj(self) -> float:
+        """The least energy of a plan so far."""
+        return min(each.energy_mj for each in self.judged)
+
     def judge_all(self, candidates: Iterable[Schedule]) -> None:
         """Bound the energy of every candidate; plan the first, so that there is something to choose."""
         for i, schedule in enumerate(candidates):
@@ -245,10 +289,22 @@ class _Choice:
             raise EnergyError("candidates: there are none; give at least one schedule")
 
     def plan(self, i: int) -> None:
-        """Give a judged schedule its plan, if it keeps the deadline."""
-        self.effort.spend(PLAN_WORK + 2 * _work_of(self.judged[i].schedule))
+        """Give a judged schedule its plan, simulated anew, if it keeps the deadline."""
+        each, deadline_ms = self.judged[i], self.deadline_ms
+        self.effort.spend(PLAN_WORK + 2 * _work_of(each.schedule))
+        problem = ClockProblem(each.schedule, self.profile)
         with contextlib.suppress(EnergyError):
-            self.judged[i] = _planned(self.judged[i], self.profile, self.deadline_ms)
+            plan = plan_for(problem, deadline_ms, PLAN_WORK)
+            if plan is not None:
+                again = simulate_at_clocks(each.schedule, self.profile, plan.clock_mhz)
+                after_w = problem.waiting_w if again.waiting_w is None else again.waiting_w
+                energy_mj = again.energy_mj + after_w * max(deadline_ms - again.time_ms, 0.0)
+                self.judged[i] = replace(each, plan=plan, energy_mj=energy_mj)
+
+    def add(self, schedule: Schedule, candidate: int, bound_mj: float) -> None:
+        """Judge and plan a schedule that was made of a candidate."""
+        self.judged.append(RatedOrder(schedule, candidate, True, bound_mj))
+        self.plan(len(self.judged) - 1)
 
     def plan_best(self, most: int) -> None:
         """Plan those of the least bounds, until no bound is below the best energy."""
@@ -261,11 +317,6 @@ class _Choice:
                 break
             self.plan(i)
 
-    @property
-    def min_mj(self) -> float:
-        """The least energy of a plan so far."""
-        return min(each.energy_mj for each in self.judged)
-
     def swap(self, most: int, keeps: Keeps) -> None:
         """Go on from the candidates of the least bounds by swaps, and plan what comes of each."""
         by_bound = sorted(self.judged, key=lambda each: each.lower_bound_mj)
@@ -274,32 +325,22 @@ class _Choice:
         for i, start in enumerate(starts):
             if most <= done or self.is_over:
                 return
-            until = self.effort.share(self.effort.limit, 1 / (len(starts) - i))
-            done += self.swap_from(
-                start, keeps, done, (done + math.ceil((most - done) / (len(starts) - i)), most), until
+            left = len(starts) - i
+            until = self.effort.share(self.effort.limit, 1 / left)
+            reached, tried = start.schedule, 0
+            swaps = _swaps(
+                start.schedule, self.profile, self.deadline_ms, math.ceil((most - done) / left), keeps
             )
-
-    def swap_from(
-        self, start: RatedOrder, keeps: Keeps, done: int, limits: tuple[int, int], until: float
-    ) -> int:
-        """Swap from one schedule until so many swaps or so much work is done; return how many it took.
-
-        The limits are for this schedule, and of all for the progress.
-        """
-        reached, tried = start, 0
-        for tried, schedule, bound_mj in _swaps(
-            start.schedule, self.profile, self.deadline_ms, limits[0] - done, keeps
-        ):
-            self.effort.spend(_work_of(start.schedule))
-            if schedule is not None:
-                reached = RatedOrder(schedule, start.candidate, True, bound_mj)
-            self.on_progress("swaps", done + tried, limits[1])
-            if INTERRUPTS.seen or self.effort.spent >= until:
-                break
-        if reached is not start:
-            self.judged.append(reached)
-            self.plan(len(self.judged) - 1)
-        return tried
+            for tried, better, mj in swaps:
+                self.effort.spend(_work_of(start.schedule))
+                if better is not None:
+                    reached, bound_mj = better, mj
+                self.on_progress("swaps", done + tried, most)
+                if INTERRUPTS.seen or self.effort.spent >= until:
+                    break
+            done += tried
+            if reached is not start.schedule:
+                self.add(reached, start.candidate, bound_mj)
 
     def order_jointly(self, keeps: Keeps) -> None:
         """Find the best order, modes and clocks of a small schedule by a program, as far as the work goes."""
@@ -308,16 +349,14 @@ class _Choice:
             return
         problem = ClockProblem(now.schedule, self.profile)
         with contextlib.suppress(OutOfTimeError):
-            found = best_order_and_clocks(
-                problem, now.plan.clock_mhz, self.deadline_ms, self.effort.budget(math.inf, 0)
-            )
+            budget = self.effort.budget(math.inf, 0)
+            found = best_order_and_clocks(problem, now.plan.clock_mhz, self.deadline_ms, budget)
             if found is None:
                 return
             self.proved_mj = found.bound_mj + problem.waiting_w * self.deadline_ms
             if found.schedule is not None and keeps(found.schedule):
                 bound_mj = _lower_bound_mj(found.schedule, self.profile, self.deadline_ms)
-                self.judged.append(RatedOrder(found.schedule, now.candidate, True, bound_mj))
-                self.plan(len(self.judged) - 1)
+                self.add(found.schedule, now.candidate, bound_mj)
 
     def chosen(self) -> OrderChoice:
         """Return the best; of equals the first."""
@@ -342,18 +381,6 @@ def _work_of(schedule: Schedule) -> float:
     return _WORK_OF_INSTANCE * len(schedule.blocks)
 
 
-def _planned(each: RatedOrder, profile: Profile, deadline_ms: float) -> RatedOrder:
-    """Return a judged schedule with its plan for the deadline, simulated anew; without one if it is late."""
-    problem = ClockProblem(each.schedule, profile)
-    plan = plan_for(problem, deadline_ms, PLAN_WORK)
-    if plan is None:
-        return each
-    again = simulate_at_clocks(each.schedule, profile, plan.clock_mhz)
-    waiting_w = problem.waiting_w if again.waiting_w is None else again.waiting_w
-    energy_mj = again.energy_mj + waiting_w * max(deadline_ms - again.time_ms, 0.0)
-    return RatedOrder(each.schedule, each.candidate, each.is_swapped, each.lower_bound_mj, plan, energy_mj)
-
-
 def _swaps(
     schedule: Schedule, profile: Profile, deadline_ms: float, most: int, keeps: Keeps
 ) -> Iterator[tuple[int, Schedule | None, float]]:
@@ -363,44 +390,28 @@ def _swaps(
     optimum is the same, and that is at most the optimum with the wait turned round. Pairs that were of no use
     come last after a change elsewhere.
     """
-    tried, refused = 0, dict[tuple[Instance, Instance], None]()
-    now = _relaxed_if_known(schedule, profile, deadline_ms)
-    while now is not None:
-        better: tuple[Schedule, Relaxed] | None = None
-        for pair in _priced(now, refused):
-            other = swapped(schedule, *pair)
-            refused[pair] = None
-            if other is None or not keeps(other):
-                continue
-            found = _relaxed_if_known(other, profile, deadline_ms)
-            tried += 1
-            if found is not None and found.energy_mj < now.energy_mj * (1 - TOLERANCE):
-                better = other, found
-                break
-            yield tried, None, now.energy_mj
-            if tried >= most:
+    tried, refused = 0, set[tuple[Instance, Instance]]()
+    with contextlib.suppress(SolverError):  # no swap is made of which nothing is known
+        now = relaxed(schedule, profile, deadline_ms)
+        while now is not None:
+            price, late, is_better = now.price_w, set(refused), False
+            dear = [pair for pair in price if price[pair] > _NO_PRICE * max(price.values())]
+            for pair in sorted(dear, key=lambda pair: (pair in late, -price[pair])):
+                other = swapped(schedule, *pair)
+                refused.add(pair)
+                if other is None or not keeps(other):
+                    continue
+                found, tried = relaxed(other, profile, deadline_ms), tried + 1
+                is_better = found is not None and found.energy_mj < now.energy_mj * (1 - TOLERANCE)
+                if found is not None and is_better:
+                    schedule, now = other, found
+                yield tried, schedule if is_better else None, now.energy_mj
+                if tried >= most:
+                    return
+                if is_better:
+                    break
+            if not is_better:
                 return
-        if better is None:
-            return
-        schedule, now = better
-        yield tried, schedule, now.energy_mj
-        if tried >= most:
-            return
-
-
-def _relaxed_if_known(schedule: Schedule, profile: Profile, deadline_ms: float) -> Relaxed | None:
-    """Return the relaxed optimum, None also where the solver failed: no swap is made then."""
-    with contextlib.suppress(SolverError):
-        return relaxed(schedule, profile, deadline_ms)
-    return None
-
-
-def _priced(now: Relaxed, refused: Iterable[tuple[Instance, Instance]]) -> list[tuple[Instance, Instance]]:
-    """Return the pairs whose order has a price, dearest first, those that were refused last."""
-    min_w = _NO_PRICE * max(now.price_w.values(), default=0.0)
-    late = set(refused)
-    pairs = [pair for pair, price in now.price_w.items() if price > min_w]
-    return sorted(pairs, key=lambda pair: (pair in late, -now.price_w[pair]))
 
 
 def swapped(schedule: Schedule, first: Instance, second: Instance) -> Schedule | None:

@@ -33,8 +33,8 @@ from schedsearch.baselines import (
     zb_h1,
 )
 from schedsearch.energy import all_maximum_clocks, simulate_at_clocks
-from schedsearch.energy.constrained.folding import PeriodicSchedule
-from schedsearch.energy.constrained.periodic import PeriodicPlan, periodic_plan
+from schedsearch.energy.limits.folding import PeriodicSchedule
+from schedsearch.energy.limits.periodic import PeriodicPlan, periodic_plan
 from schedsearch.modulo.search import search
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import as_soon_as_possible

@@ -145,23 +145,6 @@ def test_no_choice_of_clocks_is_below_the_bound(data: st.DataObject) -> None:
     assert frontier.shortest.time_ms == pytest.approx(min(time for time, _ in found))
 
 
-def test_is_near_the_best_choice_of_all() -> None:
-    """Two stages, three clocks, two micro-batches: at every deadline at most 4 % above the best of 6561."""
-    placement = with_gpus(v_shape(2), 2, 1)
-    profile = replace(noisy_profile(placement, 3, 5), blocking_power_w=CURVE)
-    schedule = one_f_one_b(placement, 2)
-    frontier = compute_frontier(schedule, profile, 60)
-    problem = ClockProblem(schedule, profile)
-    every = [problem.plan(clocks) for clocks in every_choice(schedule, profile)]
-    worst = 0.0
-    for deadline in np.linspace(frontier.shortest.time_ms, 2 * frontier.plans[-1].time_ms, 25).tolist():
-        kept = [plan for plan in every if plan.time_ms <= deadline * (1 + 1e-9)]
-        least = min(frontier.energy_next_to(plan, deadline) for plan in kept)
-        assert least >= problem.bound.at(deadline) * (1 - 1e-9)
-        worst = max(worst, frontier.energy_next_to(frontier.at(deadline), deadline) / least - 1)
-    assert -1e-9 <= worst < 0.04
-
-
 def test_equally_many_gpus_multiply_every_energy() -> None:
     """Plans, times and savings stay; energies are four times as much (four, so that rounding is too)."""
     placement = m_shape(4)
@@ -205,8 +188,8 @@ def test_caps_are_kept_by_the_slow_accounting(data: st.DataObject) -> None:
     start = starts(schedule, profile, clocks)
     each = [mj / length for mj in device_energy_mj(schedule, profile, clocks, start, length)]
     total = math.fsum(number * watts for number, watts in zip(gpus_of, each, strict=True))
-    assert found.power_w == pytest.approx(each, rel=1e-9, abs=1e-9)
-    assert found.job_power_w == pytest.approx(total, rel=1e-9, abs=1e-9)
+    assert found.outcome.power_w == pytest.approx(each, rel=1e-9, abs=1e-9)
+    assert found.plan.power_w == pytest.approx(total, rel=1e-9, abs=1e-9)
     assert found.plan.energy_mj == pytest.approx(
         accounted(schedule, profile, clocks, length)[1], rel=1e-9, abs=1e-9
     )
@@ -302,20 +285,6 @@ def test_a_curve_of_one_power_is_that_number() -> None:
     assert exact_plan(one_f_one_b(placement, 1), outside, 1e4) == exact_plan(
         one_f_one_b(placement, 1), profile, 1e4
     )
-
-
-def test_exact_plans_count_gpus() -> None:
-    placement = with_gpus(v_shape(2), 5, 1)
-    profile, schedule = noisy_profile(placement, 3, 8), one_f_one_b(placement, 2)
-    deadline = compute_frontier(schedule, profile, 5).all_maximum.time_ms * 1.08
-    found = exact_plan(schedule, profile, deadline)
-    min_w = bottom_w(placement, profile)
-    best = min(
-        energy - min_w * time
-        for time, energy in (accounted(schedule, profile, c) for c in every_choice(schedule, profile))
-        if time <= deadline
-    )
-    assert found.plan.energy_mj - min_w * found.plan.time_ms == pytest.approx(best)
 
 
 def test_file_form(tmp_path: Path) -> None:

@@ -13,21 +13,18 @@ from schedsearch.baselines import one_f_one_b
 from schedsearch.energy import (
     PeriodicSchedule,
     PowerCap,
-    SwitchingLimits,
     capped_plan,
     compute_frontier,
     exact_plan,
+    improving,
     periodic_plan,
-    switched_plan,
 )
-from schedsearch.energy.bound import BOUND_TOLERANCE, proved
-from schedsearch.energy.constrained import power_cap
-from schedsearch.energy.constrained.folding import fold
-from schedsearch.energy.constrained.periodic import MOST_UNFOLDED, SETTLING_ROUNDS
-from schedsearch.energy.frontier import TIME_TOLERANCE
-from schedsearch.energy.generators import improving
-from schedsearch.energy.generators.neighbourhood import Improved
-from schedsearch.energy.switching import planning as switching_planning
+from schedsearch.energy.cost import cost_curves
+from schedsearch.energy.frontier import BOUND_TOLERANCE, TIME_TOLERANCE, proved
+from schedsearch.energy.improving import Improved
+from schedsearch.energy.limits import power_cap
+from schedsearch.energy.limits.folding import fold
+from schedsearch.energy.limits.periodic import MOST_UNFOLDED, SETTLING_ROUNDS
 
 STEPS = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
 SCHEDULE = one_f_one_b(v_shape(1), 2)
@@ -58,16 +55,9 @@ def test_a_wrong_bound_of_the_exact_solver_is_seen(monkeypatch: pytest.MonkeyPat
         compute_frontier(SCHEDULE, PROFILE, 3, work_limit=10)
 
 
-def test_a_wrong_bound_under_limits_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    frontier = compute_frontier(SCHEDULE, PROFILE, 3, DEADLINE_MS)
-    monkeypatch.setattr(switching_planning, "min_effective_mj", lambda model: 1e6)
-    with pytest.raises(AssertionError, match="the bound .* is above"):
-        switched_plan(SCHEDULE, PROFILE, frontier, SwitchingLimits(0.0, 2.0), DEADLINE_MS)
-
-
 def test_a_wrong_bound_of_a_capped_plan_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     frontier = compute_frontier(SCHEDULE, PROFILE, 3)
-    monkeypatch.setattr(power_cap._Capped, "relaxed", lambda self: (1e6, []))
+    monkeypatch.setattr(power_cap, "_relaxed", lambda problem, above: (1e6, []))
     with pytest.raises(AssertionError, match="the bound .* is above"):
         capped_plan(SCHEDULE, PROFILE, frontier, PowerCap(job_w=60.0))
 
@@ -79,7 +69,7 @@ def test_the_bound_of_clocks_that_repeat_is_that_of_the_whole_schedule(seed: int
     periodic = PeriodicSchedule(repetend, repetend.placement)
     profile = noisy_profile(periodic.placement, 3, seed)
     n = 14
-    assert fold(periodic, n, SETTLING_ROUNDS).is_folded
+    assert fold(periodic, cost_curves(periodic.placement, profile), n, SETTLING_ROUNDS).is_folded
     deadline = 1.02 * maximum_ms(periodic, profile, n)
     found = periodic_plan(periodic, profile, n, deadline)
     waiting_mj = profile.blocking_power_w * periodic.placement.num_devices * deadline

@@ -71,7 +71,7 @@ def test_a_frontier_of_partitions_is_that_of_all_choices() -> None:
         within = time <= deadline * (1 + 1e-9)
         waiting = 2 * 60.0 * np.maximum(deadline - time[within], 0)
         least = (energy[within] + waiting).min() if within.any() else np.inf
-        exact_mj = frontier.energy_next_to(exact.plan, deadline)
+        exact_mj = frontier.energy_next_to(exact, deadline)
         assert exact_mj <= least * (1 + 1e-6)
         own = frontier.energy_next_to(frontier.at(deadline), deadline)
         assert exact_mj * (1 - 1e-6) <= own <= least * 1.005

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from energy.cases import check_plans, measured, profile_of, profiles, relaxed_optimum
+from energy.cases import check_plans, profile_of, profiles, relaxed_optimum
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import placements
@@ -12,8 +12,7 @@ from strategies import placements
 from placements import Profile
 from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
-from schedsearch.energy import EnergyError, Frontier, compute_frontier, cost_curve
-from schedsearch.energy.relaxed.exponential import exponential_curve, fitted_curve, planning_curves
+from schedsearch.energy import EnergyError, Frontier, compute_frontier
 from schedsearch.schedule import Schedule
 
 STEPS = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
@@ -86,26 +85,6 @@ def test_a_bad_fit_costs_energy_and_the_gap_shows_it() -> None:
     mean = [np.mean([plan.gap for plan in each.plans]) for each in (hull, fitted)]
     assert mean[0] < 1e-6
     assert mean[1] > 1e-3
-
-
-def test_a_measured_profile_is_fitted_well() -> None:
-    profile = measured("gpt3-175b+a100_sxm_bf16", 83.64)
-    schedule = one_f_one_b(v_shape(8), 8)
-    hull, fitted = (compute_frontier(schedule, profile, 10, curve=curve) for curve in ("hull", "exponential"))
-    deadline = hull.all_maximum.time_ms
-    savings = [each.saving(each.at(deadline), deadline) for each in (hull, fitted)]
-    assert savings[1] == pytest.approx(savings[0], abs=0.005)
-
-
-def test_the_fit_keeps_the_times_and_falls() -> None:
-    curve = cost_curve("F0", 2, profile_of(5.0, F0=STEPS))
-    fitted = fitted_curve(curve)
-    assert fitted.time_ms is curve.time_ms
-    assert fitted.energy_mj == pytest.approx(exponential_curve(curve).energy_mj(curve.time_ms))
-    assert (np.diff(fitted.energy_mj) < 0).all()
-    single = cost_curve("F0", 2, profile_of(5.0, F0=STEPS[:1]))
-    assert fitted_curve(single) is single
-    assert planning_curves({"F0": curve}, "hull") == {"F0": curve}
 
 
 def test_refuses_an_unknown_curve() -> None:

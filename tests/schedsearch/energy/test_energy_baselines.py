@@ -27,7 +27,7 @@ from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import EnergyError, compute_frontier, cost_curve, simulate_at_clocks
 from schedsearch.energy.baselines import BASELINES, compute_baselines, exponential_curve, perseus_frontier
-from schedsearch.energy.baselines.envpipe import envelope, envpipe
+from schedsearch.energy.baselines.envpipe import envpipe
 from schedsearch.energy.baselines.perseus import energy_schedules
 from schedsearch.energy.problem import ClockProblem
 
@@ -95,13 +95,6 @@ def test_envpipe_is_the_published_one(gpu: str, tolerance: float, number: int) -
         assert round(found.energy_mj / 1e3) == round(energy)
 
 
-def test_the_envelope_of_one_f_one_b() -> None:
-    schedule = one_f_one_b(v_shape(3), 4)
-    inside = {("F2", n) for n in range(4)} | {("B2", n) for n in range(4)}
-    inside |= {(name, n) for i in range(2) for name, n in ((f"F{i}", 0), (f"B{i}", 3))}
-    assert envelope(schedule) == inside
-
-
 @settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_envpipe_stays_as_fast(data: st.DataObject) -> None:
@@ -122,6 +115,16 @@ def test_envpipe_stays_as_fast(data: st.DataObject) -> None:
     schedule = gpipe(placement, data.draw(st.integers(1, 3)))
     found = compute_baselines(["all_maximum", "envpipe"], schedule, monotone)
     assert found["envpipe"][0].time_ms == pytest.approx(found["all_maximum"][0].time_ms)
+
+
+def test_envpipe_ends_at_the_fastest_clocks() -> None:
+    schedule = one_f_one_b(v_shape(3), 4)
+    profile = noisy_profile(schedule.placement, 55, seed=0)
+    assert any(
+        min(point.time_ms for point in points) < points[-1].time_ms for points in profile.points.values()
+    )
+    (plan,) = BASELINES["envpipe"](schedule, profile)
+    assert plan.time_ms == pytest.approx(compute_frontier(schedule, profile, 1).shortest.time_ms)
 
 
 # Zeus
@@ -147,21 +150,20 @@ def test_zeus_per_stage_balances_forward_times() -> None:
         assert plan.clock_mhz["F1"] == plan.clock_mhz["B1"]
 
 
-def test_a_block_on_several_devices_has_the_lowest_of_their_clocks() -> None:
-    placement = m_shape(3)
-    profile = noisy_profile(placement, 5, 0)
-    clocks = sorted({p.clock_mhz for points in profile.points.values() for p in points})
-    same = {
-        block.name: [
-            (c, t, e) for c, (t, e) in zip(clocks, ((1e5 / c, 1e3 + c) for c in clocks), strict=True)
-        ]
-        for block in placement.blocks
+def test_zeus_balances_past_a_step_of_noise() -> None:
+    """Device 1 has half the work; a little below its highest clock it is faster by a little."""
+    steps = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1300, 13.0, 1100.0), (1400, 12.5, 1300.0)]
+    times = {
+        450: (12.6, 400.0),
+        900: (10.0, 450.0),
+        1200: (7.0, 500.0),
+        1300: (6.2, 600.0),
+        1400: (6.3, 700.0),
     }
-    same["F0"] = [(c, 2 * t, 2 * e) for c, t, e in same["F0"]]
-    schedule = gpipe(placement, 2)
-    for plan in BASELINES["zeus_per_stage"](schedule, profile_of(10.0, **same)):
-        alone = [plan.clock_mhz[f"F{device}"][0] for device in range(3)]
-        assert plan.clock_mhz["E"][0] == min(alone)
+    light = [(clock, *cost) for clock, cost in times.items()]
+    profile = profile_of(10.0, F0=steps, B0=steps, F1=light, B1=light)
+    plans = BASELINES["zeus_per_stage"](one_f_one_b(v_shape(2), 4), profile)
+    assert (plans[0].clock_mhz["F0"][0], plans[0].clock_mhz["F1"][0]) == (1400, 450)
 
 
 # Perseus
@@ -199,19 +201,6 @@ def test_perseus_slows_down_again_what_stands_across_the_cut() -> None:
     for step in steps:
         optimum = relaxed_optimum(schedule, profile, step.time_ms * (1 + 1e-9))
         assert step.effective_mj == pytest.approx(optimum, abs=1e-4)
-
-
-def test_perseus_comes_close_to_the_relaxed_frontier_with_its_unit() -> None:
-    schedule = one_f_one_b(v_shape(2), 3)
-    problem = ClockProblem(schedule, noisy_profile(schedule.placement, 12, 3))
-    distance = []
-    for unit_ms in (4.0, 2.0, 0.5):
-        steps = list(energy_schedules(problem, unit_ms, "hull"))
-        planned = [step.effective_mj + problem.bound.waiting_w * step.time_ms for step in steps]
-        least = [problem.bound.at(step.time_ms) for step in steps]
-        distance.append(np.abs(np.array(planned) / np.array(least) - 1).mean())
-    assert distance[0] > distance[1] > distance[2]
-    assert distance[2] < 0.005
 
 
 def test_perseus_reports_progress() -> None:
@@ -264,7 +253,6 @@ def test_finds_the_exponential_that_is_there(time: float, energy: float) -> None
     found = exponential_curve(cost_curve("F0", 1, profile))
     assert found.rate_per_ms == pytest.approx(0.3 / time, rel=1e-5)
     assert found.offset_mj == pytest.approx(2 * energy, rel=1e-5)
-    assert found.error < 1e-6
     assert found.energy_mj(np.array([11.5 * time]))[0] == pytest.approx(
         energy * (5 * math.exp(-0.3 * 11.5) + 2), rel=1e-5
     )

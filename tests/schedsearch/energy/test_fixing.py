@@ -7,20 +7,19 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from energy.cases import measured, noisy_profile, profiles
+from energy.cases import measured, profiles
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import placements
 
-from placements.shapes import m_shape, v_shape
+from placements.shapes import v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import compute_frontier
 from schedsearch.energy.cost import CostCurve
-from schedsearch.energy.generators.fixing import fixed
-from schedsearch.energy.generators.windows import Windows, best_within
+from schedsearch.energy.generators import Windows, best_within
 from schedsearch.energy.graph import Floats
 from schedsearch.energy.problem import ClockProblem
-from schedsearch.energy.relaxed.relaxation import breakpoints
+from schedsearch.energy.relaxation import breakpoints
 
 
 def least_cost(windows: Windows, time_ms: Floats, cost_mj: Floats) -> float:
@@ -59,20 +58,6 @@ def test_finds_the_best_choice_for_a_row_of_windows(data: st.DataObject) -> None
         assert float(cost_mj[np.arange(size), choice].sum()) == pytest.approx(wanted)
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.data())
-def test_plans_keep_the_deadline(data: st.DataObject) -> None:
-    placement = data.draw(placements(max_transfer=4))
-    schedule = gpipe(placement, data.draw(st.integers(1, 3)))
-    problem = ClockProblem(schedule, data.draw(profiles(placement)))
-    point = data.draw(st.sampled_from(list(breakpoints(problem.graph, problem.curves))))
-    deadline = point.time_ms * (1 + 1e-9)
-    planned_ms = point.event_ms[:, 1] - point.event_ms[:, 0]
-    for _, choice in fixed(problem, planned_ms, point.price_w, deadline):
-        assert (problem.graph.makespan(problem.table.times(choice)) <= deadline * (1 + 1e-8)).all()
-        assert (problem.table.energy(choice) >= point.energy_mj - 1e-6 * abs(point.energy_mj) - 1e-4).all()
-
-
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_the_price_of_time_explains_the_relaxed_times(data: st.DataObject) -> None:
@@ -103,17 +88,3 @@ def test_a_held_device_saves_at_the_shortest_time() -> None:
         frontier = compute_frontier(one_f_one_b(placement, number), profile, 3)
         assert frontier.saving(frontier.shortest) >= at_least
         assert frontier.shortest.time_ms <= frontier.all_maximum.time_ms * (1 + 1e-9)
-
-
-def test_works_where_blocks_are_on_several_devices() -> None:
-    placement = m_shape(3)
-    profile = noisy_profile(placement, 9, seed=4)
-    schedule = gpipe(placement, 4)
-    problem = ClockProblem(schedule, profile)
-    point = list(breakpoints(problem.graph, problem.curves))[-1]
-    planned_ms = point.event_ms[:, 1] - point.event_ms[:, 0]
-    found = list(fixed(problem, planned_ms, point.price_w, point.time_ms * (1 + 1e-9)))
-    assert found
-    best = min(float(problem.table.energy(choice).min()) for _, choice in found)
-    fastest = np.zeros((problem.graph.size, 1), dtype=np.int64)
-    assert point.energy_mj <= best < float(problem.table.energy(fastest)[0])

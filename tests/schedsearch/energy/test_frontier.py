@@ -61,13 +61,6 @@ def test_many_clocks_need_rounding_to_either_neighbor() -> None:
     assert np.mean(gaps) < 0.0017
 
 
-def test_is_no_worse_than_maximum_clocks_even_if_they_are_off_the_hull() -> None:
-    """Relaxed, one takes 20 ms and the other 18; of real clocks only twice 19 ms is near, at the maximum."""
-    profile = profile_of(F0=[(100, 20.0, 0.0), (200, 10.0, 100.0), (300, 19.0, 11.0)], B0=[(100, 1.0, 1.0)])
-    frontier = compute_frontier(gpipe(v_shape(1), 2), profile)
-    assert frontier.at(frontier.all_maximum.time_ms).energy_mj <= frontier.all_maximum.energy_mj
-
-
 @settings(max_examples=8, deadline=None)
 @given(st.data(), st.sampled_from([1e-3, 0.1, 7.0, 1e4]), st.sampled_from([1e-4, 3.0, 1e5]))
 def test_units_do_not_matter(data: st.DataObject, times: float, energies: float) -> None:
@@ -103,14 +96,6 @@ def test_clocks_that_cost_the_same_are_one_choice() -> None:
     other = compute_frontier(schedule, profile, num_plans=20)
     check(schedule, profile, other)
     assert [(p.time_ms, p.energy_mj) for p in one.plans] == [(p.time_ms, p.energy_mj) for p in other.plans]
-
-
-def test_times_that_nearly_agree_are_told_apart() -> None:
-    """Options within one interval of the look-up, and next to each other as far as floats can tell."""
-    near = [(1, 10.0, 3.0), (2, 10.0 - 1e-12, 4.0), (3, 9.999, 5.0), (4, 9.9989999, 6.0), (5, 3.0, 70.0)]
-    schedule = one_f_one_b(v_shape(2), 2)
-    profile = profile_of(0.5, **{block.name: near for block in schedule.placement.blocks})
-    check(schedule, profile, compute_frontier(schedule, profile, num_plans=50))
 
 
 def test_wide_steps_between_clocks_are_shared_out_in_time() -> None:

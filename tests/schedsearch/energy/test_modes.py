@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from energy.accounting import device_energy_mj, starts
 from four_clocks import four_clocks
 from modes_and_streams import communicated, offloaded, recomputed, recomputing, swapping
 from oracles import valid_schedules
@@ -15,7 +14,6 @@ from oracles import valid_schedules
 from placements import Placement, PlacementError, Profile
 from placements.profiles.mode_costs import with_modes
 from schedsearch.energy import (
-    ClockProblem,
     EnergyError,
     PowerCap,
     SwitchingLimits,
@@ -29,10 +27,10 @@ from schedsearch.energy import (
     switched_plan,
 )
 from schedsearch.energy.baselines import compute_baselines
-from schedsearch.energy.constrained.power_shape import power_trace
-from schedsearch.energy.constrained.robust import Spread, robust_plan
+from schedsearch.energy.limits.power_shape import power_trace
+from schedsearch.energy.limits.robust import Spread, robust_plan
 from schedsearch.energy.orders.any_order import any_order_mj
-from schedsearch.energy.orders.joint_frontier import joint_frontier
+from schedsearch.energy.orders.ordering import joint_frontier
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 from schedsearch.validate import validate
 
@@ -67,27 +65,6 @@ def test_every_plan_is_what_its_simulation_says_and_none_is_below_the_bound(sche
         assert {name: len(clocks) for name, clocks in plan.clock_mhz.items()} == {
             name: len(runs) for name, runs in schedule.runs_of.items()
         }
-
-
-def test_an_accounting_of_its_own_finds_the_same_energy() -> None:
-    schedule = recomputed()
-    profile = costs_of(schedule.placement)
-    for plan in compute_frontier(schedule, profile, 30).plans:
-        start_ms = starts(schedule, profile, plan.clock_mhz)
-        used = device_energy_mj(schedule, profile, plan.clock_mhz, start_ms, plan.time_ms)
-        assert sum(used) == pytest.approx(plan.energy_mj)
-
-
-def test_a_block_in_two_modes_has_the_costs_of_each() -> None:
-    schedule = recomputed()
-    profile = costs_of(schedule.placement)
-    frontier = compute_frontier(schedule, profile, 2)
-    problem = ClockProblem(schedule, profile)
-    where = {each: i for i, each in enumerate(problem.graph.instances)}
-    times = problem.table.times(problem.table.last[:, None])[:, 0]
-    cheapest = [times[where["B0", n]] for n in range(2)]
-    assert cheapest == pytest.approx([4 * 1.5, 6 * 1.5]), "both at 800 of 1200 MHz"
-    assert frontier.all_maximum.time_ms == pytest.approx(schedule.makespan)
 
 
 def test_what_a_mode_leaves_out_has_no_clock_and_no_energy() -> None:
@@ -135,7 +112,7 @@ def test_baselines_and_limited_plans_know_modes() -> None:
     )
     power_w = 0.95 * frontier.all_maximum.energy_mj / frontier.all_maximum.time_ms
     capped = capped_plan(schedule, profile, frontier, PowerCap(job_w=power_w))
-    assert capped.job_power_w <= power_w * (1 + 1e-9)
+    assert capped.plan.power_w <= power_w * (1 + 1e-9)
     robust = robust_plan(schedule, profile, frontier, deadline_ms, Spread(0.02), 0.9, samples=200)
     assert robust.outcome.share_within(deadline_ms) >= 0.9
 
@@ -180,7 +157,7 @@ def test_modes_order_and_clocks_are_the_best_of_all_and_proved_so(later: float, 
     least = [
         plan.energy_mj + 100.0 * (deadline_ms - plan.time_ms)
         for each in schedules
-        if each.makespan <= deadline_ms and (plan := exact_plan(each, profile, deadline_ms).plan)
+        if each.makespan <= deadline_ms and (plan := exact_plan(each, profile, deadline_ms))
     ]
     assert min(least) == pytest.approx(found.best.energy_mj)
 

@@ -16,7 +16,6 @@ from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import (
     EnergyError,
-    ExactStatus,
     all_maximum_clocks,
     compute_frontier,
     exact_plan,
@@ -88,21 +87,6 @@ def test_the_relaxed_optimum_is_that_of_a_linear_program_of_its_own(data: st.Dat
     assert min(found.price_w.values(), default=0.0) >= 0
 
 
-@given(st.integers(0, 10_000), st.sampled_from([1.0, 1.05, 1.2]))
-@settings(max_examples=6, deadline=None)
-def test_neighbors_whose_order_has_no_price_need_no_swap(seed: int, slowdown: float) -> None:
-    schedule = gpipe(m_shape(2), 3)
-    profile = noisy_profile(schedule.placement, 5, seed)
-    deadline_ms = maximum_ms(schedule, profile) * slowdown
-    now = relaxed(schedule, profile, deadline_ms)
-    assert now is not None
-    for pair, price in now.price_w.items():
-        other = swapped(schedule, *pair)
-        if price < 1e-6 and other is not None:
-            found = relaxed(other, profile, deadline_ms)
-            assert found is None or found.energy_mj >= now.energy_mj * (1 - 1e-6)
-
-
 def test_swaps_two_neighbors_and_nothing_else() -> None:
     schedule = gpipe(v_shape(2), 2)
     order = schedule.order(1)
@@ -134,13 +118,13 @@ def test_a_small_schedule_gets_its_best_order_and_clocks_with_a_proof(
     first = one_f_one_b(placement, 3)
     profile = noisy_profile(placement, 4, 7)
     deadline_ms = maximum_ms(first, profile) * slowdown
-    waiting_mj = profile.blocking_power_w * placement.num_devices * deadline_ms
     energies = []
     for schedule in all_orders(first):
         if compute_frontier(schedule, profile, 1).shortest.time_ms <= deadline_ms * (1 + 1e-9):
             exact = exact_plan(schedule, profile, deadline_ms)
-            assert exact.status is ExactStatus.OPTIMAL
-            energies.append(exact.bound_effective_mj + waiting_mj)
+            assert exact.gap < 1e-6
+            waiting_w = profile.blocking_power_w * placement.num_devices
+            energies.append(exact.energy_mj + waiting_w * (deadline_ms - exact.time_ms))
     chosen = best_order([first], profile, deadline_ms, max_swaps=3, work_limit=30.0)
     check(chosen, profile)
     assert chosen.best.energy_mj == pytest.approx(min(energies), rel=1e-6)
@@ -161,15 +145,6 @@ def test_no_order_is_below_the_bound_of_all_orders(data: st.DataObject) -> None:
         found = relaxed(schedule, profile, deadline_ms)
         assert found is not None
         assert any_order_mj(schedule, profile, deadline_ms) <= found.energy_mj * (1 + 1e-7)
-
-
-def test_the_bound_of_all_orders_is_reached_by_a_single_device() -> None:
-    schedule = one_f_one_b(v_shape(1), 4)
-    profile = noisy_profile(schedule.placement, 6, 2)
-    deadline_ms = 1.07 * maximum_ms(schedule, profile)
-    found = relaxed(schedule, profile, deadline_ms)
-    assert found is not None
-    assert any_order_mj(schedule, profile, deadline_ms) == pytest.approx(found.energy_mj)
 
 
 def one_by_one(placement: Placement, number: int) -> Schedule:

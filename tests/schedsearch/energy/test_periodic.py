@@ -12,6 +12,7 @@ from placements import Block, Kind, Placement, Profile
 from placements.shapes import k_shape, m_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import (
+    ClockProblem,
     EnergyError,
     PeriodicSchedule,
     compute_frontier,
@@ -20,11 +21,7 @@ from schedsearch.energy import (
     repetend_of,
     simulate_at_clocks,
 )
-from schedsearch.energy.bound import lower_bound
-from schedsearch.energy.constrained.folding import fold
-from schedsearch.energy.constrained.periodic import PeriodicPlan
-from schedsearch.energy.cost import cost_curves
-from schedsearch.energy.graph import instance_graph
+from schedsearch.energy.limits.periodic import PeriodicPlan
 from schedsearch.modulo.search import search
 from schedsearch.repetend import Repetend
 
@@ -65,11 +62,7 @@ def test_keeps_its_deadline_and_its_groups(periodic: PeriodicSchedule, n: int, s
     deadline = slowdown * maximum_ms(periodic, profile, n)
     made = periodic_plan(periodic, profile, n, deadline)
     schedule = periodic.schedule(n)
-    bound = lower_bound(
-        instance_graph(schedule),
-        cost_curves(periodic.placement, profile),
-        profile.blocking_power_w * periodic.placement.num_devices,
-    )
+    bound = ClockProblem(schedule, profile).bound
     plan = made.unrolled(n, bound)
     time, energy = accounted(schedule, profile, plan.clock_mhz)
     assert (plan.time_ms, plan.energy_mj) == pytest.approx((time, energy))
@@ -110,13 +103,6 @@ def test_any_number_of_micro_batches(periodic: PeriodicSchedule) -> None:
     for fewer in (1, 2, n // 2):
         plan = made.unrolled(fewer)
         assert plan.time_ms == pytest.approx(accounted(periodic.schedule(fewer), profile, plan.clock_mhz)[0])
-
-
-def test_the_graph_does_not_grow(periodic: PeriodicSchedule) -> None:
-    sizes = {len(fold(periodic, n, 4).group) for n in (240, 600, 6000)}
-    assert len(sizes) == 1
-    graph = fold(periodic, 600, 4)
-    assert graph.count.sum() == 600 * len(periodic.placement.blocks)
 
 
 def test_against_every_choice_of_tied_clocks() -> None:

@@ -11,34 +11,33 @@ from placements import Profile
 from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import one_f_one_b, one_f_one_b_plus
 from schedsearch.energy import (
-    CappedPlan,
+    ClockProblem,
     EnergyError,
+    LimitedPlan,
     PowerCap,
     capped_plan,
     compute_frontier,
     device_power_w,
-    instance_graph,
 )
-from schedsearch.energy.bound import lower_bound
-from schedsearch.energy.cost import cost_curves
+from schedsearch.energy.limits.power_cap import AveragePower
 from schedsearch.schedule import Schedule
 
 
-def check(schedule: Schedule, profile: Profile, found: CappedPlan) -> None:
+def check(schedule: Schedule, profile: Profile, found: LimitedPlan[PowerCap, AveragePower]) -> None:
     time, energy = accounted(schedule, profile, found.plan.clock_mhz)
     waiting_w = profile.blocking_power_w * schedule.placement.num_devices
-    assert found.running_ms == pytest.approx(time)
+    assert found.outcome.running_ms == pytest.approx(time)
     assert found.plan.time_ms >= time * (1 - 1e-9)
     assert found.plan.energy_mj == pytest.approx(energy + waiting_w * (found.plan.time_ms - time))
     start = starts(schedule, profile, found.plan.clock_mhz)
     used = device_energy_mj(schedule, profile, found.plan.clock_mhz, start, found.plan.time_ms)
     power = [mj / found.plan.time_ms for mj in used]
-    assert found.power_w == pytest.approx(power)
+    assert found.outcome.power_w == pytest.approx(power)
     assert math.fsum(power) == pytest.approx(found.plan.energy_mj / found.plan.time_ms)
-    if found.cap.job_w is not None:
-        assert math.fsum(power) <= found.cap.job_w * (1 + 1e-9)
-    if found.cap.device_w is not None:
-        assert max(power) <= found.cap.device_w * (1 + 1e-9)
+    if found.limits.job_w is not None:
+        assert math.fsum(power) <= found.limits.job_w * (1 + 1e-9)
+    if found.limits.device_w is not None:
+        assert max(power) <= found.limits.device_w * (1 + 1e-9)
     assert found.min_ms <= found.plan.time_ms * (1 + 1e-7)
 
 
@@ -69,8 +68,7 @@ def test_the_bound_of_a_job_is_where_the_relaxed_frontier_meets_the_cap() -> Non
     schedule = one_f_one_b(v_shape(3), 6)
     profile = noisy_profile(schedule.placement, 15, seed=8)
     frontier = compute_frontier(schedule, profile, 15)
-    graph, curves = instance_graph(schedule), cost_curves(schedule.placement, profile)
-    bound = lower_bound(graph, curves, profile.blocking_power_w * 3)
+    bound = ClockProblem(schedule, profile).bound
     job_w = frontier.shortest.energy_mj / frontier.shortest.time_ms
     for share in (0.95, 0.7):
         low, high = frontier.shortest.time_ms, 20 * frontier.shortest.time_ms

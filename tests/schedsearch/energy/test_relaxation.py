@@ -9,24 +9,13 @@ from placements.shapes import v_shape
 from schedsearch.baselines import one_f_one_b
 from schedsearch.energy.cost import cost_curves
 from schedsearch.energy.graph import instance_graph
-from schedsearch.energy.relaxed.relaxation import Breakpoint, breakpoints
+from schedsearch.energy.relaxation import Breakpoint, breakpoints
 from schedsearch.schedule import Schedule
 
 
 def traced(schedule: Schedule, profile: Profile) -> list[Breakpoint]:
     """The breakpoints, shortest iteration first."""
     return list(breakpoints(instance_graph(schedule), cost_curves(schedule.placement, profile)))[::-1]
-
-
-def test_ends_are_all_fastest_and_least_energy() -> None:
-    profile = profile_of(
-        F0=[(1, 10, 5), (2, 4, 10)], F1=[(1, 10, 5), (2, 4, 10)], B0=[(1, 7, 3)], B1=[(1, 9, 1), (2, 8, 9)]
-    )
-    found = traced(one_f_one_b(v_shape(2), 1), profile)
-    assert found[0].time_ms == pytest.approx(4 + 4 + 8 + 7)
-    assert found[-1].time_ms == pytest.approx(10 + 10 + 9 + 7)
-    assert found[-1].energy_mj == pytest.approx(5 + 5 + 3 + 1)
-    assert found[0].energy_mj == pytest.approx(10 + 10 + 3 + 9)
 
 
 def test_events_at_breakpoints_cost_what_the_breakpoints_say() -> None:

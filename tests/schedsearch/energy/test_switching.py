@@ -19,7 +19,7 @@ from schedsearch.baselines import gpipe, one_f_one_b, one_f_one_b_plus
 from schedsearch.energy import (
     EnergyError,
     Frontier,
-    SwitchedPlan,
+    LimitedPlan,
     SwitchingLimits,
     changes_per_iteration,
     compute_frontier,
@@ -27,7 +27,10 @@ from schedsearch.energy import (
     simulate_switching,
     switched_plan,
 )
+from schedsearch.energy.limits.switching import ClockChanges
 from schedsearch.schedule import Instance, Schedule
+
+Switched = LimitedPlan[SwitchingLimits, ClockChanges]
 
 
 def walk(
@@ -65,17 +68,17 @@ def shortest_stretch(
 
 
 def check(
-    schedule: Schedule, profile: Profile, found: SwitchedPlan, limits: SwitchingLimits, deadline: float
+    schedule: Schedule, profile: Profile, found: Switched, limits: SwitchingLimits, deadline: float
 ) -> None:
     plan = found.plan
     back = limits.back_to_back
     start, time, energy = walk(schedule, profile, plan.clock_mhz, limits.latency_ms, back)
     assert (plan.time_ms, plan.energy_mj) == pytest.approx((time, energy))
-    assert found.simulation.start_ms == pytest.approx(start)
+    assert found.outcome.simulation.start_ms == pytest.approx(start)
     assert time <= deadline * (1 + 1e-8)
     assert shortest_stretch(schedule, plan.clock_mhz, start, time, back) >= limits.dwell_ms * (1 - 1e-8)
-    assert found.num_changes == num_clock_changes(schedule, plan.clock_mhz)
-    assert found.changes_per_iteration == changes_per_iteration(schedule, plan.clock_mhz)
+    assert found.outcome.own == num_clock_changes(schedule, plan.clock_mhz)
+    assert found.outcome.per_iteration == changes_per_iteration(schedule, plan.clock_mhz)
     waiting_w = profile.blocking_power_w * schedule.placement.num_devices
     until_deadline = energy + waiting_w * (deadline - time)
     assert found.lower_bound_mj <= until_deadline * (1 + 1e-9)
@@ -115,7 +118,7 @@ def test_keeps_every_limit(dwell: float, latency: float, shape: str, slowdown: f
     assert found.plan.energy_mj <= frontier.all_maximum.energy_mj * (1 + 1e-9)
     if dwell > 1e5:
         most = 0 if back else 2  # a first and a last stretch, which have no other end
-        assert max(found.num_changes) <= most
+        assert max(found.outcome.own) <= most
 
 
 @settings(max_examples=8, deadline=None)
@@ -187,7 +190,7 @@ def test_changes_take_what_was_measured_between_their_clocks() -> None:
     assert found.plan.energy_mj < longest.plan.energy_mj
     assert found.lower_bound_mj <= longest.lower_bound_mj * (1 + 1e-9)
     start, time, energy = walk(schedule, profile, found.plan.clock_mhz, pairs)
-    assert found.simulation.start_ms == pytest.approx(start)
+    assert found.outcome.simulation.start_ms == pytest.approx(start)
     assert (found.plan.time_ms, found.plan.energy_mj) == pytest.approx((time, energy))
     assert time <= deadline * (1 + 1e-9)
 
@@ -226,9 +229,9 @@ def test_blocks_without_a_common_clock() -> None:
     with pytest.raises(EnergyError, match="is kept by no plan that was found under a dwell of 0 ms and 4 ms"):
         switched_plan(schedule, profile, frontier, SwitchingLimits(0.0, 4.0), 3 * 14.0)
     found = switched_plan(schedule, profile, frontier, SwitchingLimits(0.0, 4.0), 3 * 14.0 + 6 * 4.0)
-    assert (found.num_changes, found.changes_per_iteration) == ((5,), (6,))
+    assert (found.outcome.own, found.outcome.per_iteration) == ((5,), (6,))
     once = SwitchingLimits(0.0, 4.0, back_to_back=False)
-    assert switched_plan(schedule, profile, frontier, once, 3 * 14.0 + 5 * 4.0).num_changes == (5,)
+    assert switched_plan(schedule, profile, frontier, once, 3 * 14.0 + 5 * 4.0).outcome.own == (5,)
     deadline = 3 * 18.0 + 2.0
     found = switched_plan(schedule, profile, frontier, SwitchingLimits(0.0, 2.0), deadline)
     free = frontier.energy_next_to(frontier.at(deadline), deadline)

@@ -10,31 +10,31 @@ are about four times as many micro-batches as stages, which is why so little is 
 
 The clocks are found by fixing one after another in the linear program that is left, the steady part first;
 in the end slack is given back. Times are profiled times: jitter, and what a change of clock takes, are not
-known here; see `switching`. Where the blocking power depends on the clock, clocks are chosen as if devices
-waited at the least, and the plan is counted as they do.
+known here; see `switched_periodic_plan`. Where the blocking power depends on the clock, clocks are chosen as
+if devices waited at the least, and the plan is counted as they do.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from placements import Profile
-from schedsearch.energy.bound import LowerBound
-from schedsearch.energy.constrained.folding import ClockGroup, FoldedGraph, PeriodicSchedule, fold
 from schedsearch.energy.cost import CostCurve, cost_curves
-from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan
+from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, LowerBound
 from schedsearch.energy.graph import EnergyError, Floats
-from schedsearch.energy.relaxed.highs import SolverError
-from schedsearch.energy.relaxed.timing_program import RelaxedTimes, Timing, min_energy, min_possible_mj
-from schedsearch.energy.simulation import simulate_at_clocks, simulated_plan
-from schedsearch.energy.switching.limits import SwitchingLimits
-from schedsearch.energy.waiting import waiting_w
+from schedsearch.energy.limits.folding import ClockGroup, Folded, PeriodicSchedule, fold
+from schedsearch.energy.limits.plan import LimitedPlan
+from schedsearch.energy.limits.switched import best_state
+from schedsearch.energy.limits.switching import ClockChanges, SwitchingLimits, SwitchingProblem
+from schedsearch.energy.programs import RelaxedTimes, SolverError, Timing, min_energy
+from schedsearch.energy.simulation import simulate_at_clocks, simulated_plan, waiting_w
 from schedsearch.schedule import Instance, micro_batches_of, require_plain
 
 log = logging.getLogger(__name__)
@@ -47,6 +47,9 @@ SETTLING_ROUNDS = 4
 
 MOST_UNFOLDED = 4000
 """Instances of the whole schedule up to which a plan's bound is a linear program of all of them."""
+
+ROUNDING = 1e-11
+"""Share of the deadline that is less than any real difference of times."""
 
 SAME_TIME = 1e-9
 """Share by which a planned time may differ from a clock's and be the same."""
@@ -87,7 +90,8 @@ class PeriodicPlan:
         periodic, number = self.periodic, self.num_micro_batches
         curves = cost_curves(periodic.placement, self.profile)
         is_whole = number * len(periodic.placement.blocks) <= MOST_UNFOLDED
-        graph = fold(periodic, number, periodic.num_rounds(number) if is_whole else SETTLING_ROUNDS)
+        settling = periodic.num_rounds(number) if is_whole else SETTLING_ROUNDS
+        timing = fold(periodic, curves, number, settling).timing
         if not is_whole:
             log.info(
                 "%d micro-batches have more than %d block instances: the bound for clocks that repeat is "
@@ -95,10 +99,8 @@ class PeriodicPlan:
                 number,
                 MOST_UNFOLDED,
             )
-        own = [curves[group.block] for group in graph.groups]
-        until_ms = self.deadline_ms * (1 + TIME_TOLERANCE)
-        relaxed = _min_energy(graph, own, until_ms) if is_whole else None
-        effective_mj = min_possible_mj(_timing(graph, own)) if relaxed is None else relaxed.energy_mj
+        relaxed = _min_energy(timing, self.deadline_ms * (1 + TIME_TOLERANCE)) if is_whole else None
+        effective_mj = timing.min_possible_mj if relaxed is None else relaxed.energy_mj
         return effective_mj + waiting_w(periodic.placement, self.profile) * self.deadline_ms
 
     def unrolled(self, num_micro_batches: int, bound: LowerBound | None = None) -> FrequencyPlan:
@@ -177,12 +179,6 @@ def periodic_plan(
 ) -> PeriodicPlan:
     """Return a plan of little energy whose clocks repeat with the repetend and that keeps the deadline.
 
-    Args:
-        periodic: The schedule of any number of micro-batches.
-        profile: Cost of each of its blocks at each clock.
-        num_micro_batches: For which the deadline is kept.
-        deadline_ms: For the end of the iteration.
-
     Raises:
         ProfileError: The profile lacks a block, or has several configurations for a clock.
         EnergyError: The deadline is too short, or there are no micro-batches.
@@ -191,164 +187,195 @@ def periodic_plan(
     require_plain(periodic.placement, "a plan of clocks that repeat", "use one without that")
     profile.require(periodic.placement)
     profile.require_one_config("periodic")
-    curves = cost_curves(periodic.placement, profile)
-    start = _relaxed(periodic, curves, num_micro_batches, deadline_ms)
-    graph = start.graph
-    tried = [start.fixed(order) for order in (start.steady_by_energy, start.steady_by_device(periodic))]
-    best = min(tried, key=lambda each: each.relaxed.energy_mj)
-    choice = best.reclaimed()
-    return PeriodicPlan(
-        periodic,
-        profile,
-        {group: int(curves[group.block].clock_mhz[i]) for group, i in zip(graph.groups, choice, strict=True)},
-        num_micro_batches,
-        deadline_ms,
-        best.relaxed.period_ms if graph.is_folded else None,
+    start = _relaxed(periodic, cost_curves(periodic.placement, profile), num_micro_batches, deadline_ms)
+    best = start.fixed()
+    curves, groups = start.folded.timing.curves, start.folded.groups
+    clocks = {g: int(c.clock_mhz[i]) for g, c, i in zip(groups, curves, best.reclaimed(), strict=True)}
+    period_ms = best.relaxed.period_ms if start.folded.is_folded else None
+    return PeriodicPlan(periodic, profile, clocks, num_micro_batches, deadline_ms, period_ms)
+
+
+def switched_periodic_plan(
+    alone: PeriodicPlan, limits: SwitchingLimits, free: FrequencyPlan, lower_bound_mj: float = 0.0
+) -> tuple[PeriodicPlan, LimitedPlan[SwitchingLimits, ClockChanges]]:
+    """Return a plan of little energy whose clocks repeat, and that keeps limits and deadline.
+
+    Instances of one clock group change together then, and the limits hold from each repetend to the next.
+
+    Args:
+        alone: The periodic plan without limits, for the same micro-batches and deadline.
+        limits: Limits to be kept, also from each repetend to the next.
+        free: The plan without limits that does not repeat.
+        lower_bound_mj: Energy until the deadline that no plan under the limits is below, where it is known.
+
+    Returns:
+        Its clocks, and the same for all micro-batches, with time and energy under the limits.
+
+    Raises:
+        EnergyError: No plan was found that keeps the deadline.
+    """
+    number, deadline_ms, periodic = alone.num_micro_batches, alone.deadline_ms, alone.periodic
+    problem = SwitchingProblem(
+        periodic.schedule(number), alone.profile, None, limits, deadline_ms * (1 + TIME_TOLERANCE)
     )
+    groups = [periodic.groups(instance, number)[-1] for instance in problem.graph.instances]
+    numbers = {group: i for i, group in enumerate(dict.fromkeys(groups))}
+    problem = replace(problem, group=np.array([numbers[group] for group in groups]))
+    column = problem.columns(alone.unrolled(number).clock_mhz)
+    best = best_state(problem, column, 0.0, "no plan that repeats and was found")
+    clocks = dict(zip(groups, problem.clock_mhz[best.column].tolist(), strict=True))
+    min_mj = max(alone.relaxed_mj, lower_bound_mj) - problem.waiting_w * deadline_ms
+    return alone.with_clocks(clocks, limits), problem.limited(best, free, deadline_ms, min_mj)
 
 
 def _relaxed(
     periodic: PeriodicSchedule, curves: Mapping[str, CostCurve], num_micro_batches: int, deadline_ms: float
-) -> _Problem:
+) -> _Partly:
     """Return the folded problem with its relaxed times.
 
     Where the deadline cannot be kept because the ends need more rounds to settle, they get them; with all
-    rounds there is nothing left to fold. Where no program has an answer, the fastest clocks are what is left.
+    rounds there is nothing left to fold. Where no program has an answer, the fastest clocks are what is left,
+    which proves nothing of the energy.
 
     Raises:
         EnergyError: The deadline is shorter than the iteration of the fastest clocks.
     """
     settling = SETTLING_ROUNDS
     while True:
-        graph = fold(periodic, num_micro_batches, settling)
-        own = tuple(curves[group.block] for group in graph.groups)
-        relaxed = _min_energy(graph, own, deadline_ms)
+        folded = fold(periodic, curves, num_micro_batches, settling)
+        timing = folded.timing
+        relaxed = _min_energy(timing, deadline_ms)
         if relaxed is not None:
-            return _Problem(graph, own, own, deadline_ms, relaxed)
-        if not graph.is_folded:
-            return _all_fastest(graph, own, deadline_ms)
+            return _Partly(folded, timing, deadline_ms, relaxed)
+        if not folded.is_folded:
+            break
         settling *= 2
-
-
-def _all_fastest(graph: FoldedGraph, curves: tuple[CostCurve, ...], deadline_ms: float) -> _Problem:
-    """Return the problem with the fastest clocks for its answer, which proves nothing of the energy."""
-    time = np.array([curve.time_ms[0] for curve in curves])
-    start = graph.starts(time, 0.0, np.inf)
+    fastest = timing.fixed(np.zeros(len(timing.curves), dtype=np.int64))
+    time = np.array([curve.time_ms[0] for curve in timing.curves])
+    start = _starts(timing, time, 0.0, math.inf)
     assert start is not None, "without a period there are no cycles"
-    shortest_ms = float((start + time[graph.group]).max())
+    shortest_ms = float((start + time[timing.group]).max())
     if not shortest_ms <= deadline_ms * (1 + TIME_TOLERANCE):
         raise EnergyError(
             f"deadline_ms: {deadline_ms:.12g} cannot be kept by a plan that repeats, the shortest iteration "
             f"takes {shortest_ms:.6g} ms; give at least that"
         )
-    energy = sum(count * float(c.energy_mj[0]) for count, c in zip(graph.count.tolist(), curves, strict=True))
-    fixed = tuple(curve.only(0) for curve in curves)
-    return _Problem(graph, curves, fixed, deadline_ms, RelaxedTimes(time, 0.0, shortest_ms, energy))
-
-
-def _min_energy(graph: FoldedGraph, curves: Sequence[CostCurve], deadline_ms: float) -> RelaxedTimes | None:
-    """Return the relaxed times, None also where the solver failed: there is another way to a plan then."""
-    with contextlib.suppress(SolverError):
-        return min_energy(_timing(graph, curves), deadline_ms)
-    return None
-
-
-def _timing(graph: FoldedGraph, curves: Sequence[CostCurve]) -> Timing:
-    return Timing(
-        graph.tail,
-        graph.head,
-        graph.delay_ms,
-        graph.rounds,
-        graph.group,
-        curves,
-        graph.count.astype(np.float64),
+    return _Partly(
+        folded, fastest, deadline_ms, RelaxedTimes(time, 0.0, shortest_ms, fastest.min_possible_mj)
     )
 
 
+def _min_energy(timing: Timing, deadline_ms: float) -> RelaxedTimes | None:
+    """Return the relaxed times, None also where the solver failed: there is another way to a plan then."""
+    with contextlib.suppress(SolverError):
+        return min_energy(timing, deadline_ms)
+    return None
+
+
+def _starts(
+    timing: Timing, time_ms: Floats, period_ms: float, deadline_ms: float, since_ms: Floats | None = None
+) -> Floats | None:
+    """Return the earliest start of every node, or None where one would end after the deadline.
+
+    Args:
+        timing: Who waits for whom; the edges in order of their heads.
+        time_ms: How long an instance of each clock group runs; shape ``(groups,)``.
+        period_ms: Period of the folded rounds.
+        deadline_ms: For the end of the whole schedule.
+        since_ms: Starts at times that are nowhere longer; saves work.
+    """
+    time = time_ms[timing.group]
+    weight = time[timing.tail] + timing.delay_ms + timing.rounds * period_ms
+    start = np.zeros(len(time)) if since_ms is None else since_ms.copy()
+    heads, first = np.unique(timing.head, return_index=True)
+    slip = ROUNDING * deadline_ms if deadline_ms < math.inf else 0.0
+    for _ in range(len(start) + 1):
+        if (start + time > deadline_ms + slip).any():
+            return None
+        ready = np.maximum.reduceat(start[timing.tail] + weight, first) if len(first) else start[heads]
+        if not (ready > start[heads] + slip).any():
+            return start
+        start[heads] = np.maximum(start[heads], ready)
+    return None
+
+
 @dataclass(frozen=True, eq=False)
-class _Problem:
+class _Partly:
     """A folded graph of which some clocks may be fixed already.
 
     Attributes:
-        graph: Who waits for whom.
-        curves: Cost of each group.
-        left: What of it each group may still be.
+        folded: Who waits for whom.
+        left: The same with what each group may still be.
         deadline_ms: Deadline to be kept.
         relaxed: The best if groups that are not fixed could take any time.
     """
 
-    graph: FoldedGraph
-    curves: tuple[CostCurve, ...]
-    left: tuple[CostCurve, ...]
+    folded: Folded
+    left: Timing
     deadline_ms: float
     relaxed: RelaxedTimes
 
-    @cached_property
-    def by_energy(self) -> list[int]:
-        """Return the groups, those whose clock matters most first."""
-        span = [float(np.ptp(curve.energy_mj)) for curve in self.curves]
-        return sorted(range(len(span)), key=lambda i: -int(self.graph.count[i]) * span[i])
-
     @property
-    def steady_by_energy(self) -> list[int]:
-        """Return the groups of the steady part, those whose clock matters most first."""
-        return [i for i in self.by_energy if self.graph.groups[i].part == "steady"]
-
-    def steady_by_device(self, periodic: PeriodicSchedule) -> list[int]:
-        """Return the groups of the steady part, lane by lane and device by device."""
-        placement, groups = periodic.placement, self.graph.groups
-        devices = {block.name: block.devices for block in placement.blocks}
-        return sorted(self.steady_by_energy, key=lambda i: (groups[i].lane, devices[groups[i].block]))
+    def by_energy(self) -> list[int]:
+        """The groups, those whose clock matters most first."""
+        timing = self.folded.timing
+        span = timing.count * [float(np.ptp(curve.energy_mj)) for curve in timing.curves]
+        order: list[int] = np.argsort(-span, kind="stable").tolist()
+        return order
 
     def neighbors(self, group: int) -> list[int]:
         """Return the options next to a group's planned time; only one where it is that time."""
-        time, planned = self.curves[group].time_ms, float(self.relaxed.planned_ms[group])
+        time, planned = self.folded.timing.curves[group].time_ms, float(self.relaxed.planned_ms[group])
         slower = int(np.searchsorted(time, planned * (1 + SAME_TIME), side="right"))
         faster = max(slower - 1, 0)
         is_one = slower == len(time) or time[faster] >= planned * (1 - SAME_TIME)
         return [faster] if is_one else [faster, slower]
 
-    def fix(self, group: int, option: int) -> _Problem | None:
+    def fix(self, group: int, option: int) -> _Partly | None:
         """Return the problem with a group at one option, or None where the deadline cannot be kept then."""
-        left = (*self.left[:group], self.curves[group].only(option), *self.left[group + 1 :])
+        curves = list(self.left.curves)
+        curves[group] = self.folded.timing.curves[group].only(option)
+        left = replace(self.left, curves=curves)
         if len(self.neighbors(group)) == 1:
             return replace(self, left=left)
-        relaxed = _min_energy(self.graph, left, self.deadline_ms)
+        relaxed = _min_energy(left, self.deadline_ms)
         return None if relaxed is None else replace(self, left=left, relaxed=relaxed)
 
-    def fixed(self, order: Iterable[int]) -> _Problem:
-        """Return the problem with groups fixed one after another, of which the best few ways are followed."""
+    def fixed(self) -> _Partly:
+        """Return the problem with the groups of the steady part fixed one after another.
+
+        The best few ways are followed.
+        """
         kept = [self]
-        for group in order:
-            ways = [each.fix(group, option) for each in kept for option in each.neighbors(group)]
-            best = sorted((way for way in ways if way), key=lambda way: way.relaxed.energy_mj)[:WIDTH]
-            kept = best or kept[:1]
+        for group in self.by_energy:
+            if self.folded.groups[group].part == "steady":
+                ways = [each.fix(group, option) for each in kept for option in each.neighbors(group)]
+                best = sorted((way for way in ways if way), key=lambda way: way.relaxed.energy_mj)[:WIDTH]
+                kept = best or kept[:1]
         return kept[0]
 
     def reclaimed(self) -> list[int]:
         """Return the option of each group: first no slower than planned, then as slow as slack allows."""
-        choice, start = self._floor()
+        curves, timing = self.folded.timing.curves, self.folded.timing
+        until_ms = self.deadline_ms * (1 + TIME_TOLERANCE)
+
+        def starts(choice: list[int], since_ms: Floats | None = None) -> Floats | None:
+            time = np.array([curve.time_ms[i] for curve, i in zip(curves, choice, strict=True)])
+            return _starts(timing, time, self.relaxed.period_ms, until_ms, since_ms)
+
+        start = None
+        for share in (SAME_TIME, -SAME_TIME, -1e-6):
+            allowed = (self.relaxed.planned_ms * (1 + share)).tolist()
+            choice = [max(int((c.time_ms <= ms).sum()) - 1, 0) for c, ms in zip(curves, allowed, strict=True)]
+            start = starts(choice)
+            if start is not None:
+                break
+        assert start is not None, "planned times keep the deadline"
         for group in self.by_energy:
-            while choice[group] + 1 < len(self.curves[group].time_ms):
+            while choice[group] + 1 < len(curves[group].time_ms):
                 slower = [*choice[:group], choice[group] + 1, *choice[group + 1 :]]
-                moved = self._starts(slower, start)
+                moved = starts(slower, start)
                 if moved is None:
                     break
                 choice, start = slower, moved
         return choice
-
-    def _floor(self) -> tuple[list[int], Floats]:
-        """Return the slowest options that are no slower than planned, and the starts that prove them."""
-        for share in (SAME_TIME, -SAME_TIME, -1e-6):
-            allowed = self.relaxed.planned_ms * (1 + share)
-            fits = [int((c.time_ms <= limit).sum()) for c, limit in zip(self.curves, allowed, strict=True)]
-            choice = [max(number - 1, 0) for number in fits]
-            start = self._starts(choice)
-            if start is not None:
-                return choice, start
-        raise AssertionError("planned times keep the deadline")
-
-    def _starts(self, choice: Sequence[int], since_ms: Floats | None = None) -> Floats | None:
-        time = np.array([curve.time_ms[i] for curve, i in zip(self.curves, choice, strict=True)])
-        deadline_ms = self.deadline_ms * (1 + TIME_TOLERANCE)
-        return self.graph.starts(time, self.relaxed.period_ms, deadline_ms, since_ms)

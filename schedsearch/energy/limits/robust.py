@@ -18,10 +18,11 @@ from typing import SupportsIndex
 import numpy as np
 
 from placements import Profile
-from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier
+from schedsearch.energy.frontier import TIME_TOLERANCE, Frontier
 from schedsearch.energy.graph import EnergyError, Floats
+from schedsearch.energy.limits.plan import LimitedPlan
 from schedsearch.energy.problem import ClockProblem, Clocks
-from schedsearch.energy.simulation import operating_points
+from schedsearch.energy.simulation import at_clocks
 from schedsearch.schedule import Schedule
 from schedsearch.simulation.conditions import Conditions
 from schedsearch.simulation.drawn_times import drawn_times
@@ -47,7 +48,6 @@ class Spread:
     latency_ms: tuple[float, float] = (0.0, 0.0)
 
     def __post_init__(self) -> None:
-        """Check both."""
         if not 0 <= self.time_spread < math.inf:
             raise EnergyError(f"time_spread: {self.time_spread:g} is not a share; give 0 or more, as 0.02")
         if len(self.latency_ms) != 2 or not 0 <= self.latency_ms[0] <= self.latency_ms[1] < math.inf:
@@ -83,28 +83,6 @@ class PlanIterations:
         return float((self.energy_mj + self.waiting_w * waiting_ms).mean())
 
 
-@dataclass(frozen=True, eq=False)
-class RobustPlan:
-    """A plan that keeps a deadline with a confidence, beside the one for profiled times.
-
-    Attributes:
-        plan: Plan of the frontier; its time and energy are those of profiled times.
-        outcome: Its simulated iterations.
-        deadline_ms: Deadline that is kept.
-        confidence: Confidence that was asked for; `PlanIterations.share_within` says which share keeps the
-            deadline.
-        nominal: The frontier's plan for the deadline on profiled times.
-        nominal_outcome: Its iterations, with the same random factors.
-    """
-
-    plan: FrequencyPlan
-    outcome: PlanIterations
-    deadline_ms: float
-    confidence: float
-    nominal: FrequencyPlan
-    nominal_outcome: PlanIterations
-
-
 def robust_plan(
     schedule: Schedule,
     profile: Profile,
@@ -114,7 +92,7 @@ def robust_plan(
     confidence: float,
     samples: int = 1000,
     seed: int = 0,
-) -> RobustPlan:
+) -> LimitedPlan[float, PlanIterations]:
     """Return the plan of the frontier of least mean energy of those that keep a deadline with a confidence.
 
     The slower a plan, the fewer of its iterations keep the deadline. Bisection finds the slowest that keeps
@@ -131,6 +109,10 @@ def robust_plan(
         confidence: Least share of the iterations that are to end by the deadline; between 0 and 1.
         samples: How many iterations; at least 100, to tell 99 % from certainty.
         seed: Seed of all random factors, 0 or more; they are the same for every plan.
+
+    Returns:
+        A plan of the frontier, whose time and energy are those of profiled times, with its simulated
+        iterations; beside the one for the deadline on profiled times, with the same random factors.
 
     Raises:
         ProfileError: The profile lacks a block.
@@ -158,7 +140,7 @@ def robust_plan(
     kept = [i for i in (last, *by_energy[: NEIGHBORS + 1]) if is_kept(i)]
     best = min(kept, key=lambda i: outcome(i).mean_energy_mj(deadline_ms))
     at_nominal = simulated.outcome(nominal.clock_mhz)
-    return RobustPlan(plans[best], outcome(best), deadline_ms, confidence, nominal, at_nominal)
+    return LimitedPlan(plans[best], confidence, outcome(best), nominal, deadline_ms, free_outcome=at_nominal)
 
 
 class Samples:
@@ -175,38 +157,28 @@ class Samples:
         self.num_gpus = np.array([placement.gpus_of(block) for block in blocks])
         each = zip(problem.graph.instances, blocks, strict=True)
         self.factor = np.array([ticks[instance] / block.time for instance, block in each])
-        self.latency_ms: dict[tuple[int, int], Floats] = {}
         random = np.random.default_rng((seed, 1))  # not the stream of the block times
-        pairs = (pair for order in problem.orders for pair in pairwise(order.tolist()))
-        for pair in pairs if spread.latency_ms[1] > 0 else ():
-            drawn = random.uniform(*spread.latency_ms, samples)
-            self.latency_ms[pair] = np.maximum(self.latency_ms.get(pair, 0.0), drawn)
+        drawn: dict[tuple[int, int], Floats] = {}
+        for order in problem.orders if spread.latency_ms[1] > 0 else ():
+            for pair in pairwise(order.tolist()):
+                latency_ms = random.uniform(*spread.latency_ms, samples)
+                drawn[pair] = np.maximum(drawn.get(pair, 0.0), latency_ms)
+        edges = zip(problem.graph.tail.tolist(), problem.graph.head.tolist(), strict=True)
+        none = np.zeros(samples)
+        self.latency_ms = np.array([drawn.get(edge, none) for edge in edges]) if drawn else None
 
     def outcome(self, clock_mhz: Clocks) -> PlanIterations:
         """Return the iterations of a plan."""
-        problem = self.problem
-        chosen = operating_points(problem.schedule, problem.profile, clock_mhz)
-        points = [chosen[instance] for instance in problem.graph.instances]
-        clock = np.array([[point.clock_mhz] for point in points])
-        costs = np.array([(point.time_ms, point.energy_mj) for point in points])
-        time_ms, used_mj = costs.T[:, :, None] * self.factor
-        start_ms = self._starts(time_ms, clock[:, 0].tolist())
+        problem, graph = self.problem, self.problem.graph
+        each_ms, each_mj, clock = at_clocks(problem.schedule, problem.profile, clock_mhz, graph)
+        time_ms, used_mj = each_ms * self.factor, each_mj * self.factor
+        delay_ms = None
+        if self.latency_ms is not None:  # after the change of clock on each of its devices
+            changes = clock[graph.tail] != clock[graph.head]
+            delay_ms = np.maximum(graph.delay_ms[:, None], np.where(changes, self.latency_ms, 0.0))
+        start_ms = graph.earliest_start(time_ms, delay_ms)
         end_ms = (start_ms + time_ms).max(axis=0)
         energy_mj = self.num_gpus @ (used_mj - problem.profile.min_blocking_power_w * time_ms)
-        energy_mj += problem.waiting_w * end_ms
-        if problem.waiting is None:
-            return PlanIterations(end_ms, energy_mj, problem.waiting_w)
-        above_mj, after_w = problem.waiting.of_all(start_ms, time_ms, problem.waiting.of_clocks(clock))
-        return PlanIterations(end_ms, energy_mj + above_mj, problem.waiting_w + float(after_w[0]))
-
-    def _starts(self, time_ms: Floats, clock_mhz: list[int]) -> Floats:
-        """Return when each instance starts, after the change of clock on each of its devices."""
-        if not self.latency_ms:
-            return self.problem.graph.earliest_start(time_ms)
-        start_ms = np.zeros_like(time_ms)
-        for i, waits in enumerate(self.problem.graph.neighbors[0]):
-            for j, delay_ms in waits:
-                latency_ms = self.latency_ms.get((j, i), 0.0) if clock_mhz[j] != clock_mhz[i] else 0.0
-                ready_ms = start_ms[j] + time_ms[j] + np.maximum(delay_ms, latency_ms)
-                start_ms[i] = np.maximum(start_ms[i], ready_ms)
-        return start_ms
+        above_mj, after_w = problem.waiting.of_all(start_ms, time_ms, clock)
+        energy_mj += problem.waiting_w * end_ms + above_mj
+        return PlanIterations(end_ms, energy_mj, problem.waiting_w + float(after_w[0]))

@@ -11,15 +11,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
 from placements import Profile
 from placements.block import COMPUTE
-from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier
+from schedsearch.energy.frontier import TIME_TOLERANCE, Frontier
 from schedsearch.energy.graph import EnergyError, Floats, device_orders, instance_graph
+from schedsearch.energy.limits.plan import LimitedPlan
 from schedsearch.energy.problem import ClockProblem, Clocks
-from schedsearch.energy.simulation import operating_points, simulate_at_clocks
+from schedsearch.energy.simulation import at_clocks
 from schedsearch.schedule import Schedule
 
 ROUNDING = 1e-9
@@ -35,21 +37,10 @@ class PowerTrace:
     Attributes:
         at_ms: Ends of the steps, ascending from 0 to the length of the iteration; shape ``(steps + 1,)``.
         power_w: Power in each step; shape ``(steps,)``.
-
-    Raises:
-        EnergyError: One of them is not so.
     """
 
     at_ms: Floats
     power_w: Floats
-
-    def __post_init__(self) -> None:
-        """Check both."""
-        steps = np.diff(self.at_ms)
-        if not (self.at_ms[0] == 0 and (steps > 0).all() and self.at_ms[-1] < math.inf):
-            raise EnergyError("at_ms: does not ascend from 0 to a time; give the ends of the steps in order")
-        if self.power_w.shape != steps.shape or not np.isfinite(self.power_w).all():
-            raise EnergyError(f"power_w: is not {len(steps)} finite powers; give one for each step")
 
     @property
     def length_ms(self) -> float:
@@ -86,7 +77,6 @@ class PowerLimits:
     high_hz: float = 20.0
 
     def __post_init__(self) -> None:
-        """Check all."""
         for name in (*_UNITS, "window_ms", "low_hz", "high_hz"):
             if getattr(self, name) is not None:
                 _check_above_0(name, getattr(self, name))
@@ -104,45 +94,28 @@ class PowerShape:
     mean_w: float
 
 
-@dataclass(frozen=True)
-class ShapedPlan:
-    """The plan of least energy that was found under limits on the shape of power.
+class ShapedPower(NamedTuple):
+    """What the limits look at.
 
     Attributes:
-        plan: Clocks, time and energy of one copy, without a wait at the end.
         length_ms: Time after which the iteration repeats: the plan's, or the deadline.
         stagger_ms: Time from the start of each copy to that of the next.
-        shape: Power shape of all copies.
-        limits: Those that the shape keeps.
         copies: Copies of the job, data-parallel.
-        free: The frontier's plan for the deadline, without limits.
-        free_shape: Shape of its copies if they repeat at its own time and start together.
+        shape: Power shape of all copies.
         energy_mj: Energy of a copy until the deadline, with the wait at its end.
-        free_energy_mj: Likewise, of the free plan.
         trace: Power of one copy over `length_ms`.
     """
 
-    plan: FrequencyPlan
     length_ms: float
     stagger_ms: float
-    shape: PowerShape
-    limits: PowerLimits
     copies: int
-    free: FrequencyPlan
-    free_shape: PowerShape
+    shape: PowerShape
     energy_mj: float
-    free_energy_mj: float
     trace: PowerTrace
 
-    @property
-    def time_price(self) -> float:
-        """Return the share by which the iteration is longer than the free plan's; below 0 if shorter."""
-        return self.length_ms / self.free.time_ms - 1
-
-    @property
-    def energy_price(self) -> float:
-        """Return the share of energy above the free plan's, both until the deadline."""
-        return self.energy_mj / self.free_energy_mj - 1
+    def price_over(self, other: ShapedPower) -> tuple[float, float]:
+        """Return the shares by which energy and time are above those of another; below 0 if they are less."""
+        return self.energy_mj / other.energy_mj - 1, self.length_ms / other.length_ms - 1
 
 
 def power_trace(
@@ -158,19 +131,15 @@ def power_trace(
         EnergyError: A clock is missing or not in the profile, or the length is below the last block's end.
     """
     graph = instance_graph(schedule)
-    done = simulate_at_clocks(schedule, profile, clock_mhz, graph)
-    length_ms = done.time_ms if length_ms is None else length_ms
-    if not done.time_ms * (1 - TIME_TOLERANCE) <= length_ms < math.inf:
-        raise EnergyError(
-            f"length_ms: {length_ms:g} is not {done.time_ms:.12g} ms or more; give at least that"
-        )
-    chosen = operating_points(schedule, profile, clock_mhz)
-    points = [chosen[instance] for instance in graph.instances]
-    start = np.array([done.start_ms[instance] for instance in graph.instances])
-    end = start + [point.time_ms for point in points]
-    running_w = np.array([point.energy_mj / point.time_ms for point in points])
-    waiting_w = np.array([profile.blocking_w(point.clock_mhz) for point in points])
-    at_ms = np.unique(np.concatenate([[0.0, max(length_ms, done.time_ms)], start, end]))
+    time_ms, energy_mj, clock = at_clocks(schedule, profile, clock_mhz, graph)
+    start = graph.earliest_start(time_ms)[:, 0]
+    end = start + time_ms[:, 0]
+    length_ms = end.max() if length_ms is None else length_ms
+    if not end.max() * (1 - TIME_TOLERANCE) <= length_ms < math.inf:
+        raise EnergyError(f"length_ms: {length_ms:g} is not {end.max():.12g} ms or more; give at least that")
+    running_w = (energy_mj / time_ms)[:, 0]
+    waiting_w = np.array([profile.blocking_w(each) for each in clock[:, 0].tolist()])
+    at_ms = np.unique(np.concatenate([[0.0, max(length_ms, end.max())], start, end]))
     power_w = np.zeros(len(at_ms) - 1)
     for order, gpus in zip(device_orders(schedule, graph), schedule.placement.gpus, strict=True):
         first_w = waiting_w[order[0]] if len(order) else profile.min_blocking_power_w
@@ -231,13 +200,17 @@ def shaped_plan(
     limits: PowerLimits,
     deadline_ms: float,
     copies: int = 1,
-) -> ShapedPlan:
+) -> LimitedPlan[PowerLimits, ShapedPower]:
     """Return the plan of least energy until a deadline whose copies' power keeps limits.
 
     Tried are the frontier's plans, and those of one clock for all blocks, which swing less; each repeated at
     its own time and at the deadline. Copies add up their gradients, so all end before the first begins anew:
     what the deadline leaves is the longest time over which they can start, tried in eighths. Of equals it is
     the one of the smallest stagger. Plans that need no more than the free one are its equals, after it.
+
+    Returns:
+        The plan of one copy, without a wait at its end; beside it the frontier's, whose copies repeat at its
+        own time and start together.
 
     Raises:
         ProfileError: The profile lacks a block.
@@ -261,14 +234,19 @@ def shaped_plan(
     )
     trace_of = cache(lambda i, length_ms: power_trace(schedule, profile, plans[i].clock_mhz, length_ms))
     options = limits.window_ms, (limits.low_hz, limits.high_hz)
+
+    def shaped(i: int, length_ms: float, stagger_ms: float) -> ShapedPower:
+        trace = trace_of(i, length_ms)
+        shape = shape_of(trace, copies, stagger_ms, *options)
+        return ShapedPower(length_ms, stagger_ms, copies, shape, energy_mj[i], trace)
+
     nearest = (math.inf, "")
     for _, stagger_ms, i, length_ms in tries:
-        shape = shape_of(trace_of(i, length_ms), copies, stagger_ms, *options)
-        nearest = min(nearest, _missed(limits, shape))
+        found = shaped(i, length_ms, stagger_ms)
+        nearest = min(nearest, _missed(limits, found.shape))
         if nearest[0] <= ROUNDING:
-            free_shape = shape_of(trace_of(0, free.time_ms), copies, 0.0, *options)
-            found = plans[i], length_ms, stagger_ms, shape, limits, copies
-            return ShapedPlan(*found, free, free_shape, energy_mj[i], energy_mj[0], trace_of(i, length_ms))
+            at_free = shaped(0, free.time_ms, 0.0)
+            return LimitedPlan(plans[i], limits, found, free, deadline_ms, free_outcome=at_free)
     raise EnergyError(f"{nearest[1]} at best; give more, or a later deadline")
 
 

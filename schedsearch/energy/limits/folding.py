@@ -13,7 +13,7 @@ starts everything as soon as it can, is never later.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -23,15 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placements import Placement
-from schedsearch.energy.graph import (
-    EnergyError,
-    Floats,
-    InstanceGraph,
-    Ints,
-    device_orders,
-    instance_graph,
-)
-from schedsearch.energy.switching.limits import SwitchingLimits
+from schedsearch.energy.cost import CostCurve
+from schedsearch.energy.graph import EnergyError, Floats, Ints, device_orders, instance_graph
+from schedsearch.energy.limits.switching import SwitchingLimits
+from schedsearch.energy.programs import Timing
 from schedsearch.graph import DifferenceSystem
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, Schedule, with_optimizer
@@ -56,8 +51,7 @@ class ClockGroup(NamedTuple):
     turn: int
 
 
-@dataclass(frozen=True, eq=False)
-class SteadyGraph:
+class SteadyGraph(NamedTuple):
     """One round of the steady part: which blocks wait for which, in this round or an earlier one.
 
     Attributes:
@@ -75,33 +69,6 @@ class SteadyGraph:
     rounds: Ints
     delay_ms: Floats
     is_adjacent: NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, periodic: PeriodicSchedule) -> SteadyGraph:
-        """Return the last round of a schedule that is long enough for all waits to be in it."""
-        repetend = periodic.repetend
-        schedule = repetend.unroll(3 * repetend.in_flight * repetend.micro_batches)
-        graph = instance_graph(schedule)
-        positions = [periodic.position(instance) for instance in graph.instances]
-        last = 3 * repetend.in_flight - 1
-        pairs = {pair for order in device_orders(schedule, graph) for pair in pairwise(order.tolist())}
-        names = [(name, lane) for (name, _), (lane, _) in zip(graph.instances, positions, strict=True)]
-        nodes = tuple(dict.fromkeys(names))
-        place = {node: i for i, node in enumerate(nodes)}
-        waits = [
-            (place[names[a]], place[names[b]], last - positions[a][1], delay, (a, b) in pairs)
-            for a, b, delay in graph.edges
-            if positions[b][1] == last
-        ]
-        tail, head, rounds, delay, adjacent = zip(*waits, strict=True) if waits else ((),) * 5
-        return cls(
-            nodes,
-            np.array(tail, dtype=np.int64),
-            np.array(head, dtype=np.int64),
-            np.array(rounds, dtype=np.int64),
-            np.array(delay, dtype=np.float64),
-            np.array(adjacent, dtype=np.bool_),
-        )
 
     def period_ms(self, time_ms: Floats, clock_mhz: Ints, limits: SwitchingLimits) -> float:
         """Return how long each round takes in the long run: the longest cycle of waits.
@@ -148,8 +115,20 @@ class PeriodicSchedule:
 
     @cached_property
     def steady(self) -> SteadyGraph:
-        """The waits of one round of the steady part."""
-        return SteadyGraph.of(self)
+        """The waits of the last round of a schedule that is long enough for all of them to be in it."""
+        rounds = 3 * self.repetend.in_flight
+        schedule = self.repetend.unroll(rounds * self.repetend.micro_batches)
+        graph = instance_graph(schedule)
+        positions = [self.position(instance) for instance in graph.instances]
+        names = [(name, lane) for (name, _), (lane, _) in zip(graph.instances, positions, strict=True)]
+        place = {node: i for i, node in enumerate(dict.fromkeys(names))}
+        at, node = np.array([at for _, at in positions]), np.array([place[name] for name in names])
+        pairs = {pair for order in device_orders(schedule, graph) for pair in pairwise(order.tolist())}
+        waits = np.flatnonzero(at[graph.head] == rounds - 1)
+        tail, head = graph.tail[waits], graph.head[waits]
+        adjacent = [pair in pairs for pair in zip(tail.tolist(), head.tolist(), strict=True)]
+        arcs = node[tail], node[head], rounds - 1 - at[tail], graph.delay_ms[waits]
+        return SteadyGraph(tuple(place), *arcs, np.array(adjacent, dtype=np.bool_))
 
     def position(self, instance: Instance) -> tuple[int, int]:
         """Return the lane and the round of a block of one micro-batch."""
@@ -175,77 +154,32 @@ class PeriodicSchedule:
         return tuple(found) or (ClockGroup("steady", name, lane, 0),)
 
 
-@dataclass(frozen=True, eq=False)
-class FoldedGraph:
-    """A periodic schedule with its middle folded, where that makes it smaller.
-
-    An edge says that its head starts no earlier than its tail starts, plus the tail's time, plus
-    `delay_ms`, plus `rounds` times the period.
-
-    Attributes:
-        tail: Node that is waited for; shape ``(edges,)``.
-        head: Node that waits; the edges are sorted by it.
-        delay_ms: Delay of each edge.
-        rounds: Rounds of each edge; negative where the head's start stands for that of an earlier round.
-        group: Index of each node's clock group in `groups`; shape ``(nodes,)``.
-        groups: The clock groups.
-        count: How many instances of the whole schedule each group stands for; shape ``(groups,)``.
-        is_folded: Whether there is a period.
-    """
-
-    tail: Ints
-    head: Ints
-    delay_ms: Floats
-    rounds: Ints
-    group: Ints
-    groups: tuple[ClockGroup, ...]
-    count: Ints
-    is_folded: bool
-
-    @cached_property
-    def _heads(self) -> tuple[Ints, Ints]:
-        """Return the nodes that wait, and where their edges begin."""
-        heads, first = np.unique(self.head, return_index=True)
-        return heads.astype(np.int64), first.astype(np.int64)
-
-    def starts(
-        self, time_ms: Floats, period_ms: float, deadline_ms: float, since_ms: Floats | None = None
-    ) -> Floats | None:
-        """Return the earliest start of every node, or None where one would end after the deadline.
-
-        Args:
-            time_ms: How long an instance of each clock group runs; shape ``(groups,)``.
-            period_ms: Period of the folded rounds.
-            deadline_ms: For the end of the whole schedule.
-            since_ms: Starts at times that are nowhere longer; saves work.
-        """
-        time = time_ms[self.group]
-        weight = time[self.tail] + self.delay_ms + self.rounds * period_ms
-        start = np.zeros(len(self.group)) if since_ms is None else since_ms.copy()
-        heads, first = self._heads
-        slip = ROUNDING * deadline_ms
-        for _ in range(len(start) + 1):
-            if (start + time > deadline_ms + slip).any():
-                return None
-            ready = np.maximum.reduceat(start[self.tail] + weight, first) if len(first) else start[heads]
-            if not (ready > start[heads] + slip).any():
-                return start
-            start[heads] = np.maximum(start[heads], ready)
-        return None
-
-
 _FINEST = 2.0**-40
 """Share of the sum of all times that is less than any real difference of times."""
 
-ROUNDING = 1e-11
-"""Share of the deadline that is less than any real difference of times."""
+
+class Folded(NamedTuple):
+    """A periodic schedule with its middle folded, where that makes it smaller.
+
+    Attributes:
+        timing: Its waits; negative rounds where the head's start stands for that of an earlier round.
+        groups: The clock groups, whose times vary.
+        is_folded: Whether there is a period.
+    """
+
+    timing: Timing
+    groups: tuple[ClockGroup, ...]
+    is_folded: bool
 
 
-def fold(periodic: PeriodicSchedule, num_micro_batches: int, settling_rounds: int) -> FoldedGraph:
+def fold(
+    periodic: PeriodicSchedule, curves: Mapping[str, CostCurve], num_micro_batches: int, settling_rounds: int
+) -> Folded:
     """Return the graph of the schedule of so many micro-batches, folded if that makes it smaller.
 
     Args:
         periodic: The schedule.
+        curves: Cost curve of each block.
         num_micro_batches: Micro-batches of the whole schedule.
         settling_rounds: Rounds on each side of the folded rounds.
 
@@ -255,59 +189,48 @@ def fold(periodic: PeriodicSchedule, num_micro_batches: int, settling_rounds: in
     if num_micro_batches < 1:
         raise EnergyError(f"num_micro_batches: {num_micro_batches} is not at least 1")
     reach = int(periodic.steady.rounds.max(initial=0))
-    first = periodic.repetend.in_flight - 1 + periodic.free_rounds + settling_rounds
-    ends = 2 * first - periodic.repetend.in_flight + 2
+    begin = periodic.repetend.in_flight - 1 + periodic.free_rounds + settling_rounds
+    ends = 2 * begin - periodic.repetend.in_flight + 2
     left_out = max(periodic.num_rounds(num_micro_batches) - ends - reach, 0)
     number = num_micro_batches - left_out * periodic.repetend.micro_batches
-    window = range(first, first + reach + 1) if left_out else range(0)
-    return _folded(periodic, number, window, left_out)
-
-
-def _folded(periodic: PeriodicSchedule, number: int, window: range, left_out: int) -> FoldedGraph:
-    """Fold the rounds of the window, and as many more as are left out, to the window's first."""
+    window = range(begin, begin + reach + 1) if left_out else range(0)
     graph = instance_graph(periodic.schedule(number))
     positions = [periodic.position(instance) for instance in graph.instances]
     shared = [periodic.groups(instance, number)[-1] for instance in graph.instances]
-    nodes: dict[tuple[str, int, int], int] = {}
     groups = {group: i for i, group in enumerate(dict.fromkeys(shared))}
-    node_of: list[int] = []
-    group_of: list[int] = []
+    nodes: dict[tuple[str, int, int], int] = {}
+    node_of, group_of, at_of = list[int](), list[int](), list[int]()
     for (name, _), (lane, at), group in zip(graph.instances, positions, shared, strict=True):
         node = nodes.setdefault((name, lane, window.start if at in window else at), len(nodes))
         node_of.append(node)
+        at_of.append(at)
         if node == len(group_of):
             group_of.append(groups[group])
-    edges = _edges(graph, node_of, [at for _, at in positions], window, left_out)
-    table = np.array([(*edge, delay) for edge, delay in sorted(edges.items())]).reshape(-1, 4)
-    head, tail, rounds = table[:, :3].T.astype(np.int64)
-    count = np.bincount([groups[group] for group in shared], minlength=len(groups))
-    steady = np.array([group.part == "steady" for group in groups])
-    return FoldedGraph(
-        tail=tail,
-        head=head,
-        delay_ms=table[:, 3],
-        rounds=rounds,
-        group=np.array(group_of),
-        groups=tuple(groups),
-        count=count + left_out * steady,
-        is_folded=left_out > 0,
-    )
-
-
-def _edges(
-    graph: InstanceGraph, node_of: list[int], at: list[int], window: range, left_out: int
-) -> dict[tuple[int, int, int], float]:
-    """Return the delay of each (head, tail, rounds); a node of the window stands for its first round."""
-    edges: dict[tuple[int, int, int], float] = {}
+    edges: dict[tuple[int, int, int], float] = {}  # a node of the window stands for its first round
     for source, target, delay in graph.edges:
+        before, after = at_of[source], at_of[target]
         rounds = 0
-        if at[source] in window:
-            rounds = at[source] - window.start + (0 if at[target] in window else left_out)
-        if at[target] in window:
-            rounds -= at[target] - window.start
+        if before in window:
+            rounds = before - window.start + (0 if after in window else left_out)
+        if after in window:
+            rounds -= after - window.start
         edge = (node_of[target], node_of[source], rounds)
         edges[edge] = max(edges.get(edge, 0.0), delay)
-    return edges
+    head, tail, rounds_of, delay_of = (
+        np.array([(*edge, edges[edge]) for edge in sorted(edges)]).reshape(-1, 4).T
+    )
+    count = np.bincount([groups[group] for group in shared], minlength=len(groups))
+    steady = np.array([group.part == "steady" for group in groups])
+    timing = Timing(
+        tail.astype(np.int64),
+        head.astype(np.int64),
+        delay_of,
+        rounds_of.astype(np.int64),
+        np.array(group_of),
+        [curves[group.block] for group in groups],
+        (count + left_out * steady).astype(np.float64),
+    )
+    return Folded(timing, tuple(groups), left_out > 0)
 
 
 MOST_MICRO_BATCHES_PER_REPETEND = 4

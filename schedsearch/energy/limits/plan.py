@@ -1,0 +1,50 @@
+"""A plan of clocks that keeps limits beside a deadline."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from schedsearch.energy.frontier import FrequencyPlan
+
+Limits = TypeVar("Limits")
+Outcome = TypeVar("Outcome")
+
+
+@dataclass(frozen=True, eq=False)
+class LimitedPlan(Generic[Limits, Outcome]):
+    """The best plan that was found under limits, and what is known of it.
+
+    Attributes:
+        plan: Clocks, and time and energy of the iteration as they are under the limits; its own lower bound
+            is of plans without.
+        limits: Limits that it keeps.
+        outcome: What the limits look at.
+        free: The plan of the frontier for the same deadline, which knows no limits.
+        deadline_ms: Likewise kept; infinite where the time is what is least.
+        energy_mj: Energy of all devices until the deadline, where they wait at the least after the end.
+        lower_bound_mj: Energy until then that no plan under the limits is below; 0 where nothing is known.
+        min_ms: No iteration under the limits is shorter; 0 where nothing is known.
+        free_outcome: What the limits look at, of the free plan; None where nothing is said of that.
+    """
+
+    plan: FrequencyPlan
+    limits: Limits
+    outcome: Outcome
+    free: FrequencyPlan
+    deadline_ms: float = math.inf
+    energy_mj: float = 0.0
+    lower_bound_mj: float = 0.0
+    min_ms: float = 0.0
+    free_outcome: Outcome | None = None
+
+    @property
+    def gap(self) -> float:
+        """Return by how much of the bound the plan may be above the best: in time where that is made least.
+
+        Where time is not, it is in energy until the deadline.
+        """
+        if self.min_ms > 0:
+            return self.plan.time_ms / self.min_ms - 1
+        return self.energy_mj / self.lower_bound_mj - 1 if self.lower_bound_mj > 0 else math.nan

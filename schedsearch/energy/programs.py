@@ -1,0 +1,259 @@
+"""Linear programs by HiGHS, and the relaxed problem as such a program.
+
+Instances that share a clock, a period, and limits on the energy of some of the devices are rows and columns
+of one program, which the minimum cuts of `relaxation` cannot say. What an instance costs at a time is its
+curve's lower convex hull, cut into segments that are used steepest first. A failure of the solver is no proof
+that there is nothing. Scipy is loaded with the first program.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from schedsearch.energy.cost import CostCurve
+from schedsearch.energy.graph import EnergyError, Floats, InstanceGraph, Ints
+
+if TYPE_CHECKING:
+    from scipy.optimize import OptimizeResult
+    from scipy.sparse import csr_array
+
+log = logging.getLogger(__name__)
+
+_MODEL_ERROR = "(HiGHS Status 2:"
+"""In scipy's message where HiGHS refused the program, which scipy gives the status of an infeasible one."""
+
+
+class SolverError(EnergyError):
+    """HiGHS ended without an answer, so that nothing is known of the question."""
+
+
+class Rows:
+    """Rows of a linear program, each group below what came before it.
+
+    Attributes:
+        limit: What each row must not exceed, or must be.
+    """
+
+    def __init__(self) -> None:
+        self.limit: list[Floats] = []
+        self._parts: list[tuple[Ints, Ints, Floats]] = []
+        self._count = 0
+
+    def add(self, limit: Floats, *parts: tuple[Ints, Ints, Floats]) -> None:
+        """Add rows: (row within the group, column, value) of what must keep `limit`."""
+        self._parts += [(row + self._count, column, value) for row, column, value in parts]
+        self.limit.append(limit)
+        self._count += len(limit)
+
+    def matrix(self, num_columns: int) -> csr_array:
+        """Return all rows."""
+        from scipy.sparse import coo_array
+
+        row, column, value = (np.concatenate([part[i] for part in self._parts]) for i in range(3))
+        return coo_array((value, (row, column)), shape=(self._count, num_columns)).tocsr()
+
+
+def minimized(
+    cost: Floats, upper: Floats, rows: Rows, *, lower: Floats | None = None, equal: Rows | None = None
+) -> OptimizeResult | None:
+    """Return scipy's optimum of a linear program, None where it is infeasible.
+
+    Args:
+        cost: Cost of each column; their sum is to be least.
+        upper: Bound of each column.
+        rows: Must not exceed their limits.
+        lower: Bound of each column; 0 by default.
+        equal: Rows that must be what their limits say.
+
+    Raises:
+        SolverError: The solver failed, which the log is told, so that nothing is known of either.
+    """
+    from scipy.optimize import linprog
+
+    least = np.zeros(len(cost)) if lower is None else lower
+    answer = linprog(
+        cost,
+        A_ub=rows.matrix(len(cost)),
+        b_ub=np.concatenate(rows.limit),
+        A_eq=None if equal is None else equal.matrix(len(cost)),
+        b_eq=None if equal is None else np.concatenate(equal.limit),
+        bounds=np.column_stack([least, upper]),
+        method="highs",
+        options={
+            "presolve": False,  # takes longer than it saves
+            "primal_feasibility_tolerance": 1e-9,
+            "dual_feasibility_tolerance": 1e-9,
+        },
+    )
+    if answer.status == 0 and answer.x is not None:
+        return answer
+    if answer.status == 2 and _MODEL_ERROR not in answer.message:
+        return None
+    log.warning("HiGHS failed, so its bound is left out: %s", answer.message)
+    raise SolverError(f"schedule: the solver failed ({answer.message}); ask for another time")
+
+
+@dataclass(frozen=True, eq=False)
+class Timing:
+    """Who waits for whom, and whose clocks are one.
+
+    An edge says that its head starts no earlier than its tail starts, plus the tail's time, plus `delay_ms`,
+    plus `rounds` times the period.
+
+    Attributes:
+        tail: Node that is waited for, for each edge.
+        head: Node that waits.
+        delay_ms: Least time between the two.
+        rounds: How many periods are added to that.
+        group: For each node the variable time that it takes.
+        curves: Cost of each variable time.
+        count: How often its energy is counted.
+    """
+
+    tail: Ints
+    head: Ints
+    delay_ms: Floats
+    rounds: Ints
+    group: Ints
+    curves: Sequence[CostCurve]
+    count: Floats
+
+    def fixed(self, mode: Ints) -> Timing:
+        """Return the same with some variable times fixed to one of their modes; -1 for those that are not."""
+        pairs = zip(self.curves, mode.tolist(), strict=True)
+        return replace(self, curves=[curve if k < 0 else curve.only(k) for curve, k in pairs])
+
+    @property
+    def min_possible_mj(self) -> float:
+        """Return the effective energy with everything at its cheapest; no plan is below at any deadline."""
+        return float(self.count @ [curve.energy_mj[-1] for curve in self.curves])
+
+
+def free_timing(graph: InstanceGraph, curves: Mapping[str, CostCurve]) -> Timing:
+    """Return the view of a graph in which every instance has its own time, on the curve of its block."""
+    return Timing(
+        graph.tail,
+        graph.head,
+        graph.delay_ms,
+        rounds=np.zeros_like(graph.tail),
+        group=np.arange(graph.size),
+        curves=[curves[name] for name in graph.runs],
+        count=np.ones(graph.size),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class EnergyLimit:
+    """A weighted sum of effective energies must not exceed a power times the length of the iteration.
+
+    Attributes:
+        weight: Weight of each variable time's energy, instead of `Timing.count`.
+        power_w: Effective power: above the blocking power.
+    """
+
+    weight: Floats
+    power_w: float
+
+
+@dataclass(frozen=True, eq=False)
+class RelaxedTimes:
+    """An optimum.
+
+    Attributes:
+        planned_ms: Best value of each variable time.
+        period_ms: The period.
+        time_ms: Length of the iteration.
+        energy_mj: Effective energy.
+        edge_price: What each edge of `Timing` costs: effective energy in millijoules per millisecond by which
+            it were shorter. Without an edge of price 0 the optimum is the same. Where the length of the
+            iteration is made least: milliseconds per millisecond. Empty where no program was solved.
+    """
+
+    planned_ms: Floats
+    period_ms: float
+    time_ms: float
+    energy_mj: float
+    edge_price: Floats = field(default_factory=lambda: np.zeros(0))
+
+
+def min_energy(
+    timing: Timing, deadline_ms: float | None, limits: Sequence[EnergyLimit] = ()
+) -> RelaxedTimes | None:
+    """Return the relaxed plan of least energy that keeps the deadline, or None where none does.
+
+    The columns are the start of each node, the use of each segment of the curves, the period, and the length
+    of the iteration. Times are in units of the median time and energies of the median energy, so that
+    tolerances mean the same for every profile.
+
+    Args:
+        timing: Who waits for whom.
+        deadline_ms: None for the plan of the shortest iteration.
+        limits: Limits that it keeps.
+
+    Raises:
+        SolverError: The solver failed, so that nothing is known of either.
+    """
+    hulls = [(curve.time_ms[curve.hull], curve.energy_mj[curve.hull]) for curve in timing.curves]
+    unit_ms = float(np.median([time[0] for time, _ in hulls]))
+    spans = [float(energy[0] - energy[-1]) for _, energy in hulls if len(energy) > 1]
+    unit_mj = float(np.median(spans)) if spans else 1.0
+    fastest = np.array([time[0] for time, _ in hulls]) / unit_ms
+    most = np.array([energy[0] for _, energy in hulls]) / unit_mj
+    length = np.concatenate([np.diff(time) for time, _ in hulls]) / unit_ms
+    slope = np.concatenate([np.diff(energy) for _, energy in hulls]) / unit_mj / length
+    num_of = np.array([len(time) - 1 for time, _ in hulls])
+    owner, first = np.repeat(np.arange(len(hulls)), num_of), np.cumsum(num_of) - num_of
+    nodes = len(timing.group)
+    period, end = nodes + len(owner), nodes + len(owner) + 1
+
+    def with_times_of(which: Ints, limit: Floats, *parts: tuple[Ints, Ints, Floats]) -> None:
+        """Add rows in which the times of some nodes are added to other parts."""
+        groups = timing.group[which]
+        repeat = num_of[groups]
+        position = np.repeat(np.arange(len(which)), repeat)
+        within = np.arange(len(position)) - np.repeat(np.cumsum(repeat) - repeat, repeat)
+        segment = nodes + first[groups[position]] + within
+        rows.add(limit - fastest[groups], *parts, (position, segment, np.ones(len(segment))))
+
+    rows = Rows()
+    edge, node = np.arange(len(timing.tail)), np.arange(nodes)
+    one, ones = np.ones(len(edge)), np.ones(nodes)
+    with_times_of(
+        timing.tail,
+        -timing.delay_ms / unit_ms,
+        (edge, timing.tail, one),
+        (edge, timing.head, -one),
+        (edge, np.full(len(edge), period), timing.rounds.astype(np.float64)),
+    )
+    with_times_of(node, np.zeros(nodes), (node, node, ones), (node, np.full(nodes, end), -ones))
+    for limit in limits:
+        scale = 1 / max(float(limit.weight.sum()), 1.0)
+        columns = np.append(np.arange(nodes, period), end)
+        value = scale * np.append(limit.weight[owner] * slope, -limit.power_w * unit_ms / unit_mj)
+        rows.add(np.array([-scale * float(limit.weight @ most)]), (np.zeros_like(columns), columns, value))
+    lower, upper, objective = np.zeros(end + 1), np.full(end + 1, np.inf), np.zeros(end + 1)
+    upper[nodes:period] = length
+    if deadline_ms is None:
+        objective[end] = 1.0
+    else:
+        lower[end] = upper[end] = deadline_ms / unit_ms
+        objective[nodes:period] = timing.count[owner] * slope
+    answer = minimized(objective, upper, rows, lower=lower)
+    if answer is None:
+        return None
+    used = answer.x[nodes:period]
+    planned = fastest + np.bincount(owner, used, minlength=len(hulls))
+    energy = most + np.bincount(owner, used * slope, minlength=len(hulls))
+    unit = 1.0 if deadline_ms is None else unit_mj / unit_ms
+    return RelaxedTimes(
+        planned * unit_ms,
+        float(answer.x[period]) * unit_ms,
+        float(answer.x[end]) * unit_ms,
+        float(timing.count @ energy) * unit_mj,
+        np.maximum(-np.asarray(answer.ineqlin.marginals)[: len(edge)] * unit, 0.0),
+    )
