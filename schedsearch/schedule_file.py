@@ -11,10 +11,10 @@ from placements import PlacementError
 from placements.placement_file import placement_from_dict, placement_to_dict
 from placements.plain_data import Field, json_file
 from schedsearch.certificate import certificate_of
+from schedsearch.core.answer import SearchResult, Status, proved_text
 from schedsearch.device_span import device_spans
 from schedsearch.metrics import bubble_rate, peak_memory
-from schedsearch.modulo.lowered import Lowered
-from schedsearch.modulo.result import SearchResult, Status, proved_text
+from schedsearch.passes.lowered import Lowered
 from schedsearch.proof.check.certificate import (
     Certificate,
     CertificateError,

@@ -6,6 +6,8 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
+from schedsearch.core.progress import StepBar
+
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require
 from experiments.config.run_record import output_directory
@@ -38,7 +40,6 @@ from schedsearch.energy.baselines import compute_baselines
 from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.graph import check_clocks_of
 from schedsearch.energy.interchange import zeus_stages
-from schedsearch.modulo.progress import StepBar
 from schedsearch.proof.makespan import makespan_bound
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from placements import Placement
-from schedsearch.modulo.result import VALUE, Objective
+from schedsearch.core.objective import VALUE, Objective
 from schedsearch.proof.load_and_path import critical_path, min_period
 from schedsearch.proof.memory_need import minimum_memory
 from schedsearch.repetend import Repetend

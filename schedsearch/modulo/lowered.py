@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from placements import Block, Kind, Placement
 from placements.modes import Chosen
-from schedsearch.modulo.result import EndedBy, Objective, SearchReport, SearchResult, Status
+from schedsearch.core.answer import EndedBy, SearchReport, SearchResult, Status
+from schedsearch.core.objective import Objective
 from schedsearch.proof.ends import device_span_bound
 from schedsearch.proof.load_and_path import critical_path, period_bound
 from schedsearch.proof.makespan import makespan_bound

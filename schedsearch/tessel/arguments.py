@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from placements import Placement
-from schedsearch.modulo.result import SearchError
+from schedsearch.core.answer import SearchError
 from schedsearch.proof.memory_need import require_capacity
 
 LONGEST_S = 4e6

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 
 from placements import Placement
-from schedsearch.modulo.result import EndedBy, Objective, SearchProgress, SearchResult, Status
+from schedsearch.core.answer import EndedBy, SearchProgress, SearchResult, Status
+from schedsearch.core.objective import Objective
 from schedsearch.proof.ends import device_span_bound
 from schedsearch.proof.load_and_path import critical_path, load_bound, period_bound
 from schedsearch.proof.makespan import makespan_bound

@@ -6,6 +6,8 @@ from functools import partial
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedsearch.core.answer import Status
+from schedsearch.procedures.search import search
 from strategies import placements as random_placements
 from strategies import with_transfer
 
@@ -20,8 +22,6 @@ from schedsearch.baselines import (
     one_f_one_b,
 )
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.result import Status
-from schedsearch.modulo.search import search
 from schedsearch.proof.makespan import makespan_bound
 from schedsearch.schedule import Schedule
 from schedsearch.validate import validate

@@ -8,11 +8,11 @@ from itertools import combinations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedsearch.core.answer import Status
+from schedsearch.procedures.search import search
 
 from placements import Block, Kind, Placement
 from schedsearch.certificate import certificate_of
-from schedsearch.modulo.result import Status
-from schedsearch.modulo.search import search
 from schedsearch.proof.check.certificate import (
     CertificateError,
     certificate_from_dict,

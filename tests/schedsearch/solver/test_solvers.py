@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from interrupting import interrupted
 from oracles import min_period
 from ortools.sat.python import cp_model
+from schedsearch.core.answer import Status
+from schedsearch.procedures.search import search
 from strategies import placements as random_placements
 from strategies import tight
 
@@ -19,8 +21,6 @@ from placements.shapes import SHAPES, nn_shape, v_shape
 from schedsearch.certificate import certificate_of
 from schedsearch.metrics import peak_memory
 from schedsearch.model.cpsat_model import CpSatModel
-from schedsearch.modulo.result import Status
-from schedsearch.modulo.search import search
 from schedsearch.proof.check.claims import check
 from schedsearch.solver import cpsat, smt
 from schedsearch.solver.interrupts import INTERRUPTS, Ending

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import min_makespan as brute_force
+from schedsearch.core.answer import Status
+from schedsearch.procedures.search import search
 from strategies import crossed, tight
 from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
-from schedsearch.modulo.result import Status
-from schedsearch.modulo.search import search
 from schedsearch.proof.check.cycles import MinCycleRatio
 from schedsearch.schedule import as_soon_as_possible
 from schedsearch.state_space import min_makespan, min_period

@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import min_period
 from places import ROOT
+from schedsearch.core.answer import SearchResult, Status
+from schedsearch.procedures.search import search
 from strategies import placements as random_placements
 from strategies import tight, with_transient
 from told import told
@@ -20,8 +22,6 @@ from placements import Block, Kind, Placement
 from placements.files import write_json
 from placements.shapes import SHAPES, m_shape, v_shape, x_shape
 from schedsearch.certificate import certificate_of
-from schedsearch.modulo.result import SearchResult, Status
-from schedsearch.modulo.search import search
 from schedsearch.proof.check.certificate import (
     Certificate,
     CertificateError,
