@@ -20,8 +20,9 @@ Rooms and files in the order in which to read them; each imports only those abov
     baselines       schedules made by hand
     semantics       versions of weights: which a block reads and makes, with and without a flush
     starts          repetends and schedules without a solver, to begin a search with
-    improve         large-neighbourhood search of a finite schedule
-    modulo          the search for a repetend, and for the schedule around it
+    core            the question to a search, what it knows, and its answer
+    passes          special forms of a problem made plain: streams, slow streams, modes, what to begin with
+    procedures      ways to search, and the orchestrator that gives each its share of counted work
     robust          one order that is good in many scenarios
     unequal         one batch of micro-batches that differ, on one replica and on several
     replay          measured iterations of a training job, in better orders
@@ -64,7 +65,7 @@ TableResult.presentation = staticmethod(lambda: importlib.import_module("schedse
 
 _HOME = {
     "runtime": ("Pipeline", "clocks"),  # of a later layer, so that a training loop needs one import
-    "schedsearch.modulo.search": ("search",),
+    "schedsearch.procedures.search": ("search",),
     "schedsearch.comparison.rows": ("Comparison",),
     "schedsearch.comparison.compare": ("compare",),
     "schedsearch.energy": ("Frontier", "frontier"),
@@ -77,7 +78,7 @@ _HOME = {
     "schedsearch.simulation.robustness": ("Degradation", "degradation"),
     "schedsearch.robust.scenarios": ("Scenario",),
     "schedsearch.robust.robust_search": ("RobustResult", "robust_search"),
-    "schedsearch.modulo.result": ("SearchResult", "Status"),
+    "schedsearch.core.answer": ("SearchResult", "Status"),
     "schedsearch.unequal.micro_batches": (
         "MicroBatchRow",
         "read_micro_batches",
@@ -122,7 +123,7 @@ def __getattr__(name: str) -> Any:
             raise
         raise ImportError(f"schedsearch.{name}: {reason}") from None
     return (
-        importlib.import_module("schedsearch.modulo.progress").with_bar(name, found)
+        importlib.import_module("schedsearch.core.progress").with_bar(name, found)
         if name in _WITH_BAR
         else found
     )

@@ -1,18 +1,18 @@
-"""States of a search and an oracle, for tests of single strategies."""
+"""What a search knows and a budget, for tests of single procedures."""
 
 from __future__ import annotations
 
+import math
 import time
 from fractions import Fraction
 
 from placements import Placement
 from schedsearch.bounds.load_and_path import period_bound
-from schedsearch.modulo.oracle import Oracle
-from schedsearch.modulo.state import SearchState
+from schedsearch.core.budget import Account, Budget
+from schedsearch.core.known import Known, Start
 from schedsearch.repetend import Repetend
 from schedsearch.solver.effort import Effort
 from schedsearch.solver.portfolio import SOLVERS
-from schedsearch.starts.first_repetends import Start
 
 
 def state_of(
@@ -21,12 +21,13 @@ def state_of(
     sizes: tuple[int, ...] = (1,),
     bound: Fraction | None = None,
     seed: int = 0,
-) -> SearchState:
-    """Return the state of a search that knows one repetend."""
-    state = SearchState(placement, sizes, period_bound(placement) if bound is None else bound, seed=seed)
+) -> Known:
+    """Return what a search knows that has one repetend."""
+    state = Known(placement, sizes, period_bound(placement) if bound is None else bound, seed=seed)
     return state if repetend is None else state.taking(Start(repetend, "test"))
 
 
-def oracle() -> Oracle:
-    """Return an oracle with time enough, which has done nothing."""
-    return Oracle(SOLVERS["portfolio"](), 0, 0.0, Effort(1e6 + time.monotonic()), lambda _: None)
+def budget(until: float = math.inf) -> Budget:
+    """Return a budget with time enough, of a search that has done nothing."""
+    account = Account(SOLVERS["portfolio"](), 0, 0.0, Effort(1e6 + time.monotonic()), lambda _: None)
+    return Budget(account, until)

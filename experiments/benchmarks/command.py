@@ -27,7 +27,7 @@ from experiments.benchmarks.frame import (
 from experiments.benchmarks.timing import load_solvers
 from experiments.config.command import INTERRUPTED
 from experiments.config.machine import commit, machine
-from schedsearch.modulo.progress import StepBar
+from schedsearch.core.progress import StepBar
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -19,8 +19,8 @@ from schedsearch.certificate.check_other_bounds import (
     check_makespan_bound,
     check_span_bound,
 )
+from schedsearch.core.answer import Status
 from schedsearch.device_span import device_spans
-from schedsearch.modulo.result import Status
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import Claims, read_claims
 

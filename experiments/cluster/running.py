@@ -25,7 +25,7 @@ from schedsearch.cluster.policies.policy import Policy
 from schedsearch.cluster.simulator.job_table import ClusterProgress
 from schedsearch.cluster.simulator.outcome import Outcome
 from schedsearch.cluster.simulator.simulation import FROM_KEYBOARD, simulate_cluster
-from schedsearch.modulo.progress import StepBar
+from schedsearch.core.progress import StepBar
 from schedsearch.solver.interrupts import INTERRUPTS
 
 STATE = "state.pkl"

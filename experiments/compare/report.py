@@ -9,7 +9,7 @@ from experiments.report.page_data import PageData
 from experiments.search.profile_reading import CostSource
 from schedsearch.comparison.course import SEARCHED
 from schedsearch.comparison.rows import ComparedRow, Comparison, compared
-from schedsearch.modulo.result import proved_text
+from schedsearch.core.answer import proved_text
 
 
 def save_comparison_report(found: Comparison, stages: Path, costs: CostSource, directory: Path) -> Path:

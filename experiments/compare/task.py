@@ -22,9 +22,9 @@ from experiments.search.schedule_finding import cache_directory, search_limits
 from placements.files import csv_text, text_columns, write_json, write_text
 from schedsearch.comparison.compare import compare
 from schedsearch.comparison.rows import COLUMNS, ComparedRow, Comparison
+from schedsearch.core.progress import PlanProgress
 from schedsearch.figures.canvas import COLUMN_INCHES, save_widths
 from schedsearch.figures.comparison import draw_timelines
-from schedsearch.modulo.progress import PlanProgress
 from schedsearch.schedule_file import schedule_to_dict
 from schedsearch.searches.cache import cached_search
 

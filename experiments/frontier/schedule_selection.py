@@ -23,17 +23,17 @@ from experiments.search.results import SearchStepResult, SelectionResult
 from experiments.search.search_step import describe, save_schedule
 from placements import Profile
 from placements.files import csv_text, write_text
+from schedsearch.core.progress import StepBar
 from schedsearch.energy import EnergyError, all_maximum_clocks, simulate_at_clocks
 from schedsearch.energy.orders.joint_frontier import joint_frontier
 from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder, best_order
-from schedsearch.modulo.alternatives import (
+from schedsearch.procedures.alternatives import (
     ScheduleCandidate,
     keeps_memory,
     may_reorder,
     reached,
     schedules_of_equal_period,
 )
-from schedsearch.modulo.progress import StepBar
 from schedsearch.schedule import Schedule
 
 log = logging.getLogger(__name__)

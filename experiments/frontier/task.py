@@ -38,12 +38,12 @@ from experiments.search.problem import SearchProblem, read_problem
 from experiments.search.results import SearchStepResult
 from experiments.search.search_step import search_and_save
 from schedsearch.bounds.makespan import makespan_bound
+from schedsearch.core.progress import StepBar
 from schedsearch.energy import EnergyError, simulate_at_clocks
 from schedsearch.energy.baselines import compute_baselines
 from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.graph import check_clocks_of
 from schedsearch.energy.interchange import zeus_stages
-from schedsearch.modulo.progress import StepBar
 
 log = logging.getLogger(__name__)
 

@@ -42,8 +42,8 @@ from placements.planners.hybrid.search.layout_search import LayoutOptions
 from placements.planners.hybrid.shape_costs import FrameworkCosts
 from placements.trainers.as_run import planned_by
 from placements.trainers.files import export
+from schedsearch.core.progress import PlanProgress
 from schedsearch.figures.canvas import save as save_figure
-from schedsearch.modulo.progress import PlanProgress
 from schedsearch.planning.explanation import explain, in_words, legend, ranking
 from schedsearch.planning.layout_plans import LayoutPlan
 from schedsearch.planning.planner import PLANNERS, in_bf16, plan

@@ -35,7 +35,7 @@ from experiments.predict.schedule_table import (
 from placements.files import csv_text, write_text
 from placements.models.memory import FRAMEWORKS
 from placements.tables import Record, csv_files, csv_records
-from schedsearch.modulo.progress import StepBar
+from schedsearch.core.progress import StepBar
 from schedsearch.planning.layout_parts import memory_by_part
 from schedsearch.planning.uniform_run import NO_FACTORS, Factors
 

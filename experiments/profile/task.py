@@ -43,7 +43,7 @@ from runtime.profiling.profiler import MeasuredCost, Sweep, blocking_by_clock, m
 from runtime.program.deadlock import check
 from runtime.program.lower import lower, recomputed
 from schedsearch.baselines import gpipe
-from schedsearch.modulo.progress import IterationBar
+from schedsearch.core.progress import IterationBar
 from schedsearch.schedule import Schedule
 
 log = logging.getLogger(__name__)

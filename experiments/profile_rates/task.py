@@ -17,7 +17,7 @@ from placements.models.machine.machine_file import MachineRow, read_machine
 from placements.models.zoo import read_model
 from placements.tables import keys_of
 from runtime.profiling.rates import measured_rows, rates_options, shapes_of
-from schedsearch.modulo.progress import StepBar
+from schedsearch.core.progress import StepBar
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,8 @@ from experiments.search.options import read_options
 from experiments.search.problem import read_problem
 from placements.files import csv_text, write_json, write_text
 from schedsearch.baselines import HAND_MADE
-from schedsearch.modulo.result import FINITE, SearchResult
+from schedsearch.core.answer import SearchResult
+from schedsearch.core.objective import FINITE
 from schedsearch.replanning.replan import COLUMNS, Replan, replan
 from schedsearch.replanning.replicated_job import ReplanError, ReplicatedJob, copies_of, read_slow, slow_of
 from schedsearch.schedule_file import read_found, schedule_to_dict

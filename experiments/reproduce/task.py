@@ -25,7 +25,7 @@ from experiments.reproduce.recorded import record
 from experiments.reproduce.results_page import PAGE, results_page
 from experiments.reproduce.run_item import MadeItem, run_item
 from placements.files import write_text
-from schedsearch.modulo.progress import StepBar
+from schedsearch.core.progress import StepBar
 
 log = logging.getLogger(__name__)
 

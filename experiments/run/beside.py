@@ -27,9 +27,9 @@ from schedsearch.baselines.chosen_modes import with_chosen_modes
 from schedsearch.comparison.compare import compare
 from schedsearch.comparison.course import quality
 from schedsearch.comparison.rows import WHOLE, compared
+from schedsearch.core.answer import proved_text
 from schedsearch.energy import compute_frontier
 from schedsearch.metrics import bubble_rate, peak_memory
-from schedsearch.modulo.result import proved_text
 from schedsearch.schedule import Schedule, with_optimizer
 from schedsearch.unequal.micro_batches import UnequalBatch
 from schedsearch.unequal.starts import executed, hand_made_orders

@@ -20,7 +20,7 @@ from runtime.execution.run_options import RunOptions
 from runtime.launching.launch import LaunchError, launch
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import UnsafeProgramsError
-from schedsearch.modulo.progress import StepBar
+from schedsearch.core.progress import StepBar
 
 log = logging.getLogger(__name__)
 

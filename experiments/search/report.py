@@ -10,8 +10,8 @@ from experiments.report.html_report import Fact, Section, write_report
 from experiments.report.page_data import PageData
 from experiments.search.results import SearchStepResult
 from experiments.search.search_step import in_ms, micro_batch_word, micro_batches_in_words
+from schedsearch.core.answer import SearchResult, Status
 from schedsearch.metrics import bubble_rate, peak_host_memory, peak_memory
-from schedsearch.modulo.result import SearchResult, Status
 from schedsearch.picture import picture, shortened
 
 FILES = {

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from experiments.search.profile_reading import CostSource
 from placements import Placement, Profile
+from schedsearch.core.answer import SearchProgress, SearchResult
 from schedsearch.device_span import device_spans
 from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder
 from schedsearch.metrics import bubble_rate, peak_memory
-from schedsearch.modulo.result import SearchProgress, SearchResult
 from schedsearch.schedule import Schedule
 
 
@@ -19,7 +19,7 @@ class SelectionResult:
 
     Attributes:
         chosen: The choice, and all that was judged.
-        origins: Where each candidate came from; see `schedsearch.modulo.alternatives.ScheduleCandidate`.
+        origins: Where each candidate came from; see `schedsearch.procedures.alternatives.ScheduleCandidate`.
         took_s: Seconds that it took.
         searched: The search's result, with its own schedule.
     """

@@ -12,7 +12,7 @@ from placements import Placement
 from placements.files import csv_text, write_text
 from placements.placement_file.yaml_text import read_yaml
 from schedsearch.baselines import applicable
-from schedsearch.modulo.result import SearchResult
+from schedsearch.core.answer import SearchResult
 from schedsearch.robust.robust_search import ROBUST, RobustResult, ScenarioRow, robust_search
 from schedsearch.robust.scenarios import Scenario, scenarios_from
 from schedsearch.schedule import Schedule, require_plain

@@ -23,9 +23,9 @@ from placements.placement_file import placement_to_yaml
 from placements.planners.galvatron_file import galvatron_to_dict
 from runtime.torch_pipelining.csv import NoTorchFormError, in_loss_order, stage_of, torch_order
 from runtime.torch_pipelining.streams import left_out, stream_table
+from schedsearch.core.answer import SearchProgress, SearchResult, Status
 from schedsearch.device_span import device_spans
 from schedsearch.metrics import bubble_rate, peak_host_memory, peak_memory, steady_period
-from schedsearch.modulo.result import SearchProgress, SearchResult, Status
 from schedsearch.picture import fitted
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import schedule_to_dict

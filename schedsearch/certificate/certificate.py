@@ -22,7 +22,7 @@ from schedsearch.bounds.mode_choice import ModeChoice, mode_choice
 from schedsearch.repetend import Repetend
 
 if TYPE_CHECKING:  # so that who checks a certificate need not load the search
-    from schedsearch.modulo.result import SearchResult
+    from schedsearch.core.answer import SearchResult
 
 
 class CertificateError(ValueError):

@@ -21,8 +21,8 @@ from schedsearch.comparison.course import (
 )
 from schedsearch.comparison.rows import DOES_NOT_FIT, ComparedRow, Comparison, judged, missing_memory, row_of
 from schedsearch.comparison.unequal import UnequalCourse, UnequalModel
+from schedsearch.core.answer import SearchError
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.result import SearchError
 from schedsearch.schedule import Schedule
 from schedsearch.searches.methods import find
 from schedsearch.solver.interrupts import INTERRUPTS

@@ -24,9 +24,9 @@ from schedsearch.comparison.rows import (
     missing_memory,
     row_of,
 )
+from schedsearch.core.answer import SearchProgress, SearchReport, SearchResult, Status
+from schedsearch.core.problem import Problem
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.result import SearchProgress, SearchReport, SearchResult, Status
-from schedsearch.modulo.search import SearchRequest
 from schedsearch.schedule import CyclicOrderError, Schedule, as_soon_as_possible
 from schedsearch.searches.shared_limits import SharedLimits
 from schedsearch.validate import InvalidScheduleError, validate
@@ -37,7 +37,7 @@ SEARCHED = "searched"
 Maker = Callable[[Placement, int], Schedule]
 """A hand-made schedule."""
 
-Method = Callable[[SearchRequest, SearchReport], SearchResult]
+Method = Callable[[Problem, SearchReport], SearchResult]
 """A way to answer a search."""
 
 ComparisonReport = Callable[[str, Placement, SearchProgress], None]
@@ -226,7 +226,7 @@ class ComparisonCourse:
         placement = tried.placed.placement
         begin_with = {"begin_with": tried.made} if self._is_ours else {}
         options = begin_with | dict(self.options) | self.limits.share()
-        request = SearchRequest(placement, tried.number, **options)
+        request = Problem(placement, tried.number, **options)
         return self.answer(request, lambda progress: self.report(name, placement, progress))
 
     def _placed(self, variant: Variant) -> tuple[PlacedStages, int]:

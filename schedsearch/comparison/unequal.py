@@ -16,8 +16,9 @@ from schedsearch.comparison.course import (
     Variant,
 )
 from schedsearch.comparison.rows import DOES_NOT_FIT, ComparedRow, missing_memory, row_of
+from schedsearch.core.answer import EndedBy, SearchProgress, SearchResult, Status
+from schedsearch.core.objective import Objective
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.result import EndedBy, Objective, SearchProgress, SearchResult, Status
 from schedsearch.schedule import Schedule
 from schedsearch.unequal.micro_batches import (
     MicroBatchError,

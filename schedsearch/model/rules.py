@@ -7,7 +7,7 @@ for its inputs, and these run the micro-batches in order.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from schedsearch.model.memory_precedence import MemoryCheck, checks, precedence_is_enough, precedences
 from schedsearch.model.variables import PeriodicVariables, Units, Variables
@@ -29,6 +29,11 @@ def wait_for_inputs(v: Variables) -> None:
             source = before, micro_batch
             if source in v.start:
                 v.wait_for_end(source, (name, micro_batch), v.placement.transfer_time(before, name))
+
+
+RULES: tuple[Callable[[Variables], None], ...] = (wait_for_inputs,)
+"""Rules that are asked for wherever blocks are ordered, of repetends and of whole schedules; a further one is
+added here."""
 
 
 def run_one_at_a_time(v: Variables, lane: int, *, by_pairs: bool = True) -> None:

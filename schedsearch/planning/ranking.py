@@ -11,10 +11,10 @@ from dataclasses import replace
 from placements import Profile
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
 from schedsearch.bounds.memory_need import CapacityError
+from schedsearch.core.answer import SearchProgress, SearchResult, Status
+from schedsearch.core.problem import Problem
 from schedsearch.energy import EnergyError, compute_frontier
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.result import SearchProgress, SearchResult, Status
-from schedsearch.modulo.search import SearchRequest
 from schedsearch.planning.plans import ProposedPlan, RankedPlan
 from schedsearch.searches.methods import find
 from schedsearch.validate import InvalidScheduleError, validate
@@ -71,7 +71,7 @@ def _searched(
 ) -> tuple[RankedPlan, bool]:
     """Return the schedule of a candidate, and whether its search was interrupted."""
     number = candidate.plan.num_micro_batches
-    request = SearchRequest(candidate.placement, number, time_limit_s=time_limit_s, seed=seed)
+    request = Problem(candidate.placement, number, time_limit_s=time_limit_s, seed=seed)
     try:
         tick_ms = candidate.placement.tick_ms
         result = find(

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from schedsearch.baselines import HAND_MADE
-from schedsearch.modulo.result import FINITE, EndedBy, Objective, SearchProgress, SearchReport
+from schedsearch.core.answer import EndedBy, SearchProgress, SearchReport
+from schedsearch.core.objective import FINITE, Objective
 from schedsearch.schedule import Schedule
 from schedsearch.solver.effort import Effort
 from schedsearch.unequal.replica_bound import replica_bound
@@ -184,7 +185,7 @@ def replica_search(
         given: The micro-batches of each replica, which stay there; None where that is to be decided.
         begin_with: The answer is no longer.
         work_limit: Units of counted work, each of about a second; more is never worse.
-        time_limit_s: As of `schedsearch.modulo.search.search`.
+        time_limit_s: As of `schedsearch.procedures.search.search`.
         seed: Seed of the random choices.
         on_progress: Called whenever something better is found.
 

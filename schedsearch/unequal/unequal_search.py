@@ -21,19 +21,18 @@ from schedsearch.baselines import HAND_MADE
 from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.bounds.sequences import two_devices
 from schedsearch.bounds.timeline import Timeline
-from schedsearch.improve.improve import NEIGHBOURHOODS, QUERIES, STATES, Improvement, RoundBudget
-from schedsearch.modulo.lowered import Lowered
-from schedsearch.modulo.result import (
-    FINITE,
-    EndedBy,
-    Objective,
-    SearchError,
-    SearchProgress,
-    SearchReport,
-    SearchResult,
-    Status,
+from schedsearch.core.answer import EndedBy, SearchError, SearchProgress, SearchReport, SearchResult, Status
+from schedsearch.core.objective import FINITE, Objective
+from schedsearch.core.problem import seconds_of
+from schedsearch.passes.lowered import Lowered
+from schedsearch.procedures.neighbourhoods.improvement import (
+    NEIGHBOURHOODS,
+    QUERIES,
+    STATES,
+    Improvement,
+    RoundBudget,
 )
-from schedsearch.modulo.search import search, seconds_of
+from schedsearch.procedures.search import search
 from schedsearch.robust.annealing import PART, anneal_part
 from schedsearch.robust.drawn_orders import drawn_orders, orders_of
 from schedsearch.robust.scenarios import Scenario
@@ -112,7 +111,7 @@ def unequal_search(
         batch: The micro-batches.
         objective: ``makespan`` or ``device_span``.
         given_order: Whether each block runs the micro-batches as they are numbered.
-        time_limit_s: As of `schedsearch.modulo.search.search`, as for the rest.
+        time_limit_s: As of `schedsearch.procedures.search.search`, as for the rest.
         work_limit: Units of counted work; more work never ends with a longer schedule.
         seed: Seed of the random choices.
         begin_with: A schedule of this batch: the answer is no longer.

@@ -21,9 +21,9 @@ from experiments.benchmarks.instances.answers import (
 from experiments.benchmarks.instances.instance_file import FOLDER, Instance, InstanceError, read_instances
 from experiments.benchmarks.measures.search import result_figures
 from experiments.config.machine import commit
+from schedsearch.core.answer import Status
 from schedsearch.device_span import device_spans, with_least_device_span
-from schedsearch.modulo.result import Status
-from schedsearch.modulo.search import search
+from schedsearch.procedures.search import search
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import ScheduleFileError, read_schedule
 from schedsearch.validate import validate

@@ -25,8 +25,8 @@ from schedsearch.energy import (
 )
 from schedsearch.energy.baselines import perseus_frontier
 from schedsearch.energy.graph import Floats
-from schedsearch.modulo.alternatives import schedules_of_equal_period
-from schedsearch.modulo.search import search
+from schedsearch.procedures.alternatives import schedules_of_equal_period
+from schedsearch.procedures.search import search
 
 _ALMOST = 1e-9
 """Share by which rounding errors may make a time or an energy larger."""

@@ -12,7 +12,7 @@ from experiments.benchmarks.timing import load_solvers as prepare
 from placements import Placement
 from schedsearch.baselines import HAND_MADE
 from schedsearch.baselines.chosen_modes import overlapped, steady_rate, with_chosen_modes
-from schedsearch.modulo.search import search
+from schedsearch.procedures.search import search
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 from schedsearch.validate import InvalidScheduleError, validate
 

@@ -12,9 +12,10 @@ from experiments.benchmarks.timing import load_solvers as prepare
 from placements import Placement
 from schedsearch.baselines import applicable
 from schedsearch.bounds.load_and_path import load_bound
+from schedsearch.core.answer import SearchResult
+from schedsearch.core.problem import OBJECTIVES
 from schedsearch.device_span import device_spans
-from schedsearch.modulo.result import SearchResult
-from schedsearch.modulo.search import OBJECTIVES, search
+from schedsearch.procedures.search import search
 
 __all__ = ["instance", "prepare", "random", "result_figures", "searched"]
 

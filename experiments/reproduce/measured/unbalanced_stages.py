@@ -19,7 +19,7 @@ from placements import Placement
 from placements.pieces import Piece, blocks_of
 from placements.planners.partition import in_proportion, min_largest
 from schedsearch.baselines import one_f_one_b
-from schedsearch.modulo.search import search
+from schedsearch.procedures.search import search
 
 _NOTHING = PieceTimes(0.0, 0.0)
 

@@ -21,7 +21,7 @@ from placements.meaning import option
 from placements.shapes import loop_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError, applicable
 from schedsearch.metrics import bubble_rate, peak_memory
-from schedsearch.modulo.search import search
+from schedsearch.procedures.search import search
 
 PLACEMENTS: dict[str, partial[Placement]] = {
     "V": partial(v_shape, forward_time=1, backward_time=2),

@@ -18,7 +18,7 @@ from placements import Placement
 from placements.meaning import option
 from placements.shapes import SHAPES
 from schedsearch.baselines import HAND_MADE
-from schedsearch.modulo.search import search
+from schedsearch.procedures.search import search
 from schedsearch.schedule import Schedule
 from schedsearch.tessel import tessel
 

@@ -23,10 +23,10 @@ from placements.meaning import option
 from placements.shapes import SHAPES
 from schedsearch.bounds.load_and_path import period_bound
 from schedsearch.bounds.memory_need import minimum_memory
+from schedsearch.core.answer import SearchResult, Status
 from schedsearch.figures.canvas import COLUMN_INCHES
 from schedsearch.figures.panels import Panel, draw_shares
-from schedsearch.modulo.result import SearchResult, Status
-from schedsearch.modulo.search import search
+from schedsearch.procedures.search import search
 from schedsearch.repetend import Repetend
 from schedsearch.tessel import tessel
 from schedsearch.tessel.candidates import max_in_flight

@@ -36,7 +36,7 @@ from placements.planners.partition import min_largest, stage_times
 from schedsearch.baselines import HAND_MADE
 from schedsearch.figures.canvas import COLUMN_INCHES
 from schedsearch.figures.panels import CurvePoint, Panel, draw_panels
-from schedsearch.modulo.search import search
+from schedsearch.procedures.search import search
 from schedsearch.schedule import Schedule
 
 _NUM_GPUS = 4

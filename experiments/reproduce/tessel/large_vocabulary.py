@@ -26,9 +26,9 @@ from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from schedsearch.baselines import applicable
+from schedsearch.core.answer import SearchResult
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.result import SearchResult
-from schedsearch.modulo.search import search
+from schedsearch.procedures.search import search
 
 SAMPLES = 128
 """Of an iteration (Tessel, Sec. VI-D)."""

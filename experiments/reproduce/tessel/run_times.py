@@ -41,7 +41,7 @@ from runtime.virtual.play import play
 from runtime.virtual.rules import Communication
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
 from schedsearch.figures.bars import BarPanel, draw_bars
-from schedsearch.modulo.search import search
+from schedsearch.procedures.search import search
 from schedsearch.schedule import Schedule
 from schedsearch.validate import InvalidScheduleError, validate
 

@@ -43,11 +43,11 @@ from experiments.reproduce.tessel.published import (
 from placements import Placement
 from placements.meaning import option
 from placements.shapes import SHAPES
+from schedsearch.core.answer import SearchProgress, SearchResult
 from schedsearch.figures.bars import BarPanel, draw_bars
 from schedsearch.figures.canvas import COLUMN_INCHES
 from schedsearch.figures.panels import Panel, draw_panels
 from schedsearch.metrics import bubble_rate
-from schedsearch.modulo.result import SearchProgress, SearchResult
 from schedsearch.tessel import tessel, time_optimal
 from schedsearch.tessel.candidates import Indices
 from schedsearch.tessel.phases import cooldown, shortened, warmup

@@ -9,7 +9,7 @@ from commands import one_line_error
 from placements.files import write_json
 from placements.shapes import v_shape, x_shape
 from schedsearch.baselines import one_f_one_b
-from schedsearch.modulo.search import search
+from schedsearch.procedures.search import search
 from schedsearch.schedule_file import schedule_to_dict
 
 Command = Callable[..., subprocess.CompletedProcess[str]]

@@ -20,8 +20,8 @@ from placements.placement_file import read_placement
 from placements.planners.hybrid.plan_file import read_plan_file
 from placements.planners.hybrid.uniform import Degrees, Layout
 from placements.trainers.files import export
+from schedsearch.core.progress import PlanProgress
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.progress import PlanProgress
 from schedsearch.planning.trainer_runs import planned_layout
 from schedsearch.planning.uniform_run import UniformRun
 from schedsearch.schedule_file import read_schedule

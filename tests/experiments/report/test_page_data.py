@@ -19,9 +19,9 @@ from experiments.report.page_data import PageData, PagePlans, packed, progress_t
 from placements import Placement
 from placements.shapes import m_shape, v_shape, x_shape
 from schedsearch.baselines import HAND_MADE, gpipe
+from schedsearch.core.answer import SearchProgress
 from schedsearch.energy import compute_frontier, simulate_at_clocks
 from schedsearch.metrics import memory_over_time, peak_memory
-from schedsearch.modulo.result import SearchProgress
 from schedsearch.schedule import Schedule, dependencies
 
 HOSTILE = "</script><script>alert(1)</script>$$x$$"

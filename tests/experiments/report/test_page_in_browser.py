@@ -17,8 +17,8 @@ from experiments.report.html_report import Section, write_report
 from experiments.report.page_data import PageData, PagePlans
 from placements.shapes import v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.core.answer import SearchProgress
 from schedsearch.energy import compute_frontier, simulate_at_clocks
-from schedsearch.modulo.result import SearchProgress
 
 pytestmark = needs_chromium
 

@@ -36,7 +36,7 @@ from runtime.execution.measurement import Measurement, ReferenceComparison
 from runtime.profiling.utilisation import DeviceShares, UtilisationTable
 from schedsearch.comparison.rows import ComparedRow
 from schedsearch.comparison.rows import Comparison as ComparedSchedules
-from schedsearch.modulo.result import Status
+from schedsearch.core.answer import Status
 
 Told = list[tuple[str, str, str]]
 

@@ -8,7 +8,7 @@ from quarter_ms import RESULT, SCHEDULE
 
 from experiments.search.problem import unit_in_words
 from experiments.search.search_step import figures
-from schedsearch.modulo.result import EndedBy
+from schedsearch.core.answer import EndedBy
 
 UNIT = "units of 512 MiB"
 

@@ -29,8 +29,8 @@ from placements.planners.galvatron_file import galvatron_from_dict, galvatron_to
 from placements.planners.parallel_plan import ParallelPlan, PlanError
 from schedsearch.baselines import HAND_MADE
 from schedsearch.bounds.memory_need import require_capacity
-from schedsearch.modulo.result import Status
-from schedsearch.modulo.search import search
+from schedsearch.core.answer import Status
+from schedsearch.procedures.search import search
 from schedsearch.validate import InvalidScheduleError, validate
 
 SHIPPED = SHARED_DATA / "galvatron"

@@ -23,7 +23,7 @@ from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Instruction, Run, parse_instruction
 from runtime.program.lower import lower, schedule_of
 from runtime.program.tensor_flow import UnrunnablePlacementError
-from schedsearch.modulo.search import search
+from schedsearch.procedures.search import search
 from schedsearch.schedule import Schedule
 
 

@@ -35,7 +35,7 @@ from schedsearch.baselines import (
 from schedsearch.energy import all_maximum_clocks, simulate_at_clocks
 from schedsearch.energy.constrained.folding import PeriodicSchedule
 from schedsearch.energy.constrained.periodic import PeriodicPlan, periodic_plan
-from schedsearch.modulo.search import search
+from schedsearch.procedures.search import search
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import as_soon_as_possible
 

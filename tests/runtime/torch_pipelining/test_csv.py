@@ -37,7 +37,7 @@ from runtime.torch_pipelining.streams import COLUMNS, left_out, pairs_side_by_si
 from runtime.torch_pipelining.table import Op, parse_order, read_torch_csv
 from runtime.torch_pipelining.waits import TransferWaiting
 from schedsearch.baselines import HAND_MADE, gpipe, one_f_one_b
-from schedsearch.modulo.search import search
+from schedsearch.procedures.search import search
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 from schedsearch.schedule_file import read_schedule, schedule_to_dict
 from schedsearch.validate import validate

@@ -25,7 +25,7 @@ from runtime.torch_pipelining.lowering import UnsafeOrderError
 from runtime.torch_pipelining.receives import with_late_receives
 from runtime.torch_pipelining.table import parse_order, read_torch_csv
 from schedsearch.baselines import one_f_one_b, v_half
-from schedsearch.modulo.search import search
+from schedsearch.procedures.search import search
 from schedsearch.schedule import Schedule
 
 pytest.importorskip("torchtitan.distributed.pipeline_parallel")

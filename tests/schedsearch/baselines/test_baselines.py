@@ -20,9 +20,9 @@ from schedsearch.baselines import (
     one_f_one_b,
 )
 from schedsearch.bounds.makespan import makespan_bound
+from schedsearch.core.answer import Status
 from schedsearch.metrics import bubble_rate, peak_memory
-from schedsearch.modulo.result import Status
-from schedsearch.modulo.search import search
+from schedsearch.procedures.search import search
 from schedsearch.schedule import Schedule
 from schedsearch.validate import validate
 

@@ -15,8 +15,8 @@ from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.bounds.memory_occupancy import memory_occupancy
 from schedsearch.bounds.what_fits import amounts_held
 from schedsearch.certificate.recheck_held import held_within_limit
-from schedsearch.modulo.result import Status
-from schedsearch.modulo.search import search
+from schedsearch.core.answer import Status
+from schedsearch.procedures.search import search
 
 
 def test_what_fits_by_hand() -> None:

@@ -33,10 +33,11 @@ from schedsearch.certificate.certificate import (
 from schedsearch.certificate.check import check
 from schedsearch.certificate.file import certificate_from_dict, certificate_to_dict
 from schedsearch.certificate.recheck_z3 import find_starts
-from schedsearch.modulo.result import SearchResult, Status
-from schedsearch.modulo.search import search
+from schedsearch.core.answer import SearchResult, Status
+from schedsearch.procedures.search import search
 from schedsearch.schedule_file import ScheduleFileError, read_claims, schedule_to_dict
 from schedsearch.solver import smt
+from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.query import Answer, Query
 
 QUICK = {"objectives": ["period"], "work_limit": 10}
@@ -377,7 +378,7 @@ def test_the_question_asked_anew_has_the_answer_of_the_search(
     except CapacityError:
         return
     query = Query(placement, micro_batches, period, span, latency)
-    once, again = smt.decide(query, timeout_s=2)[0], find_starts(query, 2)[0]
+    once, again = smt.decide(query, SolverBudget(timeout_s=2))[0], find_starts(query, 2)[0]
     assert once is again or Answer.UNKNOWN in (once, again)
 
 

@@ -25,8 +25,8 @@ from schedsearch.certificate.certificate import (
 from schedsearch.certificate.check import check
 from schedsearch.certificate.file import certificate_from_dict, certificate_to_dict
 from schedsearch.certificate.recheck_z3 import find_starts
-from schedsearch.modulo.result import Status
-from schedsearch.modulo.search import search
+from schedsearch.core.answer import Status
+from schedsearch.procedures.search import search
 from schedsearch.solver.query import Answer, Query
 
 PLACEMENTS = CASES | {f"at random {seed}": at_random(seed) for seed in range(2)}

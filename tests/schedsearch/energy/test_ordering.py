@@ -24,7 +24,7 @@ from schedsearch.energy import (
 )
 from schedsearch.energy.orders.any_order import any_order_mj
 from schedsearch.energy.orders.ordering import OrderChoice, best_order, relaxed, swapped
-from schedsearch.modulo.alternatives import orders_of
+from schedsearch.procedures.alternatives import orders_of
 from schedsearch.schedule import Schedule, as_soon_as_possible
 from schedsearch.validate import InvalidScheduleError, validate
 

@@ -25,7 +25,7 @@ from schedsearch.energy.constrained.folding import fold
 from schedsearch.energy.constrained.periodic import PeriodicPlan
 from schedsearch.energy.cost import cost_curves
 from schedsearch.energy.graph import instance_graph
-from schedsearch.modulo.search import search
+from schedsearch.procedures.search import search
 from schedsearch.repetend import Repetend
 
 

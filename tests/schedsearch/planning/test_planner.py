@@ -18,8 +18,8 @@ from placements.planners.hybrid.uniform import Degrees, Layout
 from placements.planners.parallel_plan import PlanError
 from placements.trainers.as_run import rate
 from schedsearch.baselines import HAND_MADE
+from schedsearch.core.answer import Status
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.result import Status
 from schedsearch.planning.explanation import explain, ranking
 from schedsearch.planning.planner import NEAR_TIE, TRAINED, plan
 from schedsearch.planning.plans import ProposedPlan, RankedPlan

@@ -13,8 +13,8 @@ from placements import Placement
 from placements.modes import Chosen
 from placements.shapes import loop_shape, v_shape
 from schedsearch.baselines import zb_h1
+from schedsearch.core.objective import Objective
 from schedsearch.device_span import device_spans, with_least_device_span
-from schedsearch.modulo.result import Objective
 from schedsearch.replanning.division import redivided
 from schedsearch.replanning.replan import Replan, ReplanRow, replan
 from schedsearch.replanning.replicated_job import ReplanError, ReplicatedJob, copies_of, dealt

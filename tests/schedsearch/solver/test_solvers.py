@@ -18,11 +18,12 @@ from placements import Placement
 from placements.shapes import SHAPES, nn_shape, v_shape
 from schedsearch.certificate.certificate import certificate_of
 from schedsearch.certificate.check import check
+from schedsearch.core.answer import Status
 from schedsearch.metrics import peak_memory
 from schedsearch.model.cpsat_model import CpSatModel
-from schedsearch.modulo.result import Status
-from schedsearch.modulo.search import search
+from schedsearch.procedures.search import search
 from schedsearch.solver import cpsat, smt
+from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.interrupts import INTERRUPTS, Ending
 from schedsearch.solver.query import Answer, Query
 from schedsearch.validate import validate
@@ -41,8 +42,8 @@ def test_they_agree(
 ) -> None:
     placement = tight(placement, spare)
     query = Query(placement, micro_batches, period, span)
-    one, _ = smt.decide(query, work=0.5)
-    other, repetend = cpsat.decide(query, work=0.5)
+    one, _ = smt.decide(query, SolverBudget(0.5))
+    other, repetend = cpsat.decide(query, SolverBudget(0.5))
     assume(Answer.UNKNOWN not in (one, other))  # Z3 takes minutes for one of some thousand
     assert one is other
     if repetend is not None:
@@ -103,7 +104,7 @@ def test_ctrl_c_ends_a_wait(solver: ModuleType, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(solver, "interruptible", interrupted)
     hard = nn_shape().with_memory(3)
     with pytest.raises(KeyboardInterrupt), INTERRUPTS.watched():
-        solver.decide(Query(hard, 3, 31), timeout_s=100)
+        solver.decide(Query(hard, 3, 31), SolverBudget(timeout_s=100))
 
 
 def test_a_search_outside_the_main_thread_ends_after_one_inside() -> None:

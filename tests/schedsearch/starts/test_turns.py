@@ -14,7 +14,7 @@ from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import zb_h1
 from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.device_span import device_spans
-from schedsearch.modulo.search import search
+from schedsearch.procedures.search import search
 from schedsearch.starts.turns import CHOICES, in_turns
 from schedsearch.validate import validate
 

@@ -11,8 +11,8 @@ import pytest
 from oracles import min_makespan_of_modes
 
 from placements.shapes import v_shape
+from schedsearch.core.objective import Objective
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.result import Objective
 from schedsearch.unequal.micro_batches import (
     MicroBatchError,
     MicroBatchRow,

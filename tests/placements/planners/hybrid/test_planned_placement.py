@@ -23,7 +23,7 @@ from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.parallel_plan import PlanError
 from schedsearch.baselines import HAND_MADE
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.search import search
+from schedsearch.procedures.search import search
 from schedsearch.validate import validate
 
 

@@ -1,0 +1,12 @@
+"""Special forms of a problem, made plain before a search begins, and answers made theirs again.
+
+Each pass takes a problem and returns a plainer one with what lifts its answer, or nothing where the problem
+has not its form. Behind them devices run one block at a time, each as long as it always takes. In the order
+in which to read:
+
+- `border`: the list of passes, in which order they are gone through.
+- `lowered`: a placement with its modes chosen and a device for each stream, and back.
+- `slow_streams`: streams that slow each other down, searched at their worst.
+- `begin_with`: a schedule to begin with, on the placement that is searched.
+- `mode_choices`: for a period, the modes that hold least.
+"""

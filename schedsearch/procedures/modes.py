@@ -1,0 +1,71 @@
+"""Modes first, orders after: for each target the modes that hold least, and the orders of what is left.
+
+Joint questions about modes and orders find and refute periods of some dozens of blocks. Of more, the modes
+are chosen by what each device can afford: at a period, the time that its blocks leave over is spent on modes
+that hold less. What is left is a plain placement, on which all other procedures work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import ClassVar
+
+from placements.modes import Chosen
+from schedsearch.bounds.load_and_path import period_bound
+from schedsearch.core.budget import Budget
+from schedsearch.core.known import Known, Start
+from schedsearch.passes.lowered import Lowered
+from schedsearch.passes.mode_choices import choices_at
+from schedsearch.procedures.procedure import Procedure
+
+
+@dataclass
+class Modes(Procedure):
+    """Tries periods from the bound up, each with the modes that then hold least, and searches the orders.
+
+    Attributes:
+        steps: Periods that are tried between the bound and the best, in each round.
+        search_orders: Yields repetends of a plain placement that all other procedures find in a round.
+    """
+
+    name: ClassVar[str] = "modes"
+    share_of_few: float = 0.5
+    share_of_many: float = 0.6
+    steps: int = 8
+    search_orders: Callable[[Known, Budget], Iterator[Start]] | None = None
+    _tried: set[tuple[Chosen, ...]] = field(default_factory=set, init=False, repr=False)
+    _round: int = field(default=0, init=False, repr=False)
+
+    def share(self, known: Known) -> float:
+        """Return the share of a round's work that it gets at most; 0 where nothing is decided."""
+        if not known.placement.decisions:
+            return 0.0
+        return self.share_of_many if known.has_many_blocks else self.share_of_few
+
+    def run(self, known: Known, budget: Budget) -> Iterator[Start]:
+        """Yield ever better repetends, each with its modes."""
+        assert self.search_orders is not None
+        if known.round != self._round:  # more work than before for the same modes
+            self._round, self._tried = known.round, set()
+        best = known.rate
+        for size in known.sizes:
+            low, high = math.ceil(known.period_bound * size), math.ceil(best * size) - 1
+            for target in range(low, high + 1, max(1, (high - low) // self.steps)):
+                if Fraction(target, size) >= best or budget.is_over:
+                    break
+                for chosen in choices_at(known.placement, size, target):
+                    lowered = None if chosen in self._tried else Lowered.of(known.placement, chosen)
+                    self._tried.add(chosen)
+                    if lowered is None or (least := period_bound(lowered.plain)) >= best * size:
+                        continue
+                    inner = Known(lowered.plain, (1,), least, seed=known.seed, round=known.round)
+                    for found in self.search_orders(inner, budget.share(1 / self.steps)):
+                        rate = Fraction(found.repetend.period, found.repetend.micro_batches * size)
+                        if rate < best:
+                            best = rate
+                            yield Start(lowered.repetend(found.repetend), self.name)
+                        if found.repetend.period <= math.ceil(least):
+                            break
