@@ -204,7 +204,7 @@ class _Candidates:
             self.effort.spend(part.spent)
             if improved.interrupted:
                 raise KeyboardInterrupt
-            yield from self._with_gathered(ScheduleCandidate(improved.schedule, repetend, "shortened"))
+            yield from self._with_gathered(ScheduleCandidate(improved.best, repetend, "shortened"))
 
     def _with_gathered(self, candidate: ScheduleCandidate) -> Iterator[ScheduleCandidate]:
         """Yield a candidate, and the same with its shared blocks at the ends where that is valid."""

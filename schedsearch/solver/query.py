@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Protocol
 
 from placements import Placement
-from schedsearch.model import limits, rules
+from schedsearch.model import rules
 from schedsearch.model.variables import Model, PeriodicVariables, Term
 from schedsearch.repetend import Repetend
 from schedsearch.solver.budget import SolverBudget
@@ -83,7 +83,7 @@ def write_query(query: Query, model: Model, last_round: int | None = None) -> Pe
     )
     devices = range(query.placement.num_devices)
     if last_round is not None:
-        limits.start_at_heads(v)
+        rules.start_at_heads(v)
     rules.fit_into_period(v)
     for rule in rules.RULES:
         rule(v)
@@ -92,9 +92,9 @@ def write_query(query: Query, model: Model, last_round: int | None = None) -> Pe
     for device in devices:
         rules.respect_memory(v, device)
     rules.order_micro_batches(v)
-    limits.limit_span(v, query.span)
+    rules.limit_span(v, query.span)
     if query.latency is not None:
-        limits.limit_latency(v, query.latency)
+        rules.limit_latency(v, query.latency)
     return v
 
 

@@ -73,7 +73,7 @@ def test_improving_the_device_span() -> None:
     placement = v_shape(3, 2, split_backward=True, input_time=2, weight_time=1).with_memory(4)
     start = with_least_device_span(zb_h1(placement, 5))
     better = improve(start, Effort(limit=20), objective=DEVICE_SPAN)
-    assert better.value == int(device_spans(better.schedule).max()) == better.bound
+    assert better.value == int(device_spans(better.best).max()) == better.bound
     assert device_span_bound(placement, 5) <= better.value < device_spans(start).max()
 
 

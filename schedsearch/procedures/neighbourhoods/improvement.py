@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from schedsearch.core.objective import MAKESPAN, FiniteObjective
 from schedsearch.procedures.neighbourhoods import neighbourhood
@@ -85,47 +85,21 @@ class RoundBudget:
     whole_blocks: int = 420
 
 
-@dataclass(frozen=True)
-class ImprovedSchedule:
-    """A schedule and what is proved of it.
+def improve(schedule: Schedule, effort: Effort, **options: Any) -> Improvement:
+    """Shorten a schedule by ordering its blocks anew, and bound how short one can be, until a limit.
 
-    Attributes:
-        schedule: Valid, and never longer than the one that was to be improved.
-        value: Its objective in ticks.
-        bound: Ticks that no schedule of as many micro-batches of the placement beats, periodic or not.
-        interrupted: Whether it was interrupted from the keyboard.
+    Args:
+        schedule: A valid schedule.
+        effort: Its limits say when the best schedule found is returned; the solver gets only the seconds that
+            a step does not take itself, as far as steps until then tell.
+        options: Other arguments of `Improvement`.
     """
-
-    schedule: Schedule
-    value: int
-    bound: int
-    interrupted: bool = False
-
-    @property
-    def proved(self) -> bool:
-        """Whether no schedule is shorter."""
-        return self.value <= self.bound
-
-
-def improve(
-    schedule: Schedule,
-    effort: Effort,
-    *,
-    objective: FiniteObjective = MAKESPAN,
-    bound: int = 0,
-    seed: int = 0,
-    on_progress: Callable[[int, int, str], None] | None = None,
-    first_round: RoundBudget = RoundBudget(),
-) -> ImprovedSchedule:
-    """Shorten a schedule by ordering its blocks anew, and bound how short one can be.
-
-    Its limits say when the best schedule found is returned; the solver gets only the seconds that a step does
-    not take itself, as far as steps until then tell. The arguments are those of `Improvement`.
-    """
-    running = Improvement(schedule, effort, objective, bound, seed, on_progress, first_round)
+    running = Improvement(schedule, effort, **options)
     with INTERRUPTS.answered() as ending, contextlib.suppress(OutOfTimeError):
         running.go_on()
-    return ImprovedSchedule(validate(running.best), running.value, running.bound, ending.interrupted)
+    validate(running.best)
+    running.interrupted = ending.interrupted
+    return running
 
 
 class Improvement:
@@ -134,7 +108,10 @@ class Improvement:
     Attributes:
         best: The best schedule.
         bound: Ticks that no schedule of as many micro-batches of the placement beats.
+        interrupted: Whether it was interrupted from the keyboard.
     """
+
+    interrupted = False
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from schedsearch.model import objectives, rules
+from schedsearch.model import rules
 from schedsearch.model.cpsat_model import CpSatModel
 from schedsearch.model.variables import Variables
 from schedsearch.procedures.neighbourhoods.neighbourhood import Neighbourhood
@@ -51,9 +51,14 @@ class NeighbourhoodModel:
         }
         self.variables = v = Variables(self.model, placement, self.start, neighbourhood.start, held)
         if horizon is None:
-            objectives.last_end(v, self.makespan, neighbourhood.tail)
-        else:
-            objectives.longest_device_span(v, self.makespan, horizon)
+            for i in v.start:
+                self.model.add(self.makespan >= v.end(i) + neighbourhood.tail[i])
+        else:  # by the clock of each device, which begins with its first start
+            for device in range(placement.num_devices):
+                first = self.model.new_int_var(0, horizon, f"first {device}")
+                for i in v.on(device):
+                    self.model.add(first <= v.start[i])
+                    self.model.add(self.makespan >= v.end(i) - first)
         for rule in rules.RULES:
             rule(v)
         rules.order_micro_batches(v)
@@ -71,11 +76,15 @@ class NeighbourhoodModel:
         Where makespans are equal, it prefers early ends on the other devices, which may help the next
         neighbourhood.
         """
-        objective, neighbourhood = self.makespan, self.neighbourhood
-        if neighbourhood.horizon is None:
-            objective = objectives.then_early_ends(
-                self.variables, objective, neighbourhood.tail, neighbourhood.makespan
-            )
+        objective, most = self.makespan, self.neighbourhood.makespan
+        if self.neighbourhood.horizon is None:
+            ends = []
+            for device in range(self.neighbourhood.placement.num_devices):
+                end = self.model.new_int_var(0, most, f"end {device}")
+                for i in self.variables.on(device):
+                    self.model.add(end >= self.variables.end(i) + self.neighbourhood.tail[i])
+                ends.append(end)
+            objective = (len(ends) * most + 1) * objective + sum(ends)
         self.model.minimize(objective)
         return self._solve(budget)
 

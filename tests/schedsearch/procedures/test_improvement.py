@@ -56,8 +56,8 @@ def test_never_worse_and_valid(placement: Placement, n: int, spare: int, seed: i
     schedule = one_by_one(placement, n)
     assume(schedule is not None)
     better = improve(schedule, work(0.3), seed=seed)
-    assert validate(better.schedule).num_micro_batches == n
-    assert better.bound <= better.schedule.makespan <= schedule.makespan
+    assert validate(better.best).num_micro_batches == n
+    assert better.bound <= better.best.makespan <= schedule.makespan
     assert not better.interrupted
 
 
@@ -83,7 +83,7 @@ def test_updates_count_in_value_and_bound(placement: Placement, n: int, times: l
     assume(schedule is not None and len(schedule.blocks) <= 10)
     seen: list[tuple[int, int]] = []
     better = improve(schedule, work(ENOUGH), on_progress=lambda *now: seen.append(now[:2]))
-    assert validate(better.schedule).makespan == better.bound == seen[-1][0]
+    assert validate(better.best).makespan == better.bound == seen[-1][0]
     assert all(bound <= value for value, bound in seen)
     assert better.bound == min_makespan(placement, n)
 
@@ -103,7 +103,7 @@ def test_tiny_cases_are_exact(placement: Placement, n: int, spare: int) -> None:
     assert makespan_bound(placement, n) <= least
     better = improve(schedule, work(ENOUGH))
     assert better.proved
-    assert better.schedule.makespan == better.bound == least
+    assert better.best.makespan == better.bound == least
 
 
 @pytest.mark.parametrize(("capacity", "least"), [(2, 12), (3, 11), (4, 10)])
@@ -117,7 +117,7 @@ def test_a_shared_block_that_holds_memory_on_one_device_alone(capacity: int, lea
     )
     placement = Placement("one", 2, blocks, memory=(0, capacity))
     better = improve(one_by_one(placement, 2), work(ENOUGH))
-    assert validate(better.schedule).makespan == better.bound == min_makespan(placement, 2) == least
+    assert validate(better.best).makespan == better.bound == min_makespan(placement, 2) == least
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_optima_of_the_shapes(placement: Placement, n: int, least: int) -> None:
     schedule = search(placement, n, objectives=["period"], micro_batches_per_repetend=1).schedule
     better = improve(schedule, work(ENOUGH))
     assert better.proved
-    assert better.schedule.makespan == least
+    assert better.best.makespan == least
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_neighbourhoods_improve_what_is_too_large_to_solve_as_a_whole() -> None:
     assert schedule.makespan >= 360
     better = improve(schedule, work(ENOUGH), bound=260)  # more than is proved, so that it ends soon
     assert len(schedule.blocks) > 420
-    assert better.schedule.makespan <= 300
+    assert better.best.makespan <= 300
 
 
 def test_an_embedding_without_memory_goes_to_the_ends() -> None:
@@ -166,7 +166,7 @@ def test_an_embedding_without_memory_goes_to_the_ends() -> None:
     ).schedule
     better = improve(schedule, work(ENOUGH))
     assert better.proved
-    assert better.schedule.makespan == 780
+    assert better.best.makespan == 780
 
 
 def test_hardly_any_time() -> None:
@@ -174,7 +174,7 @@ def test_hardly_any_time() -> None:
         x_shape().with_memory(3), 8, objectives=["period"], micro_batches_per_repetend=1
     ).schedule
     better = improve(schedule, Effort(time.monotonic()))
-    assert better.schedule.makespan <= schedule.makespan
+    assert better.best.makespan <= schedule.makespan
     assert better.bound == makespan_bound(schedule.placement, 8)
     assert not better.proved
 
@@ -192,7 +192,7 @@ def test_progress_only_gets_better() -> None:
         x_shape(4, 1, 3).with_memory(3), 3, objectives=["period"], micro_batches_per_repetend=1
     ).schedule
     better = improve(schedule, work(ENOUGH), on_progress=lambda *now: seen.append(now))
-    assert seen[-1][:2] == (better.schedule.makespan, better.bound)
+    assert seen[-1][:2] == (better.best.makespan, better.bound)
     assert seen[0][2] == "start" and {move for _, _, move in seen} & {"states", "all blocks anew"}
     assert all(a[0] >= b[0] and a[1] <= b[1] for a, b in pairwise(seen))
 
@@ -207,14 +207,14 @@ def test_interrupted_it_keeps_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("schedsearch.procedures.neighbourhoods.improvement.min_makespan", interrupted)
     better = improve(schedule, work(ENOUGH))
     assert better.interrupted
-    assert validate(better.schedule).makespan <= schedule.makespan
+    assert validate(better.best).makespan <= schedule.makespan
 
 
 def test_a_schedule_out_of_order_is_put_in_order() -> None:
     placement = Placement("two", 1, (Block("F", Kind.F, (0,), 2),))
     schedule = Schedule(placement, 3, ((0, 2, "F"), (5, 0, "F"), (9, 1, "F")))
     better = improve(schedule, work(ENOUGH))
-    assert better.schedule.blocks == ((0, 0, "F"), (2, 1, "F"), (4, 2, "F"))
+    assert better.best.blocks == ((0, 0, "F"), (2, 1, "F"), (4, 2, "F"))
     assert better.proved
 
 
@@ -256,6 +256,6 @@ def test_no_step_gets_more_than_the_time_left(number: int, monkeypatch: pytest.M
     monkeypatch.setattr(neighbourhood_model, "NeighbourhoodModel", SlowModel)
     without_bound = replace(MAKESPAN, bound=lambda *_: 0)
     better = improve(schedule, Effort(SlowModel.deadline), objective=without_bound)
-    assert better.schedule.makespan == schedule.makespan
+    assert better.best.makespan == schedule.makespan
     # Nothing is begun that may come late, once it is known how long a model takes.
     assert SlowModel.deadline - 2 <= SlowModel.seconds <= SlowModel.deadline
