@@ -11,8 +11,7 @@ and slow streams, which the passes have taken away. In the order in which to rea
 - `annealing`, `critical_swaps`: the best order that steps from one order to the next lead to, compiled.
 - `modes`: modes first, and the orders of what is left by the other procedures.
 - `samples`: repetends of one period with other spans.
-- `neighbourhood`, `neighbourhood_model`: blocks to be ordered anew around the rest, as a CP-SAT model.
-- `improvement`: rounds of states, neighbourhoods and the whole schedule.
+- `neighbourhoods`: a whole schedule shortened, part by part or at once, with a bound.
 - `registry`: all of them by name, and which of them a search uses.
 - `period`, `whole`: their rounds for the period, and for the schedule after it.
 - `orchestrator`: rounds of both until a proof, a limit or a Ctrl-C, and the answer.

@@ -127,10 +127,7 @@ def take_steps(
     if period == FOREVER:
         for place in range(len(orders.order)):
             _connect(orders, place)
-        _copy(orders.starts, scratch.starts)
-        _copy(orders.pushed_by, scratch.pushed_by)
         period = _critical_cycle(orders, scratch, least, FOREVER - 1)
-        _take(orders, scratch)
         _remember(orders, period, best)
     for _ in range(steps):
         if period <= least:
@@ -139,11 +136,9 @@ def take_steps(
             place = int(np.random.random() * len(orders.order))
         else:
             place = _any_place_of(orders.cycle, inputs)
-        changed = _exchange_and_go_on(orders, scratch, place)
+        changed = _exchange_and_go_on(orders, scratch.done, place)
         if changed == 0:
             continue
-        _copy(orders.starts, scratch.starts)
-        _copy(orders.pushed_by, scratch.pushed_by)
         most = int(period - heat * math.log(max(1e-12, np.random.random())))
         now = _critical_cycle(orders, scratch, least, most)
         if now == FOREVER:
@@ -152,7 +147,6 @@ def take_steps(
                 _connect_around(orders, scratch.done[i])
             continue
         period = now
-        _take(orders, scratch)
         if period < best[0, 0]:
             _remember(orders, period, best)
     return period, best[0, 0]
@@ -163,18 +157,6 @@ def _copy(source: Ints, target: Ints) -> None:
     """Copy one by one: to assign a slice would make an array."""
     for i in range(len(source)):
         target[i] = source[i]
-
-
-@uncounted
-def _take(orders: PeriodOrders, scratch: Scratch) -> None:
-    """Take what a step has written."""
-    _copy(scratch.cycle, orders.cycle)
-    _copy(scratch.pushed_by, orders.pushed_by)
-    earliest = scratch.starts[0]
-    for start in scratch.starts:
-        earliest = min(earliest, start)
-    for one in range(len(scratch.starts)):
-        orders.starts[one] = scratch.starts[one] - earliest
 
 
 @uncounted
@@ -200,23 +182,17 @@ def _remember(orders: PeriodOrders, period: int, best: Ints) -> None:
 
 
 @uncounted
-def _after(orders: PeriodOrders, place: int) -> int:
-    """Return the place after one around its device's row."""
-    device = orders.device[place]
-    return place + 1 if place + 1 < orders.first[device + 1] else orders.first[device]
-
-
-@uncounted
-def _before(orders: PeriodOrders, place: int) -> int:
-    """Return the place before one around its device's row."""
-    device = orders.device[place]
-    return place - 1 if place > orders.first[device] else orders.first[device + 1] - 1
+def _beside(orders: PeriodOrders, place: int, step: int) -> int:
+    """Return the place after one, or with a step of -1 before it, around its device's row."""
+    first, end = orders.first[orders.device[place]], orders.first[orders.device[place] + 1]
+    place += step
+    return end - 1 if place < first else first if place == end else place
 
 
 @uncounted
 def _connect(orders: PeriodOrders, place: int) -> None:
     """Set the edge from a place to the next."""
-    following = _after(orders, place)
+    following = _beside(orders, place, 1)
     edge = len(orders.source) - len(orders.order) + place
     visit, other = orders.order[place], orders.order[following]
     orders.source[edge], orders.target[edge] = orders.instance[visit], orders.instance[other]
@@ -227,15 +203,15 @@ def _connect(orders: PeriodOrders, place: int) -> None:
 @uncounted
 def _connect_around(orders: PeriodOrders, place: int) -> None:
     """Set the edges to a place, to the next and from there."""
-    _connect(orders, _before(orders, place))
+    _connect(orders, _beside(orders, place, -1))
     _connect(orders, place)
-    _connect(orders, _after(orders, place))
+    _connect(orders, _beside(orders, place, 1))
 
 
 @uncounted
 def _exchange(orders: PeriodOrders, place: int) -> None:
     """Exchange what is at a place and at the next, but not the edges; done twice, it is as before."""
-    following = _after(orders, place)
+    following = _beside(orders, place, 1)
     visit, other = orders.order[place], orders.order[following]
     orders.order[place], orders.order[following] = other, visit
     orders.place[other], orders.place[visit] = place, following
@@ -254,7 +230,7 @@ def _exchange_everywhere(orders: PeriodOrders, place: int, done: Ints) -> int:
         The number of exchanges, of which `done` has the places; 0 if a device has not the memory for it, and
         then nothing is done.
     """
-    following = _after(orders, place)
+    following = _beside(orders, place, 1)
     if following == place:
         return 0
     visit, other = orders.order[place], orders.order[following]
@@ -267,7 +243,7 @@ def _exchange_everywhere(orders: PeriodOrders, place: int, done: Ints) -> int:
             is_past = not can
             while not is_past:
                 at = orders.place[one]
-                is_past = _after(orders, at) == orders.place[two]
+                is_past = _beside(orders, at, 1) == orders.place[two]
                 _exchange(orders, at)
                 done[number] = at
                 number += 1
@@ -281,18 +257,18 @@ def _exchange_everywhere(orders: PeriodOrders, place: int, done: Ints) -> int:
 
 
 @uncounted
-def _exchange_and_go_on(orders: PeriodOrders, scratch: Scratch, place: int) -> int:
+def _exchange_and_go_on(orders: PeriodOrders, done: Ints, place: int) -> int:
     """Exchange what is at a place and at the next, and often one of the two with those that come after it.
 
     Returns:
         The number of exchanges, as `_exchange_everywhere`.
     """
-    number = _exchange_everywhere(orders, place, scratch.done)
-    is_later = np.random.random() < 0.5
+    number = _exchange_everywhere(orders, place, done)
+    step = 1 if np.random.random() < 0.5 else -1
     more = number
-    while more > 0 and number + len(orders.order) <= len(scratch.done) and np.random.random() < _GO_ON:
-        place = _after(orders, place) if is_later else _before(orders, place)
-        more = _exchange_everywhere(orders, place, scratch.done[number:])
+    while more > 0 and number + len(orders.order) <= len(done) and np.random.random() < _GO_ON:
+        place = _beside(orders, place, step)
+        more = _exchange_everywhere(orders, place, done[number:])
         number += more
     return number
 
@@ -300,47 +276,57 @@ def _exchange_and_go_on(orders: PeriodOrders, scratch: Scratch, place: int) -> i
 @uncounted
 def _has_room(orders: PeriodOrders, device: int) -> bool:
     """Return whether a device never holds too much."""
-    order, memory, transient, round_ = orders.order, orders.memory, orders.transient, orders.round_
-    first, end, free = orders.first[device], orders.first[device + 1], orders.free[device]
-    held = 0
+    order, memory, transient = orders.order, orders.memory, orders.transient
+    first, end, held = orders.first[device], orders.first[device + 1], 0
     for place in range(first, end):
-        held += memory[order[place]] * round_[order[place]]
+        held += memory[order[place]] * orders.round_[order[place]]
     for place in range(first, end):
         held += memory[order[place]]
-        if held + transient[order[place]] > free:
+        if held + transient[order[place]] > orders.free[device]:
             return False
     return True
 
 
 @uncounted
 def _critical_cycle(orders: PeriodOrders, scratch: Scratch, least: int, most: int) -> int:
-    """Return the least period of the orders, rounded up; `FOREVER` if that is above `most`.
+    """Return the least period of the orders, rounded up, and take it; `FOREVER` if that is above `most`.
 
-    It begins at the cycles of the edges that the instances were pushed by before the last step: one of them
-    often is the critical one, or too long already.
+    It begins at the cycles of the edges that the instances were pushed by before the step: one of them often
+    is the critical one, or too long already. Taken are the starts, what pushed them and the critical cycle,
+    unless that period is the least.
 
     Args:
         orders: The graph.
-        scratch: Has the starts and the edges that they are from before the last step, and takes those at the
-            period found. Takes the critical cycle, unless that period is the least.
+        scratch: Where to write.
         least: No period is shorter.
         most: No longer one is of use.
     """
-    pushed_by = scratch.pushed_by
+    starts, pushed_by = scratch.starts, scratch.pushed_by
+    _copy(orders.starts, starts)
+    _copy(orders.pushed_by, pushed_by)
     for one in range(len(pushed_by)):
         if orders.target[pushed_by[one]] != one:
             place = orders.place[orders.visits[one, 0]]
-            pushed_by[one] = len(orders.source) - len(orders.order) + _before(orders, place)
-    return critical_cycle(
+            pushed_by[one] = len(orders.source) - len(orders.order) + _beside(orders, place, -1)
+    period: int = critical_cycle(
         orders.source,
         orders.target,
         orders.wait,
         orders.back,
         least,
         most,
-        scratch.starts,
+        starts,
         pushed_by,
         scratch.cycle,
         scratch.seen,
         scratch.path,
     )
+    if period < FOREVER:
+        _copy(scratch.cycle, orders.cycle)
+        _copy(pushed_by, orders.pushed_by)
+        earliest = starts[0]
+        for start in starts:
+            earliest = min(earliest, start)
+        for one in range(len(starts)):
+            orders.starts[one] = starts[one] - earliest
+    return period
