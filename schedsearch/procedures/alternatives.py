@@ -94,11 +94,9 @@ def schedules_of_equal_period(
         seed: Seed of the samples; other seeds make others.
     """
     assert result.schedule is not None, "a search without a schedule has nothing to vary"
-    effort = Effort(limit=work_limit)
+    effort, known = Effort(limit=work_limit), set[tuple[tuple[object, ...], ...]]()
     limit = reached(result, OBJECTIVES) if limit is None else limit
-    known: set[tuple[tuple[object, ...], ...]] = set()
-    candidates = _Candidates(placement, num_micro_batches, result, limit, effort, seed)
-    for candidate in candidates.all():
+    for candidate in _candidates(placement, num_micro_batches, result, limit, effort, seed):
         if candidate is not None:
             orders = orders_of(candidate.schedule)
             if orders not in known and keeps_memory(candidate.schedule, limit):
@@ -126,93 +124,92 @@ def may_reorder(limit: Mapping[Objective, int]) -> bool:
     return Objective.LATENCY not in limit
 
 
-@dataclass(frozen=True)
-class _Candidates:
-    """Yields candidates, some of them equal; see `schedules_of_equal_period` for the attributes."""
+def _candidates(
+    placement: Placement,
+    number: int,
+    result: SearchResult,
+    limit: Mapping[Objective, int],
+    effort: Effort,
+    seed: int,
+) -> Iterator[ScheduleCandidate | None]:
+    """Yield candidates, some of them equal, and None for a sample that brought none."""
+    schedule, repetend = result.schedule, result.repetend
+    assert schedule is not None
+    may_gather = may_reorder(limit) and placement.is_plain
 
-    placement: Placement
-    number: int
-    result: SearchResult
-    limit: Mapping[Objective, int]
-    effort: Effort
-    seed: int
+    def unrolled(repetend: Repetend, origin: str) -> ScheduleCandidate:
+        whole = with_optimizer(placement, repetend.unroll(number))
+        return ScheduleCandidate(validate(whole), repetend, origin)
 
-    def all(self) -> Iterator[ScheduleCandidate | None]:
-        """Yield candidates, and None for a sample that brought none."""
-        schedule, repetend = self.result.schedule, self.result.repetend
-        assert schedule is not None
-        yield from self._with_gathered(ScheduleCandidate(validate(schedule), repetend, "search"))
-        if repetend is not None:
-            yield from self._with_gathered(ScheduleCandidate(self._unrolled(repetend), repetend, "repetend"))
-        if may_reorder(self.limit):
-            for name, hand_made in self._by_hand():
-                yield ScheduleCandidate(hand_made, repetend, name)
-        if repetend is not None and self.placement.is_plain:
-            yield from self._samples(replace(repetend, placement=self.placement.per_micro_batch))
-
-    def _by_hand(self) -> Iterator[tuple[str, Schedule]]:
-        """Yield schedules made by hand, with the modes that people choose where there are some."""
-        each = self.placement.per_micro_batch
-        if self.placement.is_plain:
-            yield from applicable(self.placement, self.number).items()
-            return
-        for name, made in with_chosen_modes(each, self.number, HAND_MADE):
-            yield name, validate(with_optimizer(self.placement, made))
-
-    def _samples(self, best: Repetend) -> Iterator[ScheduleCandidate | None]:
-        """Yield samples of the repetend, unrolled and shortened, until nothing new comes."""
-        known = OfSize.without_search(best.placement, best.micro_batches)
-        known = replace(known, repetend=best, limit=self.limit)
-        began = time.monotonic()
-        samplers = [
-            Account(SOLVERS[name](), self.seed, began, self.effort, lambda _: None) for name in _SAMPLERS
-        ]
-        period, span = best.period, self.result.span_bound
-        spans = [span, None, span + period // 2, span + period, span + 2 * period]
-        seen = {best.unroll(self.number).blocks}
-        in_vain = 0
-        for i in itertools.count():
-            most = spans[i % len(spans)]
-            try:
-                with INTERRUPTS.watched():  # Ctrl-C is put off until the solver can be left
-                    budget = Budget(samplers[i % len(samplers)], self.effort.limit)
-                    sampled = sample(known, most, i, budget)
-            except OutOfTimeError:
-                return
-            if not sampled and most is not None and most < best.span:  # perhaps none has so short a span
-                spans.remove(most)
-            fresh = []
-            for repetend in sampled:
-                if repetend.period == period and repetend.unroll(self.number).blocks not in seen:
-                    fresh.append(replace(repetend, placement=best.placement))
-            seen |= {each.unroll(self.number).blocks for each in fresh}
-            in_vain = 0 if fresh else in_vain + 1
-            for repetend in fresh:
-                yield from self._unrolled_and_shortened(repetend)
-            if in_vain >= _PATIENCE or self.effort.is_over:
-                return
-            yield None
-
-    def _unrolled_and_shortened(self, repetend: Repetend) -> Iterator[ScheduleCandidate]:
-        """Yield a sample, and where it is longer than the search's schedule also made as short as that."""
-        schedule = self._unrolled(repetend)
-        yield from self._with_gathered(ScheduleCandidate(schedule, repetend, "sample"))
-        assert self.result.schedule is not None
-        if schedule.makespan > self.result.schedule.makespan and may_reorder(self.limit):
-            part = Effort(limit=(self.effort.limit - self.effort.spent) * _SHARE_TO_SHORTEN)
-            improved = improve(schedule, part, bound=self.result.schedule.makespan, seed=self.seed)
-            self.effort.spend(part.spent)
-            if improved.interrupted:
-                raise KeyboardInterrupt
-            yield from self._with_gathered(ScheduleCandidate(improved.best, repetend, "shortened"))
-
-    def _with_gathered(self, candidate: ScheduleCandidate) -> Iterator[ScheduleCandidate]:
+    def with_gathered(candidate: ScheduleCandidate) -> Iterator[ScheduleCandidate]:
         """Yield a candidate, and the same with its shared blocks at the ends where that is valid."""
         yield candidate
-        if may_reorder(self.limit) and self.placement.is_plain:
+        if may_gather:
             with contextlib.suppress(InvalidScheduleError):
-                schedule = validate(neighbourhood.gathered(candidate.schedule))
-                yield replace(candidate, schedule=schedule, origin="gathered")
+                gathered = validate(neighbourhood.gathered(candidate.schedule))
+                yield replace(candidate, schedule=gathered, origin="gathered")
 
-    def _unrolled(self, repetend: Repetend) -> Schedule:
-        return validate(with_optimizer(self.placement, repetend.unroll(self.number)))
+    yield from with_gathered(ScheduleCandidate(validate(schedule), repetend, "search"))
+    if repetend is not None:
+        yield from with_gathered(unrolled(repetend, "repetend"))
+    if may_reorder(limit):
+        for name, hand_made in _by_hand(placement, number):
+            yield ScheduleCandidate(hand_made, repetend, name)
+    if repetend is None or not placement.is_plain:
+        return
+    best = replace(repetend, placement=placement.per_micro_batch)
+    for found in _samples(best, number, result.span_bound, limit, effort, seed):
+        for each in found:
+            made = unrolled(each, "sample")
+            yield from with_gathered(made)
+            if made.schedule.makespan > schedule.makespan and may_reorder(limit):
+                part = Effort(limit=(effort.limit - effort.spent) * _SHARE_TO_SHORTEN)
+                shorter = improve(made.schedule, part, bound=schedule.makespan, seed=seed)
+                effort.spend(part.spent)
+                if shorter.interrupted:
+                    raise KeyboardInterrupt
+                yield from with_gathered(replace(made, schedule=shorter.best, origin="shortened"))
+        yield None
+
+
+def _by_hand(placement: Placement, number: int) -> Iterator[tuple[str, Schedule]]:
+    """Yield schedules made by hand, with the modes that people choose where there are some."""
+    if placement.is_plain:
+        yield from applicable(placement, number).items()
+        return
+    for name, made in with_chosen_modes(placement.per_micro_batch, number, HAND_MADE):
+        yield name, validate(with_optimizer(placement, made))
+
+
+def _samples(
+    best: Repetend,
+    number: int,
+    span: int,
+    limit: Mapping[Objective, int],
+    effort: Effort,
+    seed: int,
+) -> Iterator[list[Repetend]]:
+    """Yield new samples of a repetend, none at times, until nothing new comes."""
+    known = OfSize.without_search(best.placement, best.micro_batches)
+    known = replace(known, repetend=best, limit=limit)
+    began, period = time.monotonic(), best.period
+    samplers = [Account(SOLVERS[name](), seed, began, effort, lambda _: None) for name in _SAMPLERS]
+    spans = [span, None, span + period // 2, span + period, span + 2 * period]
+    seen, in_vain = {best.unroll(number).blocks}, 0
+    for i in itertools.count():
+        most = spans[i % len(spans)]
+        try:
+            with INTERRUPTS.watched():  # Ctrl-C is put off until the solver can be left
+                sampled = sample(known, most, i, Budget(samplers[i % len(samplers)], effort.limit))
+        except OutOfTimeError:
+            return
+        if not sampled and most is not None and most < best.span:  # perhaps none has so short a span
+            spans.remove(most)
+        fresh = [each for each in sampled if each.period == period]
+        fresh = [replace(each, placement=best.placement) for each in fresh]
+        fresh = [each for each in fresh if each.unroll(number).blocks not in seen]
+        seen |= {each.unroll(number).blocks for each in fresh}
+        in_vain = 0 if fresh else in_vain + 1
+        yield fresh
+        if in_vain >= _PATIENCE or effort.is_over:
+            return

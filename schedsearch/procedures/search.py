@@ -25,9 +25,9 @@ def search(
     and more are tried, and kept where they are better per micro-batch. What follows the period among the
     objectives is made least among repetends of that period, and so on. For the makespan, repetends of
     various spans are sampled: how well warmup and cooldown pack depends on more than the span. Then the whole
-    schedule is shortened, in any of its parts; a hand-made schedule that fits the placement and its memory
-    may be what that begins with, so that none is ever better. The search for the period begins with the steady
-    states of such schedules too. Which procedures follow is told in `schedsearch.procedures`.
+    schedule is shortened, in any of its parts. A hand-made schedule that fits the placement and its memory
+    may be what that begins with, so that none is ever better; the search for the period begins with the
+    steady states of such schedules too. Which procedures follow is told in `schedsearch.procedures`.
 
     Args:
         placement: As of `Problem`.

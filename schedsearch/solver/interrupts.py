@@ -18,13 +18,7 @@ Result = TypeVar("Result")
 
 @dataclass
 class Ending:
-    """How something ended.
-
-    Attributes:
-        interrupted: By a Ctrl-C.
-        out_of_time: By a limit of time.
-        out_of_work: By a limit of counted work.
-    """
+    """How something ended: by a Ctrl-C, a limit of time, or a limit of counted work."""
 
     interrupted: bool = False
     out_of_time: bool = False
@@ -33,11 +27,7 @@ class Ending:
 
 @dataclass(eq=False)
 class _Watch:
-    """What one thread waits for, with those that work for it.
-
-    Attributes:
-        seen: Whether there was a Ctrl-C.
-    """
+    """Whether there was a Ctrl-C while one thread, with those that work for it, waited."""
 
     seen: bool = False
 
@@ -62,7 +52,7 @@ class Interrupts:
         Raises:
             KeyboardInterrupt: There was one.
         """
-        if self.watch is not None:
+        if self._watch is not None:
             yield
             self.raise_if_seen()
             return
@@ -89,14 +79,12 @@ class Interrupts:
             self._thread.watch = None
 
     @property
-    def watch(self) -> _Watch | None:
-        """What this thread waits for; None where it watches nothing."""
-        watch: _Watch | None = getattr(self._thread, "watch", None)
-        return watch
+    def _watch(self) -> _Watch | None:
+        return getattr(self._thread, "watch", None)
 
     def threads(self, number: int) -> ThreadPoolExecutor:
         """Return threads that work for this one: what it waits for, they do."""
-        return ThreadPoolExecutor(number, initializer=self._join, initargs=(self.watch,))
+        return ThreadPoolExecutor(number, initializer=self._join, initargs=(self._watch,))
 
     def _join(self, watch: _Watch | None) -> None:
         self._thread.watch = watch
@@ -114,7 +102,7 @@ class Interrupts:
     @property
     def seen(self) -> bool:
         """Whether there was one while this thread watches."""
-        return self.watch is not None and self.watch.seen
+        return self._watch is not None and self._watch.seen
 
     def raise_if_seen(self) -> None:
         """Raise KeyboardInterrupt if there was one while this thread watches."""

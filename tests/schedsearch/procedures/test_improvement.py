@@ -136,19 +136,6 @@ def test_optima_of_the_shapes(placement: Placement, n: int, least: int) -> None:
     assert better.best.makespan == least
 
 
-@pytest.mark.parametrize(
-    ("placement", "n", "least"),
-    [
-        (m_shape(), 6, 48),  # an embedding on all devices fills no bubble: head, work and tail alone gave 36
-        (m_shape(), 16, 108),
-        (v_shape(4, 1, 2).with_memory(3), 16, 67),  # 16 x 12 / 3, and 3 while memory fills and empties
-        (v_shape(1, 1, 1).with_memory(4), 1, 2),  # which it cannot do in full
-    ],
-)
-def test_what_the_bound_of_the_makespan_sees(placement: Placement, n: int, least: int) -> None:
-    assert makespan_bound(placement, n) == least
-
-
 def test_neighbourhoods_improve_what_is_too_large_to_solve_as_a_whole() -> None:
     placement = v_shape(4, 1, 2).with_memory(3)
     repetend = search(placement, 60, objectives=["period"], micro_batches_per_repetend=1).repetend

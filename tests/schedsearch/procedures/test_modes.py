@@ -37,12 +37,6 @@ def test_eight_stages_with_modes_are_proved() -> None:
     assert period_of(recomputing(8, 70), 3) == Fraction(20, 3)
 
 
-@pytest.mark.parametrize("solver", ["z3", "cpsat"])
-def test_each_solver_knows_modes(solver: str) -> None:
-    found = search(recomputing(4, 32), 8, micro_batches_per_repetend=1, solver=solver, work_limit=20)
-    assert (found.status, found.repetend and found.repetend.period) == (Status.OPTIMAL, 8)
-
-
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_the_least_period_is_that_of_trying_all(name: str) -> None:
     """All modes, all starts within the period, and all rounds up to three."""

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from modes_and_streams import at_random, offloading, recomputing
 from oracles import min_latency, min_period
-from strategies import crossed, with_transient
 from strategies import placements as random_placements
+from strategies import with_transient
 
 from placements import Block, Kind, Placement
-from placements.shapes import k_shape, m_shape, v_shape, x_shape
+from placements.shapes import m_shape, v_shape, x_shape
 from schedsearch.bounds.load_and_path import critical_path
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import CapacityError
@@ -105,14 +105,6 @@ def test_the_whole_schedule_keeps_the_objectives_before_the_makespan() -> None:
     assert result.makespan_bound <= 27 < result.schedule.makespan
     quick = search(x_shape(), 4, objectives=["latency", "period", "makespan"], work_limit=2)
     assert quick.schedule.makespan == quick.repetend.unroll(4).makespan
-
-
-def test_span_and_memory_after_the_period() -> None:
-    placement = k_shape().with_memory(6)
-    result = search(placement, 6, objectives=["period", "span", "memory", "makespan"], work_limit=10)
-    assert result.repetend.span == result.span_bound
-    assert result.repetend.period == 6
-    assert max(result.repetend.peak_memory) < 6
 
 
 @pytest.mark.parametrize(
@@ -230,11 +222,3 @@ def test_the_sweep_over_micro_batches_per_repetend() -> None:
     two = search(v_shape().with_memory(3), 8, micro_batches_per_repetend=2, objectives=["period"])
     assert (two.repetend.period, two.period_bound, two.status) == (12, 6, Status.OPTIMAL)
     assert two.gap == 0
-
-
-def test_infeasible_says_how_much_would_do() -> None:
-    result = search(crossed(), 4)
-    assert result.status is Status.INFEASIBLE
-    answer = search(replace(crossed(), memory=(2, 1)), 4).status
-    wanted = "2 instead of 1 on device 0" if answer is not Status.INFEASIBLE else "1 more on each device"
-    assert wanted in result.reason

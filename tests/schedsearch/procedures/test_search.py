@@ -11,11 +11,11 @@ from strategies import placements as random_placements
 
 from experiments.benchmarks.inputs.random_placements import random_placement
 from placements import Block, Kind, Placement
-from placements.shapes import SHAPES, k_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
+from placements.shapes import SHAPES, k_shape, m_shape, nn_shape, v_shape, wave_shape
 from schedsearch.baselines import one_f_one_b
 from schedsearch.bounds.load_and_path import critical_path, period_bound
 from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.bounds.memory_need import CapacityError, minimum_memory
+from schedsearch.bounds.memory_need import CapacityError
 from schedsearch.core.answer import SearchError, SearchProgress, SearchResult, Status
 from schedsearch.procedures.search import search
 from schedsearch.solver.budget import SolverBudget
@@ -78,17 +78,6 @@ def test_inference_shapes_have_no_steady_bubble(shape: str) -> None:
     assert result.repetend.bubble_rate == 0
 
 
-def test_fine_ticks_cost_no_more_than_unit_times() -> None:
-    """The number of queries grows with the digits of the times at most, never with the times."""
-    one = {"micro_batches_per_repetend": 1, "objectives": ["period"]}
-    unit = search(m_shape().with_memory(4), 6, **one)
-    fine = m_shape(4, 48_327, 3 * 48_327, 48_327, 48_327).with_memory(4)
-    result = search(fine, 6, **one)
-    assert result.status is Status.OPTIMAL
-    assert result.repetend.period == 48_327 * unit.repetend.period
-    assert result.queries <= unit.queries + 20
-
-
 @settings(max_examples=15, deadline=None)
 @given(random_placements(max_devices=2, max_forward=2, max_time=2, max_transfer=1), st.integers(0, 2))
 def test_period_equals_brute_force(placement: Placement, spare: int) -> None:
@@ -124,41 +113,6 @@ def test_every_answer_is_valid_and_above_the_bounds(
             <= unrolled.makespan
             <= validate(repetend.at_initiation_interval(n)).makespan
         )
-
-
-@settings(max_examples=8, deadline=None)
-@given(
-    random_placements(max_forward=3) | random_placements(max_forward=3, by_device=True),
-    st.integers(2, 5),
-    st.randoms(use_true_random=False),
-)
-def test_metamorphic(placement: Placement, factor: int, random) -> None:
-    """Times k times as long make a period k times as long, or less than a tick per k shorter, as ticks are
-    finer; a finer unit of memory makes the same, more memory and other names of devices no longer one."""
-    tight = placement.with_memory([minimum_memory(placement, d) + 1 for d in range(placement.num_devices)])
-
-    def period(placement: Placement) -> int:
-        result = search(placement, 2, micro_batches_per_repetend=1, objectives=["period"])
-        return result.repetend.period if result.status is Status.OPTIMAL else 10**9
-
-    base = period(tight)
-    more = tuple(
-        replace(block, memory=tuple(factor * block.memory_on(d) for d in block.devices))
-        for block in tight.blocks
-    )
-    assert period(replace(tight, blocks=more, memory=tuple(factor * c for c in tight.memory))) == base
-    slow = replace(
-        tight,
-        blocks=tuple(replace(block, time=factor * block.time) for block in tight.blocks),
-        transfer=tuple((a, b, factor * ticks) for a, b, ticks in tight.transfer),
-    )
-    assert factor * (base - 1) < period(slow) <= factor * base or base == 10**9
-    assert period(tight.with_memory([c + 1 for c in tight.memory])) <= base
-    names = list(range(tight.num_devices))
-    random.shuffle(names)
-    renamed = tuple(replace(block, devices=tuple(names[d] for d in block.devices)) for block in tight.blocks)
-    memory = tuple(tight.memory[names.index(d)] for d in range(tight.num_devices))
-    assert period(replace(tight, blocks=renamed, memory=memory)) == base
 
 
 @settings(max_examples=15, deadline=None)
@@ -301,12 +255,6 @@ def test_progress_says_what_found_the_best() -> None:
     assert names[0] in ("sample of the repetend", "the repetend unrolled") and len(set(names)) > 1
     for before, after in pairwise(found_by["makespan"]):
         assert (before.found_by == after.found_by) or after.best < before.best
-
-
-def test_z3_gives_up_in_time() -> None:
-    hard = x_shape(8, 977, 2683).with_memory(5)
-    answer, _ = decide(Query(hard, 3, 3 * 4000), SolverBudget(timeout_s=0.5))
-    assert answer is not Answer.YES
 
 
 @pytest.mark.parametrize(

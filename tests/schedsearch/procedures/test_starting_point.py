@@ -47,12 +47,6 @@ def test_nothing_is_lost_without_time(tight: SearchResult) -> None:
     assert again.schedule == validate(again.schedule)
 
 
-def test_what_it_began_with_is_told(tight: SearchResult) -> None:
-    told: list[SearchProgress] = []
-    search(TIGHT, 8, work_limit=5, begin_with=tight, on_progress=told.append)
-    assert "what the search began with" in {each.found_by for each in told}
-
-
 @pytest.mark.parametrize(
     ("family", "objectives"),
     [
@@ -96,16 +90,6 @@ def test_other_times_keep_the_orders() -> None:
     assert begun.repetend.period == 10 * 4 + 2 == begun.period_bound
     orders = [found.schedule.order(device) for device in range(4)]
     assert begun.schedule.makespan <= as_soon_as_possible(slow, 8, orders).makespan
-
-
-def test_optimizer_blocks_are_put_at_the_end_anew() -> None:
-    step = Block("U0", Kind.O, (0,), 3, 0, ("B0",))
-    placement = v_shape(num_devices=2).with_memory(2)
-    placement = replace(placement, blocks=(*placement.blocks, step))
-    found = search(placement, 4, work_limit=10)
-    begun = _no_time(placement, 4, found)
-    assert begun.schedule.makespan <= found.schedule.makespan
-    assert validate(begun.schedule).start_of.keys() == found.schedule.start_of.keys()
 
 
 @pytest.mark.parametrize(("size", "rate"), [(2, 6), (6, Fraction(16, 3))])

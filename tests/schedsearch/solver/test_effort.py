@@ -10,6 +10,7 @@ from numba.core.event import trigger_event
 import schedsearch.graph.compiled  # noqa: F401 - tells of compilations
 from placements.shapes import v_shape, x_shape
 from schedsearch.graph.compiling import told_of_compilations
+from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.effort import Effort, OutOfTimeError, OutOfWorkError
 from schedsearch.solver.interrupts import Interrupts
 from schedsearch.solver.portfolio import SOLVERS
@@ -25,7 +26,7 @@ def test_a_solver_counts_the_same_work_each_time(name: str, query: Query, work: 
     counted = []
     for _ in range(2):
         effort = Effort()
-        answer, _ = SOLVERS[name]()(query, work=work, spend=effort.spend)
+        answer, _ = SOLVERS[name]()(query, SolverBudget(work, spend=effort.spend))
         counted.append((answer, effort.spent))
     assert counted[0] == counted[1]
     assert effort.spent > 0

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searching import budget, state_of
 from strategies import placements as random_placements
 from strategies import tight
 
 from placements import Placement
 from placements.shapes import k_shape, loop_shape, nn_shape, v_shape
 from schedsearch.bounds.load_and_path import load_bound, period_bound
-from schedsearch.procedures.beginnings import greedy_starts
+from schedsearch.procedures.beginnings import Greedy
 from schedsearch.procedures.search import search
 from schedsearch.repetend import Repetend
 from schedsearch.solver.effort import Effort, OutOfTimeError
@@ -73,15 +75,15 @@ def test_each_try_is_counted_as_work() -> None:
     placement = v_shape(4).with_memory(2)
     tries = list(greedy_repetends(placement, Fraction(4)))
     assert len(tries) > 1 and tries[-1] is not None and not any(tries[:-1])
-    effort = Effort()
-    (start,) = greedy_starts(placement, Fraction(4), effort)
+    known, ample = state_of(placement, bound=Fraction(4)), budget()
+    (start,) = Greedy().run(known, ample)
     assert start.repetend == tries[-1]
-    after_one = Effort()
+    late = replace(ample.account, effort=Effort(time.monotonic()))
     with pytest.raises(OutOfTimeError):
-        next(greedy_starts(placement, Fraction(4), Effort(time.monotonic())))
-    for _ in greedy_starts(placement.with_memory(4), Fraction(4), after_one):
-        pass
-    assert effort.spent == pytest.approx(len(tries) * after_one.spent)
+        next(Greedy().run(known, replace(ample, account=late)))
+    after_one = budget()
+    assert list(Greedy().run(state_of(placement.with_memory(4), bound=Fraction(4)), after_one))
+    assert ample.effort.spent == pytest.approx(len(tries) * after_one.effort.spent)
 
 
 def test_a_search_of_many_blocks_begins_with_a_greedy_repetend() -> None:

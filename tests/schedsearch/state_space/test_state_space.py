@@ -9,15 +9,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import min_makespan as brute_force
-from strategies import crossed, tight
 from strategies import placements as random_placements
+from strategies import tight
 
 from placements import Block, Kind, Placement
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
 from schedsearch.certificate.recheck_states import no_shorter_period
 from schedsearch.core.answer import Status
 from schedsearch.procedures.search import search
-from schedsearch.schedule import as_soon_as_possible
 from schedsearch.state_space import min_makespan, min_period
 from schedsearch.state_space.model import model_of
 from schedsearch.validate import validate
@@ -133,12 +132,6 @@ def test_a_branch_bounds_what_has_too_many_states() -> None:
     assert no_shorter_period(uneven, found.devices, found.cut_out, found.ticks + 1, 60.0) is False
 
 
-def test_more_micro_batches_per_repetend_than_anyone_tries_are_better() -> None:
-    """Of 7 micro-batches each way, the X-shape with memory 3 needs 48 ticks; of 1 or 2 it needs 7 each."""
-    found = min_period(x_shape(4, 1, 2).with_memory(3), known=Fraction(7))
-    assert found.ticks == Fraction(48, 7)
-
-
 @settings(max_examples=8, deadline=None)
 @given(
     random_placements(max_time=3, training=True) | random_placements(max_time=3, by_device=True),
@@ -231,21 +224,6 @@ def test_it_ends_before_it_has_made_more_states_than_it_may() -> None:
     found = min_makespan(x_shape(8, 1, 2).with_memory(6), 8, at_most=65, bound=63, max_states=20_000)
     assert found is not None and found.bound == 63
     assert 1_000 < found.states <= 20_000
-
-
-def test_too_little_memory_has_no_schedule() -> None:
-    found = min_makespan(crossed(), 1, at_most=50)
-    assert found.schedule is None
-    assert found.bound > 50
-
-
-def test_the_order_of_a_schedule_found_is_the_order_of_micro_batches() -> None:
-    found = min_makespan(x_shape().with_memory(3), 8, at_most=78)
-    for block in found.schedule.placement.blocks:
-        starts = [found.schedule.start_of[block.name, n] for n in range(8)]
-        assert starts == sorted(starts)
-    again = as_soon_as_possible(found.schedule.placement, 8, [found.schedule.order(d) for d in range(4)])
-    assert again.makespan == found.schedule.makespan == 78
 
 
 @pytest.mark.parametrize("longest", [255, 65_535, 209_999])

@@ -15,7 +15,6 @@ from placements import Block, Kind, Placement
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, x_shape
 from schedsearch.bounds.load_and_path import load_bound
 from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.bounds.memory_need import CapacityError
 from schedsearch.core.answer import InFlightPeriod, SearchError, SearchProgress, SearchResult, Status
 from schedsearch.procedures.search import search
 from schedsearch.tessel import tessel, time_optimal
@@ -140,13 +139,6 @@ def check(result: SearchResult) -> None:
     is_least = result.repetend.period == result.period_bound
     assert (result.status is Status.OPTIMAL) == (is_least and not result.interrupted)
     assert result.reason == ""
-
-
-def test_each_further_micro_batch_takes_a_period() -> None:
-    placement = v_shape(3, 2, 3).with_memory(2)
-    results = [tessel(placement, number) for number in range(4, 7)]
-    makespans = [result.schedule.makespan for result in results]
-    assert [b - a for a, b in itertools.pairwise(makespans)] == [results[0].repetend.period] * 2
 
 
 @settings(max_examples=12, deadline=None)
@@ -277,9 +269,3 @@ def test_wrong_arguments(arguments: dict[str, float], message: str) -> None:
     if "max_in_flight" not in arguments:
         with pytest.raises(SearchError, match=message):
             time_optimal(v_shape(), **{"num_micro_batches": 4, **arguments})
-
-
-def test_capacity_too_small_for_one_micro_batch() -> None:
-    for solve in (tessel, time_optimal):
-        with pytest.raises(CapacityError, match=r"memory\[0\]: 0 is too small"):
-            solve(v_shape().with_memory(0), 4)
