@@ -16,7 +16,6 @@ from placements import Placement
 from placements.shapes import k_shape, nn_shape, v_shape
 from schedsearch.bounds.load_and_path import period_bound
 from schedsearch.procedures.annealing import Annealing
-from schedsearch.procedures.search import search
 from schedsearch.repetend import Repetend
 from schedsearch.solver.interrupts import Interrupts
 from schedsearch.starts.serial import serial_repetend
@@ -47,15 +46,6 @@ def test_each_is_better_than_the_one_before_and_valid(placement: Placement, spar
         last[size] = repetend
 
 
-def test_a_solver_finds_little_better() -> None:
-    """Of one micro-batch per repetend, on a placement of the benchmark."""
-    placement = random_placement("loops", 4)
-    options = {"micro_batches_per_repetend": 1, "work_limit": 5.0}
-    by_solver = search(placement, 8, objectives=("period",), **options).repetend
-    assert by_solver is not None
-    assert period_bound(placement) <= all_annealed(placement)[-1].period <= 1.05 * by_solver.period
-
-
 def test_two_micro_batches_use_tight_memory_better() -> None:
     """With memory 3 the V-shape takes 8 ticks for each with one, and 6 with two."""
     placement = v_shape(4).with_memory(3)
@@ -79,10 +69,6 @@ def test_the_same_seed_gives_the_same_repetends() -> None:
     state = state_of(placement, first, bound=Fraction(0), seed=3)
     one, again = (list(Annealing().run(state, budget(600.0))) for _ in range(2))
     assert one == again and one
-
-
-def test_nothing_is_annealed_after_the_deadline() -> None:
-    assert len(all_annealed(random_placement("loops", 3), work=-1.0)) <= 2
 
 
 def test_a_ctrl_c_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,11 +32,6 @@ def test_modes_of_two_micro_batches_beat_those_of_one() -> None:
     assert found == expected
 
 
-def test_eight_stages_with_modes_are_proved() -> None:
-    """Three micro-batches per repetend beat two."""
-    assert period_of(recomputing(8, 70), 3) == Fraction(20, 3)
-
-
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_the_least_period_is_that_of_trying_all(name: str) -> None:
     """All modes, all starts within the period, and all rounds up to three."""
@@ -123,12 +118,6 @@ def test_a_wave_of_chunks_with_modes_is_lowered_for_other_strategies() -> None:
     alone = search(placement, 16, objectives=["period"], strategies=["modes"], work_limit=6)
     assert alone.schedule is not None and validate(alone.schedule).chosen
     assert rate_of(alone) < rate_of(search(placement, 16, objectives=["period"], strategies=[], work_limit=6))
-
-
-def test_many_stages_with_modes_have_a_schedule() -> None:
-    """From 160 blocks on other strategies get most of the work, and none that knows no modes."""
-    found = search(recomputing(80, 500), 80, objectives=["period"], work_limit=2)
-    assert found.schedule is not None and validate(found.schedule).chosen
 
 
 def recomputing(num_devices: int, capacity: int) -> Placement:

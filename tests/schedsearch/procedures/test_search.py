@@ -139,22 +139,6 @@ def test_the_span_counts_from_whichever_source_comes_first() -> None:
     assert decide(Query(placement, 1, 4, span=7))[0] is Answer.NO
 
 
-def test_the_load_is_exact_however_many_ticks() -> None:
-    """A looped chain, ten blocks on each of two devices: a bound a tick too low takes for ever to refute."""
-    names = [f"F{i}" for i in range(20)]
-    blocks = tuple(
-        Block(name, Kind.F, (i % 2,), 1_000_003 + 7 * i, 0, tuple(names[i - 1 : i]))
-        for i, name in enumerate(names)
-    )
-    result = search(Placement("loop", 2, blocks), 2, objectives=["period"], work_limit=40)
-    assert result.status is Status.OPTIMAL
-    assert (
-        result.repetend.period
-        == result.period_bound
-        == max(result.schedule.placement.load(d) for d in (0, 1))
-    )
-
-
 def test_a_block_that_gives_back_before_another_takes_is_refused() -> None:
     blocks = (
         Block("A", Kind.F, (0,), 1, -1),

@@ -137,11 +137,3 @@ def test_together_keeps_the_order() -> None:
         return call
 
     assert together([later(value) for value in range(4)]) == [0, 1, 2, 3]
-
-
-def test_together_raises_what_one_raises() -> None:
-    def fails() -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        together([lambda: None, fails])

@@ -15,10 +15,9 @@ from strategies import placements as random_placements
 from strategies import tight
 
 from placements import Placement
-from placements.shapes import SHAPES, nn_shape, v_shape
+from placements.shapes import nn_shape, v_shape
 from schedsearch.certificate.certificate import certificate_of
 from schedsearch.certificate.check import check
-from schedsearch.core.answer import Status
 from schedsearch.metrics import peak_memory
 from schedsearch.model.cpsat_model import CpSatModel
 from schedsearch.procedures.search import search
@@ -68,22 +67,6 @@ def test_equal_optima_where_memory_differs_by_device(placement: Placement, spare
             assert check(certificate_of(placement, result)).optimal
             assert list(result.repetend.peak_memory) == peak_memory(result.repetend.unroll(20)).tolist()
             validate(result.repetend.unroll(20))
-
-
-@pytest.mark.parametrize("solver", ["cpsat", "portfolio"])
-@pytest.mark.parametrize(("shape", "memory"), [("m_shape", 4), ("k_shape", 2)])
-def test_equal_optima(solver: str, shape: str, memory: int) -> None:
-    placement = SHAPES[shape]().with_memory(memory)
-    one = search(placement, 4, solver="z3", micro_batches_per_repetend=1, objectives=["period"])
-    other = search(placement, 4, solver=solver, micro_batches_per_repetend=1, objectives=["period"])
-    assert one.status is other.status is Status.OPTIMAL
-    assert one.repetend.period == other.repetend.period
-
-
-def test_cpsat_finds_what_takes_z3_long() -> None:
-    """64 devices with just enough memory for 1F1B."""
-    result = search(v_shape(64).with_memory(64), 64, solver="cpsat", objectives=["period"])
-    assert (result.status, result.repetend.period) == (Status.OPTIMAL, 4)
 
 
 @pytest.mark.parametrize("decide", [smt.decide, cpsat.decide])

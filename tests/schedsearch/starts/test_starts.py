@@ -11,14 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from searching import budget, state_of
 from strategies import placements as random_placements
-from strategies import tight, with_transfer
+from strategies import tight
 
 from placements import Placement
 from placements.shapes import loop_shape, v_shape, wave_shape
 from schedsearch.baselines import gpipe, interleaved_one_f_one_b, one_f_one_b, zb_v
-from schedsearch.baselines.interleaved import interleavings
 from schedsearch.bounds.load_and_path import load_bound
-from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.metrics import peak_memory
 from schedsearch.procedures.beginnings import Greedy, HandMade, hand_made, simulated
 from schedsearch.schedule import Schedule
@@ -124,10 +122,3 @@ def test_interleavings_fit_less_memory_than_interleaved_one_f_one_b() -> None:
     less = placement.with_memory(int(max(peak_memory(usual)) * 0.75))
     fitting = [validate(made.schedule).makespan for made in hand_made(less, 32, Effort())]
     assert min(fitting) < 1.1 * usual.makespan
-
-
-def test_larger_groups_of_interleaved_1f1b_hide_transfers() -> None:
-    loop = with_transfer(loop_shape(4, 2, 4, 8), 2)
-    best = min(validate(schedule).makespan for schedule in interleavings(loop, 18))
-    assert best == makespan_bound(loop, 18) == 480
-    assert interleaved_one_f_one_b(loop, 18).makespan == 492
