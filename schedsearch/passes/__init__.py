@@ -4,9 +4,10 @@ Each pass takes a problem and returns a plainer one with what lifts its answer, 
 has not its form. Behind them devices run one block at a time, each as long as it always takes. In the order
 in which to read:
 
-- `border`: the list of passes, in which order they are gone through.
+- `passed`: what a pass returns.
 - `lowered`: a placement with its modes chosen and a device for each stream, and back.
+- `streams`: each stream becomes a device.
 - `slow_streams`: streams that slow each other down, searched at their worst.
+- `border`: the list of passes, in which order they are gone through.
 - `begin_with`: a schedule to begin with, on the placement that is searched.
-- `mode_choices`: for a period, the modes that hold least.
 """

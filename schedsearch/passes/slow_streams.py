@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from placements import Placement
 from schedsearch.bounds.ends import device_span_bound
 from schedsearch.bounds.load_and_path import critical_path, period_bound
 from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.core.answer import EndedBy, SearchReport, SearchResult, Status
+from schedsearch.core.answer import EndedBy, SearchProgress, SearchReport, SearchResult, Status
 from schedsearch.core.objective import Objective
+from schedsearch.core.problem import Problem
+from schedsearch.passes.passed import Passed, on
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, as_soon_as_possible
 from schedsearch.validate import validate
@@ -22,76 +24,63 @@ _SETTLING = 12
 """Rounds that the starts have to settle, besides those in flight."""
 
 
-@dataclass(frozen=True)
-class AtWorst:
-    """A placement whose streams slow each other down, searched with each block as slow as it can become.
+def lower(problem: Problem, on_progress: SearchReport) -> Passed | None:
+    """Return the problem with each block as slow as it can become beside those of other streams.
 
     Orders that are found so are then run as they are: no block starts later. What the search proves is of the
     slow blocks; of this placement only bounds hold that know how little its streams may lose.
-
-    Attributes:
-        whole: The placement.
     """
+    placement, number = problem.placement, problem.num_micro_batches
+    if not placement.slowdown:
+        return None
+    slow, path, period = placement.at_worst, critical_path(placement), float(period_bound(placement))
+    proved = {Objective.PERIOD: period, Objective.MAKESPAN: makespan_bound(placement, number)}
 
-    whole: Placement
-
-    @property
-    def plain(self) -> Placement:
-        """What is searched."""
-        return self.whole.at_worst
-
-    def lower(self, found: Schedule | SearchResult) -> Schedule | SearchResult:
-        """Return the orders of a schedule with each block as slow as it can become."""
+    def begin_with(found: Schedule | SearchResult) -> Schedule | SearchResult:
         if isinstance(found, Schedule):
-            return _in_its_orders(self.plain, found)
+            return _in_its_orders(slow, found)
         schedule, repetend = found.schedule, found.repetend
         return replace(
             found,
-            schedule=None if schedule is None else _in_its_orders(self.plain, schedule),
-            repetend=None if repetend is None else replace(repetend, placement=self.plain.per_micro_batch),
+            schedule=None if schedule is None else _in_its_orders(slow, schedule),
+            repetend=None if repetend is None else replace(repetend, placement=slow.per_micro_batch),
         )
 
-    def told(self, report: SearchReport, num_micro_batches: int) -> SearchReport:
-        """Return who is told of a search of the slow blocks, with what is proved of the placement itself."""
-        path, period = critical_path(self.whole), float(period_bound(self.whole))
-        proved = {Objective.PERIOD: period, Objective.MAKESPAN: makespan_bound(self.whole, num_micro_batches)}
-        return lambda event: report(
-            replace(event, bound=min(event.bound, proved.get(Objective(event.phase), path)))
-        )
+    def told(event: SearchProgress) -> None:
+        on_progress(replace(event, bound=min(event.bound, proved.get(Objective(event.phase), path))))
 
-    def lift(self, found: SearchResult) -> SearchResult:
-        """Return what was found with what is proved of the placement itself.
+    return Passed(on(problem, slow, begin_with), told, lambda found: _lifted(placement, found))
 
-        Its repetend is what the orders come to in the long run, where that repeats; else it is the slow one.
-        """
-        placement = self.whole
-        if found.schedule is None or found.status not in (Status.OPTIMAL, Status.FEASIBLE):
-            return found
-        schedule = validate(_in_its_orders(placement, found.schedule))
-        number = schedule.num_micro_batches
-        bound, repetend = period_bound(placement), found.repetend
-        if repetend is not None:
-            repetend = _in_the_long_run(placement, repetend, len(found.sizes) > 1) or repetend
-        is_least = repetend is not None and repetend.period_per_micro_batch <= bound
-        return replace(
-            found,
-            status=Status.OPTIMAL if is_least else Status.FEASIBLE,
-            ended_by=EndedBy.NOTHING_LEFT
-            if found.ended_by is EndedBy.PROOF and not is_least
-            else found.ended_by,
-            schedule=schedule,
-            repetend=repetend,
-            period_bound=float(bound),
-            universal_bound=float(bound),
-            makespan_bound=makespan_bound(placement, number),
-            device_span_bound=device_span_bound(placement, number),
-            span_bound=critical_path(placement),
-            min_period=None,
-            tried=tuple(
-                replace(each, bound=math.ceil(bound * each.micro_batches), refuted=None)
-                for each in found.tried
-            ),
-        )
+
+def _lifted(placement: Placement, found: SearchResult) -> SearchResult:
+    """Return what was found for slow blocks with what is proved of the placement itself.
+
+    Its repetend is what the orders come to in the long run, where that repeats; else it is the slow one.
+    """
+    if found.schedule is None or found.status not in (Status.OPTIMAL, Status.FEASIBLE):
+        return found
+    schedule = validate(_in_its_orders(placement, found.schedule))
+    number, bound, repetend = schedule.num_micro_batches, period_bound(placement), found.repetend
+    if repetend is not None:
+        repetend = _in_the_long_run(placement, repetend, len(found.sizes) > 1) or repetend
+    is_least = repetend is not None and repetend.period_per_micro_batch <= bound
+    is_more = found.ended_by is EndedBy.PROOF and not is_least
+    return replace(
+        found,
+        status=Status.OPTIMAL if is_least else Status.FEASIBLE,
+        ended_by=EndedBy.NOTHING_LEFT if is_more else found.ended_by,
+        schedule=schedule,
+        repetend=repetend,
+        period_bound=float(bound),
+        universal_bound=float(bound),
+        makespan_bound=makespan_bound(placement, number),
+        device_span_bound=device_span_bound(placement, number),
+        span_bound=critical_path(placement),
+        min_period=None,
+        tried=tuple(
+            replace(each, bound=math.ceil(bound * each.micro_batches), refuted=None) for each in found.tried
+        ),
+    )
 
 
 def _in_the_long_run(placement: Placement, slow: Repetend, may_grow: bool) -> Repetend | None:

@@ -6,7 +6,6 @@ and slow streams, which the passes have taken away. In the order in which to rea
 
 - `procedure`: what every procedure is, and when it runs.
 - `beginnings`: schedules made by hand, in turns or by event simulation, and their steady states.
-- `bisection`: one objective made least for one number of micro-batches, question by question.
 - `queries`: questions about all blocks at once, and the bound of the state-space search.
 - `annealing`, `critical_swaps`: the best order that steps from one order to the next lead to, compiled.
 - `modes`: modes first, and the orders of what is left by the other procedures.

@@ -21,9 +21,8 @@ from schedsearch.core.known import Known, Start
 from schedsearch.graph.kernel import FOREVER
 from schedsearch.procedures.procedure import Procedure
 from schedsearch.repetend import Repetend, input_edges
-from schedsearch.solver.cores import together
 from schedsearch.solver.effort import Effort
-from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.interrupts import INTERRUPTS, together
 
 if TYPE_CHECKING:  # as it loads numba, which is slow
     from schedsearch.procedures.critical_swaps import PeriodOrders

@@ -1,24 +1,39 @@
-"""Questions about all blocks at once, and states: a first repetend, ever shorter ones, and proofs."""
+"""Questions about all blocks at once, bisected objective by objective, and states: repetends and proofs."""
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from placements import Placement
 from schedsearch.bounds.load_and_path import min_period
 from schedsearch.core.answer import Status
 from schedsearch.core.budget import Budget
-from schedsearch.core.known import Finding, Known, NoRepetend, Start
+from schedsearch.core.known import Finding, Known, NoRepetend, OfSize, Start
 from schedsearch.core.objective import Objective
-from schedsearch.procedures.bisection import Bisection
 from schedsearch.solver.effort import OutOfTimeError
 from schedsearch.solver.query import Answer, Query
 from schedsearch.starts.serial import serial_period, serial_repetend
 from schedsearch.state_space import min_period as min_period_of_states
 from schedsearch.state_space.min_cycle_ratio import MAX_STATES
+
+_FIRST_SLICE = (0.8, 2.0)
+"""Work that a query gets at first, at least and at most; what stays open gets four times as much then."""
+
+_FIRST_SHARE = 0.15
+"""Share of what is left that it gets, within these."""
+
+_EASY_INSTANCES = 48
+"""Blocks times micro-batches up to which the bound of the period is asked for before anything longer.
+
+With several micro-batches and more blocks, it is rarely answered in the time of a first slice.
+"""
+
+_UNKNOWN_IN_A_ROW = 4
+"""Queries without an answer after which a bisection ends, until there is more work for each."""
 
 _WORK_OF_REASON = 8.0
 """Work of each question on how much memory would do, in units of about a second."""
@@ -40,6 +55,116 @@ def first_repetend(known: Known, budget: Budget) -> Iterator[Finding]:
     elif answer is Answer.NO:
         yield NoRepetend(Status.INFEASIBLE, "")  # should the reason not be found in time
         yield NoRepetend(Status.INFEASIBLE, _why_infeasible(placement, budget))
+
+
+@dataclass
+class Bisection:
+    """Makes objectives of the repetends of one number of micro-batches less, question by question.
+
+    It yields what is known after each answer, so that a limit or a Ctrl-C loses none.
+
+    Attributes:
+        given: Work that each question without an answer has had.
+    """
+
+    given: dict[tuple[Objective, int], float] = field(default_factory=dict)
+
+    def minimise_in_turn(
+        self, known: OfSize, objectives: Sequence[Objective], budget: Budget
+    ) -> Iterator[OfSize]:
+        """Make one objective after another least, each within what those before it reached.
+
+        What an earlier call reached is kept where no more is found now.
+        """
+        for position, objective in enumerate(objectives):
+            kept = known
+            for each in self.minimise(kept.without_limits(objectives[position:]), objective, budget):
+                is_kept = objective in kept.limit and kept.value(objective) <= each.value(objective)
+                known = kept.with_proofs_of(each) if is_kept else each
+                yield known
+
+    def minimise(self, known: OfSize, objective: Objective, budget: Budget) -> Iterator[OfSize]:
+        """Bisect an objective between its bound and the best value, and keep what it reaches as a limit.
+
+        A query that gets no answer splits what is open: above it there may be repetends to find, below it
+        refutations. What stays open is asked again with more work.
+        """
+        work = _first_slice(budget)
+        while known.is_open(objective) and (left := budget.left) > 0:
+            queries = budget.account.queries
+            known, unknown = yield from self._descend(known, objective, work, budget)
+            high = known.value(objective) if unknown is None else unknown
+            known = yield from self._ascend(known, objective, high, work, budget)
+            if budget.account.queries == queries and work >= left:
+                break  # all that is open was asked for longer than there is work left now
+            work *= 4
+        if known.repetend is not None:
+            yield known.with_limit(objective)
+
+    def look_at_bound(self, known: OfSize, budget: Budget) -> Iterator[OfSize]:
+        """Ask once, shortly, whether the period can meet its bound."""
+        if known.is_open(Objective.PERIOD):
+            bound = known.bound[Objective.PERIOD]
+            yield self._try(known, Objective.PERIOD, bound, _first_slice(budget), budget)[1]
+
+    def _descend(
+        self, known: OfSize, objective: Objective, work: float, budget: Budget
+    ) -> Generator[OfSize, None, tuple[OfSize, int | None]]:
+        """Bisect for a lesser value as if what gets no answer were refuted; return the least such value."""
+        low, unknown, in_a_row = known.bound[objective], None, 0
+        instances = known.micro_batches * len(known.placement.blocks)
+        is_easy = known.micro_batches == 1 or instances < _EASY_INSTANCES
+        from_below = objective is Objective.LATENCY or (objective is Objective.PERIOD and is_easy)
+        candidate = low if from_below else (low + known.value(objective)) // 2
+        while low < known.value(objective) and budget.left > 0 and in_a_row < _UNKNOWN_IN_A_ROW:
+            answer, known = self._try(known, objective, candidate, work, budget)
+            yield known
+            in_a_row = in_a_row + 1 if answer is Answer.UNKNOWN else 0
+            if answer is Answer.UNKNOWN:
+                unknown = candidate if unknown is None else min(unknown, candidate)
+            if candidate < known.value(objective):
+                low = candidate + 1
+            candidate = (low + known.value(objective)) // 2
+        return known, unknown
+
+    def _ascend(
+        self, known: OfSize, objective: Objective, high: int, work: float, budget: Budget
+    ) -> Generator[OfSize, None, OfSize]:
+        """Bisect for a greater bound below a value that got no answer."""
+        while (bound := known.bound[objective]) < min(high, known.value(objective)):
+            if budget.is_over or self.given.get((objective, bound), 0.0) >= work:
+                break  # what is above the bound is harder to refute
+            candidate = (bound + high) // 2 if known.is_monotone(objective) else bound
+            answer, known = self._try(known, objective, candidate, work, budget)
+            yield known
+            if answer is not Answer.NO:
+                high = candidate
+        return known
+
+    def _try(
+        self, known: OfSize, objective: Objective, candidate: int, work: float, budget: Budget
+    ) -> tuple[Answer, OfSize]:
+        """Ask for a value; return the answer, and what is known with the repetend or the proof."""
+        if objective is Objective.PERIOD and candidate in known.refuted:
+            return Answer.NO, known
+        given = min(work, budget.left)
+        if self.given.get((objective, candidate), 0.0) >= given:
+            return Answer.UNKNOWN, known
+        began = time.monotonic()
+        answer, repetend = budget.ask(known.query(objective, candidate), given)
+        known = replace(known, seconds=known.seconds + time.monotonic() - began)
+        if answer is Answer.UNKNOWN:
+            self.given[objective, candidate] = given
+        if repetend is not None:
+            known = known.with_repetend(objective, candidate, repetend)
+        elif answer is Answer.NO:
+            known = known.with_refuted(objective, candidate)
+        budget.account.report(known, objective, "query")
+        return answer, known
+
+
+def _first_slice(budget: Budget) -> float:
+    return min(max(_FIRST_SLICE[0], budget.left * _FIRST_SHARE), _FIRST_SLICE[1])
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import ClassVar
 from schedsearch.core.budget import Budget
 from schedsearch.core.known import OfSize
 from schedsearch.core.objective import Objective
-from schedsearch.procedures.bisection import Bisection
+from schedsearch.procedures.queries import Bisection
 from schedsearch.repetend import Repetend
 
 _PATIENCE = 12

@@ -23,8 +23,8 @@ from schedsearch.core.problem import GIVEN
 from schedsearch.metrics import total_slack
 from schedsearch.passes.lowered import Lowered
 from schedsearch.procedures.beginnings import BEGINNINGS
-from schedsearch.procedures.bisection import Bisection
 from schedsearch.procedures.neighbourhoods.improvement import IMPROVEMENTS, Improvement
+from schedsearch.procedures.queries import Bisection
 from schedsearch.procedures.samples import Samples
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, with_optimizer

@@ -16,9 +16,8 @@ from threading import Event
 
 from schedsearch.model.memory_precedence import is_shared_in_turns
 from schedsearch.solver.budget import AMPLE, SolverBudget
-from schedsearch.solver.cores import usable_cores
 from schedsearch.solver.effort import Effort
-from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.interrupts import INTERRUPTS, usable_cores
 from schedsearch.solver.query import Answer, Decision, Query, Solver
 
 MANY_INSTANCES = 160

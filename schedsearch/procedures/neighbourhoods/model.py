@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from schedsearch.model import rules
 from schedsearch.model.cpsat_model import CpSatModel
-from schedsearch.model.variables import Variables
+from schedsearch.model.variables import Term, Variables
 from schedsearch.procedures.neighbourhoods.neighbourhood import Neighbourhood
 from schedsearch.schedule import Instance
 from schedsearch.solver.budget import SolverBudget
@@ -76,7 +76,8 @@ class NeighbourhoodModel:
         Where makespans are equal, it prefers early ends on the other devices, which may help the next
         neighbourhood.
         """
-        objective, most = self.makespan, self.neighbourhood.makespan
+        objective: Term = self.makespan
+        most = self.neighbourhood.makespan
         if self.neighbourhood.horizon is None:
             ends = []
             for device in range(self.neighbourhood.placement.num_devices):

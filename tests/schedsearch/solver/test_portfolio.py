@@ -12,7 +12,7 @@ from schedsearch.repetend import Repetend
 from schedsearch.solver import cpsat, smt
 from schedsearch.solver import portfolio as module
 from schedsearch.solver.budget import AMPLE, SolverBudget
-from schedsearch.solver.cores import together
+from schedsearch.solver.interrupts import together
 from schedsearch.solver.portfolio import portfolio
 from schedsearch.solver.query import Answer, Decision, Query, Solver
 
