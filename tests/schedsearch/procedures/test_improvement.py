@@ -106,20 +106,6 @@ def test_tiny_cases_are_exact(placement: Placement, n: int, spare: int) -> None:
     assert better.best.makespan == better.bound == least
 
 
-@pytest.mark.parametrize(("capacity", "least"), [(2, 12), (3, 11), (4, 10)])
-def test_a_shared_block_that_holds_memory_on_one_device_alone(capacity: int, least: int) -> None:
-    """E's output is held on device 1: with 3 it may run ahead, with 4 F too."""
-    blocks = (
-        Block("E", Kind.F, (0, 1), 1, (0, 1)),
-        Block("G", Kind.F, (0,), 3, 0, ("E",)),
-        Block("F", Kind.F, (1,), 2, 1, ("E",)),
-        Block("B", Kind.B, (1,), 2, -2, ("F", "G")),
-    )
-    placement = Placement("one", 2, blocks, memory=(0, capacity))
-    better = improve(one_by_one(placement, 2), work(ENOUGH))
-    assert validate(better.best).makespan == better.bound == min_makespan(placement, 2) == least
-
-
 @pytest.mark.parametrize(
     ("placement", "n", "least"),
     [
@@ -164,13 +150,6 @@ def test_hardly_any_time() -> None:
     assert better.best.makespan <= schedule.makespan
     assert better.bound == makespan_bound(schedule.placement, 8)
     assert not better.proved
-
-
-def test_a_bound_that_is_known_ends_it_at_once() -> None:
-    schedule = search(x_shape(4, 1, 2).with_memory(4), 3, micro_batches_per_repetend=1).schedule
-    better = improve(schedule, work(ENOUGH), bound=schedule.makespan)
-    assert better.proved
-    assert better.bound == schedule.makespan
 
 
 def test_progress_only_gets_better() -> None:

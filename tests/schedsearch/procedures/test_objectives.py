@@ -17,7 +17,6 @@ from placements import Block, Kind, Placement
 from placements.shapes import m_shape, v_shape, x_shape
 from schedsearch.bounds.load_and_path import critical_path
 from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.bounds.memory_need import CapacityError
 from schedsearch.core.answer import EndedBy, SearchError, SearchProgress, SearchResult, Status
 from schedsearch.device_span import device_spans
 from schedsearch.metrics import latency, peak_memory
@@ -198,15 +197,6 @@ def test_a_search_that_has_tried_all_it_can_says_so() -> None:
     result = search(tight, 4, objectives=["latency", "period", "makespan"], work_limit=40)
     assert result.schedule.makespan > result.makespan_bound
     assert result.ended_by is EndedBy.NOTHING_LEFT
-
-
-def test_static_memory_is_in_the_peak_and_in_the_message() -> None:
-    placement = replace(v_shape().with_memory(7), static_memory=(3, 2, 0, 1))
-    result = search(placement, 6, micro_batches_per_repetend=1)
-    assert (result.repetend.period, result.schedule.makespan) == (4, 36)
-    assert peak_memory(result.schedule).tolist() == [7, 5, 2, 2]
-    with pytest.raises(CapacityError, match=r"memory\[0\]: 3 is too small .* besides 3 of static memory"):
-        search(replace(placement, memory=(3, 7, 7, 7)), 4)
 
 
 def test_the_sweep_over_micro_batches_per_repetend() -> None:

@@ -11,12 +11,12 @@ from strategies import placements as random_placements
 
 from experiments.benchmarks.inputs.random_placements import random_placement
 from placements import Block, Kind, Placement
-from placements.shapes import SHAPES, k_shape, m_shape, nn_shape, v_shape, wave_shape
+from placements.shapes import SHAPES, m_shape, nn_shape, v_shape, wave_shape
 from schedsearch.baselines import one_f_one_b
 from schedsearch.bounds.load_and_path import critical_path, period_bound
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import CapacityError
-from schedsearch.core.answer import SearchError, SearchProgress, SearchResult, Status
+from schedsearch.core.answer import SearchError, SearchProgress, Status
 from schedsearch.procedures.search import search
 from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.portfolio import SOLVERS
@@ -252,24 +252,3 @@ def test_progress_says_what_found_the_best() -> None:
 def test_wrong_arguments(wrong: dict[str, object], message: str) -> None:
     with pytest.raises(SearchError, match=message):
         search(v_shape(), 4, **wrong)
-
-
-def test_equal_seeds_give_equal_results_whatever_was_searched_before() -> None:
-    """Where no limit is hit; all but the seconds."""
-    wanted = {
-        "v": (v_shape(3).with_memory(2), 5),
-        "k": (k_shape(2).with_memory(3), 4),
-        "m": (m_shape(3).with_memory(4), 4),
-    }
-
-    def found(name: str) -> SearchResult:
-        placement, number = wanted[name]
-        result = search(placement, number, seed=7)
-        assert result.schedule is not None
-        assert result.status is Status.OPTIMAL and result.schedule.makespan == result.makespan_bound
-        tried = tuple(replace(each, seconds=0.0) for each in result.tried)
-        return replace(result, seconds=0.0, tried=tried)
-
-    first = {name: found(name) for name in wanted}
-    assert {name: found(name) for name in reversed(wanted)} == first
-    assert found("k") == first["k"]

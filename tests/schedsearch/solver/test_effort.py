@@ -75,6 +75,16 @@ def test_what_ended_it_is_told(raised: type[BaseException] | None, ended: tuple[
     assert (ending.interrupted, ending.out_of_time, ending.out_of_work) == ended
 
 
+def test_each_round_is_as_long_as_all_before_it_and_none_goes_on_in_vain() -> None:
+    effort, ends = Effort(limit=30.0), []
+    with pytest.raises(OutOfWorkError):
+        for end in effort.rounds(2.5):
+            ends.append(end)
+            effort.spend(1.0)
+    assert ends == [2.5, 5.0, 10.0, 20.0, 40.0]
+    assert len(list(Effort().rounds(1e-9))) == 20
+
+
 def test_a_share_of_what_is_left() -> None:
     effort = Effort(spent=2.0)
     assert effort.share(10.0, 0.25) == 4.0

@@ -58,15 +58,6 @@ def test_each_round_has_four_times_the_work(cores: int) -> None:
     assert one == other == [0.5, 2.0, 8.0]
 
 
-def test_only_the_first_is_asked_after_the_first_round(cores: int) -> None:
-    one, other = [], []
-    both = portfolio(
-        fake(Answer.YES, 5.0, REPETEND, asked=one), fake(Answer.YES, 2.0, OTHER, asked=other), only_first=True
-    )
-    assert both(QUERY, SolverBudget(timeout_s=30.0)) == (Answer.YES, REPETEND)
-    assert (one, other) == ([0.5, 2.0, 8.0], [0.5])
-
-
 def test_the_repetend_of_whom_comes_first_counts_however_long_it_takes(cores: int) -> None:
     both = portfolio(fake(Answer.YES, 1.0, REPETEND, takes_s=0.3), fake(Answer.YES, 1.0, OTHER))
     assert both(QUERY, SolverBudget(timeout_s=30.0)) == (Answer.YES, REPETEND)

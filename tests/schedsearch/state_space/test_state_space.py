@@ -188,26 +188,6 @@ def test_a_transfer_delays_and_a_longer_one_is_not_expressed() -> None:
     assert min_period(replace(placement, transfer=(("F0", "F1", 3),)), known=AMPLE) is None
 
 
-def test_blocks_on_all_devices_run_apart_only_if_nothing_is_lost() -> None:
-    free = model_of(m_shape().with_memory(4))
-    assert [block.name for block in free.first] == ["E"]
-    assert [block.name for block in free.last] == ["EB"]
-    assert free.apart == 2
-    sent = model_of(replace(m_shape(), transfer=(("F0", "F1", 1),)))  # which goes on while E runs
-    assert (sent.first, sent.last) == ((), ())
-    held = model_of(m_shape(embedding_memory=1).with_memory(4))
-    assert [block.name for block in held.first] == []
-    shared = Placement("one device", 1, (Block("A", Kind.F, (0,), 2), Block("B", Kind.F, (0,), 3, 0, ("A",))))
-    assert min_makespan(shared, 4, at_most=100).schedule.makespan == 20
-
-
-def test_optimizer_blocks_are_left_out() -> None:
-    placement = v_shape(2).with_memory(2)
-    with_steps = replace(placement, blocks=(*placement.blocks, Block("O", Kind.O, (0,), 5, 0, ("B0",))))
-    assert min_makespan(with_steps, 3, at_most=99) == min_makespan(placement, 3, at_most=99)
-    assert search(with_steps, 3).schedule.makespan == search(placement, 3).schedule.makespan + 5
-
-
 def test_out_of_time_or_states_it_keeps_the_bound() -> None:
     placement, least = WAVE.with_memory(4), 107
     for budget in ({"time_limit_s": 0.0}, {"max_states": 10}, {"max_states": 40_000}):
@@ -217,13 +197,6 @@ def test_out_of_time_or_states_it_keeps_the_bound() -> None:
     assert min_period(placement, known=AMPLE, max_states=1000) is None
     assert min_period(placement, known=AMPLE, time_limit_s=0.0) is None
     assert min_period(v_shape(), known=AMPLE) is None  # without capacities
-
-
-def test_it_ends_before_it_has_made_more_states_than_it_may() -> None:
-    """On eight devices with two directions, a few thousand states can have a hundred thousand that follow."""
-    found = min_makespan(x_shape(8, 1, 2).with_memory(6), 8, at_most=65, bound=63, max_states=20_000)
-    assert found is not None and found.bound == 63
-    assert 1_000 < found.states <= 20_000
 
 
 @pytest.mark.parametrize("longest", [255, 65_535, 209_999])
