@@ -10,7 +10,7 @@ from schedsearch.bounds.ends import device_span_bound
 from schedsearch.bounds.load_and_path import critical_path, period_bound
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.core.answer import EndedBy, SearchProgress, SearchReport, SearchResult, Status
-from schedsearch.core.objective import Objective
+from schedsearch.core.objective import FINITE, Objective
 from schedsearch.core.problem import Problem
 from schedsearch.passes.passed import Passed, on
 from schedsearch.repetend import Repetend
@@ -49,21 +49,24 @@ def lower(problem: Problem, on_progress: SearchReport) -> Passed | None:
     def told(event: SearchProgress) -> None:
         on_progress(replace(event, bound=min(event.bound, proved.get(Objective(event.phase), path))))
 
-    return Passed(on(problem, slow, begin_with), told, lambda found: _lifted(placement, found))
+    return Passed(on(problem, slow, begin_with), told, lambda found: _lifted(problem, found))
 
 
-def _lifted(placement: Placement, found: SearchResult) -> SearchResult:
+def _lifted(problem: Problem, found: SearchResult) -> SearchResult:
     """Return what was found for slow blocks with what is proved of the placement itself.
 
     Its repetend is what the orders come to in the long run, where that repeats; else it is the slow one.
     """
     if found.schedule is None or found.status not in (Status.OPTIMAL, Status.FEASIBLE):
         return found
+    placement, number, last = problem.placement, problem.num_micro_batches, problem.wanted[-1]
     schedule = validate(_in_its_orders(placement, found.schedule))
-    number, bound, repetend = schedule.num_micro_batches, period_bound(placement), found.repetend
+    bound, repetend = period_bound(placement), found.repetend
     if repetend is not None:
         repetend = _in_the_long_run(placement, repetend, len(found.sizes) > 1) or repetend
-    is_least = repetend is not None and repetend.period_per_micro_batch <= bound
+        is_least = repetend.period_per_micro_batch <= bound
+    else:
+        is_least = FINITE[last].value(schedule) <= FINITE[last].bound(placement, number)
     is_more = found.ended_by is EndedBy.PROOF and not is_least
     return replace(
         found,
