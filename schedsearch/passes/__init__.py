@@ -9,5 +9,6 @@ in which to read:
 - `streams`: each stream becomes a device.
 - `slow_streams`: streams that slow each other down, searched at their worst.
 - `border`: the list of passes, in which order they are gone through.
+- `modes`: the modes of a schedule kept, and what is left made plain.
 - `begin_with`: a schedule to begin with, on the placement that is searched.
 """

@@ -70,7 +70,7 @@ def _lifted(problem: Problem, found: SearchResult) -> SearchResult:
     is_more = found.ended_by is EndedBy.PROOF and not is_least
     return replace(
         found,
-        status=Status.OPTIMAL if is_least else Status.FEASIBLE,
+        status=Status.OPTIMAL if is_least and not found.interrupted else Status.FEASIBLE,
         ended_by=EndedBy.NOTHING_LEFT if is_more else found.ended_by,
         schedule=schedule,
         repetend=repetend,

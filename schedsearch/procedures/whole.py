@@ -21,6 +21,7 @@ from schedsearch.core.known import Made, OfSize
 from schedsearch.core.objective import FINITE, Objective
 from schedsearch.core.problem import GIVEN
 from schedsearch.metrics import total_slack
+from schedsearch.passes import modes
 from schedsearch.passes.lowered import Lowered
 from schedsearch.procedures.beginnings import BEGINNINGS
 from schedsearch.procedures.neighbourhoods.improvement import IMPROVEMENTS, Improvement
@@ -28,8 +29,6 @@ from schedsearch.procedures.queries import Bisection
 from schedsearch.procedures.samples import Samples
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, with_optimizer
-from schedsearch.starts.serial import serial_repetend
-from schedsearch.starts.steady_state import steady_state
 from schedsearch.validate import InvalidScheduleError, validate
 
 _ANSWER = 3
@@ -39,7 +38,7 @@ _WORK_OF_BLOCK = 3e-5
 """Units of work for a block of a schedule that is made by hand with modes."""
 
 _MAX_BLOCKS = 2000
-"""Blocks of the largest placement that is made of the micro-batches of a schedule with their modes."""
+"""Blocks of the longest schedule that is made by hand with modes."""
 
 
 class WholeSearch:
@@ -134,32 +133,21 @@ class WholeSearch:
         """
         self._source = best
         if not self.placement.is_plain:
-            base, chosen = self._modes_to_work_with(best)
-            if self._lowered is None or self._lowered.chosen != chosen:
-                is_small = len(chosen) * len(self.placement.blocks) <= _MAX_BLOCKS
-                self._lower(Lowered.of(self.placement, chosen) if is_small else None)
-            if self._lowered is None:
-                return
             assert best.repetend is not None
-            self._begun = self._lowered.lowered_schedule(base)
-            is_own = best.repetend.chosen == chosen
-            repetend = self._lowered.lowered_repetend(best.repetend) if is_own else _repeating(self._begun)
-            if repetend is None:
+            unrolled = best.repetend.unroll(self.num_micro_batches)
+            base = min((unrolled, *self._others), key=self._goal.value)
+            kept = modes.lower(self.placement, best.repetend, base)
+            if kept is None:
                 self._lower(None)
                 return
-            plain, is_searched = self._lowered.plain.per_micro_batch, is_searched and is_own
-            best = replace(OfSize.without_search(plain, repetend.micro_batches), repetend=repetend)
+            if self._lowered is None or self._lowered.chosen != kept.lowered.chosen:
+                self._lower(kept.lowered)
+            self._begun, is_searched = kept.schedule, is_searched and kept.is_own
+            plain = OfSize.without_search(kept.repetend.placement, kept.repetend.micro_batches)
+            best = replace(plain, repetend=kept.repetend)
         self.known = best.with_limit(Objective.PERIOD)
         self.polished = self._closed = not is_searched
         self._samples, self._bisection = Samples(), Bisection()
-
-    def _modes_to_work_with(self, best: OfSize) -> tuple[Schedule, tuple[tuple[int, ...], ...]]:
-        """Return the shortest schedule so far, and the choices that its micro-batches repeat."""
-        assert best.repetend is not None
-        unrolled = best.repetend.unroll(self.num_micro_batches)
-        base = min((unrolled, *self._others), key=self._goal.value)
-        chosen = _shortest(base.chosen) or ((),)
-        return base, base.chosen if self.num_micro_batches % len(chosen) else chosen
 
     @cached_property
     def _others(self) -> list[Schedule]:
@@ -371,25 +359,9 @@ class WholeSearch:
         return self._unrolled_last[1]
 
 
-def _repeating(schedule: Schedule) -> Repetend | None:
-    """Return a repetend of a plain placement to go with a schedule: its steady state, or it as a whole."""
-    if schedule.num_micro_batches == 1:
-        return Repetend.from_first_starts(schedule.placement, 1, schedule.makespan, schedule.start_of)
-    found = steady_state(schedule, schedule.placement.num_devices)
-    return found or serial_repetend(schedule.placement)
-
-
 def _is_valid(schedule: Schedule) -> bool:
     try:
         validate(schedule)
     except InvalidScheduleError:
         return False
     return True
-
-
-def _shortest(chosen: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
-    """Return the shortest part of which the choices of some micro-batches are a repetition."""
-    for size in range(1, len(chosen)):
-        if len(chosen) % size == 0 and chosen == chosen[:size] * (len(chosen) // size):
-            return chosen[:size]
-    return chosen
