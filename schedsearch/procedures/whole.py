@@ -37,6 +37,9 @@ _ANSWER = 3
 _WORK_OF_BLOCK = 3e-5
 """Units of work for a block of a schedule that is made by hand with modes."""
 
+_OF_SCHEDULES = frozenset({Objective.MEMORY, Objective.LATENCY})
+"""Objectives before the period that a whole schedule keeps, too."""
+
 _MAX_BLOCKS = 2000
 """Blocks of the longest schedule that is made by hand with modes."""
 
@@ -144,7 +147,8 @@ class WholeSearch:
                 self._lower(kept.lowered)
             self._begun, is_searched = kept.schedule, is_searched and kept.is_own
             plain = OfSize.without_search(kept.repetend.placement, kept.repetend.micro_batches)
-            best = replace(plain, repetend=kept.repetend)
+            limit = {each: ticks for each, ticks in best.limit.items() if each in _OF_SCHEDULES}
+            best = replace(plain, repetend=kept.repetend, limit=limit)
         self.known = best.with_limit(Objective.PERIOD)
         self.polished = self._closed = not is_searched
         self._samples, self._bisection = Samples(), Bisection()

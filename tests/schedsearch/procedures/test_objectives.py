@@ -18,6 +18,7 @@ from placements.shapes import m_shape, v_shape, x_shape
 from schedsearch.bounds.load_and_path import critical_path
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.core.answer import EndedBy, SearchError, SearchProgress, SearchResult, Status
+from schedsearch.core.objective import Objective
 from schedsearch.device_span import device_spans
 from schedsearch.metrics import latency, peak_memory
 from schedsearch.procedures.search import search
@@ -81,6 +82,13 @@ def test_latency_of_several_micro_batches_is_of_each() -> None:
     result = search(placement, 4, micro_batches_per_repetend=2, objectives=["period", "latency"])
     assert (result.repetend.period, result.repetend.latency) == (2, 3)
     assert result.repetend.span == 4
+
+
+def test_a_schedule_with_modes_keeps_the_memory_that_was_reached() -> None:
+    """It held twice as much: a schedule made by hand was shorter."""
+    found = search(recomputing(), 6, objectives=["memory", "period", "makespan"], work_limit=0.3)
+    assert found.schedule is not None
+    assert max(peak_memory(found.schedule)) <= found.limits[Objective.MEMORY] == 10
 
 
 def test_memory_as_an_objective_stops_at_what_the_period_needs() -> None:
