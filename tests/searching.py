@@ -6,8 +6,9 @@ import math
 import time
 from fractions import Fraction
 
+from schedsearch.proof.load_and_path import period_bound
+
 from placements import Placement
-from schedsearch.bounds.load_and_path import period_bound
 from schedsearch.core.budget import Account, Budget
 from schedsearch.core.known import Known, Start
 from schedsearch.repetend import Repetend

@@ -7,11 +7,11 @@ import time
 from collections.abc import Iterator
 
 from omegaconf import DictConfig
+from schedsearch.proof.load_and_path import period_bound
 
 from experiments.check.options import CheckOptions
 from experiments.config.command import Failed
 from experiments.config.options import read_record
-from schedsearch.bounds.load_and_path import period_bound
 from schedsearch.certificate.certificate import CertificateError
 from schedsearch.certificate.check import CheckedClaim, CheckReport, check
 from schedsearch.certificate.check_other_bounds import (

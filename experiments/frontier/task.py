@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from omegaconf import DictConfig
+from schedsearch.proof.makespan import makespan_bound
 
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require
@@ -37,7 +38,6 @@ from experiments.search.options import read_options
 from experiments.search.problem import SearchProblem, read_problem
 from experiments.search.results import SearchStepResult
 from experiments.search.search_step import search_and_save
-from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.core.progress import StepBar
 from schedsearch.energy import EnergyError, simulate_at_clocks
 from schedsearch.energy.baselines import compute_baselines

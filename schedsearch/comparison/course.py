@@ -16,8 +16,6 @@ from placements.stages.stage_chain import PlacedStages, StageChain, StagesError,
 from schedsearch.baselines import HAND_MADE, NEEDS, SLICED, UnsuitablePlacementError
 from schedsearch.baselines.chosen_modes import with_chosen_modes
 from schedsearch.baselines.structure import TooFewMicroBatchesError
-from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.comparison.rows import (
     DOES_NOT_FIT,
     ComparedRow,
@@ -27,6 +25,8 @@ from schedsearch.comparison.rows import (
 from schedsearch.core.answer import SearchProgress, SearchReport, SearchResult, Status
 from schedsearch.core.problem import Problem
 from schedsearch.metrics import peak_memory
+from schedsearch.proof.makespan import makespan_bound
+from schedsearch.proof.memory_need import minimum_memory
 from schedsearch.schedule import CyclicOrderError, Schedule, as_soon_as_possible
 from schedsearch.searches.shared_limits import SharedLimits
 from schedsearch.validate import InvalidScheduleError, validate

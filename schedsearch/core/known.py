@@ -1,6 +1,6 @@
 """What a search knows of repetends: one frozen record, of which every finding makes the next.
 
-Every value that is called a bound was refuted by a solver below it, or follows from `schedsearch.bounds`.
+Every value that is called a bound was refuted by a solver below it, or follows from `schedsearch.proof`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from functools import cached_property
 from typing import NamedTuple
 
 from placements import Placement
-from schedsearch.bounds.load_and_path import critical_path, min_period
-from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.core.answer import Attempt, Status
 from schedsearch.core.objective import VALUE, Objective
+from schedsearch.proof.load_and_path import critical_path, min_period
+from schedsearch.proof.memory_need import minimum_memory
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
 from schedsearch.solver.query import Query

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from placements import Placement
-from schedsearch.bounds.ends import device_span_bound
-from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.device_span import first_starts, with_least_device_span
+from schedsearch.proof.ends import device_span_bound
+from schedsearch.proof.makespan import makespan_bound
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 
-from schedsearch.bounds.timeline import Timeline
 from schedsearch.model.memory_precedence import MemoryCheck, checks, precedence_is_enough, precedences
 from schedsearch.model.variables import PeriodicVariables, Units, Variables
+from schedsearch.proof.timeline import Timeline
 from schedsearch.schedule import Instance
 
 

@@ -6,13 +6,13 @@ import math
 from dataclasses import replace
 
 from placements import Placement
-from schedsearch.bounds.ends import device_span_bound
-from schedsearch.bounds.load_and_path import critical_path, period_bound
-from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.core.answer import EndedBy, SearchProgress, SearchReport, SearchResult, Status
 from schedsearch.core.objective import FINITE, Objective
 from schedsearch.core.problem import Problem
 from schedsearch.passes.passed import Passed, on
+from schedsearch.proof.ends import device_span_bound
+from schedsearch.proof.load_and_path import critical_path, period_bound
+from schedsearch.proof.makespan import makespan_bound
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, as_soon_as_possible
 from schedsearch.validate import validate

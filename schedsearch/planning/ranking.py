@@ -10,12 +10,12 @@ from dataclasses import replace
 
 from placements import Profile
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
-from schedsearch.bounds.memory_need import CapacityError
 from schedsearch.core.answer import SearchProgress, SearchResult, Status
 from schedsearch.core.problem import Problem
 from schedsearch.energy import EnergyError, compute_frontier
 from schedsearch.metrics import peak_memory
 from schedsearch.planning.plans import ProposedPlan, RankedPlan
+from schedsearch.proof.memory_need import CapacityError
 from schedsearch.searches.methods import find
 from schedsearch.validate import InvalidScheduleError, validate
 

@@ -16,12 +16,12 @@ from typing import ClassVar
 
 from placements import Placement
 from placements.modes import Chosen
-from schedsearch.bounds.load_and_path import period_bound
-from schedsearch.bounds.mode_choice import Need, needs_of
 from schedsearch.core.budget import Budget
 from schedsearch.core.known import Known, Start
 from schedsearch.passes.lowered import Lowered
 from schedsearch.procedures.procedure import Procedure
+from schedsearch.proof.load_and_path import period_bound
+from schedsearch.proof.mode_choice import Need, needs_of
 
 _MAX_MIXES = 50_000
 """Mixes of modes of one device that are compared; of more, each decision is taken on its own."""

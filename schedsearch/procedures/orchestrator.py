@@ -12,9 +12,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from schedsearch.bounds.ends import device_span_bound
-from schedsearch.bounds.load_and_path import critical_path, period_bound
-from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.core.answer import EndedBy, SearchReport, SearchResult, Status
 from schedsearch.core.budget import Account, Budget
 from schedsearch.core.known import Known, Start
@@ -25,6 +22,9 @@ from schedsearch.procedures.modes import Modes
 from schedsearch.procedures.period import PeriodSearch
 from schedsearch.procedures.registry import chosen
 from schedsearch.procedures.whole import WholeSearch
+from schedsearch.proof.ends import device_span_bound
+from schedsearch.proof.load_and_path import critical_path, period_bound
+from schedsearch.proof.makespan import makespan_bound
 from schedsearch.solver.effort import Effort, OutOfTimeError
 from schedsearch.solver.interrupts import Ending
 from schedsearch.solver.portfolio import SOLVERS

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from placements import Placement
-from schedsearch.bounds.load_and_path import min_period
 from schedsearch.core.answer import Status
 from schedsearch.core.budget import Budget
 from schedsearch.core.known import Finding, Known, NoRepetend, OfSize, Start
 from schedsearch.core.objective import Objective
+from schedsearch.proof.load_and_path import min_period
 from schedsearch.solver.effort import OutOfTimeError
 from schedsearch.solver.query import Answer, Query
 from schedsearch.starts.serial import serial_period, serial_repetend

@@ -7,11 +7,11 @@ from dataclasses import fields
 from typing import Any
 
 from placements import Placement
-from schedsearch.bounds.memory_need import require_capacity
 from schedsearch.core.answer import SearchReport, SearchResult
 from schedsearch.core.problem import Problem
 from schedsearch.passes import border
 from schedsearch.procedures.orchestrator import Orchestrator
+from schedsearch.proof.memory_need import require_capacity
 
 
 def search(

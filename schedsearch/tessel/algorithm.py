@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from placements import Placement
-from schedsearch.bounds.load_and_path import load_bound
 from schedsearch.core.answer import InFlightPeriod, SearchError, SearchProgress, SearchResult
+from schedsearch.proof.load_and_path import load_bound
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, with_optimizer
 from schedsearch.solver.interrupts import INTERRUPTS

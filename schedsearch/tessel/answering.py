@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from placements import Placement
-from schedsearch.bounds.ends import device_span_bound
-from schedsearch.bounds.load_and_path import critical_path, period_bound
-from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.bounds.memory_need import require_capacity
 from schedsearch.core.answer import EndedBy, SearchError, SearchResult, Status
 from schedsearch.core.problem import LONGEST_S
+from schedsearch.proof.ends import device_span_bound
+from schedsearch.proof.load_and_path import critical_path, period_bound
+from schedsearch.proof.makespan import makespan_bound
+from schedsearch.proof.memory_need import require_capacity
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
 from schedsearch.solver.interrupts import Ending

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 
 from placements import Placement
-from schedsearch.bounds.load_and_path import critical_path, load_bound
-from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.core.answer import SearchProgress, SearchResult
 from schedsearch.core.objective import Objective
+from schedsearch.proof.load_and_path import critical_path, load_bound
+from schedsearch.proof.makespan import makespan_bound
 from schedsearch.schedule import Schedule, ScheduledBlock, with_optimizer
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.tessel.answering import answer, seconds_of

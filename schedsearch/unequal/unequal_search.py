@@ -18,9 +18,6 @@ from numpy.typing import NDArray
 
 from placements import Block, Kind
 from schedsearch.baselines import HAND_MADE
-from schedsearch.bounds.memory_need import minimum_memory
-from schedsearch.bounds.sequences import two_devices
-from schedsearch.bounds.timeline import Timeline
 from schedsearch.core.answer import EndedBy, SearchError, SearchProgress, SearchReport, SearchResult, Status
 from schedsearch.core.objective import FINITE, Objective
 from schedsearch.core.problem import seconds_of
@@ -33,6 +30,9 @@ from schedsearch.procedures.neighbourhoods.improvement import (
     RoundBudget,
 )
 from schedsearch.procedures.search import search
+from schedsearch.proof.memory_need import minimum_memory
+from schedsearch.proof.sequences import two_devices
+from schedsearch.proof.timeline import Timeline
 from schedsearch.robust.annealing import PART, anneal_part
 from schedsearch.robust.drawn_orders import drawn_orders, orders_of
 from schedsearch.robust.scenarios import Scenario

@@ -7,12 +7,12 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedsearch.proof.ends import device_span_bound
 from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
 from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b, zb_h1
-from schedsearch.bounds.ends import device_span_bound
 from schedsearch.core.answer import SearchError, Status
 from schedsearch.core.objective import DEVICE_SPAN, MAKESPAN
 from schedsearch.device_span import device_spans, first_starts, with_least_device_span

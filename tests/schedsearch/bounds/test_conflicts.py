@@ -8,11 +8,11 @@ from itertools import combinations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedsearch.proof.conflicts import Conflicts, conflicts
+from schedsearch.proof.load_and_path import load_bound, period_bound
+from schedsearch.proof.makespan import makespan_bound
 
 from placements import Block, Kind, Placement
-from schedsearch.bounds.conflicts import Conflicts, conflicts
-from schedsearch.bounds.load_and_path import load_bound, period_bound
-from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.certificate.certificate import CertificateError, certificate_of
 from schedsearch.certificate.check import check
 from schedsearch.certificate.check_other_bounds import check_makespan_bound

@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import min_period
 from places import ROOT
+from schedsearch.proof.memory_need import CapacityError, require_capacity
+from schedsearch.proof.memory_occupancy import HeldLimit, MemoryOccupancy
 from strategies import placements as random_placements
 from strategies import tight, with_transient
 from told import told
@@ -19,8 +21,6 @@ from told import told
 from placements import Block, Kind, Placement
 from placements.files import write_json
 from placements.shapes import SHAPES, m_shape, v_shape, x_shape
-from schedsearch.bounds.memory_need import CapacityError, require_capacity
-from schedsearch.bounds.memory_occupancy import HeldLimit, MemoryOccupancy
 from schedsearch.certificate.certificate import (
     Certificate,
     CertificateError,

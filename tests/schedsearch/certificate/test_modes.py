@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from modes_and_streams import CASES, at_random
+from schedsearch.proof.mode_choice import ModeChoice
 from told import told
 
 from placements import Placement
 from placements.models.memory_levers import Offload, Recompute, with_levers
 from placements.shapes import v_shape
-from schedsearch.bounds.mode_choice import ModeChoice
 from schedsearch.certificate.certificate import (
     Certificate,
     CertificateError,

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import min_makespan
+from schedsearch.proof.makespan import makespan_bound
 from strategies import placements as random_placements
 from strategies import tight
 
@@ -19,7 +20,6 @@ from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, m_shape, v_shape, x_shape
 from schedsearch import state_space
 from schedsearch.baselines import gpipe, one_f_one_b
-from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.core.objective import MAKESPAN
 from schedsearch.procedures.neighbourhoods import improvement as improve_module
 from schedsearch.procedures.neighbourhoods import model as neighbourhood_model

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from modes_and_streams import at_random, offloading, recomputing
 from oracles import min_latency, min_period
+from schedsearch.proof.load_and_path import critical_path
+from schedsearch.proof.makespan import makespan_bound
 from strategies import placements as random_placements
 from strategies import with_transient
 
 from placements import Block, Kind, Placement
 from placements.shapes import m_shape, v_shape, x_shape
-from schedsearch.bounds.load_and_path import critical_path
-from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.core.answer import EndedBy, SearchError, SearchProgress, SearchResult, Status
 from schedsearch.core.objective import Objective
 from schedsearch.device_span import device_spans

@@ -10,12 +10,12 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedsearch.proof.load_and_path import load_bound, period_bound
 from searching import budget, state_of
 from strategies import placements as random_placements
 
 from placements import Placement
 from placements.shapes import k_shape, loop_shape, nn_shape, v_shape
-from schedsearch.bounds.load_and_path import load_bound, period_bound
 from schedsearch.procedures.beginnings import Greedy
 from schedsearch.repetend import Repetend
 from schedsearch.solver.effort import Effort, OutOfTimeError

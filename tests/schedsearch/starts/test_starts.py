@@ -9,6 +9,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedsearch.proof.load_and_path import load_bound
 from searching import budget, state_of
 from strategies import placements as random_placements
 from strategies import tight
@@ -16,7 +17,6 @@ from strategies import tight
 from placements import Placement
 from placements.shapes import loop_shape, v_shape, wave_shape
 from schedsearch.baselines import gpipe, interleaved_one_f_one_b, one_f_one_b, zb_v
-from schedsearch.bounds.load_and_path import load_bound
 from schedsearch.metrics import peak_memory
 from schedsearch.procedures.beginnings import Greedy, HandMade, hand_made, simulated
 from schedsearch.schedule import Schedule
