@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from schedsearch.core.problem import Problem
-
 from placements import Placement
 from placements.files import write_text
 from placements.shapes import SHAPES
 from schedsearch.baselines import applicable
+from schedsearch.core.problem import Problem
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.proof.makespan import makespan_bound
 from schedsearch.proof.memory_need import CapacityError

@@ -1,14 +1,14 @@
-"""States of a search and an oracle, for tests of single strategies."""
+"""What a search knows and a budget, for tests of single procedures."""
 
 from __future__ import annotations
 
+import math
 import time
 from fractions import Fraction
 
-from schedsearch.core.budget import Account
-from schedsearch.core.known import Known, Start
-
 from placements import Placement
+from schedsearch.core.budget import Account, Budget
+from schedsearch.core.known import Known, Start
 from schedsearch.proof.load_and_path import period_bound
 from schedsearch.repetend import Repetend
 from schedsearch.solver.effort import Effort
@@ -22,11 +22,12 @@ def state_of(
     bound: Fraction | None = None,
     seed: int = 0,
 ) -> Known:
-    """Return the state of a search that knows one repetend."""
+    """Return what a search knows that has one repetend."""
     state = Known(placement, sizes, period_bound(placement) if bound is None else bound, seed=seed)
     return state if repetend is None else state.taking(Start(repetend, "test"))
 
 
-def oracle() -> Account:
-    """Return an oracle with time enough, which has done nothing."""
-    return Account(SOLVERS["portfolio"](), 0, 0.0, Effort(1e6 + time.monotonic()), lambda _: None)
+def budget(until: float = math.inf) -> Budget:
+    """Return a budget with time enough, of a search that has done nothing."""
+    account = Account(SOLVERS["portfolio"](), 0, 0.0, Effort(1e6 + time.monotonic()), lambda _: None)
+    return Budget(account, until)

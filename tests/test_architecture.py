@@ -58,7 +58,7 @@ OWNERS = {
     ],
     "hydra": ["experiments/"],
     "omegaconf": ["experiments/"],
-    "tqdm": ["schedsearch/modulo/progress.py"],
+    "tqdm": ["schedsearch/core/progress.py"],
     "csv": ["placements/tables.py", "placements/files.py"],
     "tree_sitter": ["placements/layouts/shell_words.py"],
     "tree_sitter_bash": ["placements/layouts/shell_words.py"],

@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from schedsearch.core.progress import StepBar
-
 from experiments.benchmarks.frame import (
     GROUPS,
     BenchmarkError,
@@ -29,6 +27,7 @@ from experiments.benchmarks.frame import (
 from experiments.benchmarks.timing import load_solvers
 from experiments.config.command import INTERRUPTED
 from experiments.config.machine import commit, machine
+from schedsearch.core.progress import StepBar
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -6,10 +6,9 @@ import logging
 import time
 from collections.abc import Iterator
 
-from schedsearch.core.answer import Status
-
 from experiments.check.options import CheckOptions
 from experiments.config.command import Failed
+from schedsearch.core.answer import Status
 from schedsearch.device_span import device_spans
 from schedsearch.proof.check.certificate import CertificateError
 from schedsearch.proof.check.claims import (

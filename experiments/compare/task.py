@@ -7,8 +7,6 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from schedsearch.core.progress import PlanProgress
-
 from experiments.compare.model import read_model, read_unequal
 from experiments.compare.options import CompareOptions
 from experiments.compare.report import save_comparison_report
@@ -22,6 +20,7 @@ from experiments.search.schedule_finding import cache_directory, search_limits
 from placements.files import csv_text, text_columns, write_json, write_text
 from schedsearch.comparison.compare import compare
 from schedsearch.comparison.rows import COLUMNS, ComparedRow, Comparison
+from schedsearch.core.progress import PlanProgress
 from schedsearch.figures.canvas import COLUMN_INCHES, save_widths
 from schedsearch.figures.comparison import draw_timelines
 from schedsearch.schedule_file import schedule_to_dict

@@ -13,14 +13,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from schedsearch.core.progress import StepBar
-from schedsearch.procedures.alternatives import (
-    ScheduleCandidate,
-    keeps_memory,
-    may_reorder,
-    reached,
-    schedules_of_equal_period,
-)
 
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError
@@ -31,8 +23,16 @@ from experiments.search.results import SearchStepResult, SelectionResult
 from experiments.search.search_step import describe, save_schedule
 from placements import Profile
 from placements.files import csv_text, write_text
+from schedsearch.core.progress import StepBar
 from schedsearch.energy import EnergyError, all_maximum_clocks, simulate_at_clocks
 from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder, best_order, joint_frontier
+from schedsearch.procedures.alternatives import (
+    ScheduleCandidate,
+    keeps_memory,
+    may_reorder,
+    reached,
+    schedules_of_equal_period,
+)
 from schedsearch.schedule import Schedule
 
 log = logging.getLogger(__name__)

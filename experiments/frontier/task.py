@@ -6,8 +6,6 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
-from schedsearch.core.progress import StepBar
-
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require
 from experiments.config.run_record import output_directory
@@ -35,6 +33,7 @@ from experiments.frontier.schedule_selection import asked_deadline_ms, save_join
 from experiments.search.problem import SearchProblem, read_problem
 from experiments.search.results import SearchStepResult
 from experiments.search.search_step import search_and_save
+from schedsearch.core.progress import StepBar
 from schedsearch.energy import EnergyError, simulate_at_clocks
 from schedsearch.energy.baselines import compute_baselines
 from schedsearch.energy.frontier import TIME_TOLERANCE

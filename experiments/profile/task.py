@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from schedsearch.core.progress import IterationBar
-
 from experiments.config.command import Failed
 from experiments.config.options import OptionError, require_least, require_path
 from experiments.config.run_record import output_directory
@@ -42,6 +40,7 @@ from runtime.profiling.profiler import MeasuredCost, Sweep, blocking_by_clock, m
 from runtime.program.deadlock import check
 from runtime.program.lower import lower, recomputed
 from schedsearch.baselines import gpipe
+from schedsearch.core.progress import IterationBar
 from schedsearch.schedule import Schedule
 
 log = logging.getLogger(__name__)

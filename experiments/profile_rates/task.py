@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from schedsearch.core.progress import StepBar
-
 from experiments.config.command import Interrupted
 from experiments.config.options import require, require_known
 from experiments.config.run_record import output_directory
@@ -17,6 +15,7 @@ from placements.models.machine.machine_file import MachineRow, read_machine
 from placements.models.zoo import read_model
 from placements.tables import keys_of
 from runtime.profiling.rates import measured_rows, rates_options, shapes_of
+from schedsearch.core.progress import StepBar
 
 log = logging.getLogger(__name__)
 

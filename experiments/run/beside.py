@@ -13,8 +13,6 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from schedsearch.core.answer import proved_text
-
 from experiments.config.options import OptionError
 from experiments.frontier.results import EnergyResult
 from experiments.search.kinds.gpt import GptPlacement
@@ -29,6 +27,7 @@ from schedsearch.baselines.chosen_modes import with_chosen_modes
 from schedsearch.comparison.compare import compare
 from schedsearch.comparison.course import quality
 from schedsearch.comparison.rows import WHOLE, compared
+from schedsearch.core.answer import proved_text
 from schedsearch.energy import compute_frontier
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.schedule import Schedule, with_optimizer

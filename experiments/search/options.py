@@ -21,7 +21,7 @@ from schedsearch.unequal.micro_batches import count_micro_batches
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """The `search` group; see `SearchRequest` and the cache of `schedsearch.searches`."""
+    """The `search` group; see `Problem` and the cache of `schedsearch.searches`."""
 
     method: str = option(
         "modulo",

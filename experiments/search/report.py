@@ -6,8 +6,6 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from schedsearch.core.answer import SearchResult, Status
-
 from experiments.report.html_report import Fact, Section, write_report
 from experiments.report.page_data import PageData
 from experiments.search.results import SearchStepResult
@@ -17,6 +15,7 @@ from experiments.search.search_step import (
     micro_batch_word,
     micro_batches_in_words,
 )
+from schedsearch.core.answer import SearchResult, Status
 from schedsearch.metrics import bubble_rate, peak_host_memory, peak_memory
 from schedsearch.picture import picture, shortened
 

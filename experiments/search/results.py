@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from schedsearch.core.answer import SearchProgress, SearchResult
-
 from experiments.search.profile_reading import CostSource
 from placements import Placement, Profile
+from schedsearch.core.answer import SearchProgress, SearchResult
 from schedsearch.device_span import device_spans
 from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder
 from schedsearch.metrics import bubble_rate, peak_memory, steady_period

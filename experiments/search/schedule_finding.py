@@ -7,10 +7,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from schedsearch.core.answer import SearchProgress, SearchResult, Status
-from schedsearch.core.problem import Problem
-from schedsearch.core.progress import SearchBar
-
 from experiments.config.command import Failed, Interrupted
 from experiments.config.options import OptionError, require_known, require_least, require_path
 from experiments.search.options import SearchCommandOptions, SearchOptions
@@ -19,6 +15,9 @@ from placements import Placement
 from placements.copies.stages import copies_in
 from schedsearch.baselines import HAND_MADE, pipedream
 from schedsearch.baselines.chosen_modes import with_chosen_modes
+from schedsearch.core.answer import SearchProgress, SearchResult, Status
+from schedsearch.core.problem import Problem
+from schedsearch.core.progress import SearchBar
 from schedsearch.schedule import Schedule, require_plain
 from schedsearch.schedule_file import read_found
 from schedsearch.searches.cache import cached_search

@@ -61,7 +61,7 @@ def compare(
             with the short ones first, and one with the long ones first; on replicas one for each assignment.
         on_progress: Told how far the searches are.
         answer: What answers the searches, such as one with a cache.
-        options: Options of the searches: the fields of `SearchRequest`. ``time_limit_s`` and ``work_limit``
+        options: Options of the searches: the fields of `Problem`. ``time_limit_s`` and ``work_limit``
             are of all of them together.
 
     Raises:

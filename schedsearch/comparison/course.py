@@ -24,8 +24,8 @@ from schedsearch.comparison.rows import (
 )
 from schedsearch.core.answer import SearchProgress, SearchReport, SearchResult, Status
 from schedsearch.core.problem import Problem
+from schedsearch.core.shared_limits import SharedLimits
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.shared_limits import SharedLimits
 from schedsearch.proof.makespan import makespan_bound
 from schedsearch.proof.memory_need import minimum_memory
 from schedsearch.schedule import CyclicOrderError, Schedule, as_soon_as_possible

@@ -9,7 +9,5 @@ and Tessel's own search have their own encodings on purpose. In the order in whi
 - `cpsat_model`: the model of CP-SAT.
 - `z3_model`: the model of Z3, in the same words.
 - `memory_precedence`: what a device's memory says about the order of its blocks.
-- `rules`: a function for each rule.
-- `limits`: spans and latencies, and what follows from the rules.
-- `objectives`: what is made least.
+- `rules`: a function for each rule, and for limits of spans and latencies.
 """

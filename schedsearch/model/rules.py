@@ -7,10 +7,11 @@ for its inputs, and these run the micro-batches in order.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from schedsearch.model.memory_precedence import MemoryCheck, checks, precedence_is_enough, precedences
 from schedsearch.model.variables import PeriodicVariables, Units, Variables
+from schedsearch.proof.timeline import Timeline
 from schedsearch.schedule import Instance
 
 
@@ -29,6 +30,11 @@ def wait_for_inputs(v: Variables) -> None:
             source = before, micro_batch
             if source in v.start:
                 v.wait_for_end(source, (name, micro_batch), v.placement.transfer_time(before, name))
+
+
+RULES: tuple[Callable[[Variables], None], ...] = (wait_for_inputs,)
+"""Rules that are asked for wherever blocks are ordered, of repetends and of whole schedules; a further one is
+added here."""
 
 
 def run_one_at_a_time(v: Variables, lane: int, *, by_pairs: bool = True) -> None:
@@ -147,3 +153,45 @@ def count_memory(
                 terms += [(v.model.both(running, literal), each) for literal, each in needs[other] if each]
         in_use = v.model.weighted_sum([term for term, _ in terms], [each for _, each in terms])
         v.add(v.held_before(device, units) + in_use <= room, *v.present(instance))
+
+
+def start_at_heads(v: PeriodicVariables) -> None:
+    """No block starts before the chain to it can end, and where one block comes first, it is in round 0.
+
+    This follows from the rest, but CP-SAT sees it at once, where else it goes along long chains.
+    """
+    heads = Timeline(v.placement.at_best, frozenset()).heads
+    for name, micro_batch in v.start:
+        if head := heads.get(name, 0):
+            v.model.add(v.round[name, micro_batch] * v.period + v.start[name, micro_batch] >= head)
+    sources = [block.name for block in v.placement.blocks if not block.after]
+    if len(sources) == 1:
+        v.model.add(v.round[sources[0], 0] == 0)
+
+
+def limit_span(v: PeriodicVariables, span: int | None) -> None:
+    """Round 0 starts at tick 0, with whichever source comes first, and ends by the span.
+
+    Without a limit the first block starts its round: any repetend can be turned until it does.
+    """
+    if span is None:
+        v.model.add(v.start[v.placement.topological_order[0].name, 0] == 0)
+        return
+    sources = [(block.name, 0) for block in v.placement.blocks if not block.after]
+    v.model.add_min_equality(0, [v.round[source] + v.start[source] for source in sources])
+    for instance in v.start:
+        for literal, block in v.modes(instance):
+            where = [] if isinstance(literal, int) else [literal]
+            rounds, rest = divmod(span - block.time, v.period)
+            v.add(v.round[instance] <= rounds, *where)
+            v.add(v.start[instance] <= rest, v.model.at_least(v.round[instance], rounds), *where)
+
+
+def limit_latency(v: PeriodicVariables, latency: int) -> None:
+    """No block of a micro-batch ends later than so long after another's start."""
+    sources = [block.name for block in v.placement.blocks if not block.after]
+    sinks = [block for block in v.placement.blocks if not v.placement.successors[block.name]]
+    for block in sinks:
+        for name in sources:
+            for n in range(v.micro_batches):
+                v.wait_for_end((block.name, n), (name, n), -latency)

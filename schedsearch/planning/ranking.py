@@ -13,9 +13,9 @@ from placements import Profile
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
 from schedsearch.core.answer import SearchProgress, SearchResult, Status
 from schedsearch.core.problem import Problem
+from schedsearch.core.shared_limits import SharedLimits
 from schedsearch.energy import EnergyError, compute_frontier
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.shared_limits import SharedLimits
 from schedsearch.planning.plans import ProposedPlan, RankedPlan
 from schedsearch.proof.memory_need import CapacityError
 from schedsearch.searches.methods import find

@@ -16,7 +16,7 @@ from placements import Kind, Placement
 from placements.modes import Chosen
 from schedsearch.baselines import HAND_MADE
 from schedsearch.core.objective import FINITE, Objective
-from schedsearch.modulo.shared_limits import SharedLimits
+from schedsearch.core.shared_limits import SharedLimits
 from schedsearch.passes.lowered import Lowered
 from schedsearch.procedures.search import search
 from schedsearch.replanning.division import redivided

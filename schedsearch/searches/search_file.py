@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from placements import Placement
@@ -69,7 +69,15 @@ def search_to_dict(result: SearchResult) -> dict[str, Any]:
         "tried": plain(result.tried),
         "least_period": plain(result.min_period),
         "strategies": plain(result.strategies),
-        "by_in_flight": [_in_flight_to_dict(each) for each in result.by_in_flight],
+        "by_in_flight": [
+            {"in_flight": each.in_flight, "bound": each.bound, "seconds": each.seconds, "period": None}
+            | (
+                {"period": each.repetend.period, **repetend_to_dict(each.repetend)}
+                if each.repetend is not None
+                else {}
+            )
+            for each in result.by_in_flight
+        ],
     }
 
 
@@ -87,6 +95,13 @@ def search_from_dict(
     """
     search = data["search"]
     limits = search["limits"]
+    by_in_flight = []
+    for row in search["by_in_flight"].items():
+        found, period = None, whole_or_none(row["period"])
+        if period is not None and placement is not None:
+            found = repetend_from_dict(row, placement, 1, period)
+        bounds = row["bound"].whole(), row["seconds"].number()
+        by_in_flight.append(InFlightPeriod(row["in_flight"].whole(), found, *bounds))
     return SearchResult(
         Status(data["search_status"].choice(tuple(Status))),
         repetend,
@@ -108,29 +123,13 @@ def search_from_dict(
             tuple[StrategyWork, ...], {Objective: {each.value: each for each in Objective}}
         ),
         universal_bound=search["universal_bound"].number(),
-        by_in_flight=tuple(_read_in_flight(each, placement) for each in search["by_in_flight"].items()),
+        by_in_flight=tuple(by_in_flight),
     )
 
 
 def whole_or_none(field: Field) -> int | None:
     """Return a whole number, or None for null."""
     return None if field.value is None else field.whole()
-
-
-def _in_flight_to_dict(found: InFlightPeriod) -> dict[str, Any]:
-    repetend = found.repetend
-    row: Mapping[str, Any] = {"period": None}
-    if repetend is not None:
-        row = {"period": repetend.period, **repetend_to_dict(repetend)}
-    return {"in_flight": found.in_flight, "bound": found.bound, "seconds": found.seconds, **row}
-
-
-def _read_in_flight(row: Field, placement: Placement | None) -> InFlightPeriod:
-    period = whole_or_none(row["period"])
-    repetend = None
-    if period is not None and placement is not None:
-        repetend = repetend_from_dict(row, placement, 1, period)
-    return InFlightPeriod(row["in_flight"].whole(), repetend, row["bound"].whole(), row["seconds"].number())
 
 
 def _read_numbers(field: Field) -> dict[str, tuple[int, ...]]:

@@ -7,8 +7,7 @@ read:
 - `smt`: the question for Z3.
 - `cpsat`: the same for CP-SAT.
 - `portfolio`: several solvers as one, and all by name.
-- `cores`: work on several cores at once.
-- `interrupts`: Ctrl-C during a solver's call.
+- `interrupts`: Ctrl-C during a solver's call, and work on several cores at once.
 - `budget`: what one call may spend.
 - `effort`: how much work a search has done, and when to stop.
 """

@@ -1,10 +1,18 @@
-"""How hard a search tries: what a solver may spend on a question."""
+"""How hard to try: what a solver may spend on a question."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Event
 
-from schedsearch.solver.query import Spend, uncounted
+Spend = Callable[[float], None]
+"""Is told how much work was done, as by `schedsearch.solver.effort.Effort.spend`."""
+
+
+def uncounted(work: float) -> None:
+    """Do not count work."""
 
 
 @dataclass(frozen=True)
@@ -12,13 +20,20 @@ class SolverBudget:
     """How hard to try.
 
     Attributes:
-        work: CP-SAT's deterministic time, about a second each.
+        work: Units of work after which to give up, whatever the machine, about a second each; CP-SAT's
+            deterministic time where a model of it is solved.
         timeout_s: Seconds after which to give up all the same.
         seed: Seed of the solver's random choices.
         spend: Told how much work was done.
+        unwanted: Set by another thread that needs no answer any more.
     """
 
-    work: float
-    timeout_s: float
-    seed: int
+    work: float = math.inf
+    timeout_s: float = 60.0
+    seed: int = 0
     spend: Spend = uncounted
+    unwanted: Event | None = None
+
+
+AMPLE = SolverBudget()
+"""A minute, and any work."""

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import logging
 import math
+from dataclasses import replace
 from threading import Event
 
 from ortools.sat.python import cp_model
 
 from schedsearch.model.cpsat_model import CpSatModel
-from schedsearch.repetend import Repetend
-from schedsearch.solver.budget import SolverBudget
+from schedsearch.solver.budget import AMPLE, SolverBudget, Spend, uncounted
 from schedsearch.solver.interrupts import interruptible
-from schedsearch.solver.query import Answer, Query, Spend, has_room, repetend_of, uncounted, write_query
+from schedsearch.solver.query import Answer, Decision, Query, has_room, repetend_of, write_query
 
 log = logging.getLogger(__name__)
 
@@ -27,36 +27,29 @@ _WORK_OF_CONSTRAINT = 5e-5
 """Units of work to make a constraint of a model."""
 
 
-def decide(
-    query: Query,
-    timeout_s: float = 60.0,
-    seed: int = 0,
-    work: float = math.inf,
-    spend: Spend = uncounted,
-    unwanted: Event | None = None,
-) -> tuple[Answer, Repetend | None]:
-    """Decide by CP-SAT whether a repetend exists; see `schedsearch.solver.query.LimitedSolver`."""
+def decide(query: Query, budget: SolverBudget = AMPLE) -> Decision:
+    """Decide by CP-SAT whether a repetend exists; see `schedsearch.solver.query.Solver`."""
     if not has_room(query):
         return Answer.NO, None
     model = CpSatModel()
     v = write_query(query, model, _last_round(query))
-    solver = _solver(seed, work * _WORK, timeout_s)
-    answer = solve(solver, model, spend, unwanted, 1 / _WORK)
+    solver = _solver(replace(budget, work=budget.work * _WORK))
+    answer = solve(solver, model, budget.spend, budget.unwanted, 1 / _WORK)
     return answer, repetend_of(query, v, solver.value) if answer is Answer.YES else None
 
 
-def _solver(seed: int, work: float, timeout_s: float) -> cp_model.CpSolver:
+def _solver(budget: SolverBudget) -> cp_model.CpSolver:
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1  # more would make answers depend on the machine
-    solver.parameters.max_deterministic_time = work
-    solver.parameters.max_time_in_seconds = timeout_s
-    solver.parameters.random_seed = seed
+    solver.parameters.max_deterministic_time = budget.work
+    solver.parameters.max_time_in_seconds = budget.timeout_s
+    solver.parameters.random_seed = budget.seed
     return solver
 
 
 def within(budget: SolverBudget) -> cp_model.CpSolver:
     """Return a solver that spends no more than a budget, for orders of blocks on devices."""
-    solver = _solver(budget.seed, budget.work, budget.timeout_s)
+    solver = _solver(budget)
     solver.parameters.use_strong_propagation_in_disjunctive = True
     return solver
 

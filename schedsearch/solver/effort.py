@@ -16,6 +16,9 @@ from schedsearch.graph.compiling import told_of_compilations
 from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.interrupts import INTERRUPTS, Ending
 
+_ROUNDS_IN_VAIN = 20
+"""Rounds in a row without any work after which nothing is left to try."""
+
 
 class OutOfTimeError(Exception):
     """The time limit is over; what was found until then is kept, as at a Ctrl-C."""
@@ -105,6 +108,27 @@ class Effort:
     def spend(self, work: float) -> None:
         """Count work."""
         self.spent += work
+
+    def rounds(self, first: float) -> Iterator[float]:
+        """Yield how much work is done when each round is to end: each is as long as all before it together.
+
+        That is iterative deepening. What is not spent in a round would not be in another like it, and rounds
+        in a row without any work end it: each may take twice as much.
+
+        Args:
+            first: Work of the first round.
+
+        Raises:
+            OutOfTimeError: The limit of time or of work is reached.
+            KeyboardInterrupt: There was a Ctrl-C.
+        """
+        in_vain = 0
+        while in_vain < _ROUNDS_IN_VAIN:
+            before, end = self.spent, max(first, 2 * self.spent)
+            yield end
+            in_vain = in_vain + 1 if self.spent == before else 0
+            self.spent = max(self.spent, end)
+            self.require_s()
 
     def share(self, until: float, share: float) -> float:
         """Return at how much work a share of what is left until some work is done."""

@@ -1,12 +1,13 @@
-"""Ctrl-C during a solver's call: the call is stopped, and the best answer so far is kept."""
+"""Ctrl-C during a solver's call: it is stopped, and the best answer so far is kept; and several cores."""
 
 from __future__ import annotations
 
 import math
+import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,13 +19,7 @@ Result = TypeVar("Result")
 
 @dataclass
 class Ending:
-    """How something ended.
-
-    Attributes:
-        interrupted: By a Ctrl-C.
-        out_of_time: By a limit of time.
-        out_of_work: By a limit of counted work.
-    """
+    """How something ended: by a Ctrl-C, a limit of time, or a limit of counted work."""
 
     interrupted: bool = False
     out_of_time: bool = False
@@ -33,11 +28,7 @@ class Ending:
 
 @dataclass(eq=False)
 class _Watch:
-    """What one thread waits for, with those that work for it.
-
-    Attributes:
-        seen: Whether there was a Ctrl-C.
-    """
+    """Whether there was a Ctrl-C while one thread, with those that work for it, waited."""
 
     seen: bool = False
 
@@ -62,7 +53,7 @@ class Interrupts:
         Raises:
             KeyboardInterrupt: There was one.
         """
-        if self.watch is not None:
+        if self._watch is not None:
             yield
             self.raise_if_seen()
             return
@@ -89,14 +80,12 @@ class Interrupts:
             self._thread.watch = None
 
     @property
-    def watch(self) -> _Watch | None:
-        """What this thread waits for; None where it watches nothing."""
-        watch: _Watch | None = getattr(self._thread, "watch", None)
-        return watch
+    def _watch(self) -> _Watch | None:
+        return getattr(self._thread, "watch", None)
 
     def threads(self, number: int) -> ThreadPoolExecutor:
         """Return threads that work for this one: what it waits for, they do."""
-        return ThreadPoolExecutor(number, initializer=self._join, initargs=(self.watch,))
+        return ThreadPoolExecutor(number, initializer=self._join, initargs=(self._watch,))
 
     def _join(self, watch: _Watch | None) -> None:
         self._thread.watch = watch
@@ -114,7 +103,7 @@ class Interrupts:
     @property
     def seen(self) -> bool:
         """Whether there was one while this thread watches."""
-        return self.watch is not None and self.watch.seen
+        return self._watch is not None and self._watch.seen
 
     def raise_if_seen(self) -> None:
         """Raise KeyboardInterrupt if there was one while this thread watches."""
@@ -171,3 +160,17 @@ def interruptible(
                 stop()
             raise
         return solving.result()
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def together(calls: Sequence[Callable[[], Result]]) -> list[Result]:
+    """Return what each of some calls returns, in their order; on one core they run one after the other.
+
+    They gain only where most of their time is spent outside Python, in compiled code.
+    """
+    with INTERRUPTS.threads(min(usable_cores(), len(calls))) as executor:
+        return list(executor.map(lambda call: call(), calls))

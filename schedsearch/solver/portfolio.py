@@ -10,16 +10,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from functools import partial
+from concurrent.futures import FIRST_COMPLETED, wait
+from dataclasses import replace
 from threading import Event
-from typing import Any
 
 from schedsearch.model.memory_precedence import is_shared_in_turns
-from schedsearch.repetend import Repetend
+from schedsearch.solver.budget import AMPLE, SolverBudget
 from schedsearch.solver.effort import Effort
 from schedsearch.solver.interrupts import INTERRUPTS, usable_cores
-from schedsearch.solver.query import Answer, LimitedSolver, Query, Solver, Spend, uncounted
+from schedsearch.solver.query import Answer, Decision, Query, Solver
 
 MANY_INSTANCES = 160
 """Blocks times micro-batches from which on Z3 rarely answers after the first round."""
@@ -33,10 +32,10 @@ _GROWTH = 4.0
 _ROUNDS = 6
 """After which work is no longer limited: by then each solver has worked for some ten minutes."""
 
-_Ask = Callable[..., tuple[Answer, Repetend | None]]
+_UNKNOWN: Decision = Answer.UNKNOWN, None
 
 
-def portfolio(*solvers: LimitedSolver, only_first: bool = False) -> Solver:
+def portfolio(*solvers: Solver, only_first: bool = False) -> Solver:
     """Return a solver that asks several until one knows, in rounds of ever more work.
 
     In the first round, in which most queries are answered, they are asked in turn. In those that follow they
@@ -50,100 +49,79 @@ def portfolio(*solvers: LimitedSolver, only_first: bool = False) -> Solver:
         only_first: Whether only the first is asked after the first round.
     """
 
-    def decide(
-        query: Query,
-        timeout_s: float = 60.0,
-        seed: int = 0,
-        work: float = math.inf,
-        spend: Spend = uncounted,
-    ) -> tuple[Answer, Repetend | None]:
-        deadline, effort = time.monotonic() + timeout_s, Effort()
+    def decide(query: Query, budget: SolverBudget = AMPLE) -> Decision:
+        deadline, effort, answer = time.monotonic() + budget.timeout_s, Effort(), _UNKNOWN
         for round_ in range(_ROUNDS + 1):
-            each_work = _WORK * _GROWTH**round_ if round_ < _ROUNDS else math.inf
+            work = _WORK * _GROWTH**round_ if round_ < _ROUNDS else math.inf
+            left = budget.work - effort.spent
             asked = solvers[:1] if only_first and round_ else solvers
             if round_ == 0 or len(asked) == 1:
-                asking = [partial(each, query, seed=seed, spend=effort.spend) for each in asked]
-                answer, repetend = _in_turn(asking, deadline, each_work, work - effort.spent, effort)
+                each = replace(budget, work=work, spend=effort.spend)
+                answer = _in_turn(asked, query, each, deadline, effort.spent + left, effort)
             else:
-                each_work = min(each_work, work - effort.spent)
-                asking = [partial(each, query, seed=seed) for each in asked]
-                answer, repetend = _at_once(asking, deadline, each_work)
-                effort.spend(each_work if each_work < math.inf else 0.0)
-            if answer is not Answer.UNKNOWN or time.monotonic() >= deadline or effort.spent >= work:
+                each = SolverBudget(min(work, left), seed=budget.seed)
+                answer = _at_once(asked, query, each, deadline)
+                effort.spend(each.work if each.work < math.inf else 0.0)
+            if answer != _UNKNOWN or time.monotonic() >= deadline or effort.spent >= budget.work:
                 break
-        spend(effort.spent)
-        return answer, repetend
+        budget.spend(effort.spent)
+        return answer
 
     return decide
 
 
 def _in_turn(
-    asked: Sequence[_Ask], deadline: float, each_work: float, work: float, effort: Effort
-) -> tuple[Answer, Repetend | None]:
-    """Ask one after the other until one knows; what time and work there is, they share equally.
-
-    Args:
-        asked: Solvers to call, in order.
-        deadline: When to stop, in seconds of `time.monotonic`.
-        each_work: Work of each at most.
-        work: Work of all.
-        effort: What they do.
-    """
-    until = effort.spent + work
+    asked: Sequence[Solver], query: Query, each: SolverBudget, deadline: float, until: float, effort: Effort
+) -> Decision:
+    """Ask one after the other until one knows; what time and work there is, they share equally."""
     for i, ask in enumerate(asked):
         left_s = (deadline - time.monotonic()) / (len(asked) - i)
-        most = min(each_work, (until - effort.spent) / (len(asked) - i))
-        answer, repetend = ask(timeout_s=left_s, work=most) if left_s > 0 else (Answer.UNKNOWN, None)
-        if answer is not Answer.UNKNOWN:
-            return answer, repetend
-    return Answer.UNKNOWN, None
+        most = min(each.work, (until - effort.spent) / (len(asked) - i))
+        answer = ask(query, replace(each, timeout_s=left_s, work=most)) if left_s > 0 else _UNKNOWN
+        if answer != _UNKNOWN:
+            return answer
+    return _UNKNOWN
 
 
-def _at_once(asked: Sequence[_Ask], deadline: float, each_work: float) -> tuple[Answer, Repetend | None]:
-    """Ask all at the same time where there are several cores; the answer is that of asking in turn."""
-    if usable_cores() == 1:
-        return _in_turn(asked, deadline, each_work, math.inf, Effort())
-    unwanted = Event()
-    with INTERRUPTS.threads(len(asked)) as executor:
-        left_s = max(deadline - time.monotonic(), 0.01)
-        asking = [executor.submit(ask, timeout_s=left_s, work=each_work, unwanted=unwanted) for ask in asked]
-        try:
-            open_ = set(asking)
-            while open_:
-                _, open_ = wait(open_, return_when=FIRST_COMPLETED)
-                if (known := _known(asking)) is not None:
-                    return known
-        finally:
-            unwanted.set()
-    return Answer.UNKNOWN, None
-
-
-def _known(asking: Sequence[Future[tuple[Answer, Repetend | None]]]) -> tuple[Answer, Repetend | None] | None:
-    """Return what is known by now; None while that is nothing, or hangs on who has not ended.
+def _at_once(asked: Sequence[Solver], query: Query, each: SolverBudget, deadline: float) -> Decision:
+    """Ask all at the same time where there are several cores; the answer is that of asking in turn.
 
     Raises:
         KeyboardInterrupt: One was interrupted.
     """
-    answers = [each.result() if each.done() else None for each in asking]
-    for answer in answers:
-        if answer is not None and answer[0] is Answer.NO:
-            return answer
-    for answer in answers:
-        if answer is None or answer[0] is Answer.YES:
-            return answer
-    return None
+    if usable_cores() == 1:
+        return _in_turn(asked, query, each, deadline, math.inf, Effort())
+    unwanted = Event()
+    with INTERRUPTS.threads(len(asked)) as executor:
+        left_s = max(deadline - time.monotonic(), 0.01)
+        budget = replace(each, timeout_s=left_s, unwanted=unwanted)
+        asking = [executor.submit(ask, query, budget) for ask in asked]
+        try:
+            open_ = set(asking)
+            while open_:
+                _, open_ = wait(open_, return_when=FIRST_COMPLETED)
+                answers = [call.result() if call.done() else None for call in asking]
+                for answer in answers:
+                    if answer is not None and answer[0] is Answer.NO:
+                        return answer
+                first = next((each for each in answers if each is None or each[0] is Answer.YES), None)
+                if first is not None:
+                    return first
+        finally:
+            unwanted.set()
+    return _UNKNOWN
 
 
-def _cpsat(query: Query, *args: Any, **options: Any) -> tuple[Answer, Repetend | None]:
+def _cpsat(query: Query, budget: SolverBudget = AMPLE) -> Decision:
     from schedsearch.solver import cpsat  # takes a second to load, and easy questions do without
 
-    return cpsat.decide(query, *args, **options)
+    return cpsat.decide(query, budget)
 
 
-def _z3(query: Query, *args: Any, **options: Any) -> tuple[Answer, Repetend | None]:
+def _z3(query: Query, budget: SolverBudget = AMPLE) -> Decision:
     from schedsearch.solver import smt  # likewise
 
-    return smt.decide(query, *args, **options)
+    return smt.decide(query, budget)
 
 
 def _z3_and_cpsat() -> Solver:
@@ -156,22 +134,12 @@ def _z3_and_cpsat() -> Solver:
     z3_first, cpsat_first = portfolio(_z3, _cpsat), portfolio(_cpsat, _z3)
     large = portfolio(_cpsat, _z3, only_first=True)
 
-    def decide(
-        query: Query,
-        timeout_s: float = 60.0,
-        seed: int = 0,
-        work: float = math.inf,
-        spend: Spend = uncounted,
-    ) -> tuple[Answer, Repetend | None]:
+    def decide(query: Query, budget: SolverBudget = AMPLE) -> Decision:
         placement, micro_batches = query.placement, query.micro_batches
-        asked = z3_first
         if micro_batches * len(placement.blocks) >= MANY_INSTANCES:
-            asked = large
-        elif micro_batches > 1 and all(
-            is_shared_in_turns(placement, device) for device in range(placement.num_devices)
-        ):
-            asked = cpsat_first
-        return asked(query, timeout_s=timeout_s, seed=seed, work=work, spend=spend)
+            return large(query, budget)
+        in_turns = (is_shared_in_turns(placement, device) for device in range(placement.num_devices))
+        return (cpsat_first if micro_batches > 1 and all(in_turns) else z3_first)(query, budget)
 
     return decide
 

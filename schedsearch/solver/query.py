@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from threading import Event
 from typing import Protocol
 
 from placements import Placement
-from schedsearch.model import limits, rules
+from schedsearch.model import rules
 from schedsearch.model.variables import Model, PeriodicVariables, Term
 from schedsearch.repetend import Repetend
+from schedsearch.solver.budget import SolverBudget
 
 
 class Answer(Enum):
@@ -42,56 +41,18 @@ class Query:
     latency: int | None = None
 
 
-Spend = Callable[[float], None]
-"""Is told how much work was done, as by `schedsearch.solver.effort.Effort.spend`."""
-
-
-def uncounted(work: float) -> None:
-    """Do not count work."""
+Decision = tuple[Answer, Repetend | None]
+"""An answer, with the repetend where it is YES."""
 
 
 class Solver(Protocol):
-    """Decides whether a repetend exists."""
+    """Decides whether a repetend exists, or says UNKNOWN when its budget is spent.
 
-    def __call__(
-        self,
-        query: Query,
-        timeout_s: float = ...,
-        seed: int = 0,
-        work: float = math.inf,
-        spend: Spend = uncounted,
-    ) -> tuple[Answer, Repetend | None]:
-        """Return the answer, and the repetend when it is YES.
+    A Ctrl-C raises KeyboardInterrupt.
+    """
 
-        Args:
-            query: What is asked.
-            timeout_s: Seconds after which the answer is UNKNOWN.
-            seed: Seed of the solver's random choices.
-            work: After which it is UNKNOWN, too, whatever the machine; about a second each.
-            spend: Told how much of it was done.
-
-        Raises:
-            KeyboardInterrupt: The solver was interrupted from the keyboard.
-        """
-
-
-class LimitedSolver(Protocol):
-    """A `Solver` that can be stopped by another thread."""
-
-    def __call__(
-        self,
-        query: Query,
-        timeout_s: float = ...,
-        seed: int = 0,
-        work: float = math.inf,
-        spend: Spend = uncounted,
-        unwanted: Event | None = None,
-    ) -> tuple[Answer, Repetend | None]:
-        """Return what a `Solver` does, unless another thread sets `unwanted`: it needs no answer any more.
-
-        Raises:
-            KeyboardInterrupt: The solver was interrupted from the keyboard.
-        """
+    def __call__(self, query: Query, budget: SolverBudget = ...) -> Decision:
+        """Return the answer."""
 
 
 def has_room(query: Query) -> bool:
@@ -122,17 +83,18 @@ def write_query(query: Query, model: Model, last_round: int | None = None) -> Pe
     )
     devices = range(query.placement.num_devices)
     if last_round is not None:
-        limits.start_at_heads(v)
+        rules.start_at_heads(v)
     rules.fit_into_period(v)
-    rules.wait_for_inputs(v)
+    for rule in rules.RULES:
+        rule(v)
     for lane in range(len(query.placement.lanes)):
         rules.run_one_at_a_time(v, lane)
     for device in devices:
         rules.respect_memory(v, device)
     rules.order_micro_batches(v)
-    limits.limit_span(v, query.span)
+    rules.limit_span(v, query.span)
     if query.latency is not None:
-        limits.limit_latency(v, query.latency)
+        rules.limit_latency(v, query.latency)
     return v
 
 

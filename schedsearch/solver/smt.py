@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from threading import Event
 
 import z3
 
 from schedsearch.model.z3_model import Z3Model
-from schedsearch.repetend import Repetend
+from schedsearch.solver.budget import AMPLE, SolverBudget
 from schedsearch.solver.interrupts import interruptible
-from schedsearch.solver.query import Answer, Query, Spend, has_room, repetend_of, uncounted, write_query
+from schedsearch.solver.query import Answer, Decision, Query, has_room, repetend_of, write_query
 
 _WORK = 9_000_000
 """Z3's `rlimit` for a unit of work: it counted 5.6 to 14.5 million a second, one core, of those of 48
@@ -30,31 +29,25 @@ _MAX_TIMEOUT_S = 1e6
 """Seconds that Z3 can be given, in milliseconds of 32 bits."""
 
 
-def decide(
-    query: Query,
-    timeout_s: float = 60.0,
-    seed: int = 0,
-    work: float = math.inf,
-    spend: Spend = uncounted,
-    unwanted: Event | None = None,
-) -> tuple[Answer, Repetend | None]:
-    """Decide by Z3 whether a repetend exists; see `schedsearch.solver.query.LimitedSolver`."""
+def decide(query: Query, budget: SolverBudget = AMPLE) -> Decision:
+    """Decide by Z3 whether a repetend exists; see `schedsearch.solver.query.Solver`."""
     if not has_room(query):
         return Answer.NO, None
     model = Z3Model()
     v = write_query(query, model)
     solver = z3.SolverFor("QF_LIA", model.context)
     solver.add(model.constraints)
-    solver.set("timeout", max(1, int(min(timeout_s, _MAX_TIMEOUT_S) * 1000)))
-    solver.set("random_seed", seed)
+    work = budget.work
+    solver.set("timeout", max(1, int(min(budget.timeout_s, _MAX_TIMEOUT_S) * 1000)))
+    solver.set("random_seed", budget.seed)
     solver.set("ctrl_c", False)
     if work * _WORK <= _MAX_RLIMIT:
         solver.set("rlimit", int(work * _WORK))
     cpu_limit_s = _CPU_SECONDS_FOR_WORK[0] + _CPU_SECONDS_FOR_WORK[1] * work
-    verdict = interruptible(solver.check, solver.interrupt, unwanted, cpu_limit_s)
+    verdict = interruptible(solver.check, solver.interrupt, budget.unwanted, cpu_limit_s)
     counted = solver.statistics().get_key_value("rlimit count") / _WORK
     spent = work if verdict == z3.unknown and work < math.inf else min(counted, work)
-    spend(spent + len(model.constraints) * _WORK_OF_CONSTRAINT)
+    budget.spend(spent + len(model.constraints) * _WORK_OF_CONSTRAINT)
     if verdict == z3.sat:
         found = solver.model()
 

@@ -1,4 +1,4 @@
-"""What a search begins with: repetends and schedules that are found without a solver.
+"""Repetends and schedules that are found without a solver.
 
 In the order in which to read:
 
@@ -7,5 +7,4 @@ In the order in which to read:
 - `turns`: micro-batches by turns, the gaps filled with weight halves, as zero bubble's automatic schedules.
 - `steady_state`: the repetend in the middle of a schedule.
 - `greedy_repetends`: one micro-batch's blocks, each at the first tick free in every period.
-- `first_repetends`: all of these, for a search of the period.
 """

@@ -65,25 +65,15 @@ class _Turns:
     def __init__(
         self, placement: Placement, num_micro_batches: int, stages: list[BaselineStage], choice: TurnsChoice
     ) -> None:
-        self.placement = placement
-        self.number = num_micro_batches
-        self.choice = choice
-        self.last = len(stages) - 1
-        self.stages = stages
-        self.names = [(stage.forward, stage.backward, str(stage.weight)) for stage in stages]
-        blocks = [[placement.by_name[name] for name in names] for names in self.names]
-        self.time = [[block.time for block in row] for row in blocks]
-        self.memory = [
-            [block.memory_on(stage.device) for block in row]
-            for row, stage in zip(blocks, stages, strict=True)
-        ]
-        self.transient = [[block.transient for block in row] for row in blocks]
+        self.placement, self.number, self.choice = placement, num_micro_batches, choice
+        self.last, self.stages = len(stages) - 1, stages
+        names = [(stage.forward, stage.backward, str(stage.weight)) for stage in stages]
+        self.blocks = [[placement.by_name[name] for name in row] for row in names]
+        self.time = [[block.time for block in row] for row in self.blocks]
         self.order: list[list[Instance]] = [[] for _ in stages]
         self.ran = [[0, 0, 0] for _ in stages]
         self.ends: list[tuple[list[int], list[int]]] = [([], []) for _ in stages]  # forward, input half
-        self.idle_from = [0] * len(stages)
-        self.idle = [0] * len(stages)
-        self.held = [0] * len(stages)
+        self.idle_from, self.idle, self.held = ([0] * len(stages) for _ in range(3))
 
     def orders(self) -> list[list[Instance]] | None:
         """Return what each device of the placement runs in order; None where memory does not suffice."""
@@ -132,7 +122,7 @@ class _Turns:
         while self.ran[position][_FORWARD] + number < self.number and self._fits(position, _FORWARD, held):
             if tick + time > comes if self.choice.waits_for_first else tick >= comes:
                 break
-            number, tick, held = number + 1, tick + time, held + self.memory[position][_FORWARD]
+            number, tick, held = number + 1, tick + time, held + self._memory(position, _FORWARD)
         return number, max(tick, comes)
 
     def _turn(self) -> None:
@@ -175,7 +165,7 @@ class _Turns:
         for _ in range(ran[_INPUT] - ran[_WEIGHT]):
             if self._fits(position, _FORWARD, held):
                 break
-            ends, held = ends + self.time[position][_WEIGHT], held + self.memory[position][_WEIGHT]
+            ends, held = ends + self.time[position][_WEIGHT], held + self._memory(position, _WEIGHT)
         return ends > comes and comes - tick <= max(self.idle) - self.idle[position]
 
     def _fill(self, position: int, comes: int) -> None:
@@ -206,19 +196,24 @@ class _Turns:
 
     def _fits(self, position: int, half: int, held: int) -> bool:
         free = self.placement.free_memory
-        needed = held + self.memory[position][half] + self.transient[position][half]
+        needed = held + self._memory(position, half) + self.blocks[position][half].transient
         return free is None or needed <= free[self.stages[position].device]
+
+    def _memory(self, position: int, half: int) -> int:
+        return self.blocks[position][half].memory_on(self.stages[position].device)
 
     def _back(self, position: int) -> int:
         """Ticks of the transfer of a gradient to a device."""
-        return self.placement.transfer_time(self.names[position + 1][_INPUT], self.names[position][_INPUT])
+        return self._transfer(position + 1, position, _INPUT)
+
+    def _transfer(self, source: int, target: int, half: int) -> int:
+        return self.placement.transfer_time(self.blocks[source][half].name, self.blocks[target][half].name)
 
     def _comes(self, position: int, half: int) -> int:
         """Return the tick at which the inputs of a device's next block from its neighbour are there."""
         micro_batch = self.ran[position][half]
         if half == _FORWARD and position > 0:
-            there = self.names[position - 1][half], self.names[position][half]
-            return self.ends[position - 1][half][micro_batch] + self.placement.transfer_time(*there)
+            return self.ends[position - 1][half][micro_batch] + self._transfer(position - 1, position, half)
         if half == _INPUT and position < self.last:
             return self.ends[position + 1][half][micro_batch] + self._back(position)
         return 0
@@ -232,6 +227,6 @@ class _Turns:
         self.idle_from[position] = start + self.time[position][half]
         if half != _WEIGHT:
             self.ends[position][half].append(self.idle_from[position])
-        self.held[position] += self.memory[position][half]
+        self.held[position] += self._memory(position, half)
         self.ran[position][half] += 1
-        self.order[position].append((self.names[position][half], micro_batch))
+        self.order[position].append((self.blocks[position][half].name, micro_batch))

@@ -79,14 +79,13 @@ def min_makespan(
         return None
     apart = num_micro_batches * model.apart
     budget = _Budget(time.monotonic() + time_limit_s, max_states, OF_PORTION * model.size)
-    rest = _LeastRest(model, num_micro_batches)
     start = empty_state(model, num_micro_batches)
-    low = max(bound - apart, int(rest.of(start)[0]))
+    low = max(bound - apart, int(_least_rest(model, num_micro_batches, start)[0]))
     step = 0
     while low <= at_most - apart:
         limit = min(low + step, at_most - apart)
         try:
-            found = _LimitedSearch(model, num_micro_batches, limit, budget, rest).run()
+            found = _LimitedSearch(model, num_micro_batches, limit, budget).run()
         except _OutOfBudgetError:
             break
         if found is not None:
@@ -123,78 +122,54 @@ class _Budget:
             raise _OutOfBudgetError
 
 
-class _LeastRest:
-    """The least ticks from a state to the end, by what is left to do on each device."""
+def _least_rest(model: StateSpaceModel, number: int, states: States) -> Ints:
+    """Return the ticks that no continuation of a state beats; shape ``(states,)``.
 
-    def __init__(self, model: StateSpaceModel, num_micro_batches: int) -> None:
-        self.model = model
-        self.num_micro_batches = num_micro_batches
-
-    def of(self, states: States) -> Ints:
-        """Return the ticks that no continuation of a state beats; shape ``(states,)``.
-
-        Proof. A device first ends what it runs. It starts what is left of some of its blocks no sooner than
-        the input of one of these can be there, and does that work; after the last of it, those that wait for
-        that one must run. This holds for any part of its blocks.
-        """
-        model = self.model
-        rest = np.zeros(len(states), dtype=np.int64)
-        ready = self._ready(states)
-        for i in range(model.size):
-            left = states.left[i].astype(np.int64)
-            np.maximum(rest, np.where(left > 0, left + model.tail[i], 0), out=rest)
-        for here in model.on:
-            work = np.zeros(len(states), dtype=np.int64)
-            first = states.left[list(here)].max(axis=0, initial=0).astype(np.int64)
-            start = np.full(len(states), _NEVER)
-            for i in sorted(here, key=lambda i: -model.tail[i]):
-                missing = self.num_micro_batches - states.started[i].astype(np.int64)
-                work += missing * model.time[i]
-                start = np.where(missing > 0, np.minimum(start, ready[i]), start)
-                end = np.maximum(first, start) + work + model.tail[i]
-                np.maximum(rest, np.where(missing > 0, end, 0), out=rest)
-        return rest
-
-    def _ready(self, states: States) -> Ints:
-        """Return ticks before which the inputs of each activity's next start cannot be there."""
-        model = self.model
-        ready = np.zeros((model.size, len(states)), dtype=np.int64)
-        for i, activity in enumerate(model.activities):
-            for j in activity.after:
-                ends = np.where(
-                    states.started[j] > states.started[i],
-                    np.where(states.started[j] - (states.left[j] > 0) > states.started[i], 0, states.left[j]),
-                    ready[j] + model.time[j],
-                )
-                np.maximum(ready[i], ends, out=ready[i])
-        return ready
-
-
-@dataclass(frozen=True, eq=False)
-class _Layer:
-    """The states kept at a tick.
-
-    Attributes:
-        tick: At which they are reached.
-        first: Number of the first of them; states are numbered in the order in which they are kept.
-        states: Their parents are numbers of states that were kept before them.
+    Proof. A device first ends what it runs. It starts what is left of some of its blocks no sooner than the
+    input of one of these can be there, and does that work; after the last of it, those that wait for that one
+    must run. This holds for any part of its blocks.
     """
-
-    tick: int
-    first: int
-    states: States
+    rest = np.zeros(len(states), dtype=np.int64)
+    ready = np.zeros(
+        (model.size, len(states)), dtype=np.int64
+    )  # before, inputs of the next start are not there
+    for i, activity in enumerate(model.activities):
+        for j in activity.after:
+            ends = np.where(
+                states.started[j] > states.started[i],
+                np.where(states.started[j] - (states.left[j] > 0) > states.started[i], 0, states.left[j]),
+                ready[j] + model.time[j],
+            )
+            np.maximum(ready[i], ends, out=ready[i])
+        left = states.left[i].astype(np.int64)
+        np.maximum(rest, np.where(left > 0, left + model.tail[i], 0), out=rest)
+    for here in model.on:
+        work = np.zeros(len(states), dtype=np.int64)
+        first = states.left[list(here)].max(axis=0, initial=0).astype(np.int64)
+        start = np.full(len(states), _NEVER)
+        for i in sorted(here, key=lambda i: -model.tail[i]):
+            missing = number - states.started[i].astype(np.int64)
+            work += missing * model.time[i]
+            start = np.where(missing > 0, np.minimum(start, ready[i]), start)
+            end = np.maximum(first, start) + work + model.tail[i]
+            np.maximum(rest, np.where(missing > 0, end, 0), out=rest)
+    return rest
 
 
 @dataclass(eq=False)
 class _LimitedSearch:
-    """The search of a schedule that ends by a limit."""
+    """The search of a schedule that ends by a limit.
+
+    Attributes:
+        kept: For each tick, in order, the number of the first of its states, and the states; they are
+            numbered in the order in which they are kept, and their parents were kept before them.
+    """
 
     model: StateSpaceModel
     num_micro_batches: int
     limit: int
     budget: _Budget
-    rest: _LeastRest
-    kept: list[_Layer] = field(default_factory=list)
+    kept: list[tuple[int, int, States]] = field(default_factory=list)
 
     def run(self) -> list[tuple[int, Counts]] | None:
         """Return ticks and how often each activity has started by then, or None if none ends in time."""
@@ -210,7 +185,7 @@ class _LimitedSearch:
             if ended.any():
                 return self._path(tick, states.at(np.flatnonzero(ended)))
             states = transitions.undominated(states, self.budget.look)
-            self.kept.append(_Layer(tick, number, states))
+            self.kept.append((tick, number, states))
             for after, following in self._following(transitions, states, tick):
                 numbered = States(following.started, following.left, following.parent + number)
                 pending.setdefault(tick + after, []).append(numbered)
@@ -225,7 +200,9 @@ class _LimitedSearch:
                 part, self.num_micro_batches, undominated=True, look=self.budget.look
             )
             self.budget.use(len(following))
-            in_time = np.flatnonzero(tick + ticks + self.rest.of(following) <= self.limit)
+            in_time = np.flatnonzero(
+                tick + ticks + _least_rest(self.model, self.num_micro_batches, following) <= self.limit
+            )
             following, ticks = following.at(in_time), ticks[in_time]
             for after in np.unique(ticks).tolist():
                 which = following.at(np.flatnonzero(ticks == after))
@@ -234,11 +211,11 @@ class _LimitedSearch:
     def _path(self, tick: int, ended: States) -> list[tuple[int, Counts]]:
         """Return the states that lead to the first of some, and that one."""
         path, number = [(tick, ended.started[:, 0])], int(ended.parent[0])
-        for kept in reversed(self.kept):
-            if number >= kept.first:
-                path.append((kept.tick, kept.states.started[:, number - kept.first]))
-                number = int(kept.states.parent[number - kept.first])
-                if kept.tick == 0:
+        for at, first, states in reversed(self.kept):
+            if number >= first:
+                path.append((at, states.started[:, number - first]))
+                number = int(states.parent[number - first])
+                if at == 0:
                     break
         return path[::-1]
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from placements import Block, Placement
-from schedsearch.proof.timeline import Timeline
 
 Ints = NDArray[np.int64]
 
@@ -185,32 +184,25 @@ def _apart(
 
 
 def _activities(placement: Placement, blocks: Sequence[Block]) -> list[Activity]:
-    kept = {block.name for block in blocks}
-    tails = Timeline(
-        replace(
-            placement,
-            blocks=tuple(
-                replace(block, after=tuple(name for name in block.after if name in kept), memory=0)
-                for block in blocks
-            ),
-            transfer=tuple(t for t in placement.transfer if t[0] in kept and t[1] in kept),
-        ),
-        frozenset(),
-    ).tails
-    activities: list[Activity] = []
+    """Return blocks, in topological order, and what they send, each after what it waits for."""
+    found: list[tuple[str, int, tuple[int, ...], list[int]]] = []
     index: dict[str, int] = {}
     for block in blocks:
         after = []
         for name in block.after:
-            if name not in kept:
+            if name not in index:
                 continue
-            ticks = placement.transfer_time(name, block.name)
-            if ticks:
-                tail = block.time + tails[block.name]
-                activities.append(Activity(f"{name} to {block.name}", ticks, (), (index[name],), tail))
-                after.append(len(activities) - 1)
-            else:
-                after.append(index[name])
-        index[block.name] = len(activities)
-        activities.append(Activity(block.name, block.time, block.devices, tuple(after), tails[block.name]))
-    return activities
+            after.append(index[name])
+            if ticks := placement.transfer_time(name, block.name):
+                found.append((f"{name} to {block.name}", ticks, (), [index[name]]))
+                after[-1] = len(found) - 1
+        index[block.name] = len(found)
+        found.append((block.name, block.time, block.devices, after))
+    tails = [0] * len(found)
+    for i, (_, time, _, after) in reversed(list(enumerate(found))):
+        for j in after:
+            tails[j] = max(tails[j], time + tails[i])
+    return [
+        Activity(name, time, devices, tuple(after), tail)
+        for (name, time, devices, after), tail in zip(found, tails, strict=True)
+    ]

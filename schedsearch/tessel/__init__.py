@@ -2,9 +2,9 @@
 
 Knows nothing of our search but the form of its answers. In the order in which to read:
 
-- `arguments`: what both check, and say where there is no schedule.
 - `candidates`: which micro-batch each block of a repetend belongs to.
 - `queries`: the Z3 encodings.
+- `answering`: what both are given and answer.
 - `phases`: warmup and cooldown.
 - `algorithm`: Algorithm 1.
 - `time_optimal`: the least makespan, without a repetend.

@@ -11,27 +11,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 from placements import Placement
-from schedsearch.core.answer import EndedBy, InFlightPeriod, SearchProgress, SearchResult, Status
-from schedsearch.proof.ends import device_span_bound
-from schedsearch.proof.load_and_path import critical_path, load_bound, period_bound
-from schedsearch.proof.makespan import makespan_bound
+from schedsearch.core.answer import InFlightPeriod, SearchError, SearchProgress, SearchResult
+from schedsearch.proof.load_and_path import load_bound
 from schedsearch.repetend import Repetend
-from schedsearch.schedule import Instance, Schedule, with_optimizer
-from schedsearch.solver.interrupts import INTERRUPTS, Ending
+from schedsearch.schedule import Instance, with_optimizer
+from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.solver.query import Answer
 from schedsearch.tessel import candidates
-from schedsearch.tessel.arguments import (
-    DOES_NOT_FIT,
-    LONGEST_S,
-    OUT_OF_TIME,
-    check_arguments,
-    check_most_in_flight,
-)
+from schedsearch.tessel.answering import answer, seconds_of
 from schedsearch.tessel.phases import Phase, concatenate, cooldown, shortened, warmup
-from schedsearch.tessel.queries import Budget, Least, QueryTimeError, RepetendQuery, minimise
+from schedsearch.tessel.queries import Budget, QueryTimeError, RepetendQuery, minimise
 from schedsearch.validate import validate
 
 _SHARE_OF_SWEEP = 0.75
@@ -43,9 +34,7 @@ def tessel(
     num_micro_batches: int,
     *,
     max_in_flight: int | None = None,
-    every_index: bool = True,
     lazy: bool = True,
-    early_exit: bool = True,
     time_limit_s: float = 60.0,
     seed: int = 0,
     on_progress: Callable[[SearchProgress], None] | None = None,
@@ -58,18 +47,16 @@ def tessel(
     far is refuted by the first question. A better one must have a warmup and a cooldown that fit memory.
     The three phases are put together as each device's order of blocks, every block as early as it can be,
     which is how they run (Tessel, Sec. IV-D). The sweep knows of no bound but the busiest device's work, the
-    paper's; the status is of the period against our own, which is never below it. Optimizer blocks come last.
+    paper's, and ends when the period meets it; the status is of the period against our own, which is never
+    below it. Optimizer blocks come last.
 
     Args:
         placement: What runs where; its `memory` is the capacity.
         num_micro_batches: Micro-batches of the schedule; at least 1, and at least as many as in a repetend.
         max_in_flight: Greatest number of micro-batches in a repetend; None for what memory suggests, see
             `schedsearch.tessel.candidates.max_in_flight`.
-        every_index: Whether each of a repetend's micro-batches has a block in it, as in the authors' code.
-            Eq. 3 does not say so; without, there are several times as many candidates.
         lazy: Whether warmup and cooldown are only shown to exist during the sweep, and made short once, for
             the best repetend (Tessel, Sec. V); a quarter of the time is kept for that.
-        early_exit: Whether the sweep ends when the period meets its bound.
         time_limit_s: Seconds for all of it; then the best so far is returned.
         seed: Seed of Z3's random choices.
         on_progress: Called after each candidate, and before the completion.
@@ -80,28 +67,37 @@ def tessel(
         SearchError: An argument is out of its range, or the placement has transient memory.
         CapacityError: A device's memory is too small for one micro-batch.
     """
-    check_arguments("tessel", placement, num_micro_batches, time_limit_s)
-    check_most_in_flight(max_in_flight, num_micro_batches)
-    running = _Search(
-        placement,
-        num_micro_batches,
-        max_in_flight or candidates.max_in_flight(placement.per_micro_batch, num_micro_batches),
-        _Options(every_index, lazy, early_exit),
-        min(time_limit_s, LONGEST_S),
-        seed,
-        on_progress or (lambda _: None),
-        on_repetend or (lambda *_: None),
-    )
+    limit_s = seconds_of("tessel", placement, num_micro_batches, time_limit_s)
+    if max_in_flight is not None and not 1 <= max_in_flight <= num_micro_batches:
+        raise SearchError(
+            f"tessel.max_in_flight: {max_in_flight} is not at least 1 and at most "
+            f"search.num_micro_batches={num_micro_batches}; change one of them"
+        )
+    each = placement.per_micro_batch
+    most = max_in_flight or candidates.max_in_flight(each, num_micro_batches)
+    running = _Search(each, num_micro_batches, most, lazy, limit_s, seed)
+    running.on_progress = on_progress or running.on_progress
+    running.on_repetend = on_repetend or running.on_repetend
     with INTERRUPTS.answered() as ending:
         running.run()
-    return running.result(ending.interrupted)
-
-
-@dataclass(frozen=True)
-class _Options:
-    every_index: bool
-    lazy: bool
-    early_exit: bool
+    best = running.best
+    schedule = None
+    if best is not None:
+        phases = best.warmup.starts, best.starts, best.cooldown.starts
+        whole = concatenate(each, num_micro_batches, best.in_flight, *phases)
+        schedule = validate(with_optimizer(placement, whole))
+    return answer(
+        placement,
+        num_micro_batches,
+        schedule,
+        None if best is None else running.repetend(best),
+        is_least=lambda found: best is not None and best.period <= found.period_bound,
+        is_infeasible=running.infeasible,
+        interrupted=ending.interrupted,
+        began=running.began,
+        budget=running.budget,
+        by_in_flight=tuple(running.by_in_flight),
+    )
 
 
 @dataclass(frozen=True)
@@ -120,26 +116,15 @@ class _Search:
     """One run of Algorithm 1: what was found so far, and what it took."""
 
     def __init__(
-        self,
-        placement: Placement,
-        num_micro_batches: int,
-        max_in_flight: int,
-        options: _Options,
-        time_limit_s: float,
-        seed: int,
-        on_progress: Callable[[SearchProgress], None],
-        on_repetend: Callable[[candidates.Indices, int], None],
+        self, placement: Placement, number: int, most: int, lazy: bool, limit_s: float, seed: int
     ) -> None:
         self.began = time.monotonic()
-        self.whole, self.placement = placement, placement.per_micro_batch
-        self.num_micro_batches = num_micro_batches
-        self.max_in_flight = max_in_flight
-        self.options = options
-        self.deadline = self.began + time_limit_s
-        sweep_s = time_limit_s * (_SHARE_OF_SWEEP if options.lazy else 1)
-        self.budget = Budget(self.began + sweep_s, seed)
-        self.on_progress, self.on_repetend = on_progress, on_repetend
-        self.load_bound = load_bound(self.placement)
+        self.placement, self.num_micro_batches, self.max_in_flight = placement, number, most
+        self.lazy, self.deadline = lazy, self.began + limit_s
+        self.budget = Budget(self.began + limit_s * (_SHARE_OF_SWEEP if lazy else 1), seed)
+        self.on_progress: Callable[[SearchProgress], None] = lambda _: None
+        self.on_repetend: Callable[[candidates.Indices, int], None] = lambda *_: None
+        self.load_bound = load_bound(placement)
         self.in_flight = 0
         self.best: _Best | None = None
         self.infeasible = False
@@ -149,7 +134,7 @@ class _Search:
     def run(self) -> None:
         """Try the candidates, then make warmup and cooldown of the best as short as can be."""
         self.sweep()
-        if self.best is not None and self.options.lazy:
+        if self.best is not None and self.lazy:
             self.budget.deadline = self.deadline
             self.report("completion")
             self.shorten()
@@ -170,7 +155,7 @@ class _Search:
     def try_all(self) -> bool:
         """Try the repetends of so many micro-batches; return whether each was decided."""
         decided = True
-        for indices in candidates.assignments(self.placement, self.in_flight, self.options.every_index):
+        for indices in candidates.assignments(self.placement, self.in_flight):
             self.budget.check()
             decided &= self.try_one(indices)
             self.report("repetend")
@@ -180,10 +165,8 @@ class _Search:
 
     def try_one(self, indices: candidates.Indices) -> bool:
         """Find a candidate's best order (Alg. 1, lines 9 to 18); return whether it was decided."""
-        held = candidates.memory_at_entry(self.placement, indices)
-        if self.placement.free_memory is not None and any(
-            taken > capacity for taken, capacity in zip(held, self.placement.free_memory, strict=True)
-        ):
+        held, free = candidates.memory_at_entry(self.placement, indices), self.placement.free_memory
+        if free is not None and any(taken > most for taken, most in zip(held, free, strict=True)):
             return True
         query = RepetendQuery(self.placement, indices, self.budget)
         longest = query.horizon if self.best is None else self.best.period - 1
@@ -191,22 +174,18 @@ class _Search:
         if least.starts is None:
             self.infeasible |= self.in_flight == 1 and least.decided
             return least.decided
-        return self.complete(indices, least) and least.decided
-
-    def complete(self, indices: candidates.Indices, least: Least) -> bool:
-        """Keep a repetend if it has a warmup and a cooldown; return whether that was decided."""
+        # keep it if it has a warmup and a cooldown
         before = warmup(self.placement, indices, self.budget)
         if before.answer is not Answer.YES:
-            return before.answer is Answer.NO
+            return before.answer is Answer.NO and least.decided
         after = cooldown(self.placement, indices, self.in_flight, self.budget)
         if after.answer is not Answer.YES:
-            return after.answer is Answer.NO
-        assert least.starts is not None
+            return after.answer is Answer.NO and least.decided
         self.best = _Best(least.value, indices, self.in_flight, least.starts, before, after)
         self.on_repetend(indices, self.in_flight)
-        if not self.options.lazy:
+        if not self.lazy:
             self.shorten()
-        return True
+        return least.decided
 
     def shorten(self) -> None:
         """Make warmup and cooldown of the best repetend as short as can be (Alg. 1, lines 16 and 17)."""
@@ -217,8 +196,7 @@ class _Search:
     @property
     def bound_met(self) -> bool:
         """Whether the search may end early (Alg. 1, line 19)."""
-        met = self.best is not None and self.best.period <= self.load_bound
-        return met and self.options.early_exit
+        return self.best is not None and self.best.period <= self.load_bound
 
     def record(self, decided: bool) -> None:
         """Note what is known after the repetends of so many micro-batches."""
@@ -230,62 +208,11 @@ class _Search:
 
     def report(self, phase: str) -> None:
         """Tell the caller how far the search is."""
-        self.on_progress(
-            SearchProgress(
-                f"{phase} of {self.in_flight} micro-batches:",
-                self.best.period if self.best is not None else None,
-                self.load_bound,
-                self.budget.calls,
-                time.monotonic() - self.began,
-            )
-        )
+        phase = f"{phase} of {self.in_flight} micro-batches:"
+        best, elapsed_s = None if self.best is None else self.best.period, time.monotonic() - self.began
+        self.on_progress(SearchProgress(phase, best, self.load_bound, self.budget.calls, elapsed_s))
 
     def repetend(self, best: _Best) -> Repetend:
         """Return a repetend in our form: a block with index n starts n periods after micro-batch 0's."""
         first = {(name, 0): start - index * best.period for (name, index), start in best.starts.items()}
         return Repetend.from_first_starts(self.placement, 1, best.period, first)
-
-    def result(self, interrupted: bool) -> SearchResult:
-        """Return the answer as it stands."""
-        best, bound = self.best, period_bound(self.whole)
-        return SearchResult(
-            status=self.status(bound, interrupted),
-            repetend=self.repetend(best) if best else None,
-            schedule=validate(self.schedule(best)) if best else None,
-            period_bound=float(bound),
-            span_bound=critical_path(self.placement),
-            makespan_bound=makespan_bound(self.whole, self.num_micro_batches),
-            device_span_bound=device_span_bound(self.whole, self.num_micro_batches),
-            queries=self.budget.calls,
-            seconds=time.monotonic() - self.began,
-            ended_by=EndedBy.of(
-                Ending(interrupted, out_of_time=self.budget.left_s <= 0),
-                proved=self.infeasible or (best is not None and best.period <= bound),
-            ),
-            reason=self.reason(),
-            by_in_flight=tuple(self.by_in_flight),
-        )
-
-    def status(self, bound: Fraction, interrupted: bool) -> Status:
-        """Return what is known of the period."""
-        if self.best is None:
-            return Status.INFEASIBLE if self.infeasible else Status.UNKNOWN
-        return Status.OPTIMAL if self.best.period <= bound and not interrupted else Status.FEASIBLE
-
-    def reason(self) -> str:
-        """Return why there is no schedule."""
-        if self.best is not None:
-            return ""
-        return DOES_NOT_FIT if self.infeasible else OUT_OF_TIME
-
-    def schedule(self, best: _Best) -> Schedule:
-        """Return the three phases as one schedule, and the optimizer blocks after them."""
-        phases = concatenate(
-            self.placement,
-            self.num_micro_batches,
-            best.in_flight,
-            best.warmup.starts,
-            best.starts,
-            best.cooldown.starts,
-        )
-        return with_optimizer(self.whole, phases)

@@ -34,20 +34,21 @@ def max_in_flight(placement: Placement, num_micro_batches: int) -> int:
     return min(most, max(1, math.ceil(max(placement.free_memory) / taken))) if taken else most
 
 
-def assignments(placement: Placement, in_flight: int, every_index: bool = True) -> Iterator[dict[str, int]]:
+def assignments(placement: Placement, in_flight: int) -> Iterator[dict[str, int]]:
     """Yield what micro-batch each block of a repetend of so many micro-batches can belong to.
 
     A block's micro-batch is none that started later than that of any block it waits for: its index is at
     most the least of theirs, in any DAG as in a chain (Tessel, Property IV.2). Small indices come first, in
-    topological order of the blocks. The same repetend with all indices shifted is not yielded twice.
+    topological order of the blocks. The same repetend with all indices shifted is not yielded twice, and each
+    index has a block, as in the authors' code; Eq. 3 does not say so, and without it there are several times
+    as many.
 
     Args:
         placement: What runs where.
-        in_flight: Indices are below it (Tessel's N_R); the greatest and the least, 0, are in use.
-        every_index: Whether all between are in use too.
+        in_flight: Indices are below it (Tessel's N_R).
     """
     order = placement.topological_order
-    required = set(range(in_flight)) if every_index else {0, in_flight - 1}
+    required = set(range(in_flight))
     chosen: dict[str, int] = {}
 
     def extend() -> Iterator[dict[str, int]]:

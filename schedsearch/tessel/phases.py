@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from placements import Placement
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 from schedsearch.solver.query import Answer
-from schedsearch.tessel.candidates import (
-    Indices,
-    cooldown_blocks,
-    memory_at_entry,
-    warmup_blocks,
-)
+from schedsearch.tessel.candidates import Indices, cooldown_blocks, memory_at_entry, warmup_blocks
 from schedsearch.tessel.queries import Budget, PhaseQuery, QueryTimeError, minimise
 
 Starts = Mapping[Instance, int]
@@ -105,16 +100,9 @@ def concatenate(
         after: The cooldown, as it is when the repetend runs only once.
     """
     rounds = num_micro_batches - in_flight + 1
-    phases = [(before, 0), *((repetend, i) for i in range(rounds)), (after, rounds - 1)]
-    orders = [
-        [instance for starts, shift in phases for instance in _order(placement, device, starts, shift)]
-        for device in range(placement.num_devices)
-    ]
+    orders: list[list[Instance]] = [[] for _ in range(placement.num_devices)]
+    for starts, shift in [(before, 0), *((repetend, i) for i in range(rounds)), (after, rounds - 1)]:
+        for name, micro_batch in sorted(starts, key=lambda instance: starts[instance]):
+            for device in placement.by_name[name].devices:
+                orders[device].append((name, micro_batch + shift))
     return as_soon_as_possible(placement, num_micro_batches, orders)
-
-
-def _order(placement: Placement, device: int, starts: Starts, shift: int) -> Iterator[Instance]:
-    """Yield the blocks of a phase on a device in their order, of micro-batches `shift` later."""
-    for name, micro_batch in sorted(starts, key=lambda instance: starts[instance]):
-        if device in placement.by_name[name].devices:
-            yield name, micro_batch + shift

@@ -56,41 +56,57 @@ class Budget:
 class TesselQuery(ABC):
     """The starts of some blocks under the rules of Eq. 1, and an objective to make small.
 
-    Each method adds one family of constraints.
+    Raises:
+        QueryTimeError: The deadline came first.
+        KeyboardInterrupt: Ctrl-C was pressed.
     """
 
-    def __init__(self, placement: Placement, instances: Iterable[Instance], budget: Budget) -> None:
-        self.placement = placement
-        self.budget = budget
+    def __init__(
+        self, placement: Placement, instances: Iterable[Instance], held: list[int], budget: Budget
+    ) -> None:
+        """Write the rules down.
+
+        Args:
+            placement: What runs where.
+            instances: The blocks. Inputs from blocks that are not among them are there from the beginning.
+            held: What each device holds at the beginning.
+            budget: Time and counts.
+        """
+        self.placement, self.budget = placement, budget
         context = z3.Context()  # of its own, as searches may run in several threads
         self.solver = z3.SolverFor("QF_LIA", context)
         self.objective = z3.Int("objective", context)
         self.start = {instance: z3.Int(f"start {instance}", context) for instance in instances}
-        self.horizon = self._all_in_a_row()
+        self.time = {instance: placement.by_name[instance[0]].time for instance in self.start}
+        self.end = {instance: start + self.time[instance] for instance, start in self.start.items()}
+        transfers = dict.fromkeys(placement.by_name, 0)
+        for _, target, ticks in placement.transfer:
+            transfers[target] += ticks
+        self.horizon = sum(self.time[each] + transfers[each[0]] for each in self.start)
+        """Ticks of all blocks and transfers, one after another: none need start later."""
         for instance, start in self.start.items():
-            self.solver.add(start >= 0, start <= self.horizon - self._time(instance))
+            self.solver.add(start >= 0, start <= self.horizon - self.time[instance])
+        self.run_one_at_a_time()
+        self.wait_for_inputs()
+        self.respect_memory(held)
 
     def run_one_at_a_time(self) -> None:
         """Two blocks with a device in common do not overlap (Eq. 1, constraint 1)."""
         for a, b in itertools.combinations(self.start, 2):
             self.budget.check()
-            if set(self._devices(a)) & set(self._devices(b)):
-                self.solver.add(z3.Or(self._end(a) <= self.start[b], self._end(b) <= self.start[a]))
+            if self.share_a_device(a, b):
+                self.solver.add(z3.Or(self.end[a] <= self.start[b], self.end[b] <= self.start[a]))
 
     def wait_for_inputs(self) -> None:
         """A block starts after the blocks of its micro-batch that it waits for (Eq. 1, constraint 3)."""
         for name, micro_batch in self.start:
             for source in self.placement.by_name[name].after:
                 if (source, micro_batch) in self.start:
-                    arrival = self._arrival((source, micro_batch), name)
+                    arrival = self.arrival((source, micro_batch), name)
                     self.solver.add(arrival <= self.start[name, micro_batch])
 
     def respect_memory(self, held: list[int]) -> None:
-        """No device holds more than its capacity at any tick (Eq. 1, constraint 2; Sec. V).
-
-        Args:
-            held: What each device holds at the beginning.
-        """
+        """No device holds more than its capacity at any tick (Eq. 1, constraint 2; Sec. V)."""
         for device, capacity in enumerate(self.placement.free_memory or ()):
             taken = [
                 (start, units)
@@ -101,12 +117,6 @@ class TesselQuery(ABC):
                 self.budget.check()
                 changes = [z3.If(start <= tick, memory, 0) for start, memory in taken]
                 self.solver.add(held[device] + z3.Sum(changes) <= capacity)
-
-    def order_micro_batches(self) -> None:
-        """Each block runs its micro-batches in their order (Tessel, Property IV.1)."""
-        for a, b in itertools.pairwise(sorted(self.start)):
-            if a[0] == b[0]:
-                self.solver.add(self._end(a) <= self.start[b])
 
     @abstractmethod
     def value(self, starts: Mapping[Instance, int]) -> int:
@@ -122,11 +132,17 @@ class TesselQuery(ABC):
         self.budget.calls += 1
         self.solver.set("timeout", max(1, int(timeout_s * 1000)))
         self.solver.set("random_seed", self.budget.seed)
+        self.solver.set("ctrl_c", False)
         self.solver.push()
         self.solver.add(self.objective <= limit)
-        self.solver.set("ctrl_c", False)
         verdict = interruptible(self.solver.check, self.solver.interrupt)
-        starts = self._starts() if verdict == z3.sat else {}
+        starts: dict[Instance, int] = {}
+        if verdict == z3.sat:
+            model = self.solver.model()
+            starts = {
+                instance: int(model.eval(start, model_completion=True).as_long())
+                for instance, start in self.start.items()
+            }
         self.solver.pop()
         if verdict == z3.unknown:
             return Answer.UNKNOWN, {}
@@ -136,62 +152,37 @@ class TesselQuery(ABC):
     def busiest_device(self) -> int:
         """Ticks of the blocks of the device that has most of them to do."""
         work = [0] * self.placement.num_devices
-        for instance in self.start:
-            for device in self._devices(instance):
-                work[device] += self._time(instance)
+        for instance, ticks in self.time.items():
+            for device in self.placement.by_name[instance[0]].devices:
+                work[device] += ticks
         return max(work)
 
-    def _starts(self) -> dict[Instance, int]:
-        model = self.solver.model()
-        return {
-            instance: int(model.eval(start, model_completion=True).as_long())
-            for instance, start in self.start.items()
-        }
+    def share_a_device(self, a: Instance, b: Instance) -> bool:
+        """Return whether two blocks have a device in common."""
+        by_name = self.placement.by_name
+        return not set(by_name[a[0]].devices).isdisjoint(by_name[b[0]].devices)
 
-    def _all_in_a_row(self) -> int:
-        """Return the ticks of all blocks and transfers, one after another: none need start later."""
-        transfers = dict.fromkeys(self.placement.by_name, 0)
-        for _, target, ticks in self.placement.transfer:
-            transfers[target] += ticks
-        return sum(self._time(instance) + transfers[instance[0]] for instance in self.start)
-
-    def _time(self, instance: Instance) -> int:
-        return self.placement.by_name[instance[0]].time
-
-    def _devices(self, instance: Instance) -> tuple[int, ...]:
-        return self.placement.by_name[instance[0]].devices
-
-    def _end(self, instance: Instance) -> z3.ArithRef:
-        return self.start[instance] + self._time(instance)
-
-    def _arrival(self, instance: Instance, target: str) -> z3.ArithRef:
-        return self._end(instance) + self.placement.transfer_time(instance[0], target)
+    def arrival(self, instance: Instance, target: str) -> z3.ArithRef:
+        """Return the tick at which a block's output is where another one needs it."""
+        return self.end[instance] + self.placement.transfer_time(instance[0], target)
 
 
 class RepetendQuery(TesselQuery):
-    """The order of a repetend's blocks; the objective is the period, t_R of Eq. 4.
-
-    Raises:
-        QueryTimeError: The deadline came first.
-        KeyboardInterrupt: Ctrl-C was pressed.
-    """
+    """The order of a repetend's blocks; the objective is the period, t_R of Eq. 4."""
 
     def __init__(self, placement: Placement, indices: Indices, budget: Budget) -> None:
-        super().__init__(placement, indices.items(), budget)
         self.indices = indices
-        self.run_one_at_a_time()
-        self.wait_for_inputs()
-        self.respect_memory(memory_at_entry(placement, indices))
+        super().__init__(placement, indices.items(), memory_at_entry(placement, indices), budget)
         self.limit_execution_time()
         self.limit_wait_time()
 
     def limit_execution_time(self) -> None:
         """On each device the next repetend begins after this one (E_R of Eq. 4)."""
-        for instance in self.start:
-            self.solver.add(self._time(instance) <= self.objective)
+        for ticks in self.time.values():
+            self.solver.add(ticks <= self.objective)
         for first, last in itertools.permutations(self.start, 2):
-            if set(self._devices(first)) & set(self._devices(last)):
-                self.solver.add(self._end(last) - self.start[first] <= self.objective)
+            if self.share_a_device(first, last):
+                self.solver.add(self.end[last] - self.start[first] <= self.objective)
 
     def limit_wait_time(self) -> None:
         """The next repetends get their inputs from this one in time (W_R of Eq. 4)."""
@@ -200,7 +191,7 @@ class RepetendQuery(TesselQuery):
                 rounds = self.indices[name] - self.indices[block.name]
                 if rounds > 0:
                     start = self.start[block.name, self.indices[block.name]]
-                    arrival = self._arrival((name, self.indices[name]), block.name)
+                    arrival = self.arrival((name, self.indices[name]), block.name)
                     self.solver.add(arrival <= start + rounds * self.objective)
 
     def value(self, starts: Mapping[Instance, int]) -> int:
@@ -211,36 +202,21 @@ class RepetendQuery(TesselQuery):
 
 
 class PhaseQuery(TesselQuery):
-    """The order of any set of blocks; the objective is their makespan (Eq. 1).
-
-    Inputs from blocks that are not among them are there from the beginning.
-
-    Args:
-        placement: What runs where.
-        instances: The blocks.
-        held: What each device holds at the beginning.
-        budget: Time and counts.
-
-    Raises:
-        QueryTimeError: The deadline came first.
-        KeyboardInterrupt: Ctrl-C was pressed.
-    """
+    """The order of any set of blocks; the objective is their makespan (Eq. 1)."""
 
     def __init__(
         self, placement: Placement, instances: Iterable[Instance], held: list[int], budget: Budget
     ) -> None:
-        super().__init__(placement, instances, budget)
-        self.run_one_at_a_time()
-        self.wait_for_inputs()
-        self.respect_memory(held)
-        self.order_micro_batches()
-        for instance in self.start:
-            self.solver.add(self._end(instance) <= self.objective)
+        super().__init__(placement, instances, held, budget)
+        for a, b in itertools.pairwise(sorted(self.start)):
+            if a[0] == b[0]:  # each block runs its micro-batches in their order (Tessel, Property IV.1)
+                self.solver.add(self.end[a] <= self.start[b])
+        for end in self.end.values():
+            self.solver.add(end <= self.objective)
 
     def value(self, starts: Mapping[Instance, int]) -> int:
         """Return the makespan."""
-        ends = (start + self._time(instance) for instance, start in starts.items())
-        return max(ends, default=0)
+        return max((start + self.time[instance] for instance, start in starts.items()), default=0)
 
 
 @dataclass(frozen=True)
@@ -265,7 +241,7 @@ def minimise(
     low: int,
     high: int,
     first_share: float = 0.5,
-    on_step: Callable[[Least], None] | None = None,
+    on_step: Callable[[Least], None] = lambda _: None,
 ) -> Least:
     """Return the starts of the least objective within limits, or the best found until the deadline.
 
@@ -279,8 +255,7 @@ def minimise(
         first_share: Share of the time left that the first question gets.
         on_step: Called after each question.
     """
-    least, lowest, candidate = Least(None, 0, low, low > high), low, high
-    share = first_share
+    least, lowest, candidate, share = Least(None, 0, low, low > high), low, high, first_share
     while lowest <= high and query.budget.left_s > 0:
         answer, starts = query.ask(candidate, query.budget.left_s * share)
         share = 0.5
@@ -292,7 +267,6 @@ def minimise(
             lowest = candidate + 1
             bound = lowest if answer is Answer.NO else least.bound
             least = Least(least.starts, least.value, bound, bound > high)
-        if on_step is not None:
-            on_step(least)
+        on_step(least)
         candidate = (lowest + high) // 2
     return least

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from schedsearch.modulo import search
+from schedsearch.core import problem
 
 
 @pytest.fixture(autouse=True)
 def ample_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give a search without a limit ten minutes instead of some seconds."""
-    monkeypatch.setattr(search, "TIME_LIMIT_S", 600.0)
+    monkeypatch.setattr(problem, "TIME_LIMIT_S", 600.0)

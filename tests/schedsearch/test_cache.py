@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from places import ROOT
-from schedsearch.core.answer import EndedBy, SearchResult, Status
-from schedsearch.core.problem import Problem
 
 from placements.shapes import v_shape
 from schedsearch.baselines import HAND_MADE
+from schedsearch.core.answer import EndedBy, SearchResult, Status
+from schedsearch.core.problem import Problem
 from schedsearch.schedule import Schedule
 from schedsearch.searches import cache
 from schedsearch.searches.cache import cached_search

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from schedsearch.core.answer import EndedBy, SearchError, SearchResult
-from schedsearch.core.problem import Problem
 
 from placements.stages.stage_chain import StageChain
 from placements.stages.stage_file import stages_from_dict
 from schedsearch.baselines import NEEDS
 from schedsearch.comparison.compare import compare
 from schedsearch.comparison.rows import DOES_NOT_FIT, NOT_APPLICABLE, Comparison
+from schedsearch.core.answer import EndedBy, SearchError, SearchResult
+from schedsearch.core.problem import Problem
 from schedsearch.searches.methods import find
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.validate import validate

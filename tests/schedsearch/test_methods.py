@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from schedsearch.core.answer import SearchError, SearchProgress, Status
-from schedsearch.core.problem import Problem
 from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
 from placements.files import write_json
 from placements.shapes import v_shape
+from schedsearch.core.answer import SearchError, SearchProgress, Status
+from schedsearch.core.problem import Problem
 from schedsearch.proof.memory_need import CapacityError
 from schedsearch.schedule_file import read_schedule, schedule_to_dict
 from schedsearch.searches.methods import METHODS, find

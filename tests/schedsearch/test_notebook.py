@@ -13,7 +13,6 @@ from typing import Any
 import pandas as pd
 import pytest
 from modes_and_streams import communicated, offloaded, recomputed
-from schedsearch.core.problem import Problem
 
 import schedsearch
 from placements.files import write_json
@@ -21,6 +20,7 @@ from placements.gpus import GPUS
 from placements.hardware import modelled_profile
 from placements.layouts.layer_file import ModelLayer, ModelLayers
 from placements.shapes import k_shape, v_shape
+from schedsearch.core.problem import Problem
 from schedsearch.energy import Frontier
 from schedsearch.figures.canvas import Figure
 from schedsearch.searches.methods import find

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from schedsearch.core.answer import SearchProgress, SearchResult
-from schedsearch.procedures.search import search
 
 from experiments.benchmarks.comparison import MedianRatio, beside_peer, in_turn
 from experiments.benchmarks.frame import Row
@@ -35,10 +33,12 @@ from placements.planners.pipedream.planner import best_plan
 from placements.planners.pipedream.topology import Level
 from placements.shapes import v_shape
 from schedsearch.baselines import one_f_one_b
+from schedsearch.core.answer import SearchProgress, SearchResult
 from schedsearch.energy import simulate_at_clocks
 from schedsearch.figures.canvas import COLUMN_INCHES, save
 from schedsearch.figures.panels import CurvePoint, Panel, draw_panels
 from schedsearch.metrics import peak_memory
+from schedsearch.procedures.search import search
 from schedsearch.tessel import tessel as tessel_search
 
 __all__ = [

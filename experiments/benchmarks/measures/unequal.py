@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from schedsearch.core.objective import Objective
-from schedsearch.procedures.search import search
-
 from experiments.benchmarks.inputs.batches import published_shop
 from experiments.benchmarks.inputs.batches import sequences as sequences_batch
 from experiments.benchmarks.timing import load_solvers
@@ -19,7 +16,9 @@ from placements.gpus import GPUS
 from placements.models.gpt.gpt_config import GptConfig
 from placements.slices.gpt_slices import gpt_in_slices
 from schedsearch.baselines import HAND_MADE, SLICED, UnsuitablePlacementError, seq_one_f_one_b
+from schedsearch.core.objective import Objective
 from schedsearch.metrics import bubble_rate, peak_memory
+from schedsearch.procedures.search import search
 from schedsearch.schedule import Schedule
 from schedsearch.unequal.micro_batches import UnequalBatch
 from schedsearch.unequal.replica_work import replica_work

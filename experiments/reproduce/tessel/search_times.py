@@ -16,8 +16,6 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
 
-from schedsearch.core.answer import SearchProgress, SearchResult
-
 from experiments.config.options import require_limits
 from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.item_options import check_names, check_numbers
@@ -45,6 +43,7 @@ from experiments.reproduce.tessel.published import (
 from placements import Placement
 from placements.meaning import option
 from placements.shapes import SHAPES
+from schedsearch.core.answer import SearchProgress, SearchResult
 from schedsearch.figures.bars import BarPanel, draw_bars
 from schedsearch.figures.canvas import COLUMN_INCHES
 from schedsearch.figures.panels import Panel, draw_panels

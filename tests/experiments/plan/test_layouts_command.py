@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from schedsearch.core.progress import PlanProgress
 
 from experiments.config.command import run as run_command
 from placements.cluster import read_cluster
@@ -21,6 +20,7 @@ from placements.placement_file import read_placement
 from placements.planners.hybrid.plan_file import read_plan_file
 from placements.planners.hybrid.uniform import Degrees, Layout
 from placements.trainers.files import export
+from schedsearch.core.progress import PlanProgress
 from schedsearch.metrics import peak_memory
 from schedsearch.planning.trainer_runs import planned_layout
 from schedsearch.planning.uniform_run import UniformRun

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from four_clocks import four_clocks
 from modes_and_streams import offloaded, recomputed
-from schedsearch.core.answer import SearchProgress
 
 from experiments.report.drawings import page_program
 from experiments.report.html_report import Section, html_report
@@ -20,6 +19,7 @@ from experiments.report.page_data import PageData, PagePlans, packed, progress_t
 from placements import Placement
 from placements.shapes import m_shape, v_shape, x_shape
 from schedsearch.baselines import HAND_MADE, gpipe
+from schedsearch.core.answer import SearchProgress
 from schedsearch.energy import compute_frontier, simulate_at_clocks
 from schedsearch.metrics import memory_over_time, peak_memory
 from schedsearch.schedule import Schedule, dependencies

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from commands import refusal
 from modes_and_streams import communicated, communicating, offloaded, offloading, recomputed, recomputing
-from schedsearch.core.problem import Problem
 
 from experiments.search.profile_reading import CostSource
 from experiments.search.report import schedule_sections
@@ -19,6 +18,7 @@ from experiments.search.search_step import figures
 from placements import Placement, PlacementError, Profile
 from placements.files import write_json, write_text
 from placements.placement_file import placement_to_yaml
+from schedsearch.core.problem import Problem
 from schedsearch.energy import Frontier, simulate_at_clocks
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import read_schedule, schedule_to_dict

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from moe_layers import COMMUNICATION, SMALL_MOE, moe_schedule, moe_stages
-from schedsearch.procedures.search import search
 from small_runs import comparison_of, edited, errors, launched
 
 from placements import Placement
@@ -24,6 +23,7 @@ from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Instruction, Run, parse_instruction
 from runtime.program.lower import lower, schedule_of
 from runtime.program.tensor_flow import UnrunnablePlacementError
+from schedsearch.procedures.search import search
 from schedsearch.schedule import Schedule
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from energy.cases import noisy_profile
-from schedsearch.procedures.search import search
 from small_runs import SMALL_GPT, change, launched
 
 from placements.shapes import k_shape, loop_shape, m_shape, v_shape, x_shape
@@ -36,6 +35,7 @@ from schedsearch.baselines import (
 from schedsearch.energy import all_maximum_clocks, simulate_at_clocks
 from schedsearch.energy.limits.folding import PeriodicSchedule
 from schedsearch.energy.limits.periodic import PeriodicPlan, periodic_plan
+from schedsearch.procedures.search import search
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import as_soon_as_possible
 

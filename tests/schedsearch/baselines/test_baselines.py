@@ -6,8 +6,6 @@ from functools import partial
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedsearch.core.answer import Status
-from schedsearch.procedures.search import search
 from strategies import placements as random_placements
 from strategies import with_transfer
 
@@ -21,7 +19,9 @@ from schedsearch.baselines import (
     interleaved_one_f_one_b,
     one_f_one_b,
 )
+from schedsearch.core.answer import Status
 from schedsearch.metrics import peak_memory
+from schedsearch.procedures.search import search
 from schedsearch.proof.makespan import makespan_bound
 from schedsearch.schedule import Schedule
 from schedsearch.validate import validate

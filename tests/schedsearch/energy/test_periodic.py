@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from energy.accounting import accounted
 from energy.cases import measured, noisy_profile, profile_of
-from schedsearch.procedures.search import search
 
 from placements import Block, Kind, Placement, Profile
 from placements.shapes import k_shape, m_shape, v_shape
@@ -23,6 +22,7 @@ from schedsearch.energy import (
     simulate_at_clocks,
 )
 from schedsearch.energy.limits.periodic import PeriodicPlan
+from schedsearch.procedures.search import search
 from schedsearch.repetend import Repetend
 
 

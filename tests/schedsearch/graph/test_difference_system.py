@@ -68,13 +68,6 @@ def test_what_forbids_a_period_is_a_longer_cycle(is_compiled: bool, edges: Edges
         assert sum(edges[edge].ticks - edges[edge].rounds * period for edge in cycle) > 0
 
 
-@settings(deadline=None)  # numba compiles
-@given(edges=edges_of_orders, period=st.integers(0, 12))
-def test_both_ways_find_the_same_cycle(edges: Edges, period: int) -> None:
-    plain, compiled = (system_of(edges, is_compiled).forbidding(period) for is_compiled in (False, True))
-    assert plain == compiled
-
-
 def test_names_become_numbers() -> None:
     nodes, system = numbered([Edge("a", "b", 3, 0), Edge("b", "a", 4, 2)])
     assert nodes == ["a", "b"]

@@ -6,8 +6,6 @@ import re
 from dataclasses import replace
 
 import pytest
-from schedsearch.core.answer import SearchReport, SearchResult, Status
-from schedsearch.core.problem import Problem
 from told import told
 
 from placements import PlacementError
@@ -20,6 +18,8 @@ from placements.planners.hybrid.uniform import Degrees, Layout
 from placements.planners.parallel_plan import PlanError
 from placements.trainers.as_run import rate
 from schedsearch.baselines import HAND_MADE
+from schedsearch.core.answer import SearchReport, SearchResult, Status
+from schedsearch.core.problem import Problem
 from schedsearch.metrics import peak_memory
 from schedsearch.planning import ranking as module
 from schedsearch.planning.explanation import explain, ranking

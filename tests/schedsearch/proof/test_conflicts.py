@@ -8,16 +8,12 @@ from itertools import combinations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedsearch.core.answer import Status
-from schedsearch.procedures.search import search
 
 from placements import Block, Kind, Placement
 from schedsearch.certificate import certificate_of
-from schedsearch.proof.check.certificate import (
-    CertificateError,
-    certificate_from_dict,
-    certificate_to_dict,
-)
+from schedsearch.core.answer import Status
+from schedsearch.procedures.search import search
+from schedsearch.proof.check.certificate import CertificateError, certificate_from_dict, certificate_to_dict
 from schedsearch.proof.check.claims import check, check_makespan_bound
 from schedsearch.proof.conflicts import Conflicts, conflicts
 from schedsearch.proof.load_and_path import load_bound, period_bound

@@ -5,12 +5,12 @@ from unittest import mock
 import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from schedsearch.core.answer import Status
-from schedsearch.procedures.search import search
 from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
 from placements.shapes import wave_shape
+from schedsearch.core.answer import Status
+from schedsearch.procedures.search import search
 from schedsearch.proof import device_states as states_of_devices
 from schedsearch.proof.device_states import Counts, DeviceStates, device_states
 from schedsearch.proof.memory_need import minimum_memory

@@ -10,14 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from schedsearch.core.answer import SearchResult
-from schedsearch.core.objective import Objective
 from strategies import with_transfer
 
 from placements import Placement
 from placements.modes import Chosen
 from placements.shapes import loop_shape, v_shape
 from schedsearch.baselines import zb_h1
+from schedsearch.core.answer import SearchResult
+from schedsearch.core.objective import Objective
 from schedsearch.device_span import device_spans, with_least_device_span
 from schedsearch.replanning import replan as module
 from schedsearch.replanning.division import redivided

@@ -10,6 +10,7 @@ from numba.core.event import trigger_event
 import schedsearch.graph.compiled  # noqa: F401 - tells of compilations
 from placements.shapes import v_shape, x_shape
 from schedsearch.graph.compiling import told_of_compilations
+from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.effort import Effort, OutOfTimeError, OutOfWorkError
 from schedsearch.solver.interrupts import Interrupts
 from schedsearch.solver.portfolio import SOLVERS
@@ -25,7 +26,7 @@ def test_a_solver_counts_the_same_work_each_time(name: str, query: Query, work: 
     counted = []
     for _ in range(2):
         effort = Effort()
-        answer, _ = SOLVERS[name]()(query, work=work, spend=effort.spend)
+        answer, _ = SOLVERS[name]()(query, SolverBudget(work, spend=effort.spend))
         counted.append((answer, effort.spent))
     assert counted[0] == counted[1]
     assert effort.spent > 0
@@ -72,6 +73,16 @@ def test_what_ended_it_is_told(raised: type[BaseException] | None, ended: tuple[
         if raised is not None:
             raise raised
     assert (ending.interrupted, ending.out_of_time, ending.out_of_work) == ended
+
+
+def test_each_round_is_as_long_as_all_before_it_and_none_goes_on_in_vain() -> None:
+    effort, ends = Effort(limit=30.0), []
+    with pytest.raises(OutOfWorkError):
+        for end in effort.rounds(2.5):
+            ends.append(end)
+            effort.spend(1.0)
+    assert ends == [2.5, 5.0, 10.0, 20.0, 40.0]
+    assert len(list(Effort().rounds(1e-9))) == 20
 
 
 def test_a_share_of_what_is_left() -> None:

@@ -11,9 +11,10 @@ from placements.shapes import nn_shape, v_shape, x_shape
 from schedsearch.repetend import Repetend
 from schedsearch.solver import cpsat, smt
 from schedsearch.solver import portfolio as module
+from schedsearch.solver.budget import AMPLE, SolverBudget
 from schedsearch.solver.interrupts import together
 from schedsearch.solver.portfolio import portfolio
-from schedsearch.solver.query import Answer, LimitedSolver, Query, uncounted
+from schedsearch.solver.query import Answer, Decision, Query, Solver
 
 QUERY = Query(v_shape(), 1, 4)
 
@@ -28,16 +29,17 @@ def fake(
     repetend: Repetend | None = None,
     asked: list[float] | None = None,
     takes_s: float = 0.0,
-) -> LimitedSolver:
+) -> Solver:
     """Return a solver that knows an answer after some work."""
 
-    def ask(query, timeout_s=60.0, seed=0, work=math.inf, spend=uncounted, unwanted=None, needs=work):
+    def ask(query: Query, budget: SolverBudget = AMPLE) -> Decision:
         if asked is not None:
-            asked.append(work)
-        end = time.monotonic() + min(takes_s, timeout_s)
-        while time.monotonic() < end and not (unwanted is not None and unwanted.is_set()):
+            asked.append(budget.work)
+        end = time.monotonic() + min(takes_s, budget.timeout_s)
+        while time.monotonic() < end and not (budget.unwanted is not None and budget.unwanted.is_set()):
             time.sleep(0.005)
-        return (answer, repetend) if needs <= work and takes_s <= timeout_s else (Answer.UNKNOWN, None)
+        knows = work <= budget.work and takes_s <= budget.timeout_s
+        return (answer, repetend) if knows else (Answer.UNKNOWN, None)
 
     return ask
 
@@ -52,22 +54,13 @@ def cores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
 def test_each_round_has_four_times_the_work(cores: int) -> None:
     one, other = [], []
     both = portfolio(fake(Answer.UNKNOWN, 0.0, asked=one), fake(Answer.YES, 5.0, REPETEND, asked=other))
-    assert both(QUERY, timeout_s=30.0) == (Answer.YES, REPETEND)
+    assert both(QUERY, SolverBudget(timeout_s=30.0)) == (Answer.YES, REPETEND)
     assert one == other == [0.5, 2.0, 8.0]
-
-
-def test_only_the_first_is_asked_after_the_first_round(cores: int) -> None:
-    one, other = [], []
-    both = portfolio(
-        fake(Answer.YES, 5.0, REPETEND, asked=one), fake(Answer.YES, 2.0, OTHER, asked=other), only_first=True
-    )
-    assert both(QUERY, timeout_s=30.0) == (Answer.YES, REPETEND)
-    assert (one, other) == ([0.5, 2.0, 8.0], [0.5])
 
 
 def test_the_repetend_of_whom_comes_first_counts_however_long_it_takes(cores: int) -> None:
     both = portfolio(fake(Answer.YES, 1.0, REPETEND, takes_s=0.3), fake(Answer.YES, 1.0, OTHER))
-    assert both(QUERY, timeout_s=30.0) == (Answer.YES, REPETEND)
+    assert both(QUERY, SolverBudget(timeout_s=30.0)) == (Answer.YES, REPETEND)
 
 
 def test_that_there_is_none_counts_at_once_where_both_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,21 +68,22 @@ def test_that_there_is_none_counts_at_once_where_both_are_asked(monkeypatch: pyt
     asked: list[float] = []
     noted = fake(Answer.UNKNOWN, 0.0, asked=asked)
 
-    def unless_first(
-        query, timeout_s=60.0, seed=0, work=math.inf, spend=uncounted, unwanted: Event | None = None
-    ):
-        noted(query, timeout_s, seed, work, spend, unwanted)
-        if unwanted is not None:
-            assert unwanted.wait(60.0), "it is told that nobody needs its answer"
+    def unless_first(query: Query, budget: SolverBudget = AMPLE) -> Decision:
+        noted(query, budget)
+        if budget.unwanted is not None:
+            assert budget.unwanted.wait(60.0), "it is told that nobody needs its answer"
         return Answer.UNKNOWN, None
 
-    assert portfolio(unless_first, fake(Answer.NO, 1.0))(QUERY, timeout_s=100.0) == (Answer.NO, None)
+    assert portfolio(unless_first, fake(Answer.NO, 1.0))(QUERY, SolverBudget(timeout_s=100.0)) == (
+        Answer.NO,
+        None,
+    )
     assert asked == [0.5, 2.0]
 
 
 def test_unknown_when_the_time_is_over(cores: int) -> None:
     none = portfolio(*[fake(Answer.YES, math.inf, REPETEND, takes_s=1.0)] * 2)
-    assert none(QUERY, timeout_s=0.2) == (Answer.UNKNOWN, None)
+    assert none(QUERY, SolverBudget(timeout_s=0.2)) == (Answer.UNKNOWN, None)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +102,7 @@ def test_solvers_give_one_answer_on_one_core_and_on_two(
     answers = []
     for cores in (1, 2, 2):
         monkeypatch.setattr(module, "usable_cores", lambda cores=cores: cores)
-        answers.append(portfolio(smt.decide, cpsat.decide)(query, timeout_s=100.0))
+        answers.append(portfolio(smt.decide, cpsat.decide)(query, SolverBudget(timeout_s=100.0)))
     assert answers[0][0] is not Answer.UNKNOWN
     assert answers[0] == answers[1] == answers[2]
     if (repetend := answers[0][1]) is not None:
@@ -119,10 +113,10 @@ def test_solvers_give_one_answer_on_one_core_and_on_two(
 def test_work_ends_a_question_that_is_hard(solver) -> None:
     """A question that neither answers in half a minute; a tenth of a second's work takes no whole minute."""
     query = Query(nn_shape().with_memory(3), 3, 31)
-    assert solver.decide(query, 60.0, work=0.1) == (Answer.UNKNOWN, None)
+    assert solver.decide(query, SolverBudget(0.1)) == (Answer.UNKNOWN, None)
     unwanted = Event()
     unwanted.set()
-    assert solver.decide(query, 60.0, unwanted=unwanted) == (Answer.UNKNOWN, None)
+    assert solver.decide(query, SolverBudget(unwanted=unwanted)) == (Answer.UNKNOWN, None)
 
 
 def test_together_keeps_the_order() -> None:
@@ -134,11 +128,3 @@ def test_together_keeps_the_order() -> None:
         return call
 
     assert together([later(value) for value in range(4)]) == [0, 1, 2, 3]
-
-
-def test_together_raises_what_one_raises() -> None:
-    def fails() -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        together([lambda: None, fails])

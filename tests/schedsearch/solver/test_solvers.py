@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 from interrupting import interrupted
 from oracles import min_period
 from ortools.sat.python import cp_model
-from schedsearch.core.answer import Status
-from schedsearch.procedures.search import search
 from strategies import placements as random_placements
 from strategies import tight
 
 from placements import Placement
-from placements.shapes import SHAPES, nn_shape, v_shape
+from placements.shapes import nn_shape, v_shape
 from schedsearch.certificate import certificate_of
 from schedsearch.metrics import peak_memory
 from schedsearch.model.cpsat_model import CpSatModel
+from schedsearch.procedures.search import search
 from schedsearch.proof.check.claims import check
 from schedsearch.solver import cpsat, smt
+from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.interrupts import INTERRUPTS, Ending
 from schedsearch.solver.query import Answer, Query
 from schedsearch.validate import validate
@@ -41,8 +41,8 @@ def test_they_agree(
 ) -> None:
     placement = tight(placement, spare)
     query = Query(placement, micro_batches, period, span)
-    one, _ = smt.decide(query, work=0.5)
-    other, repetend = cpsat.decide(query, work=0.5)
+    one, _ = smt.decide(query, SolverBudget(0.5))
+    other, repetend = cpsat.decide(query, SolverBudget(0.5))
     assume(Answer.UNKNOWN not in (one, other))  # Z3 takes minutes for one of some thousand
     assert one is other
     if repetend is not None:
@@ -69,22 +69,6 @@ def test_equal_optima_where_memory_differs_by_device(placement: Placement, spare
             validate(result.repetend.unroll(20))
 
 
-@pytest.mark.parametrize("solver", ["cpsat", "portfolio"])
-@pytest.mark.parametrize(("shape", "memory"), [("m_shape", 4), ("k_shape", 2)])
-def test_equal_optima(solver: str, shape: str, memory: int) -> None:
-    placement = SHAPES[shape]().with_memory(memory)
-    one = search(placement, 4, solver="z3", micro_batches_per_repetend=1, objectives=["period"])
-    other = search(placement, 4, solver=solver, micro_batches_per_repetend=1, objectives=["period"])
-    assert one.status is other.status is Status.OPTIMAL
-    assert one.repetend.period == other.repetend.period
-
-
-def test_cpsat_finds_what_takes_z3_long() -> None:
-    """64 devices with just enough memory for 1F1B."""
-    result = search(v_shape(64).with_memory(64), 64, solver="cpsat", objectives=["period"])
-    assert (result.status, result.repetend.period) == (Status.OPTIMAL, 4)
-
-
 @pytest.mark.parametrize("decide", [smt.decide, cpsat.decide])
 def test_ctrl_c_is_kept_for_a_place_where_it_can_be_raised(decide) -> None:
     with pytest.raises(KeyboardInterrupt), INTERRUPTS.watched():
@@ -103,7 +87,7 @@ def test_ctrl_c_ends_a_wait(solver: ModuleType, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(solver, "interruptible", interrupted)
     hard = nn_shape().with_memory(3)
     with pytest.raises(KeyboardInterrupt), INTERRUPTS.watched():
-        solver.decide(Query(hard, 3, 31), timeout_s=100)
+        solver.decide(Query(hard, 3, 31), SolverBudget(timeout_s=100))
 
 
 def test_a_search_outside_the_main_thread_ends_after_one_inside() -> None:

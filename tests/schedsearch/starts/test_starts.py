@@ -9,26 +9,28 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedsearch.core.answer import Status
-from schedsearch.procedures.beginnings import greedy_starts, hand_made, hand_made_repetends, simulated
-from schedsearch.procedures.search import search
+from searching import budget, state_of
 from strategies import placements as random_placements
-from strategies import tight, with_transfer
+from strategies import tight
 
 from placements import Placement
 from placements.shapes import loop_shape, v_shape, wave_shape
 from schedsearch.baselines import gpipe, interleaved_one_f_one_b, one_f_one_b, zb_v
-from schedsearch.baselines.interleaved import interleavings
 from schedsearch.metrics import peak_memory
+from schedsearch.procedures.beginnings import (
+    Greedy,
+    HandMade,
+    hand_made,
+    simulated,
+)
 from schedsearch.proof.load_and_path import load_bound
-from schedsearch.proof.makespan import makespan_bound
 from schedsearch.schedule import Schedule
 from schedsearch.solver.effort import Effort
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.starts import event_simulation
 from schedsearch.starts.event_simulation import RULES, Rule, list_schedule
 from schedsearch.starts.steady_state import steady_state
-from schedsearch.validate import InvalidScheduleError, validate
+from schedsearch.validate import validate
 
 
 @settings(max_examples=40, deadline=None)
@@ -81,10 +83,8 @@ def test_a_steady_state_that_does_not_fit_is_none() -> None:
 @given(random_placements(max_time=3, training=True), st.integers(1, 3))
 def test_repetends_without_a_solver_are_valid(placement: Placement, spare: int) -> None:
     placement = tight(placement, spare)
-    found = [
-        *hand_made_repetends(placement, Fraction(0), Effort()),
-        *greedy_starts(placement, Fraction(0), Effort()),
-    ]
+    known = state_of(placement, bound=Fraction(0))
+    found = [each for made in (HandMade(), Greedy()) for each in made.run(known, budget())]
     for repetend, made_by in found:
         assert made_by
         size = repetend.micro_batches
@@ -125,44 +125,5 @@ def test_interleavings_fit_less_memory_than_interleaved_one_f_one_b() -> None:
     placement = loop_shape(8, 2, 10, 20)
     usual = interleaved_one_f_one_b(placement, 32)
     less = placement.with_memory(int(max(peak_memory(usual)) * 0.75))
-    fitting = []
-    for _, schedule in hand_made(less, 32, Effort()):
-        try:
-            fitting.append(validate(schedule).makespan)
-        except InvalidScheduleError:
-            continue
+    fitting = [validate(made.schedule).makespan for made in hand_made(less, 32, Effort())]
     assert min(fitting) < 1.1 * usual.makespan
-
-
-def test_larger_groups_of_interleaved_1f1b_hide_transfers() -> None:
-    loop = with_transfer(loop_shape(4, 2, 4, 8), 2)
-    best = min(validate(schedule).makespan for schedule in interleavings(loop, 18))
-    assert best == makespan_bound(loop, 18) == 480
-    assert interleaved_one_f_one_b(loop, 18).makespan == 492
-
-
-@pytest.mark.parametrize(("num_devices", "number"), [(4, 10), (8, 12)])
-def test_a_search_of_a_loop_begins_with_groups_that_the_micro_batches_fill(
-    num_devices: int, number: int
-) -> None:
-    loop = loop_shape(num_devices, 2, 1, 2).with_memory(3 * num_devices + number)
-    result = search(loop, number, work_limit=40)
-    assert result.status is Status.OPTIMAL
-    assert result.schedule.makespan == result.makespan_bound
-
-
-def test_no_hand_made_schedule_has_a_lesser_period() -> None:
-    """Also where it takes sixteen micro-batches, for which no solver searches."""
-    placement = loop_shape(16, 2, 93, 274)
-    usual = interleaved_one_f_one_b(placement, 96)
-    result = search(
-        placement.with_memory([int(units) for units in peak_memory(usual)]),
-        32,
-        work_limit=5,
-        objectives=["period"],
-    )
-    assert (result.status, result.repetend.micro_batches, result.repetend.bubble_rate) == (
-        Status.OPTIMAL,
-        16,
-        0,
-    )

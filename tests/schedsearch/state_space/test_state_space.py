@@ -9,15 +9,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import min_makespan as brute_force
-from schedsearch.core.answer import Status
-from schedsearch.procedures.search import search
-from strategies import crossed, tight
 from strategies import placements as random_placements
+from strategies import tight
 
 from placements import Block, Kind, Placement
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
+from schedsearch.core.answer import Status
+from schedsearch.procedures.search import search
 from schedsearch.proof.check.cycles import MinCycleRatio
-from schedsearch.schedule import as_soon_as_possible
 from schedsearch.state_space import min_makespan, min_period
 from schedsearch.state_space.model import model_of
 from schedsearch.validate import validate
@@ -143,12 +142,6 @@ def test_a_branch_bounds_what_has_too_many_states() -> None:
     assert no_shorter_period(uneven, found.devices, found.cut_out, found.ticks + 1, 60.0) is False
 
 
-def test_more_micro_batches_per_repetend_than_anyone_tries_are_better() -> None:
-    """Of 7 micro-batches each way, the X-shape with memory 3 needs 48 ticks; of 1 or 2 it needs 7 each."""
-    found = min_period(x_shape(4, 1, 2).with_memory(3), known=Fraction(7))
-    assert found.ticks == Fraction(48, 7)
-
-
 @settings(max_examples=8, deadline=None)
 @given(
     random_placements(max_time=3, training=True) | random_placements(max_time=3, by_device=True),
@@ -205,26 +198,6 @@ def test_a_transfer_delays_and_a_longer_one_is_not_expressed() -> None:
     assert min_period(replace(placement, transfer=(("F0", "F1", 3),)), known=AMPLE) is None
 
 
-def test_blocks_on_all_devices_run_apart_only_if_nothing_is_lost() -> None:
-    free = model_of(m_shape().with_memory(4))
-    assert [block.name for block in free.first] == ["E"]
-    assert [block.name for block in free.last] == ["EB"]
-    assert free.apart == 2
-    sent = model_of(replace(m_shape(), transfer=(("F0", "F1", 1),)))  # which goes on while E runs
-    assert (sent.first, sent.last) == ((), ())
-    held = model_of(m_shape(embedding_memory=1).with_memory(4))
-    assert [block.name for block in held.first] == []
-    shared = Placement("one device", 1, (Block("A", Kind.F, (0,), 2), Block("B", Kind.F, (0,), 3, 0, ("A",))))
-    assert min_makespan(shared, 4, at_most=100).schedule.makespan == 20
-
-
-def test_optimizer_blocks_are_left_out() -> None:
-    placement = v_shape(2).with_memory(2)
-    with_steps = replace(placement, blocks=(*placement.blocks, Block("O", Kind.O, (0,), 5, 0, ("B0",))))
-    assert min_makespan(with_steps, 3, at_most=99) == min_makespan(placement, 3, at_most=99)
-    assert search(with_steps, 3).schedule.makespan == search(placement, 3).schedule.makespan + 5
-
-
 def test_out_of_time_or_states_it_keeps_the_bound() -> None:
     placement, least = WAVE.with_memory(4), 107
     for budget in ({"time_limit_s": 0.0}, {"max_states": 10}, {"max_states": 40_000}):
@@ -234,28 +207,6 @@ def test_out_of_time_or_states_it_keeps_the_bound() -> None:
     assert min_period(placement, known=AMPLE, max_states=1000) is None
     assert min_period(placement, known=AMPLE, time_limit_s=0.0) is None
     assert min_period(v_shape(), known=AMPLE) is None  # without capacities
-
-
-def test_it_ends_before_it_has_made_more_states_than_it_may() -> None:
-    """On eight devices with two directions, a few thousand states can have a hundred thousand that follow."""
-    found = min_makespan(x_shape(8, 1, 2).with_memory(6), 8, at_most=65, bound=63, max_states=20_000)
-    assert found is not None and found.bound == 63
-    assert 1_000 < found.states <= 20_000
-
-
-def test_too_little_memory_has_no_schedule() -> None:
-    found = min_makespan(crossed(), 1, at_most=50)
-    assert found.schedule is None
-    assert found.bound > 50
-
-
-def test_the_order_of_a_schedule_found_is_the_order_of_micro_batches() -> None:
-    found = min_makespan(x_shape().with_memory(3), 8, at_most=78)
-    for block in found.schedule.placement.blocks:
-        starts = [found.schedule.start_of[block.name, n] for n in range(8)]
-        assert starts == sorted(starts)
-    again = as_soon_as_possible(found.schedule.placement, 8, [found.schedule.order(d) for d in range(4)])
-    assert again.makespan == found.schedule.makespan == 78
 
 
 @pytest.mark.parametrize("longest", [255, 65_535, 209_999])

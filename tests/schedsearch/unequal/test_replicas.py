@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from oracles import min_makespan_of_modes
-from schedsearch.core.objective import Objective
 
 from placements.shapes import v_shape
+from schedsearch.core.objective import Objective
 from schedsearch.metrics import peak_memory
 from schedsearch.unequal.micro_batches import (
     MicroBatchError,

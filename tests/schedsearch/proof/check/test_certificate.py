@@ -12,8 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import min_period
 from places import ROOT
-from schedsearch.core.answer import SearchResult, Status
-from schedsearch.procedures.search import search
 from strategies import placements as random_placements
 from strategies import tight, with_transient
 from told import told
@@ -22,6 +20,8 @@ from placements import Block, Kind, Placement
 from placements.files import write_json
 from placements.shapes import SHAPES, m_shape, v_shape, x_shape
 from schedsearch.certificate import certificate_of
+from schedsearch.core.answer import SearchResult, Status
+from schedsearch.procedures.search import search
 from schedsearch.proof.check.certificate import (
     Certificate,
     CertificateError,
@@ -40,6 +40,7 @@ from schedsearch.proof.memory_need import CapacityError, require_capacity
 from schedsearch.proof.memory_occupancy import MemoryOccupancy
 from schedsearch.schedule_file import ScheduleFileError, read_claims, schedule_to_dict
 from schedsearch.solver import smt
+from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.query import Answer, Query
 
 QUICK = {"objectives": ["period"], "work_limit": 10}
@@ -343,7 +344,8 @@ def test_the_question_asked_anew_has_the_answer_of_the_search(
     except CapacityError:
         return
     question = placement, micro_batches, period, span, latency
-    once, again = smt.decide(Query(*question), timeout_s=2)[0], find_starts(Question(*question), 2)[0]
+    once = smt.decide(Query(*question), SolverBudget(timeout_s=2))[0]
+    again = find_starts(Question(*question), 2)[0]
     assert once is Answer.UNKNOWN or again is None or again == (once is Answer.YES)
 
 

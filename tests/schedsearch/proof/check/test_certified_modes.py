@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 from modes_and_streams import CASES, at_random
-from schedsearch.core.answer import Status
-from schedsearch.procedures.search import search
 from told import told
 
 from placements import Placement
 from placements.models.memory_levers import Offload, Recompute, with_levers
 from placements.shapes import v_shape
 from schedsearch.certificate import certificate_of
+from schedsearch.core.answer import Status
+from schedsearch.procedures.search import search
 from schedsearch.proof.check.certificate import (
     Certificate,
     CertificateError,

@@ -1,0 +1,231 @@
+"""What every search tells while it goes on, and answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from schedsearch.core.objective import Objective
+from schedsearch.device_span import device_spans
+from schedsearch.repetend import Repetend
+from schedsearch.results import FileResult
+from schedsearch.schedule import Schedule
+from schedsearch.solver.interrupts import Ending
+from schedsearch.state_space import MinPeriod
+
+
+class SearchError(ValueError):
+    """The search was asked for something it cannot do."""
+
+
+@dataclass(frozen=True)
+class SearchProgress:
+    """How far a search is.
+
+    Attributes:
+        phase: What is being made smaller; see `Objective`.
+        best: Least value found, in ticks or units of memory, of the period per micro-batch; None before the
+            first.
+        bound: What no answer to the question that was asked beats: what is proved of a part of it, such as
+            one number of micro-batches per repetend or some modes, is left out.
+        queries: Questions put to the solver so far.
+        elapsed_s: Seconds since the search began.
+        found_by: What found the best value: the name of a hand-made schedule, a rule of the simulation, a
+            query, neighbourhoods, ...; empty where that is not told.
+    """
+
+    phase: str
+    best: float | None
+    bound: float
+    queries: int
+    elapsed_s: float
+    found_by: str = ""
+
+
+SearchReport = Callable[[SearchProgress], None]
+"""A listener that is told how far a search is."""
+
+
+class Status(StrEnum):
+    """What is known of a search's answer.
+
+    OPTIMAL: the period meets its bound; where none is asked for, the makespan or the device span does.
+    FEASIBLE: a valid schedule, and a bound that it does not meet, or a search that was interrupted.
+    INFEASIBLE: proved that there is none. UNKNOWN: gave up without one.
+    """
+
+    OPTIMAL = "OPTIMAL"
+    FEASIBLE = "FEASIBLE"
+    INFEASIBLE = "INFEASIBLE"
+    UNKNOWN = "UNKNOWN"
+
+
+class EndedBy(StrEnum):
+    """What ended a search. Another run of one that the clock ended may end with another schedule."""
+
+    PROOF = "proof"
+    NOTHING_LEFT = "nothing left to try"
+    TIME_LIMIT = "time limit"
+    WORK_LIMIT = "work limit"
+    INTERRUPT = "interrupt"
+
+    @classmethod
+    def of(cls, ending: Ending, *, proved: bool) -> EndedBy:
+        """Return what ended a search, which may be proved besides."""
+        true_of = {cls.INTERRUPT: ending.interrupted, cls.PROOF: proved, cls.TIME_LIMIT: ending.out_of_time}
+        true_of |= {cls.WORK_LIMIT: ending.out_of_work, cls.NOTHING_LEFT: True}
+        return next(each for each, is_true in true_of.items() if is_true)
+
+
+def proved_text(*subjects: str) -> str:
+    """Return the words for what is proved, which people read instead of a bare status.
+
+    >>> proved_text("period", "makespan"), proved_text("plan"), proved_text()
+    ('period and makespan proved', 'plan proved', 'not proved')
+    """
+    return f"{' and '.join(subjects)} proved" if subjects else "not proved"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What is known of one number of micro-batches per repetend.
+
+    Attributes:
+        micro_batches: Per repetend.
+        period: The least found, in ticks; None where none was found.
+        bound: Ticks that no such period beats.
+        refuted: The greatest period that a solver proved to be too short, so that `bound` is the next; None
+            where `bound` needs no solver.
+        seconds: Time spent on it.
+    """
+
+    micro_batches: int
+    period: int | None
+    bound: int
+    refuted: int | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class StrategyWork:
+    """What a strategy cost and brought in a search.
+
+    Attributes:
+        name: Name of the strategy.
+        objective: What it was to make less: the period, or that of the whole schedule.
+        work: Units of counted work, each of about a second.
+        improvements: How often it made that less.
+        gain: Share by which it made that less, all its improvements together, from 0 to 1.
+    """
+
+    name: str
+    objective: Objective = Objective.PERIOD
+    work: float = 0.0
+    improvements: int = 0
+    gain: float = 0.0
+
+
+@dataclass(frozen=True)
+class InFlightPeriod:
+    """The least period of repetends of one micro-batch that span no more than so many (Tessel, Fig. 11).
+
+    Attributes:
+        in_flight: So many (Tessel's N_R).
+        repetend: The best found; None for none.
+        bound: Ticks that no such period beats.
+        seconds: Wall-clock time; in a Tessel search, which goes through them in turn, since it began.
+    """
+
+    in_flight: int
+    repetend: Repetend | None
+    bound: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class SearchResult(FileResult):
+    """A schedule and what is proved of it.
+
+    Attributes:
+        status: Status of the period: OPTIMAL when it meets `period_bound`; of the makespan or the device span
+            where the period is no objective.
+        repetend: The steady state; None when there is no schedule, or the period is no objective.
+        schedule: Schedule of the asked number of micro-batches, validated; None when none. Where the makespan
+            is an objective, it may begin and end otherwise than the unrolled repetend.
+        period_bound: Ticks per micro-batch that no repetend beats, of any number of micro-batches asked for.
+        span_bound: Ticks that the span of no repetend of this period beats.
+        makespan_bound: Ticks that no schedule of as many micro-batches beats, periodic or not.
+        queries: Questions put to the solver.
+        seconds: Wall-clock time of the search.
+        tried: Each number of micro-batches per repetend that was asked for, in ascending order.
+        ended_by: What ended the search.
+        reason: Why there is no schedule; empty when there is one.
+        sizes: Numbers of micro-batches per repetend that were asked for, whether or not they were tried.
+        limits: What objectives before the period reached, which is what every repetend was held to.
+        solver: Who refuted the periods below each bound; a key of `SOLVERS`.
+        min_period: What the cycles of states prove of any number of micro-batches per repetend; None where
+            other bounds were enough, or there were too many states.
+        universal_bound: Ticks per micro-batch that no repetend of any number of micro-batches beats.
+        by_in_flight: What Tessel's search knew after the repetends of one micro-batch, of up to two, and so
+            on; empty after other searches.
+        device_span_bound: Ticks that the longest device span of no schedule of as many micro-batches beats.
+        strategies: What each strategy cost and brought, for the period and then for the whole schedule.
+        work: Units of counted work; files do not have it.
+    """
+
+    status: Status
+    repetend: Repetend | None
+    schedule: Schedule | None
+    period_bound: float
+    span_bound: int
+    makespan_bound: int
+    queries: int
+    seconds: float
+    tried: tuple[Attempt, ...] = ()
+    ended_by: EndedBy = EndedBy.PROOF
+    reason: str = ""
+    sizes: tuple[int, ...] = (1,)
+    limits: Mapping[Objective, int] = field(default_factory=dict)
+    solver: str = ""
+    min_period: MinPeriod | None = None
+    universal_bound: float = 0.0
+    by_in_flight: tuple[InFlightPeriod, ...] = ()
+    device_span_bound: int = 0
+    strategies: tuple[StrategyWork, ...] = ()
+    work: float = field(default=0.0, compare=False)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it was interrupted from the keyboard."""
+        return self.ended_by is EndedBy.INTERRUPT
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the time limit ended it, so that another run may end with another schedule."""
+        return self.ended_by is EndedBy.TIME_LIMIT
+
+    @property
+    def proved(self) -> str:
+        """What is proved, in words: ``period and makespan proved``, ``not proved``, ``infeasible``, ...
+
+        The period is the least for the numbers of micro-batches per repetend that were asked for (`sizes`).
+        The makespan and the device span are the least of any schedule. The device span is named where the
+        makespan is not proved.
+        """
+        if self.schedule is None:
+            return self.status.value.lower()
+        period = ["period"] if self.repetend is not None and self.status is Status.OPTIMAL else []
+        if self.schedule.makespan <= self.makespan_bound:
+            return proved_text(*period, "makespan")
+        if device_spans(self.schedule).max() <= self.device_span_bound:
+            return proved_text(*period, "device span")
+        return proved_text(*period)
+
+    @property
+    def gap(self) -> float:
+        """How far the period may be above the least one, as a share of the bound; 0 when it is proved."""
+        if self.repetend is None:
+            return math.inf
+        return max(0.0, self.repetend.period_per_micro_batch / self.period_bound - 1)

@@ -1,0 +1,129 @@
+"""What a procedure may spend, and the account of a search: questions, work, what is proved, who is told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from schedsearch.core.answer import SearchProgress, SearchReport, StrategyWork
+from schedsearch.core.known import OfSize
+from schedsearch.core.objective import Objective
+from schedsearch.solver.budget import SolverBudget
+from schedsearch.solver.effort import Effort
+from schedsearch.solver.query import Decision, Query, Solver
+
+_MIN_WORK = 0.01
+"""Work that a question gets at least, in units of about a second."""
+
+
+@dataclass
+class Account:
+    """Puts questions to a solver, counts them, and tells how far the search is.
+
+    Attributes:
+        solver: Function that decides.
+        seed: Seed of the solver's random choices.
+        began: When the search did, in seconds of `time.monotonic`.
+        effort: What was done, and when to stop.
+        on_progress: Told after each query.
+        queries: How many so far.
+        proved: What no answer to the whole question beats, of the period per micro-batch. Of an objective
+            that is not there, what is proved on the way is of the whole question.
+        found_by: Least value reported of each objective, of the period per micro-batch, and what found it.
+        work: What each procedure cost and brought so far, by objective and name.
+    """
+
+    solver: Solver
+    seed: int
+    began: float
+    effort: Effort
+    on_progress: SearchReport
+    queries: int = 0
+    proved: dict[Objective, Fraction | int] = field(default_factory=dict)
+    found_by: dict[Objective, tuple[Fraction, str]] = field(default_factory=dict)
+    work: dict[tuple[Objective, str], StrategyWork] = field(default_factory=dict)
+
+    def report(self, known: OfSize, objective: Objective, move: str) -> None:
+        """Tell the caller how far an objective of repetends is, after a move that may have made it less."""
+        rounds = known.micro_batches if objective is Objective.PERIOD else 1
+        best, bound = Fraction(known.value(objective), rounds), Fraction(known.bound[objective], rounds)
+        self.tell(objective, best, bound, move)
+
+    def tell(self, phase: Objective, best: Fraction | int, bound: Fraction | int, move: str) -> None:
+        """Tell the caller how far the search is, after a move that may have found something better."""
+        elapsed_s, bound = time.monotonic() - self.began, self.proved.get(phase, bound)
+        if phase not in self.found_by or best < self.found_by[phase][0]:
+            self.found_by[phase] = Fraction(best), move
+        found_by = self.found_by[phase][1]
+        self.on_progress(
+            SearchProgress(phase.value, float(best), float(bound), self.queries, elapsed_s, found_by)
+        )
+
+    @contextmanager
+    def counted(self, objective: Objective, name: str, value: Callable[[], Fraction | int]) -> Iterator[None]:
+        """Count what is done inside as the work of a procedure, and what it brings.
+
+        Args:
+            objective: What the procedure is to make less.
+            name: Name of the procedure.
+            value: Returns the best value of the objective so far.
+        """
+        spent, before = self.effort.spent, value()
+        try:
+            yield
+        finally:
+            earlier = self.work.get((objective, name), StrategyWork(name, objective))
+            after = min(value(), before)
+            self.work[objective, name] = replace(
+                earlier,
+                work=earlier.work + self.effort.spent - spent,
+                improvements=earlier.improvements + (after < before),
+                gain=1 - (1 - earlier.gain) * float(after / before),
+            )
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Work until which a procedure may go on; the limits of the whole search hold besides.
+
+    Attributes:
+        account: That of the search.
+        until: Value of ``account.effort.spent`` at which to stop.
+    """
+
+    account: Account
+    until: float
+
+    @property
+    def effort(self) -> Effort:
+        """What was done, and the limits of time and work."""
+        return self.account.effort
+
+    @property
+    def left(self) -> float:
+        """Units of work that are left; 0 or less where there are none."""
+        return self.until - self.effort.spent
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no work is left."""
+        return self.left <= 0
+
+    def share(self, share: float) -> Budget:
+        """Return a budget of a share of what is left."""
+        return replace(self, until=self.effort.share(self.until, share))
+
+    def ask(self, query: Query, work: float, seed: int = 0) -> Decision:
+        """Ask the solver once.
+
+        Raises:
+            OutOfTimeError: There is no time for it.
+            KeyboardInterrupt: There was a Ctrl-C.
+        """
+        account, left_s = self.account, self.effort.require_s()
+        account.queries += 1
+        most = self.effort.at_most(max(work, _MIN_WORK))
+        return account.solver(query, SolverBudget(most, left_s, account.seed + seed, self.effort.spend))

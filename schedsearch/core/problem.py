@@ -1,0 +1,204 @@
+"""The question to a search: placement, micro-batches, what to make least, and limits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, SupportsIndex
+
+from placements import Placement
+from placements.placement_file import placement_to_dict
+from schedsearch.core.answer import SearchError, SearchResult
+from schedsearch.core.objective import FINITE, Objective
+from schedsearch.repetend import Repetend
+from schedsearch.schedule import Schedule
+from schedsearch.solver.portfolio import SOLVERS
+
+BeginWith = Schedule | SearchResult
+"""What a search may be given: any schedule, or what another search found."""
+
+GIVEN = "what the search began with"
+"""Name of what finds it, in a search's progress."""
+
+REMEDY = "give a schedule of this placement, or leave it out"
+"""What to do about one that does not suit."""
+
+OBJECTIVES = (Objective.PERIOD, Objective.MAKESPAN)
+"""What is made least by default, in this order."""
+
+TIME_LIMIT_S = 20.0
+"""Seconds that a search has where neither time nor work is limited."""
+
+LONGEST_S = 4e6
+"""Longest time limit, some forty days: solvers count milliseconds in 32 bits."""
+
+_GREATEST_SEED = 1_000_000
+"""Solvers take 31 bits, and a schedule is improved with a thousand times the seed and what follows."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A question to a search: all that its answer depends on, but for the speed of the machine.
+
+    Attributes:
+        placement: What runs where; its `memory` is the capacity.
+        num_micro_batches: Micro-batches to unroll to; at least 1.
+        method: A key of `schedsearch.searches.methods.METHODS`. Tessel's repetends have one micro-batch, and
+            its two methods make no use of the next three, nor of strategies and what to begin with.
+        micro_batches_per_repetend: Exactly so many; None to try 1, 2, ... (Tessel: 1).
+        max_micro_batches_per_repetend: Where to stop searching; above 1, the repetend of a hand-made schedule
+            may be of more, up to the number of devices, where it is better.
+        objectives: What to make least, in this order; see `schedsearch.core.objective.Objective`. The
+            makespan or the device span can only be the last; one of them alone needs no period.
+        solver: A key of `SOLVERS`.
+        time_limit_s: Seconds for the whole search; the best schedule found until then is returned. Those that
+            numba compiles, once after an installation, are not counted. None: `TIME_LIMIT_S`, or no limit
+            where there is a limit of work.
+        work_limit: Units of counted work after which to end, each of about a second on one core; None for
+            no limit. A search that it ends has the same answer on any machine. Rounds end at 2.5,
+            5, 10, 20, ... units: with such a limit, each objective has had its share.
+        seed: Seed of the random choices, 0 to a million.
+        begin_with: A schedule, or what another search found: the answer is then no worse than this one is
+            with the options given here. See `schedsearch.passes.begin_with.starting_point_on`.
+        strategies: Procedures to search with: names of `schedsearch.procedures.registry`, or objects of one's
+            own, in the order in which they run; None for all.
+        without: Names of procedures to leave out.
+    """
+
+    placement: Placement
+    num_micro_batches: int
+    method: str = "modulo"
+    micro_batches_per_repetend: int | None = None
+    max_micro_batches_per_repetend: int = 3
+    objectives: Sequence[str] = OBJECTIVES
+    solver: str = "portfolio"
+    time_limit_s: float | None = None
+    work_limit: float | None = None
+    seed: int = 0
+    begin_with: BeginWith | None = None
+    strategies: Sequence[Any] | None = None
+    without: Collection[str] = ()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers of micro-batches per repetend that are asked for."""
+        if self.micro_batches_per_repetend is not None:
+            return (self.micro_batches_per_repetend,)
+        return tuple(range(1, self.max_micro_batches_per_repetend + 1))
+
+    @property
+    def wanted(self) -> tuple[Objective, ...]:
+        """The objectives by their names.
+
+        Raises:
+            SearchError: One is unknown or there twice, the period is missing, or that of a whole schedule is
+                not the last.
+        """
+        names, known = self.objectives, [objective.value for objective in Objective]
+        if isinstance(names, str):
+            raise SearchError(f"search.objectives: {names!r} is not a list; write [{names!r}]")
+        for name in names:
+            if name not in known:
+                raise SearchError(f"search.objectives: {name!r} is not an objective; use {', '.join(known)}")
+        wanted = tuple(Objective(name) for name in names)
+        if len(set(wanted)) < len(wanted):
+            raise SearchError("search.objectives: one is there twice; name each once")
+        if Objective.PERIOD not in wanted and (len(wanted) != 1 or wanted[0] not in FINITE):
+            raise SearchError(
+                "search.objectives: the period is missing; add period, or give makespan or device_span alone"
+            )
+        for objective in FINITE:
+            if objective in wanted[:-1]:
+                raise SearchError(
+                    f"search.objectives: the {objective} is not the last; nothing can be made less after it"
+                )
+        return wanted
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that the search has."""
+        return min(seconds_of(self.time_limit_s, self.work_limit), LONGEST_S)
+
+    def check(self) -> None:
+        """Check all arguments but what to begin with.
+
+        Raises:
+            SearchError: One is out of its range.
+        """
+        if not isinstance(self.placement, Placement):
+            raise SearchError(
+                f"placement: a {type(self.placement).__name__} is not a placement; give that of v_shape, of "
+                "read_placement or the like"
+            )
+        assert self.wanted
+        if self.solver not in SOLVERS:
+            raise SearchError(f"search.solver: {self.solver!r} is not a solver; use {' or '.join(SOLVERS)}")
+        for name in ("num_micro_batches", "micro_batches_per_repetend", "max_micro_batches_per_repetend"):
+            number = getattr(self, name)
+            if not isinstance(number, SupportsIndex | None):
+                raise SearchError(f"search.{name}: {number!r} is not a whole number")
+            if number is not None and int(number) < 1:
+                raise SearchError(f"search.{name}: {number} is not at least 1")
+        if not isinstance(self.seed, SupportsIndex) or not 0 <= self.seed <= _GREATEST_SEED:
+            raise SearchError(f"search.seed: {self.seed!r} is not a whole number from 0 to {_GREATEST_SEED}")
+        for name, unit in (("time_limit_s", "seconds"), ("work_limit", "units of work")):
+            limit = getattr(self, name)
+            if limit is not None and not limit > 0:
+                raise SearchError(f"search.{name}: {limit:.15g} is not a positive number of {unit}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the problem as plain data, the placement in its file form.
+
+        Raises:
+            SearchError: It begins with what is no schedule.
+        """
+        data = {field.name: getattr(self, field.name) for field in fields(self)}
+        data["objectives"] = [str(name) for name in self.objectives]
+        data["begin_with"] = None if self.begin_with is None else _plain_orders(self.begin_with)
+        return data | {"placement": placement_to_dict(self.placement)}
+
+
+def seconds_of(time_limit_s: float | None, work_limit: float | None) -> float:
+    """Return the seconds that a search has; infinite where work alone limits it."""
+    if time_limit_s is not None:
+        return time_limit_s
+    return TIME_LIMIT_S if work_limit is None else math.inf
+
+
+def parts_of(begin_with: BeginWith) -> tuple[Schedule, Repetend | None]:
+    """Return the schedule without optimizer blocks, and the repetend that was found with it, if one was.
+
+    Raises:
+        SearchError: It is no schedule, or the repetend is not of its blocks.
+    """
+    found: Any = begin_with
+    schedule, repetend = (
+        (found.schedule, found.repetend) if isinstance(found, SearchResult) else (found, None)
+    )
+    if not isinstance(schedule, Schedule):
+        raise SearchError(f"search.begin_with: there is no schedule in it; {REMEDY}")
+    schedule = schedule.per_micro_batch
+    if repetend is not None and not _is_of(schedule.placement, repetend):
+        raise SearchError(f"search.begin_with: its repetend is not of its own blocks; {REMEDY}")
+    return schedule, repetend
+
+
+def _plain_orders(begin_with: BeginWith) -> dict[str, Any]:
+    """Return what a search takes of it, as plain data: the orders of the devices."""
+    schedule, repetend = parts_of(begin_with)
+    lanes = range(len(schedule.placement.lanes))
+    return {
+        "orders": list(schedule.lane_orders),
+        "cycles": [] if repetend is None else [repetend.cycle(lane) for lane in lanes],
+        **({"chosen": schedule.chosen} if schedule.chosen else {}),
+    }
+
+
+def _is_of(placement: Placement, repetend: Repetend) -> bool:
+    """Return whether a repetend, which may be from a file, has every block of each of its micro-batches."""
+    return repetend.micro_batches >= 1 and all(
+        each.keys() == placement.by_name.keys()
+        and all(len(row) == repetend.micro_batches for row in each.values())
+        for each in (repetend.start, repetend.modulo_stage)
+    )

@@ -1,0 +1,14 @@
+"""Special forms of a problem, made plain before a search begins, and answers made theirs again.
+
+Each pass takes a problem and returns a plainer one with what lifts its answer, or nothing where the problem
+has not its form. Behind them devices run one block at a time, each as long as it always takes. In the order
+in which to read:
+
+- `passed`: what a pass returns.
+- `lowered`: a placement with its modes chosen and a device for each stream, and back.
+- `streams`: each stream becomes a device.
+- `slow_streams`: streams that slow each other down, searched at their worst.
+- `border`: the list of passes, in which order they are gone through.
+- `modes`: the modes of a schedule kept, and what is left made plain.
+- `begin_with`: a schedule to begin with, on the placement that is searched.
+"""

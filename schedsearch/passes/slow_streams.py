@@ -1,0 +1,129 @@
+"""Streams that slow each other down: searched with blocks as slow as they can become, run as they are."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from placements import Placement
+from schedsearch.core.answer import EndedBy, SearchProgress, SearchReport, SearchResult, Status
+from schedsearch.core.objective import FINITE, Objective
+from schedsearch.core.problem import Problem
+from schedsearch.passes.passed import Passed, on
+from schedsearch.proof.ends import device_span_bound
+from schedsearch.proof.load_and_path import critical_path, period_bound
+from schedsearch.proof.makespan import makespan_bound
+from schedsearch.repetend import Repetend
+from schedsearch.schedule import Schedule, as_soon_as_possible
+from schedsearch.validate import validate
+
+_MOST_ROUNDS = 4
+"""Rounds of a repetend after which its starts may come again, where streams slow each other down."""
+
+_SETTLING = 12
+"""Rounds that the starts have to settle, besides those in flight."""
+
+
+def lower(problem: Problem, on_progress: SearchReport) -> Passed | None:
+    """Return the problem with each block as slow as it can become beside those of other streams.
+
+    Orders that are found so are then run as they are: no block starts later. What the search proves is of the
+    slow blocks; of this placement only bounds hold that know how little its streams may lose.
+    """
+    placement, number = problem.placement, problem.num_micro_batches
+    if not placement.slowdown:
+        return None
+    slow, path, period = placement.at_worst, critical_path(placement), float(period_bound(placement))
+    proved = {Objective.PERIOD: period, Objective.MAKESPAN: makespan_bound(placement, number)}
+
+    def begin_with(found: Schedule | SearchResult) -> Schedule | SearchResult:
+        if isinstance(found, Schedule):
+            return _in_its_orders(slow, found)
+        schedule, repetend = found.schedule, found.repetend
+        return replace(
+            found,
+            schedule=None if schedule is None else _in_its_orders(slow, schedule),
+            repetend=None if repetend is None else replace(repetend, placement=slow.per_micro_batch),
+        )
+
+    def told(event: SearchProgress) -> None:
+        on_progress(replace(event, bound=min(event.bound, proved.get(Objective(event.phase), path))))
+
+    return Passed(on(problem, slow, begin_with), told, lambda found: _lifted(problem, found))
+
+
+def _lifted(problem: Problem, found: SearchResult) -> SearchResult:
+    """Return what was found for slow blocks with what is proved of the placement itself.
+
+    Its repetend is what the orders come to in the long run, where that repeats; else it is the slow one.
+    """
+    if found.schedule is None or found.status not in (Status.OPTIMAL, Status.FEASIBLE):
+        return found
+    placement, number, last = problem.placement, problem.num_micro_batches, problem.wanted[-1]
+    schedule = validate(_in_its_orders(placement, found.schedule))
+    bound, repetend = period_bound(placement), found.repetend
+    if repetend is not None:
+        repetend = _in_the_long_run(placement, repetend, len(found.sizes) > 1) or repetend
+        is_least = repetend.period_per_micro_batch <= bound
+    else:
+        is_least = FINITE[last].value(schedule) <= FINITE[last].bound(placement, number)
+    is_more = found.ended_by is EndedBy.PROOF and not is_least
+    return replace(
+        found,
+        status=Status.OPTIMAL if is_least and not found.interrupted else Status.FEASIBLE,
+        ended_by=EndedBy.NOTHING_LEFT if is_more else found.ended_by,
+        schedule=schedule,
+        repetend=repetend,
+        period_bound=float(bound),
+        universal_bound=float(bound),
+        makespan_bound=makespan_bound(placement, number),
+        device_span_bound=device_span_bound(placement, number),
+        span_bound=critical_path(placement),
+        min_period=None,
+        tried=tuple(
+            replace(each, bound=math.ceil(bound * each.micro_batches), refuted=None) for each in found.tried
+        ),
+    )
+
+
+def _in_the_long_run(placement: Placement, slow: Repetend, may_grow: bool) -> Repetend | None:
+    """Return the steady state that the orders of a repetend come to, if its starts come again.
+
+    Proof that they go on so: what starts next, and when, depends on the last rounds in flight alone. If all
+    starts in so many rounds come again after the same ticks, so do all that follow.
+
+    Args:
+        placement: With streams that slow each other down.
+        slow: A repetend of it, with each block as slow as it can become.
+        may_grow: Whether several of its rounds may make one of the steady state.
+    """
+    size, flight = slow.micro_batches, slow.in_flight
+    rounds = 3 * (flight + _MOST_ROUNDS) + _SETTLING
+    starts = _in_its_orders(placement.per_micro_batch, slow.unroll(rounds * size)).start_of
+    last = rounds - flight - 1  # after it fewer micro-batches run beside each other
+    for several in range(1, _MOST_ROUNDS + 1 if may_grow else 2):
+        first = last - flight - several
+        periods = {
+            start - starts[name, n - several * size]
+            for (name, n), start in starts.items()
+            if first * size <= n < last * size
+        }
+        if len(periods) > 1:
+            continue
+        begin = (last - several) * size
+        return Repetend.from_first_starts(
+            placement.per_micro_batch,
+            several * size,
+            min(periods),
+            {(name, n - begin): starts[name, n] for name, n in starts if begin <= n < begin + several * size},
+            slow.chosen * several,
+        )
+    return None
+
+
+def _in_its_orders(placement: Placement, schedule: Schedule) -> Schedule:
+    """Return a schedule with the orders of another, every block as soon as it can."""
+    placed = placement if schedule.placement.optimizer_blocks else placement.per_micro_batch
+    return as_soon_as_possible(
+        placed, schedule.num_micro_batches, schedule.lane_orders, schedule.chosen, schedule.memory_waits
+    )

@@ -1,0 +1,215 @@
+"""Several schedules of one period to choose among: samples of the repetend, hand-made ones, and the search's.
+
+A search ends with one schedule where many are as good: repetends of the least period differ in span and in
+the order of their blocks, and each may be begun and ended otherwise. What else is to be least, such as the
+energy at some deadline, is for `schedsearch.energy.orders.ordering` to judge; this module does not know it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from placements import Placement
+from schedsearch.baselines import HAND_MADE, applicable
+from schedsearch.baselines.chosen_modes import with_chosen_modes
+from schedsearch.core.answer import SearchResult
+from schedsearch.core.budget import Account, Budget
+from schedsearch.core.known import OfSize
+from schedsearch.core.objective import VALUE, Objective
+from schedsearch.core.problem import OBJECTIVES
+from schedsearch.metrics import peak_memory
+from schedsearch.procedures.neighbourhoods import neighbourhood
+from schedsearch.procedures.neighbourhoods.improvement import improve
+from schedsearch.procedures.samples import sample
+from schedsearch.repetend import Repetend
+from schedsearch.schedule import Schedule, with_optimizer
+from schedsearch.solver.effort import Effort, OutOfTimeError
+from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.portfolio import SOLVERS
+from schedsearch.validate import InvalidScheduleError, validate
+
+_SAMPLERS = ("z3", "cpsat")
+"""Solvers that sample by turns: for one question each has answers of its own, and few."""
+
+_PATIENCE = 30
+"""Samples in a row that may bring nothing new before the search for more ends."""
+
+_SHARE_TO_SHORTEN = 0.05
+"""Share of the work left that is spent on shortening one sample that is longer than the search's schedule."""
+
+
+@dataclass(frozen=True)
+class ScheduleCandidate:
+    """A schedule, and where it comes from.
+
+    Attributes:
+        schedule: Valid, under the memory that the search was held to.
+        repetend: Its steady state, or that of the search where it repeats nothing or is made by hand.
+        origin: ``search``, ``repetend`` (the search's, unrolled), ``sample``, ``shortened`` (a sample),
+            ``gathered`` (the one before, with its shared blocks at the ends), or the name of a hand-made
+            schedule.
+    """
+
+    schedule: Schedule
+    repetend: Repetend | None
+    origin: str
+
+
+def orders_of(schedule: Schedule) -> tuple[tuple[object, ...], ...]:
+    """Return the order of the blocks on every stream, and their modes: all that clocks do not change."""
+    return (*schedule.lane_orders, schedule.chosen)
+
+
+def schedules_of_equal_period(
+    placement: Placement,
+    num_micro_batches: int,
+    result: SearchResult,
+    *,
+    limit: Mapping[Objective, int] | None = None,
+    count: int = 16,
+    work_limit: float = 2.0,
+    seed: int = 0,
+) -> Iterator[ScheduleCandidate]:
+    """Yield different schedules of the period that a search found, its own first.
+
+    Then come its repetend unrolled, the hand-made schedules that fit the placement and its memory, and
+    samples of repetends of that period with spans from the least on (see `sample`), unrolled; one that is
+    longer than the search's schedule is also shortened. Each but the hand-made ones is there
+    again with blocks of several devices, such as embeddings, at its ends (see `neighbourhood.gathered`). No
+    two have the same orders and modes. Their makespans may differ; hand-made ones may have a period of their
+    own. Of a placement with modes or streams there are the search's and those made by hand alone.
+
+    Args:
+        placement: What runs where; its `memory` is the capacity.
+        num_micro_batches: Micro-batches of every schedule.
+        result: Result of the search, with a schedule.
+        limit: What every candidate must keep, see `reached`; by default what the search's default objectives
+            reached.
+        count: Most schedules.
+        work_limit: Units of work, of about a second, after which no more are sought.
+        seed: Seed of the samples; other seeds make others.
+    """
+    assert result.schedule is not None, "a search without a schedule has nothing to vary"
+    effort, known = Effort(limit=work_limit), set[tuple[tuple[object, ...], ...]]()
+    limit = reached(result, OBJECTIVES) if limit is None else limit
+    for candidate in _candidates(placement, num_micro_batches, result, limit, effort, seed):
+        if candidate is not None:
+            orders = orders_of(candidate.schedule)
+            if orders not in known and keeps_memory(candidate.schedule, limit):
+                known.add(orders)
+                yield candidate
+        if len(known) >= count or (known and effort.is_over):
+            return
+
+
+def reached(result: SearchResult, objectives: Sequence[str]) -> dict[Objective, int]:
+    """Return what a search's repetend reaches of every objective but the makespan."""
+    if result.repetend is None:
+        return {}
+    wanted = (Objective(name) for name in objectives)
+    return {each: VALUE[each](result.repetend) for each in wanted if each is not Objective.MAKESPAN}
+
+
+def keeps_memory(schedule: Schedule, limit: Mapping[Objective, int]) -> bool:
+    """Return whether no device holds more than a search's repetend does, if that was an objective."""
+    return Objective.MEMORY not in limit or int(peak_memory(schedule).max()) <= limit[Objective.MEMORY]
+
+
+def may_reorder(limit: Mapping[Objective, int]) -> bool:
+    """Return whether blocks may be ordered otherwise than in a repetend; a latency would not survive it."""
+    return Objective.LATENCY not in limit
+
+
+def _candidates(
+    placement: Placement,
+    number: int,
+    result: SearchResult,
+    limit: Mapping[Objective, int],
+    effort: Effort,
+    seed: int,
+) -> Iterator[ScheduleCandidate | None]:
+    """Yield candidates, some of them equal, and None for a sample that brought none."""
+    schedule, repetend = result.schedule, result.repetend
+    assert schedule is not None
+    may_gather = may_reorder(limit) and placement.is_plain
+
+    def unrolled(repetend: Repetend, origin: str) -> ScheduleCandidate:
+        whole = with_optimizer(placement, repetend.unroll(number))
+        return ScheduleCandidate(validate(whole), repetend, origin)
+
+    def with_gathered(candidate: ScheduleCandidate) -> Iterator[ScheduleCandidate]:
+        """Yield a candidate, and the same with its shared blocks at the ends where that is valid."""
+        yield candidate
+        if may_gather:
+            with contextlib.suppress(InvalidScheduleError):
+                gathered = validate(neighbourhood.gathered(candidate.schedule))
+                yield replace(candidate, schedule=gathered, origin="gathered")
+
+    yield from with_gathered(ScheduleCandidate(validate(schedule), repetend, "search"))
+    if repetend is not None:
+        yield from with_gathered(unrolled(repetend, "repetend"))
+    if may_reorder(limit):
+        for name, hand_made in _by_hand(placement, number):
+            yield ScheduleCandidate(hand_made, repetend, name)
+    if repetend is None or not placement.is_plain:
+        return
+    best = replace(repetend, placement=placement.per_micro_batch)
+    for found in _samples(best, number, result.span_bound, limit, effort, seed):
+        for each in found:
+            made = unrolled(each, "sample")
+            yield from with_gathered(made)
+            if made.schedule.makespan > schedule.makespan and may_reorder(limit):
+                part = Effort(limit=(effort.limit - effort.spent) * _SHARE_TO_SHORTEN)
+                shorter = improve(made.schedule, part, bound=schedule.makespan, seed=seed)
+                effort.spend(part.spent)
+                if shorter.interrupted:
+                    raise KeyboardInterrupt
+                yield from with_gathered(replace(made, schedule=shorter.best, origin="shortened"))
+        yield None
+
+
+def _by_hand(placement: Placement, number: int) -> Iterator[tuple[str, Schedule]]:
+    """Yield schedules made by hand, with the modes that people choose where there are some."""
+    if placement.is_plain:
+        yield from applicable(placement, number).items()
+        return
+    for name, made in with_chosen_modes(placement.per_micro_batch, number, HAND_MADE):
+        yield name, validate(with_optimizer(placement, made))
+
+
+def _samples(
+    best: Repetend,
+    number: int,
+    span: int,
+    limit: Mapping[Objective, int],
+    effort: Effort,
+    seed: int,
+) -> Iterator[list[Repetend]]:
+    """Yield new samples of a repetend, none at times, until nothing new comes."""
+    known = OfSize.without_search(best.placement, best.micro_batches)
+    known = replace(known, repetend=best, limit=limit)
+    began, period = time.monotonic(), best.period
+    samplers = [Account(SOLVERS[name](), seed, began, effort, lambda _: None) for name in _SAMPLERS]
+    spans = [span, None, span + period // 2, span + period, span + 2 * period]
+    seen, in_vain = {best.unroll(number).blocks}, 0
+    for i in itertools.count():
+        most = spans[i % len(spans)]
+        try:
+            with INTERRUPTS.watched():  # Ctrl-C is put off until the solver can be left
+                sampled = sample(known, most, i, Budget(samplers[i % len(samplers)], effort.limit))
+        except OutOfTimeError:
+            return
+        if not sampled and most is not None and most < best.span:  # perhaps none has so short a span
+            spans.remove(most)
+        fresh = [each for each in sampled if each.period == period]
+        fresh = [replace(each, placement=best.placement) for each in fresh]
+        fresh = [each for each in fresh if each.unroll(number).blocks not in seen]
+        seen |= {each.unroll(number).blocks for each in fresh}
+        in_vain = 0 if fresh else in_vain + 1
+        yield fresh
+        if in_vain >= _PATIENCE or effort.is_over:
+            return

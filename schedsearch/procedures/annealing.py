@@ -1,0 +1,196 @@
+"""Simulated annealing of the orders of a repetend, with one micro-batch, two and more.
+
+A solver is asked whether a period can be reached, and says nothing if it does not know in time. This goes
+from one order that can be run to another, so that it always has an answer; it proves nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from schedsearch.core.budget import Budget
+from schedsearch.core.known import Known, Start
+from schedsearch.graph.kernel import FOREVER
+from schedsearch.procedures.procedure import Procedure
+from schedsearch.repetend import Repetend, input_edges
+from schedsearch.solver.effort import Effort
+from schedsearch.solver.interrupts import INTERRUPTS, together
+
+if TYPE_CHECKING:  # as it loads numba, which is slow
+    from schedsearch.procedures.critical_swaps import PeriodOrders
+
+_WORK_OF_EDGE = 1.5e-8
+"""Units of work that a step takes for each edge between blocks, or along a device."""
+
+
+@dataclass
+class Annealing(Procedure):
+    """Anneals the orders in turns over all sizes; in each the best so far and what was known at first.
+
+    The two are annealed at once where there are two cores.
+
+    Attributes:
+        coolings: How often the heat becomes less in the first annealing of the most micro-batches, or as
+            often as there are blocks. Of fewer micro-batches, whose steps take less time, it does so more
+            often, and twice as often in each turn that follows one in vain, and in each round of the search.
+        steps: Steps of a cooling, between two looks at the clock.
+        heat: Share of the period by which a step may well lengthen it, at first and at last.
+        chances: For each turn, the chance that a step is not on the critical cycle, for what goes on from the
+            best so far and for what begins anew: some orders are only left so, and others more rarely.
+        exchanges: Most exchanges of a step, as a multiple of the blocks that devices run in a period.
+        max_instances: Blocks times micro-batches; it was not tried with more.
+        max_in_vain: Turns without a shorter period per micro-batch after which it ends.
+    """
+
+    name: ClassVar[str] = "annealing"
+    share_of_few: float = 0.5
+    share_of_many: float = 0.5
+    share_kept: float = 0.5
+    coolings: int = 50
+    steps: int = 400
+    heat: tuple[float, float] = (0.1, 0.002)
+    chances: tuple[tuple[float, float], ...] = ((0.0, 0.2), (0.2, 0.0))
+    exchanges: int = 8
+    max_instances: int = 600
+    max_in_vain: int = 3
+    _first: dict[int, Repetend] = field(default_factory=dict, init=False, repr=False)
+
+    def run(self, known: Known, budget: Budget) -> Iterator[Start]:
+        """Yield ever better repetends, the first that reaches the bound as the last."""
+        best, number, effort = known.repetends, len(known.placement.blocks), budget.effort
+        self._first = self._first or dict(best)
+        seed, bound, in_vain = known.seed, known.period_bound, 0
+        for chances in itertools.cycle(self.chances):
+            work, in_vain = 2 ** (known.round - 1 + in_vain), in_vain + 1
+            for size in known.sizes:
+                if size * number > self.max_instances:
+                    continue
+                effort.require_s()
+                least = math.ceil(bound * size)
+                coolings = min(self.coolings, number) * work * max(known.sizes) // size
+                begin = _repeated(best, size), _repeated(self._first, size)
+                seeds = seed, seed + coolings
+                annealing = [
+                    partial(self._annealed, each, least, coolings, anywhere, effort, budget.until, seed)
+                    for each, anywhere, seed in zip(begin, chances, seeds, strict=True)
+                ]
+                annealings = together(annealing)
+                effort.spend(max(spent for _, spent in annealings))
+                found = min((each for each, _ in annealings), key=lambda each: each.period)
+                if found.period < begin[0].period:
+                    rate = min(Fraction(each.period, part) for part, each in best.items())
+                    if Fraction(found.period, size) < rate:
+                        in_vain = 0
+                    best[size] = found
+                    yield Start(found, self.name)
+                if found.period <= bound * size or budget.is_over:
+                    return
+                seed += 2 * coolings
+            if in_vain >= self.max_in_vain:
+                return
+
+    def _annealed(
+        self,
+        repetend: Repetend,
+        least: int,
+        coolings: int,
+        anywhere: float,
+        effort: Effort,
+        until: float,
+        seed: int,
+    ) -> tuple[Repetend, float]:
+        """Return the best repetend that some steps from one lead to, or that itself, and the work."""
+        from schedsearch.procedures.critical_swaps import Scratch, take_steps
+
+        orders, instances = _as_arrays(repetend)
+        number, places = len(instances), len(orders.order)
+        lengths = number, number, len(orders.cycle), self.exchanges * places, number, number
+        scratch = Scratch(*(np.empty(length, np.int64) for length in lengths))
+        best = np.zeros((2, places + 1), np.int64)
+        period, reached = FOREVER, repetend.period
+        work_of_cooling = self.steps * len(orders.source) * _WORK_OF_EDGE
+        most, i = effort.at_most(until - effort.spent) / work_of_cooling, 0
+        for i in range(coolings):
+            INTERRUPTS.raise_if_seen()
+            heat = repetend.period * self.heat[0] * (self.heat[1] / self.heat[0]) ** (i / coolings)
+            period, reached = take_steps(
+                orders, scratch, period, best, least, heat, anywhere, self.steps, seed + i
+            )
+            if reached <= least or i + 1 >= most or effort.is_over:
+                break
+        spent = (i + 1) * work_of_cooling
+        if reached >= repetend.period:
+            return repetend, spent
+        cycles = [
+            [
+                (instances[orders.instance[visit]], int(best[1, 1 + visit]))
+                for visit in best[0, 1 + begin : 1 + end]
+            ]
+            for begin, end in zip(orders.first, orders.first[1:], strict=False)
+        ]
+        found = Repetend.of_min_period(
+            repetend.placement, repetend.micro_batches, cycles, least, repetend.period
+        )
+        assert found is not None and found.period == reached, "an order has one period"
+        return found, spent
+
+
+def _repeated(known: Mapping[int, Repetend], size: int) -> Repetend:
+    """Return the best repetend of some micro-batches that repeats a known one."""
+    repeated = [each.repeated(size // part) for part, each in known.items() if size % part == 0]
+    return min(repeated, key=lambda each: each.period)
+
+
+def _as_arrays(repetend: Repetend) -> tuple[PeriodOrders, list[tuple[str, int]]]:
+    """Return a repetend's orders, and the instances by their numbers there."""
+    from schedsearch.procedures.critical_swaps import PeriodOrders
+
+    placement = repetend.placement
+    instances = [
+        (block.name, n) for block in placement.topological_order for n in range(repetend.micro_batches)
+    ]
+    number = {instance: i for i, instance in enumerate(instances)}
+    cycles = [repetend.cycle(device) for device in range(placement.num_devices)]
+    here = [(device, *each) for device, cycle in enumerate(cycles) for each in cycle]
+    blocks = [placement.by_name[name] for _, (name, _), _ in here]
+    edges = input_edges([placement] * repetend.micro_batches)
+    inputs = np.array(
+        [(number[edge.source], number[edge.target], edge.ticks) for edge in edges], np.int64
+    ).reshape(-1, 3)
+    later = np.zeros(len(here), np.int64)
+    visits: list[list[int]] = [[] for _ in instances]
+    for visit, (_, instance, _) in enumerate(here):
+        visits[number[instance]].append(visit)
+    width = max(map(len, visits)) + 1
+    free = placement.free_memory
+    orders = PeriodOrders(
+        ticks=np.array([placement.by_name[name].time for name, _ in instances], np.int64),
+        source=np.concatenate((inputs[:, 0], later)),
+        target=np.concatenate((inputs[:, 1], later)),
+        wait=np.concatenate((inputs[:, 2], later)),
+        back=np.zeros(len(inputs) + len(here), np.int64),
+        first=np.cumsum([0, *map(len, cycles)]),
+        order=np.arange(len(here)),
+        round_=np.array([round_ for _, _, round_ in here], np.int64),
+        instance=np.array([number[instance] for _, instance, _ in here], np.int64),
+        memory=np.array(
+            [block.memory_on(device) for (device, _, _), block in zip(here, blocks, strict=True)], np.int64
+        ),
+        transient=np.array([block.transient for block in blocks], np.int64),
+        free=np.full(placement.num_devices, 1 << 60) if free is None else np.array(free, np.int64),
+        visits=np.array([each + [-1] * (width - len(each)) for each in visits], np.int64),
+        place=np.arange(len(here)),
+        device=np.array([device for device, _, _ in here], np.int64),
+        starts=np.zeros(len(instances), np.int64),
+        pushed_by=np.zeros(len(instances), np.int64),
+        cycle=np.full(len(inputs) + len(here) + 1, -1),
+    )
+    return orders, instances

@@ -1,0 +1,165 @@
+"""Procedures that need nothing to begin with: schedules that are made by a rule, and their steady states."""
+
+from __future__ import annotations
+
+import contextlib
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar
+
+from placements import Placement
+from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
+from schedsearch.baselines.interleaved import interleavings
+from schedsearch.core.budget import Budget
+from schedsearch.core.known import Known, Made, Start
+from schedsearch.procedures.procedure import Procedure
+from schedsearch.schedule import Schedule
+from schedsearch.solver.effort import Effort
+from schedsearch.starts.event_simulation import RULES, list_schedule
+from schedsearch.starts.greedy_repetends import greedy_repetends
+from schedsearch.starts.steady_state import steady_state
+from schedsearch.starts.turns import in_turns
+from schedsearch.validate import InvalidScheduleError, validate
+
+_WORK_OF_STEADY_BLOCK = 1e-5
+"""Units of work for a block of a hand-made schedule and of its steady state."""
+
+_WORK_OF_GREEDY_BLOCK = 1.5e-4
+"""Likewise of one greedy repetend."""
+
+_WORK_OF_BLOCK = 1.5e-5
+"""Likewise of a schedule that is made and validated, or simulated."""
+
+_SECONDS_OF_BLOCK = 2.5e-5
+"""Seconds that a block of a hand-made schedule takes on a slow machine: none is begun that would end late."""
+
+
+@dataclass
+class _Supply(Procedure):
+    """Goes on with an iterator of repetends, round after round, until there are no more."""
+
+    is_first: ClassVar[bool] = True
+    _left: Iterator[Start] | None = field(default=None, init=False, repr=False)
+
+    def run(self, known: Known, budget: Budget) -> Iterator[Start]:
+        """Yield those that are left."""
+        if self._left is None:
+            self._left = self._made(known, budget.effort)
+        while not budget.is_over and (start := next(self._left, None)) is not None:
+            yield start
+
+    @abstractmethod
+    def _made(self, known: Known, effort: Effort) -> Iterator[Start]: ...
+
+
+@dataclass
+class HandMade(_Supply):
+    """Takes the steady states of schedules made by hand; on a hundred devices that takes a minute.
+
+    These are of up to as many micro-batches as there are devices: interleaved 1F1B repeats after so many.
+    """
+
+    name: ClassVar[str] = "hand_made"
+    share_of_few: float = 0.8
+    share_of_many: float = 0.8
+
+    def _made(self, known: Known, effort: Effort) -> Iterator[Start]:
+        placement, enough = known.placement, known.period_bound
+        depth = max(placement.num_devices, 2)
+        for name, make in _makers():
+            repeats = False
+            for times in (4, 6):  # some repeat only after a long warmup
+                effort.require_s()
+                if not _has_time(placement, times * depth, effort):
+                    return
+                for schedule in () if repeats else make(placement, times * depth):
+                    effort.require_s()
+                    effort.spend(len(schedule.blocks) * _WORK_OF_STEADY_BLOCK)
+                    repetend = steady_state(schedule, placement.num_devices)
+                    if repetend is not None:
+                        repeats = True
+                        yield Start(repetend, name)
+                        if repetend.period_per_micro_batch <= enough:
+                            return
+
+
+@dataclass
+class Greedy(_Supply):
+    """Places block after block where memory has room; on 320 devices that takes some seconds.
+
+    It is for placements whose memory no hand-made schedule fits, and that are too large to simulate.
+    """
+
+    name: ClassVar[str] = "greedy"
+    share_of_few: float = 0.2
+    share_of_many: float = 0.2
+
+    def _made(self, known: Known, effort: Effort) -> Iterator[Start]:
+        for repetend in greedy_repetends(known.placement, known.period_bound):
+            effort.require_s()
+            effort.spend(len(known.placement.blocks) * _WORK_OF_GREEDY_BLOCK)
+            if repetend is not None:
+                yield Start(repetend, "greedy modulo scheduling")
+
+
+def hand_made(placement: Placement, number: int, effort: Effort) -> Iterator[Made]:
+    """Yield each hand-made schedule that is defined for a placement and fits its memory, GPipe last.
+
+    Args:
+        placement: What runs where, without optimizer blocks.
+        number: Micro-batches of the schedule.
+        effort: Told what is done; none is begun that would end after the time limit.
+    """
+    for name, make in _makers():
+        if not _has_time(placement, number, effort):
+            return
+        for schedule in make(placement, number):
+            effort.spend(len(schedule.blocks) * _WORK_OF_BLOCK)
+            with contextlib.suppress(InvalidScheduleError):  # it needs more memory
+                yield Made(validate(schedule), name)
+
+
+def turns(placement: Placement, number: int, effort: Effort) -> Iterator[Made]:
+    """Yield schedules with micro-batches in turns; the arguments are those of `hand_made`."""
+    for schedule in in_turns(placement, number):
+        effort.spend(len(schedule.blocks) * _WORK_OF_BLOCK)
+        yield Made(schedule, "micro-batches in turns")
+
+
+def simulated(placement: Placement, number: int, effort: Effort) -> Iterator[Made]:
+    """Yield the schedule that each rule of the event simulation makes; see `hand_made`."""
+    for i, rule in enumerate(RULES, 1):
+        schedule = list_schedule(placement, number, rule, effort.deadline)
+        effort.spend(len(placement.blocks) * number * _WORK_OF_BLOCK)
+        if schedule is not None:
+            yield Made(schedule, f"simulation by rule {i}")
+
+
+BEGINNINGS: dict[str, tuple[Callable[[Placement, int, Effort], Iterator[Made]], float]] = {
+    "hand_made": (hand_made, 1.0),
+    "turns": (turns, 1.0),
+    "simulated": (simulated, 0.25),
+}
+"""What makes whole schedules, by name, and its share of the work for these; most end soon by themselves."""
+
+
+def _has_time(placement: Placement, number: int, effort: Effort) -> bool:
+    return len(placement.blocks) * number * _SECONDS_OF_BLOCK < effort.left_s
+
+
+def _makers() -> Iterator[tuple[str, Callable[[Placement, int], Iterator[Schedule]]]]:
+    """Yield a name and what makes the schedules so called, none where they are not defined."""
+
+    def one(name: str, placement: Placement, number: int) -> Iterator[Schedule]:
+        with contextlib.suppress(UnsuitablePlacementError):
+            yield HAND_MADE[name](placement, number)
+
+    def several(placement: Placement, number: int) -> Iterator[Schedule]:
+        with contextlib.suppress(UnsuitablePlacementError):
+            yield from interleavings(placement, number)
+
+    yield from ((name, partial(one, name)) for name in HAND_MADE if name != "gpipe")
+    yield "interleaved in groups", several
+    yield "gpipe", partial(one, "gpipe")

@@ -1,0 +1,213 @@
+"""Neighbourhoods: some blocks of a schedule to be ordered anew, and the schedules made of new orders.
+
+Outside a neighbourhood every device keeps its order: what runs before gives its blocks a release time, what
+runs after a tail, so that a gain inside is a gain of the whole. Knows no solver.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from placements import Placement
+from schedsearch.core.objective import span_from
+from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """Blocks to be ordered anew, and all that must be known of the rest of the schedule.
+
+    Attributes:
+        placement: What runs where.
+        start: Starts as they are, in ticks, of each (block, micro-batch) of it; of each block,
+            consecutive micro-batches.
+        release: Earliest start of each, because of what runs before.
+        tail: Least ticks from the end of each to the end of the schedule, because of what runs after; less
+            the tick at which the clock of the device began that is last by its own clock.
+        ran: How many micro-batches of each block run before.
+        bound: Ticks that the makespan is known to need.
+        makespan: Makespan with these starts, by the devices' clocks; to be beaten, or kept.
+        devices: Devices whose blocks are ordered anew; those of others keep their order, and only move.
+        horizon: Tick by which a whole schedule has ended, in which each device's clock begins with its first
+            start; None where the clocks are given.
+    """
+
+    placement: Placement
+    start: Mapping[Instance, int]
+    release: Mapping[Instance, int]
+    tail: Mapping[Instance, int]
+    ran: Mapping[str, int]
+    bound: int
+    makespan: int
+    devices: frozenset[int]
+    horizon: int | None = None
+
+
+def one_after_another(placement: Placement, blocks: Iterable[str]) -> Schedule:
+    """Return the schedule that starts each block as soon as can be, on every device in a given order.
+
+    Args:
+        placement: What runs where.
+        blocks: Names, each as often as there are micro-batches; the k-th time a name stands for
+            micro-batch k. Optimizer blocks come once, as of the last.
+    """
+    orders: list[list[Instance]] = [[] for _ in range(placement.num_devices)]
+    names = list(blocks)
+    number = max(Counter(names).values())
+    once = {block.name for block in placement.optimizer_blocks}
+    count = {block.name: number - 1 if block.name in once else 0 for block in placement.blocks}
+    for name in names:
+        for device in placement.by_name[name].devices:
+            orders[device].append((name, count[name]))
+        count[name] += 1
+    return as_soon_as_possible(placement, number, orders)
+
+
+def in_order(schedule: Schedule) -> Schedule:
+    """Return a schedule, never longer, in which each block runs the micro-batches in order."""
+    return one_after_another(schedule.placement, (block.block for block in schedule.blocks))
+
+
+def gathered(schedule: Schedule) -> Schedule:
+    """Return the schedule with shared blocks moved to its ends, the others in the same order.
+
+    First come the blocks of several devices that hold no memory on any of them and wait for nothing, last
+    those that hold none and that nothing waits for, such as embeddings: spread over the schedule, each makes
+    its devices wait for each other. It may be longer or shorter.
+    """
+    placement = schedule.placement
+    successors = placement.per_micro_batch.successors
+    shared = [b for b in placement.per_micro_batch.blocks if len(b.devices) > 1 and b.memory == 0]
+    rank = {block.name: 3 for block in placement.optimizer_blocks}
+    rank |= {block.name: 2 for block in shared if not successors[block.name]}
+    rank |= {block.name: 0 for block in shared if not block.after}
+    names = [block.block for block in schedule.blocks]
+    return one_after_another(placement, sorted(names, key=lambda name: rank.get(name, 1)))
+
+
+def with_starts(schedule: Schedule, starts: Mapping[Instance, int]) -> Schedule:
+    """Return the schedule with what `between` took out ordered by other starts."""
+    names = [b.block for b in schedule.blocks]
+    inside = [i for i, b in enumerate(schedule.blocks) if (b.block, b.micro_batch) in starts]
+    first, last = inside[0], inside[-1] + 1
+    middle = [name for name, _ in sorted(starts, key=lambda instance: starts[instance])]
+    return one_after_another(schedule.placement, names[:first] + middle + names[last:])
+
+
+def by_own_clocks(schedule: Schedule, bound: int, longest: int) -> Neighbourhood:
+    """Return a whole schedule to be ordered anew, with the clocks of all devices free.
+
+    The horizon loses nothing: if all devices were idle for longer than any transfer takes, what comes later
+    could come sooner. So the times in which some device is between its first start and its last end leave no
+    greater gaps, and none of them is longer than the longest span.
+
+    Args:
+        schedule: Schedule as made by `in_order`.
+        bound: Ticks that the longest device span is known to need.
+        longest: The longest device span of the schedule.
+    """
+    placement = schedule.placement
+    instances = [(name, n) for _, n, name in schedule.blocks]
+    return Neighbourhood(
+        placement,
+        start=schedule.start_of,
+        release=dict.fromkeys(instances, 0),
+        tail=dict.fromkeys(instances, 0),
+        ran={block.name: 0 for block in placement.blocks},
+        bound=bound,
+        makespan=longest,
+        devices=frozenset(range(placement.num_devices)),
+        horizon=placement.num_devices
+        * (longest + max((ticks for *_, ticks in placement.transfer), default=0)),
+    )
+
+
+def between(
+    schedule: Schedule,
+    begin: int,
+    end: int,
+    bound: int,
+    clocks: Sequence[int],
+    devices: Iterable[int] | None = None,
+) -> Neighbourhood:
+    """Return the neighbourhood of the blocks that start from one tick on and before another.
+
+    Args:
+        schedule: Schedule as made by `in_order`.
+        begin: Tick.
+        end: Tick.
+        bound: Ticks that the makespan by the devices' clocks is known to need.
+        clocks: The tick at which each device's clock begins; nothing starts there before.
+        devices: Devices whose blocks are ordered anew; None for all.
+    """
+    placement, start = schedule.placement, schedule.start_of
+    idle_from = list(clocks)
+    ran = {block.name: 0 for block in placement.blocks}
+    for ticks, _, name in schedule.blocks:
+        if ticks < begin:
+            ran[name] += 1
+            for device in placement.by_name[name].devices:
+                idle_from[device] = ticks + placement.by_name[name].time
+                bound = max(bound, idle_from[device] - clocks[device])
+
+    def release(instance: Instance) -> int:
+        """Earliest start because of what starts before."""
+        name, micro_batch = instance
+        block = placement.by_name[name]
+        return max(
+            [idle_from[device] for device in block.devices]
+            + [
+                start[a, micro_batch] + placement.by_name[a].time + placement.transfer_time(a, name)
+                for a in block.after
+                if start[a, micro_batch] < begin
+            ]
+        )
+
+    tail, needed = _tails(schedule, end, clocks)
+    for instance, ticks in needed.items():
+        bound = max(bound, release(instance) + ticks)
+    inside = [instance for instance in tail if start[instance] >= begin]
+    return Neighbourhood(
+        placement,
+        start={instance: start[instance] for instance in inside},
+        release={instance: release(instance) for instance in inside},
+        tail={instance: tail[instance] for instance in inside},
+        ran=ran,
+        bound=bound,
+        makespan=span_from(schedule, clocks),
+        devices=frozenset(range(placement.num_devices) if devices is None else devices),
+    )
+
+
+def _tails(
+    schedule: Schedule, end: int, clocks: Sequence[int]
+) -> tuple[dict[Instance, int], dict[Instance, int]]:
+    """Return the ticks that must follow, because of what starts at a tick or later.
+
+    Returns:
+        For each instance that starts before the tick, the least ticks from its end to the schedule's end;
+        for each other one, the least ticks from its start.
+    """
+    placement = schedule.placement
+    needed: dict[Instance, int] = {}
+    tail: dict[Instance, int] = {}
+    follows = [-began for began in clocks]
+    for ticks, micro_batch, name in reversed(schedule.blocks):
+        block = placement.by_name[name]
+        last = max(
+            [follows[device] for device in block.devices]
+            + [
+                placement.transfer_time(name, f) + needed[f, micro_batch]
+                for f in placement.successors[name]
+                if (f, micro_batch) in needed
+            ]
+        )
+        if ticks < end:
+            tail[name, micro_batch] = last
+        else:
+            needed[name, micro_batch] = block.time + last
+            for device in block.devices:
+                follows[device] = block.time + last
+    return tail, needed

@@ -1,0 +1,120 @@
+"""The search for the period: procedures in rounds of counted work, on one frozen record of what is known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from schedsearch.core.budget import Account, Budget
+from schedsearch.core.known import Finding, Known, OfSize, Start
+from schedsearch.core.objective import Objective
+from schedsearch.procedures.procedure import Procedure
+from schedsearch.procedures.queries import FIRST_REPETEND, Queries, States, first_repetend
+
+_KEPT_OF_MANY = 0.2
+"""Share of a round's work for the period that is left to the whole schedule where there are many blocks, as
+some procedures take longer than their share there; a search for the period alone leaves it unused."""
+
+_SEEDS_OF_ROUND = 1009
+"""Difference between the seeds of two consecutive rounds."""
+
+
+class PeriodSearch:
+    """Runs procedures in rounds; a Ctrl-C leaves what is known until then.
+
+    Attributes:
+        known: What is known of the period; the next round begins with it.
+        account: What was asked and done.
+    """
+
+    def __init__(
+        self, known: Known, account: Account, procedures: Sequence[Procedure], uses: Collection[str]
+    ) -> None:
+        """Begin with what is known.
+
+        Args:
+            known: What is known of the period without a search.
+            account: Whom to ask, and who counts the work.
+            procedures: What finds repetends, in the order in which they run.
+            uses: Names of all procedures, these and those that ask about all blocks.
+        """
+        self.known = known
+        self.account = account
+        account.proved |= OfSize.without_search(known.placement, 1).bound
+        account.proved[Objective.PERIOD] = known.period_bound
+        self._procedures = procedures
+        self._queries = Queries() if Queries.name in uses or known.before else None
+        self._states = States() if States.name in uses else None
+
+    def begin(self, until: float = math.inf) -> None:
+        """Find some repetend, and make nothing of it less; say why where there is none."""
+        if 1 not in self.known.repetends:
+            self.take(FIRST_REPETEND, first_repetend(self.known, Budget(self.account, until)))
+
+    def run(self, until: float) -> None:
+        """Run one round, until so much work is done.
+
+        A solver is asked about all blocks last in the first round, and of many blocks always; else it soon
+        knows, and comes first.
+
+        Raises:
+            OutOfTimeError: The limit of time or of work is reached.
+            KeyboardInterrupt: There was a Ctrl-C.
+        """
+        many, budget = self.known.has_many_blocks, Budget(self.account, until)
+        finds = [] if self.known.before else self._procedures  # no others know objectives before the period
+        asks_last = many or self.known.round == 1
+        if many:
+            self._find([each for each in finds if each.is_first], budget)
+            finds = [each for each in finds if not each.is_first]
+            if self.known.is_proved:
+                return
+        kept = _KEPT_OF_MANY if many else 0.0 if asks_last else sum(each.share_kept for each in finds)
+        asking = budget.share(1.0 - kept)
+        self.begin(asking.until)
+        if self.known.best is None:
+            return
+        if not self.known.before and not self._meets_bound(asking) and asks_last:
+            self._find(finds, asking)
+        self._ask(asking)
+        if not asks_last:
+            self._find(finds, budget)
+        seed = self.known.seed + _SEEDS_OF_ROUND
+        self.known = replace(self.known, round=self.known.round + 1, seed=seed)
+
+    def _find(self, procedures: Sequence[Procedure], budget: Budget) -> None:
+        """Run procedures that find repetends, each with its share of the work, until the period is proved."""
+        for procedure in procedures:
+            if self.known.is_proved:
+                return
+            if share := procedure.share(self.known):
+                self.take(procedure.name, procedure.run(self.known, budget.share(share)))
+
+    def _meets_bound(self, budget: Budget) -> bool:
+        """Ask shortly whether the period of one micro-batch can meet its bound; return whether it does."""
+        if self._queries is not None:
+            self.take(Queries.name, self._queries.of_bound(self.known, budget))
+        return not self.known.known_of(1).is_open(Objective.PERIOD)
+
+    def _ask(self, budget: Budget) -> None:
+        """Ask about all blocks at once, of one micro-batch and of more, and raise the bound."""
+        if self._queries is not None:
+            self.take(Queries.name, self._queries.of_one(self.known, budget))
+        if self._states is not None and not self.known.is_proved:
+            self.take(States.name, self._states.run(self.known, budget))
+        if self._queries is not None:
+            self.take(Queries.name, self._queries.of_more(self.known, budget))
+
+    def take(self, name: str, findings: Iterable[Finding]) -> None:
+        """Take findings, tell of repetends that are better, and count the work as that of a procedure."""
+        account = self.account
+        with account.counted(Objective.PERIOD, name, lambda: self.known.rate):
+            for finding in findings:
+                before, self.known = self.known, self.known.taking(finding)
+                proved, bound = account.proved[Objective.PERIOD], self.known.bound_of_all
+                account.proved[Objective.PERIOD] = bound
+                is_new = isinstance(finding, Start) and self.known is not before
+                if self.known.best is not None and (is_new or bound > proved):
+                    move = finding.made_by if isinstance(finding, Start) else name
+                    account.report(self.known.best, Objective.PERIOD, move)

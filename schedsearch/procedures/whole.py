@@ -1,0 +1,371 @@
+"""The whole schedule of a number of micro-batches: the best repetend unrolled, or a shorter one.
+
+Where blocks have modes, those of the repetend are kept, or those of a schedule made otherwise that is
+shorter; what is left is a plain placement, which all procedures work on. Where it cannot be said without
+modes and streams, the repetend is unrolled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import cached_property
+
+from placements import Placement
+from schedsearch.baselines import HAND_MADE
+from schedsearch.baselines.chosen_modes import with_chosen_modes
+from schedsearch.core.budget import Account, Budget
+from schedsearch.core.known import Made, OfSize
+from schedsearch.core.objective import FINITE, Objective
+from schedsearch.core.problem import GIVEN
+from schedsearch.metrics import total_slack
+from schedsearch.passes import modes
+from schedsearch.passes.lowered import Lowered
+from schedsearch.procedures.beginnings import BEGINNINGS
+from schedsearch.procedures.neighbourhoods.improvement import IMPROVEMENTS, Improvement
+from schedsearch.procedures.queries import Bisection
+from schedsearch.procedures.samples import Samples
+from schedsearch.repetend import Repetend
+from schedsearch.schedule import Schedule, with_optimizer
+from schedsearch.validate import InvalidScheduleError, validate
+
+_ANSWER = 3
+"""How many times as long as unrolling the repetend is kept for choosing, checking and bounding the answer."""
+
+_WORK_OF_BLOCK = 3e-5
+"""Units of work for a block of a schedule that is made by hand with modes."""
+
+_OF_SCHEDULES = frozenset({Objective.MEMORY, Objective.LATENCY})
+"""Objectives before the period that a whole schedule keeps, too."""
+
+_MAX_BLOCKS = 2000
+"""Blocks of the longest schedule that is made by hand with modes."""
+
+
+class WholeSearch:
+    """The search for the objectives after the period, and for the schedule.
+
+    Attributes:
+        placement: What runs where.
+        objective: What is made less of the whole schedule.
+        known: What is known of the repetend that is unrolled, on the plain placement that is worked on; None
+            before there is one.
+        polished: Whether there is nothing more to do about it.
+    """
+
+    def __init__(
+        self,
+        placement: Placement,
+        num_micro_batches: int,
+        objective: Objective,
+        given: Schedule | None,
+        account: Account,
+        uses: frozenset[str],
+    ) -> None:
+        """Begin with nothing.
+
+        Args:
+            placement: What runs where.
+            num_micro_batches: Micro-batches of the schedule.
+            objective: What is made less.
+            given: A schedule that the caller begins with, without optimizer blocks; None for none.
+            account: Whom to ask, and who counts the work.
+            uses: Names of the procedures; see `schedsearch.procedures.registry.OF_SCHEDULE`.
+        """
+        self.placement, self.num_micro_batches = placement, num_micro_batches
+        self.objective, self._goal = objective, FINITE[objective]
+        self.account, self.effort, self.uses = account, account.effort, uses
+        self._given = given
+        self._bound_of_all = self._goal.bound(placement, num_micro_batches)
+        if not placement.is_plain:
+            account.proved[objective] = self._bound_of_all  # not that of some modes
+        self._source: OfSize | None = None
+        self._unrolled_last: tuple[Repetend, Schedule] | None = None
+        self._unroll_s = 0.0  # seconds that it took
+        self._lower(Lowered(placement, ((),), placement) if placement.is_plain else None)
+
+    def _lower(self, lowered: Lowered | None) -> None:
+        """Work on another plain placement, from the beginning; None for none."""
+        self._lowered = lowered
+        self.known: OfSize | None = None
+        self.polished, self._closed = lowered is None, False
+        self._begun = self._given
+        self._restart(None)
+        if lowered is not None:
+            self._number = self.num_micro_batches // len(lowered.chosen)
+            self._bound = self._goal.bound(lowered.plain, self._number)
+
+    def _restart(self, within: Placement | None) -> None:
+        """Forget the schedules so far, as the next ones have less memory, or another placement."""
+        self._within = within
+        self._offered: Repetend | None = None
+        self._shortest: Schedule | None = None
+        self._improvement: Improvement | None = None
+        self._starts: dict[str, Iterator[Made]] = {}
+
+    @property
+    def _is_free(self) -> bool:
+        """Whether all of the memory may be used, so that what is proved is proved of any schedule."""
+        return self._lowered is not None and self._within in (None, self._lowered.plain)
+
+    @property
+    def source(self) -> OfSize | None:
+        """What is known of the repetend on the whole placement; None before there is one."""
+        if self.placement.is_plain:
+            return self.known
+        lowered, known, source = self._lowered, self.known, self._source
+        if lowered is None or known is None or known.repetend is None:
+            return source
+        assert source is not None and source.repetend is not None
+        is_of_modes = source.repetend.chosen == lowered.chosen or not self.placement.decisions
+        return replace(source, repetend=lowered.repetend(known.repetend)) if is_of_modes else source
+
+    @property
+    def bound(self) -> int:
+        """Ticks that no schedule of as many micro-batches beats."""
+        return self._bound if self.placement.is_plain else self._bound_of_all
+
+    def begin_with(self, best: OfSize, is_searched: bool) -> None:
+        """Take another repetend, of a shorter period, for what is still to be done.
+
+        Args:
+            best: What is known of it.
+            is_searched: Whether its number of micro-batches is one that is asked for; no others are polished.
+        """
+        self._source = best
+        if not self.placement.is_plain:
+            assert best.repetend is not None
+            unrolled = best.repetend.unroll(self.num_micro_batches)
+            base = min((unrolled, *self._others), key=self._goal.value)
+            kept = modes.lower(self.placement, best.repetend, base)
+            if kept is None:
+                self._lower(None)
+                return
+            if self._lowered is None or self._lowered.chosen != kept.lowered.chosen:
+                self._lower(kept.lowered)
+            self._begun, is_searched = kept.schedule, is_searched and kept.is_own
+            plain = OfSize.without_search(kept.repetend.placement, kept.repetend.micro_batches)
+            limit = {each: ticks for each, ticks in best.limit.items() if each in _OF_SCHEDULES}
+            best = replace(plain, repetend=kept.repetend, limit=limit)
+        self.known = best.with_limit(Objective.PERIOD)
+        self.polished = self._closed = not is_searched
+        self._samples, self._bisection = Samples(), Bisection()
+
+    @cached_property
+    def _others(self) -> list[Schedule]:
+        """What the caller gave, and the shortest schedule with modes as people choose them."""
+        found, each = [] if self._given is None else [self._given], self.placement
+        number = len(each.per_micro_batch.blocks) * self.num_micro_batches
+        if not each.is_plain and number <= _MAX_BLOCKS and "hand_made" in self.uses:
+            made = with_chosen_modes(each.per_micro_batch, self.num_micro_batches, HAND_MADE)
+            by_hand = [schedule for _, schedule in made]
+            self.effort.spend(len(by_hand) * number * _WORK_OF_BLOCK)
+            found += [min(by_hand, key=self._goal.value)] if by_hand else []
+        return found
+
+    def is_done(self, objectives: Sequence[Objective]) -> bool:
+        """Return whether no time would make these objectives less, with the modes of the repetend."""
+        if not objectives:
+            return True
+        if self._source is None or self._lowered is None:
+            return self._source is not None
+        if self.objective in objectives and self.proved:
+            return self._closed
+        return self.polished and (self.objective not in objectives or not self._may_shorten)
+
+    @property
+    def _may_shorten(self) -> bool:
+        """Whether the latency is free: another order of the blocks would not keep it."""
+        return self.known is not None and Objective.LATENCY not in self.known.limit
+
+    @property
+    def proved(self) -> bool:
+        """Whether no schedule is better than the best."""
+        return self._shortest is not None and self._goal.value(self._shortest) <= self._bound
+
+    def polish(self, objectives: Sequence[Objective], until: float) -> None:
+        """Make the objectives after the period least, one after another, among repetends of that period.
+
+        Args:
+            objectives: These.
+            until: Work after which to stop; the next call goes on.
+
+        Raises:
+            OutOfTimeError: The time limit is over.
+            KeyboardInterrupt: There was a Ctrl-C.
+        """
+        if self._lowered is None:
+            return
+        assert self.known is not None
+        budget, samples = Budget(self.account, until), self._samples
+        others = [objective for objective in objectives if objective not in FINITE]
+        for known in self._bisection.minimise_in_turn(self.known, others, budget):
+            self.known = known
+        wants_samples = self.objective in objectives and Samples.name in self.uses
+        if wants_samples and not samples.ended:
+            unrolled = len(self._lowered.plain.blocks) * self._number
+            with self._counted(Samples.name):
+                for known, value in samples.run(
+                    self.known, unrolled, self._quality, self._bound, self._bisection, budget
+                ):
+                    self.known = known
+                    if value is not None:
+                        self._report(value, self._bound, "sample of the repetend")
+        self._closed = not any(self.known.is_open(objective) for objective in others)
+        self.polished = self._closed and (samples.ended or not wants_samples)
+
+    def shorten(self, until: float) -> None:
+        """Shorten the whole schedule; the next call goes on where this one ends.
+
+        It begins with the shortest of the unrolled repetend, what the caller gave, the hand-made schedules
+        that fit, and those that rules make (see `BEGINNINGS`). Where the latency is limited nothing is done,
+        since another order of the blocks would not keep it.
+
+        Args:
+            until: Work after which to stop.
+
+        Raises:
+            OutOfTimeError: The time limit is over, or nearly so where the answer takes long.
+            KeyboardInterrupt: There was a Ctrl-C; the shortest schedule until then is kept.
+        """
+        if not self._may_shorten:
+            return
+        known = self.known
+        assert known is not None and known.repetend is not None
+        began = time.monotonic()
+        self._keep_within(known)
+        if known.repetend is not self._offered:
+            self._offered = known.repetend
+            self._offer(Made(self._unroll(known.repetend), "the repetend unrolled"))
+        self.effort.keep_s = max(self.effort.keep_s, _ANSWER * max(self._unroll_s, time.monotonic() - began))
+        for name, starts in self._starts.items():
+            end = self.effort.share(until, BEGINNINGS[name][1])
+            while not self.proved and self.effort.spent < end:
+                self.effort.require_s()
+                with self._counted(name):
+                    if (made := next(starts, None)) is None:
+                        break
+                    self._offer(made)
+        if self.proved or self.effort.spent >= until or not self.uses & IMPROVEMENTS:
+            return
+        best = self._shortest
+        assert best is not None
+        if self._improvement is None:
+            self._improvement = Improvement(
+                best,
+                self.effort,
+                self._goal,
+                seed=self.account.seed,
+                on_progress=self._report,
+                uses=self.uses,
+                counted=self._counted,
+            )
+        elif self._goal.value(best) < self._improvement.value:
+            self._improvement.begin_with(best)
+        try:
+            self._improvement.go_on(until)
+        finally:
+            self._shortest = self._improvement.best
+            if self._is_free:
+                self._bound = max(self._bound, self._improvement.bound)
+
+    def take_hand_made(self, best: OfSize, seconds: float) -> None:
+        """Offer the hand-made schedules that a search had not come to.
+
+        Args:
+            best: What is known of the repetend, where the search had not come to that either.
+            seconds: Time to add to the limit for it.
+        """
+        if self.known is None:
+            self.begin_with(best, is_searched=False)
+        if seconds:
+            self.effort.postpone(seconds - min(self.effort.left_s, 0.0))
+        if self._may_shorten and self.known is not None:
+            self._keep_within(self.known)
+            for made in self._starts.get("hand_made", ()):
+                self._offer(made)
+
+    def _keep_within(self, known: OfSize) -> None:
+        """Begin anew where the repetend has come to hold less memory, since the schedule may hold no more."""
+        assert self._lowered is not None
+        within = known.limited(self._lowered.plain)
+        if within == self._within:
+            return
+        self._restart(within)
+        each = within.per_micro_batch
+        if self._begun is not None and _is_valid(given := self._begun.under(each)):
+            self._offer(Made(given, GIVEN))
+        self._starts = {
+            name: make(each, self._number, self.effort)
+            for name, (make, _) in BEGINNINGS.items()
+            if name in self.uses
+        }
+
+    def _offer(self, made: Made) -> None:
+        """Take a schedule to begin with where it is shorter than the best."""
+        assert self._within is not None
+        settled = self._goal.settled(with_optimizer(self._within, made.schedule))
+        if self._shortest is None or self._goal.value(settled) < self._goal.value(self._shortest):
+            self._shortest = settled
+            self._report(self._goal.value(settled), self._bound, made.made_by)
+
+    def _counted(self, name: str) -> AbstractContextManager[None]:
+        """Count what is done inside as the work of a procedure."""
+        return self.account.counted(self.objective, name, self._value)
+
+    def _value(self) -> int:
+        """Return the ticks of the best schedule so far; of the repetend unrolled before there is one."""
+        improved = None if self._improvement is None else self._improvement.best
+        values = [self._goal.value(each) for each in (self._shortest, improved) if each is not None]
+        if not values:
+            assert self.known is not None and self.known.repetend is not None
+            values = [self._quality(self.known.repetend)[1]]
+        return min(values)
+
+    def _report(self, best: int, bound: int, move: str) -> None:
+        self.account.tell(self.objective, best, bound if self._is_free else self._bound, move)
+
+    def best(self, found: OfSize) -> Schedule:
+        """Return the shortest valid schedule found: unrolled, shortened, or what the caller gave.
+
+        Args:
+            found: What is known of the best repetend.
+        """
+        assert found.repetend is not None
+        unrolled = (
+            self._unroll(found.repetend)
+            if self.placement.is_plain
+            else found.repetend.unroll(self.num_micro_batches)
+        )
+        schedules = [unrolled]
+        if self._shortest is not None and self._lowered is not None:
+            schedules.append(self._lowered.schedule(self._shortest))
+        schedules += self._others if Objective.LATENCY not in found.limit else []
+        settled = [self._goal.settled(with_optimizer(self.placement, each)) for each in schedules]
+        within = found.limited(self.placement)
+        fit = (each for each in sorted(settled, key=self._goal.value) if _is_valid(each.under(within)))
+        return validate(next(fit))
+
+    def _quality(self, repetend: Repetend) -> tuple[int, int, int, int]:
+        """Return what makes one repetend better than another: less, from the first figure on."""
+        assert self._lowered is not None
+        schedule = self._goal.settled(with_optimizer(self._lowered.plain, self._unroll(repetend)))
+        return repetend.period, self._goal.value(schedule), -total_slack(schedule), repetend.span
+
+    def _unroll(self, repetend: Repetend) -> Schedule:
+        """Unroll a repetend, once where it comes several times in a row: it takes long on many devices."""
+        if self._unrolled_last is None or self._unrolled_last[0] is not repetend:
+            began = time.monotonic()
+            self._unrolled_last = repetend, repetend.unroll(self._number)
+            self._unroll_s = time.monotonic() - began
+        return self._unrolled_last[1]
+
+
+def _is_valid(schedule: Schedule) -> bool:
+    try:
+        validate(schedule)
+    except InvalidScheduleError:
+        return False
+    return True

@@ -1,0 +1,90 @@
+"""What Tessel's two searches are given and answer: checks, and the form of our own search's results."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from placements import Placement
+from schedsearch.core.answer import EndedBy, SearchError, SearchResult, Status
+from schedsearch.core.problem import LONGEST_S
+from schedsearch.proof.ends import device_span_bound
+from schedsearch.proof.load_and_path import critical_path, period_bound
+from schedsearch.proof.makespan import makespan_bound
+from schedsearch.proof.memory_need import require_capacity
+from schedsearch.repetend import Repetend
+from schedsearch.schedule import Schedule
+from schedsearch.solver.interrupts import Ending
+from schedsearch.tessel.queries import Budget
+
+DOES_NOT_FIT = "one micro-batch alone does not fit the devices' memory in any order; raise search.memory"
+OUT_OF_TIME = "no schedule was found in the time given; raise search.time_limit_s"
+
+
+def seconds_of(method: str, placement: Placement, num_micro_batches: int, time_limit_s: float) -> float:
+    """Check what both searches are given, and return the seconds that one has.
+
+    Raises:
+        SearchError: A number is not positive, or the placement has transient memory.
+        CapacityError: A device's memory is too small for one micro-batch.
+    """
+    if num_micro_batches < 1:
+        raise SearchError(f"search.num_micro_batches: {num_micro_batches} is not at least 1")
+    if not time_limit_s > 0:
+        raise SearchError(f"search.time_limit_s: {time_limit_s} is not a positive number of seconds")
+    transient = next((block.name for block in placement.per_micro_batch.blocks if block.transient), None)
+    if transient is not None:
+        raise SearchError(
+            f"search.method: {method} does not know transient memory, which block {transient} has; "
+            "use search.method=modulo"
+        )
+    require_capacity(placement)
+    return min(time_limit_s, LONGEST_S)
+
+
+def answer(
+    placement: Placement,
+    num_micro_batches: int,
+    schedule: Schedule | None,
+    repetend: Repetend | None,
+    *,
+    is_least: Callable[[SearchResult], bool],
+    is_infeasible: bool,
+    interrupted: bool,
+    began: float,
+    budget: Budget,
+    **figures: Any,
+) -> SearchResult:
+    """Return what a search found in the form of our own search's results, with our own bounds.
+
+    Args:
+        placement: What runs where.
+        num_micro_batches: Micro-batches of the schedule.
+        schedule: Schedule that was found; None for none.
+        repetend: Likewise.
+        is_least: Returns whether what was to be least meets its bound.
+        is_infeasible: Whether there is proved to be no schedule.
+        interrupted: Whether there was a Ctrl-C.
+        began: When the search did, in seconds of `time.monotonic`.
+        budget: Its time and questions.
+        figures: Other fields of the result, among them bounds that are greater than ours.
+    """
+    known = {
+        "period_bound": float(period_bound(placement)),
+        "span_bound": critical_path(placement.per_micro_batch),
+        "makespan_bound": makespan_bound(placement, num_micro_batches),
+        "device_span_bound": device_span_bound(placement, num_micro_batches),
+        "queries": budget.calls,
+        "seconds": time.monotonic() - began,
+    }
+    status, reason = Status.FEASIBLE, ""
+    if schedule is None:
+        status = Status.INFEASIBLE if is_infeasible else Status.UNKNOWN
+        reason = DOES_NOT_FIT if is_infeasible else OUT_OF_TIME
+    found = SearchResult(status, repetend, schedule, reason=reason, **(known | figures))
+    proved = is_infeasible or (schedule is not None and is_least(found))
+    if proved and schedule is not None and not interrupted:
+        status = Status.OPTIMAL
+    ended_by = EndedBy.of(Ending(interrupted, out_of_time=budget.left_s <= 0), proved=proved)
+    return SearchResult(status, repetend, schedule, reason=reason, ended_by=ended_by, **(known | figures))

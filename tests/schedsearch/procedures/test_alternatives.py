@@ -1,0 +1,124 @@
+"""Several schedules of one period: valid, different, and under what the search was held to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+
+import pytest
+
+from placements.shapes import m_shape, nn_shape, v_shape
+from schedsearch.core.objective import Objective
+from schedsearch.metrics import peak_memory
+from schedsearch.procedures.alternatives import orders_of, reached, schedules_of_equal_period
+from schedsearch.procedures.search import search
+from schedsearch.repetend import Repetend
+from schedsearch.solver import smt
+from schedsearch.solver.budget import SolverBudget
+from schedsearch.solver.portfolio import SOLVERS
+from schedsearch.solver.query import Decision, Query
+from schedsearch.validate import validate
+
+
+def test_candidates_differ_and_have_the_period_of_the_search() -> None:
+    placement = nn_shape(4).with_memory(6)
+    result = search(placement, 6, work_limit=5)
+    assert result.repetend is not None
+    found = list(schedules_of_equal_period(placement, 6, result, count=6, work_limit=20))
+    assert 1 < len(found) <= 6
+    assert found[0].schedule == result.schedule
+    assert found[0].origin == "search"
+    assert len({orders_of(each.schedule) for each in found}) == len(found)
+    for each in found:
+        assert validate(each.schedule).placement == placement
+        assert each.schedule.num_micro_batches == 6
+        assert each.repetend is not None
+        assert each.repetend.period == result.repetend.period
+    assert {"sample", "shortened"} & {each.origin for each in found}
+
+
+def test_hand_made_schedules_are_candidates() -> None:
+    placement = v_shape(3)
+    result = search(placement, 4, objectives=["period"])
+    found = [each.origin for each in islice(schedules_of_equal_period(placement, 4, result), 4)]
+    assert {"gpipe", "one_f_one_b"} & set(found)
+
+
+def test_shared_blocks_are_also_gathered_at_the_ends() -> None:
+    placement = m_shape(4)
+    result = search(placement, 4, work_limit=5)
+    for each in schedules_of_equal_period(placement, 4, result, count=6):
+        if each.origin == "gathered":
+            orders = [each.schedule.order(device) for device in range(4)]
+            assert {tuple(name for name, _ in order[:4]) for order in orders} == {("E",) * 4}
+            assert {tuple(name for name, _ in order[-4:]) for order in orders} == {("EB",) * 4}
+
+
+def test_the_same_seed_makes_the_same_candidates() -> None:
+    placement = m_shape(4)
+    result = search(placement, 4, work_limit=5)
+    first, second = (
+        [each.schedule for each in schedules_of_equal_period(placement, 4, result, count=5, seed=7)]
+        for _ in range(2)
+    )
+    assert first == second
+
+
+def test_spans_begin_at_the_bound_and_not_at_the_span_that_a_search_happened_to_end_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Query] = []
+
+    def noted(query: Query, budget: SolverBudget) -> Decision:
+        asked.append(query)
+        return smt.decide(query, budget)
+
+    for name in ("z3", "cpsat"):
+        monkeypatch.setitem(SOLVERS, name, lambda: noted)
+    placement = v_shape(3)
+    result = search(placement, 4, objectives=["period"])
+    stretched = Repetend.from_first_starts(
+        placement, 1, 4, {(b.name, 0): 4 * i for i, b in enumerate(placement.topological_order)}
+    )
+    result = replace(result, repetend=stretched)
+    list(schedules_of_equal_period(placement, 4, result, limit={Objective.PERIOD: 4}, count=5, work_limit=5))
+    assert stretched.span > result.span_bound
+    assert asked[0].span == result.span_bound
+
+
+def test_an_objective_that_was_reached_is_kept() -> None:
+    placement = v_shape(3)
+    result = search(placement, 6, objectives=["period", "memory", "makespan"], work_limit=5)
+    assert result.repetend is not None
+    limit = reached(result, ["period", "memory", "makespan"])
+    assert limit == {
+        Objective.PERIOD: result.repetend.period,
+        Objective.MEMORY: max(result.repetend.peak_memory),
+    }
+    for each in schedules_of_equal_period(placement, 6, result, limit=limit, count=6, work_limit=5):
+        assert peak_memory(each.schedule).max() <= limit[Objective.MEMORY]
+
+
+def test_a_latency_leaves_only_repetends() -> None:
+    placement = v_shape(3, inference=True)
+    objectives = ["latency", "period"]
+    result = search(placement, 6, objectives=objectives)
+    limit = reached(result, objectives)
+    for each in schedules_of_equal_period(placement, 6, result, limit=limit, count=4, work_limit=5):
+        assert each.origin in ("search", "repetend", "sample")
+        assert each.repetend is not None
+        assert each.repetend.latency <= limit[Objective.LATENCY]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_no_more_than_asked_for(count: int) -> None:
+    placement = v_shape(3)
+    result = search(placement, 4, objectives=["period"])
+    assert len(list(schedules_of_equal_period(placement, 4, result, count=count))) == count
+
+
+def test_no_time_leaves_the_search_s_own() -> None:
+    placement = v_shape(3)
+    result = search(placement, 4, objectives=["period"])
+    (only,) = schedules_of_equal_period(placement, 4, result, work_limit=0)
+    assert only.schedule == result.schedule

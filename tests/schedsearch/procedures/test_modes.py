@@ -1,0 +1,192 @@
+"""Modes and streams in the search, against trying all there is, and on cases with known answers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from modes_and_streams import CASES, at_random
+
+from placements import Block, Kind, Placement
+from placements.models.memory_levers import Offload, Recompute, with_levers
+from placements.shapes import v_shape, wave_shape
+from placements.streams import Slowdown
+from schedsearch.core.answer import SearchResult, Status
+from schedsearch.metrics import peak_host_memory, peak_memory
+from schedsearch.procedures.search import search
+from schedsearch.proof.load_and_path import period_bound
+from schedsearch.repetend import Repetend
+from schedsearch.validate import InvalidScheduleError, validate
+
+
+def test_modes_of_two_micro_batches_beat_those_of_one() -> None:
+    """Forward 2, backward 4, 10 units or 1 kept: what a plain model of CP-SAT proved, by capacity."""
+    expected = {32: (8, 7), 12: (12, 11)}
+    found = {}
+    for capacity in expected:
+        alone = period_of(recomputing(4, capacity), 1)
+        found[capacity] = alone, period_of(recomputing(4, capacity), 2)
+    assert found == expected
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_the_least_period_is_that_of_trying_all(name: str) -> None:
+    """All modes, all starts within the period, and all rounds up to three."""
+    placement = CASES[name]
+    found = search(placement, 6, micro_batches_per_repetend=1, objectives=["period"], work_limit=30)
+    least = next(period for period in itertools.count(1) if any(repetends(placement, period)))
+    assert (found.status, found.repetend and found.repetend.period) == (Status.OPTIMAL, least)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_least_period_is_that_of_trying_all_at_random(seed: int) -> None:
+    """Two stages with times, memory, modes and copies at random."""
+    placement = at_random(seed)
+    found = search(placement, 4, micro_batches_per_repetend=1, objectives=["period"], work_limit=30)
+    periods = range(1, 1 + (found.repetend.period if found.repetend else 12))
+    least = next((period for period in periods if any(repetends(placement, period))), None)
+    assert period_bound(placement) <= (least or 12)
+    assert (found.repetend and found.repetend.period) == least
+    assert found.status is (Status.INFEASIBLE if least is None else Status.OPTIMAL)
+
+
+def test_what_goes_to_the_host_is_counted_there() -> None:
+    """Eight forwards in flight where four fit: the host holds the others, and the load is met."""
+    placement = with_levers(
+        v_shape(8, forward_time=2, backward_time=4, stage_memory=10).with_memory(40),
+        offload={f"F{stage}": [Offload(10, 4)] for stage in range(8)},
+        host_memory=100,
+    )
+    found = search(placement, 16, objectives=["period"], work_limit=20)
+    assert found.schedule is not None and rate_of(found) == 6
+    assert period_of(placement.as_run((0,) * 8), 1) == 12
+    assert peak_memory(found.schedule).max() <= 40 < peak_host_memory(found.schedule).max() <= 100
+    assert period_of(replace(placement, host_memory=(0,) * 8), 1) == 12
+
+
+def test_a_placement_of_streams_is_searched_with_all_strategies() -> None:
+    """One layer of attention, all-to-alls and experts on each of four stages; the load is met."""
+    found = search(expert_layers(4, 10), 16, objectives=["period"], work_limit=10)
+    assert (found.status, found.repetend and found.repetend.period) == (Status.OPTIMAL, 2954)
+    assert found.schedule is not None
+    assert validate(found.schedule).placement.has_streams
+
+
+def test_streams_that_slow_each_other_down_are_run_as_they_are() -> None:
+    """What is found holds for slow blocks; run, it is no longer, and no shorter than the bound says."""
+    placement = replace(expert_layers(2, 8), slowdown=(Slowdown(("compute", "communication"), (1.05, 1.05)),))
+    found = search(placement, 12, objectives=["period"], work_limit=10)
+    slow = search(placement.at_worst, 12, objectives=["period"], work_limit=10)
+    assert found.schedule is not None and slow.schedule is not None and found.repetend is not None
+    assert validate(found.schedule).makespan <= slow.schedule.makespan
+    bound = period_bound(placement)
+    assert period_bound(replace(placement, slowdown=())) < bound <= found.repetend.period < 1.01 * bound
+    assert slow.repetend is not None and found.repetend.period <= slow.repetend.period
+    validate(found.repetend.at_initiation_interval(30))
+
+
+@pytest.mark.parametrize(("num_devices", "most"), [(1, Fraction(5)), (2, Fraction(11, 2))])
+def test_a_forward_and_a_backward_take_less_side_by_side_than_one_after_the_other(
+    num_devices: int, most: Fraction
+) -> None:
+    """Times of pairs: 2 and 4 ticks alone, 5 together. The repetend is what the orders come to."""
+    stages = v_shape(num_devices, forward_time=2, backward_time=4).with_memory(2 * num_devices)
+    pairs = tuple(
+        replace(block, stream="backward") if block.kind is Kind.B else block for block in stages.blocks
+    )
+    placement = replace(stages, blocks=pairs, slowdown=(Slowdown(("compute", "backward"), (1.5, 1.5)),))
+    found = search(placement, 12, objectives=["period"], work_limit=5)
+    assert found.schedule is not None and found.repetend is not None
+    assert period_bound(placement) == 5
+    assert rate_of(found) == most < period_of(stages, 1)
+    assert found.status is (Status.OPTIMAL if most == 5 else Status.FEASIBLE)
+    validate(found.repetend.at_initiation_interval(12))
+    again = search(placement, 12, objectives=["period"], begin_with=found, work_limit=2.5)
+    assert rate_of(again) <= most
+
+
+def test_a_wave_of_chunks_with_modes_is_lowered_for_other_strategies() -> None:
+    """The modes first, then the orders: no question about both is asked."""
+    forwards = [f"F{chunk}" for chunk in range(16)]
+    placement = with_levers(
+        wave_shape(8, forward_time=2, backward_time=4, stage_memory=10).with_memory(60),
+        {name: [Recompute(1, 2)] for name in forwards},
+    )
+    alone = search(placement, 16, objectives=["period"], strategies=["modes"], work_limit=6)
+    assert alone.schedule is not None and validate(alone.schedule).chosen
+    assert rate_of(alone) < rate_of(search(placement, 16, objectives=["period"], strategies=[], work_limit=6))
+
+
+def recomputing(num_devices: int, capacity: int) -> Placement:
+    """Return a V-shape of which each stage keeps 10 units, or 1 and computes its forward again."""
+    placement = v_shape(num_devices, forward_time=2, backward_time=4, stage_memory=10)
+    levers = {f"F{stage}": [Recompute(1, 2)] for stage in range(num_devices)}
+    return with_levers(placement.with_memory(capacity), levers)
+
+
+def period_of(placement: Placement, max_size: int) -> Fraction:
+    """Return the least period per micro-batch, which must be proved."""
+    found = search(
+        placement, 12, max_micro_batches_per_repetend=max_size, objectives=["period"], work_limit=40
+    )
+    assert found.status is Status.OPTIMAL
+    return rate_of(found)
+
+
+def rate_of(found: SearchResult) -> Fraction:
+    assert found.repetend is not None
+    return Fraction(found.repetend.period, found.repetend.micro_batches)
+
+
+def repetends(placement: Placement, period: int) -> Iterator[Repetend]:
+    """Yield every repetend of one micro-batch, of a period and at most three rounds."""
+    numbers = (range(len(decision.choices)) for decision in placement.decisions)
+    for chosen in itertools.product(*numbers):
+        as_run = placement.as_run(chosen)
+        if any(block.time > period for block in as_run.blocks):
+            continue
+        for starts in _starts(as_run, period, {}):
+            choices = (chosen,) if placement.decisions else ()
+            found = Repetend.from_first_starts(
+                placement, 1, period, {(name, 0): start for name, start in starts.items()}, choices
+            )
+            try:
+                validate(found.at_initiation_interval(8))
+            except InvalidScheduleError:
+                continue
+            yield found
+
+
+def _starts(placement: Placement, period: int, known: dict[str, int]) -> Iterator[dict[str, int]]:
+    """Yield all starts that keep the dependencies, the first block at 0."""
+    if len(known) == len(placement.blocks):
+        yield dict(known)
+        return
+    block = placement.topological_order[len(known)]
+    first = max((known[name] + placement.by_name[name].time for name in block.after), default=0)
+    for start in range(first, 3 * period) if known else (0,):
+        yield from _starts(placement, period, {**known, block.name: start})
+
+
+def expert_layers(stages: int, capacity: int) -> Placement:
+    """Return stages of one layer of DeepSeek-V3 each, in hundredths of a ms."""
+    forward = [("A", 436, ""), ("D", 669, "c"), ("M", 460, ""), ("C", 868, "c")]
+    backward = [("CB", 577, "c"), ("MB", 531, ""), ("DB", 749, "c"), ("AB", 934, "")]
+    weights = {"MB": ("MW", 354), "AB": ("AW", 239)}
+    blocks: list[Block] = []
+    last: tuple[str, ...] = ()
+    for kind, order in ((Kind.F, range(stages)), (Kind.I, reversed(range(stages)))):
+        for stage in order:
+            for name, time, stream in forward if kind is Kind.F else backward:
+                units = 1 if name == "A" else 0
+                on = "communication" if stream else "compute"
+                blocks.append(Block(f"{name}{stage}", kind, (stage,), time, units, last, stream=on))
+                last = (f"{name}{stage}",)
+                if name in weights:
+                    own, ticks = weights[name]
+                    units = -1 if own == "AW" else 0
+                    blocks.append(Block(f"{own}{stage}", Kind.W, (stage,), ticks, units, last))
+    return Placement("experts", stages, tuple(blocks), tick_ms=0.01, memory=(capacity,) * stages)
