@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from schedsearch.results import TableResult
-from schedsearch.robust.annealing import anneal_part, value_now
-from schedsearch.robust.drawn_orders import DrawnOrders, drawn_orders, orders_of
+from schedsearch.robust.drawn_orders import drawn_orders, orders_of, reordered, value_now
 from schedsearch.robust.scenarios import Scenario, weights_of
 from schedsearch.schedule import Schedule, as_soon_as_possible, require_plain
 from schedsearch.simulation.conditions import ConditionsError
 from schedsearch.simulation.iterations import simulate
-from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.effort import Effort
 from schedsearch.validate import validate
 
 ROBUST = "robust"
@@ -22,6 +22,12 @@ ROBUST = "robust"
 
 _STARTS = 3
 """Schedules to start from: the best of those given."""
+
+_FIRST_ROUND = 0.1
+"""Units of work of the first round of each; each later one has twice as much, and begins with its best."""
+
+_HEAT = 0.002
+"""Share of the value by which a step may be worse at first, on average."""
 
 _ITERATIONS = 1000
 """Simulated iterations of each schedule in each scenario, of other draws than those of the search."""
@@ -78,6 +84,7 @@ def robust_search(
     quantile: float | None = None,
     draws: int = 32,
     work_limit: float = 20.0,
+    time_limit_s: float = math.inf,
     seed: int = 0,
 ) -> RobustResult:
     """Search an order that is good in all scenarios.
@@ -92,6 +99,7 @@ def robust_search(
         quantile: The time that draws of so much weight keep is made least, as 0.95; None for the mean.
         draws: Draws of each scenario in which something varies.
         work_limit: Units of counted work, each of about a second.
+        time_limit_s: Seconds for the search.
         seed: Seed of all draws and choices.
 
     Raises:
@@ -114,9 +122,13 @@ def robust_search(
     level = -1.0 if quantile is None else quantile
     values = [value_now(each, level) for each in starts]
     ranked = sorted(range(len(starts)), key=values.__getitem__)[:_STARTS]
-    with INTERRUPTS.answered() as ending:
-        for i in ranked:
-            _anneal(starts[i], level, work_limit / len(ranked), seed)
+    effort = Effort(time.monotonic() + time_limit_s, limit=work_limit)
+    with effort.answered() as ending:
+        for number in itertools.count():
+            work, own = _FIRST_ROUND * 2**number, seed + 1000 * number
+            for i in ranked:
+                for _ in reordered(starts[i], effort, work=work, heat=_HEAT, seed=own, quantile=level):
+                    pass
     chosen = min(ranked, key=lambda i: value_now(starts[i], level))
     best = orders_of(starts[chosen], list(schedules.values())[chosen])
     robust = validate(as_soon_as_possible(placement, number, best))
@@ -139,13 +151,3 @@ def _row(name: str, schedule: Schedule, scenario: Scenario, bound_ms: float, see
     p50, p95, p99 = found.percentiles_ms.values()
     error_ms = 1.96 * spread / math.sqrt(_ITERATIONS)
     return ScenarioRow(name, scenario.name, found.mean_ms, error_ms, p50, p95, p99, bound_ms)
-
-
-def _anneal(orders: DrawnOrders, quantile: float, work: float, seed: int) -> None:
-    """Make orders better in rounds, each twice as long as the one before."""
-    for number in itertools.count():
-        for part in range(2**number):
-            INTERRUPTS.raise_if_seen()
-            work -= anneal_part(orders, quantile, work, part, 2**number, seed)
-            if work <= 0:
-                return

@@ -1,7 +1,8 @@
-"""The least makespan of one batch of unequal micro-batches, with a bound that no order beats.
+"""The least makespan of one batch of unequal micro-batches, on one or several replicas, with a bound.
 
-Orders made by hand begin, each with micro-batches in several orders. Then blocks and whole micro-batches
-change places (simulated annealing), and a solver orders parts anew, in rounds of counted work.
+The replicas end together, so the slowest one counts. Orders made by hand begin, with usual assignments.
+Then micro-batches change replicas and places in sequences that all devices keep, and blocks of the slowest
+replica change places (simulated annealing); a solver orders parts of it anew. All in rounds of counted work.
 """
 
 from __future__ import annotations
@@ -9,20 +10,13 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
-from placements import Block, Kind
 from schedsearch.baselines import HAND_MADE
 from schedsearch.bounds.memory_need import minimum_memory
-from schedsearch.bounds.sequences import two_devices
-from schedsearch.bounds.timeline import Timeline
-from schedsearch.improve.improve import NEIGHBOURHOODS, QUERIES, STATES, Improvement, RoundBudget
-from schedsearch.modulo.lowered import Lowered
 from schedsearch.modulo.result import (
     FINITE,
     EndedBy,
@@ -34,17 +28,18 @@ from schedsearch.modulo.result import (
     Status,
 )
 from schedsearch.modulo.search import search, seconds_of
-from schedsearch.robust.annealing import PART, anneal_part
-from schedsearch.robust.drawn_orders import drawn_orders, orders_of
-from schedsearch.robust.scenarios import Scenario
-from schedsearch.schedule import CyclicOrderError, Schedule, ScheduledBlock, as_soon_as_possible
+from schedsearch.robust.annealing import PART
+from schedsearch.schedule import Schedule, ScheduledBlock
 from schedsearch.solver.effort import Effort
 from schedsearch.solver.interrupts import Ending
+from schedsearch.unequal.block_orders import SOLVER_FROM, BlockOrders
 from schedsearch.unequal.micro_batches import UnequalBatch
-from schedsearch.unequal.replica_work import ReplicaWork, replica_work
-from schedsearch.unequal.sequence_tables import anneal_in_parts, order_of, schedule_of, sequences_of
+from schedsearch.unequal.replica_bound import replica_bound
+from schedsearch.unequal.replica_work import ReplicaSchedules, ReplicaWork, replica_work
+from schedsearch.unequal.sequence_tables import resequenced, schedules_of, sequences_of, ticks_of
 from schedsearch.unequal.starts import (
     AS_GIVEN,
+    USUAL,
     Orders,
     by_hand,
     dispatched,
@@ -52,6 +47,8 @@ from schedsearch.unequal.starts import (
     hand_made_orders,
     numberings,
     one_by_one,
+    packings,
+    replicas_by_hand,
 )
 from schedsearch.validate import InvalidScheduleError, validate
 
@@ -59,40 +56,28 @@ if TYPE_CHECKING:
     from schedsearch.unequal.sequencing import Sequences
 
 _FIRST_ROUND = 0.5
-"""Units of work after which the first round of annealing ends; each later one ends at twice as much."""
-
-_SOLVER_FROM = 2.0
-"""Units of work from which on each round ends with the solver; small batches have half of all rounds."""
-
-_ANNEALED = 0.85
-"""Share of the work that annealing has of large batches, where a solver orders small parts alone."""
-
-_EXCHANGES = 0.5
-"""Share of annealing's steps that move whole micro-batches."""
+"""Units of work after which the first round ends; each later one ends at twice as much."""
 
 _BEGUN = 0.25
 """Share of each round in which schedules to begin with are made."""
 
 _SEQUENCED = 0.6
-"""Share of the rest in which micro-batches change places in a sequence that all devices keep."""
+"""Share of the rest in which micro-batches change replicas and places in sequences."""
 
-_HEAT = 0.004
+_LONG = 1.0
+"""Units of work of a round of several replicas from which on it begins with more heat, and orders blocks."""
+
+_HEAT, _HEAT_OF_LONG = 0.004, 0.03
 """Share of the value by which a step of that may be worse at first, on average."""
+
+_FEW_BLOCKS = 200
+"""Blocks of all micro-batches up to which every round of several replicas orders blocks."""
 
 _WORK_OF_BLOCK = 4e-5
 """Units of work for a block of a schedule that is made and checked."""
 
 _WORK_OF_DISPATCH = 1.2e-4
 """Likewise of one that idle devices make."""
-
-_GOOD = (AS_GIVEN, "short first", "long first")
-"""Orders of micro-batches that are tried first."""
-
-_WHOLE = 100
-"""Blocks up to which all are ordered anew at once; with memory, models of more take a solver long to read."""
-
-_SMALL = 0.1
-"""Units of work of the solver's first steps where it orders all blocks: small batches are proved in it."""
 
 
 def unequal_search(
@@ -121,7 +106,7 @@ def unequal_search(
     Raises:
         SearchError: An argument is out of its range, or `begin_with` is not for this batch.
     """
-    goal = finite_objective(objective)
+    goal = _finite(objective)
     if not batch.chosen:
         return search(
             batch.placement,
@@ -135,258 +120,352 @@ def unequal_search(
         )
     if begin_with is not None:
         begin_with = _on(batch, begin_with)
-    effort = effort_of(time_limit_s, work_limit)
-    running = _BatchSearch(batch, goal, given_order, effort, seed, on_progress or (lambda _: None))
-    with effort.answered() as ending:
-        running.run(begin_with)
-    if ending.interrupted and not running.too_large:
-        for name, made in by_hand(batch, HAND_MADE).items():
-            running.offer(name, made)
-    return running.result(ending)
+    effort = _effort(time_limit_s, work_limit)
+    running = _BatchSearch(replica_work(batch, 1), goal, effort, seed, on_progress, None, given_order)
+    begin = None if begin_with is None else ReplicaSchedules((running.numbers,), (begin_with,))
+    return running.answer(begin, _too_large(batch))
 
 
-def finite_objective(name: str) -> Objective:
-    """Return the objective of that name.
+def replica_search(
+    work: ReplicaWork,
+    *,
+    objective: str = Objective.MAKESPAN,
+    given: Sequence[Sequence[int]] | None = None,
+    begin_with: ReplicaSchedules | None = None,
+    time_limit_s: float | None = None,
+    work_limit: float | None = None,
+    seed: int = 0,
+    on_progress: SearchReport | None = None,
+) -> tuple[ReplicaSchedules | None, SearchResult]:
+    """Search the assignment and the orders of the least makespan over all replicas.
+
+    Args:
+        work: The micro-batches.
+        objective: As of `unequal_search`, as for the rest.
+        given: The micro-batches of each replica, which stay there; None where that is to be decided.
+        begin_with: The answer is no longer.
+        time_limit_s: Seconds.
+        work_limit: Units of counted work.
+        seed: Seed of the random choices.
+        on_progress: Called whenever something better is found.
+
+    Returns:
+        The schedules, None where none fits the memory, and the answer for the slowest of them.
 
     Raises:
-        SearchError: It is not for one batch.
+        SearchError: An argument is out of its range.
+        MicroBatchError: No assignment within the limit of a replica was found.
     """
+    effort = _effort(time_limit_s, work_limit)
+    running = _BatchSearch(work, _finite(objective), effort, seed, on_progress, given)
+    answer = running.answer(begin_with)
+    return running.best, answer
+
+
+def _finite(name: str) -> Objective:
     if name not in FINITE:
         raise SearchError(f"search.objectives: {name!r} is not for one batch; use makespan or device_span")
     return Objective(name)
 
 
-def effort_of(time_limit_s: float | None, work_limit: float | None) -> Effort:
-    """Return the limits of a search that begins now."""
+def _effort(time_limit_s: float | None, work_limit: float | None) -> Effort:
     return Effort(time.monotonic() + seconds_of(time_limit_s, work_limit), limit=work_limit or math.inf)
 
 
 @dataclass(eq=False)
 class _BatchSearch:
-    """The state of a search: the best schedule of the lowered placement so far, and the bound."""
+    """The state of a search: the best schedules so far, and the bound."""
 
-    batch: UnequalBatch
+    work: ReplicaWork
     objective: Objective
-    given_order: bool
     effort: Effort
     seed: int
-    on_progress: SearchReport
+    on_progress: SearchReport | None
+    given: Sequence[Sequence[int]] | None
+    given_order: bool = False
     bound: int = 0
-    best: Schedule | None = None
+    best: ReplicaSchedules | None = None
     found_by: str = ""
-    sequences: tuple[ReplicaWork, Sequences] | None = None
+    sequences: Sequences | None = None
+    blocks: dict[tuple[int, tuple[int, ...]], BlockOrders] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Begin now."""
         self.began, self.goal = time.monotonic(), FINITE[self.objective]
-        lowered = Lowered.of(self.batch.placement, self.batch.chosen)
-        assert lowered is not None, "a batch has no streams"
-        self.lowered = _in_given_order(lowered) if self.given_order else lowered
-        self.too_large = _too_large(self.batch)
+        self.is_single, self.numbers = self.work.num_replicas == 1, tuple(range(self.work.num_micro_batches))
 
-    def run(self, begin_with: Schedule | None) -> None:
-        """Go on until the best is proved.
+    @cached_property
+    def batch(self) -> UnequalBatch:
+        """The micro-batches, as the first replica takes them; the only one has them all."""
+        return self.work.part(0, self.numbers)
+
+    @property
+    def value(self) -> float:
+        """The objective of the slowest replica in ticks."""
+        return math.inf if self.best is None else self.best.value(self.objective)
+
+    @property
+    def proved(self) -> bool:
+        """Whether none is better."""
+        return self.value <= self.bound
+
+    def answer(self, begin_with: ReplicaSchedules | None, too_large: str = "") -> SearchResult:
+        """Search, and return the answer for the slowest replica.
+
+        Args:
+            begin_with: Schedules to begin with.
+            too_large: Why no schedule fits, where that is known.
+        """
+        with self.effort.answered() as ending:
+            if not too_large:
+                self.run(begin_with)
+        if ending.interrupted and self.given is None and not too_large:
+            for name, made in self.by_hand():
+                self.offer(name, made)
+        return self.result(ending, too_large)
+
+    def by_hand(self) -> Iterator[tuple[str, ReplicaSchedules | None]]:
+        """Yield all usual schedules made by hand, with their names."""
+        if not self.is_single:
+            yield from replicas_by_hand(self.work, tuple(HAND_MADE)).items()
+            return
+        for name, made in by_hand(self.batch, HAND_MADE).items():
+            yield name, self.of_one(made)
+
+    def run(self, begin_with: ReplicaSchedules | None) -> None:
+        """Go on until the best is proved, or nothing fits.
 
         Raises:
             OutOfTimeError: The limit of time or of work is reached.
             KeyboardInterrupt: There was a Ctrl-C.
+            MicroBatchError: No assignment within the limit of a replica was found.
         """
-        if self.too_large:
-            return
-        self.offer("one by one", executed(self.batch, one_by_one(self.batch), self.numbers))
         if begin_with is not None:
             self.offer("given", begin_with)
-        self.bound = self.goal.bound(self.lowered.plain, 1)
-        if self.goal.one_clock:
-            self.bound = max(self.bound, _in_a_row(self.lowered))
         starts = self.begin()
-        improvement: Improvement | None = None
+        next(starts)
+        if self.given is None and self.work.in_sequence:
+            self.bound = replica_bound(self.work, not self.goal.one_clock)
+        if self.is_single and self.batch.chosen:
+            self.bound = max(self.bound, self.orders_of(0, self.numbers).bound())
         for number in itertools.count():
             end = max(_FIRST_ROUND, 2 * self.effort.spent)
             until = self.effort.share(end, _BEGUN)
             while self.effort.spent < until and not self.proved and next(starts, None) is not None:
                 self.effort.require_s()
-            self.sequence(number, self.effort.share(end, _SEQUENCED))
+            self.sequence(number, end)
             if self.best is None:
                 return
-            small = len(self.lowered.plain.blocks) <= _WHOLE
-            share = 0.5 if small else 1.0 if end <= _SOLVER_FROM else _ANNEALED
-            self.anneal(number, self.effort.share(end, share))
-            improvement = self.improve(improvement, end)
+            self.order_blocks(number, end)
             if self.proved:
                 return
             self.effort.spent = max(self.effort.spent, end)
             self.effort.require_s()
 
-    @property
-    def numbers(self) -> Sequence[int]:
-        """All micro-batches as they are numbered."""
-        return range(self.batch.num_micro_batches)
-
-    @property
-    def value(self) -> int:
-        """The objective of the best schedule in ticks."""
-        assert self.best is not None
-        return self.goal.value(self.best)
-
-    @property
-    def proved(self) -> bool:
-        """Whether none is better."""
-        return self.best is not None and self.value <= self.bound
-
     def begin(self) -> Iterator[str]:
         """Offer schedules to begin with, and yield the name of each; those first that are good most often.
 
         Idle devices run what is ready, with micro-batches in several orders; orders made by hand are run.
+
+        Raises:
+            MicroBatchError: No assignment within the limit of a replica was found.
         """
-        blocks = len(self.lowered.plain.blocks)
-        every = dict(numberings(self.batch))
-        if self.given_order:
-            every = {AS_GIVEN: every[AS_GIVEN]}
+        if self.is_single:
+            every = dict(numberings(self.batch))
+            ways = {
+                how: [numbers] for how, numbers in every.items() if how == AS_GIVEN or not self.given_order
+            }
+        else:
+            ways = dict(packings(self.work)) if self.given is None else {AS_GIVEN: list(self.given)}
+            if self.best is not None:
+                ways["given"] = list(self.best.assigned)
+        if not ways:
+            raise self.work.no_room()
+        if self.work.in_sequence and not self.given_order:
+            tables = {
+                how: sequences_of(self.work, orders, not self.goal.one_clock) for how, orders in ways.items()
+            }
+            ticks = {how: ticks_of(g) for how, g in tables.items()}
+            how = min(ticks, key=ticks.__getitem__)
+            self.sequences = tables[how]
+            self.offer(how, schedules_of(self.sequences, self.work))
+        if self.best is None or self.is_single:
+            assigned = next(iter(ways.values()))
+            parts = [self.work.part(r, numbers) for r, numbers in enumerate(assigned)]
+            made = [executed(each, one_by_one(each), range(each.num_micro_batches)) for each in parts]
+            if all(each or not numbers for each, numbers in zip(made, assigned, strict=True)):
+                self.offer("one by one", ReplicaSchedules(tuple(map(tuple, assigned)), tuple(made)))
+        yield "one by one"
+        if self.is_single and self.batch.chosen:
+            yield from self.begin_single({how: orders[0] for how, orders in ways.items()})
+
+    def begin_single(self, ways: Mapping[str, Sequence[int]]) -> Iterator[str]:
+        """Offer likewise what idle devices run, and orders made by hand, with micro-batches in some ways."""
+        orders = self.orders_of(0, self.numbers)
         made: dict[str, Orders] = {}
-        for name, orders in hand_made_orders(self.batch):
-            if orders not in made.values():
-                made[name] = orders
-        for how in sorted(every, key=lambda how: how not in _GOOD):
-            self.effort.spend(blocks * _WORK_OF_DISPATCH)
-            if (plain := dispatched(self.lowered, every[how])) is not None:
-                self.keep(how, plain)
+        for name, each in hand_made_orders(self.batch):
+            if each not in made.values():
+                made[name] = each
+        for how in sorted(ways, key=lambda how: how not in USUAL):
+            self.effort.spend(orders.num_blocks * _WORK_OF_DISPATCH)
+            if (plain := dispatched(orders.lowered, ways[how])) is not None:
+                self.offer(how, self.of_one(orders.lowered.schedule(plain)))
             yield how
-            if how == AS_GIVEN:
-                for name, orders in made.items():
-                    self.effort.spend(blocks * _WORK_OF_BLOCK)
-                    self.offer(name, executed(self.batch, orders, self.numbers))
-                    yield name
-        for how, (name, orders) in itertools.product([*every][1:], made.items()):
-            self.effort.spend(blocks * _WORK_OF_BLOCK)
-            self.offer(f"{name}, {how}", executed(self.batch, orders, every[how]))
+            for name, each in made.items() if how == AS_GIVEN else ():
+                self.effort.spend(orders.num_blocks * _WORK_OF_BLOCK)
+                self.offer(name, self.of_one(executed(self.batch, each, self.numbers)))
+                yield name
+        for how, (name, each) in itertools.product([*ways][1:], made.items()):
+            self.effort.spend(orders.num_blocks * _WORK_OF_BLOCK)
+            self.offer(f"{name}, {how}", self.of_one(executed(self.batch, each, ways[how])))
             yield name
 
-    def offer(self, name: str, schedule: Schedule | None) -> Schedule | None:
-        """Keep a valid schedule of the batch if better, and return it lowered; None if it may not be."""
-        if schedule is None:
-            return None
-        plain = self.lowered.lowered_schedule(schedule)
-        if self.given_order:
-            try:
-                plain = as_soon_as_possible(self.lowered.plain, 1, plain.lane_orders)
-            except CyclicOrderError:
-                return None
-        return self.keep(name, plain)
+    def of_one(self, schedule: Schedule | None) -> ReplicaSchedules | None:
+        """Return the schedule of the only replica."""
+        return None if schedule is None else ReplicaSchedules((self.numbers,), (schedule,))
 
-    def keep(self, name: str, plain: Schedule) -> Schedule:
-        """Keep a valid schedule of the plain placement if it is better, and return it."""
-        settled = self.goal.settled(plain)
-        if self.best is None or self.goal.value(settled) < self.value:
-            self.best, self.found_by = settled, name
-            self.tell()
-        return settled
+    def orders_of(self, replica: int, numbers: tuple[int, ...]) -> BlockOrders:
+        """Return the blocks of some micro-batches on a replica."""
+        key = replica, numbers
+        if key not in self.blocks:
+            batch = self.work.part(replica, numbers)
+            self.blocks[key] = BlockOrders(batch, self.goal, self.given_order)
+        return self.blocks[key]
 
-    def sequence(self, number: int, until: float) -> None:
-        """Let micro-batches change places in a sequence that all devices keep, until so much work is done."""
-        if self.proved or self.given_order or any(len(b.devices) > 1 for b in self.batch.placement.blocks):
+    def offer(self, name: str, found: ReplicaSchedules | None) -> None:
+        """Keep schedules if they are better."""
+        if found is None:
             return
-        if self.sequences is None:
-            work, span = replica_work(self.batch, 1), self.objective is Objective.DEVICE_SPAN
-            self.sequences = work, sequences_of(work, [self.numbers], span)
-        work, g = self.sequences
-        try:
-            for part in anneal_in_parts(g, until - self.effort.spent, self.seed + 1000 * number, _HEAT):
-                self.effort.require_s()
-                self.effort.spend(part)
-        finally:
-            numbers, found = order_of(g, 0), schedule_of(g, 0, work)
-            if found is not None:
-                optimizer = {block.name for block in self.batch.placement.optimizer_blocks}
-                blocks = [
-                    ScheduledBlock(start, n if name in optimizer else numbers[n], name)
-                    for start, n, name in found.blocks
-                ]
-                own = Schedule(self.batch.placement, len(numbers), tuple(blocks), self.batch.chosen)
-                self.offer("sequences", own)
-
-    def anneal(self, number: int, until: float) -> None:
-        """Let blocks and micro-batches change places, from the best on, until so much work is done."""
-        assert self.best is not None
-        schedule, share = self.best, 0.0 if self.given_order else _EXCHANGES
-        drawn = drawn_orders(schedule, [Scenario("own times")], 1, self.seed)
-        twins, seed = self.twins(schedule), self.seed + 1000 * number
-        parts = max(1, round((until - self.effort.spent) / PART))
-        self.effort.spend(len(schedule.blocks) * _WORK_OF_BLOCK)
-        for part in itertools.count():
-            left = until - self.effort.spent
-            if left <= 0 or self.proved:
+        if self.is_single:
+            (numbers,), (schedule,) = found.assigned, found.schedules
+            assert schedule is not None, "it has all micro-batches"
+            found = self.of_one(self.numbered(schedule, numbers))
+            if found is None:
                 return
-            self.effort.require_s()
-            work = self.effort.at_most(left)
-            self.effort.spend(anneal_part(drawn, -1.0, work, part, parts, seed, twins, share))
-            orders = orders_of(drawn, schedule)
-            self.keep("annealing", as_soon_as_possible(schedule.placement, 1, orders))
+        settled = tuple(None if each is None else self.goal.settled(each) for each in found.schedules)
+        found = ReplicaSchedules(found.assigned, settled)
+        if found.value(self.objective) < self.value:
+            self.best, self.found_by = found, name
+            self.tell(found.value(self.objective))
 
-    def twins(self, schedule: Schedule) -> NDArray[np.int64]:
-        """Return the nodes of each micro-batch by block; -1 for what does not run."""
-        names = [b.name for b in self.batch.placement.per_micro_batch.blocks]
-        kind = {name: i for i, name in enumerate(names)}
-        found = np.full((len(names), self.batch.num_micro_batches), -1, np.int64)
-        for node, (_, _, name) in enumerate(schedule.blocks):
-            if schedule.placement.by_name[name].kind is not Kind.O:
-                own, n = self.lowered.own(name)
-                found[kind[own], n] = node
-        return found
-
-    def improve(self, improvement: Improvement | None, until: float) -> Improvement | None:
-        """Order parts of the best schedule anew, with a solver, until so much work is done."""
-        assert self.best is not None
-        small = len(self.best.blocks) <= _WHOLE
-        if (until <= _SOLVER_FROM and not small) or self.proved or self.effort.spent >= until:
-            return improvement
-        if improvement is None:
-            improvement = Improvement(
-                self.best,
-                self.effort,
-                self.goal,
-                self.bound,
-                self.seed,
-                self.improved,
-                RoundBudget(work=_SMALL if small else 0.5, work_of_states=_SMALL, whole_blocks=_WHOLE),
-                (QUERIES, STATES, NEIGHBOURHOODS) if small else (NEIGHBOURHOODS,),
+    def numbered(self, schedule: Schedule, numbers: Sequence[int]) -> Schedule | None:
+        """Return the only replica's schedule with micro-batches as they are numbered; None if not as given."""
+        if numbers != self.numbers:
+            optimizer = {block.name for block in self.batch.placement.optimizer_blocks}
+            blocks = tuple(
+                ScheduledBlock(start, n if name in optimizer else numbers[n], name)
+                for start, n, name in schedule.blocks
             )
-        elif self.value < improvement.value:
-            improvement.begin_with(self.best)
-        try:
-            improvement.go_on(until)
-        finally:
-            self.bound = max(self.bound, improvement.bound)
-            if improvement.value < self.value:
-                self.best = improvement.best
-        return improvement
+            schedule = Schedule(self.batch.placement, len(numbers), blocks, self.batch.chosen)
+        return self.orders_of(0, self.numbers).in_order(schedule) if self.given_order else schedule
 
-    def improved(self, best: int, bound: int, move: str) -> None:
-        """Tell what the solver found."""
-        self.bound = max(self.bound, bound)
-        if best < self.value:
-            self.found_by = move
-        self.tell(min(best, self.value))
-
-    def tell(self, best: int | None = None) -> None:
+    def tell(self, best: float) -> None:
         """Tell the caller how far the search is."""
-        elapsed_s = time.monotonic() - self.began
-        best = self.value if best is None else best
-        self.on_progress(SearchProgress(self.objective.value, best, self.bound, 0, elapsed_s, self.found_by))
+        if self.on_progress is not None:
+            elapsed_s = time.monotonic() - self.began
+            progress = self.objective.value, int(best), self.bound, 0, elapsed_s, self.found_by
+            self.on_progress(SearchProgress(*progress))
 
-    def result(self, ending: Ending) -> SearchResult:
-        """Return the answer as it stands."""
+    def has_blocks(self, end: float) -> bool:
+        """Return whether a round is for blocks too; those of several replicas need long ones."""
+        return self.is_single or end >= 2 * _LONG or self.work.times[0].size <= _FEW_BLOCKS
+
+    def sequence(self, number: int, end: float) -> None:
+        """Let micro-batches change replicas and places, for a share of the work of a round."""
+        if self.proved or self.sequences is None:
+            return
+        until = self.effort.share(end, _SEQUENCED if self.has_blocks(end) else 1.0)
+        is_long = not self.is_single and end >= _LONG
+        try:
+            for _ in resequenced(
+                self.sequences,
+                self.effort,
+                work=until - self.effort.spent,
+                heat=_HEAT_OF_LONG if is_long else _HEAT,
+                seed=self.seed + 1000 * number,
+                across=self.given is None,
+            ):
+                pass
+        finally:
+            self.offer("sequences", schedules_of(self.sequences, self.work))
+
+    def order_blocks(self, number: int, end: float) -> None:
+        """Order blocks of the slowest replica anew, until so much work is done or nothing is better."""
+        before = math.inf
+        while self.has_blocks(end) and self.bound < self.value < before and self.effort.spent < end:
+            assert self.best is not None
+            before, replica = self.value, self.best.slowest(self.objective)
+            share = self.effort.share(end, 1.0 if self.is_single else 0.5)
+            self.order_blocks_of(replica, number, max(share, self.effort.spent + PART))
+
+    def order_blocks_of(self, replica: int, number: int, until: float) -> None:
+        """Order the blocks of a replica anew until so much work is done, or none is better."""
+        assert self.best is not None
+        numbers, own, seed = (
+            self.best.assigned[replica],
+            self.best.schedules[replica],
+            self.seed + 1000 * number,
+        )
+        assert own is not None, "it is the slowest"
+        batch = self.work.part(replica, numbers)
+        if not batch.chosen:
+            found = search(
+                batch.placement,
+                batch.num_micro_batches,
+                objectives=[self.objective],
+                work_limit=self.effort.at_most(until - self.effort.spent),
+                seed=self.seed,
+                begin_with=own,
+            )
+            self.effort.spent = until
+            self.take("blocks", replica, found.schedule or own)
+            return
+        orders = self.orders_of(replica, numbers)
+        for schedule in orders.annealed(own, self.effort, until, seed):
+            self.take("annealing", replica, schedule)
+            if self.proved:
+                return
+        if self.effort.spent >= until or not (orders.is_small or until > SOLVER_FROM):
+            return
+        best = self.best.schedules[replica]
+        assert best is not None, "as before"
+        solver = orders.solver(best, self.bound, self.effort, self.seed, self.told)
+        try:
+            solver.go_on(until)
+        finally:
+            self.take(self.found_by, replica, orders.lowered.schedule(solver.best))
+
+    def take(self, name: str, replica: int, schedule: Schedule) -> None:
+        """Keep the schedule of a replica if it makes the slowest one quicker."""
+        assert self.best is not None
+        schedules = list(self.best.schedules)
+        schedules[replica] = schedule
+        self.offer(name, ReplicaSchedules(self.best.assigned, tuple(schedules)))
+
+    def told(self, best: int, bound: int, move: str) -> None:
+        """Take what the solver found of a replica; what it proves is of the only one."""
+        self.found_by = move if best < self.value else self.found_by
+        if self.is_single:
+            self.bound = max(self.bound, bound)
+            self.tell(min(best, self.value))
+
+    def result(self, ending: Ending, too_large: str) -> SearchResult:
+        """Return the answer as it stands, for the slowest replica."""
+        if self.best is not None:
+            valid = tuple(None if each is None else validate(each) for each in self.best.schedules)
+            self.best = ReplicaSchedules(self.best.assigned, valid)
         proved = self.proved and not ending.interrupted
-        schedule = None if self.best is None else validate(self.lowered.schedule(self.best))
+        schedule = None if self.best is None else self.best.of_slowest(self.objective)
         status = Status.OPTIMAL if proved else Status.FEASIBLE if schedule else Status.UNKNOWN
-        status = Status.INFEASIBLE if self.too_large else status
-        plain = self.lowered.plain
-        bounds = {
-            each: self.bound if each is self.objective else goal.bound(plain, 1)
-            for each, goal in FINITE.items()
-        }
+        bounds = dict.fromkeys(FINITE, 0) | {self.objective: self.bound}
+        if self.is_single and self.batch.chosen:
+            plain = self.orders_of(0, self.numbers).lowered.plain
+            bounds |= {each: goal.bound(plain, 1) for each, goal in FINITE.items() if each != self.objective}
+        none = "no schedule of these micro-batches fits the memory that was tried; raise it"
+        if not self.is_single:
+            none = "no assignment to the replicas was found that fits the memory; raise it"
         return SearchResult(
-            status=status,
+            status=Status.INFEASIBLE if too_large else status,
             repetend=None,
             schedule=schedule,
             period_bound=0.0,
@@ -396,35 +475,9 @@ class _BatchSearch:
             queries=0,
             seconds=time.monotonic() - self.began,
             work=self.effort.spent,
-            ended_by=EndedBy.of(ending, proved=proved or bool(self.too_large)),
-            reason=""
-            if schedule
-            else self.too_large
-            or "no schedule of these micro-batches fits the memory that was tried; raise it",
+            ended_by=EndedBy.of(ending, proved=proved or bool(too_large)),
+            reason="" if schedule else too_large or none,
         )
-
-
-def _in_a_row(lowered: Lowered) -> int:
-    """Return a lower bound on the makespan: two blocks in a row on two devices, by Johnson's rule.
-
-    Before the first of them there is at least the least head of all micro-batches, after the last the least
-    tail. The shortest transfer is in between: it moves the second device by so much.
-    """
-    placement, bound = lowered.plain, 0
-    whole = Timeline(placement, frozenset())
-    rows: dict[tuple[str, str], list[tuple[Block, Block]]] = {}
-    for block in placement.per_micro_batch.blocks:
-        for name in block.after:
-            before = placement.by_name[name]
-            if not {*block.devices} & {*before.devices}:
-                rows.setdefault((lowered.own(name)[0], lowered.own(block.name)[0]), []).append(
-                    (before, block)
-                )
-    for row in rows.values():
-        head, tail = min(whole.heads[a.name] for a, _ in row), min(whole.tails[b.name] for _, b in row)
-        transfer = min(placement.transfer_time(a.name, b.name) for a, b in row)
-        bound = max(bound, head + two_devices((a.time, b.time) for a, b in row) + transfer + tail)
-    return bound
 
 
 def _too_large(batch: UnequalBatch) -> str:
@@ -457,17 +510,3 @@ def _on(batch: UnequalBatch, schedule: Schedule) -> Schedule:
         return validate(schedule.under(own))
     except InvalidScheduleError as error:
         raise SearchError(f"search.begin_with: {error.reason}; give one that fits, or leave it out") from None
-
-
-def _in_given_order(lowered: Lowered) -> Lowered:
-    """Return the plain placement with each block after that of the micro-batch before."""
-    last: dict[str, str] = {}
-    blocks = []
-    for block in lowered.plain.blocks:
-        if block.kind is not Kind.O:
-            own, _ = lowered.own(block.name)
-            if own in last:
-                block = replace(block, after=tuple(dict.fromkeys((*block.after, last[own]))))
-            last[own] = block.name
-        blocks.append(block)
-    return replace(lowered, plain=replace(lowered.plain, blocks=tuple(blocks)))
