@@ -18,14 +18,14 @@
 model = "llama2_70b"
 cluster = "h100_128"
 batch = 1024
-search_time_limit_s = 5
+time_limit_s = 60
 
 # %%
 import schedsearch
 from schedsearch.planning.explanation import explain
 
 # %%
-plans = schedsearch.plan(model, cluster, batch, search_time_limit_s=search_time_limit_s)
+plans = schedsearch.plan(model, cluster, batch, time_limit_s=time_limit_s)
 plans.to_frame()
 
 # %% [markdown]

@@ -82,7 +82,7 @@ def _(result: SearchResult) -> pd.DataFrame:
     if schedule is not None:
         placement = schedule.placement
         if repetend is not None:
-            row["period_ms"] = placement.ms(repetend.period) / repetend.micro_batches
+            row["repetend_period_ms"] = placement.ms(repetend.period) / repetend.micro_batches
             row["period_bound_ms"] = result.period_bound * placement.tick_ms
         row["makespan_ms"] = placement.ms(schedule.makespan)
         row["makespan_bound_ms"] = placement.ms(result.makespan_bound)
@@ -224,7 +224,7 @@ def _(result: Plans) -> Any:
     }
     peaks_gib = [each / 1024 for each in best.peaks_mib]
     return draw_plan(
-        best.rated, names, peaks_gib, best.capacities_gib(result.options), best.shared, best.name
+        best.rated, names, peaks_gib, best.capacities_gib(result.options), best.chunks, best.shared, best.name
     )
 
 

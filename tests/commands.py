@@ -37,7 +37,8 @@ def refusal(name: str, overrides: Sequence[str], directory: Path) -> str:
         HydraConfig.instance().set_config(config)
         del config["hydra"]
     with pytest.raises(ValueError) as error:
-        importlib.import_module(commands()[name].task).task(config)
+        options = commands()[name].read(config, commands()[name].record)
+        importlib.import_module(commands()[name].task).task(options)
     assert not list(directory.glob("*"))
     assert "\n" not in str(error.value)
     return str(error.value)

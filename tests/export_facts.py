@@ -40,7 +40,7 @@ MEGATRON_NUMBERS = (
 )
 MEGATRON_SHARES = (
     *("attention-dropout", "hidden-dropout", "moe-aux-loss-coeff", "norm-epsilon", "rotary-percent"),
-    "moe-router-topk-scaling-factor",
+    *("moe-router-topk-scaling-factor", "glu-linear-offset", "activation-func-clamp-value"),
 )
 MEGATRON_CHOICES = {
     "position-embedding-type": ("learned_absolute", "rope", "mrope", "relative", "none"),
@@ -61,6 +61,7 @@ MEGATRON_CHOICES = {
     "fp8-recipe": ("tensorwise", "delayed", "mxfp8", "blockwise", "custom"),
     "fp4-format": ("e2m1",),
     "fp4-recipe": ("nvfp4", "custom"),
+    "softmax-type": ("vanilla", "off-by-one", "learnable"),
 }
 MEGATRON_SWITCHES = (
     "bf16",
@@ -76,6 +77,8 @@ MEGATRON_SWITCHES = (
     "no-gradient-accumulation-fusion",
     *("add-qkv-bias", "qk-layernorm", "multi-latent-attention", "moe-router-pre-softmax", "tp-comm-overlap"),
     *("moe-router-enable-expert-bias", "overlap-grad-reduce", "overlap-param-gather"),
+    *("fp8-param-gather", "fp4-param-gather", "reuse-grad-buf-for-mxfp8-param-ag"),
+    *("quick-geglu", "no-bias-dropout-fusion"),
 )
 
 

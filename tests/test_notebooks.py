@@ -35,7 +35,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "num_plans": 5,
         "slowdowns": (1.0, 1.2),
     },
-    "planning": {"model": "gpt3_1.3b", "cluster": "a100_8", "batch": 8, "search_time_limit_s": 1},
+    "planning": {"model": "gpt3_1.3b", "cluster": "a100_8", "batch": 8, "time_limit_s": 8},
     "cluster": {
         "models": {"gpt3_1.3b": 16},
         "counts": [2, 4],

@@ -6,11 +6,8 @@ import logging
 import time
 from collections.abc import Iterator
 
-from omegaconf import DictConfig
-
 from experiments.check.options import CheckOptions
 from experiments.config.command import Failed
-from experiments.config.options import read_record
 from schedsearch.bounds.load_and_path import period_bound
 from schedsearch.certificate.certificate import CertificateError
 from schedsearch.certificate.check import CheckedClaim, CheckReport, check
@@ -27,14 +24,13 @@ from schedsearch.schedule_file import Claims, read_claims
 log = logging.getLogger(__name__)
 
 
-def task(config: DictConfig) -> None:
+def task(options: CheckOptions) -> None:
     """Check a file and say so claim by claim.
 
     Raises:
         Failed: Nothing was shown to be false, but not all of the certificate could be shown to be true. The
             bounds on the makespan and the span are not in it: one that could not be shown is named.
     """
-    options = read_record(config, CheckOptions)
     limit_s = options.time_limit_s
     try:
         claims = read_claims(options.schedule)

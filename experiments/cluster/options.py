@@ -192,6 +192,7 @@ class ClusterCommandOptions:
         None,
         "gavel: as Gavel's simulator | in_turn: so, but an idle cluster does not wait for the next arrival | "
         "one_queue: as Gavel's text; null: in_turn, for policies of cost one_queue",
+        choices=("gavel", "in_turn", "one_queue"),
     )
     placement_sensitive: bool = option(
         False,

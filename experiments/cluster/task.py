@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from experiments.cluster.chosen_policies import names_of
 from experiments.cluster.decision import FILE, decide, decision_table
 from experiments.cluster.gpu_numbers import gpu_cluster
@@ -35,7 +33,7 @@ from experiments.cluster.running import (
 )
 from experiments.cluster.workload import read_data, rounds_of, trace_options
 from experiments.config.command import Interrupted
-from experiments.config.options import OptionError, read_record, require
+from experiments.config.options import OptionError, require
 from experiments.config.run_record import given_names, given_words, output_directory
 from placements.files import csv_text, write_text
 
@@ -45,7 +43,7 @@ _OF_DECISIONS = ("allocate", "policy", "policy_options")
 """The options of one decision, whose file says all else."""
 
 
-def task(config: DictConfig) -> dict[str, float | str]:
+def task(options: ClusterCommandOptions) -> dict[str, float | str]:
     """Simulate or decide, write what was found, and return its figures.
 
     Raises:
@@ -53,7 +51,6 @@ def task(config: DictConfig) -> dict[str, float | str]:
         ClusterError: A file is wrong, or a policy cannot do what is asked.
         Interrupted: From the keyboard; the same command goes on in the same folder.
     """
-    options = read_record(config, ClusterCommandOptions)
     if options.allocate is not None:
         return _decide(options)
     trace = trace_options(options.trace)

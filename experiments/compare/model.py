@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from experiments.compare.options import CompareOptions
-from experiments.config.options import OptionError, require, require_known, require_least, require_path
+from experiments.config.options import OptionError, require, require_least, require_path
 from experiments.search.options import SearchOptions
 from placements.layouts.framework_files import read_any
 from placements.layouts.layer_file import ModelLayers
@@ -70,7 +70,6 @@ def read_unequal(options: CompareOptions, stages: StageChain) -> UnequalModel | 
             value, remedy = getattr(chosen, name), "give search.micro_batches, or leave it out"
             require(value == getattr(SearchOptions(), name), f"search.{name}", value, "used", remedy)
         return None
-    require_known("search.micro_batch_order", chosen.micro_batch_order, ["free", "given"])
     remedy = "leave it or search.micro_batches out"
     wanted = "for micro-batches that differ"
     require(chosen.method == "modulo", "search.method", chosen.method, wanted, remedy)

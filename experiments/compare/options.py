@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.config.declaring import Command
-from experiments.search.options import SearchOptions
+from experiments.search.options import SearchOptions, read_options
 from placements.meaning import REQUIRED, Verbatim, group, option
 
 
@@ -35,6 +35,7 @@ COMMANDS = (
         "Put schedules of one model side by side.",
         CompareOptions,
         task="experiments.compare.task",
+        read=read_options,
         first="stages schedules given num_devices search.num_micro_batches search.memory search.time_limit_s",
         refused=("search.begin_with", "search.export", "search.scenarios", "search.scenario_quantile")
         + ("search.max_tokens",),

@@ -7,8 +7,6 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from experiments.compare.model import read_model, read_unequal
 from experiments.compare.options import CompareOptions
 from experiments.compare.report import save_comparison_report
@@ -16,7 +14,7 @@ from experiments.config.command import Interrupted
 from experiments.config.commands import commands
 from experiments.config.options import OptionError, require
 from experiments.config.run_record import output_directory
-from experiments.search.options import SearchOptions, read_options
+from experiments.search.options import SearchOptions
 from experiments.search.profile_reading import CostSource, stages_cost_source
 from experiments.search.schedule_finding import cache_directory, search_limits
 from placements.files import csv_text, text_columns, write_json, write_text
@@ -31,9 +29,8 @@ from schedsearch.searches.cache import cached_search
 log = logging.getLogger(__name__)
 
 
-def task(config: DictConfig) -> dict[str, float]:
+def task(options: CompareOptions) -> dict[str, float]:
     """Compare, print the table, and save it with the figure; return the makespan of each schedule."""
-    options = read_options(config, CompareOptions)
     stages, own = read_model(options)
     costs = stages_cost_source(options.stages, stages.power_w)
     are_names = all(isinstance(name, str) for name in options.schedules)

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -24,8 +24,10 @@ from schedsearch import put_first
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-Task = Callable[["DictConfig"], Mapping[str, float | str] | None]
-"""What a command does: from its config to the figures of its record."""
+    from experiments.config.declaring import Command
+
+Task = Callable[[], Mapping[str, float | str] | None]
+"""What a command does with its options; it returns the figures of its record."""
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +120,8 @@ def run(name: str) -> None:
     """Compose the config of a command from the command line, run its task in Hydra, and exit.
 
     Everything heavy is imported here, so that Ctrl-C while it loads ends in a line too, and the task only
-    when it runs: help and wrong command lines do not wait for it. A `ValueError` of the task is the user's.
+    when its options are right: help and wrong options do not wait for it. A
+    `ValueError` of the task is the user's.
     """
     put_first()
     try:
@@ -188,9 +191,22 @@ class _Recorded:
 
     def __call__(self, config: DictConfig) -> float | None:
         """Run it, and write its record."""
-        task: Task = imported(commands()[self.name].task).task
+        task = _task_of(commands()[self.name], config)
         with _CTRL_C.left_to_the_task():
             return _run_and_record(self.name, task, config)
+
+
+def _task_of(command: Command, config: DictConfig) -> Task:
+    """Return the task of a command; where an option is wrong, one that says so and waits for no imports."""
+    try:
+        options = command.read(config, command.record)
+    except ValueError as error:
+        return partial(_refuse, error)
+    return partial(imported(command.task).task, options)
+
+
+def _refuse(error: ValueError) -> NoReturn:
+    raise error
 
 
 @cache
@@ -227,7 +243,7 @@ def _run_and_record(name: str, task: Task, config: DictConfig) -> float | None:
     try:
         if record.status == REJECTED:
             raise ValueError(record.message)
-        record = replace(record, status=DONE, message="", figures=task(config) or {})
+        record = replace(record, status=DONE, message="", figures=task() or {})
         record.save()
         return record.number(objective)
     except (Exception, KeyboardInterrupt) as error:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cache
 from typing import Any, NamedTuple
 
+from omegaconf import DictConfig
+
+from experiments.config.options import read_record
 from placements.meaning import REQUIRED
 
 
@@ -76,6 +79,7 @@ class Command:
         purpose: The sentence that help says of it.
         record: Its options and groups of options.
         task: The module whose ``task`` it runs, in `experiments`.
+        read: Makes what the task takes of a composed config, or rejects it.
         first: The options that matter most, at most eight words, with which help begins.
         headlines: Headlines of groups of options, by the name of the first option of each group.
         presets: Names that ``experiment`` may have; each sets many options at once.
@@ -93,6 +97,7 @@ class Command:
     record: type
     task: str
     first: str
+    read: Callable[[DictConfig, type], object] = read_record
     headlines: Mapping[str, str] = field(default_factory=dict)
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     items: tuple[str, ...] = ()

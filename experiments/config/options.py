@@ -77,8 +77,10 @@ def read_fields(data: Any, record: type[Record], where: str) -> Record:
         values[name] = read(data[name]) if read else _read_value(data[name], hints[name], _join(where, name))
         if meaning := field.metadata.get("meaning"):
             _check_limits(values[name], meaning, _join(where, name))
-            if meaning.choices and values[name] is not None:
-                require_known(_join(where, name), values[name], meaning.choices)
+            value = values[name]
+            for each in value if isinstance(value, list | tuple) else [value]:
+                if meaning.choices and each is not None:
+                    require_known(_join(where, name), each, meaning.choices)
     return record(**values)
 
 

@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import logging
 
-from experiments.config.options import OptionError, require_known
+from experiments.config.options import OptionError
 from experiments.frontier.options import EnergyOptions
 from placements import Profile
 from schedsearch.energy import Frontier, OnProgress, compute_frontier
 from schedsearch.energy.baselines import perseus_frontier
 from schedsearch.energy.frontier import TIME_TOLERANCE
-from schedsearch.energy.relaxed.exponential import CURVES
 from schedsearch.schedule import Schedule
 
 log = logging.getLogger(__name__)
 
 PROVED_GAP = 1e-6
 """Share of the bound above which a plan is not proved to be the best; less is rounding."""
-
-METHODS = ("exact", "perseus")
-"""Ways to the frontier: the exact relaxed one, rounded; or Perseus's own algorithm."""
-
-
-def check_methods(options: EnergyOptions) -> None:
-    """Reject wrong names."""
-    for name, known in (("method", METHODS), ("curve", CURVES)):
-        require_known(f"energy.{name}", getattr(options, name), known)
 
 
 def make_frontier(

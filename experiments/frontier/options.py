@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.config.declaring import Command
-from experiments.search.options import OF_ONE_PIPELINE, PRESETS, SearchCommandOptions
+from experiments.search.options import OF_ONE_PIPELINE, PRESETS, SearchCommandOptions, read_options
 from placements.meaning import group, option
 
 
@@ -23,9 +23,15 @@ class EnergyOptions:
     num_plans: int = option(
         100, "deadlines at which the frontier is rounded to real clocks", min=1, max=10_000
     )
-    method: str = option("exact", "exact | perseus: the frontier of Perseus's own algorithm")
+    method: str = option(
+        "exact",
+        "exact | perseus: the frontier of Perseus's own algorithm",
+        choices=("exact", "perseus"),
+    )
     curve: str = option(
-        "hull", "cost between clocks, for both methods: hull | exponential: the fit of Perseus"
+        "hull",
+        "cost between clocks, for both methods: hull | exponential: the fit of Perseus",
+        choices=("hull", "exponential"),
     )
     unit_ms: float = option(
         1.0, "time by which each step of perseus shortens the iteration, in ms; larger is quicker", above=0
@@ -48,7 +54,9 @@ class EnergyOptions:
         min=0,
         max=1000,
     )
-    export: str | None = option(None, "zeus: also writes a file for each plan, as Zeus's server reads it")
+    export: str | None = option(
+        None, "zeus: also writes a file for each plan, as Zeus's server reads it", choices=("zeus",)
+    )
     periodic: int = option(
         0, "also a plan whose clocks repeat, after so many rounds of the repetend; 0: none", min=0
     )
@@ -99,6 +107,7 @@ COMMANDS = (
         "Search a schedule, and choose clocks that save energy.",
         FrontierCommandOptions,
         task="experiments.frontier.task",
+        read=read_options,
         first="placement placement.path schedule search.num_micro_batches profile.path profile.gpu "
         "energy.slowdown",
         presets=PRESETS,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from experiments.frontier.energy_baselines import TITLES, baseline_facts
 from experiments.frontier.results import EnergyResult
+from experiments.frontier.savings import beside_hand_made
 from experiments.frontier.schedule_selection import describe_selection
 from experiments.report.html_report import Fact, Section, write_report
 from experiments.report.page_data import PageData, PagePlans
@@ -72,6 +73,7 @@ def _energy_facts(found: SearchStepResult, tuned: EnergyResult) -> tuple[Fact, .
         Fact("Chosen plan", f"{plan.time_ms:.6g} ms, {plan.energy_mj / 1e3:.6g} J"),
         Fact("All clocks at maximum", f"{maximum.time_ms:.6g} ms, {maximum.energy_mj / 1e3:.6g} J"),
         _saved("Saved", tuned),
+        *((Fact("Chosen plan takes", beside_hand_made(found, tuned)),) if found.by_hand else ()),
         *(() if found.selection is None else (Fact("Order", describe_selection(found.selection)),)),
         Fact("Above the lower bound", f"{plan.gap:.3%}", "the most that better clocks could save"),
         Fact(

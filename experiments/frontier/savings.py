@@ -9,8 +9,10 @@ import shutil
 from collections.abc import Iterator
 
 from experiments.frontier.results import EnergyResult
+from experiments.search.results import SearchStepResult
 from placements.files import csv_text
-from schedsearch.energy import FrequencyPlan
+from schedsearch.comparison.rows import compared
+from schedsearch.energy import FrequencyPlan, all_maximum_clocks, simulate_at_clocks
 from schedsearch.energy.frontier import TIME_TOLERANCE
 
 SLOWDOWNS = (1.0, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5)
@@ -61,6 +63,18 @@ def describe_savings(tuned: EnergyResult) -> list[str]:
     if left_out := names[len(fitting) :]:
         lines.append(f"no room here for {', '.join(left_out)}; see savings.csv")
     return lines
+
+
+def beside_hand_made(found: SearchStepResult, tuned: EnergyResult) -> str:
+    """Return what the chosen plan takes beside the best schedule by hand with all clocks at maximum."""
+    name, best = next(iter(found.by_hand.items()))
+    maximum = simulate_at_clocks(best, tuned.profile, all_maximum_clocks(best, tuned.profile))
+    time = compared(tuned.plan.time_ms, maximum.time_ms)
+    energy = compared(tuned.plan.energy_mj, maximum.energy_mj, "energy")
+    return (
+        f"{time} {name}, the best by hand that fits, with all clocks at maximum ({maximum.time_ms:.6g} ms), "
+        f"and {energy} it ({maximum.energy_mj / 1e3:.6g} J), without waiting"
+    )
 
 
 def _saving(

@@ -6,8 +6,6 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require
 from experiments.config.run_record import output_directory
@@ -23,7 +21,6 @@ from experiments.frontier.constrained_plans import (
 )
 from experiments.frontier.energy_baselines import check_baselines, describe_baselines
 from experiments.frontier.energy_methods import (
-    check_methods,
     describe_method,
     make_frontier,
 )
@@ -31,9 +28,8 @@ from experiments.frontier.frontier_files import save_frontier
 from experiments.frontier.options import EnergyOptions, FrontierCommandOptions
 from experiments.frontier.report import save_frontier_report
 from experiments.frontier.results import EnergyResult
-from experiments.frontier.savings import describe_savings
+from experiments.frontier.savings import beside_hand_made, describe_savings
 from experiments.frontier.schedule_selection import asked_deadline_ms, save_joint_plans, select_schedule
-from experiments.search.options import read_options
 from experiments.search.problem import SearchProblem, read_problem
 from experiments.search.results import SearchStepResult
 from experiments.search.search_step import search_and_save
@@ -48,9 +44,8 @@ from schedsearch.modulo.progress import StepBar
 log = logging.getLogger(__name__)
 
 
-def task(config: DictConfig) -> dict[str, float | str]:
+def task(options: FrontierCommandOptions) -> dict[str, float | str]:
     """Search, compute the frontier, and save; return the figures."""
-    options = read_options(config, FrontierCommandOptions)
     check_energy_options(options)
     directory = output_directory()
     problem = read_problem(options)
@@ -69,9 +64,7 @@ def check_energy_options(options: FrontierCommandOptions) -> None:
 def _check_frontier_options(energy: EnergyOptions) -> None:
     if energy.deadline_ms is not None and energy.slowdown is not None:
         raise OptionError("energy.deadline_ms: is given beside energy.slowdown; give one of the two")
-    require(energy.export in (None, "zeus"), "energy.export", energy.export, "known", "use zeus or null")
     check_baselines(energy)
-    check_methods(energy)
 
 
 def check_energy_on(options: FrontierCommandOptions, problem: SearchProblem) -> None:
@@ -125,6 +118,8 @@ def search_and_tune(
     tables = (*describe_savings(tuned), *describe_baselines(found.schedule, tuned))
     for line in (*tables, *describe_constrained_plans(tuned)):
         log.info("%s", line)
+    if found.by_hand:
+        log.info("the chosen plan takes %s", beside_hand_made(found, tuned))
     from experiments.frontier.pictures import draw_pictures  # loads matplotlib
 
     draw_pictures(found, tuned, directory)

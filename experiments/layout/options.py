@@ -38,7 +38,7 @@ class LayoutCommandOptions:
     )
     work_limit: float = option(
         WORK_LIMIT,
-        "limit of counted work for each number of chunks, a unit is about 1 s of one core",
+        "limit of counted work for all numbers of chunks together, a unit is about 1 s of one core",
         above=0,
     )
 

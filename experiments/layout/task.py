@@ -6,9 +6,8 @@ import logging
 from collections.abc import Iterable
 from pathlib import Path
 
-from omegaconf import DictConfig
-
-from experiments.config.options import OptionError, read_record, require, require_path
+from experiments.config.command import Interrupted
+from experiments.config.options import OptionError, require, require_path
 from experiments.config.run_record import output_directory
 from experiments.layout.options import LayoutCommandOptions
 from placements.files import csv_text, write_json, write_text
@@ -21,9 +20,8 @@ from schedsearch.schedule_file import schedule_to_dict
 log = logging.getLogger(__name__)
 
 
-def task(config: DictConfig) -> dict[str, float | str]:
+def task(options: LayoutCommandOptions) -> dict[str, float | str]:
     """Find the layouts, print and write them; return the figures of the best."""
-    options = read_record(config, LayoutCommandOptions)
     measured = read_measured(require_path("layers", options.layers), options.measured_layout)
     remedy = "give some, as [1,2]"
     require(bool(options.num_chunks), "num_chunks", options.num_chunks, "a list with a number", remedy)
@@ -53,6 +51,8 @@ def task(config: DictConfig) -> dict[str, float | str]:
     for line in lines:
         log.info("%s", line)
     log.info("table, schedules and files of each framework: %s", directory)
+    if found.interrupted:
+        raise Interrupted(f"interrupted; the best layouts found so far are in {directory}")
     assert best.iteration_ms is not None and best.bound_ms is not None, "it is timed"
     return {
         "layout": best.layout,
@@ -87,7 +87,7 @@ def _shown(found: BestLayouts) -> list[str]:
             lines.append(f"{name}, {row.num_chunks} a device: {row.status}; {row.note}")
             continue
         parts = [f"{name}, {row.num_chunks} a device: {row.iteration_ms:,.6g} ms, {row.status}"]
-        if row.bound_ms is not None and row.bound_ms < row.iteration_ms:
+        if row.bound_ms is not None and 0 < row.bound_ms < row.iteration_ms:
             parts.append(f"none is under {row.bound_ms:,.6g} ms")
         if row.even_ms is not None:
             parts.append(f"even layout {row.even_ms:,.6g} ms")

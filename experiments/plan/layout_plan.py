@@ -24,7 +24,7 @@ from schedsearch.planning.plans import Plans
 _ONLY_LAYOUTS = ("micro_batch_sizes", "max_chunks", "explain")
 _ONLY_HYBRID = (
     *("profiles", "layer_times", "uniform", "sequence_parallel", "method", "stage_method", "pipeline"),
-    *("idle_gpus", "time_limit_s", "shapes", "num_chunks", "search_time_limit_s", "seed", "deadline_ms"),
+    *("idle_gpus", "shapes", "num_chunks", "seed", "deadline_ms"),
     "overlap_gradients",
 )
 """Options of one of the two planners."""
@@ -80,7 +80,7 @@ def lines_of_layouts(plans: Plans) -> list[str]:
     lines = []
     for batch, found in plans.layouts.items():
         known = [_bound(found), _without_pipeline(found)] if found.plans else ["none fits"]
-        known += [_not_looked_at(found)] if found.interrupted else []
+        known += [_not_looked_at(found)] if found.interrupted or found.left else []
         lines += [f"layouts, batch {batch}: {line}" for line in known]
         lines += explained_lines(found) if found.plans else []
     return lines
@@ -115,10 +115,11 @@ def _bound(found: LayoutPlans) -> str:
 
 
 def _not_looked_at(found: LayoutPlans) -> str:
-    """Return what an interrupt left out."""
+    """Return what an interrupt or the time limit left out."""
     if not found.left:
         return f"interrupted: all layouts are rated, {len(found.plans)} of the best timed by a schedule"
-    return f"interrupted: {len(found.left)} were not looked at; the bound is that of the others"
+    why = "interrupted" if found.interrupted else "time_limit_s is over"
+    return f"{why}: {len(found.left)} were not looked at; the bound is that of the others"
 
 
 def _without_pipeline(found: LayoutPlans) -> str:

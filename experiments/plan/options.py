@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from omegaconf import DictConfig
+
 from experiments.config.declaring import Command
+from experiments.config.options import read_record
 from placements.meaning import REQUIRED, Verbatim, option
 from placements.models.memory import FRAMEWORKS
 
@@ -19,6 +23,7 @@ class PlanCommandOptions:
         "null: the best of the next two | hybrid: each layer in the best of several kinds of parallelism | "
         "layouts: all layers alike, as frameworks are configured | pipedream: a profile as a graph | "
         "pipedream_2bw: equal pipelines",
+        choices=("hybrid", "layouts", "pipedream", "pipedream_2bw"),
     )
     model: Verbatim | None = option(
         None,
@@ -80,10 +85,13 @@ class PlanCommandOptions:
     paradigms: list[Any] = option(
         ["dp", "zero1", "sdp", "tp"],
         "how GPUs may share a layer: dp, zero1, zero2, sdp (ZeRO-3), tp, ulysses, cp",
+        choices=("dp", "zero1", "zero2", "sdp", "tp", "ulysses", "cp"),
     )
     uniform: bool = option(False, "true: the GPUs share all layers of all stages in the same way")
     recompute: list[Any] = option(
-        ["none", "full"], "activations that a backward may compute again: none, selective, full"
+        ["none", "full"],
+        "activations that a backward may compute again: none, selective, full",
+        choices=("none", "selective", "full"),
     )
     sequence_parallel: bool = option(
         True, "true: tensor-parallel GPUs share norms and dropout too (Megatron); false: not with layouts"
@@ -96,26 +104,34 @@ class PlanCommandOptions:
         None,
         "micro-batches of an iteration, as a list to try; numbers that do not divide the batch are left out",
     )
-    method: str = option("exact", "exact | bmw, base, memory: Galvatron-BMW's | megatron: rules of thumb")
-    stage_method: str = option(
-        "exact", "strategies inside a stage: exact | paper (Galvatron-BMW's programme)"
+    method: str = option(
+        "exact",
+        "exact | bmw, base, memory: Galvatron-BMW's | megatron: rules of thumb",
+        choices=("exact", "bmw", "base", "memory", "megatron"),
     )
-    pipeline: str = option("1f1b", "activations held: 1f1b | gpipe")
+    stage_method: str = option(
+        "exact",
+        "strategies inside a stage: exact | paper (Galvatron-BMW's programme)",
+        choices=("exact", "paper"),
+    )
+    pipeline: str = option("1f1b", "activations held: 1f1b | gpipe", choices=("1f1b", "gpipe"))
     idle_gpus: bool = option(True, "true: a plan may leave GPUs idle")
-    num_plans: int = option(5, "plans to keep; they differ in stages, GPUs per stage or micro-batches")
+    num_plans: int = option(5, "plans to keep; they differ in stages, GPUs per stage or micro-batches", min=1)
     time_limit_s: float = option(
-        60, "time limit of the planner for each batch, in s; then it gives the best plans so far, and a bound"
+        120,
+        "time limit of the whole command, in s: half for the planners, what they leave for the schedules",
     )
     rank: str = option(
-        "schedule", "plans by their searched schedule | by the planner's formula | energy at deadline_ms"
+        "schedule",
+        "plans by their searched schedule | by the planner's formula | energy at deadline_ms",
+        choices=("schedule", "formula", "energy"),
     )
     shapes: list[Any] = option(
-        ["v_shape"], "placements to compare: v_shape, loop_shape, wave_shape, m_shape, nn_shape"
+        ["v_shape"],
+        "placements to compare: v_shape, loop_shape, wave_shape, m_shape, nn_shape",
+        choices=("v_shape", "loop_shape", "wave_shape", "m_shape", "nn_shape"),
     )
     num_chunks: int = option(2, "model chunks of a device in wave and loop", min=2)
-    search_time_limit_s: float = option(
-        10, "time limit of the search for each plan's schedule, in s", min=0.1
-    )
     seed: int = option(0, "seed of these searches")
     deadline_ms: float | None = option(
         None, "deadline of an iteration, in ms, where plans are ranked by energy"
@@ -129,12 +145,26 @@ class PlanCommandOptions:
     )
 
 
+def _read(config: DictConfig, record: type[PlanCommandOptions]) -> PlanCommandOptions:
+    """Return the options, once the names of model and cluster are known to be right."""
+    options = read_record(config, record)
+    if options.profiles is None:
+        from placements.cluster import read_cluster  # which help does not wait for
+        from placements.models.zoo import read_model
+
+        read_cluster(options.cluster, gpus_per_node=options.gpus_per_node)
+        if options.model is not None and not Path(options.model).exists():
+            read_model(options.model)
+    return options
+
+
 COMMANDS = (
     Command(
         "plan",
         "Plan a model on a cluster; rank plans by their schedules.",
         PlanCommandOptions,
         task="experiments.plan.task",
+        read=_read,
         first="model cluster batch planner sequence_length precision memory_gib explain",
         headlines={
             "profiles": "The model",

@@ -6,10 +6,8 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
 from experiments.config.command import Interrupted
-from experiments.config.options import OptionError, read_record, require, require_known
+from experiments.config.options import OptionError, require
 from experiments.config.run_record import output_directory
 from experiments.plan.layout_plan import lines_of_layouts, refuse_not_of, save_layouts
 from experiments.plan.options import PlanCommandOptions
@@ -34,7 +32,6 @@ from placements.models.memory import FRAMEWORKS
 from placements.models.zoo import read_model
 from placements.placement_file import placement_to_yaml
 from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
-from placements.planners.hybrid.placing.planned_placement import balanced_chunks
 from placements.planners.hybrid.placing.shared_layers import PartCosts
 from placements.planners.hybrid.plan_file import plan_to_dict
 from placements.planners.hybrid.plan_options import PlanOptions, PlanStatus
@@ -46,7 +43,7 @@ from schedsearch.figures.canvas import save as save_figure
 from schedsearch.modulo.progress import PlanProgress
 from schedsearch.planning.explanation import explain, in_words, legend, ranking
 from schedsearch.planning.layout_plans import LayoutPlan
-from schedsearch.planning.planner import PLANNERS, in_bf16, plan
+from schedsearch.planning.planner import in_bf16, plan
 from schedsearch.planning.plans import PLAN_COLUMNS, Plans
 from schedsearch.planning.trainer_runs import planned_layout, planned_loop
 from schedsearch.schedule_file import schedule_to_dict
@@ -55,14 +52,9 @@ log = logging.getLogger(__name__)
 
 _TRIAL_COLUMNS = ("batch", "stages", "gpus_per_stage", "micro_batches", "bound_ms", "time_ms", "reason")
 
-_RECOMPUTE = ("none", "selective", "full")
 
-
-def task(config: DictConfig) -> dict[str, float | str]:
+def task(options: PlanCommandOptions) -> dict[str, float | str]:
     """Plan, write the plans and why they are as they are, and return the figures of the best."""
-    options = read_record(config, PlanCommandOptions)
-    if options.planner is not None:
-        require_known("planner", options.planner, (*PLANNERS, "pipedream", "pipedream_2bw"))
     if options.planner == "pipedream":
         return plan_profile(options, _cluster(options))
     if options.planner == "pipedream_2bw":
@@ -86,7 +78,6 @@ def task(config: DictConfig) -> dict[str, float | str]:
             rank_by=options.rank,
             shapes=_texts("shapes", options.shapes),
             num_chunks=options.num_chunks,
-            search_time_limit_s=options.search_time_limit_s,
             deadline_ms=options.deadline_ms,
             seed=options.seed,
             on_progress=show.planner,
@@ -94,7 +85,7 @@ def task(config: DictConfig) -> dict[str, float | str]:
             on_layouts=show.layouts,
         )
     directory = output_directory()
-    exports = save(found, directory, costs_in_words, options.num_chunks)
+    exports = save(found, directory, costs_in_words)
     log.info("%s on %s", model.name, in_words(cluster))
     log.info("%s", "\n".join(text_columns(ranking(found, is_brief=True))))
     log.info("%s", legend(found))
@@ -111,7 +102,7 @@ def task(config: DictConfig) -> dict[str, float | str]:
     return {"plan": best.name, **known, "num_gpus": best.num_gpus, "gib": max(best.peaks_mib) / 1024}
 
 
-def save(plans: Plans, directory: Path, costs_in_words: str, num_chunks: int) -> list[str]:
+def save(plans: Plans, directory: Path, costs_in_words: str) -> list[str]:
     """Write the plans, the placement of the best, why it is as it is, and the forms of other systems.
 
     Returns:
@@ -132,10 +123,10 @@ def save(plans: Plans, directory: Path, costs_in_words: str, num_chunks: int) ->
     if best.ranked is not None and best.ranked.schedule is not None:
         write_json(directory / "schedule.json", schedule_to_dict(best.ranked.schedule))
     save_figure(plans.plot(), directory / "plan")
-    return _export(plans, directory / "export", num_chunks)
+    return _export(plans, directory / "export")
 
 
-def _export(plans: Plans, directory: Path, num_chunks: int) -> list[str]:
+def _export(plans: Plans, directory: Path) -> list[str]:
     """Write the best plan for other systems; return what was written, and for which it was not and why."""
     best = plans.best
     if isinstance(best.found, LayoutPlan):
@@ -148,7 +139,7 @@ def _export(plans: Plans, directory: Path, num_chunks: int) -> list[str]:
     capacities_gib = best.capacities_gib(plans.options)
     if shape == "v_shape":
         return export(planned_by(rated, costs, capacities_gib), directory)
-    chunks = balanced_chunks(rated.plan, costs, num_chunks)
+    chunks = [layers for _, layers in best.chunks]
     return export(planned_loop(rated.plan, costs, capacities_gib, chunks), directory)
 
 
@@ -236,10 +227,6 @@ def _costs_in_words(options: PlanCommandOptions, costs: FrameworkCosts, cluster:
 
 
 def _plan_options(options: PlanCommandOptions, is_sequence_parallel: bool) -> PlanOptions:
-    for name in options.paradigms:
-        require_known("paradigms", name, [each.value for each in Paradigm])
-    for name in options.recompute:
-        require_known("recompute", name, _RECOMPUTE)
     trees = TreeOptions(
         tuple(Paradigm(name) for name in options.paradigms),
         tuple(options.recompute),

@@ -8,10 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from omegaconf import DictConfig
-
 from experiments.config.command import Interrupted
-from experiments.config.options import OptionError, read_record, require_known, require_path
+from experiments.config.options import OptionError, require_known, require_path
 from experiments.config.run_record import output_directory
 from experiments.predict.errors import Errors, error_of
 from experiments.predict.measured_folder import TABLE, MeasuredFolderError, read_measured_folder
@@ -59,12 +57,11 @@ MEMORY_COLUMNS = ("run", "stage", "kind", "tensor", "gib", "held", "rule")
 COLUMNS = ("plan", "measured_s", "predicted_s", "measured_gib", "predicted_gib", "note")
 
 
-def task(config: DictConfig) -> dict[str, float]:
+def task(options: PredictOptions) -> dict[str, float]:
     """Predict all that a folder has, write the table and log how far off it is; return the mean errors.
 
     A folder with a table of plans is one of profiles; otherwise its tables are of runs.
     """
-    options = read_record(config, PredictOptions)
     path = Path(require_path("data", options.data))
     if (path / TABLE).is_file():
         return predict_plans(path, options)

@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from omegaconf import DictConfig
-
-from experiments.config.options import read_record, require, require_known, require_once, require_path
+from experiments.config.options import require, require_known, require_once, require_path
 from experiments.config.run_record import output_directory
 from experiments.prices import tables
 from experiments.prices.disturbances import Disturbed, disturbed
@@ -28,9 +26,8 @@ SPEEDS = "throughputs.csv"
 """The file of a folder with the speeds of models."""
 
 
-def task(config: DictConfig) -> dict[str, float | str]:
+def task(options: PricesOptions) -> dict[str, float | str]:
     """Compute what every strategy saves, write tables and figures, and return the largest reduction."""
-    options = read_record(config, PricesOptions)
     conditions = _conditions(options)
     folder = Path(require_path("data", options.data))
     market, speeds = read_market(folder, options.clouds), read_speeds(folder / SPEEDS)

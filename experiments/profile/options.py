@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from experiments.config.declaring import Command
 from experiments.run.options import RuntimeOptions
-from experiments.search.options import PRESETS, SearchCommandOptions
+from experiments.search.options import PRESETS, SearchCommandOptions, read_options
 from placements.meaning import Verbatim, group, option
 
 
@@ -52,6 +52,7 @@ COMMANDS = (
         "Measure on this machine what the blocks cost.",
         ProfileCommandOptions,
         task="experiments.profile.task",
+        read=read_options,
         first="placement placement.path runtime.model runtime.path profiling.iterations profiling.trace",
         presets=PRESETS,
         needs_torch=True,

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from omegaconf import DictConfig
-
 from experiments.config.command import Failed
 from experiments.config.options import OptionError, require_least, require_path
 from experiments.config.run_record import output_directory
@@ -22,7 +20,6 @@ from experiments.run.run_options import (
     devices_in_words,
 )
 from experiments.search.kinds.files import PROFILE_FILES
-from experiments.search.options import read_options
 from experiments.search.problem import SearchProblem, read_problem
 from experiments.search.search_step import search_and_save
 from placements import OperatingPoint, Placement, Profile, ProfileError
@@ -52,9 +49,8 @@ PROFILE_SCHEMA_VERSION = 1
 """Version of the form of ``profile.json``."""
 
 
-def task(config: DictConfig) -> None:
+def task(options: ProfileCommandOptions) -> None:
     """Run the blocks, and write what they cost and the placement with its times."""
-    options = read_options(config, ProfileCommandOptions)
     check_runtime_options(options.runtime)
     _check_profiling_options(options)
     directory = output_directory()

@@ -5,10 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from omegaconf import DictConfig
-
 from experiments.config.command import Interrupted
-from experiments.config.options import read_record, require, require_known
+from experiments.config.options import require, require_known
 from experiments.config.run_record import output_directory
 from experiments.profile_rates.options import RatesCommandOptions
 from placements.files import csv_text, write_text
@@ -22,11 +20,9 @@ from schedsearch.modulo.progress import StepBar
 log = logging.getLogger(__name__)
 
 
-def task(config: DictConfig) -> dict[str, float]:
+def task(options: RatesCommandOptions) -> dict[str, float]:
     """Measure every different operator of a model, and write what is known after each."""
-    options = read_record(config, RatesCommandOptions)
     require_known("gpu", options.gpu, GPUS)
-    require_known("device", options.device, ("cpu", "cuda"))
     degrees = options.tensor_parallel
     require(
         bool(degrees) and all(type(each) is int and each > 0 for each in degrees),

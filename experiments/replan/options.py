@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.config.declaring import Command
-from experiments.search.options import SearchCommandOptions
+from experiments.search.options import SearchCommandOptions, read_options
 from placements.meaning import REQUIRED, Verbatim, option
 
 
@@ -22,7 +22,9 @@ class ReplanCommandOptions(SearchCommandOptions):
         "with the columns device,slowdown",
     )
     objective: str = option(
-        "device_span", "device_span: no stage waits for the optimizer of another | makespan: all wait"
+        "device_span",
+        "device_span: no stage waits for the optimizer of another | makespan: all wait",
+        choices=("device_span", "makespan"),
     )
     parts: int = option(4, "equal parts of a stage, such as layers, by which stages are divided anew", min=1)
 
@@ -33,6 +35,7 @@ COMMANDS = (
         "Ways to go on when a device is lost or slow.",
         ReplanCommandOptions,
         task="experiments.replan.task",
+        read=read_options,
         first="placement search.num_micro_batches replicas lost slow objective parts",
         objective="iteration_ms",
     ),

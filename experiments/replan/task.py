@@ -5,30 +5,23 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from omegaconf import DictConfig
-
+from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require_known, require_path
 from experiments.config.run_record import output_directory
 from experiments.replan.options import ReplanCommandOptions
-from experiments.search.options import read_options
 from experiments.search.problem import read_problem
 from placements.files import csv_text, write_json, write_text
 from schedsearch.baselines import HAND_MADE
-from schedsearch.modulo.result import FINITE, SearchResult
+from schedsearch.modulo.result import SearchResult
 from schedsearch.replanning.replan import COLUMNS, Replan, replan
 from schedsearch.replanning.replicated_job import ReplanError, ReplicatedJob, copies_of, read_slow, slow_of
 from schedsearch.schedule_file import read_found, schedule_to_dict
 
 log = logging.getLogger(__name__)
 
-WORK_LIMIT = 20.0
-"""Units of work of a search of all pipelines, where the options give no limit."""
 
-
-def task(config: DictConfig) -> dict[str, float | str]:
+def task(options: ReplanCommandOptions) -> dict[str, float | str]:
     """Try the ways, print and write them; return the figures of the best."""
-    options = read_options(config, ReplanCommandOptions)
-    require_known("objective", options.objective, FINITE)
     require_known("schedule", options.schedule, ["searched", *HAND_MADE])
     search = options.search
     if search.micro_batches is not None:
@@ -52,7 +45,8 @@ def task(config: DictConfig) -> dict[str, float | str]:
         options.objective,
         schedule=options.schedule,
         parts=options.parts,
-        work_limit=search.work_limit or WORK_LIMIT,
+        work_limit=search.work_limit,
+        time_limit_s=search.time_limit_s,
         seed=search.seed,
         before=before,
     )
@@ -60,6 +54,8 @@ def task(config: DictConfig) -> dict[str, float | str]:
     save(found, directory)
     log.info("%s", "\n".join(_shown(found)))
     log.info("table and schedules: %s", directory)
+    if found.interrupted:
+        raise Interrupted(f"interrupted; the best ways found so far are in {directory}")
     best = found.best
     assert best.iteration_ms is not None and best.throughput is not None, "it is possible"
     return {

@@ -14,7 +14,7 @@ class ReplayCommandOptions:
 
     data: Verbatim = option(REQUIRED, "folder with a trace-NAME.csv.gz and a meta-NAME.yaml for each job")
     work_limit: float = option(
-        1.0, "limit of counted work for each iteration, a unit is about 1 s of one core", above=0
+        30.0, "limit of counted work for all iterations together, a unit is about 1 s of one core", above=0
     )
     seed: int = option(0, "seed of the random choices", min=0)
 

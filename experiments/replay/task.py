@@ -8,10 +8,8 @@ from dataclasses import astuple, fields
 from pathlib import Path
 from statistics import fmean
 
-from omegaconf import DictConfig
-
 from experiments.config.command import Interrupted
-from experiments.config.options import read_record, require_path
+from experiments.config.options import require_path
 from experiments.config.run_record import output_directory
 from experiments.replay.options import ReplayCommandOptions
 from placements.files import csv_text, write_json, write_text
@@ -25,13 +23,12 @@ from schedsearch.solver.interrupts import INTERRUPTS
 log = logging.getLogger(__name__)
 
 
-def task(config: DictConfig) -> dict[str, float | str]:
+def task(options: ReplayCommandOptions) -> dict[str, float | str]:
     """Replay the jobs, print and write what was found; return the mean times over all iterations.
 
     Raises:
         Interrupted: From the keyboard; the tables have what is done.
     """
-    options = read_record(config, ReplayCommandOptions)
     traces = [read_job_trace(path) for path in read_job_traces(require_path("data", options.data))]
     directory, total = output_directory(), sum(len(each.steps) for each in traces)
     done: list[ReplayedIteration] = []
@@ -49,7 +46,7 @@ def task(config: DictConfig) -> dict[str, float | str]:
             write_text(directory / f"placement-{trace.job}.yaml", placement_to_yaml(placement))
             scenario = {"name": f"as measured in {trace.job}", "measured_ms": times}
             write_json(directory / f"scenarios-{trace.job}.yaml", [scenario])
-            replay(trace, options.work_limit, options.seed, keep)
+            replay(trace, options.work_limit * len(trace.steps) / total, options.seed, keep)
     for job in jobs_of(done):
         log.info("%s", _in_words(job, [each for each in done if each.job == job.job]))
     log.info("means and iterations: %s and iterations.csv in %s", "replay.csv", directory)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from omegaconf import DictConfig
+
 from experiments.config.declaring import Command
 from placements.meaning import Verbatim, option
 
@@ -65,12 +67,19 @@ MODULE_OF = {
 ALL = "all"
 """A value of ``experiment``: every item, one after the other."""
 
+
+def _of_item(config: DictConfig, record: type) -> DictConfig:
+    """Leave the options to the task, which knows those of the item."""
+    return config
+
+
 COMMANDS = (
     Command(
         "reproduce",
         "Make tables and figures of papers again, beside theirs.",
         ReproduceOptions,
         task="experiments.reproduce.task",
+        read=_of_item,
         first="experiment size num_processes record",
         items=(*MODULE_OF, ALL),
         catalogue="experiments.reproduce.catalogue",

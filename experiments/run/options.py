@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments.config.declaring import Command
 from experiments.frontier.options import FrontierCommandOptions
-from experiments.search.options import OF_ONE_PIPELINE, PRESETS
+from experiments.search.options import OF_ONE_PIPELINE, PRESETS, read_options
 from placements.meaning import Verbatim, group, inherited, option
 from runtime.options.model import UserModelOptions
 from runtime.options.run import LAUNCHERS, UserRunOptions
@@ -26,6 +26,7 @@ class ModelChoice:
         "auto",
         "gpt | mt5 | flava | moe | synthetic | auto: the first that fits | module: your own | given: to "
         "runtime.Pipeline",
+        choices=("auto", "gpt", "mt5", "flava", "moe", "synthetic", "module", "given"),
     )
 
 
@@ -91,6 +92,7 @@ COMMANDS = (
         "All of it: search, clocks, scripts, a run and a report.",
         RunCommandOptions,
         task="experiments.run.task",
+        read=read_options,
         first="placement placement.path search.num_micro_batches energy.slowdown runtime.model "
         "runtime.launcher",
         presets=PRESETS,

@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from experiments.config.options import OptionError, did_you_mean
+from experiments.config.options import OptionError
 from experiments.run.options import NO_LAUNCHER, RuntimeOptions
 from experiments.run.planned_model import what_is_run, with_planned_layers, with_planned_shards
 from experiments.search.kinds.kind import RunPlan
@@ -16,7 +16,6 @@ from runtime.execution.process import check_device
 from runtime.launching.lines import check_launcher_of_nodes, devices_of_nodes
 from runtime.models import (
     GIVEN_MODEL,
-    MODEL_NAMES,
     ModelError,
     ModelOptions,
     body_of,
@@ -48,11 +47,6 @@ def check_runtime_options(options: RuntimeOptions, *, is_batch: bool = False) ->
         options: Options of the run.
         is_batch: Whether its micro-batches are of a file, so that they may differ.
     """
-    names = ["auto", *MODEL_NAMES]
-    if options.model not in names:
-        raise OptionError(
-            f"runtime.model: {options.model!r} is not known; {did_you_mean(options.model, names)}"
-        )
     if options.model == GIVEN_MODEL:
         _check_given(options)
     if options.save_weights is not None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
 
 from experiments.config.options import OptionError
 from experiments.config.run_record import output_directory
@@ -32,7 +31,7 @@ from experiments.run.run_options import check_device_of, check_runtime_options, 
 from experiments.run.scripts import generate_scripts, planned_scripts
 from experiments.run.simulated_run import check_simulated_on, simulate_scripts
 from experiments.run.traces import save_trace, script_schedule
-from experiments.search.options import ProfileOptions, read_options
+from experiments.search.options import ProfileOptions
 from experiments.search.pictures import draw_schedule
 from experiments.search.problem import SearchProblem, read_problem
 from experiments.search.results import SearchStepResult
@@ -47,9 +46,8 @@ from runtime.program.calls import ScriptError
 log = logging.getLogger(__name__)
 
 
-def task(config: DictConfig) -> dict[str, float | str]:
+def task(options: RunCommandOptions) -> dict[str, float | str]:
     """Search, tune, generate, run, compare, report; return the figures, none of a run that goes on."""
-    options = read_options(config, RunCommandOptions)
     if directory := resumed_directory(options.runtime):
         go_on(directory, options)
         return {}

@@ -24,10 +24,12 @@ class SearchOptions:
     """The `search` group; see `SearchRequest` and the cache of `schedsearch.searches`."""
 
     method: str = option(
-        "modulo", "modulo | tessel: its own search | time_optimal: the makespan, no repetend"
+        "modulo",
+        "modulo | tessel: its own search | time_optimal: the makespan, no repetend",
+        choices=("modulo", "tessel", "time_optimal"),
     )
     num_micro_batches: int = option(
-        None, "micro-batches of an iteration; null: the plan's, where there is a plan, else 16"
+        None, "micro-batches of an iteration; null: the plan's, where there is a plan, else 16", min=1
     )
     memory: int | float | str | list[Any] | None = option(
         None,
@@ -43,14 +45,21 @@ class SearchOptions:
         "what to minimise, in this order: period, span, latency, memory; last, or alone: makespan or "
         "device_span",
     )
-    solver: str = option("portfolio", "z3 | cpsat | portfolio: both in turn, with more and more work")
+    solver: str = option(
+        "portfolio",
+        "z3 | cpsat | portfolio: both in turn, with more and more work",
+        choices=("portfolio", "z3", "cpsat"),
+    )
     time_limit_s: float | None = option(
-        None, "time limit of the whole search, in s; null: 20, or none where work_limit is given"
+        None,
+        "time limit of all searches of the command, in s; null: 20, or none where work_limit is given",
+        above=0,
     )
     work_limit: float | None = option(
         None,
-        "limit of counted work, a unit is about 1 s of one core: equal answers on busy machines too; "
+        "limit of their counted work, a unit is about 1 s of one core: equal answers on busy machines too; "
         "null: none",
+        above=0,
     )
     seed: int = option(0, "seed of the solvers")
     begin_with: Verbatim | None = option(
@@ -77,7 +86,9 @@ class SearchOptions:
         "block,power,time_ms and optionally memory_mib; null: none",
     )
     micro_batch_order: str = option(
-        "free", "free | given: each block runs the micro-batches of search.micro_batches as they are numbered"
+        "free",
+        "free | given: each block runs the micro-batches of search.micro_batches as they are numbered",
+        choices=("free", "given"),
     )
     replicas: int | None = option(
         None,
@@ -106,6 +117,7 @@ class SearchOptions:
         None,
         "torch: also writes schedule.csv, as torch.distributed.pipelining loads it; streams: streams.csv, "
         "each stream's blocks in order; torch writes both of a placement with streams or modes",
+        choices=("torch", "streams"),
     )
 
 
@@ -244,6 +256,7 @@ COMMANDS = (
         "Search a schedule for a placement, with proofs.",
         SearchCommandOptions,
         task="experiments.search.task",
+        read=read_options,
         first="placement placement.path placement.num_devices schedule search.num_micro_batches "
         "search.memory search.time_limit_s",
         presets=PRESETS,

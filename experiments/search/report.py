@@ -9,7 +9,12 @@ from pathlib import Path
 from experiments.report.html_report import Fact, Section, write_report
 from experiments.report.page_data import PageData
 from experiments.search.results import SearchStepResult
-from experiments.search.search_step import in_ms, micro_batch_word, micro_batches_in_words
+from experiments.search.search_step import (
+    beside_best_by_hand,
+    in_ms,
+    micro_batch_word,
+    micro_batches_in_words,
+)
 from schedsearch.metrics import bubble_rate, peak_host_memory, peak_memory
 from schedsearch.modulo.result import SearchResult, Status
 from schedsearch.picture import picture, shortened
@@ -79,6 +84,9 @@ def introduction(found: SearchStepResult, brought: str = "") -> str:
         brought: The first sentence; empty for what is proved.
     """
     proved = found.searched.proved if found.searched else "made by hand"
+    if found.by_hand:
+        how = beside_best_by_hand(found.schedule, found.by_hand, found.memory_unit)
+        proved += f". It takes {how}"
     return f"{brought or f'The schedule: {proved}.'}\n{found.costs.in_sentences}"
 
 
@@ -112,7 +120,9 @@ def found_facts(found: SearchStepResult) -> tuple[Fact, ...]:
         is_least = result.status is Status.OPTIMAL
         bound = in_ms(found.placement, result.period_bound)
         note = f"{'proved' if is_least else 'not proved'}: bound {bound}"
-        facts.insert(1, Fact(f"Period per {micro_batch_word(found.placement)}", value, note, good=is_least))
+        facts.insert(
+            1, Fact(f"Repetend's period per {micro_batch_word(found.placement)}", value, note, good=is_least)
+        )
     return tuple(facts)
 
 
@@ -138,7 +148,7 @@ def _schedule_facts(found: SearchStepResult) -> tuple[Fact, ...]:
     return (
         proved,
         Fact(
-            f"Period per {micro_batch_word(placement)}",
+            f"Repetend's period per {micro_batch_word(placement)}",
             in_ms(placement, repetend.period_per_micro_batch),
             f"no repetend of {_sizes(result)} has less than {in_ms(placement, result.period_bound)}",
         ),

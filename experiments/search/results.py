@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from experiments.search.profile_reading import CostSource
 from placements import Placement, Profile
 from schedsearch.device_span import device_spans
 from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder
-from schedsearch.metrics import bubble_rate, peak_memory
+from schedsearch.metrics import bubble_rate, peak_memory, steady_period
 from schedsearch.modulo.result import SearchProgress, SearchResult
 from schedsearch.schedule import Schedule
 
@@ -47,6 +48,7 @@ class SearchStepResult:
         memory_unit: Unit of the placement's memory, where it is known.
         selection: What the schedule was chosen from by its energy; None where that was not asked for.
         progress: What the search told on its way; empty where the result was at hand.
+        by_hand: Schedules made by hand that fit, the best first, where the schedule was searched.
     """
 
     placement: Placement
@@ -57,6 +59,7 @@ class SearchStepResult:
     memory_unit: str = ""
     selection: SelectionResult | None = None
     progress: tuple[SearchProgress, ...] = ()
+    by_hand: Mapping[str, Schedule] = field(default_factory=dict)
 
     @property
     def searched(self) -> SearchResult | None:
@@ -65,13 +68,15 @@ class SearchStepResult:
 
     @property
     def figures(self) -> dict[str, float | str]:
-        """The figures that stand for it in a table of runs; the period is of one micro-batch."""
+        """The figures that stand for it in a table of runs; periods are of one micro-batch."""
         schedule, result = self.schedule, self.result
         tick_ms = schedule.placement.tick_ms
         figures: dict[str, float | str] = {"times_from": self.costs.times}
         figures["makespan_ms"] = schedule.makespan * tick_ms
         figures["device_span_ms"] = int(device_spans(schedule).max()) * tick_ms
         figures["bubble_rate"] = bubble_rate(schedule)
+        if (steady := steady_period(schedule)) is not None:
+            figures["period_ms"] = float(steady) * tick_ms
         if self.memory_unit == "MiB":
             figures["peak_memory_mib"] = float(peak_memory(schedule).max())
         if result is not None:
@@ -79,7 +84,7 @@ class SearchStepResult:
             figures["device_span_bound_ms"] = result.device_span_bound * tick_ms
             figures["search_seconds"] = result.seconds
             if result.repetend is not None:
-                figures["period_ms"] = float(result.repetend.period_per_micro_batch) * tick_ms
+                figures["repetend_period_ms"] = float(result.repetend.period_per_micro_batch) * tick_ms
                 figures["period_bound_ms"] = result.period_bound * tick_ms
             figures["proved"] = result.proved
         return figures

@@ -13,15 +13,13 @@ from placements.files import csv_text, write_text
 from placements.placement_file.yaml_text import read_yaml
 from schedsearch.baselines import applicable
 from schedsearch.modulo.result import SearchResult
+from schedsearch.modulo.shared_limits import SharedLimits
 from schedsearch.robust.robust_search import ROBUST, RobustResult, ScenarioRow, robust_search
 from schedsearch.robust.scenarios import Scenario, scenarios_from
 from schedsearch.schedule import Schedule, require_plain
 from schedsearch.simulation.conditions import ConditionsError
 
 log = logging.getLogger(__name__)
-
-_WORK = 20.0
-"""Units of counted work where no limit is given."""
 
 
 def read_scenarios(options: SearchCommandOptions, placement: Placement) -> tuple[Scenario, ...]:
@@ -52,6 +50,7 @@ def with_scenarios(
     scenarios: tuple[Scenario, ...],
     schedule: Schedule,
     result: SearchResult | None,
+    limits: SharedLimits,
     directory: Path,
 ) -> tuple[Schedule, SearchResult | None]:
     """Return the order that is good in all scenarios; write ``scenarios.csv``, with others beside it.
@@ -65,7 +64,8 @@ def with_scenarios(
         {name: schedule, **{other: each for other, each in others.items() if other != name}},
         scenarios,
         quantile=options.search.scenario_quantile,
-        work_limit=options.search.work_limit or _WORK,
+        work_limit=min(limits.work, limits.seconds),  # a unit is about a second
+        time_limit_s=limits.seconds,
         seed=options.search.seed,
     )
     columns = [field.name for field in fields(ScenarioRow)]

@@ -45,7 +45,6 @@ def find_schedule(
         PlacementError: The placement has streams, and the schedule is to be hand-made.
     """
     number = options.search.num_micro_batches
-    require_known("search.micro_batch_order", options.search.micro_batch_order, ["free", "given"])
     if batch is not None:
         return find_unequal_schedule(options, batch)
     if options.schedule == "searched":

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from experiments.config.command import Interrupted
-from experiments.config.options import OptionError, require
+from experiments.config.options import OptionError
 from experiments.search.options import SearchCommandOptions
 from experiments.search.problem import SearchProblem
 from experiments.search.profile_reading import CostSource
@@ -18,18 +19,24 @@ from experiments.search.results import SearchStepResult
 from experiments.search.scenario_step import read_scenarios, with_scenarios
 from experiments.search.schedule_finding import find_schedule
 from placements import Placement
-from placements.files import write_json, write_text
+from placements.files import text_columns, write_json, write_text
 from placements.placement_file import placement_to_yaml
 from placements.planners.galvatron_file import galvatron_to_dict
 from runtime.torch_pipelining.csv import NoTorchFormError, in_loss_order, stage_of, torch_order
 from runtime.torch_pipelining.streams import left_out, stream_table
+from schedsearch.baselines import HAND_MADE, applicable
+from schedsearch.baselines.chosen_modes import with_chosen_modes
+from schedsearch.comparison.course import quality
+from schedsearch.comparison.rows import compared
 from schedsearch.device_span import device_spans
 from schedsearch.metrics import bubble_rate, peak_host_memory, peak_memory, steady_period
 from schedsearch.modulo.result import SearchProgress, SearchResult, Status
+from schedsearch.modulo.shared_limits import SharedLimits
 from schedsearch.picture import fitted
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import schedule_to_dict
 from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.unequal.starts import by_hand
 
 log = logging.getLogger(__name__)
 
@@ -50,30 +57,37 @@ def search_and_save(
     scenarios = read_scenarios(options, placement)
     result: SearchResult | None = None
     progress: tuple[SearchProgress, ...] = ()
+    limits = SharedLimits.of(vars(options.search), searches=2)
     with INTERRUPTS.answered() as ending:
-        if check_replicas(options):
+        if is_of_replicas := check_replicas(options):
             schedule = search_replicas(options, problem, directory)
         else:
-            schedule, result, progress = find_schedule(options, placement, problem.batch)
+            chosen = options
+            if scenarios:
+                chosen = replace(options, search=replace(options.search, **limits.share()))
+            schedule, result, progress = find_schedule(chosen, placement, problem.batch)
     if scenarios and not ending.interrupted:
-        schedule, result = with_scenarios(options, scenarios, schedule, result, directory)
+        if result is not None:
+            limits.spend(result.work, result.seconds)
+        schedule, result = with_scenarios(options, scenarios, schedule, result, limits, directory)
     log.info("%s", costs)
     write_text(directory / "placement.yaml", placement_to_yaml(placement, costs.of_times()))
     if problem.planned:
         write_json(directory / "galvatron_config.json", galvatron_to_dict(problem.planned.plan))
     save_schedule(schedule, result, costs, directory, export=options.search.export)
     log.info("%s", describe(schedule, result, unit))
+    made = {} if result is None or is_of_replicas else made_by_hand(problem, schedule.num_micro_batches)
+    if made:
+        log.info("%s", "\n".join(beside_hand_made(schedule, made, unit)))
     log.info("schedule in %s", directory / "schedule.json")
     if ending.interrupted:
         raise Interrupted(f"interrupted; the best schedule found so far is in {directory / 'schedule.json'}")
-    return SearchStepResult(placement, problem.profile, schedule, result, costs, unit, progress=progress)
+    return SearchStepResult(placement, problem.profile, schedule, result, costs, unit, None, progress, made)
 
 
 def check_search_export(options: SearchCommandOptions, placement: Placement) -> None:
-    """Reject before the search a form that is not known, or that the placement does not have."""
+    """Reject before the search a form that the placement does not have."""
     export = options.search.export
-    remedy = "use torch, streams or null"
-    require(export in (None, "torch", "streams"), "search.export", export, "known", remedy)
     if export == "streams" and placement.is_plain:
         raise OptionError(
             f"search.export: {placement.name} has neither streams nor modes; use torch, or leave it out"
@@ -118,6 +132,42 @@ def describe(schedule: Schedule, result: SearchResult | None, memory_unit: str) 
     )
 
 
+def made_by_hand(problem: SearchProblem, number: int) -> dict[str, Schedule]:
+    """Return the schedules made by hand for a placement that fit its memory, by name, the best first."""
+    placement, batch = problem.placement, problem.batch
+    found: dict[str, Schedule | None]
+    if batch is not None:
+        found = by_hand(batch, HAND_MADE)
+    elif placement.is_plain:
+        found = {**applicable(placement, number)}
+    else:
+        found = dict(with_chosen_modes(placement, number, dict(HAND_MADE)))
+    fitting = ((name, schedule) for name, schedule in found.items() if schedule is not None)
+    return dict(sorted(fitting, key=lambda named: quality(named[1])))
+
+
+def beside_hand_made(schedule: Schedule, made: Mapping[str, Schedule], unit: str) -> Iterator[str]:
+    """Yield the lines of a table of a schedule and those made by hand, and how it stands to the best."""
+    rows = {"this one": schedule, **dict(list(made.items())[:_MOST_BY_HAND])}
+    table = [["beside those by hand", "makespan", "bubble", "peak memory"]]
+    for name, row in rows.items():
+        memory = f"{int(peak_memory(row).max()):,} {unit}".strip()
+        table.append([name, in_ms(row.placement, row.makespan), f"{bubble_rate(row):.1%}", memory])
+    yield from text_columns(table)
+    yield f"the schedule takes {beside_best_by_hand(schedule, made, unit)}"
+
+
+def beside_best_by_hand(schedule: Schedule, made: Mapping[str, Schedule], unit: str) -> str:
+    """Return how a schedule stands to the best of those made by hand, with the memory that this one needs."""
+    name, best = next(iter(made.items()))
+    time, memory = in_ms(best.placement, best.makespan), f"{int(peak_memory(best).max()):,}"
+    needs = f"{time} and {memory} {unit or 'units of the placement'}"
+    return f"{compared(schedule.makespan, best.makespan)} {name}, the best by hand that fits ({needs})"
+
+
+_MOST_BY_HAND = 10
+"""Schedules by hand in the table, the best ones."""
+
 _PROVED = {True: "proved", False: "not proved"}
 """Whether a figure meets its bound, in words."""
 
@@ -127,7 +177,7 @@ def figures(schedule: Schedule, result: SearchResult | None, memory_unit: str) -
     placement, repetend = schedule.placement, result.repetend if result else None
     if result is not None and repetend is not None:
         yield (
-            "period",
+            "repetend",
             f"{in_ms(placement, repetend.period_per_micro_batch)} per "
             f"{micro_batch_word(placement)}: "
             f"{_PROVED[result.status is Status.OPTIMAL]} "
@@ -135,10 +185,8 @@ def figures(schedule: Schedule, result: SearchResult | None, memory_unit: str) -
         )
         span_bound = in_ms(placement, result.span_bound)
         yield "span", f"{in_ms(placement, repetend.span)} (bound {span_bound})"
-    elif result is None:
-        steady = steady_period(schedule)
-        per = f" per {micro_batch_word(placement)} in its middle"
-        yield "period", "none, as no pattern repeats" if steady is None else in_ms(placement, steady) + per
+    steady, per = steady_period(schedule), f" per {micro_batch_word(placement)} in its middle"
+    yield "period", "none, as no pattern repeats" if steady is None else in_ms(placement, steady) + per
     makespan = in_ms(placement, schedule.makespan)
     if result is not None:
         proved = _PROVED[schedule.makespan <= result.makespan_bound]

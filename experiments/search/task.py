@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from omegaconf import DictConfig
-
 from experiments.config.run_record import output_directory
-from experiments.search.options import SearchCommandOptions, read_options
+from experiments.search.options import SearchCommandOptions
 from experiments.search.problem import read_problem
 from experiments.search.report import save_search_report
 from experiments.search.search_step import search_and_save
 
 
-def task(config: DictConfig) -> dict[str, float | str]:
+def task(options: SearchCommandOptions) -> dict[str, float | str]:
     """Search, save and draw; return the figures."""
-    options = read_options(config, SearchCommandOptions)
     problem, directory = read_problem(options), output_directory()
     found = search_and_save(options, problem, directory)
     from experiments.search.pictures import draw_schedule  # loads matplotlib

@@ -22,6 +22,7 @@ class ModelDetails:
         rope_share: Share of a head's width that is rotated.
         norm_epsilon: Added to the variance under the root of a norm.
         qkv_biases: Queries, keys and values have biases where other matrices have none.
+        gpt_oss_parts: Heads have sinks, all matrices biases, and gates are clamped, as in gpt-oss.
         router_scores: ``softmax`` or ``sigmoid``, of which a router's scores are made.
         scores_before_choice: That is over all experts, not over those that are chosen.
         router_groups: Groups of experts, of which a token chooses some first.
@@ -35,6 +36,7 @@ class ModelDetails:
     rope_share: float = 1.0
     norm_epsilon: float | None = None
     qkv_biases: bool = False
+    gpt_oss_parts: bool = False
     router_scores: str | None = None
     scores_before_choice: bool = False
     router_groups: int | None = None

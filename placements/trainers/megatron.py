@@ -59,6 +59,11 @@ _MODEL: Table = {
     "qkv_biases": {False: "", True: "--add-qkv-bias"},
     "dropout": {True: "", False: "--attention-dropout 0.0 --hidden-dropout 0.0"},
     "tied": {True: "", False: "--untie-embeddings-and-output-weights"},
+    "gpt_oss_parts": {
+        False: "",
+        True: "--softmax-type learnable --quick-geglu --glu-linear-offset 1.0 "
+        "--activation-func-clamp-value 7.0 --no-bias-dropout-fusion",
+    },
     "query_key_norms": {False: "", True: "--qk-layernorm"},
     "router_scores": {each: f"--moe-router-score-function {each}" for each in ("softmax", "sigmoid")},
     "scores_before_choice": {False: "", True: "--moe-router-pre-softmax"},
@@ -110,6 +115,15 @@ _FORMATS = {
     "nvfp4": {"--fp4-format": "e2m1"},
 }
 """Formats of precisions beside their recipes."""
+_GATHERED = {
+    "fp8": ("--fp8-param-gather",),
+    "fp8_blockwise": ("--fp8-param-gather",),
+    "mxfp8": ("--fp8-param-gather", "--reuse-grad-buf-for-mxfp8-param-ag"),
+    "nvfp4": ("--fp4-param-gather",),
+}
+"""Arguments by which weights of 8 or 4 bits have no copy in 16; they need the distributed optimizer."""
+_NOT_GPT_OSS = ("--swiglu", "--disable-bias-linear", "--add-qkv-bias")
+"""Arguments that `gpt_oss_parts` stands for others of: a gate, and biases of all matrices."""
 
 
 def write(job: TrainerJob, comments: Sequence[str] = ()) -> str:
@@ -123,12 +137,16 @@ def write(job: TrainerJob, comments: Sequence[str] = ()) -> str:
     if job.sizes:
         usual = {name: None for name, value in _USUAL.items() if fields[name] == value}
         options |= written(fields | usual, _MODEL) | _model_besides(fields)
+        if fields["gpt_oss_parts"]:
+            options = {name: value for name, value in options.items() if name not in _NOT_GPT_OSS}
     if job.layout:
         options |= written(fields, _SHARING)
         if fields["context"] > 1 and fields["context_sharing"] == "all_to_all":
             options["--cp-comm-type"] = "a2a"
         if job.overlap_exchanges and fields["zero"]:
             options["--overlap-param-gather"] = None
+        if fields["zero"]:
+            options |= dict.fromkeys(_GATHERED.get(fields["precision"], ()))
     return argument_text(options | stages, comments)
 
 
@@ -191,6 +209,8 @@ def read(words: Sequence[str], num_gpus: int) -> TrainerJob:
         if dense:
             sizes |= {"num_dense_layers": int(dense[1]), "dense_feed_forward_size": inner}
         sizes["feed_forward_size"] = sizes["feed_forward_size"] or inner
+        if sizes["gpt_oss_parts"]:
+            sizes |= {"gated": True, "biases": False, "qkv_biases": True}
         if _WINDOW in flags:
             sizes["window"] = int(flags[_WINDOW][0].strip("(").split(",")[0]) + 1
         if "kv_rank" in sizes:
@@ -228,6 +248,13 @@ def to_megatron(planned: Planned) -> PlanExport:
     if name == "tf32":
         differs.append("TF32 has no argument: set torch.backends.cuda.matmul.allow_tf32")
         sizes["precision"] = "single"
+    if name in _GATHERED and not layout.zero:
+        differs.append(
+            f"{_GATHERED[name][0]} needs the distributed optimizer: weights of 16 bits are held beside "
+            f"those of {name}, about 2 bytes a parameter more than planned"
+        )
+    if sizes.get("gpt_oss_parts") and layout.degrees.tensor > 1 and not layout.degrees.whole_experts:
+        differs.append("biases of experts need --expert-tensor-parallel-size 1; or add --disable-bias-linear")
     if sizes.get("rope_base") is None and not sizes.get("learned_positions", True):
         differs.append(f"positions: the base of {plan.model.name}'s is not known; none are written")
     try:

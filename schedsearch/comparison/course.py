@@ -30,8 +30,8 @@ from schedsearch.comparison.rows import (
 from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import SearchProgress, SearchReport, SearchResult, Status
 from schedsearch.modulo.search import SearchRequest
+from schedsearch.modulo.shared_limits import SharedLimits
 from schedsearch.schedule import CyclicOrderError, Schedule, as_soon_as_possible
-from schedsearch.searches.shared_limits import SharedLimits
 from schedsearch.validate import InvalidScheduleError, validate
 
 SEARCHED = "searched"
@@ -235,7 +235,7 @@ class ComparisonCourse:
             placement = each.placed.placement
             report = partial(self.report, name, placement)
             result = each.result = self.search(each, report)
-            self.limits.spend(result)
+            self.limits.spend(result.work, result.seconds)
             each.bound_ms = max(each.bound_ms, placement.ms(result.makespan_bound))
             self.bound_ms[variant] = each.bound_ms
             self.interrupted = result.interrupted

@@ -18,12 +18,16 @@ from schedsearch.figures.canvas import COLORS, ROW_HEIGHT, STYLE, Figure, legend
 
 _CAPACITY_LINE: dict[str, Any] = {"color": "#D55E00", "linewidth": 1.2, "linestyle": "--"}
 
+_CHARACTERS = 110
+"""Characters of a label that go beside each other in the width of all layers."""
+
 
 def draw_plan(
     rated: RatedPlan,
     names: Mapping[LayerStrategy, str],
     peaks_gib: Sequence[float],
     capacities_gib: Sequence[float],
+    chunks: Sequence[tuple[int, range]] = (),
     shared: SharedLayers | None = None,
     title: str = "",
 ) -> Figure:
@@ -36,6 +40,7 @@ def draw_plan(
         names: Name of each strategy in it, for the legend.
         peaks_gib: The most memory of a GPU of each stage, with what is on all GPUs.
         capacities_gib: What each GPU of a stage has for states and activations, by stage.
+        chunks: Stage and layers of each chunk, in order of the model; empty where a stage has one.
         shared: The layers on all GPUs.
         title: Shown above.
     """
@@ -45,10 +50,13 @@ def draw_plan(
     with mpl.rc_context(STYLE):
         figure = Figure(12.0, 1.6 + 0.34 * plan.num_stages)
         layers, memory = figure.subplots(1, 2, sharey=True, width_ratios=(4, 1))
-        _draw_layers(layers, _bars(plan, shared), colors)
+        chunks = chunks or [(i, stage.layers) for i, stage in enumerate(plan.stages)]
+        _draw_layers(layers, _bars(plan, chunks, shared), colors)
         _draw_memory(memory, peaks_gib, capacities_gib)
+        of_stage = [[each for stage, each in chunks if stage == i and each] for i in range(plan.num_stages)]
         rows = [
-            f"stage {i}: GPUs {_span(stage.gpus)}{_kinds(plan, i)}" for i, stage in enumerate(plan.stages)
+            f"stage {i}: GPUs {_span(stage.gpus)}{_kinds(plan, i)}{_divided(of_stage[i])}"
+            for i, stage in enumerate(plan.stages)
         ]
         layers.set_yticks(range(plan.num_stages), rows)
         layers.set_ylim(plan.num_stages - 0.45, -0.55)
@@ -61,7 +69,7 @@ class _Bar(NamedTuple):
     """Equal layers of one stage, or of several on all GPUs.
 
     Attributes:
-        rows: The stages.
+        rows: Their stages.
         left: Layers before them.
         number: How many there are.
         name: Name of the layers.
@@ -75,17 +83,16 @@ class _Bar(NamedTuple):
     strategy: LayerStrategy
 
 
-def _bars(plan: Plan, shared: SharedLayers | None) -> list[_Bar]:
-    """Return the bars of all stages, and those of the layers on all GPUs between them."""
+def _bars(plan: Plan, chunks: Sequence[tuple[int, range]], shared: SharedLayers | None) -> list[_Bar]:
+    """Return the bars of all chunks, and those of the layers on all GPUs between them."""
     places = () if shared is None else shared.places
     bars: list[_Bar] = []
-    for number, stage in enumerate(plan.stages):
-        place, rows = stage.layers.start, range(number, number + 1)
-        for layer, strategy, count in plan.runs(number):
-            for begin, end in pairwise(_cut(place, place + count, places)):
+    for stage, chunk in chunks:
+        for (name, strategy), run in groupby(chunk, lambda i: (plan.layers[i].name, plan.strategies[i])):
+            first, *others = run
+            for begin, end in pairwise(_cut(first, first + 1 + len(others), places)):
                 left = begin + sum(each <= begin for each in places)
-                bars.append(_Bar(rows, left, end - begin, layer.name, strategy))
-            place += count
+                bars.append(_Bar(range(stage, stage + 1), left, end - begin, name, strategy))
     if shared is None:
         return bars
     alike = groupby(enumerate(shared.layers), key=lambda each: (places[each[0]], each[1].name))
@@ -106,11 +113,14 @@ def _draw_layers(axes: Axes, bars: Sequence[_Bar], colors: Mapping[LayerStrategy
         middle, height = (bar.rows[0] + bar.rows[-1]) / 2, len(bar.rows) - 1 + ROW_HEIGHT
         axes.barh(middle, bar.number, height, left=bar.left, color=colors[bar.strategy], edgecolor="white")
         is_tall = len(bar.rows) > 1
-        if bar.number >= num_layers / 24 or is_tall:
+        label = f"{bar.number} {bar.name}{'s' * (bar.number > 1)}"
+        if not is_tall and len(label) > _CHARACTERS * bar.number / num_layers:
+            label = str(bar.number) if bar.number > 1 else ""
+        if label:
             axes.text(
                 bar.left + bar.number / 2,
                 middle,
-                f"{bar.number} {bar.name}",
+                label,
                 ha="center",
                 va="center",
                 fontsize=8,
@@ -141,6 +151,12 @@ def _kinds(plan: Plan, stage: int) -> str:
         return ""
     names = dict.fromkeys(name.removeprefix("NVIDIA ") for name, _ in plan.group(stage).pattern)
     return f", {' and '.join(names)}"
+
+
+def _divided(chunks: Sequence[range]) -> str:
+    """Return in words how many chunks a stage has, where there are several."""
+    number = sum(map(len, chunks))
+    return f", {number} layers in {len(chunks)} chunks" if len(chunks) > 1 else ""
 
 
 def _span(gpus: range) -> str:

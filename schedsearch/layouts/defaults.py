@@ -3,5 +3,5 @@
 NUM_CHUNKS = (1, 2, 4)
 """Virtual stages of each device that are tried."""
 
-WORK_LIMIT = 6.0
-"""Units of work, of about a second each, for each number of chunks."""
+WORK_LIMIT = 18.0
+"""Units of work, of about a second each, for all numbers of chunks together."""

@@ -18,6 +18,7 @@ from placements.planners.partition import least_largest, min_largest
 from schedsearch.layouts.layout_model import LayoutProblem, Sizes, min_bound
 from schedsearch.layouts.order_graph import Ints, LongestPath
 from schedsearch.solver.budget import SolverBudget
+from schedsearch.solver.interrupts import INTERRUPTS
 
 _EVENTS_OF_WORK = 15_000_000
 """Events that are timed for a unit of work, about a second."""
@@ -74,7 +75,8 @@ def best_layout(
         search.list_all()
     else:
         search.look_from(starts)
-        search.bound_and_look()
+        with INTERRUPTS.answered():
+            search.bound_and_look()
     return BestLayout(search.best, search.ticks, min(search.bound, search.ticks), search.work)
 
 
@@ -104,7 +106,7 @@ class _Search:
 
     @property
     def is_over(self) -> bool:
-        return self.work >= self.work_limit or self.bound >= self.ticks
+        return self.work >= self.work_limit or self.bound >= self.ticks or INTERRUPTS.seen
 
     def list_all(self) -> None:
         """Time every layout."""
@@ -128,7 +130,7 @@ class _Search:
         times = [f + b for f, b in zip(self.problem.forward, self.problem.backward, strict=True)]
         balanced = min_largest(times, self.problem.graph.num_stages)
         for sizes in dict.fromkeys((*([first] if first else []), *starts, balanced)):
-            if not self.is_over:
+            if self.best is None or not self.is_over:
                 self._descend(sizes)
 
     def bound_and_look(self) -> None:
@@ -206,7 +208,7 @@ class _Search:
             some, times = self._time(rows[order[first : first + step]])
             if len(times) and times.min() < ticks:
                 return tuple(map(int, some[times.argmin()])), int(times.min())
-            if self.work >= self.work_limit:
+            if self.is_over:
                 return None
         return None
 

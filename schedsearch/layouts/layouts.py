@@ -28,8 +28,10 @@ from schedsearch.layouts.layout_model import LayoutProblem, Sizes
 from schedsearch.layouts.layout_search import best_layout, min_capacity
 from schedsearch.layouts.order_graph import graph_of, run
 from schedsearch.metrics import peak_memory
+from schedsearch.modulo.shared_limits import SharedLimits
 from schedsearch.results import TableResult
 from schedsearch.schedule import Schedule
+from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.validate import validate
 
 PROVED, BOUNDED, GIVEN = "proved", "bounded", "given"
@@ -97,6 +99,7 @@ class BestLayouts(TableResult):
         num_micro_batches: Micro-batches of an iteration.
         rows: A row for each number of chunks.
         given: A row for each layout that was given, by its name.
+        interrupted: Whether a Ctrl-C ended the search; the rows are the best until then.
     """
 
     layers: ModelLayers
@@ -104,6 +107,7 @@ class BestLayouts(TableResult):
     num_micro_batches: int
     rows: tuple[LayoutRow, ...]
     given: Mapping[str, LayoutRow]
+    interrupted: bool = False
 
     @property
     def named_rows(self) -> tuple[tuple[str, LayoutRow], ...]:
@@ -139,7 +143,7 @@ def layout(
         memory_mib: Memory of each device for weights and activations; None for no limit.
         transfer_ms: Time from the end of a block to where its output is on the next device.
         given: Layouts of one's own by name, to put beside the best.
-        work_limit: Units of work, of about a second each, for each number of chunks.
+        work_limit: Units of work, of about a second each, for all numbers of chunks together.
         on_row: Told of each row of a number of chunks.
 
     Raises:
@@ -160,15 +164,17 @@ def layout(
         for number in numbers or (0,):
             if type(number) is not int or number < 1:
                 raise LayoutError(f"{name}: {number!r} is not a whole number above 0; give one")
-    setting = _Setting(model, num_devices, num_micro_batches, memory_mib, transfer_ms, work_limit)
+    limits = SharedLimits(work_limit, searches=len(set(chunks)))
+    setting = _Setting(model, num_devices, num_micro_batches, memory_mib, transfer_ms, limits)
     own = {name: setting.given(each) for name, each in (given or {}).items()}
     rows = []
-    for number in dict.fromkeys(chunks):
-        starts = [row.found for row in own.values() if row.found and row.found.num_chunks == number]
-        rows.append(setting.best(number, starts))
-        if on_row is not None:
-            on_row(rows[-1])
-    return BestLayouts(model, num_devices, num_micro_batches, tuple(rows), own)
+    with INTERRUPTS.answered() as ending:
+        for number in dict.fromkeys(chunks):
+            starts = [row.found for row in own.values() if row.found and row.found.num_chunks == number]
+            rows.append(setting.best(number, starts))
+            if on_row is not None:
+                on_row(rows[-1])
+    return BestLayouts(model, num_devices, num_micro_batches, tuple(rows), own, ending.interrupted)
 
 
 @dataclass(frozen=True)
@@ -180,12 +186,13 @@ class _Setting:
     num_micro_batches: int
     memory_mib: float | None
     transfer_ms: float
-    work_limit: float
+    limits: SharedLimits
 
     def best(self, num_chunks: int, starts: Sequence[PipelineLayout]) -> LayoutRow:
         """Return the row of the best layout with so many chunks."""
         empty = LayoutRow(_name(num_chunks), num_chunks)
         if reason := self._why_not(num_chunks):
+            self.limits.searches -= 1
             return replace(empty, note=reason)
         group = group_size(self.num_devices, self.num_micro_batches) if num_chunks > 1 else None
         empty = replace(empty, group=group)
@@ -195,7 +202,10 @@ class _Setting:
             empty = replace(empty, even_ms=priced.iteration_ms if priced.status == GIVEN else None)
         problem = self._problem(num_chunks, group)
         first = tuple(self._sizes(each) for each in (*starts, *([even] if even else [])))
-        answer = best_layout(problem, tuple(each for each in first if each), self.work_limit)
+        work_limit = self.limits.share()["work_limit"]
+        assert work_limit is not None, "a layout has a limit"
+        answer = best_layout(problem, tuple(each for each in first if each), work_limit)
+        self.limits.spend(answer.work)
         if answer.sizes is None:
             status = DOES_NOT_FIT if answer.is_proved else NOT_FOUND
             min_mib = math.ceil(min_capacity(self._problem(1, None)) / 10**PLACES)

@@ -15,5 +15,6 @@ read:
 - `lowered`: a placement with its modes chosen and a device for each stream, and back.
 - `finite_with_modes`: `finite_schedule` where blocks have modes or devices streams.
 - `search`: all of these in turn.
+- `shared_limits`: limits of several searches together.
 - `alternatives`: other schedules of the same period.
 """

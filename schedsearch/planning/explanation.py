@@ -124,7 +124,10 @@ def _stages(best: ProposedPlan, plans: Plans) -> Iterator[str]:
     figures = zip(best.capacities_gib(plans.options), best.peaks_mib, best.in_flight, strict=True)
     for number, (capacity_gib, peak_mib, in_flight) in enumerate(figures):
         gpus, estimate = plan.stages[number].gpus, best.rated.stages[number]
-        runs = [f"{count} {each.name}: {strategy_in_words(how)}" for each, how, count in plan.runs(number)]
+        runs = [
+            f"{count} {each.name}{'s' * (count > 1)}: {strategy_in_words(how)}"
+            for each, how, count in plan.runs(number)
+        ]
         rows.append(
             [
                 str(number),

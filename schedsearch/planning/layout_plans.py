@@ -7,6 +7,7 @@ does not know what a layer costs.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -159,6 +160,7 @@ def plan_layouts(
     num_plans: int = 5,
     on_progress: Callable[[int, int], None] | None = None,
     own: Sequence[Layout] = (),
+    time_limit_s: float = math.inf,
 ) -> LayoutPlans:
     """Return the best layouts; see `placements.planners.hybrid.search.layout_search`.
 
@@ -171,6 +173,7 @@ def plan_layouts(
         num_plans: How many are timed by a schedule.
         on_progress: See `LayoutSearch.estimates`.
         own: Layouts that are timed beside the best.
+        time_limit_s: After which it ends as after a Ctrl-C.
 
     After a Ctrl-C the layouts that are rated and timed until then are kept; where none is timed yet, the best
     one still is.
@@ -184,9 +187,12 @@ def plan_layouts(
     layouts = list(search.layouts())
     rated: list[LayoutEstimate | None] = []
     interrupted = False
+    end_s = time.monotonic() + time_limit_s
     try:
         for each in search.rated(layouts, on_progress):
             rated.append(each)  # kept where it is interrupted
+            if time.monotonic() >= end_s:
+                break
     except KeyboardInterrupt:
         interrupted = True
     estimates = search.ranked(filter(None, rated))
@@ -196,6 +202,8 @@ def plan_layouts(
         try:
             for plan in _timed(search, fitting, num_plans):
                 timed.append(plan)  # likewise
+                if time.monotonic() >= end_s:
+                    break
         except KeyboardInterrupt:
             interrupted = True
     if interrupted and not timed:

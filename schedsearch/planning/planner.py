@@ -5,6 +5,7 @@ The planner proposes by a formula, the schedule decides. The module does not kno
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -15,7 +16,7 @@ from placements.models.layers import BF16, HALF
 from placements.models.memory import FRAMEWORKS
 from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import USUAL, Paradigm, TreeOptions
-from placements.planners.hybrid.placing.planned_placement import CHUNKED
+from placements.planners.hybrid.placing.planned_placement import CHUNKED, SHARED_VOCABULARY
 from placements.planners.hybrid.placing.shared_layers import PartCosts
 from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResult
 from placements.planners.hybrid.search.layout_search import LayoutOptions
@@ -59,7 +60,7 @@ def plan(
     rank_by: str = "schedule",
     shapes: Sequence[str] = ("v_shape",),
     num_chunks: int = 2,
-    search_time_limit_s: float = 10.0,
+    time_limit_s: float | None = None,
     deadline_ms: float | None = None,
     seed: int = 0,
     on_progress: PlannerReport | None = None,
@@ -84,7 +85,8 @@ def plan(
         rank_by: One of `RANKS`.
         shapes: Those of `schedsearch.planning.shape_plans.SHAPES` that compete.
         num_chunks: Chunks of each device in a wave or a loop.
-        search_time_limit_s: For the schedule of each placement.
+        time_limit_s: For all of it: planners have even shares of half, the searches of schedules what these
+            leave; None for that of `options`.
         deadline_ms: Longest time of an iteration, where plans are ranked by energy.
         seed: Seed of the searches.
         on_progress: Told about the planner; see `placements.planners.hybrid.search.plan_search`. There is no
@@ -105,6 +107,7 @@ def plan(
     cluster = read_cluster(cluster) if isinstance(cluster, str) else cluster
     is_computed = costs is None or isinstance(costs, ShapeCosts)
     options = options or PlanOptions(TreeOptions(sequence_parallel=is_computed))
+    options = options if time_limit_s is None else replace(options, time_limit_s=time_limit_s)
     costs = FrameworkCosts(model, TRAINED) if costs is None else costs
     _check(rank_by, shapes, num_chunks, deadline_ms, planner)
     sizes = list(batch) if isinstance(batch, Sequence) else [batch]
@@ -114,14 +117,19 @@ def plan(
     with_layouts = planner != "hybrid" and not alone
     if on_progress is not None and (with_layouts or len(sizes) * len(shapes) > 1):
         on_progress = _without_bound(on_progress)
-    chain = PartCosts(model.chained, costs)
-    searches = {
-        size: _searched(chain, cluster, size, options, on_progress) for size in sizes if planner != "layouts"
-    }
+    chain, with_hybrid = PartCosts(model.chained, costs), planner != "layouts"
+    num_trunks = len(set(shapes) & set(SHARED_VOCABULARY))
+    steps = len(sizes) * (with_hybrid * (1 + num_trunks) + with_layouts)
+    end_s = time.monotonic() + options.time_limit_s
+    share = replace(options, time_limit_s=options.time_limit_s / 2 / steps)
+    searches = {size: _searched(chain, cluster, size, share, on_progress) for size in sizes if with_hybrid}
     interrupted = any(found.interrupted for found in searches.values())
-    making = ShapePlans(PartCosts(model, costs), cluster, list(searches), options, num_chunks, on_progress)
+    making = ShapePlans(PartCosts(model, costs), cluster, list(searches), share, num_chunks, on_progress)
     proposed, was_interrupted = _proposed(making, shapes if searches else (), searches, interrupted)
     interrupted = interrupted or was_interrupted
+    if interrupted and searches and not proposed:
+        searches = {size: rules_of_thumb(chain, cluster, size, options) for size in searches}
+        proposed, _ = _proposed(making, ("v_shape",), searches, interrupted)
     left_out = [*dict.fromkeys(making.left_out), *([f"layouts: not compared: {alone}"] if alone else [])]
     known: dict[int, LayoutPlans] = {}
     if with_layouts and isinstance(costs, ShapeCosts) and not interrupted:
@@ -131,7 +139,9 @@ def plan(
             mine = [each for each in own if each.batch == size]
             try:
                 known[size] = plan_layouts(
-                    *(model, cluster, size, apart, allowed, options.num_plans, on_layouts), own=mine
+                    *(model, cluster, size, apart, allowed, options.num_plans, on_layouts),
+                    own=mine,
+                    time_limit_s=share.time_limit_s,
                 )
             except PlanError as error:
                 if own or planner == "layouts":
@@ -154,17 +164,18 @@ def plan(
         if not searches:
             raise PlanError(why_no_layout(known[sizes[0]]))
         raise PlanError(f"shapes: no plan of these can be made: {left_out[0]}; add v_shape")
-    if rank_by != "formula" and not interrupted:
+    if rank_by != "formula":
         by_name = {each.name: each for each in proposed if each.ranked is None}
         new, by_energy = list(by_name.values()), rank_by == "energy"
         proposed = [each for each in proposed if each.ranked is not None]
         proposed += rank(
             new,
-            search_time_limit_s,
+            max(end_s - time.monotonic(), 1e-3),
             profiles=[mixed_profile(each.placement, each.plan.stage_gpus) for each in new if by_energy],
             deadline_ms=deadline_ms if by_energy else None,
             seed=seed,
             on_progress=on_search,
+            interrupted=interrupted,
         )
     if rank_by != "energy":
         proposed = _in_order(proposed, own)

@@ -104,6 +104,7 @@ class ProposedPlan:
         formula_ms: What its planner took the iteration to be; None where it has no formula.
         ranked: What its search found; None where plans are ranked by the formula alone.
         is_equal: It is as fast as the plan before it, as far as costs are exact.
+        chunks: Stage and layers of each chunk, in order of the model; empty where a stage has one.
     """
 
     found: FoundPlan
@@ -112,6 +113,7 @@ class ProposedPlan:
     formula_ms: float | None = None
     ranked: RankedPlan | None = None
     is_equal: bool = False
+    chunks: tuple[tuple[int, range], ...] = ()
 
     @property
     def name(self) -> str:

@@ -5,8 +5,9 @@ The module does not know how they were planned.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from placements import Profile
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
@@ -15,6 +16,7 @@ from schedsearch.energy import EnergyError, compute_frontier
 from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import SearchProgress, SearchResult, Status
 from schedsearch.modulo.search import SearchRequest
+from schedsearch.modulo.shared_limits import SharedLimits
 from schedsearch.planning.plans import ProposedPlan, RankedPlan
 from schedsearch.searches.methods import find
 from schedsearch.validate import InvalidScheduleError, validate
@@ -31,28 +33,37 @@ def rank(
     deadline_ms: float | None = None,
     seed: int = 0,
     on_progress: RankingReport | None = None,
+    interrupted: bool = False,
 ) -> list[ProposedPlan]:
     """Search a schedule for each candidate; return them by throughput, or by energy at a deadline.
 
     A device without the memory for one micro-batch makes a candidate INFEASIBLE, not the ranking fail. After
-    Ctrl-C those not searched are UNKNOWN.
+    Ctrl-C those not searched have 1F1B, or are UNKNOWN where that does not fit.
 
     Args:
         candidates: What competes, each by its own name.
-        time_limit_s: For the search of each.
+        time_limit_s: For all searches together.
         profiles: Profile of each candidate, for the energy.
         deadline_ms: Longest time of an iteration. Candidates are ranked by the energy of their schedules that
             keep it; those that cannot come last.
         seed: Seed of the searches.
         on_progress: Told about each search.
+        interrupted: Whether there was a Ctrl-C before.
     """
     found = []
-    interrupted = False
+    limits = SharedLimits(seconds=time_limit_s, searches=len(candidates))
     for i, candidate in enumerate(candidates):
-        ranked = RankedPlan(Status.UNKNOWN, note="interrupted before its search")
-        if not interrupted:
-            ranked, interrupted = _searched(candidate, time_limit_s, seed, on_progress)
-        if deadline_ms is not None and profiles is not None and ranked.schedule is not None:
+        if interrupted:
+            ranked = _by_hand(candidate)
+        else:
+            ranked, interrupted = _searched(candidate, limits.share(), seed, on_progress)
+            limits.spend(0.0, ranked.search_seconds)
+        if (
+            not interrupted
+            and deadline_ms is not None
+            and profiles is not None
+            and ranked.schedule is not None
+        ):
             ranked = _with_energy(ranked, profiles[i], deadline_ms)
         found.append(replace(candidate, ranked=ranked))
     return sorted(found, key=lambda each: _order(each, deadline_ms is not None))
@@ -67,11 +78,14 @@ def _order(each: ProposedPlan, by_energy: bool) -> tuple[float, float]:
 
 
 def _searched(
-    candidate: ProposedPlan, time_limit_s: float, seed: int, on_progress: RankingReport | None
+    candidate: ProposedPlan,
+    limits: Mapping[str, Any],
+    seed: int,
+    on_progress: RankingReport | None,
 ) -> tuple[RankedPlan, bool]:
     """Return the schedule of a candidate, and whether its search was interrupted."""
     number = candidate.plan.num_micro_batches
-    request = SearchRequest(candidate.placement, number, time_limit_s=time_limit_s, seed=seed)
+    request = SearchRequest(candidate.placement, number, seed=seed, time_limit_s=limits["time_limit_s"])
     try:
         tick_ms = candidate.placement.tick_ms
         result = find(
@@ -91,20 +105,26 @@ def _of_result(candidate: ProposedPlan, result: SearchResult) -> RankedPlan:
         Status.OPTIMAL if schedule.makespan <= result.makespan_bound else Status.FEASIBLE,
         placement.ms(schedule.makespan),
         placement.ms(result.makespan_bound),
-        _one_f_one_b_ms(candidate),
+        _by_hand(candidate).iteration_ms,
         tuple(placement.mib(peak) or 0.0 for peak in peak_memory(schedule).tolist()),
         search_seconds=result.seconds,
         schedule=schedule,
     )
 
 
-def _one_f_one_b_ms(candidate: ProposedPlan) -> float | None:
+def _by_hand(candidate: ProposedPlan) -> RankedPlan:
+    """Return a candidate with 1F1B, where that fits."""
+    placement = candidate.placement
     try:
-        schedule = HAND_MADE["one_f_one_b"](candidate.placement, candidate.plan.num_micro_batches)
+        schedule = HAND_MADE["one_f_one_b"](placement, candidate.plan.num_micro_batches)
         validate(schedule)
     except (UnsuitablePlacementError, InvalidScheduleError):
-        return None
-    return candidate.placement.ms(schedule.makespan)
+        return RankedPlan(Status.UNKNOWN, note="interrupted before its search")
+    time_ms = placement.ms(schedule.makespan)
+    peaks = tuple(placement.mib(peak) or 0.0 for peak in peak_memory(schedule).tolist())
+    load = max(map(placement.per_micro_batch.load, range(placement.num_devices)))
+    bound_ms = placement.ms(load * schedule.num_micro_batches)
+    return RankedPlan(Status.FEASIBLE, time_ms, bound_ms, time_ms, peaks, schedule=schedule)
 
 
 def _with_energy(ranked: RankedPlan, profile: Profile, deadline_ms: float) -> RankedPlan:

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 
 from placements import Placement, PlacementError
 from placements.cluster import Cluster
+from placements.pieces import PIPELINES
 from placements.planners.hybrid.placing.planned_placement import (
     CHUNKED,
     SHARED_VOCABULARY,
+    balanced_chunks,
     chunked_placement,
     planned_placement,
     shared_vocabulary_placement,
@@ -109,8 +111,11 @@ class ShapePlans:
         except (PlanError, PlacementError) as error:
             self.left_out.append(f"{name}: {error}")
             return None
-        formula_ms = None if shape in CHUNKED else found.time_ms
-        return ProposedPlan(found, shape, placement, formula_ms)
+        if shape not in CHUNKED:
+            return ProposedPlan(found, shape, placement, found.time_ms)
+        (stages,) = PIPELINES[shape](plan.num_stages, self.num_chunks)
+        chunks = zip(stages, balanced_chunks(plan, self.costs, self.num_chunks), strict=True)
+        return ProposedPlan(found, shape, placement, chunks=tuple(chunks))
 
     def _placement(self, shape: str, found: HybridPlan) -> Placement:
         plan, capacities_gib = chain_of(found).plan, capacities_of(chain_of(found), self.options)
@@ -143,5 +148,8 @@ def layout_proposals(layouts: LayoutPlans, by_formula: bool) -> list[ProposedPla
             schedule=schedule,
         )
         searched = None if by_formula else ranked
-        proposed.append(ProposedPlan(each, shape, schedule.placement, each.rated.time_ms, searched))
+        chunks = tuple(zip(each.run.devices, each.run.chunks, strict=True))
+        proposed.append(
+            ProposedPlan(each, shape, schedule.placement, each.rated.time_ms, searched, chunks=chunks)
+        )
     return proposed

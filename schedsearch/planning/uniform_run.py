@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from placements import Kind, Placement
 from placements.cluster import Cluster, DeviceGroup
+from placements.layouts.megatron_arguments import group_size
 from placements.models.chain import ModelShape
 from placements.models.costing.layer_costs import layer_memory
 from placements.models.costing.options import CostOptions
@@ -28,9 +29,9 @@ from placements.planners.hybrid.plan import Plan, layers_of_stage
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.hybrid.uniform import Layout, chunk_sizes, uniform_plan
 from placements.planners.parallel_plan import PlanError
-from schedsearch.baselines import HAND_MADE, NEEDS
+from schedsearch.baselines import HAND_MADE, NEEDS, interleaved_one_f_one_b
 from schedsearch.metrics import peak_memory
-from schedsearch.schedule import Schedule
+from schedsearch.schedule import Schedule, with_optimizer
 from schedsearch.validate import validate
 
 _MAX_BLOCKS = 2_000_000
@@ -236,7 +237,15 @@ class UniformRun:
         number = self.layout.num_micro_batches
         if (count := len(self.placement.blocks) * number) > _MAX_BLOCKS:
             raise PlanError(f"{count} blocks are more than the {_MAX_BLOCKS} that are simulated; use fewer")
-        return validate(HAND_MADE[self._name](self.placement, number))
+        return validate(self._made(number))
+
+    def _made(self, number: int) -> Schedule:
+        """Return the hand-made schedule; interleaved 1F1B in the groups that Megatron-LM is told."""
+        placement, num_devices = self.placement, self.layout.degrees.pipeline
+        if self._name != interleaved_one_f_one_b.__name__ or number < num_devices:
+            return HAND_MADE[self._name](placement, number)
+        found = interleaved_one_f_one_b(placement.per_micro_batch, number, group_size(num_devices, number))
+        return with_optimizer(placement, found)
 
     @cached_property
     def iteration_ms(self) -> float:

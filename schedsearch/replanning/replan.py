@@ -9,7 +9,7 @@ integer program; here idle devices run what is ready, or keep the order of befor
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from placements import Kind, Placement
@@ -18,9 +18,11 @@ from schedsearch.baselines import HAND_MADE
 from schedsearch.modulo.lowered import Lowered
 from schedsearch.modulo.result import FINITE, Objective
 from schedsearch.modulo.search import search
+from schedsearch.modulo.shared_limits import SharedLimits
 from schedsearch.replanning.division import redivided
 from schedsearch.replanning.replicated_job import ReplanError, ReplicatedJob, dealt
 from schedsearch.schedule import Schedule, as_soon_as_possible, with_optimizer
+from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.unequal.starts import dispatched, executed
 from schedsearch.unequal.unequal_search import unequal_search
 from schedsearch.validate import validate
@@ -29,7 +31,10 @@ COLUMNS = ("way", "iteration_ms", "throughput", "bound_ms", "status")
 """Columns of the table of all ways."""
 
 _PIPELINE_WORK = 1.0
-"""Units of work for the schedule of one pipeline."""
+"""The most units of work for the schedule of one pipeline."""
+
+_WORK_LIMIT = 60.0
+"""Units of work for all searches, where no limit is given."""
 
 _SHUFFLES = 4
 """Choices of copies that are tried beside those in turn."""
@@ -63,11 +68,13 @@ class Replan:
         schedules: Of ways that need no other stages, the schedule of all copies; of a single pipeline its
             own, with the times that it is written with, so that a run of it can take the order over.
         bound_ms: No copies that micro-batches take and no orders beat it, with the stages as they are.
+        interrupted: Whether a Ctrl-C ended the searches; the rows have the best orders until then.
     """
 
     rows: tuple[ReplanRow, ...]
     schedules: Mapping[str, Schedule]
     bound_ms: float
+    interrupted: bool = False
 
     @property
     def best(self) -> ReplanRow:
@@ -83,7 +90,8 @@ def replan(
     *,
     schedule: str = "searched",
     parts: int = 4,
-    work_limit: float = 20.0,
+    work_limit: float | None = None,
+    time_limit_s: float | None = None,
     seed: int = 0,
     before: Schedule | None = None,
 ) -> Replan:
@@ -95,7 +103,9 @@ def replan(
             before (staggered optimizer), or ``makespan``.
         schedule: The order before: ``searched``, or the name of one made by hand.
         parts: Equal parts of each stage, such as its layers, by which stages are divided anew.
-        work_limit: Units of counted work for each search of all copies.
+        work_limit: Units of counted work for all searches together; None for 60, or no limit where there is
+            one of time.
+        time_limit_s: Seconds for all of them; None for no limit.
         seed: Of the random choices.
         before: The order before, of one pipeline, instead of `schedule`.
 
@@ -104,7 +114,10 @@ def replan(
         UnsuitablePlacementError: The schedule by hand is not for this pipeline.
         InvalidScheduleError: The order before needs more memory.
     """
-    return _Replanning(job, Objective(objective), schedule, parts, work_limit, seed, before).run()
+    if work_limit is None and time_limit_s is None:
+        work_limit = _WORK_LIMIT
+    limits = SharedLimits.of({"work_limit": work_limit, "time_limit_s": time_limit_s})
+    return _Replanning(job, Objective(objective), schedule, parts, limits, seed, before).run()
 
 
 @dataclass
@@ -113,14 +126,28 @@ class _Replanning:
     objective: Objective
     schedule: str
     parts: int
-    work_limit: float
+    limits: SharedLimits
     seed: int
     given: Schedule | None
     times: dict[tuple[Placement, int], float | None] = field(default_factory=dict)
 
     def run(self) -> Replan:
-        """Try each way."""
-        job, before_ms = self.job, self.ms(self.before)
+        """Try each way; after a Ctrl-C each by hand."""
+        found = None
+        with INTERRUPTS.answered() as ending:
+            found = self.tried()
+        if found is None:  # interrupted between two searches
+            self.limits.seconds = 0.0
+            self.limits.spend(0.0)
+            found = self.tried()
+        return replace(found, interrupted=ending.interrupted)
+
+    def tried(self) -> Replan:
+        """Try each way; those that take whole pipelines share what the other searches leave."""
+        job = self.job
+        is_searched = self.given is None and self.schedule == "searched"
+        self.limits.searches = is_searched + (not job.lost) + 1 + 1
+        before_ms = self.ms(self.before)
         rows = [ReplanRow("before", before_ms, 1.0, None, self.schedule)]
         schedules: dict[str, Schedule] = {}
         bound_ms = job.placement.ms(job.bound(self.objective))
@@ -146,6 +173,7 @@ class _Replanning:
         rule = self.rule(job.rerouted())
         add("rule", rule, "in turn, by what is ready" if rule else "does not fit the memory")
         add("rerouted", *self.searched(*self.choose(rule)))
+        self.limits.searches = job.num_replicas * len(self.pipelines)
         for way, pipelines in self.pipelines.items():
             took_ms, status = self.shared(pipelines)
             share = None if took_ms is None else before_ms / took_ms
@@ -175,9 +203,9 @@ class _Replanning:
             given = validate(with_optimizer(pipeline, self.given.per_micro_batch.under(self.bare)))
             return self.settled_always(given)
         if self.schedule == "searched":
-            found = search(
-                pipeline, number, objectives=[self.objective], work_limit=self.work_limit, seed=self.seed
-            )
+            limits = self.limits.share()
+            found = search(pipeline, number, objectives=[self.objective], seed=self.seed, **limits)
+            self.limits.spend(found.work, found.seconds)
             if found.schedule is None:
                 raise ReplanError(f"memory: no schedule of {number} micro-batches fits it; raise it")
             return found.schedule
@@ -234,10 +262,11 @@ class _Replanning:
         found = unequal_search(
             self.job.batch(chosen),
             objective=self.objective,
-            work_limit=self.work_limit,
             seed=self.seed,
             begin_with=begin_with,
+            **self.limits.share(),
         )
+        self.limits.spend(found.work, found.seconds)
         bound = found.device_span_bound if self.objective is Objective.DEVICE_SPAN else found.makespan_bound
         if found.schedule is None:
             return None, found.reason, None
@@ -290,10 +319,11 @@ class _Replanning:
             if pipeline == self.job.updated and number == self.job.num_micro_batches:
                 self.times[key] = self.ms(self.before)
             else:
-                found = search(
-                    pipeline, number, objectives=[self.objective], work_limit=_PIPELINE_WORK
-                ).schedule
-                self.times[key] = None if found is None else self.ms(found)
+                limits = self.limits.share()
+                limits["work_limit"] = min(limits["work_limit"] or _PIPELINE_WORK, _PIPELINE_WORK)
+                found = search(pipeline, number, objectives=[self.objective], **limits)
+                self.limits.spend(found.work, found.seconds)
+                self.times[key] = None if found.schedule is None else self.ms(found.schedule)
         return self.times[key]
 
 

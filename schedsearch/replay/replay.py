@@ -10,6 +10,7 @@ from statistics import fmean
 import numpy as np
 
 from schedsearch.modulo.result import Objective
+from schedsearch.modulo.shared_limits import SharedLimits
 from schedsearch.replay.pipeline import JobPipeline, job_pipeline, orders_of
 from schedsearch.replay.trace import TICK_MS, JobTrace, ReplicaIteration
 from schedsearch.schedule import as_soon_as_possible
@@ -79,7 +80,7 @@ def mean_of(iterations: Sequence[ReplayedIteration]) -> ReplayedJob:
 
 def replay(
     trace: JobTrace,
-    work_limit: float = 1.0,
+    work_limit: float = 30.0,
     seed: int = 0,
     on_iteration: Callable[[ReplayedIteration], None] | None = None,
 ) -> list[ReplayedIteration]:
@@ -87,7 +88,7 @@ def replay(
 
     Args:
         trace: The job.
-        work_limit: Units of counted work for each iteration, each of about a second.
+        work_limit: Units of counted work, each of about a second, for all iterations together.
         seed: Seed of the random choices.
         on_iteration: Called after each.
 
@@ -95,9 +96,10 @@ def replay(
         KeyboardInterrupt: There was a Ctrl-C; `on_iteration` has had what was done.
     """
     pipeline, found = job_pipeline(trace), []
+    limits = SharedLimits(work_limit, searches=len(trace.steps))
     for step, runs in trace.steps.items():
         INTERRUPTS.raise_if_seen()
-        found.append(_replayed(trace, pipeline, step, runs, work_limit, seed))
+        found.append(_replayed(trace, pipeline, step, runs, limits, seed))
         if on_iteration is not None:
             on_iteration(found[-1])
     return found
@@ -108,9 +110,10 @@ def _replayed(
     pipeline: JobPipeline,
     step: int,
     runs: Sequence[ReplicaIteration],
-    work_limit: float,
+    limits: SharedLimits,
     seed: int,
 ) -> ReplayedIteration:
+    limit = limits.share()["work_limit"]
     work, own = iteration_work(pipeline, runs)
     device = {block.name: block.devices[0] for block in pipeline.placement.blocks}
     schedules = []
@@ -120,9 +123,10 @@ def _replayed(
         made = as_soon_as_possible(batch.placement, batch.num_micro_batches, orders, batch.chosen)
         schedules.append(validate(made))
     measured = ReplicaSchedules(own, tuple(schedules))
-    share = work_limit * _REORDERED
-    reordered, _ = replica_search(work, given=own, begin_with=measured, work_limit=share, seed=seed)
-    reassigned, answer = replica_search(work, begin_with=reordered, work_limit=work_limit - share, seed=seed)
+    share = limit * _REORDERED
+    reordered, in_place = replica_search(work, given=own, begin_with=measured, work_limit=share, seed=seed)
+    reassigned, answer = replica_search(work, begin_with=reordered, work_limit=limit - share, seed=seed)
+    limits.spend(in_place.work + answer.work)
     assert reordered is not None and reassigned is not None, "they began with schedules"
     took_ms = [run.measured_ms for run in runs]
     figures_ms = (

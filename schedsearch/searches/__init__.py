@@ -3,7 +3,6 @@
 In the order in which to read:
 
 - `methods`: what is asked, and what answers it
-- `shared_limits`: limits of several searches together
 - `cache`: results kept on disk
 - `search_file`: the file form of a result, without its schedule
 """

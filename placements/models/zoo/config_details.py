@@ -54,6 +54,7 @@ def details_of(data: Field) -> ModelDetails:
         rope_share=found["partial_rotary_factor"],
         norm_epsilon=found["rms_norm_eps"],
         qkv_biases=found["attention_bias"] and kind != "gpt_neox",
+        gpt_oss_parts=kind == "gpt_oss",
     )
     if not any(data.get(name).value for name in _EXPERTS):
         return details

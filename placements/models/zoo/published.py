@@ -270,7 +270,12 @@ _DETAILS: Mapping[str, ModelDetails] = {
     "deepseek_v3": replace(_V3, router_groups=8, chosen_groups=4, router_scaling=2.5, balance_loss=1e-4),
     "kimi_k2": replace(_V3, rope_base=5e4, router_scaling=2.827),
     "gpt_oss": ModelDetails(
-        rope_base=1.5e5, norm_epsilon=1e-5, qkv_biases=True, router_scores="softmax", balance_loss=0.001
+        rope_base=1.5e5,
+        norm_epsilon=1e-5,
+        qkv_biases=True,
+        gpt_oss_parts=True,
+        router_scores="softmax",
+        balance_loss=0.001,
     ),
 }
 """Details of the models whose names begin so; the last that does counts."""

@@ -49,7 +49,8 @@ class PlanOptions:
         memory_gib: Memory of each GPU; None for its own.
         reserve_gib: Memory that neither states nor activations may use.
         num_plans: How many plans are wanted; they differ in their numbers of stages, GPUs or micro-batches.
-        time_limit_s: After which the search ends with the best plans so far.
+        time_limit_s: After which the search ends with the best plans so far; where schedules are searched
+            too, of all together.
 
     Raises:
         PlanError: An option is out of its range.
@@ -67,7 +68,7 @@ class PlanOptions:
     memory_gib: float | None = None
     reserve_gib: float = RESERVE_GIB
     num_plans: int = 5
-    time_limit_s: float = 60.0
+    time_limit_s: float = 120.0
 
     def __post_init__(self) -> None:
         """Check names and numbers."""

@@ -17,23 +17,6 @@ def test_a_misspelt_option_is_one_line(refused, fresh_command) -> None:
     assert "nonsense: is not an option of schedsearch " in one_line_error(done)
 
 
-HEAVY = {"matplotlib", "scipy", "networkx", "torch", "pandas", "bokeh", "ortools", "z3"}
-
-
-def test_help_waits_for_nothing_that_only_the_task_needs() -> None:
-    code = """
-import sys
-from experiments.config.command import run
-sys.argv = ["run", "--help"]
-run("run")
-print("loaded:", *sys.modules)
-"""
-    printed = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)
-    shown, _, loaded = printed.partition("loaded:")
-    assert "runtime.launcher=" in shown
-    assert not HEAVY & set(loaded.split())
-
-
 def test_the_help_on_hydra_lists_the_groups(command) -> None:
     assert "hydra/sweeper: basic" in command("search", "--hydra-help").stdout
 

@@ -91,3 +91,24 @@ def test_help_and_an_unknown_option_load_nothing_heavy() -> None:
     refused = [f"{name}: error: nonsense: is not an option of schedsearch {name}" for name in commands()]
     lines = done.stderr.splitlines()
     assert all(line.startswith(start) for line, start in zip(lines, refused, strict=True))
+
+
+WRONG = {
+    "run": ["runtime.launcher=nope"],
+    "compare": ["stages=s.csv", "search.num_micro_batches=0"],
+    "plan": ["model=llama3_8b", "batch=8", "cluster=h800_8"],
+    "layout": ["layers=l.csv", "num_micro_batches=8", "num_devices=0"],
+    "cluster": ["data=d", "rounds=nope"],
+}
+"""Command lines whose last option is wrong."""
+
+
+def test_a_wrong_value_does_not_wait_for_what_the_task_imports() -> None:
+    code = "import sys; from experiments.config.command import run\n"
+    for command, given in WRONG.items():
+        code += f"sys.argv[1:] = {given}\ntry: run({command!r})\nexcept SystemExit: pass\n"
+    code += f"print('loaded:', *{{*{HEAVY[:-1]}}} & {{*sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "loaded:\n"
+    for line, (command, given) in zip(done.stderr.splitlines(), WRONG.items(), strict=True):
+        assert line.startswith(f"{command}: error: {given[-1].partition('=')[0]}: ")

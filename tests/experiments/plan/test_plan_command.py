@@ -35,7 +35,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def test_plans_are_ranked_explained_and_written(command, tmp_path: Path) -> None:
-    done = command("plan", *SMALL, "num_plans=2", "shapes=[v_shape,wave_shape]", "search_time_limit_s=3")
+    done = command("plan", *SMALL, "num_plans=2", "shapes=[v_shape,wave_shape]", "time_limit_s=20")
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
     plans = rows(out / "plans.csv")
@@ -59,7 +59,7 @@ def test_plans_are_ranked_explained_and_written(command, tmp_path: Path) -> None
 
 
 def test_a_loop_is_exported_with_its_chunks(command, tmp_path: Path) -> None:
-    shaped = ["shapes=[loop_shape]", "num_micro_batches=[4]", "num_plans=1", "search_time_limit_s=1"]
+    shaped = ["shapes=[loop_shape]", "num_micro_batches=[4]", "num_plans=1", "time_limit_s=20"]
     done = command("plan", *SMALL, *shaped)
     assert done.returncode == 0, done.stderr
     export = tmp_path / "out/export"

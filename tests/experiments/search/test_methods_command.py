@@ -73,7 +73,7 @@ def test_a_search_begins_with_a_file(command, tmp_path: Path) -> None:
     [
         (
             "search.method=tesel",
-            "search.method: 'tesel' is not a method; use modulo or tessel or time_optimal",
+            "search.method: 'tesel' is not known; did you mean tessel?",
         ),
         ("search.begin_with=none.json", "none.json: cannot be read"),
         (

@@ -45,7 +45,7 @@ def test_a_gpu_needs_one_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "batch=16",
         "gpus_per_stage=[2]",
         "num_stages=[2]",
-        "search_time_limit_s=2",
+        "time_limit_s=20",
         "num_plans=1",
     ]
     for name, *given in (

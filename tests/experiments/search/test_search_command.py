@@ -98,7 +98,7 @@ def test_what_is_proved_is_named(command, tmp_path: Path) -> None:
     assert "x_shape, 16 pairs of micro-batches" in lines
     period = "80 ms per pair of micro-batches: proved (bound 80 ms), steady bubble 0.0%"
     makespan, bound = (f"{10 * data[key]} ms" for key in ("makespan", "makespan_bound"))
-    assert f"period      {period}" in lines
+    assert f"repetend    {period}" in lines
     assert f"makespan    {makespan}: not proved (bound {bound})" in lines
     assert "another run" not in done.stdout
     assert all(len(line) <= 100 for line in lines if " | " in line)
@@ -148,12 +148,12 @@ WRONG = [
     ),
     (["placement=v_shape", "search.memory=0.1"], "search.memory: 0.1 is less than 1, and blocks hold whole"),
     (["placement=v_shape", "search.memory=[4,4]"], "search.memory: has 2 entries for 4 devices"),
-    (["placement=v_shape", "search.solver=cplex"], "search.solver: 'cplex' is not a solver"),
+    (["placement=v_shape", "search.solver=cplex"], "search.solver: 'cplex' is not known"),
     (["placement=m_shape", "schedule=one_f_one_b"], "schedule: 1F1B needs a V-shape"),
     (["schedule=1f1b"], "schedule: '1f1b' is not known; the options are searched, gpipe, one_f_one_b"),
     (["placement.vocab_size=9000000"], "use more devices"),
     (["profile.gpu=a1000"], "profile.gpu: 'a1000' is not known; did you mean a100?"),
-    (["search.export=zeus"], "search.export: 'zeus' is not known; use torch, streams or null"),
+    (["search.export=zeus"], "search.export: 'zeus' is not known; the options are torch, streams"),
     (
         ["placement=m_shape", "search.export=torch"],
         "search.export: m_shape has no form in torch, because E runs on several devices",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 from quarter_ms import RESULT, SCHEDULE
 
 from experiments.search.problem import unit_in_words
-from experiments.search.search_step import figures
+from experiments.search.search_step import beside_hand_made, figures, made_by_hand
+from placements.shapes import v_shape
 from schedsearch.modulo.result import EndedBy
 
 UNIT = "units of 512 MiB"
@@ -17,7 +20,7 @@ def test_lines_of_a_search_are_in_ms_with_their_bounds() -> None:
     """Bounds of 34, 90, 94 and 90 ticks of 0.25 ms; a period of 80 ticks for two micro-batches."""
     found = dict(figures(SCHEDULE, RESULT, UNIT))
     for name, *parts in (
-        ("period", "10 ms per micro-batch", "not proved", "bound 8.5 ms", f"{1 - 112 / 160:.1%}"),
+        ("repetend", "10 ms per micro-batch", "not proved", "bound 8.5 ms", f"{1 - 112 / 160:.1%}"),
         ("span", "24.5 ms", "bound 22.5 ms"),
         ("makespan", "24.5 ms", "not proved", "bound 23.5 ms"),
         ("device span", "24.5 ms", "bound 22.5 ms"),
@@ -40,3 +43,20 @@ def test_memory_is_in_the_unit_of_the_placement() -> None:
         found = dict(figures(SCHEDULE, None, unit_in_words(unit_mib)))
         assert found["peak memory"] == text
     assert found["makespan"] == "24.5 ms"
+
+
+def test_a_period_is_the_schedules_own_and_the_repetends_has_its_own_line() -> None:
+    found = dict(figures(SCHEDULE, RESULT, UNIT))
+    assert found["repetend"].startswith("10 ms per micro-batch: not proved")
+    assert found["period"] == "none, as no pattern repeats"
+
+
+def test_a_searched_schedule_stands_beside_those_by_hand_that_fit() -> None:
+    placement = v_shape(4).with_memory(4)
+    problem: Any = SimpleNamespace(placement=placement, batch=None)
+    made = made_by_hand(problem, 8)
+    assert list(made) == ["one_f_one_b"], "GPipe needs eight"
+    title, own, best, last = beside_hand_made(made["one_f_one_b"], made, "MiB")
+    assert title.split()[-3:] == ["bubble", "peak", "memory"]
+    assert own.split()[2:] == best.split()[1:] == ["44", "ms", "27.3%", "4", "MiB"]
+    assert last == "the schedule takes as long as one_f_one_b, the best by hand that fits (44 ms and 4 MiB)"

@@ -6,6 +6,7 @@ import random
 import shlex
 from dataclasses import replace
 from itertools import pairwise
+from typing import Literal
 
 import pytest
 from export_facts import megatron_parser
@@ -18,6 +19,7 @@ from placements.models.zoo import MODELS, read_model
 from placements.planners.hybrid.uniform import Degrees, Layout
 from placements.planners.parallel_plan import PlanError
 from placements.trainers import megatron, torchtitan
+from placements.trainers.as_run import PlanExport
 from placements.trainers.job import TrainerJob, model_sizes, plan_stages
 from schedsearch.planning.trainer_runs import planned_layout
 from schedsearch.planning.uniform_run import UniformRun
@@ -163,3 +165,27 @@ def test_experts_latent_attention_and_further_tokens_are_exported() -> None:
     assert "activation_checkpoint:full" in titan and "layers are shared otherwise than planned" in titan
     with pytest.raises(PlanError, match="torchtitan: MTP does not support pipeline parallelism yet"):
         torchtitan.to_torchtitan(planned_layout(run))
+
+
+def test_parts_of_gpt_oss_and_weights_of_8_bits_are_exported() -> None:
+    def told(tensor: int, zero: Literal[0, 1]) -> PlanExport:
+        degrees = Degrees(tensor=tensor, data=8 // tensor, expert=8 // tensor)
+        model = read_model("gpt_oss_20b", precision="mxfp8")
+        run = UniformRun(model, read_cluster("b200_8"), Layout(degrees, 1, 2, zero=zero))
+        return megatron.to_megatron(planned_layout(run, 1000.0))
+
+    found = told(1, 1)
+    there = ("--softmax-type learnable", "--quick-geglu", "--fp8-param-gather", "--normalization RMSNorm")
+    assert {*there} <= {*found.text.splitlines()}
+    assert not {"--swiglu", "--disable-bias-linear", "--add-qkv-bias"} & {*words(found.text)}
+    assert megatron.read(words(found.text), 8) == found.job
+    text = told(2, 0).text
+    assert "--fp8-param-gather needs the distributed optimizer" in text
+    assert "biases of experts need --expert-tensor-parallel-size 1" in text
+
+
+def test_groups_of_micro_batches_are_timed_as_they_are_exported() -> None:
+    run = exported("llama3_8b", Layout(Degrees(pipeline=4, data=2, chunks=2), 1, 18), "h100_8")
+    job = megatron.to_megatron(planned_layout(run, 1000.0)).job
+    assert job is not None and job.group == 6
+    assert [name for name, _ in run.schedule.order(0)][:7] == 6 * ["F0"] + ["F4"]

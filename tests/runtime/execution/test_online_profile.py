@@ -115,7 +115,8 @@ def command(tmp_path: Path) -> Callable[..., None]:
             config.hydra.runtime.output_dir = str(tmp_path / "out")
             HydraConfig.instance().set_config(config)
             del config["hydra"]
-        importlib.import_module(commands()["run"].task).task(config)
+        options = commands()["run"].read(config, commands()["run"].record)
+        importlib.import_module(commands()["run"].task).task(options)
 
     return run
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
+import signal
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,9 +19,13 @@ from placements.layouts.megatron_arguments import MegatronPipeline
 from placements.layouts.megatron_notation import check_megatron, read_notation
 from placements.stages.layout_stages import place_layout
 from schedsearch.baselines import interleaved_one_f_one_b, one_f_one_b
+from schedsearch.layouts import layouts
+from schedsearch.layouts.layout_model import LayoutProblem, Sizes
+from schedsearch.layouts.layout_search import BestLayout, best_layout
 from schedsearch.layouts.layouts import DOES_NOT_FIT, GIVEN, NOT_APPLICABLE, PROVED
 from schedsearch.layouts.order_graph import graph_of
 from schedsearch.metrics import peak_memory
+from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.validate import validate
 
 
@@ -165,3 +172,24 @@ def test_the_graph_takes_what_the_schedule_takes(
         path = graph.longest_path(times[:, i], 4)
         assert path.counts @ times[:, i] + 4 * path.num_transfers == ends[i]
         assert (path.counts @ times + 4 * path.num_transfers <= ends).all(), "a path bounds all layouts"
+
+
+def test_a_limit_of_work_is_of_all_numbers_of_chunks_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    shares = []
+
+    def counted(problem: LayoutProblem, starts: tuple[Sizes, ...], work_limit: float) -> BestLayout:
+        shares.append(work_limit)
+        return replace(best_layout(problem, starts, 0.01), work=2.0)
+
+    monkeypatch.setattr(layouts, "best_layout", counted)
+    schedsearch.layout(made_up_layers(9), 2, 4, (1, 2, 3), work_limit=9.0)
+    assert shares == [3.0, 3.5, 5.0]
+
+
+def test_ctrl_c_leaves_layouts_that_are_no_slower_than_the_even_ones() -> None:
+    with INTERRUPTS.answered():
+        signal.raise_signal(signal.SIGINT)
+        found = schedsearch.layout(made_up_layers(40), 4, 8, (1, 2))
+    assert found.interrupted
+    for row in found.rows:
+        assert row.iteration_ms is not None and row.iteration_ms <= (row.even_ms or math.inf)

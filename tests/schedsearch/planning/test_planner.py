@@ -19,14 +19,17 @@ from placements.planners.parallel_plan import PlanError
 from placements.trainers.as_run import rate
 from schedsearch.baselines import HAND_MADE
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.result import Status
+from schedsearch.modulo.result import SearchReport, SearchResult, Status
+from schedsearch.modulo.search import SearchRequest
+from schedsearch.planning import ranking as module
 from schedsearch.planning.explanation import explain, ranking
 from schedsearch.planning.planner import NEAR_TIE, TRAINED, plan
-from schedsearch.planning.plans import ProposedPlan, RankedPlan
+from schedsearch.planning.plans import ProposedPlan
 from schedsearch.planning.ranking import rank
 from schedsearch.planning.shape_plans import SHAPES
 from schedsearch.planning.short_memory import min_memory_gib
 from schedsearch.planning.uniform_run import UniformRun
+from schedsearch.searches.methods import find
 from schedsearch.validate import validate
 
 MODEL = read_model("gpt3_350m", num_layers=6)
@@ -34,7 +37,7 @@ FEW = PlanOptions(num_stages=(2,), num_micro_batches=(2, 4), num_plans=2)
 
 
 def test_plans_are_ranked_by_their_schedules() -> None:
-    found = plan(MODEL, "a100_4", 8, options=FEW, shapes=SHAPES, search_time_limit_s=0.5)
+    found = plan(MODEL, "a100_4", 8, options=FEW, shapes=SHAPES, time_limit_s=12)
     rates = [each.samples_per_s or 0.0 for each in found.proposed]
     assert all(rates)
     assert is_falling(rates)
@@ -109,7 +112,7 @@ def test_by_the_formula_nothing_is_searched() -> None:
 def test_gpus_of_several_sizes_have_their_own_memory() -> None:
     """Once each stage was given the least memory of all GPUs, so that no schedule fitted the larger ones."""
     options = PlanOptions(num_stages=(2,), num_micro_batches=(16,), num_plans=1)
-    found = plan("gpt3_13b", "a100_8+v100_8", 32, options=options, search_time_limit_s=1.0)
+    found = plan("gpt3_13b", "a100_8+v100_8", 32, options=options, time_limit_s=20)
     placement = found.best.placement
     assert placement.memory == ((80 - 4) * 1024, (32 - 4) * 1024)
     assert max(stage.peak_mib for stage in found.best.rated.stages) > 28 * 1024
@@ -120,9 +123,7 @@ def test_gpus_of_several_sizes_have_their_own_memory() -> None:
 def test_one_peak_of_memory() -> None:
     """The planner's and the schedule's peak once stood side by side, 66.1 and 72.4 GiB of one GPU."""
     options = PlanOptions(num_stages=(2,), gpus_per_stage=(2,), num_plans=4)
-    found = plan(
-        MODEL, "a100_4", 16, options=options, search_time_limit_s=1.0, shapes=("v_shape", "wave_shape")
-    )
+    found = plan(MODEL, "a100_4", 16, options=options, time_limit_s=20, shapes=("v_shape", "wave_shape"))
     for each, row in zip(found.proposed, found.rows(), strict=True):
         assert each.ranked is not None and each.ranked.schedule is not None
         placement = each.placement
@@ -160,7 +161,7 @@ def test_uniform_plans_alone() -> None:
 
 def test_energy_at_a_deadline() -> None:
     options = PlanOptions(num_stages=(2,), gpus_per_stage=(1,), num_micro_batches=(2,))
-    usual = {"options": options, "planner": "hybrid", "search_time_limit_s": 1.0}
+    usual = {"options": options, "planner": "hybrid", "time_limit_s": 12.0}
     fastest = plan(MODEL, "a100_2", 4, **usual).best.ranked
     assert fastest is not None
     assert fastest.iteration_ms is not None
@@ -272,7 +273,7 @@ def some_candidates() -> tuple[ProposedPlan, ...]:
 
 
 def test_interrupted_while_searching() -> None:
-    """The first search is cut, the second never begins."""
+    """The first search is cut, the second never begins and has 1F1B."""
 
     told = []
 
@@ -283,8 +284,9 @@ def test_interrupted_while_searching() -> None:
 
     first, second = some_candidates()
     ranked = rank([first, second], 5.0, on_progress=stop)
-    notes = {each.name: each.ranked for each in ranked}
-    assert notes[second.name] == RankedPlan(Status.UNKNOWN, note="interrupted before its search")
+    made = {each.name: each.ranked for each in ranked}[second.name]
+    assert made is not None and made.status is Status.FEASIBLE
+    assert made.iteration_ms == made.one_f_one_b_ms and made.schedule is not None
 
 
 def test_a_candidate_without_memory_is_last() -> None:
@@ -295,3 +297,18 @@ def test_a_candidate_without_memory_is_last() -> None:
     assert ranked[1].samples_per_s is None
     small = ranked[1].ranked
     assert small is not None and small.status is Status.INFEASIBLE and "\n" not in small.note
+
+
+def test_a_limit_of_time_is_of_the_planners_and_all_searches_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[float] = []
+
+    def counted(request: SearchRequest, report: SearchReport) -> SearchResult:
+        assert request.time_limit_s is not None
+        given.append(request.time_limit_s)
+        return replace(find(replace(request, time_limit_s=0.01), report), seconds=request.time_limit_s)
+
+    monkeypatch.setattr(module, "find", counted)
+    plan(MODEL, "a100_4", 8, options=FEW, planner="hybrid", time_limit_s=8.0)
+    assert given and sum(given) <= 8.0

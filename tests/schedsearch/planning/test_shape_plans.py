@@ -37,7 +37,7 @@ def put_first(found: Plans, shape: str) -> Plans:
 @pytest.fixture(scope="module")
 def large() -> Plans:
     options = replace(FEW, num_stages=(2,))
-    return plan(LARGE, "a100_4", 32, options=options, shapes=SHAPES, search_time_limit_s=0.5)
+    return plan(LARGE, "a100_4", 32, options=options, shapes=SHAPES, time_limit_s=12)
 
 
 def test_a_vocabulary_on_all_gpus_is_explained_and_drawn(large: Plans) -> None:

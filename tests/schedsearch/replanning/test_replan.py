@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import signal
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from strategies import with_transfer
@@ -14,7 +17,8 @@ from placements.modes import Chosen
 from placements.shapes import loop_shape, v_shape
 from schedsearch.baselines import zb_h1
 from schedsearch.device_span import device_spans, with_least_device_span
-from schedsearch.modulo.result import Objective
+from schedsearch.modulo.result import Objective, SearchResult
+from schedsearch.replanning import replan as module
 from schedsearch.replanning.division import redivided
 from schedsearch.replanning.replan import Replan, ReplanRow, replan
 from schedsearch.replanning.replicated_job import ReplanError, ReplicatedJob, copies_of, dealt
@@ -174,3 +178,30 @@ def test_jobs_that_cannot_be_are_refused(
     pipeline: Placement = SPLIT
     with pytest.raises(ReplanError, match=message):
         ReplicatedJob(pipeline, 2, 4, copies_of(lost), slow)
+
+
+def test_a_limit_of_work_is_of_all_ways_together_and_ctrl_c_leaves_each_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[float] = []
+
+    def counted(find: Callable[..., SearchResult], is_interrupted: bool) -> Callable[..., SearchResult]:
+        def run(*of: Any, work_limit: float, **options: Any) -> SearchResult:
+            given.append(work_limit)
+            if is_interrupted and len(given) == 1:
+                signal.raise_signal(signal.SIGINT)
+            return replace(find(*of, work_limit=min(work_limit, 0.01), **options), work=work_limit)
+
+        return run
+
+    job = ReplicatedJob(SPLIT, 2, 3, copies_of(["1@1"]))
+    for is_interrupted in (False, True):
+        with monkeypatch.context() as patched:
+            for name in ("search", "unequal_search"):
+                patched.setattr(module, name, counted(getattr(module, name), is_interrupted))
+            found = replan(job, work_limit=6.0)
+        assert found.interrupted == is_interrupted
+        assert rows_of(found)["rerouted"].iteration_ms <= rows_of(found)["rule"].iteration_ms
+        if not is_interrupted:
+            assert len(given) > 3 and sum(given) <= 6.0
+        given.clear()

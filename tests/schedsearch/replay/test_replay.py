@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import pytest
 from made_up_job_traces import write_trace
 from places import SHARED_DATA
 
+from schedsearch.replay import replay as module
 from schedsearch.replay.replay import ReplayedIteration, mean_of, replay
 from schedsearch.replay.trace import read_job_trace
+from schedsearch.unequal.replicas import ReplicaResult, replica_search
 
 REAL = SHARED_DATA / "stragglers" / "trace-ST.csv.gz"
 
@@ -58,3 +62,17 @@ def test_the_measured_job_is_simulated_within_half_a_percent() -> None:
     measured = fmean(each.measured_ms for each in found)
     assert fmean(each.simulated_ms for each in found) == pytest.approx(measured, rel=0.002)
     assert fmean(each.reassigned_ms for each in found) < 0.998 * measured
+
+
+def test_a_limit_of_work_is_of_all_iterations_together(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    given: list[float] = []
+
+    def counted(*of: Any, work_limit: float, **options: Any) -> ReplicaResult:
+        given.append(work_limit)
+        return dataclasses.replace(replica_search(*of, work_limit=1e-3, **options), work=work_limit / 2)
+
+    monkeypatch.setattr(module, "replica_search", counted)
+    replay(read_job_trace(write_trace(tmp_path, uneven)), 2.0)
+    assert given == pytest.approx([0.4, 0.6, 0.6, 0.9]), "what one leaves the next has"

@@ -76,6 +76,7 @@ def test_more_work_is_never_worse() -> None:
     given = {"zb_v": zb_v(placement, 8)}
     means = [robust_search(given, SLOW, work_limit=work).mean_ms[ROBUST] for work in (0.1, 0.5)]
     assert means == sorted(means, reverse=True)
+    assert robust_search(given, SLOW, work_limit=1e9, time_limit_s=0.0).mean_ms[ROBUST] <= means[0] * 1.1
 
 
 def test_times_that_vary_are_drawn_anew_for_the_table() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -133,6 +134,7 @@ class _Search:
         self, costs: LayerCosts, cluster: Cluster, batch: int, options: PlanOptions, shape: str
     ) -> None:
         self.costs, self.cluster, self.batch, self.options = costs, cluster, batch, options
+        self.end_s = time.monotonic() + options.time_limit_s
         self.trunk = PartCosts(trunk_of(costs.model, shape), costs)
 
     def candidates(self) -> list[_Candidate]:
@@ -172,6 +174,7 @@ class _Search:
             num_micro_batches=(m,),
             reserve_gib=reserve_gib,
             num_plans=1,
+            time_limit_s=max(self.end_s - time.monotonic(), 1e-3),
         )
         searched = search_plans(self.trunk, self.cluster, self.batch, limited)
         if searched.interrupted:
