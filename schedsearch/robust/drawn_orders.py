@@ -22,9 +22,6 @@ _WORK_OF_CELL = 1.2e-9
 _WORK_OF_ENTRY = 1.0e-8
 """Units of work for one block or message in a step, however few the draws."""
 
-NO_TWINS: NDArray[np.int64] = np.zeros((0, 0), np.int64)
-"""No nodes that may change places in groups."""
-
 
 class DrawnOrders(NamedTuple):
     """Nodes are the blocks of all micro-batches; places are those in the orders of all devices in a row.
@@ -139,9 +136,7 @@ def reordered(
     work: float,
     heat: float,
     seed: int,
-    quantile: float = -1.0,
-    twins: NDArray[np.int64] = NO_TWINS,
-    moved: float = 0.0,
+    quantile: float,
 ) -> Iterator[float]:
     """Make orders better in parts of counted work, and yield their value in ticks after each.
 
@@ -152,13 +147,11 @@ def reordered(
         heat: Share of the value by which a step may be worse at first.
         seed: Seed of all choices.
         quantile: As of `value_now`.
-        twins: As of `schedsearch.robust.swaps.anneal`.
-        moved: Share of the steps that move groups of these.
     """
     from schedsearch.robust.swaps import anneal
 
     def take(steps: int, heat: float, cooling: float, seed: int) -> float:
-        return anneal(orders, quantile, steps, heat, cooling, seed, twins, moved)
+        return anneal(orders, quantile, steps, heat, cooling, seed)
 
     cells = orders.times.size + orders.delays.size + orders.times.shape[1] * len(orders.order)
     work_of_step = cells * max(_WORK_OF_CELL, _WORK_OF_ENTRY / orders.times.shape[1])

@@ -1,16 +1,12 @@
-"""Blocks of one replica's micro-batches that change places: by annealing, and by a solver.
+"""The blocks of one replica's micro-batches as those of a large one: their bound, and a solver's orders.
 
-They are those of one large micro-batch without modes. Knows no assignment to replicas.
+Knows no assignment to replicas.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-
-import numpy as np
-from numpy.typing import NDArray
 
 from placements import Block, Kind
 from schedsearch.bounds.sequences import two_devices
@@ -18,29 +14,15 @@ from schedsearch.bounds.timeline import Timeline
 from schedsearch.improve.improve import NEIGHBOURHOODS, QUERIES, STATES, Improvement, RoundBudget
 from schedsearch.improve.objective import FiniteObjective
 from schedsearch.modulo.lowered import Lowered
-from schedsearch.robust.drawn_orders import drawn_orders, orders_of, reordered
-from schedsearch.robust.scenarios import Scenario
 from schedsearch.schedule import CyclicOrderError, Schedule, as_soon_as_possible
 from schedsearch.solver.effort import Effort
 from schedsearch.unequal.micro_batches import UnequalBatch
 
-_HEAT = 0.002
-"""Share of the value by which a step of annealing may be worse at first, on average."""
-
-SOLVER_FROM = 2.0
-"""Units of work from which on each round ends with the solver; small batches have half of all rounds."""
-
-_ANNEALED = 0.85
-"""Share of the work that annealing has of large batches, where a solver orders small parts alone."""
-
-_WHOLE = 100
+WHOLE = 100
 """Blocks up to which all are ordered anew at once; with memory, models of more take a solver long to read."""
 
 _SMALL = 0.1
 """Units of work of the solver's first steps where it orders all blocks: small batches are proved in it."""
-
-_EXCHANGES = 0.5
-"""Share of annealing's steps that move whole micro-batches."""
 
 Told = Callable[[int, int, str], None]
 """Told the best value, the bound and the move of an improvement."""
@@ -67,7 +49,7 @@ class BlockOrders:
     @property
     def is_small(self) -> bool:
         """Whether the solver orders all blocks."""
-        return self.num_blocks <= _WHOLE
+        return self.num_blocks <= WHOLE
 
     def bound(self) -> int:
         """Return ticks that no order of the blocks beats."""
@@ -84,35 +66,6 @@ class BlockOrders:
         except CyclicOrderError:
             return None
 
-    def annealed(self, schedule: Schedule, effort: Effort, end: float, seed: int) -> Iterator[Schedule]:
-        """Let blocks change places from a schedule on, and yield the best after each part of the work.
-
-        Args:
-            schedule: Of the batch.
-            effort: Counts the work, and says when to stop.
-            end: At how much work the round ends, which has this share of it.
-            seed: Seed of the random choices.
-        """
-        share = 0.5 if self.is_small else 1.0 if end <= SOLVER_FROM else _ANNEALED
-        plain, least = self.lowered.lowered_schedule(schedule), math.inf
-        drawn = drawn_orders(plain, [Scenario("own times")], 1, 0)
-        work = effort.share(end, share) - effort.spent
-        twins, moved = self._twins(plain), 0.0 if self.given_order else _EXCHANGES
-        for ticks in reordered(drawn, effort, work=work, heat=_HEAT, seed=seed, twins=twins, moved=moved):
-            if ticks < least:
-                least = ticks
-                yield self.lowered.schedule(as_soon_as_possible(plain.placement, 1, orders_of(drawn, plain)))
-
-    def _twins(self, plain: Schedule) -> NDArray[np.int64]:
-        """Return the nodes of each micro-batch by block; -1 for what does not run."""
-        names = [block.name for block in self.batch.placement.per_micro_batch.blocks]
-        found = np.full((len(names), self.batch.num_micro_batches), -1, np.int64)
-        for node, (_, _, name) in enumerate(plain.blocks):
-            if plain.placement.by_name[name].kind is not Kind.O:
-                own, n = self.lowered.own(name)
-                found[names.index(own), n] = node
-        return found
-
     def solver(self, schedule: Schedule, bound: int, effort: Effort, seed: int, told: Told) -> Improvement:
         """Return what orders parts of the best schedule anew, which is at least as good as that given.
 
@@ -126,7 +79,7 @@ class BlockOrders:
         plain = self.lowered.lowered_schedule(schedule)
         if self.improvement is None:
             work = _SMALL if self.is_small else 0.5
-            budget = RoundBudget(work=work, work_of_states=_SMALL, whole_blocks=_WHOLE)
+            budget = RoundBudget(work=work, work_of_states=_SMALL, whole_blocks=WHOLE)
             uses = (QUERIES, STATES, NEIGHBOURHOODS) if self.is_small else (NEIGHBOURHOODS,)
             goal = replace(self.goal, bound=lambda *_: 0)  # it is known already
             self.improvement = Improvement(plain, effort, goal, bound, seed, told, budget, uses)

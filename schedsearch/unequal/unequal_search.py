@@ -1,8 +1,8 @@
 """The least makespan of one batch of unequal micro-batches, on one or several replicas, with a bound.
 
 The replicas end together, so the slowest one counts. Orders made by hand begin, with usual assignments.
-Then micro-batches change replicas and places in sequences that all devices keep, and blocks of the slowest
-replica change places (simulated annealing); a solver orders parts of it anew. All in rounds of counted work.
+Then micro-batches change replicas and places in sequences that all devices keep (simulated annealing), and a
+solver orders blocks of the slowest replica anew. All in rounds of counted work.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from schedsearch.robust.annealing import PART
 from schedsearch.schedule import Schedule, ScheduledBlock
 from schedsearch.solver.effort import Effort
 from schedsearch.solver.interrupts import Ending
-from schedsearch.unequal.block_orders import SOLVER_FROM, BlockOrders
+from schedsearch.unequal.block_orders import WHOLE, BlockOrders
 from schedsearch.unequal.micro_batches import UnequalBatch
 from schedsearch.unequal.replica_bound import replica_bound
 from schedsearch.unequal.replica_work import ReplicaSchedules, ReplicaWork, replica_work
@@ -40,11 +40,9 @@ from schedsearch.unequal.sequence_tables import resequenced, schedules_of, seque
 from schedsearch.unequal.starts import (
     AS_GIVEN,
     USUAL,
-    Orders,
     by_hand,
     dispatched,
     executed,
-    hand_made_orders,
     numberings,
     one_by_one,
     packings,
@@ -61,17 +59,18 @@ _FIRST_ROUND = 0.5
 _BEGUN = 0.25
 """Share of each round in which schedules to begin with are made."""
 
-_SEQUENCED = 0.6
-"""Share of the rest in which micro-batches change replicas and places in sequences."""
+_SEQUENCED, _SEQUENCED_OF_SMALL = 0.9, 0.6
+"""Shares of the rest in which micro-batches change replicas and places in sequences, before a solver orders
+parts of a schedule, or all of a small one."""
+
+_SOLVER_FROM = 2.0
+"""Units of work from which on each round of a large batch ends with the solver."""
 
 _LONG = 1.0
-"""Units of work of a round of several replicas from which on it begins with more heat, and orders blocks."""
+"""Units of work of a round of several replicas from which on it begins with more heat."""
 
 _HEAT, _HEAT_OF_LONG = 0.004, 0.03
 """Share of the value by which a step of that may be worse at first, on average."""
-
-_FEW_BLOCKS = 200
-"""Blocks of all micro-batches up to which every round of several replicas orders blocks."""
 
 _WORK_OF_BLOCK = 4e-5
 """Units of work for a block of a schedule that is made and checked."""
@@ -192,6 +191,7 @@ class _BatchSearch:
     def __post_init__(self) -> None:
         """Begin now."""
         self.began, self.goal = time.monotonic(), FINITE[self.objective]
+        self.is_small = self.work.times[0].size <= WHOLE * self.work.num_replicas
         self.is_single, self.numbers = self.work.num_replicas == 1, tuple(range(self.work.num_micro_batches))
 
     @cached_property
@@ -220,17 +220,9 @@ class _BatchSearch:
             if not too_large:
                 self.run(begin_with)
         if ending.interrupted and self.given is None and not too_large:
-            for name, made in self.by_hand():
-                self.offer(name, made)
+            for name in HAND_MADE:
+                self.offer_by_hand(name)
         return self.result(ending, too_large)
-
-    def by_hand(self) -> Iterator[tuple[str, ReplicaSchedules | None]]:
-        """Yield all usual schedules made by hand, with their names."""
-        if not self.is_single:
-            yield from replicas_by_hand(self.work, tuple(HAND_MADE)).items()
-            return
-        for name, made in by_hand(self.batch, HAND_MADE).items():
-            yield name, self.of_one(made)
 
     def run(self, begin_with: ReplicaSchedules | None) -> None:
         """Go on until the best is proved, or nothing fits.
@@ -256,7 +248,7 @@ class _BatchSearch:
             self.sequence(number, end)
             if self.best is None:
                 return
-            self.order_blocks(number, end)
+            self.order_blocks(end)
             if self.proved:
                 return
             self.effort.spent = max(self.effort.spent, end)
@@ -265,60 +257,60 @@ class _BatchSearch:
     def begin(self) -> Iterator[str]:
         """Offer schedules to begin with, and yield the name of each; those first that are good most often.
 
-        Idle devices run what is ready, with micro-batches in several orders; orders made by hand are run.
+        Idle devices run what is ready, with micro-batches in several orders or assignments; of a single
+        pipeline, orders made by hand are run too.
 
         Raises:
             MicroBatchError: No assignment within the limit of a replica was found.
         """
-        if self.is_single:
-            every = dict(numberings(self.batch))
-            ways = {
-                how: [numbers] for how, numbers in every.items() if how == AS_GIVEN or not self.given_order
-            }
-        else:
-            ways = dict(packings(self.work)) if self.given is None else {AS_GIVEN: list(self.given)}
-            if self.best is not None:
-                ways["given"] = list(self.best.assigned)
-        if not ways:
-            raise self.work.no_room()
+        ways = self.ways()
         if self.work.in_sequence and not self.given_order:
+            span = not self.goal.one_clock
             tables = {
-                how: sequences_of(self.work, orders, not self.goal.one_clock) for how, orders in ways.items()
+                how: sequences_of(self.work, ways[how], span)
+                for how in ([AS_GIVEN] if self.is_single else ways)
             }
-            ticks = {how: ticks_of(g) for how, g in tables.items()}
-            how = min(ticks, key=ticks.__getitem__)
-            self.sequences = tables[how]
-            self.offer(how, schedules_of(self.sequences, self.work))
-        if self.best is None or self.is_single:
-            assigned = next(iter(ways.values()))
+            best = min(tables, key=lambda how: ticks_of(tables[how]))
+            self.sequences = tables[best]
+            self.offer(best, schedules_of(self.sequences, self.work))
+        if self.best is None:
+            assigned = tuple(map(tuple, next(iter(ways.values()))))
             parts = [self.work.part(r, numbers) for r, numbers in enumerate(assigned)]
-            made = [executed(each, one_by_one(each), range(each.num_micro_batches)) for each in parts]
-            if all(each or not numbers for each, numbers in zip(made, assigned, strict=True)):
-                self.offer("one by one", ReplicaSchedules(tuple(map(tuple, assigned)), tuple(made)))
+            made = tuple(executed(each, one_by_one(each), range(each.num_micro_batches)) for each in parts)
+            fits = all(each or not numbers for each, numbers in zip(made, assigned, strict=True))
+            self.offer("one by one", ReplicaSchedules(assigned, made) if fits else None)
         yield "one by one"
-        if self.is_single and self.batch.chosen:
-            yield from self.begin_single({how: orders[0] for how, orders in ways.items()})
-
-    def begin_single(self, ways: Mapping[str, Sequence[int]]) -> Iterator[str]:
-        """Offer likewise what idle devices run, and orders made by hand, with micro-batches in some ways."""
+        if not (self.is_single and self.batch.chosen):
+            return
         orders = self.orders_of(0, self.numbers)
-        made: dict[str, Orders] = {}
-        for name, each in hand_made_orders(self.batch):
-            if each not in made.values():
-                made[name] = each
         for how in sorted(ways, key=lambda how: how not in USUAL):
             self.effort.spend(orders.num_blocks * _WORK_OF_DISPATCH)
-            if (plain := dispatched(orders.lowered, ways[how])) is not None:
+            if (plain := dispatched(orders.lowered, ways[how][0])) is not None:
                 self.offer(how, self.of_one(orders.lowered.schedule(plain)))
             yield how
-            for name, each in made.items() if how == AS_GIVEN else ():
-                self.effort.spend(orders.num_blocks * _WORK_OF_BLOCK)
-                self.offer(name, self.of_one(executed(self.batch, each, self.numbers)))
-                yield name
-        for how, (name, each) in itertools.product([*ways][1:], made.items()):
-            self.effort.spend(orders.num_blocks * _WORK_OF_BLOCK)
-            self.offer(f"{name}, {how}", self.of_one(executed(self.batch, each, ways[how])))
+        for name in HAND_MADE:
+            self.effort.spend(len(USUAL) * orders.num_blocks * _WORK_OF_BLOCK)
+            self.offer_by_hand(name)
             yield name
+
+    def ways(self) -> Mapping[str, Sequence[Sequence[int]]]:
+        """Return sequences of the micro-batches on each replica to begin with, by name."""
+        if self.is_single:
+            found = dict(numberings(self.batch))
+            return {how: [found[how]] for how in ([AS_GIVEN] if self.given_order else found)}
+        ways = dict(packings(self.work)) if self.given is None else {AS_GIVEN: self.given}
+        if not ways:
+            raise self.work.no_room()
+        return ways if self.best is None else {**ways, "given": self.best.assigned}
+
+    def offer_by_hand(self, name: str) -> None:
+        """Offer what a schedule made by hand is with the usual orders or assignments."""
+        if self.is_single:
+            for how, made in by_hand(self.batch, [name]).items():
+                self.offer(how, self.of_one(made))
+        else:
+            for how, shared in replicas_by_hand(self.work, [name]).items():
+                self.offer(how, shared)
 
     def of_one(self, schedule: Schedule | None) -> ReplicaSchedules | None:
         """Return the schedule of the only replica."""
@@ -349,7 +341,7 @@ class _BatchSearch:
             self.tell(found.value(self.objective))
 
     def numbered(self, schedule: Schedule, numbers: Sequence[int]) -> Schedule | None:
-        """Return the only replica's schedule with micro-batches as they are numbered; None if not as given."""
+        """Return the only replica's schedule with micro-batches as numbered; None if not in order."""
         if numbers != self.numbers:
             optimizer = {block.name for block in self.batch.placement.optimizer_blocks}
             blocks = tuple(
@@ -366,22 +358,22 @@ class _BatchSearch:
             progress = self.objective.value, int(best), self.bound, 0, elapsed_s, self.found_by
             self.on_progress(SearchProgress(*progress))
 
-    def has_blocks(self, end: float) -> bool:
-        """Return whether a round is for blocks too; those of several replicas need long ones."""
-        return self.is_single or end >= 2 * _LONG or self.work.times[0].size <= _FEW_BLOCKS
+    def is_solved(self, end: float) -> bool:
+        """Return whether a round is for the solver too; of large batches only long ones are."""
+        return self.is_small or self.sequences is None or end > _SOLVER_FROM
 
     def sequence(self, number: int, end: float) -> None:
         """Let micro-batches change replicas and places, for a share of the work of a round."""
         if self.proved or self.sequences is None:
             return
-        until = self.effort.share(end, _SEQUENCED if self.has_blocks(end) else 1.0)
-        is_long = not self.is_single and end >= _LONG
+        share = _SEQUENCED_OF_SMALL if self.is_small else _SEQUENCED if self.is_solved(end) else 1.0
+        until = self.effort.share(end, share)
         try:
             for _ in resequenced(
                 self.sequences,
                 self.effort,
                 work=until - self.effort.spent,
-                heat=_HEAT_OF_LONG if is_long else _HEAT,
+                heat=_HEAT if self.is_single or end < _LONG else _HEAT_OF_LONG,
                 seed=self.seed + 1000 * number,
                 across=self.given is None,
             ):
@@ -389,58 +381,23 @@ class _BatchSearch:
         finally:
             self.offer("sequences", schedules_of(self.sequences, self.work))
 
-    def order_blocks(self, number: int, end: float) -> None:
+    def order_blocks(self, end: float) -> None:
         """Order blocks of the slowest replica anew, until so much work is done or nothing is better."""
         before = math.inf
-        while self.has_blocks(end) and self.bound < self.value < before and self.effort.spent < end:
+        while self.is_solved(end) and self.bound < self.value < before and self.effort.spent < end:
             assert self.best is not None
-            before, replica = self.value, self.best.slowest(self.objective)
+            before, replica, schedules = self.value, self.best.slowest(self.objective), [*self.best.schedules]
+            numbers, own = self.best.assigned[replica], self.best.of_slowest(self.objective)
+            if not own.chosen:
+                return  # its micro-batches are alike: there is a best sequence, which they have
+            orders = self.orders_of(replica, numbers)
+            solver = orders.solver(own, self.bound, self.effort, self.seed, self.told)
             share = self.effort.share(end, 1.0 if self.is_single else 0.5)
-            self.order_blocks_of(replica, number, max(share, self.effort.spent + PART))
-
-    def order_blocks_of(self, replica: int, number: int, until: float) -> None:
-        """Order the blocks of a replica anew until so much work is done, or none is better."""
-        assert self.best is not None
-        numbers, own, seed = (
-            self.best.assigned[replica],
-            self.best.schedules[replica],
-            self.seed + 1000 * number,
-        )
-        assert own is not None, "it is the slowest"
-        batch = self.work.part(replica, numbers)
-        if not batch.chosen:
-            found = search(
-                batch.placement,
-                batch.num_micro_batches,
-                objectives=[self.objective],
-                work_limit=self.effort.at_most(until - self.effort.spent),
-                seed=self.seed,
-                begin_with=own,
-            )
-            self.effort.spent = until
-            self.take("blocks", replica, found.schedule or own)
-            return
-        orders = self.orders_of(replica, numbers)
-        for schedule in orders.annealed(own, self.effort, until, seed):
-            self.take("annealing", replica, schedule)
-            if self.proved:
-                return
-        if self.effort.spent >= until or not (orders.is_small or until > SOLVER_FROM):
-            return
-        best = self.best.schedules[replica]
-        assert best is not None, "as before"
-        solver = orders.solver(best, self.bound, self.effort, self.seed, self.told)
-        try:
-            solver.go_on(until)
-        finally:
-            self.take(self.found_by, replica, orders.lowered.schedule(solver.best))
-
-    def take(self, name: str, replica: int, schedule: Schedule) -> None:
-        """Keep the schedule of a replica if it makes the slowest one quicker."""
-        assert self.best is not None
-        schedules = list(self.best.schedules)
-        schedules[replica] = schedule
-        self.offer(name, ReplicaSchedules(self.best.assigned, tuple(schedules)))
+            try:
+                solver.go_on(max(share, self.effort.spent + PART))
+            finally:
+                schedules[replica] = orders.lowered.schedule(solver.best)
+                self.offer(self.found_by, ReplicaSchedules(self.best.assigned, tuple(schedules)))
 
     def told(self, best: int, bound: int, move: str) -> None:
         """Take what the solver found of a replica; what it proves is of the only one."""
