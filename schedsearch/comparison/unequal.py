@@ -182,6 +182,7 @@ class UnequalCourse(ComparisonCourse):
         )
 
     def placed(self, variant: Variant) -> tuple[PlacedStages, int]:
+        """Return the model on a shape with these micro-batches, and their number."""
         if IN_SLICES in variant[0]:
             raise UnplacedError("cuts all sequences alike, and these micro-batches differ")
         placed, number = super().placed(variant)

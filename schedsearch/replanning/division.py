@@ -45,9 +45,8 @@ def redivided(pipeline: Placement, slowdown: Sequence[float], parts: int) -> Pla
         pieces.append(Piece(f"F{device}", (device,), times, units, transfer=own[0].transfer))
         held.append(sum(static[part // parts] for part in range(first, end)))
     memory = None if pipeline.memory is None else min(pipeline.memory) * parts
-    if memory is not None and any(
-        h + piece.memory[0] > memory for h, piece in zip(held, pieces, strict=True)
-    ):
+    filled = [own + piece.memory[0] for own, piece in zip(held, pieces, strict=True)]  # type: ignore[operator]
+    if memory is not None and max(filled) > memory:
         return None
     updates = [block.time * parts for block in pipeline.optimizer_blocks]
     return replace(
@@ -85,7 +84,7 @@ def _stages(pipeline: Placement) -> list[Piece] | None:
             there = each.transfer_time(before[0].name, row[0].name)
             again = each.transfer_time(row[1].name, before[1].name) if min(len(row), len(before)) > 1 else 0
         times, memory = tuple(block.time for block in row), tuple(block.memory for block in row)
-        pieces.append(Piece(f"F{i}", (i,), times, memory, transfer=(there, again)))  # type: ignore[arg-type]
+        pieces.append(Piece(f"F{i}", (i,), times, memory, transfer=(there, again)))
     return pieces
 
 

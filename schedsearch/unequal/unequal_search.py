@@ -67,7 +67,7 @@ _SOLVER_FROM = 2.0
 """Units of work from which on each round of a large batch ends with the solver."""
 
 _LONG = 1.0
-"""Units of work of a round of several replicas from which on it begins with more heat."""
+"""Units of work of a round from which on it begins with more heat."""
 
 _HEAT, _HEAT_OF_LONG = 0.004, 0.03
 """Share of the value by which a step of that may be worse at first, on average."""
@@ -234,12 +234,12 @@ class _BatchSearch:
         """
         if begin_with is not None:
             self.offer("given", begin_with)
-        starts = self.begin()
-        next(starts)
         if self.given is None and self.work.in_sequence:
             self.bound = replica_bound(self.work, not self.goal.one_clock)
         if self.is_single and self.batch.chosen:
             self.bound = max(self.bound, self.orders_of(0, self.numbers).bound())
+        starts = self.begin()
+        next(starts)
         for number in itertools.count():
             end = max(_FIRST_ROUND, 2 * self.effort.spent)
             until = self.effort.share(end, _BEGUN)
@@ -266,10 +266,7 @@ class _BatchSearch:
         ways = self.ways()
         if self.work.in_sequence and not self.given_order:
             span = not self.goal.one_clock
-            tables = {
-                how: sequences_of(self.work, ways[how], span)
-                for how in ([AS_GIVEN] if self.is_single else ways)
-            }
+            tables = {how: sequences_of(self.work, ways[how], span) for how in ways}
             best = min(tables, key=lambda how: ticks_of(tables[how]))
             self.sequences = tables[best]
             self.offer(best, schedules_of(self.sequences, self.work))
@@ -286,7 +283,7 @@ class _BatchSearch:
         for how in sorted(ways, key=lambda how: how not in USUAL):
             self.effort.spend(orders.num_blocks * _WORK_OF_DISPATCH)
             if (plain := dispatched(orders.lowered, ways[how][0])) is not None:
-                self.offer(how, self.of_one(orders.lowered.schedule(plain)))
+                self.offer(how, self.of_one(validate(orders.lowered.schedule(plain))))
             yield how
         for name in HAND_MADE:
             self.effort.spend(len(USUAL) * orders.num_blocks * _WORK_OF_BLOCK)
@@ -369,15 +366,16 @@ class _BatchSearch:
         share = _SEQUENCED_OF_SMALL if self.is_small else _SEQUENCED if self.is_solved(end) else 1.0
         until = self.effort.share(end, share)
         try:
-            for _ in resequenced(
+            for ticks in resequenced(
                 self.sequences,
                 self.effort,
                 work=until - self.effort.spent,
-                heat=_HEAT if self.is_single or end < _LONG else _HEAT_OF_LONG,
+                heat=_HEAT if end < _LONG else _HEAT_OF_LONG,
                 seed=self.seed + 1000 * number,
                 across=self.given is None,
             ):
-                pass
+                if ticks <= self.bound:
+                    break
         finally:
             self.offer("sequences", schedules_of(self.sequences, self.work))
 
@@ -396,7 +394,7 @@ class _BatchSearch:
             try:
                 solver.go_on(max(share, self.effort.spent + PART))
             finally:
-                schedules[replica] = orders.lowered.schedule(solver.best)
+                schedules[replica] = validate(orders.lowered.schedule(solver.best))
                 self.offer(self.found_by, ReplicaSchedules(self.best.assigned, tuple(schedules)))
 
     def told(self, best: int, bound: int, move: str) -> None:
@@ -408,9 +406,6 @@ class _BatchSearch:
 
     def result(self, ending: Ending, too_large: str) -> SearchResult:
         """Return the answer as it stands, for the slowest replica."""
-        if self.best is not None:
-            valid = tuple(None if each is None else validate(each) for each in self.best.schedules)
-            self.best = ReplicaSchedules(self.best.assigned, valid)
         proved = self.proved and not ending.interrupted
         schedule = None if self.best is None else self.best.of_slowest(self.objective)
         status = Status.OPTIMAL if proved else Status.FEASIBLE if schedule else Status.UNKNOWN
