@@ -191,8 +191,8 @@ class _BatchSearch:
     def __post_init__(self) -> None:
         """Begin now."""
         self.began, self.goal = time.monotonic(), FINITE[self.objective]
-        self.is_small = self.work.times[0].size <= WHOLE * self.work.num_replicas
         self.is_single, self.numbers = self.work.num_replicas == 1, tuple(range(self.work.num_micro_batches))
+        self.is_small = self.is_single and self.work.times[0].size <= WHOLE
 
     @cached_property
     def batch(self) -> UnequalBatch:
