@@ -124,8 +124,8 @@ def robust_search(
     ranked = sorted(range(len(starts)), key=values.__getitem__)[:_STARTS]
     effort = Effort(time.monotonic() + time_limit_s, limit=work_limit)
     with effort.answered() as ending:
-        for number in itertools.count():
-            work, own = _FIRST_ROUND * 2**number, seed + 1000 * number
+        for doublings in itertools.count():
+            work, own = _FIRST_ROUND * 2**doublings, seed + 1000 * doublings
             for i in ranked:
                 for _ in reordered(starts[i], effort, work=work, heat=_HEAT, seed=own, quantile=level):
                     pass

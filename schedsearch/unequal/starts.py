@@ -141,7 +141,7 @@ def _packed(
     for n in order:
         fits = [r for r in replicas if used[r] + work.weights[n] <= work.room]
         fits = [r for r in fits if len(packed[r]) < most] or fits or list(replicas)
-        r = min(fits, key=lambda r: key(load[r], used[r]))
+        r = min(fits, key=lambda r: key(float(load[r]), float(used[r])))
         packed[r].append(n)
         load[r] += work.times[r, :, n].sum()
         used[r] += work.weights[n]
