@@ -4,7 +4,7 @@ In the order in which to read:
 
 - `scenarios`: what differs from the placement's own times, and a bound for each
 - `annealing`: the course of heat, in parts of counted work, of all that is annealed by compiled steps
-- `drawn_orders`: a schedule's orders and the times of many draws as arrays, and their annealing
-- `swaps`: its steps, compiled
+- `drawn_orders`: a schedule's orders and the times of many draws as arrays
+- `swaps`: steps in which two blocks of a device change places, tried on all draws at once, compiled
 - `robust_search`: the search, with a table of each schedule in each scenario
 """

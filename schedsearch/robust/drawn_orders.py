@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schedsearch.robust.annealing import annealed
 from schedsearch.robust.scenarios import Scenario, weights_of
 from schedsearch.schedule import Instance, Schedule
 from schedsearch.simulation.drawn_times import drawn_times
 from schedsearch.simulation.messages import steps_of
-from schedsearch.solver.effort import Effort
-
-_WORK_OF_CELL = 1.2e-9
-"""Units of work, about a second each, to compute the start of one block in one draw."""
-
-_WORK_OF_ENTRY = 1.0e-8
-"""Units of work for one block or message in a step, however few the draws."""
 
 
 class DrawnOrders(NamedTuple):
@@ -118,41 +110,3 @@ def drawn_orders(schedule: Schedule, scenarios: Sequence[Scenario], draws: int, 
         np.array(placement.free_memory or (-1,) * placement.num_devices, dtype=np.int64),
         np.array([len(block.devices) == 1 for block in blocks], dtype=np.bool_),
     )
-
-
-def value_now(orders: DrawnOrders, quantile: float) -> float:
-    """Return the ticks that are made less, of orders as they are; see `schedsearch.robust.swaps.value_of`."""
-    from schedsearch.robust.swaps import starts_of, value_of  # loads numba, which is slow
-
-    begins, nodes = np.zeros_like(orders.times), len(orders.times)
-    starts_of(orders, begins, np.zeros(nodes, np.int64), np.zeros(nodes, np.int64))
-    return value_of(orders, begins, quantile)
-
-
-def reordered(
-    orders: DrawnOrders,
-    effort: Effort,
-    *,
-    work: float,
-    heat: float,
-    seed: int,
-    quantile: float,
-) -> Iterator[float]:
-    """Make orders better in parts of counted work, and yield their value in ticks after each.
-
-    Args:
-        orders: Changed.
-        effort: As of `schedsearch.robust.annealing.annealed`, as for the next three.
-        work: Units of work.
-        heat: Share of the value by which a step may be worse at first.
-        seed: Seed of all choices.
-        quantile: As of `value_now`.
-    """
-    from schedsearch.robust.swaps import anneal
-
-    def take(steps: int, heat: float, cooling: float, seed: int) -> float:
-        return anneal(orders, quantile, steps, heat, cooling, seed)
-
-    cells = orders.times.size + orders.delays.size + orders.times.shape[1] * len(orders.order)
-    work_of_step = cells * max(_WORK_OF_CELL, _WORK_OF_ENTRY / orders.times.shape[1])
-    return annealed(take, effort, work=work, work_of_step=work_of_step, heat=heat, seed=seed)

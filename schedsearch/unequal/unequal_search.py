@@ -53,7 +53,7 @@ from schedsearch.validate import InvalidScheduleError, validate
 if TYPE_CHECKING:
     from schedsearch.unequal.sequencing import Sequences
 
-_FIRST_ROUND = 0.5
+_FIRST_ROUND = 0.25
 """Units of work after which the first round ends; each later one ends at twice as much."""
 
 _BEGUN = 0.25
@@ -63,11 +63,9 @@ _SEQUENCED, _SEQUENCED_OF_SMALL = 0.9, 0.6
 """Shares of the rest in which micro-batches change replicas and places in sequences, before a solver orders
 parts of a schedule, or all of a small one."""
 
-_SOLVER_FROM = 2.0
-"""Units of work from which on each round of a large batch ends with the solver."""
-
-_LONG = 1.0
-"""Units of work of a round from which on it begins with more heat."""
+_LONG = 2.0
+"""Units of work at which rounds end that begin with more heat; each longer one of a large batch ends with the
+solver."""
 
 _HEAT, _HEAT_OF_LONG = 0.004, 0.03
 """Share of the value by which a step of that may be worse at first, on average."""
@@ -357,7 +355,7 @@ class _BatchSearch:
 
     def is_solved(self, end: float) -> bool:
         """Return whether a round is for the solver too; of large batches only long ones are."""
-        return self.is_small or self.sequences is None or end > _SOLVER_FROM
+        return self.is_small or self.sequences is None or end > _LONG
 
     def sequence(self, number: int, end: float) -> None:
         """Let micro-batches change replicas and places, for a share of the work of a round."""
