@@ -53,8 +53,9 @@ from schedsearch.validate import InvalidScheduleError, validate
 if TYPE_CHECKING:
     from schedsearch.unequal.sequencing import Sequences
 
-_FIRST_ROUND = 0.25
-"""Units of work after which the first round ends; each later one ends at twice as much."""
+_FIRST_ROUND = (0.25, 0.5)
+"""Units of work after which the first round of several replicas ends, and that of one; each later one ends at
+twice as much."""
 
 _BEGUN = 0.25
 """Share of each round in which schedules to begin with are made."""
@@ -64,8 +65,8 @@ _SEQUENCED, _SEQUENCED_OF_SMALL = 0.9, 0.6
 parts of a schedule, or all of a small one."""
 
 _LONG = 2.0
-"""Units of work at which rounds end that begin with more heat; each longer one of a large batch ends with the
-solver."""
+"""Units of work at which rounds of several replicas end that begin with more heat; each longer one of a large
+batch ends with the solver."""
 
 _HEAT, _HEAT_OF_LONG = 0.004, 0.03
 """Share of the value by which a step of that may be worse at first, on average."""
@@ -239,7 +240,7 @@ class _BatchSearch:
         starts = self.begin()
         next(starts)
         for number in itertools.count():
-            end = max(_FIRST_ROUND, 2 * self.effort.spent)
+            end = max(_FIRST_ROUND[self.is_single], 2 * self.effort.spent)
             until = self.effort.share(end, _BEGUN)
             while self.effort.spent < until and not self.proved and next(starts, None) is not None:
                 self.effort.require_s()
@@ -263,8 +264,8 @@ class _BatchSearch:
         """
         ways = self.ways()
         if self.work.in_sequence and not self.given_order:
-            span = not self.goal.one_clock
-            tables = {how: sequences_of(self.work, ways[how], span) for how in ways}
+            span, begin_with = not self.goal.one_clock, [AS_GIVEN] if self.is_single else ways
+            tables = {how: sequences_of(self.work, ways[how], span) for how in begin_with}
             best = min(tables, key=lambda how: ticks_of(tables[how]))
             self.sequences = tables[best]
             self.offer(best, schedules_of(self.sequences, self.work))
@@ -363,12 +364,14 @@ class _BatchSearch:
             return
         share = _SEQUENCED_OF_SMALL if self.is_small else _SEQUENCED if self.is_solved(end) else 1.0
         until = self.effort.share(end, share)
+        if not self.is_single:
+            self.sequences.patience[:] = 0  # what one assignment waits for is wrong for another
         try:
             for ticks in resequenced(
                 self.sequences,
                 self.effort,
                 work=until - self.effort.spent,
-                heat=_HEAT if end < _LONG else _HEAT_OF_LONG,
+                heat=_HEAT if self.is_single or end < _LONG else _HEAT_OF_LONG,
                 seed=self.seed + 1000 * number,
                 across=self.given is None,
             ):
