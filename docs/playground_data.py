@@ -14,14 +14,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from schedsearch.core.problem import Problem
+from schedsearch.proof.makespan import makespan_bound
+from schedsearch.proof.memory_need import CapacityError
+
 from placements import Placement
 from placements.files import write_text
 from placements.shapes import SHAPES
 from schedsearch.baselines import applicable
-from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.bounds.memory_need import CapacityError
 from schedsearch.metrics import bubble_rate, peak_memory
-from schedsearch.modulo.search import SearchRequest
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 from schedsearch.searches.methods import find
 from schedsearch.validate import validate
@@ -160,7 +161,7 @@ def search(
 ) -> dict[str, Any] | None:
     """Return what is kept of a search; None where there is too little memory, or none is found."""
     try:
-        found = find(SearchRequest(placement.with_memory(memory), number, time_limit_s=time_limit_s))
+        found = find(Problem(placement.with_memory(memory), number, time_limit_s=time_limit_s))
     except CapacityError:
         return None
     if found.schedule is None or found.repetend is None:

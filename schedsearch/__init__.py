@@ -64,7 +64,7 @@ TableResult.presentation = staticmethod(lambda: importlib.import_module("schedse
 
 _HOME = {
     "runtime": ("Pipeline", "clocks"),  # of a later layer, so that a training loop needs one import
-    "schedsearch.modulo.search": ("search",),
+    "schedsearch.procedures.search": ("search",),
     "schedsearch.comparison.rows": ("Comparison",),
     "schedsearch.comparison.compare": ("compare",),
     "schedsearch.energy": ("Frontier", "frontier"),
@@ -77,7 +77,7 @@ _HOME = {
     "schedsearch.simulation.robustness": ("Degradation", "degradation"),
     "schedsearch.robust.scenarios": ("Scenario",),
     "schedsearch.robust.robust_search": ("RobustResult", "robust_search"),
-    "schedsearch.modulo.result": ("SearchResult", "Status"),
+    "schedsearch.core.answer": ("SearchResult", "Status"),
     "schedsearch.unequal.micro_batches": (
         "MicroBatchRow",
         "read_micro_batches",
@@ -122,7 +122,7 @@ def __getattr__(name: str) -> Any:
             raise
         raise ImportError(f"schedsearch.{name}: {reason}") from None
     return (
-        importlib.import_module("schedsearch.modulo.progress").with_bar(name, found)
+        importlib.import_module("schedsearch.core.progress").with_bar(name, found)
         if name in _WITH_BAR
         else found
     )

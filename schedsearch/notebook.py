@@ -13,6 +13,7 @@ import pandas as pd
 
 from placements.files import read_json, write_json
 from schedsearch.comparison.rows import COLUMNS, Comparison
+from schedsearch.core.answer import SearchResult
 from schedsearch.device_span import device_spans
 from schedsearch.energy import Frontier
 from schedsearch.figures.bars import BarPanel, draw_bars
@@ -24,7 +25,6 @@ from schedsearch.figures.plan import draw_plan
 from schedsearch.layouts.layouts import COLUMNS as LAYOUT_COLUMNS
 from schedsearch.layouts.layouts import BestLayouts
 from schedsearch.metrics import bubble_rate, peak_memory
-from schedsearch.modulo.result import SearchResult
 from schedsearch.planning.explanation import strategy_in_words
 from schedsearch.planning.plans import PLAN_COLUMNS, Plans
 from schedsearch.robust.robust_search import RobustResult

@@ -184,7 +184,7 @@ class Repetend:
         Starting every block as soon as its device's order and its inputs allow is never later than at the
         repetend's initiation interval. The memory of a device depends on its order alone, so it is that of
         the steady state, less what the micro-batches before the first and after the last would hold; that is
-        never negative for placements that pass `schedsearch.bounds.memory_need.require_capacity`.
+        never negative for placements that pass `schedsearch.proof.memory_need.require_capacity`.
         """
         steady = self.at_initiation_interval(num_micro_batches)
         return as_soon_as_possible(

@@ -12,10 +12,10 @@ from placements.placement_file import placement_from_dict, placement_to_dict
 from placements.plain_data import Field, json_file
 from schedsearch.certificate.certificate import Certificate, CertificateError, certificate_of
 from schedsearch.certificate.file import certificate_from_dict, certificate_to_dict
+from schedsearch.core.answer import SearchResult, Status, proved_text
 from schedsearch.device_span import device_spans
 from schedsearch.metrics import bubble_rate, peak_memory
-from schedsearch.modulo.lowered import Lowered
-from schedsearch.modulo.result import SearchResult, Status, proved_text
+from schedsearch.passes.lowered import Lowered
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, ScheduledBlock
 from schedsearch.searches.search_file import (

@@ -12,12 +12,13 @@ from the figures of the plans below, by hand.
 
 from __future__ import annotations
 
+from schedsearch.core.answer import SearchResult, Status
+
 from experiments.frontier.results import EnergyResult
 from experiments.search.profile_reading import CostSource
 from experiments.search.results import SearchStepResult
 from placements import Block, Kind, OperatingPoint, Placement, Profile
 from schedsearch.energy import FrequencyPlan, Frontier, simulate_at_clocks
-from schedsearch.modulo.result import SearchResult, Status
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import as_soon_as_possible
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from fractions import Fraction
 
+from schedsearch.core.budget import Account
+from schedsearch.core.known import Known, Start
+from schedsearch.proof.load_and_path import period_bound
+
 from placements import Placement
-from schedsearch.bounds.load_and_path import period_bound
-from schedsearch.modulo.oracle import Oracle
-from schedsearch.modulo.state import SearchState
 from schedsearch.repetend import Repetend
 from schedsearch.solver.effort import Effort
 from schedsearch.solver.portfolio import SOLVERS
-from schedsearch.starts.first_repetends import Start
 
 
 def state_of(
@@ -21,12 +21,12 @@ def state_of(
     sizes: tuple[int, ...] = (1,),
     bound: Fraction | None = None,
     seed: int = 0,
-) -> SearchState:
+) -> Known:
     """Return the state of a search that knows one repetend."""
-    state = SearchState(placement, sizes, period_bound(placement) if bound is None else bound, seed=seed)
+    state = Known(placement, sizes, period_bound(placement) if bound is None else bound, seed=seed)
     return state if repetend is None else state.taking(Start(repetend, "test"))
 
 
-def oracle() -> Oracle:
+def oracle() -> Account:
     """Return an oracle with time enough, which has done nothing."""
-    return Oracle(SOLVERS["portfolio"](), 0, 0.0, Effort(1e6 + time.monotonic()), lambda _: None)
+    return Account(SOLVERS["portfolio"](), 0, 0.0, Effort(1e6 + time.monotonic()), lambda _: None)

@@ -7,10 +7,10 @@ from typing import Any
 
 from hypothesis import assume
 from hypothesis import strategies as st
+from schedsearch.proof.memory_need import minimum_memory
 
 from placements import Block, Kind, Placement
 from runtime.program.tensor_flow import UnrunnablePlacementError, pair_backward
-from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 
 

@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from schedsearch.core.progress import StepBar
+
 from experiments.benchmarks.frame import (
     GROUPS,
     BenchmarkError,
@@ -27,7 +29,6 @@ from experiments.benchmarks.frame import (
 from experiments.benchmarks.timing import load_solvers
 from experiments.config.command import INTERRUPTED
 from experiments.config.machine import commit, machine
-from schedsearch.modulo.progress import StepBar
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from schedsearch.procedures.search import search
+
 from placements.shapes import v_shape
-from schedsearch.modulo.search import search
 
 Answer = TypeVar("Answer")
 

@@ -6,9 +6,11 @@ import logging
 import time
 from collections.abc import Iterator
 
+from schedsearch.core.answer import Status
+from schedsearch.proof.load_and_path import period_bound
+
 from experiments.check.options import CheckOptions
 from experiments.config.command import Failed
-from schedsearch.bounds.load_and_path import period_bound
 from schedsearch.certificate.certificate import CertificateError
 from schedsearch.certificate.check import CheckedClaim, CheckReport, check
 from schedsearch.certificate.check_other_bounds import (
@@ -17,7 +19,6 @@ from schedsearch.certificate.check_other_bounds import (
     check_span_bound,
 )
 from schedsearch.device_span import device_spans
-from schedsearch.modulo.result import Status
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import Claims, read_claims
 

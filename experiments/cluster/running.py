@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import islice, product
 from pathlib import Path
 
+from schedsearch.core.progress import StepBar
+
 from experiments.cluster.chosen_policies import chosen_policy, names_of
 from experiments.cluster.options import ClusterCommandOptions, FileTraceOptions
 from experiments.cluster.outcome_files import CLUSTER, JOBS, save_outcome
@@ -25,7 +27,6 @@ from schedsearch.cluster.policies.policy import Policy
 from schedsearch.cluster.simulator.job_table import ClusterProgress
 from schedsearch.cluster.simulator.outcome import Outcome
 from schedsearch.cluster.simulator.simulation import FROM_KEYBOARD, simulate_cluster
-from schedsearch.modulo.progress import StepBar
 from schedsearch.solver.interrupts import INTERRUPTS
 
 STATE = "state.pkl"

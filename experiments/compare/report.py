@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from schedsearch.core.answer import proved_text
+
 from experiments.report.html_report import Fact, Section, write_report
 from experiments.report.page_data import PageData
 from experiments.search.profile_reading import CostSource
 from schedsearch.comparison.course import SEARCHED
 from schedsearch.comparison.rows import ComparedRow, Comparison, compared
-from schedsearch.modulo.result import proved_text
 
 
 def save_comparison_report(found: Comparison, stages: Path, costs: CostSource, directory: Path) -> Path:

@@ -7,6 +7,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from schedsearch.core.progress import PlanProgress
+
 from experiments.compare.model import read_model, read_unequal
 from experiments.compare.options import CompareOptions
 from experiments.compare.report import save_comparison_report
@@ -22,7 +24,6 @@ from schedsearch.comparison.compare import compare
 from schedsearch.comparison.rows import COLUMNS, ComparedRow, Comparison
 from schedsearch.figures.canvas import COLUMN_INCHES, save_widths
 from schedsearch.figures.comparison import draw_timelines
-from schedsearch.modulo.progress import PlanProgress
 from schedsearch.schedule_file import schedule_to_dict
 from schedsearch.searches.cache import cached_search
 

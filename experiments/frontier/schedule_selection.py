@@ -13,6 +13,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from schedsearch.core.progress import StepBar
+from schedsearch.procedures.alternatives import (
+    ScheduleCandidate,
+    keeps_memory,
+    may_reorder,
+    reached,
+    schedules_of_equal_period,
+)
 
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError
@@ -26,14 +34,6 @@ from placements.files import csv_text, write_text
 from schedsearch.energy import EnergyError, all_maximum_clocks, simulate_at_clocks
 from schedsearch.energy.orders.joint_frontier import joint_frontier
 from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder, best_order
-from schedsearch.modulo.alternatives import (
-    ScheduleCandidate,
-    keeps_memory,
-    may_reorder,
-    reached,
-    schedules_of_equal_period,
-)
-from schedsearch.modulo.progress import StepBar
 from schedsearch.schedule import Schedule
 
 log = logging.getLogger(__name__)

@@ -6,6 +6,9 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
+from schedsearch.core.progress import StepBar
+from schedsearch.proof.makespan import makespan_bound
+
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require
 from experiments.config.run_record import output_directory
@@ -33,13 +36,11 @@ from experiments.frontier.schedule_selection import asked_deadline_ms, save_join
 from experiments.search.problem import SearchProblem, read_problem
 from experiments.search.results import SearchStepResult
 from experiments.search.search_step import search_and_save
-from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.energy import EnergyError, simulate_at_clocks
 from schedsearch.energy.baselines import compute_baselines
 from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.graph import check_clocks_of
 from schedsearch.energy.interchange import zeus_stages
-from schedsearch.modulo.progress import StepBar
 
 log = logging.getLogger(__name__)
 

@@ -6,6 +6,8 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from schedsearch.core.progress import PlanProgress
+
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require
 from experiments.config.run_record import output_directory
@@ -40,7 +42,6 @@ from placements.planners.hybrid.shape_costs import FrameworkCosts
 from placements.trainers.as_run import planned_by
 from placements.trainers.files import export
 from schedsearch.figures.canvas import save as save_figure
-from schedsearch.modulo.progress import PlanProgress
 from schedsearch.planning.explanation import explain, in_words, legend, ranking
 from schedsearch.planning.layout_plans import LayoutPlan
 from schedsearch.planning.planner import in_bf16, plan

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from schedsearch.core.progress import StepBar
+
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require_known, require_path
 from experiments.config.run_record import output_directory
@@ -33,7 +35,6 @@ from experiments.predict.schedule_table import (
 from placements.files import csv_text, write_text
 from placements.models.memory import FRAMEWORKS
 from placements.tables import Record, csv_files, csv_records
-from schedsearch.modulo.progress import StepBar
 from schedsearch.planning.layout_parts import memory_by_part
 from schedsearch.planning.uniform_run import NO_FACTORS, Factors
 

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from schedsearch.core.progress import IterationBar
+
 from experiments.config.command import Failed
 from experiments.config.options import OptionError, require_least, require_path
 from experiments.config.run_record import output_directory
@@ -40,7 +42,6 @@ from runtime.profiling.profiler import MeasuredCost, Sweep, blocking_by_clock, m
 from runtime.program.deadlock import check
 from runtime.program.lower import lower, recomputed
 from schedsearch.baselines import gpipe
-from schedsearch.modulo.progress import IterationBar
 from schedsearch.schedule import Schedule
 
 log = logging.getLogger(__name__)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from schedsearch.core.progress import StepBar
+
 from experiments.config.command import Interrupted
 from experiments.config.options import require, require_known
 from experiments.config.run_record import output_directory
@@ -15,7 +17,6 @@ from placements.models.machine.machine_file import MachineRow, read_machine
 from placements.models.zoo import read_model
 from placements.tables import keys_of
 from runtime.profiling.rates import measured_rows, rates_options, shapes_of
-from schedsearch.modulo.progress import StepBar
 
 log = logging.getLogger(__name__)
 

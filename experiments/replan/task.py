@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from schedsearch.core.answer import SearchResult
+
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require_known, require_path
 from experiments.config.run_record import output_directory
@@ -12,7 +14,6 @@ from experiments.replan.options import ReplanCommandOptions
 from experiments.search.problem import read_problem
 from placements.files import csv_text, write_json, write_text
 from schedsearch.baselines import HAND_MADE
-from schedsearch.modulo.result import SearchResult
 from schedsearch.replanning.replan import COLUMNS, Replan, replan
 from schedsearch.replanning.replicated_job import ReplanError, ReplicatedJob, copies_of, read_slow, slow_of
 from schedsearch.schedule_file import read_found, schedule_to_dict

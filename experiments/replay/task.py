@@ -8,13 +8,14 @@ from dataclasses import astuple, fields
 from pathlib import Path
 from statistics import fmean
 
+from schedsearch.core.progress import StepBar
+
 from experiments.config.command import Interrupted
 from experiments.config.options import require_path
 from experiments.config.run_record import output_directory
 from experiments.replay.options import ReplayCommandOptions
 from placements.files import csv_text, write_json, write_text
 from placements.placement_file import placement_to_yaml
-from schedsearch.modulo.progress import StepBar
 from schedsearch.replay.pipeline import measured_placement
 from schedsearch.replay.replay import ReplayedIteration, ReplayedJob, mean_of, replay
 from schedsearch.replay.trace import read_job_trace, read_job_traces

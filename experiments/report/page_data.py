@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from schedsearch.core.answer import SearchProgress
+from schedsearch.core.objective import Objective
 
 from placements import Profile
 from placements.block import COMPUTE
@@ -19,7 +21,6 @@ from placements.streams import in_rows, lane_name
 from schedsearch.energy import FrequencyPlan, Frontier
 from schedsearch.energy.graph import InstanceGraph, instance_graph, waiting_graph
 from schedsearch.metrics import memory_over_time, peak_memory
-from schedsearch.modulo.result import Objective, SearchProgress
 from schedsearch.schedule import Instance, Schedule
 
 Array = NDArray[Any]

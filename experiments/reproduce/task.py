@@ -11,6 +11,7 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
+from schedsearch.core.progress import StepBar
 
 from experiments.config.command import Interrupted
 from experiments.config.option_list import kinds_of
@@ -25,7 +26,6 @@ from experiments.reproduce.recorded import record
 from experiments.reproduce.results_page import PAGE, results_page
 from experiments.reproduce.run_item import MadeItem, run_item
 from placements.files import write_text
-from schedsearch.modulo.progress import StepBar
 
 log = logging.getLogger(__name__)
 

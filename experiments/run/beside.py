@@ -13,6 +13,8 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from schedsearch.core.answer import proved_text
+
 from experiments.config.options import OptionError
 from experiments.frontier.results import EnergyResult
 from experiments.search.kinds.gpt import GptPlacement
@@ -29,7 +31,6 @@ from schedsearch.comparison.course import quality
 from schedsearch.comparison.rows import WHOLE, compared
 from schedsearch.energy import compute_frontier
 from schedsearch.metrics import bubble_rate, peak_memory
-from schedsearch.modulo.result import proved_text
 from schedsearch.schedule import Schedule, with_optimizer
 from schedsearch.unequal.micro_batches import UnequalBatch
 from schedsearch.unequal.starts import executed, hand_made_orders

@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from schedsearch.core.progress import StepBar
+
 from experiments.config.command import Failed
 from experiments.config.options import OptionError
 from experiments.run.inference import is_inference
@@ -20,7 +22,6 @@ from runtime.execution.run_options import RunOptions
 from runtime.launching.launch import LaunchError, launch
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import UnsafeProgramsError
-from schedsearch.modulo.progress import StepBar
 
 log = logging.getLogger(__name__)
 

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from schedsearch.proof.memory_need import require_capacity
+
 from experiments.config.options import OptionError, require
 from experiments.search.kinds.kind import Built, Measured, RunPlan
 from experiments.search.options import ProfileOptions, SearchCommandOptions, read_gpu
@@ -21,7 +23,6 @@ from placements.block import COMPUTE
 from placements.hardware import Gpu
 from placements.placement_file.fields import read_capacity
 from placements.profiles.mode_costs import with_modes
-from schedsearch.bounds.memory_need import require_capacity
 from schedsearch.unequal.micro_batches import UnequalBatch, read_micro_batches
 
 log = logging.getLogger(__name__)

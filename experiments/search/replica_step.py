@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from schedsearch.core.objective import Objective
+from schedsearch.core.progress import SearchBar
+
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require, require_least
 from experiments.search.options import SearchCommandOptions
 from experiments.search.problem import SearchProblem
 from placements import Placement
 from placements.files import csv_text, write_json, write_text
-from schedsearch.modulo.progress import SearchBar
-from schedsearch.modulo.result import Objective
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import schedule_to_dict
 from schedsearch.unequal.micro_batches import MicroBatchError, UnequalBatch

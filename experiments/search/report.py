@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+from schedsearch.core.answer import SearchResult, Status
+
 from experiments.report.html_report import Fact, Section, write_report
 from experiments.report.page_data import PageData
 from experiments.search.results import SearchStepResult
@@ -16,7 +18,6 @@ from experiments.search.search_step import (
     micro_batches_in_words,
 )
 from schedsearch.metrics import bubble_rate, peak_host_memory, peak_memory
-from schedsearch.modulo.result import SearchResult, Status
 from schedsearch.picture import picture, shortened
 
 FILES = {

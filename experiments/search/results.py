@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from schedsearch.core.answer import SearchProgress, SearchResult
+
 from experiments.search.profile_reading import CostSource
 from placements import Placement, Profile
 from schedsearch.device_span import device_spans
 from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder
 from schedsearch.metrics import bubble_rate, peak_memory, steady_period
-from schedsearch.modulo.result import SearchProgress, SearchResult
 from schedsearch.schedule import Schedule
 
 
@@ -20,7 +21,7 @@ class SelectionResult:
 
     Attributes:
         chosen: The choice, and all that was judged.
-        origins: Where each candidate came from; see `schedsearch.modulo.alternatives.ScheduleCandidate`.
+        origins: Where each candidate came from; see `schedsearch.procedures.alternatives.ScheduleCandidate`.
         took_s: Seconds that it took.
         searched: The search's result, with its own schedule.
     """

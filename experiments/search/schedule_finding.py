@@ -7,6 +7,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from schedsearch.core.answer import SearchProgress, SearchResult, Status
+from schedsearch.core.problem import Problem
+from schedsearch.core.progress import SearchBar
+
 from experiments.config.command import Failed, Interrupted
 from experiments.config.options import OptionError, require_known, require_least, require_path
 from experiments.search.options import SearchCommandOptions, SearchOptions
@@ -15,9 +19,6 @@ from placements import Placement
 from placements.copies.stages import copies_in
 from schedsearch.baselines import HAND_MADE, pipedream
 from schedsearch.baselines.chosen_modes import with_chosen_modes
-from schedsearch.modulo.progress import SearchBar
-from schedsearch.modulo.result import SearchProgress, SearchResult, Status
-from schedsearch.modulo.search import SearchRequest
 from schedsearch.schedule import Schedule, require_plain
 from schedsearch.schedule_file import read_found
 from schedsearch.searches.cache import cached_search
@@ -96,7 +97,7 @@ def _with_chosen_modes(name: str, placement: Placement, number: int) -> Schedule
     return best[1]
 
 
-def search_request(options: SearchCommandOptions, placement: Placement) -> SearchRequest:
+def search_request(options: SearchCommandOptions, placement: Placement) -> Problem:
     """Return what the options ask of a search.
 
     Raises:
@@ -106,13 +107,13 @@ def search_request(options: SearchCommandOptions, placement: Placement) -> Searc
     path = options.search.begin_with
     begin_with = None if path is None else read_found(require_path("search.begin_with", path))
     limits = search_limits(options.search)
-    return SearchRequest(placement, options.search.num_micro_batches, begin_with=begin_with, **limits)
+    return Problem(placement, options.search.num_micro_batches, begin_with=begin_with, **limits)
 
 
 def search_limits(chosen: SearchOptions) -> dict[str, Any]:
     """Return what the options ask of any search, whatever the placement and the number of micro-batches."""
     of_one = {"placement", "num_micro_batches", "begin_with"}
-    limits = {name: getattr(chosen, name) for name in {each.name for each in fields(SearchRequest)} - of_one}
+    limits = {name: getattr(chosen, name) for name in {each.name for each in fields(Problem)} - of_one}
     return {name: tuple(value) if isinstance(value, list) else value for name, value in limits.items()}
 
 

@@ -9,6 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from schedsearch.core.answer import SearchProgress, SearchResult, Status
+from schedsearch.core.shared_limits import SharedLimits
+
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError
 from experiments.search.options import SearchCommandOptions
@@ -30,8 +33,6 @@ from schedsearch.comparison.course import quality
 from schedsearch.comparison.rows import compared
 from schedsearch.device_span import device_spans
 from schedsearch.metrics import bubble_rate, peak_host_memory, peak_memory, steady_period
-from schedsearch.modulo.result import SearchProgress, SearchResult, Status
-from schedsearch.modulo.shared_limits import SharedLimits
 from schedsearch.picture import fitted
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import schedule_to_dict

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from schedsearch.core.answer import SearchProgress, SearchResult
+from schedsearch.core.objective import Objective
+from schedsearch.core.progress import SearchBar
+
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require_known, require_path
 from experiments.search.options import SearchCommandOptions
 from schedsearch.baselines import HAND_MADE
-from schedsearch.modulo.progress import SearchBar
-from schedsearch.modulo.result import Objective, SearchProgress, SearchResult
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import read_found
 from schedsearch.unequal.micro_batches import UnequalBatch

@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 from placements import Block, Placement
-from schedsearch.bounds.memory_occupancy import in_whole_numbers
+from schedsearch.proof.memory_occupancy import in_whole_numbers
 
 Devices = tuple[int, ...]
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placements import Block, Placement
-from schedsearch.bounds.what_fits import Pair, amounts_held
+from schedsearch.proof.device_states import Pair, amounts_held
 
 Counts = NDArray[np.int64]
 """How many micro-batches are between the pairs of each group; shape ``(states, groups)``."""
@@ -45,7 +45,7 @@ class DeviceStates:
     each other, those of micro-batches of which none has started. What is left ends all that has begun, and is
     valid, as what a micro-batch holds of a group is never less than nothing.
 
-    Where they are too many, `schedsearch.bounds.what_fits` has the greatest of those whose memory fits.
+    Where they are too many, `schedsearch.proof.device_states` has the greatest of those whose memory fits.
 
     Attributes:
         device: Device whose states they are.

@@ -13,8 +13,8 @@ from fractions import Fraction
 from itertools import pairwise
 
 from placements import Block, Kind, Placement
-from schedsearch.bounds.sequences import one_device
-from schedsearch.bounds.timeline import Timeline, timelines
+from schedsearch.proof.sequences import one_device
+from schedsearch.proof.timeline import Timeline, timelines
 from schedsearch.schedule import micro_batches_of
 
 _MAX_STATES = 500

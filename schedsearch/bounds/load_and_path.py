@@ -10,10 +10,10 @@ from dataclasses import replace
 from fractions import Fraction
 
 from placements import Placement
-from schedsearch.bounds.conflicts import conflicts
-from schedsearch.bounds.memory_occupancy import memory_occupancy_bound
-from schedsearch.bounds.mode_choice import mode_choice
-from schedsearch.bounds.timeline import Timeline
+from schedsearch.proof.conflicts import conflicts
+from schedsearch.proof.memory_occupancy import memory_occupancy_bound
+from schedsearch.proof.mode_choice import mode_choice
+from schedsearch.proof.timeline import Timeline
 
 
 def load_bound(placement: Placement) -> int:

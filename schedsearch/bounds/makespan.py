@@ -6,16 +6,16 @@ import math
 from fractions import Fraction
 
 from placements import Placement
-from schedsearch.bounds.conflicts import conflicts
-from schedsearch.bounds.ends import ends_bound
-from schedsearch.bounds.memory_occupancy import memory_occupancy_on
-from schedsearch.bounds.timeline import Timeline, timelines
+from schedsearch.proof.conflicts import conflicts
+from schedsearch.proof.ends import ends_bound
+from schedsearch.proof.memory_occupancy import memory_occupancy_on
+from schedsearch.proof.timeline import Timeline, timelines
 
 
 def makespan_bound(placement: Placement, num_micro_batches: int) -> int:
     """Return a lower bound on the ticks of a schedule of so many micro-batches.
 
-    It is the greatest of three bounds: over all timelines of `schedsearch.bounds.timeline` each device's work
+    It is the greatest of three bounds: over all timelines of `schedsearch.proof.timeline` each device's work
     and what it is idle at both ends (`ends_bound`), and memory occupancy over the whole makespan; and what
     cannot run at once (`Conflicts.bound`), which begins at the least head of its blocks and leaves the least
     tail.

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placements import Block, Placement
-from schedsearch.bounds.device_states import Counts, DeviceStates, Group, device_states
-from schedsearch.bounds.timeline import Timeline, timelines
+from schedsearch.proof.device_states import Counts, DeviceStates, Group, device_states
+from schedsearch.proof.timeline import Timeline, timelines
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class HeldLimit:
     """A limit of what a device holds at any time, weighed.
 
     With a start of block b weighed as ``weight[b]``, the sum over all starts so far is at most `limit`, and
-    at most ``limit - spare[b]`` while b runs; see `schedsearch.bounds.device_states`.
+    at most ``limit - spare[b]`` while b runs; see `schedsearch.proof.device_states`.
 
     Attributes:
         device: Device whose limit it is.
@@ -48,7 +48,7 @@ class MemoryOccupancy:
         device_weight: How much each device's memory counts; shape ``(num_devices,)``, at least 0.
         flow: For some pairs of a block and one after it, how much of what the first takes is passed on to
             the second until a block releases it, in memory times its device's weight; at least 0.
-        shared: Devices whose shared blocks are cut out; see `schedsearch.bounds.timeline`.
+        shared: Devices whose shared blocks are cut out; see `schedsearch.proof.timeline`.
         held: What is known of some devices besides their capacities.
     """
 
@@ -118,10 +118,10 @@ def memory_occupancy_bound(placement: Placement) -> Fraction:
     the greater of what it releases and what it needs for itself: both fit, one before and one during it.
     No cycle of blocks that wait for each other, by their inputs or for memory, takes longer than that.
 
-    Where a device has few states (`schedsearch.bounds.device_states`), it is in one of them at any time. The
+    Where a device has few states (`schedsearch.proof.device_states`), it is in one of them at any time. The
     program then has the ticks per micro-batch in each of them too: of the states in which a block runs they
     sum to its time, and how many micro-batches are between two blocks, averaged over all, is the time between
-    these. The bound is the greatest over all timelines of `schedsearch.bounds.timeline`.
+    these. The bound is the greatest over all timelines of `schedsearch.proof.timeline`.
     """
     proof = memory_occupancy(placement)
     return proof.bound(placement.per_micro_batch) if proof is not None else Fraction(0)

@@ -1,6 +1,6 @@
 """Numbers of micro-batches that fit a device's memory at once, where these hold different amounts.
 
-Where a device has too many states to go through (`schedsearch.bounds.device_states`), this says of them what
+Where a device has too many states to go through (`schedsearch.proof.device_states`), this says of them what
 the capacity does not: memory for 100 units holds two micro-batches of 37, not 2.7.
 """
 

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 from placements import Placement
 from placements.block import COMPUTE
 from placements.streams import lane_name
-from schedsearch.bounds.conflicts import Conflicts, conflicts
-from schedsearch.bounds.memory_occupancy import MemoryOccupancy, memory_occupancy
-from schedsearch.bounds.mode_choice import ModeChoice, mode_choice
+from schedsearch.proof.conflicts import Conflicts, conflicts
+from schedsearch.proof.memory_occupancy import MemoryOccupancy, memory_occupancy
+from schedsearch.proof.mode_choice import ModeChoice, mode_choice
 from schedsearch.repetend import Repetend
 
 if TYPE_CHECKING:  # so that who checks a certificate need not load the search
-    from schedsearch.modulo.result import SearchResult
+    from schedsearch.core.answer import SearchResult
 
 
 class CertificateError(ValueError):

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from placements import Placement
 from placements.modes import Chosen
-from schedsearch.bounds.conflicts import Conflicts
-from schedsearch.bounds.memory_need import CapacityError, require_capacity
-from schedsearch.bounds.memory_occupancy import MemoryOccupancy
-from schedsearch.bounds.mode_choice import ModeChoice
 from schedsearch.certificate.certificate import Certificate, CertificateError, MinCycleRatio, Refutation
 from schedsearch.certificate.recheck_conflicts import weighs_at_most
 from schedsearch.certificate.recheck_states import no_shorter_period
+from schedsearch.proof.conflicts import Conflicts
+from schedsearch.proof.memory_need import CapacityError, require_capacity
+from schedsearch.proof.memory_occupancy import MemoryOccupancy
+from schedsearch.proof.mode_choice import ModeChoice
 from schedsearch.schedule import Instance, Schedule, ScheduledBlock
 from schedsearch.solver.query import Answer, Query
 from schedsearch.validate import InvalidScheduleError, validate

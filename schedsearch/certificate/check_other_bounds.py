@@ -5,15 +5,15 @@ Where adding up does not show one, it is shown once more without the search, or 
 
 from __future__ import annotations
 
-from schedsearch.bounds.conflicts import conflicts
-from schedsearch.bounds.ends import device_span_bound
-from schedsearch.bounds.load_and_path import critical_path
-from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.certificate.certificate import Certificate, CertificateError, RepetendLimits
 from schedsearch.certificate.check import CheckedClaim, ask_again
 from schedsearch.certificate.recheck_conflicts import weighs_at_most
 from schedsearch.certificate.recheck_makespan import no_shorter_schedule
 from schedsearch.device_span import device_spans
+from schedsearch.proof.conflicts import conflicts
+from schedsearch.proof.ends import device_span_bound
+from schedsearch.proof.load_and_path import critical_path
+from schedsearch.proof.makespan import makespan_bound
 from schedsearch.schedule import Schedule
 from schedsearch.solver.query import Answer, Query
 

@@ -11,9 +11,6 @@ from typing import Any
 
 from placements import Placement
 from placements.plain_data import Field, plain
-from schedsearch.bounds.conflicts import Conflicts
-from schedsearch.bounds.memory_occupancy import HeldLimit, MemoryOccupancy
-from schedsearch.bounds.mode_choice import ModeChoice
 from schedsearch.certificate.certificate import (
     Certificate,
     CertificateError,
@@ -23,6 +20,9 @@ from schedsearch.certificate.certificate import (
     Refutation,
     RepetendLimits,
 )
+from schedsearch.proof.conflicts import Conflicts
+from schedsearch.proof.memory_occupancy import HeldLimit, MemoryOccupancy
+from schedsearch.proof.mode_choice import ModeChoice
 from schedsearch.repetend import Repetend
 
 

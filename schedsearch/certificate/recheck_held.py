@@ -1,6 +1,6 @@
 """Shows once more that what a device holds, weighed, stays within a limit: by Z3, or state by state.
 
-Shares nothing with `schedsearch.bounds.device_states`. Z3 is asked for numbers of starts that fit the
+Shares nothing with `schedsearch.proof.device_states`. Z3 is asked for numbers of starts that fit the
 capacity and are above the limit; where there are some, all states are gone through, as the device may never
 come to those. A state says how often each weighed block has started on the device, less what all blocks that
 it waits for there, or that wait for it, have.
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import z3
 
 from placements import Placement
-from schedsearch.bounds.memory_occupancy import HeldLimit
+from schedsearch.proof.memory_occupancy import HeldLimit
 from schedsearch.solver.interrupts import interruptible
 
 _MAX_STATES = 50_000

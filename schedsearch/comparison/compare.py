@@ -11,7 +11,6 @@ from placements.block import COMPUTE
 from placements.pieces import PIPELINES
 from placements.stages.stage_chain import DevicePower, PlacedStages, StageChain
 from schedsearch.baselines import HAND_MADE
-from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.comparison.course import (
     SEARCHED,
     VARIANTS,
@@ -21,8 +20,9 @@ from schedsearch.comparison.course import (
 )
 from schedsearch.comparison.rows import DOES_NOT_FIT, ComparedRow, Comparison, judged, missing_memory, row_of
 from schedsearch.comparison.unequal import UnequalCourse, UnequalModel
+from schedsearch.core.answer import SearchError
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.result import SearchError
+from schedsearch.proof.makespan import makespan_bound
 from schedsearch.schedule import Schedule
 from schedsearch.searches.methods import find
 from schedsearch.solver.interrupts import INTERRUPTS

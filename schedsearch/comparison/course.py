@@ -17,8 +17,6 @@ from placements.stages.stage_chain import PlacedStages, StageChain, StagesError,
 from schedsearch.baselines import HAND_MADE, NEEDS, SLICED, UnsuitablePlacementError
 from schedsearch.baselines.chosen_modes import with_chosen_modes
 from schedsearch.baselines.structure import TooFewMicroBatchesError
-from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.comparison.rows import (
     DOES_NOT_FIT,
     NOT_APPLICABLE,
@@ -27,10 +25,12 @@ from schedsearch.comparison.rows import (
     missing_memory,
     row_of,
 )
+from schedsearch.core.answer import SearchProgress, SearchReport, SearchResult, Status
+from schedsearch.core.problem import Problem
+from schedsearch.core.shared_limits import SharedLimits
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.result import SearchProgress, SearchReport, SearchResult, Status
-from schedsearch.modulo.search import SearchRequest
-from schedsearch.modulo.shared_limits import SharedLimits
+from schedsearch.proof.makespan import makespan_bound
+from schedsearch.proof.memory_need import minimum_memory
 from schedsearch.schedule import CyclicOrderError, Schedule, as_soon_as_possible
 from schedsearch.validate import InvalidScheduleError, validate
 
@@ -40,7 +40,7 @@ SEARCHED = "searched"
 Maker = Callable[[Placement, int], Schedule]
 """A hand-made schedule."""
 
-Method = Callable[[SearchRequest, SearchReport], SearchResult]
+Method = Callable[[Problem, SearchReport], SearchResult]
 """A way to answer a search."""
 
 ComparisonReport = Callable[[str, Placement, SearchProgress], None]
@@ -248,7 +248,7 @@ class ComparisonCourse:
         is_ours = self.options.get("method", "modulo") == "modulo"
         begin_with = {"begin_with": tried.made} if is_ours else {}
         options = begin_with | dict(self.options) | self.limits.share()
-        return self.answer(SearchRequest(tried.placed.placement, tried.number, **options), report)
+        return self.answer(Problem(tried.placed.placement, tried.number, **options), report)
 
     def placed(self, variant: Variant) -> tuple[PlacedStages, int]:
         """Return the model on a shape, and the placement's number of micro-batches.

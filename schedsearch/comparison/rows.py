@@ -12,9 +12,9 @@ from typing import Any
 from placements import Kind
 from placements.plain_data import Field, json_file
 from placements.stages.stage_chain import PlacedStages
+from schedsearch.core.answer import proved_text
 from schedsearch.device_span import device_spans, with_least_device_span
 from schedsearch.metrics import bubble_rate, peak_memory, steady_period
-from schedsearch.modulo.result import proved_text
 from schedsearch.results import FileResult
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import ScheduleFileError, schedule_from_dict, schedule_to_dict

@@ -18,8 +18,9 @@ from schedsearch.comparison.course import (
     Variant,
 )
 from schedsearch.comparison.rows import DOES_NOT_FIT, joined, missing_memory
+from schedsearch.core.answer import SearchReport, SearchResult
+from schedsearch.core.objective import Objective
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.result import Objective, SearchReport, SearchResult
 from schedsearch.unequal.micro_batches import (
     MicroBatchError,
     MicroBatchRow,

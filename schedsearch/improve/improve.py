@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from schedsearch.improve import neighbourhood
-from schedsearch.improve.neighbourhood import Neighbourhood
-from schedsearch.improve.objective import MAKESPAN, FiniteObjective
+from schedsearch.core.objective import MAKESPAN, FiniteObjective
+from schedsearch.procedures.neighbourhoods import neighbourhood
+from schedsearch.procedures.neighbourhoods.neighbourhood import Neighbourhood
 from schedsearch.schedule import Instance, Schedule
 from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.effort import Effort, OutOfTimeError
@@ -29,7 +29,7 @@ from schedsearch.state_space import min_makespan
 from schedsearch.validate import validate
 
 if TYPE_CHECKING:  # as it loads OR-Tools, which is slow
-    from schedsearch.improve.neighbourhood_model import NeighbourhoodModel
+    from schedsearch.procedures.neighbourhoods.model import NeighbourhoodModel
 
 
 _ENDS = 0.35
@@ -366,7 +366,7 @@ class Improvement:
         Raises:
             OutOfTimeError: There is no time for it.
         """
-        from schedsearch.improve.neighbourhood_model import NeighbourhoodModel  # OR-Tools is slow to load
+        from schedsearch.procedures.neighbourhoods.model import NeighbourhoodModel
 
         began = time.monotonic()
         self.effort.require_s(keep_s=self.beside_s)

@@ -9,10 +9,10 @@ import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from schedsearch.improve.neighbourhood import Neighbourhood
 from schedsearch.model import objectives, rules
 from schedsearch.model.cpsat_model import CpSatModel
 from schedsearch.model.variables import Variables
+from schedsearch.procedures.neighbourhoods.neighbourhood import Neighbourhood
 from schedsearch.schedule import Instance
 from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.cpsat import is_optimal, solve, within

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from placements import Placement
-from schedsearch.bounds.ends import device_span_bound
-from schedsearch.bounds.makespan import makespan_bound
+from schedsearch.core.objective import span_from
 from schedsearch.device_span import first_starts, with_least_device_span
-from schedsearch.improve.neighbourhood import span_from
+from schedsearch.proof.ends import device_span_bound
+from schedsearch.proof.makespan import makespan_bound
 from schedsearch.schedule import Schedule
 
 

@@ -23,12 +23,12 @@ from placements.layouts.measured_layers import read_measured
 from placements.layouts.megatron_arguments import MegatronPipeline, group_size
 from placements.layouts.megatron_notation import write_notation
 from placements.stages.layout_stages import PLACES, place_layout, rounded
+from schedsearch.core.shared_limits import SharedLimits
 from schedsearch.layouts.defaults import NUM_CHUNKS, WORK_LIMIT
 from schedsearch.layouts.layout_model import LayoutProblem, Sizes
 from schedsearch.layouts.layout_search import best_layout, min_capacity
 from schedsearch.layouts.order_graph import graph_of, run
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.shared_limits import SharedLimits
 from schedsearch.results import TableResult
 from schedsearch.schedule import Schedule
 from schedsearch.solver.interrupts import INTERRUPTS

@@ -6,8 +6,8 @@ micro-batch.
 
 from __future__ import annotations
 
-from schedsearch.bounds.timeline import Timeline
 from schedsearch.model.variables import PeriodicVariables
+from schedsearch.proof.timeline import Timeline
 
 
 def start_at_heads(v: PeriodicVariables) -> None:

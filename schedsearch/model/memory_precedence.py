@@ -9,7 +9,7 @@ import functools
 from dataclasses import dataclass
 
 from placements import Block, Placement
-from schedsearch.bounds.memory_need import min_in_use
+from schedsearch.proof.memory_need import min_in_use
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,15 @@ from dataclasses import dataclass, replace
 from placements import Placement
 from schedsearch.baselines import HAND_MADE, applicable
 from schedsearch.baselines.chosen_modes import with_chosen_modes
-from schedsearch.improve import neighbourhood
-from schedsearch.improve.improve import improve
+from schedsearch.core.answer import SearchProgress, SearchResult
+from schedsearch.core.budget import Account
+from schedsearch.core.known import OfSize
+from schedsearch.core.objective import VALUE, Objective
+from schedsearch.core.problem import OBJECTIVES
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.knowledge import Knowledge
-from schedsearch.modulo.oracle import Oracle
-from schedsearch.modulo.result import VALUE, Objective, SearchProgress, SearchResult
-from schedsearch.modulo.search import OBJECTIVES
-from schedsearch.modulo.strategies.bisection import Bisection
+from schedsearch.procedures.neighbourhoods import neighbourhood
+from schedsearch.procedures.neighbourhoods.improvement import improve
+from schedsearch.procedures.queries import Bisection
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, with_optimizer
 from schedsearch.solver.effort import Effort, OutOfTimeError
@@ -160,11 +161,11 @@ class _Candidates:
 
     def _samples(self, best: Repetend) -> Iterator[ScheduleCandidate | None]:
         """Yield samples of the repetend, unrolled and shortened, until nothing new comes."""
-        known = Knowledge.without_search(best.placement, best.micro_batches)
+        known = OfSize.without_search(best.placement, best.micro_batches)
         known = replace(known, repetend=best, limit=self.limit)
         began = time.monotonic()
         samplers = [
-            Bisection(Oracle(SOLVERS[name](), self.seed, began, self.effort, _quietly)) for name in _SAMPLERS
+            Bisection(Account(SOLVERS[name](), self.seed, began, self.effort, _quietly)) for name in _SAMPLERS
         ]
         period, span = best.period, self.result.span_bound
         spans = [span, None, span + period // 2, span + period, span + 2 * period]

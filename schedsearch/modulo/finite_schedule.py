@@ -9,17 +9,16 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from placements import Placement
-from schedsearch.improve.improve import NEIGHBOURHOODS, QUERIES, STATES, Improvement
-from schedsearch.improve.objective import FiniteObjective
+from schedsearch.core.budget import Account
+from schedsearch.core.known import OfSize
+from schedsearch.core.objective import FINITE, FiniteObjective, Objective
+from schedsearch.core.problem import GIVEN
 from schedsearch.metrics import total_slack
-from schedsearch.modulo.knowledge import Knowledge
-from schedsearch.modulo.oracle import Oracle
-from schedsearch.modulo.result import FINITE, Objective
-from schedsearch.modulo.starting_point import GIVEN
-from schedsearch.modulo.strategies.bisection import Bisection
+from schedsearch.procedures.beginnings import hand_made, simulated
+from schedsearch.procedures.neighbourhoods.improvement import NEIGHBOURHOODS, QUERIES, STATES, Improvement
+from schedsearch.procedures.queries import Bisection
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, with_optimizer
-from schedsearch.starts.first_repetends import hand_made, simulated
 from schedsearch.starts.turns import in_turns
 from schedsearch.validate import InvalidScheduleError, validate
 
@@ -71,7 +70,7 @@ class FiniteSchedule:
         objective: What is made less.
         given: A schedule that the caller begins with, without optimizer blocks; None for none.
         oracle: Solver to ask; its effort says when to stop.
-        uses: Names of the strategies; see `schedsearch.modulo.strategies.registry.OF_SCHEDULE`.
+        uses: Names of the strategies; see `schedsearch.procedures.registry.OF_SCHEDULE`.
         bound: Ticks that no schedule of as many micro-batches beats in it.
         known: What is known of the repetend that is unrolled; None before there is one.
         polished: Whether there is nothing more to do about it.
@@ -81,9 +80,9 @@ class FiniteSchedule:
     num_micro_batches: int
     objective: Objective
     given: Schedule | None
-    oracle: Oracle
+    oracle: Account
     uses: frozenset[str]
-    known: Knowledge | None = None
+    known: OfSize | None = None
     polished: bool = False
 
     def __post_init__(self) -> None:
@@ -105,7 +104,7 @@ class FiniteSchedule:
     def _goal(self) -> FiniteObjective:
         return FINITE[self.objective]
 
-    def begin_with(self, known: Knowledge, is_searched: bool) -> None:
+    def begin_with(self, known: OfSize, is_searched: bool) -> None:
         """Take another repetend, of a shorter period, for what is still to be done.
 
         Args:
@@ -249,7 +248,7 @@ class FiniteSchedule:
             if self._within == self.placement:
                 self.bound = max(self.bound, self._improvement.bound)
 
-    def take_hand_made(self, known: Knowledge, seconds: float) -> None:
+    def take_hand_made(self, known: OfSize, seconds: float) -> None:
         """Offer the hand-made schedules that a search had not come to.
 
         Args:
@@ -264,7 +263,7 @@ class FiniteSchedule:
             for start in self._starts.get("hand_made", ()):
                 self._offer(*start)
 
-    def _keep_within(self, known: Knowledge) -> None:
+    def _keep_within(self, known: OfSize) -> None:
         """Begin anew where the repetend has come to hold less memory, since the schedule may hold no more."""
         within = self._limited(known)
         if within == self._within:
@@ -283,7 +282,7 @@ class FiniteSchedule:
             if name in self.uses
         }
 
-    def _limited(self, known: Knowledge) -> Placement:
+    def _limited(self, known: OfSize) -> Placement:
         """Return the whole placement with no more memory than a repetend came to hold."""
         memory = known.limited_placement().memory
         return self.placement if memory is None else self.placement.with_memory(memory)
@@ -326,13 +325,13 @@ class FiniteSchedule:
             self.effort.spend(len(schedule.blocks) * _WORK_OF_BLOCK)
             yield "micro-batches in turns", schedule
 
-    def _given_within(self, known: Knowledge) -> Iterator[Schedule]:
+    def _given_within(self, known: OfSize) -> Iterator[Schedule]:
         """Yield what the caller gave, if it keeps what earlier objectives reached."""
         if self.given is not None and Objective.LATENCY not in known.limit:
             with contextlib.suppress(InvalidScheduleError):  # it needs more memory
                 yield validate(self.given.under(known.limited_placement()))
 
-    def best(self, known: Knowledge) -> Schedule:
+    def best(self, known: OfSize) -> Schedule:
         """Return the shortest valid schedule found: unrolled, shortened, or what the caller gave.
 
         Args:

@@ -14,11 +14,11 @@ from functools import cached_property
 from placements import Placement
 from schedsearch.baselines import HAND_MADE
 from schedsearch.baselines.chosen_modes import with_chosen_modes
+from schedsearch.core.budget import Account
+from schedsearch.core.known import OfSize
+from schedsearch.core.objective import FINITE, Objective
 from schedsearch.modulo.finite_schedule import FiniteSchedule
-from schedsearch.modulo.knowledge import Knowledge
-from schedsearch.modulo.lowered import Lowered
-from schedsearch.modulo.oracle import Oracle
-from schedsearch.modulo.result import FINITE, Objective
+from schedsearch.passes.lowered import Lowered
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, with_optimizer
 from schedsearch.starts.serial import serial_repetend
@@ -52,9 +52,9 @@ class FiniteWithModes:
     num_micro_batches: int
     objective: Objective
     given: Schedule | None
-    oracle: Oracle
+    oracle: Account
     uses: frozenset[str]
-    known: Knowledge | None = None
+    known: OfSize | None = None
 
     def __post_init__(self) -> None:
         """Begin with nothing."""
@@ -64,7 +64,7 @@ class FiniteWithModes:
         self._lowered: Lowered | None = None
         self._inner: FiniteSchedule | None = None
 
-    def begin_with(self, known: Knowledge, is_searched: bool) -> None:
+    def begin_with(self, known: OfSize, is_searched: bool) -> None:
         """Take another repetend, with its modes."""
         self.known = known
         repetend = known.repetend
@@ -89,7 +89,7 @@ class FiniteWithModes:
         if self._inner is None:
             number = self.num_micro_batches // len(chosen)
             self._inner = FiniteSchedule(plain, number, self.objective, begun, self.oracle, self.uses)
-        start = Knowledge.without_search(plain.per_micro_batch, own.micro_batches)
+        start = OfSize.without_search(plain.per_micro_batch, own.micro_batches)
         is_its_own = is_searched and repetend.chosen == chosen
         self._inner.begin_with(replace(start, repetend=own), is_its_own)
 
@@ -126,13 +126,13 @@ class FiniteWithModes:
         if self._inner is not None:
             self._inner.shorten(until)
 
-    def _take(self, own: Knowledge | None) -> None:
+    def _take(self, own: OfSize | None) -> None:
         assert self.known is not None and self.known.repetend is not None and self._lowered is not None
         is_of_modes = self.known.repetend.chosen == self._lowered.chosen or not self.placement.decisions
         if own is not None and own.repetend is not None and is_of_modes:
             self.known = replace(self.known, repetend=self._lowered.repetend(own.repetend))
 
-    def best(self, known: Knowledge) -> Schedule:
+    def best(self, known: OfSize) -> Schedule:
         """Return the shortest valid schedule found: unrolled, shortened, or what the caller gave."""
         assert known.repetend is not None
         goal = FINITE[self.objective]

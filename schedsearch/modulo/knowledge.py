@@ -1,6 +1,6 @@
 """What is known of the repetends of one number of micro-batches, and the query that would tell more.
 
-Every value that is called a bound was refuted by a solver below it, or follows from `schedsearch.bounds`.
+Every value that is called a bound was refuted by a solver below it, or follows from `schedsearch.proof`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from placements import Placement
-from schedsearch.bounds.load_and_path import critical_path, min_period
-from schedsearch.bounds.memory_need import minimum_memory
-from schedsearch.modulo.result import VALUE, Objective
+from schedsearch.core.objective import VALUE, Objective
+from schedsearch.proof.load_and_path import critical_path, min_period
+from schedsearch.proof.memory_need import minimum_memory
 from schedsearch.repetend import Repetend
 from schedsearch.solver.query import Query
 from schedsearch.starts.serial import serial_period

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 from placements import Block, Kind, Placement
 from placements.modes import Chosen
-from schedsearch.bounds.ends import device_span_bound
-from schedsearch.bounds.load_and_path import critical_path, period_bound
-from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.modulo.result import EndedBy, Objective, SearchReport, SearchResult, Status
+from schedsearch.core.answer import EndedBy, SearchReport, SearchResult, Status
+from schedsearch.core.objective import Objective
+from schedsearch.proof.ends import device_span_bound
+from schedsearch.proof.load_and_path import critical_path, period_bound
+from schedsearch.proof.makespan import makespan_bound
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, Schedule, ScheduledBlock, as_soon_as_possible
 from schedsearch.validate import validate

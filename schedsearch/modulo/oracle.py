@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from schedsearch.modulo.knowledge import Knowledge
-from schedsearch.modulo.result import Objective, SearchProgress, StrategyWork
+from schedsearch.core.answer import SearchProgress, StrategyWork
+from schedsearch.core.known import OfSize
+from schedsearch.core.objective import Objective
 from schedsearch.repetend import Repetend
 from schedsearch.solver.effort import Effort
 from schedsearch.solver.query import Answer, Query, Solver
@@ -62,7 +63,7 @@ class Oracle:
             spend=self.effort.spend,
         )
 
-    def report(self, known: Knowledge, objective: Objective, move: str) -> None:
+    def report(self, known: OfSize, objective: Objective, move: str) -> None:
         """Tell the caller how far an objective of repetends is, after a move that may have made it less."""
         rounds = known.micro_batches if objective is Objective.PERIOD else 1
         best, bound = Fraction(known.value(objective), rounds), Fraction(known.bound[objective], rounds)

@@ -13,7 +13,8 @@ from typing import Any, ClassVar, NoReturn, Self
 
 from tqdm import tqdm
 
-from schedsearch.modulo.result import Objective, SearchProgress
+from schedsearch.core.answer import SearchProgress
+from schedsearch.core.objective import Objective
 
 _PLAIN_S = 10.0
 """Seconds from one plain line to the next."""

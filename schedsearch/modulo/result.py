@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from schedsearch.core.objective import DEVICE_SPAN, MAKESPAN, FiniteObjective
 from schedsearch.device_span import device_spans
-from schedsearch.improve.objective import DEVICE_SPAN, MAKESPAN, FiniteObjective
 from schedsearch.repetend import Repetend
 from schedsearch.results import FileResult
 from schedsearch.schedule import Schedule

@@ -6,13 +6,11 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from schedsearch.modulo.knowledge import Knowledge
-from schedsearch.modulo.oracle import Oracle
-from schedsearch.modulo.result import Objective
-from schedsearch.modulo.state import Finding, SearchState
-from schedsearch.modulo.strategies.queries import FIRST_REPETEND, Queries, StatesStrategy, first_repetend
-from schedsearch.modulo.strategies.strategy import Strategy
-from schedsearch.starts.first_repetends import Start
+from schedsearch.core.budget import Account
+from schedsearch.core.known import Finding, Known, OfSize, Start
+from schedsearch.core.objective import Objective
+from schedsearch.procedures.procedure import Procedure
+from schedsearch.procedures.queries import FIRST_REPETEND, Queries, StatesStrategy, first_repetend
 
 _KEPT_OF_MANY = 0.2
 """Share of a round's work for the period that is left to the whole schedule where there are many blocks, as
@@ -31,7 +29,7 @@ class StrategyRounds:
     """
 
     def __init__(
-        self, state: SearchState, oracle: Oracle, strategies: Sequence[Strategy], uses: Collection[str]
+        self, state: Known, oracle: Account, strategies: Sequence[Procedure], uses: Collection[str]
     ) -> None:
         """Begin with a state.
 
@@ -43,7 +41,7 @@ class StrategyRounds:
         """
         self.state = state
         self.oracle = oracle
-        oracle.proved |= Knowledge.without_search(state.placement, 1).bound
+        oracle.proved |= OfSize.without_search(state.placement, 1).bound
         oracle.proved[Objective.PERIOD] = state.period_bound
         self._strategies = strategies
         self._queries = Queries() if Queries.name in uses or state.before else None
@@ -85,7 +83,7 @@ class StrategyRounds:
         seed = self.state.seed + _SEEDS_OF_ROUND
         self.state = replace(self.state, round=self.state.round + 1, seed=seed)
 
-    def _find(self, strategies: Sequence[Strategy], until: float) -> None:
+    def _find(self, strategies: Sequence[Procedure], until: float) -> None:
         """Run strategies that find repetends, each with its share of the work, until the period is proved."""
         for strategy in strategies:
             if self.state.is_proved:

@@ -13,33 +13,25 @@ from typing import Any, SupportsIndex
 
 from placements import Placement
 from placements.placement_file import placement_to_dict
-from schedsearch.bounds.ends import device_span_bound
-from schedsearch.bounds.load_and_path import critical_path, period_bound
-from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.bounds.memory_need import require_capacity
+from schedsearch.core.answer import EndedBy, SearchError, SearchReport, SearchResult, Status
+from schedsearch.core.budget import Account
+from schedsearch.core.known import Known, Start
+from schedsearch.core.objective import FINITE, VALUE, Objective
+from schedsearch.core.problem import GIVEN, BeginWith
 from schedsearch.modulo.finite_schedule import FiniteSchedule
 from schedsearch.modulo.finite_with_modes import FiniteWithModes
-from schedsearch.modulo.lowered import AtWorst, Lowered
-from schedsearch.modulo.oracle import Oracle
-from schedsearch.modulo.result import (
-    FINITE,
-    VALUE,
-    EndedBy,
-    Objective,
-    SearchError,
-    SearchReport,
-    SearchResult,
-    Status,
-)
-from schedsearch.modulo.rounds import StrategyRounds
-from schedsearch.modulo.starting_point import GIVEN, BeginWith, StartingPoint, plain_orders, starting_point_on
-from schedsearch.modulo.state import SearchState
-from schedsearch.modulo.strategies.mode_choices import ModeChoices
-from schedsearch.modulo.strategies.registry import chosen
-from schedsearch.modulo.strategies.strategy import Strategy
+from schedsearch.passes.begin_with import StartingPoint, plain_orders, starting_point_on
+from schedsearch.passes.lowered import AtWorst, Lowered
+from schedsearch.procedures.modes import Modes
+from schedsearch.procedures.period import PeriodSearch
+from schedsearch.procedures.procedure import Procedure
+from schedsearch.procedures.registry import chosen
+from schedsearch.proof.ends import device_span_bound
+from schedsearch.proof.load_and_path import critical_path, period_bound
+from schedsearch.proof.makespan import makespan_bound
+from schedsearch.proof.memory_need import require_capacity
 from schedsearch.solver.effort import Effort, OutOfTimeError
 from schedsearch.solver.portfolio import SOLVERS
-from schedsearch.starts.first_repetends import Start
 
 Finite = FiniteSchedule | FiniteWithModes
 """The search for the schedule of a number of micro-batches."""
@@ -85,7 +77,7 @@ class SearchRequest:
         micro_batches_per_repetend: Exactly so many; None to try 1, 2, ... (Tessel: 1).
         max_micro_batches_per_repetend: Where to stop searching; above 1, the repetend of a hand-made schedule
             may be of more, up to the number of devices, where it is better.
-        objectives: What to make least, in this order; see `schedsearch.modulo.result.Objective`. The
+        objectives: What to make least, in this order; see `schedsearch.core.objective.Objective`. The
             makespan or the device span can only be the last; one of them alone needs no period.
         solver: A key of `SOLVERS`.
         time_limit_s: Seconds for the whole search; the best schedule found until then is returned. Those that
@@ -97,7 +89,7 @@ class SearchRequest:
         seed: Seed of the random choices, 0 to a million.
         begin_with: A schedule, or what another search found: the answer is then no worse than this one is
             with the options given here. See `schedsearch.modulo.starting_point.starting_point_on`.
-        strategies: What the period is searched with: names of `schedsearch.modulo.strategies.registry`, or
+        strategies: What the period is searched with: names of `schedsearch.procedures.registry`, or
             objects of one's own, in the order in which they run; None for all.
         without: Names of strategies to leave out.
     """
@@ -113,7 +105,7 @@ class SearchRequest:
     work_limit: float | None = None
     seed: int = 0
     begin_with: BeginWith | None = None
-    strategies: Sequence[str | Strategy] | None = None
+    strategies: Sequence[str | Procedure] | None = None
     without: Collection[str] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -139,10 +131,10 @@ def search(
     and more are tried, and kept where they are better per micro-batch. What follows the period among the
     objectives is made least among repetends of that period, and so on. For the makespan, repetends of
     various spans are sampled: how well warmup and cooldown pack depends on more than the span. Then the whole
-    schedule is shortened, in any of its parts, see `schedsearch.improve.improve`; a hand-made schedule that
+    schedule is shortened, in any of its parts, see `schedsearch.procedures.neighbourhoods.improvement`; a hand-made schedule that
     fits the placement and its memory may be what that begins with, so that none is ever better. The search
     for the period begins with the steady states of such schedules too. Which strategies follow is told in
-    `schedsearch.modulo.strategies`.
+    `schedsearch.procedures`.
 
     Args:
         placement: As of `SearchRequest`.
@@ -199,16 +191,16 @@ def search_modulo(request: SearchRequest, on_progress: SearchReport) -> SearchRe
     if request.micro_batches_per_repetend is not None:
         sizes = (request.micro_batches_per_repetend,)
     seed, work_limit = request.seed, request.work_limit
-    state = SearchState(placement.per_micro_batch, tuple(sizes), period_bound(placement), before, seed=seed)
+    state = Known(placement.per_micro_batch, tuple(sizes), period_bound(placement), before, seed=seed)
     used, uses = chosen(request.strategies, request.without)
     for each in used:
-        if isinstance(each, ModeChoices):
-            each.search_orders = partial(_orders_alone, (*request.without, ModeChoices.name))
+        if isinstance(each, Modes):
+            each.search_orders = partial(_orders_alone, (*request.without, Modes.name))
     began = time.monotonic()
     limit_s = min(seconds_of(request.time_limit_s, work_limit), _LONGEST_S)
     effort = Effort(began + limit_s, limit=min(work_limit or math.inf, _LONGEST_S))
-    oracle = Oracle(SOLVERS[request.solver](), seed, began, effort, on_progress)
-    rounds = StrategyRounds(state, oracle, used, uses)
+    oracle = Account(SOLVERS[request.solver](), seed, began, effort, on_progress)
+    rounds = PeriodSearch(state, oracle, used, uses)
     last = wanted[-1] if wanted[-1] in FINITE else Objective.MAKESPAN
     finite = (FiniteSchedule if placement.is_plain else FiniteWithModes)(
         placement, number, last, given.schedule if last in wanted else None, oracle, uses
@@ -235,20 +227,20 @@ def search_modulo(request: SearchRequest, on_progress: SearchReport) -> SearchRe
 
 def _orders_alone(
     without: Collection[str],
-    state: SearchState,
-    oracle: Oracle,
+    state: Known,
+    oracle: Account,
     until: float,
 ) -> Iterator[Start]:
     """Yield the best repetend of a plain placement that all strategies but some find in a round."""
     used, uses = chosen(None, without)
     silent = replace(oracle, on_progress=lambda _: None, work={}, found_by={}, proved={})
-    rounds = StrategyRounds(state, silent, used, uses)
+    rounds = PeriodSearch(state, silent, used, uses)
     try:
         rounds.run(until)
     finally:
         oracle.queries = silent.queries
     for repetend in rounds.state.repetends.values():
-        yield Start(repetend, ModeChoices.name)
+        yield Start(repetend, Modes.name)
 
 
 def seconds_of(time_limit_s: float | None, work_limit: float | None) -> float:
@@ -271,7 +263,7 @@ def _is_proved(result: SearchResult, wanted: Sequence[Objective], was_limited: b
     )
 
 
-def _in_rounds(period: StrategyRounds, finite: Finite, after: Sequence[Objective], with_period: bool) -> None:
+def _in_rounds(period: PeriodSearch, finite: Finite, after: Sequence[Objective], with_period: bool) -> None:
     """Search the period and what follows it in rounds, each as long as all before it: iterative deepening.
 
     How long is counted in work, not in seconds, and no limit is known here. So a search with more time or
@@ -374,7 +366,7 @@ def _around_period(objectives: tuple[Objective, ...]) -> tuple[tuple[Objective, 
     return objectives[:position], objectives[position + 1 :]
 
 
-def _result(period: StrategyRounds, finite: Finite, uses: Collection[str], interrupted: bool) -> SearchResult:
+def _result(period: PeriodSearch, finite: Finite, uses: Collection[str], interrupted: bool) -> SearchResult:
     """Return the answer as it stands."""
     state, found = period.state, period.state.best
     if found is not None and finite.known is not None:

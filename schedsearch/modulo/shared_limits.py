@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from schedsearch.modulo.search import seconds_of
+from schedsearch.core.problem import seconds_of
 
 _LEAST = 1e-3
 """Seconds, or units of work, of a search for which nothing is left."""

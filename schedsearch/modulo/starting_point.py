@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from placements import Placement
-from schedsearch.modulo.lowered import Lowered
-from schedsearch.modulo.result import SearchError, SearchResult
+from schedsearch.core.answer import SearchError, SearchResult
+from schedsearch.passes.lowered import Lowered
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import CyclicOrderError, Schedule, as_soon_as_possible
 from schedsearch.starts.serial import serial_period

@@ -10,10 +10,10 @@ from functools import cached_property
 from typing import NamedTuple
 
 from placements import Placement
-from schedsearch.modulo.knowledge import Knowledge
-from schedsearch.modulo.result import Attempt, Objective, Status
+from schedsearch.core.answer import Attempt, Status
+from schedsearch.core.known import OfSize, Start
+from schedsearch.core.objective import Objective
 from schedsearch.repetend import Repetend
-from schedsearch.starts.first_repetends import Start
 from schedsearch.starts.serial import serial_period
 from schedsearch.state_space import MinPeriod
 
@@ -30,7 +30,7 @@ class NoRepetend(NamedTuple):
 
 NOT_FOUND = NoRepetend(Status.UNKNOWN, "no schedule was found in the time given; raise search.time_limit_s")
 
-Finding = Start | Knowledge | MinPeriod | NoRepetend
+Finding = Start | OfSize | MinPeriod | NoRepetend
 """What a strategy may find: a repetend, an answer of a solver, a bound, or that there is no schedule."""
 
 
@@ -55,7 +55,7 @@ class SearchState:
     sizes: tuple[int, ...]
     period_bound: Fraction
     before: tuple[Objective, ...] = ()
-    of_size: Mapping[int, Knowledge] = field(default_factory=dict)
+    of_size: Mapping[int, OfSize] = field(default_factory=dict)
     min_period: MinPeriod | None = None
     failure: NoRepetend = NOT_FOUND
     seed: int = 0
@@ -73,7 +73,7 @@ class SearchState:
         return {size: repetend for size, repetend in found.items() if repetend is not None}
 
     @cached_property
-    def best(self) -> Knowledge | None:
+    def best(self) -> OfSize | None:
         """What is known of the best repetend, of as many micro-batches as are asked for; None before one."""
         if len(self.sizes) > 1:
             return min((self.of_size[size] for size in self.repetends), key=self.quality, default=None)
@@ -142,7 +142,7 @@ class SearchState:
         """Ticks per micro-batch that the answer does not beat, which may be of a number not asked for."""
         return self.bound if len(self.sizes) == 1 or self.is_done else self.period_bound
 
-    def quality(self, known: Knowledge) -> tuple[Fraction | int, ...]:
+    def quality(self, known: OfSize) -> tuple[Fraction | int, ...]:
         """Return what makes one repetend better than another: less, from the first figure on."""
         values = (known.value(objective) for objective in self.before)
         return *values, known.period_per_micro_batch
@@ -153,14 +153,14 @@ class SearchState:
         reached = self.of_size[self.sizes[0]].limit if self.sizes[0] in self.of_size else {}
         return {objective: value for objective, value in reached.items() if objective in self.before}
 
-    def known_of(self, size: int) -> Knowledge:
+    def known_of(self, size: int) -> OfSize:
         """Return what is known of repetends of a number of micro-batches, within the limits."""
         known = self.of_size.get(size)
         if known is None:
-            known = Knowledge.without_search(self.placement, size, least=self.period_bound)
+            known = OfSize.without_search(self.placement, size, least=self.period_bound)
         return known if size == self.sizes[0] else replace(known, limit={**known.limit, **self.limits})
 
-    def to_beat(self, size: int) -> Knowledge:
+    def to_beat(self, size: int) -> OfSize:
         """Return what is known of repetends of a number of micro-batches that are better than the best."""
         known, best = self.known_of(size), self.best
         if best is None or (size == 1 and len(self.sizes) == 1):
@@ -176,10 +176,10 @@ class SearchState:
                 before = self.known_of(repetend.micro_batches)
                 known = before.beginning_with(repetend)
                 return self if known is before else self._with(known.with_tightened_limits())
-            case Knowledge(repetend=None):  # it was to beat another number of micro-batches
+            case OfSize(repetend=None):  # it was to beat another number of micro-batches
                 before = self.known_of(finding.micro_batches)
                 return self._with(replace(before, limit=finding.limit).with_proofs_of(finding))
-            case Knowledge():
+            case OfSize():
                 return self._with(finding)
             case MinPeriod():
                 bound = max(self.period_bound, finding.ticks)
@@ -187,5 +187,5 @@ class SearchState:
                 return replace(self, period_bound=bound, of_size=of_size, min_period=finding)
         return replace(self, failure=finding)
 
-    def _with(self, known: Knowledge) -> SearchState:
+    def _with(self, known: OfSize) -> SearchState:
         return replace(self, of_size={**self.of_size, known.micro_batches: known})

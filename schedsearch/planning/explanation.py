@@ -13,7 +13,7 @@ from placements.models.layers import Layer
 from placements.models.parallel import Cost, LayerStrategy
 from placements.planners.hybrid.plan_options import Obstacle, Trial
 from placements.planners.hybrid.stage_tables import LayerCosts, layer_table
-from schedsearch.modulo.result import Status
+from schedsearch.core.answer import Status
 from schedsearch.planning.plans import Plans, ProposedPlan, RankedPlan
 
 _OTHERS = 3

@@ -18,8 +18,8 @@ from placements.planners.hybrid.plan_file import plan_to_dict
 from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResult, RatedPlan, Trial
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.parallel_plan import PlanError
+from schedsearch.core.answer import Status
 from schedsearch.metrics import in_flight
-from schedsearch.modulo.result import Status
 from schedsearch.planning.layout_plans import LayoutPlan, LayoutPlans
 from schedsearch.results import FileResult
 from schedsearch.schedule import Schedule

@@ -11,13 +11,13 @@ from typing import Any
 
 from placements import Profile
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
-from schedsearch.bounds.memory_need import CapacityError
+from schedsearch.core.answer import SearchProgress, SearchResult, Status
+from schedsearch.core.problem import Problem
+from schedsearch.core.shared_limits import SharedLimits
 from schedsearch.energy import EnergyError, compute_frontier
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.result import SearchProgress, SearchResult, Status
-from schedsearch.modulo.search import SearchRequest
-from schedsearch.modulo.shared_limits import SharedLimits
 from schedsearch.planning.plans import ProposedPlan, RankedPlan
+from schedsearch.proof.memory_need import CapacityError
 from schedsearch.searches.methods import find
 from schedsearch.validate import InvalidScheduleError, validate
 
@@ -85,7 +85,7 @@ def _searched(
 ) -> tuple[RankedPlan, bool]:
     """Return the schedule of a candidate, and whether its search was interrupted."""
     number = candidate.plan.num_micro_batches
-    request = SearchRequest(candidate.placement, number, seed=seed, time_limit_s=limits["time_limit_s"])
+    request = Problem(candidate.placement, number, seed=seed, time_limit_s=limits["time_limit_s"])
     try:
         tick_ms = candidate.placement.tick_ms
         result = find(

@@ -25,7 +25,7 @@ from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
 from placements.planners.hybrid.search.plan_search import PlannerReport
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.parallel_plan import PlanError, UnsuitableShapeError
-from schedsearch.modulo.result import Status
+from schedsearch.core.answer import Status
 from schedsearch.planning.layout_plans import LayoutPlans
 from schedsearch.planning.plans import (
     HybridPlan,

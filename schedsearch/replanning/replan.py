@@ -16,10 +16,10 @@ from typing import NamedTuple
 from placements import Kind, Placement
 from placements.modes import Chosen
 from schedsearch.baselines import HAND_MADE
-from schedsearch.modulo.lowered import Lowered
-from schedsearch.modulo.result import FINITE, Objective
-from schedsearch.modulo.search import search
-from schedsearch.modulo.shared_limits import SharedLimits
+from schedsearch.core.objective import FINITE, Objective
+from schedsearch.core.shared_limits import SharedLimits
+from schedsearch.passes.lowered import Lowered
+from schedsearch.procedures.search import search
 from schedsearch.replanning.division import redivided
 from schedsearch.replanning.replicated_job import ReplanError, ReplicatedJob, dealt
 from schedsearch.schedule import Schedule, as_soon_as_possible, with_optimizer

@@ -19,8 +19,8 @@ from placements.meaning import Meaning
 from placements.modes import Chosen
 from placements.plain_data import in_file
 from placements.tables import csv_records
-from schedsearch.bounds.timeline import Timeline
-from schedsearch.modulo.result import Objective
+from schedsearch.core.objective import Objective
+from schedsearch.proof.timeline import Timeline
 from schedsearch.schedule import Instance, Schedule, require_plain
 from schedsearch.unequal.micro_batches import UnequalBatch
 

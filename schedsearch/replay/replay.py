@@ -9,8 +9,8 @@ from statistics import fmean
 
 import numpy as np
 
-from schedsearch.modulo.result import Objective
-from schedsearch.modulo.shared_limits import SharedLimits
+from schedsearch.core.objective import Objective
+from schedsearch.core.shared_limits import SharedLimits
 from schedsearch.replay.pipeline import JobPipeline, job_pipeline, orders_of
 from schedsearch.replay.trace import TICK_MS, JobTrace, ReplicaIteration
 from schedsearch.schedule import as_soon_as_possible

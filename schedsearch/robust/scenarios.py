@@ -10,7 +10,7 @@ from typing import Any
 
 from placements import Block, Placement
 from placements.plain_data import Field
-from schedsearch.bounds.makespan import makespan_bound
+from schedsearch.proof.makespan import makespan_bound
 from schedsearch.simulation.conditions import Conditions, ConditionsError
 
 _FINER = 1000

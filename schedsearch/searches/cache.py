@@ -17,8 +17,8 @@ from importlib import metadata
 from pathlib import Path
 
 from placements.files import write_bytes
-from schedsearch.modulo.result import SearchReport, SearchResult, Status
-from schedsearch.modulo.search import SearchRequest
+from schedsearch.core.answer import SearchReport, SearchResult, Status
+from schedsearch.core.problem import Problem
 from schedsearch.searches.methods import find
 from schedsearch.validate import validate
 
@@ -35,7 +35,7 @@ _LATER = frozenset({"certificate", "search_file", "schedule_file", "energy", "fi
 
 
 def cached_search(
-    directory: Path | None, request: SearchRequest, on_progress: SearchReport | None = None
+    directory: Path | None, request: Problem, on_progress: SearchReport | None = None
 ) -> tuple[SearchResult, bool]:
     """Return the result of a search, from the cache where it is there, and whether it was.
 
@@ -72,7 +72,7 @@ def cached_search(
     return result, False
 
 
-def _is_answer(result: SearchResult, request: SearchRequest) -> bool:
+def _is_answer(result: SearchResult, request: Problem) -> bool:
     if result.schedule is None:
         return result.status is Status.INFEASIBLE
     return validate(result.schedule).placement == request.placement
@@ -90,7 +90,7 @@ def _keep(path: Path, result: SearchResult) -> None:
         log.warning("%s: cannot be written (%s); the result is not kept", path, error.strerror)
 
 
-def _hash(request: SearchRequest) -> str:
+def _hash(request: Problem) -> str:
     """Return the name of an entry: a hash of the request, the code and the versions of the libraries."""
     import joblib
 

@@ -1,6 +1,6 @@
 """Ways to search a schedule, by the name that the command line uses, with one question and one answer.
 
-Ours, `schedsearch.modulo.search`, and the two of `schedsearch.tessel`. A method knows nothing of caches and
+Ours, `schedsearch.procedures.search`, and the two of `schedsearch.tessel`. A method knows nothing of caches and
 processes.
 """
 
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from schedsearch.modulo.result import SearchError, SearchReport, SearchResult
-from schedsearch.modulo.search import SearchRequest, search_modulo, seconds_of
+from schedsearch.core.answer import SearchError, SearchReport, SearchResult
+from schedsearch.core.problem import Problem, seconds_of
+from schedsearch.procedures.search import solve
 from schedsearch.schedule import require_plain
 
 
-def find(request: SearchRequest, on_progress: SearchReport | None = None) -> SearchResult:
+def find(request: Problem, on_progress: SearchReport | None = None) -> SearchResult:
     """Search a schedule by the method that the request names.
 
     Args:
@@ -32,7 +33,7 @@ def find(request: SearchRequest, on_progress: SearchReport | None = None) -> Sea
     return METHODS[request.method](request, on_progress or (lambda _: None))
 
 
-def _tessels(request: SearchRequest, on_progress: SearchReport) -> SearchResult:
+def _tessels(request: Problem, on_progress: SearchReport) -> SearchResult:
     """Search by one of Tessel's two methods, which know less of what may be asked.
 
     Raises:
@@ -60,8 +61,8 @@ def _tessels(request: SearchRequest, on_progress: SearchReport) -> SearchResult:
     )
 
 
-METHODS: Mapping[str, Callable[[SearchRequest, SearchReport], SearchResult]] = {
-    "modulo": search_modulo,
+METHODS: Mapping[str, Callable[[Problem, SearchReport], SearchResult]] = {
+    "modulo": solve,
     "tessel": _tessels,
     "time_optimal": _tessels,
 }

@@ -8,15 +8,8 @@ from typing import Any
 from placements import Placement
 from placements.modes import Chosen
 from placements.plain_data import Field, plain
-from schedsearch.modulo.result import (
-    Attempt,
-    EndedBy,
-    InFlightPeriod,
-    Objective,
-    SearchResult,
-    Status,
-    StrategyWork,
-)
+from schedsearch.core.answer import Attempt, EndedBy, InFlightPeriod, SearchResult, Status, StrategyWork
+from schedsearch.core.objective import Objective
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
 from schedsearch.state_space import MinPeriod

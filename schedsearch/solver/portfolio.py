@@ -17,9 +17,8 @@ from typing import Any
 
 from schedsearch.model.memory_precedence import is_shared_in_turns
 from schedsearch.repetend import Repetend
-from schedsearch.solver.cores import usable_cores
 from schedsearch.solver.effort import Effort
-from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.interrupts import INTERRUPTS, usable_cores
 from schedsearch.solver.query import Answer, LimitedSolver, Query, Solver, Spend, uncounted
 
 MANY_INSTANCES = 160

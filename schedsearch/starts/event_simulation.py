@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from placements import Block, Placement
-from schedsearch.bounds.timeline import Timeline
+from schedsearch.proof.timeline import Timeline
 from schedsearch.schedule import Schedule, ScheduledBlock
 from schedsearch.solver.interrupts import INTERRUPTS
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placements import Block, Placement
-from schedsearch.bounds.timeline import Timeline
+from schedsearch.proof.timeline import Timeline
 
 Ints = NDArray[np.int64]
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from placements import Placement
-from schedsearch.bounds.ends import device_span_bound
-from schedsearch.bounds.load_and_path import critical_path, load_bound, period_bound
-from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.modulo.result import EndedBy, InFlightPeriod, SearchProgress, SearchResult, Status
+from schedsearch.core.answer import EndedBy, InFlightPeriod, SearchProgress, SearchResult, Status
+from schedsearch.proof.ends import device_span_bound
+from schedsearch.proof.load_and_path import critical_path, load_bound, period_bound
+from schedsearch.proof.makespan import makespan_bound
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, Schedule, with_optimizer
 from schedsearch.solver.interrupts import INTERRUPTS, Ending

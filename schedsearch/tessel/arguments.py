@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from placements import Placement
-from schedsearch.bounds.memory_need import require_capacity
-from schedsearch.modulo.result import SearchError
+from schedsearch.core.answer import SearchError
+from schedsearch.proof.memory_need import require_capacity
 
 LONGEST_S = 4e6
 """Longest time limit: the solver counts milliseconds in 32 bits."""

@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable
 
 from placements import Placement
-from schedsearch.bounds.ends import device_span_bound
-from schedsearch.bounds.load_and_path import critical_path, load_bound, period_bound
-from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.modulo.result import EndedBy, Objective, SearchProgress, SearchResult, Status
+from schedsearch.core.answer import EndedBy, SearchProgress, SearchResult, Status
+from schedsearch.core.objective import Objective
+from schedsearch.proof.ends import device_span_bound
+from schedsearch.proof.load_and_path import critical_path, load_bound, period_bound
+from schedsearch.proof.makespan import makespan_bound
 from schedsearch.schedule import Schedule, ScheduledBlock, with_optimizer
 from schedsearch.solver.interrupts import INTERRUPTS, Ending
 from schedsearch.tessel.arguments import DOES_NOT_FIT, LONGEST_S, OUT_OF_TIME, check_arguments

@@ -9,11 +9,17 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from placements import Block, Kind
-from schedsearch.bounds.sequences import two_devices
-from schedsearch.bounds.timeline import Timeline
-from schedsearch.improve.improve import NEIGHBOURHOODS, QUERIES, STATES, Improvement, RoundBudget
-from schedsearch.improve.objective import FiniteObjective
-from schedsearch.modulo.lowered import Lowered
+from schedsearch.core.objective import FiniteObjective
+from schedsearch.passes.lowered import Lowered
+from schedsearch.procedures.neighbourhoods.improvement import (
+    NEIGHBOURHOODS,
+    QUERIES,
+    STATES,
+    Improvement,
+    RoundBudget,
+)
+from schedsearch.proof.sequences import two_devices
+from schedsearch.proof.timeline import Timeline
 from schedsearch.schedule import CyclicOrderError, Schedule, as_soon_as_possible
 from schedsearch.solver.effort import Effort
 from schedsearch.unequal.micro_batches import UnequalBatch

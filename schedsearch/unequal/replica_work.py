@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placements import Block, Kind, Placement
-from schedsearch.modulo.result import FINITE, Objective
+from schedsearch.core.objective import FINITE, Objective
 from schedsearch.schedule import Schedule
 from schedsearch.unequal.micro_batches import MicroBatchError, UnequalBatch
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from placements import Placement
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
-from schedsearch.modulo.lowered import Lowered
+from schedsearch.passes.lowered import Lowered
 from schedsearch.schedule import CyclicOrderError, Instance, Schedule, as_soon_as_possible, with_optimizer
 from schedsearch.starts.event_simulation import Rule, list_schedule
 from schedsearch.unequal.micro_batches import UnequalBatch

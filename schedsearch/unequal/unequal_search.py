@@ -16,18 +16,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from schedsearch.baselines import HAND_MADE
-from schedsearch.bounds.memory_need import minimum_memory
-from schedsearch.modulo.result import (
-    FINITE,
-    EndedBy,
-    Objective,
-    SearchError,
-    SearchProgress,
-    SearchReport,
-    SearchResult,
-    Status,
-)
-from schedsearch.modulo.search import search, seconds_of
+from schedsearch.core.answer import EndedBy, SearchError, SearchProgress, SearchReport, SearchResult, Status
+from schedsearch.core.objective import FINITE, Objective
+from schedsearch.core.problem import seconds_of
+from schedsearch.procedures.search import search
+from schedsearch.proof.memory_need import minimum_memory
 from schedsearch.robust.annealing import PART
 from schedsearch.schedule import Schedule, ScheduledBlock
 from schedsearch.solver.effort import Effort
@@ -95,7 +88,7 @@ def unequal_search(
         batch: The micro-batches.
         objective: ``makespan`` or ``device_span``.
         given_order: Whether each block runs the micro-batches as they are numbered.
-        time_limit_s: As of `schedsearch.modulo.search.search`, as for the rest.
+        time_limit_s: As of `schedsearch.procedures.search.search`, as for the rest.
         work_limit: Units of counted work; more work never ends with a longer schedule.
         seed: Seed of the random choices.
         begin_with: A schedule of this batch: the answer is no longer.

@@ -2,15 +2,15 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from schedsearch.core.answer import Status
+from schedsearch.procedures.search import search
+from schedsearch.proof.load_and_path import load_bound
 
 from placements import Kind, Placement, PlacementError
 from placements.placement_file import placement_to_yaml, read_placement
 from placements.shapes import SHAPES, loop_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
 from schedsearch.baselines import gpipe
-from schedsearch.bounds.load_and_path import load_bound
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.result import Status
-from schedsearch.modulo.search import search
 from schedsearch.picture import picture
 from schedsearch.validate import validate
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from javascript import simulated
+from schedsearch.proof.makespan import makespan_bound
 
 from docs.playground_data import PRESETS, blocks_to_rows, orders_to_text
 from placements import Placement
 from placements.placement_file import placement_from_dict
 from schedsearch.baselines import gpipe
-from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.device_span import device_spans
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.schedule import (

@@ -14,16 +14,16 @@ from pathlib import Path
 import joblib
 import pytest
 from places import ROOT
+from schedsearch.core.answer import EndedBy, SearchResult, Status
+from schedsearch.core.problem import Problem
 
 from placements.shapes import v_shape
 from schedsearch.baselines import HAND_MADE
-from schedsearch.modulo.result import EndedBy, SearchResult, Status
-from schedsearch.modulo.search import SearchRequest
 from schedsearch.schedule import Schedule
 from schedsearch.searches import cache
 from schedsearch.searches.cache import cached_search
 
-REQUEST = SearchRequest(v_shape(2).with_memory(2), 3, objectives=("period",), time_limit_s=5.0)
+REQUEST = Problem(v_shape(2).with_memory(2), 3, objectives=("period",), time_limit_s=5.0)
 
 
 def entries(directory: Path) -> list[Path]:
@@ -65,7 +65,7 @@ OTHER = {
 }
 
 
-@pytest.mark.parametrize("name", [field.name for field in fields(SearchRequest)])
+@pytest.mark.parametrize("name", [field.name for field in fields(Problem)])
 def test_every_argument_is_part_of_the_question(name: str, tmp_path: Path) -> None:
     cached_search(tmp_path, REQUEST)
     assert not cached_search(tmp_path, replace(REQUEST, **{name: OTHER[name]}))[1]

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from schedsearch.core.answer import EndedBy, SearchError, SearchResult
+from schedsearch.core.problem import Problem
 
 from placements.stages.stage_chain import StageChain
 from placements.stages.stage_file import stages_from_dict
 from schedsearch.baselines import NEEDS
 from schedsearch.comparison.compare import compare
 from schedsearch.comparison.rows import DOES_NOT_FIT, NOT_APPLICABLE, Comparison
-from schedsearch.modulo.result import EndedBy, SearchError, SearchResult
-from schedsearch.modulo.search import SearchRequest
 from schedsearch.searches.methods import find
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.validate import validate
@@ -71,7 +71,7 @@ def test_energy_is_of_computing_and_waiting() -> None:
 def test_a_search_that_a_time_limit_cut_says_so() -> None:
     """The answer of a search that had no time left: a schedule that begins late, above the bound."""
 
-    def cut(request: SearchRequest, report: Any) -> SearchResult:
+    def cut(request: Problem, report: Any) -> SearchResult:
         found = find(request, report)
         assert found.schedule is not None
         late = tuple(block._replace(start=block.start + 7) for block in found.schedule.blocks)
@@ -165,7 +165,7 @@ def test_what_does_not_fit_or_apply_is_a_row_that_says_why() -> None:
 def test_a_limit_of_work_is_of_all_searches_together() -> None:
     shares, spent = [], []
 
-    def counted(request: SearchRequest, report: Any) -> SearchResult:
+    def counted(request: Problem, report: Any) -> SearchResult:
         result = replace(find(replace(request, work_limit=1.0), report), work=2.0, makespan_bound=1)
         shares.append(request.work_limit)
         spent.append(result.work)
@@ -187,7 +187,7 @@ def test_ctrl_c_ends_the_searches_and_keeps_the_rows() -> None:
     """The first search is interrupted once it has a schedule; no other begins: it has the best by hand."""
     asked = []
 
-    def interrupted(request: SearchRequest, report: Any) -> SearchResult:
+    def interrupted(request: Problem, report: Any) -> SearchResult:
         asked.append(request.placement.name)
         return replace(find(request, report), ended_by=EndedBy.INTERRUPT, makespan_bound=1)
 

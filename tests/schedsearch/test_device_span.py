@@ -7,17 +7,17 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedsearch.core.answer import SearchError, Status
+from schedsearch.core.objective import DEVICE_SPAN, MAKESPAN
+from schedsearch.procedures.neighbourhoods.improvement import improve
+from schedsearch.procedures.search import search
+from schedsearch.proof.ends import device_span_bound
 from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
 from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b, zb_h1
-from schedsearch.bounds.ends import device_span_bound
 from schedsearch.device_span import device_spans, first_starts, with_least_device_span
-from schedsearch.improve.improve import improve
-from schedsearch.improve.objective import DEVICE_SPAN, MAKESPAN
-from schedsearch.modulo.result import SearchError, Status
-from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
 from schedsearch.solver.effort import Effort
 from schedsearch.validate import validate

@@ -9,23 +9,23 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from schedsearch.core.answer import SearchError, SearchProgress, Status
+from schedsearch.core.problem import Problem
+from schedsearch.proof.memory_need import CapacityError
 from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
 from placements.files import write_json
 from placements.shapes import v_shape
-from schedsearch.bounds.memory_need import CapacityError
-from schedsearch.modulo.result import SearchError, SearchProgress, Status
-from schedsearch.modulo.search import SearchRequest
 from schedsearch.schedule_file import read_schedule, schedule_to_dict
 from schedsearch.searches.methods import METHODS, find
 from schedsearch.validate import validate
 
 
-def request(placement: Placement, number: int, method: str, **more: object) -> SearchRequest:
+def request(placement: Placement, number: int, method: str, **more: object) -> Problem:
     """Ask for a search; the methods of Tessel count no work, and end these by themselves."""
     limit = {"work_limit": 5.0} if method == "modulo" else {"time_limit_s": 60.0}
-    return SearchRequest(placement, number, method, **limit, **more)
+    return Problem(placement, number, method, **limit, **more)
 
 
 def with_step(placement: Placement) -> Placement:

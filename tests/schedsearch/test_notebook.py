@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from modes_and_streams import communicated, offloaded, recomputed
+from schedsearch.core.problem import Problem
 
 import schedsearch
 from placements.files import write_json
@@ -22,7 +23,6 @@ from placements.layouts.layer_file import ModelLayer, ModelLayers
 from placements.shapes import k_shape, v_shape
 from schedsearch.energy import Frontier
 from schedsearch.figures.canvas import Figure
-from schedsearch.modulo.search import SearchRequest
 from schedsearch.searches.methods import find
 
 
@@ -148,7 +148,7 @@ def test_wrong_columns(columns: dict[str, object], message: str) -> None:
 
 @pytest.mark.parametrize("method", ["modulo", "tessel", "time_optimal"])
 def test_results_of_every_search_read_back(method: str, tmp_path: Path) -> None:
-    found = find(SearchRequest(k_shape(2).with_memory(3), 4, method))
+    found = find(Problem(k_shape(2).with_memory(3), 4, method))
     assert found.schedule is not None
     assert schedsearch.SearchResult.load(found.save(tmp_path / "found.json")) == found
     assert bool(found.by_in_flight) == (method == "tessel")

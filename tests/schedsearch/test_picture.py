@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 from modes_and_streams import communicated, offloaded, offloading, recomputed, recomputing
+from schedsearch.procedures.search import search
 
 from placements import Block, Kind, Placement
 from placements.modes import Decision
 from placements.shapes import SHAPES, v_shape, wave_shape
 from schedsearch.baselines import gpipe, one_f_one_b
-from schedsearch.modulo.search import search
 from schedsearch.picture import both_ends, fitted, picture, shortened
 from schedsearch.schedule import as_soon_as_possible
 

@@ -6,10 +6,11 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
+from schedsearch.proof.memory_need import minimum_memory
+
 from experiments.benchmarks.instances.random_dag import random_dag
 from placements import Placement
 from placements.shapes import k_shape, loop_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
-from schedsearch.bounds.memory_need import minimum_memory
 
 FAMILIES: dict[str, Callable[[int, int], Placement]] = {
     "chains": lambda devices, seed: random_dag(devices, devices * (1 + seed % 4), seed, max_inputs=1),

@@ -16,12 +16,13 @@ from graphlib import CycleError
 from pathlib import Path
 from typing import Any
 
+from schedsearch.proof.ends import device_span_bound
+from schedsearch.proof.load_and_path import load_bound
+
 from experiments.benchmarks.instances.instance_file import FOLDER, Instance
 from placements import Placement
 from placements.files import csv_text, write_bytes, write_text
 from placements.tables import Row, csv_rows
-from schedsearch.bounds.ends import device_span_bound
-from schedsearch.bounds.load_and_path import load_bound
 from schedsearch.device_span import device_spans, first_starts, with_least_device_span
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance as BlockInstance

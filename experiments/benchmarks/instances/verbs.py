@@ -10,6 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from schedsearch.core.answer import Status
+from schedsearch.procedures.search import search
+
 from experiments.benchmarks.command import add_options, run
 from experiments.benchmarks.frame import BenchmarkError, Case
 from experiments.benchmarks.instances.answers import (
@@ -22,8 +25,6 @@ from experiments.benchmarks.instances.instance_file import FOLDER, Instance, Ins
 from experiments.benchmarks.measures.search import result_figures
 from experiments.config.machine import commit
 from schedsearch.device_span import device_spans, with_least_device_span
-from schedsearch.modulo.result import Status
-from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import ScheduleFileError, read_schedule
 from schedsearch.validate import validate

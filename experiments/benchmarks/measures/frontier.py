@@ -10,6 +10,8 @@ from collections.abc import Collection
 from typing import Any
 
 import numpy as np
+from schedsearch.procedures.alternatives import schedules_of_equal_period
+from schedsearch.procedures.search import search
 
 from experiments.benchmarks.inputs.clock_tasks import ClockTask, clock_task, made_up
 from experiments.benchmarks.inputs.made_placements import placement_of
@@ -25,8 +27,6 @@ from schedsearch.energy import (
 )
 from schedsearch.energy.baselines import perseus_frontier
 from schedsearch.energy.graph import Floats
-from schedsearch.modulo.alternatives import schedules_of_equal_period
-from schedsearch.modulo.search import search
 
 _ALMOST = 1e-9
 """Share by which rounding errors may make a time or an energy larger."""

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
+from schedsearch.procedures.search import search
+
 from experiments.benchmarks.inputs.made_placements import placement_of
 from experiments.benchmarks.measures.search import searched
 from experiments.benchmarks.timing import load_solvers as prepare
 from placements import Placement
 from schedsearch.baselines import HAND_MADE
 from schedsearch.baselines.chosen_modes import overlapped, steady_rate, with_chosen_modes
-from schedsearch.modulo.search import search
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 from schedsearch.validate import InvalidScheduleError, validate
 

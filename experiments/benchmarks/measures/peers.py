@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from schedsearch.core.answer import SearchProgress, SearchResult
+from schedsearch.procedures.search import search
 
 from experiments.benchmarks.comparison import MedianRatio, beside_peer, in_turn
 from experiments.benchmarks.frame import Row
@@ -37,8 +39,6 @@ from schedsearch.energy import simulate_at_clocks
 from schedsearch.figures.canvas import COLUMN_INCHES, save
 from schedsearch.figures.panels import CurvePoint, Panel, draw_panels
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.result import SearchProgress, SearchResult
-from schedsearch.modulo.search import search
 from schedsearch.tessel import tessel as tessel_search
 
 __all__ = [

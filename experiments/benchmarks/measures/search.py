@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from schedsearch.core.answer import SearchResult
+from schedsearch.core.problem import OBJECTIVES
+from schedsearch.procedures.search import search
+from schedsearch.proof.load_and_path import load_bound
+
 from experiments.benchmarks.inputs.made_placements import placement_of
 from experiments.benchmarks.inputs.random_placements import random_placement
 from experiments.benchmarks.instances.instance_file import named_instance
 from experiments.benchmarks.timing import load_solvers as prepare
 from placements import Placement
 from schedsearch.baselines import applicable
-from schedsearch.bounds.load_and_path import load_bound
 from schedsearch.device_span import device_spans
-from schedsearch.modulo.result import SearchResult
-from schedsearch.modulo.search import OBJECTIVES, search
 
 __all__ = ["instance", "prepare", "random", "result_figures", "searched"]
 

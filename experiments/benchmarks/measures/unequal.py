@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from schedsearch.core.objective import Objective
+from schedsearch.procedures.search import search
+
 from experiments.benchmarks.inputs.batches import published_shop
 from experiments.benchmarks.inputs.batches import sequences as sequences_batch
 from experiments.benchmarks.timing import load_solvers
@@ -17,8 +20,6 @@ from placements.models.gpt.gpt_config import GptConfig
 from placements.slices.gpt_slices import gpt_in_slices
 from schedsearch.baselines import HAND_MADE, SLICED, UnsuitablePlacementError, seq_one_f_one_b
 from schedsearch.metrics import bubble_rate, peak_memory
-from schedsearch.modulo.result import Objective
-from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
 from schedsearch.unequal.micro_batches import UnequalBatch
 from schedsearch.unequal.replica_work import replica_work

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from schedsearch.procedures.search import search
+
 from experiments.reproduce.measured.measured_iterations import (
     NUM_MICRO_BATCHES,
     MeasuredIteration,
@@ -19,7 +21,6 @@ from placements import Placement
 from placements.pieces import Piece, blocks_of
 from placements.planners.partition import in_proportion, min_largest
 from schedsearch.baselines import one_f_one_b
-from schedsearch.modulo.search import search
 
 _NOTHING = PieceTimes(0.0, 0.0)
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from schedsearch.procedures.search import search
+
 from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.measured.measured_file import MeasuredOptions
 from experiments.reproduce.measured.stage_times import FILE, SCHEDULES, StageTimes, read_stage_times
@@ -18,7 +20,6 @@ from placements.files import csv_text
 from placements.meaning import option
 from schedsearch.baselines import one_f_one_b, zb_h1, zb_h2
 from schedsearch.device_span import device_spans, with_least_device_span
-from schedsearch.modulo.search import search
 
 SEARCHED = {"ZB_1p": 1, "ZB_2p": 2}
 """Activations for which each device has room, as a multiple of the devices."""

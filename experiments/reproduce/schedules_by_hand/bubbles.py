@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+from schedsearch.procedures.search import search
+
 from experiments.config.options import OptionError, require_known, require_limits
 from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.rows import rows_with, value_of
@@ -21,7 +23,6 @@ from placements.meaning import option
 from placements.shapes import loop_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError, applicable
 from schedsearch.metrics import bubble_rate, peak_memory
-from schedsearch.modulo.search import search
 
 PLACEMENTS: dict[str, partial[Placement]] = {
     "V": partial(v_shape, forward_time=1, backward_time=2),

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from schedsearch.procedures.search import search
+
 from experiments.config.options import require_limits
 from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.item_options import check_names
@@ -18,7 +20,6 @@ from placements import Placement
 from placements.meaning import option
 from placements.shapes import SHAPES
 from schedsearch.baselines import HAND_MADE
-from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
 from schedsearch.tessel import tessel
 

@@ -7,6 +7,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from schedsearch.core.answer import SearchResult, Status
+from schedsearch.procedures.search import search
+from schedsearch.proof.load_and_path import period_bound
+from schedsearch.proof.memory_need import minimum_memory
+
 from experiments.config.options import require_limits
 from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.item_options import check_names
@@ -21,12 +26,8 @@ from experiments.reproduce.tessel.published import (
 from placements import Placement
 from placements.meaning import option
 from placements.shapes import SHAPES
-from schedsearch.bounds.load_and_path import period_bound
-from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.figures.canvas import COLUMN_INCHES
 from schedsearch.figures.panels import Panel, draw_shares
-from schedsearch.modulo.result import SearchResult, Status
-from schedsearch.modulo.search import search
 from schedsearch.repetend import Repetend
 from schedsearch.tessel import tessel
 from schedsearch.tessel.candidates import max_in_flight

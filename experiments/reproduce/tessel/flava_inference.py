@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from schedsearch.procedures.search import search
+
 from experiments.config.options import require_limits
 from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.item_options import check_numbers
@@ -36,7 +38,6 @@ from placements.planners.partition import min_largest, stage_times
 from schedsearch.baselines import HAND_MADE
 from schedsearch.figures.canvas import COLUMN_INCHES
 from schedsearch.figures.panels import CurvePoint, Panel, draw_panels
-from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
 
 _NUM_GPUS = 4

@@ -11,6 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from schedsearch.core.answer import SearchResult
+from schedsearch.procedures.search import search
+
 from placements import Placement
 from placements.cluster import CLUSTERS, Cluster, read_cluster
 from placements.models.chain import ModelShape
@@ -27,8 +30,6 @@ from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from schedsearch.baselines import applicable
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.result import SearchResult
-from schedsearch.modulo.search import search
 
 SAMPLES = 128
 """Of an iteration (Tessel, Sec. VI-D)."""

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from schedsearch.procedures.search import search
+
 from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.rows import bars, cases_in, grouped, numbers, rows_with, span, value_of
 from experiments.reproduce.tessel.large_vocabulary import (
@@ -41,7 +43,6 @@ from runtime.virtual.play import play
 from runtime.virtual.rules import Communication
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
 from schedsearch.figures.bars import BarPanel, draw_bars
-from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
 from schedsearch.validate import InvalidScheduleError, validate
 

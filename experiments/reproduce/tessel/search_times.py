@@ -16,6 +16,8 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
 
+from schedsearch.core.answer import SearchProgress, SearchResult
+
 from experiments.config.options import require_limits
 from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.item_options import check_names, check_numbers
@@ -47,7 +49,6 @@ from schedsearch.figures.bars import BarPanel, draw_bars
 from schedsearch.figures.canvas import COLUMN_INCHES
 from schedsearch.figures.panels import Panel, draw_panels
 from schedsearch.metrics import bubble_rate
-from schedsearch.modulo.result import SearchProgress, SearchResult
 from schedsearch.tessel import tessel, time_optimal
 from schedsearch.tessel.candidates import Indices
 from schedsearch.tessel.phases import cooldown, shortened, warmup

@@ -5,7 +5,7 @@ first block's inputs and what must follow its last block, and shares it among al
 block on several devices is shared equally among them, in parts that need not agree.
 
 Where blocks have modes, each device mixes them as is best too, in as much memory times time as it has: each
-micro-batch holds in a mode at least what `schedsearch.bounds.mode_choice` says.
+micro-batch holds in a mode at least what `schedsearch.proof.mode_choice` says.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import NamedTuple
 import numpy as np
 
 from placements import Block, Placement, Profile
-from schedsearch.bounds.mode_choice import needs_of
 from schedsearch.energy.cost import CostCurve, cost_curves
 from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.relaxed.highs import Rows, SolverStatus, minimized, status_of
 from schedsearch.energy.waiting import waiting_w
+from schedsearch.proof.mode_choice import needs_of
 from schedsearch.schedule import Schedule, micro_batches_of
 
 Curves = Mapping[str, CostCurve]

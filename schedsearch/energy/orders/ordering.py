@@ -5,7 +5,7 @@ makespan leave lower clocks different room, mostly in warmup and cooldown, and t
 relaxed problem, one linear program, judges each; what may be best gets a plan of real clocks. From the best
 one, neighbors in a device's order are swapped as long as that lowers the relaxed energy. A schedule that is
 small enough gets its best order and clocks from one program. What no order can beat is said beside (`joint`).
-Where schedules come from is not known here; see `schedsearch.modulo.alternatives`.
+Where schedules come from is not known here; see `schedsearch.procedures.alternatives`.
 """
 
 from __future__ import annotations

@@ -16,25 +16,23 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from schedsearch.core.budget import Account
+from schedsearch.core.known import Known, Start
 from schedsearch.graph.kernel import FOREVER
-from schedsearch.modulo.oracle import Oracle
-from schedsearch.modulo.state import SearchState
-from schedsearch.modulo.strategies.strategy import Strategy
+from schedsearch.procedures.procedure import Procedure
 from schedsearch.repetend import Repetend, input_edges
-from schedsearch.solver.cores import together
 from schedsearch.solver.effort import Effort
-from schedsearch.solver.interrupts import INTERRUPTS
-from schedsearch.starts.first_repetends import Start
+from schedsearch.solver.interrupts import INTERRUPTS, together
 
 if TYPE_CHECKING:  # as it loads numba, which is slow
-    from schedsearch.modulo.strategies.critical_swaps import PeriodOrders
+    from schedsearch.procedures.critical_swaps import PeriodOrders
 
 _WORK_OF_EDGE = 1.5e-8
 """Units of work that a step takes for each edge between blocks, or along a device."""
 
 
 @dataclass
-class Annealing(Strategy):
+class Annealing(Procedure):
     """Anneals the orders in turns over all sizes; in each the best so far and what was known at first.
 
     The two are annealed at once where there are two cores.
@@ -65,7 +63,7 @@ class Annealing(Strategy):
     max_in_vain: int = 3
     _first: dict[int, Repetend] = field(default_factory=dict, init=False, repr=False)
 
-    def run(self, state: SearchState, oracle: Oracle, until: float) -> Iterator[Start]:
+    def run(self, state: Known, oracle: Account, until: float) -> Iterator[Start]:
         """Yield ever better repetends, the first that reaches the bound as the last."""
         best, number, effort = state.repetends, len(state.placement.blocks), oracle.effort
         self._first = self._first or dict(best)
@@ -110,7 +108,7 @@ class Annealing(Strategy):
         seed: int,
     ) -> tuple[Repetend, float]:
         """Return the best repetend that some steps from one lead to, or that itself, and the work."""
-        from schedsearch.modulo.strategies.critical_swaps import Scratch, take_steps
+        from schedsearch.procedures.critical_swaps import Scratch, take_steps
 
         orders, instances = _as_arrays(repetend)
         number, places = len(instances), len(orders.order)
@@ -153,7 +151,7 @@ def _repeated(known: Mapping[int, Repetend], size: int) -> Repetend:
 
 def _as_arrays(repetend: Repetend) -> tuple[PeriodOrders, list[tuple[str, int]]]:
     """Return a repetend's orders, and the instances by their numbers there."""
-    from schedsearch.modulo.strategies.critical_swaps import PeriodOrders
+    from schedsearch.procedures.critical_swaps import PeriodOrders
 
     placement = repetend.placement
     instances = [

@@ -7,24 +7,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from schedsearch.modulo.oracle import Oracle
-from schedsearch.modulo.state import SearchState
-from schedsearch.modulo.strategies.strategy import Strategy
+from schedsearch.core.budget import Account
+from schedsearch.core.known import Known, Start
+from schedsearch.procedures.beginnings import greedy_starts, hand_made_repetends
+from schedsearch.procedures.procedure import Procedure
 from schedsearch.solver.effort import Effort
-from schedsearch.starts.first_repetends import (
-    Start,
-    greedy_starts,
-    hand_made_repetends,
-)
 
 
 @dataclass
-class _Supply(Strategy):
+class _Supply(Procedure):
     """Goes on with an iterator of repetends, round after round, until there are no more."""
 
     _left: Iterator[Start] | None = field(default=None, init=False, repr=False)
 
-    def run(self, state: SearchState, oracle: Oracle, until: float) -> Iterator[Start]:
+    def run(self, state: Known, oracle: Account, until: float) -> Iterator[Start]:
         """Yield those that are left."""
         if self._left is None:
             self._left = self._made(state, oracle.effort)
@@ -32,7 +28,7 @@ class _Supply(Strategy):
             yield start
 
     @abstractmethod
-    def _made(self, state: SearchState, effort: Effort) -> Iterator[Start]: ...
+    def _made(self, state: Known, effort: Effort) -> Iterator[Start]: ...
 
 
 @dataclass
@@ -44,7 +40,7 @@ class HandMade(_Supply):
     share_of_few: float = 0.8
     share_of_many: float = 0.8
 
-    def _made(self, state: SearchState, effort: Effort) -> Iterator[Start]:
+    def _made(self, state: Known, effort: Effort) -> Iterator[Start]:
         return hand_made_repetends(state.placement, state.period_bound, effort)
 
 
@@ -57,5 +53,5 @@ class Greedy(_Supply):
     share_of_few: float = 0.2
     share_of_many: float = 0.2
 
-    def _made(self, state: SearchState, effort: Effort) -> Iterator[Start]:
+    def _made(self, state: Known, effort: Effort) -> Iterator[Start]:
         return greedy_starts(state.placement, state.period_bound, effort)

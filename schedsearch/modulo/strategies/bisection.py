@@ -6,9 +6,9 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from schedsearch.modulo.knowledge import Knowledge
-from schedsearch.modulo.oracle import Oracle
-from schedsearch.modulo.result import Objective
+from schedsearch.core.budget import Account
+from schedsearch.core.known import OfSize
+from schedsearch.core.objective import Objective
 from schedsearch.repetend import Repetend
 from schedsearch.solver.query import Answer
 
@@ -39,12 +39,12 @@ class Bisection:
         given: Work that each question without an answer has had.
     """
 
-    oracle: Oracle
+    oracle: Account
     given: dict[tuple[Objective, int], float] = field(default_factory=dict)
 
     def minimise_in_turn(
-        self, known: Knowledge, objectives: Sequence[Objective], until: float
-    ) -> Iterator[Knowledge]:
+        self, known: OfSize, objectives: Sequence[Objective], until: float
+    ) -> Iterator[OfSize]:
         """Make one objective after another least, each within what those before it reached.
 
         What an earlier call reached is kept where no more is found now.
@@ -65,7 +65,7 @@ class Bisection:
                 known = kept.with_proofs_of(each) if is_kept else each
                 yield known
 
-    def minimise(self, known: Knowledge, objective: Objective, until: float) -> Iterator[Knowledge]:
+    def minimise(self, known: OfSize, objective: Objective, until: float) -> Iterator[OfSize]:
         """Bisect an objective between its bound and the best value, and keep what it reaches as a limit.
 
         A query that gets no answer splits what is open: above it there may be repetends to find, below it
@@ -92,13 +92,13 @@ class Bisection:
         if known.repetend is not None:
             yield known.with_limit(objective)
 
-    def look_at_bound(self, known: Knowledge, until: float) -> Iterator[Knowledge]:
+    def look_at_bound(self, known: OfSize, until: float) -> Iterator[OfSize]:
         """Ask once, shortly, whether the period can meet its bound."""
         if known.is_open(Objective.PERIOD):
             bound, work = known.bound[Objective.PERIOD], self._first_slice(until)
             yield self._try(known, Objective.PERIOD, bound, work, until)[1]
 
-    def sample(self, known: Knowledge, span: int | None, seed: int, until: float) -> list[Repetend]:
+    def sample(self, known: OfSize, span: int | None, seed: int, until: float) -> list[Repetend]:
         """Return some repetend that keeps the limits reached, and the one of its order's least period.
 
         Args:
@@ -121,8 +121,8 @@ class Bisection:
         return min(max(_FIRST_SLICE[0], self._left(until) * _FIRST_SHARE), _FIRST_SLICE[1])
 
     def _descend(
-        self, known: Knowledge, objective: Objective, work: float, until: float
-    ) -> Generator[Knowledge, None, tuple[Knowledge, int | None]]:
+        self, known: OfSize, objective: Objective, work: float, until: float
+    ) -> Generator[OfSize, None, tuple[OfSize, int | None]]:
         """Bisect for a lesser value as if what gets no answer were refuted; return the least such value."""
         low, unknown, in_a_row = known.bound[objective], None, 0
         instances = known.micro_batches * len(known.placement.blocks)
@@ -141,8 +141,8 @@ class Bisection:
         return known, unknown
 
     def _ascend(
-        self, known: Knowledge, objective: Objective, high: int, work: float, until: float
-    ) -> Generator[Knowledge, None, Knowledge]:
+        self, known: OfSize, objective: Objective, high: int, work: float, until: float
+    ) -> Generator[OfSize, None, OfSize]:
         """Bisect for a greater bound below a value that got no answer."""
         while (bound := known.bound[objective]) < min(high, known.value(objective)):
             if self._left(until) <= 0 or self.given.get((objective, bound), 0.0) >= work:
@@ -155,8 +155,8 @@ class Bisection:
         return known
 
     def _try(
-        self, known: Knowledge, objective: Objective, candidate: int, work: float, until: float
-    ) -> tuple[Answer, Knowledge]:
+        self, known: OfSize, objective: Objective, candidate: int, work: float, until: float
+    ) -> tuple[Answer, OfSize]:
         """Ask for a value; return the answer, and what is known with the repetend or the proof."""
         if objective is Objective.PERIOD and candidate in known.refuted:
             return Answer.NO, known

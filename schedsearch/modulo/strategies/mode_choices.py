@@ -16,20 +16,19 @@ from typing import ClassVar
 
 from placements import Placement
 from placements.modes import Chosen
-from schedsearch.bounds.load_and_path import period_bound
-from schedsearch.bounds.mode_choice import Need, needs_of
-from schedsearch.modulo.lowered import Lowered
-from schedsearch.modulo.oracle import Oracle
-from schedsearch.modulo.state import SearchState
-from schedsearch.modulo.strategies.strategy import Strategy
-from schedsearch.starts.first_repetends import Start
+from schedsearch.core.budget import Account
+from schedsearch.core.known import Known, Start
+from schedsearch.passes.lowered import Lowered
+from schedsearch.procedures.procedure import Procedure
+from schedsearch.proof.load_and_path import period_bound
+from schedsearch.proof.mode_choice import Need, needs_of
 
 _MAX_MIXES = 50_000
 """Mixes of modes of one device that are compared; of more, each decision is taken on its own."""
 
 
 @dataclass
-class ModeChoices(Strategy):
+class ModeChoices(Procedure):
     """Tries periods from the bound up, each with the modes that then hold least, and searches the orders.
 
     Attributes:
@@ -42,17 +41,17 @@ class ModeChoices(Strategy):
     share_of_few: float = 0.5
     share_of_many: float = 0.6
     steps: int = 8
-    search_orders: Callable[[SearchState, Oracle, float], Iterator[Start]] | None = None
+    search_orders: Callable[[Known, Account, float], Iterator[Start]] | None = None
     _tried: set[tuple[Chosen, ...]] = field(default_factory=set, init=False, repr=False)
     _round: int = field(default=0, init=False, repr=False)
 
-    def share(self, state: SearchState) -> float:
+    def share(self, state: Known) -> float:
         """Return the share of a round's work that it gets at most; 0 where nothing is decided."""
         if not state.placement.decisions:
             return 0.0
         return self.share_of_many if state.has_many_blocks else self.share_of_few
 
-    def run(self, state: SearchState, oracle: Oracle, until: float) -> Iterator[Start]:
+    def run(self, state: Known, oracle: Account, until: float) -> Iterator[Start]:
         """Yield ever better repetends, each with its modes."""
         if state.round != self._round:  # more work than before for the same modes
             self._round, self._tried = state.round, set()
@@ -87,12 +86,12 @@ class ModeChoices(Strategy):
         least: Fraction,
         size: int,
         best: Fraction,
-        state: SearchState,
-        oracle: Oracle,
+        state: Known,
+        oracle: Account,
         until: float,
     ) -> Iterator[Start]:
         assert self.search_orders is not None
-        inner = SearchState(plain, (1,), least, seed=state.seed, round=state.round)
+        inner = Known(plain, (1,), least, seed=state.seed, round=state.round)
         end = oracle.effort.share(until, 1 / self.steps)
         for found in self.search_orders(inner, oracle, end):
             yield found

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from placements import Placement
-from schedsearch.bounds.load_and_path import min_period
-from schedsearch.modulo.oracle import Oracle
-from schedsearch.modulo.result import Objective, Status
-from schedsearch.modulo.state import Finding, NoRepetend, SearchState
-from schedsearch.modulo.strategies.bisection import Bisection
+from schedsearch.core.answer import Status
+from schedsearch.core.budget import Account
+from schedsearch.core.known import Finding, Known, NoRepetend, Start
+from schedsearch.core.objective import Objective
+from schedsearch.procedures.queries import Bisection
+from schedsearch.proof.load_and_path import min_period
 from schedsearch.solver.effort import OutOfTimeError
 from schedsearch.solver.query import Answer, Query
-from schedsearch.starts.first_repetends import Start
 from schedsearch.starts.serial import serial_period, serial_repetend
 from schedsearch.state_space import min_period as min_period_of_states
 from schedsearch.state_space.min_cycle_ratio import MAX_STATES
@@ -31,7 +31,7 @@ FIRST_REPETEND = "one block after another"
 """Name of what finds the first repetend, which no search is without."""
 
 
-def first_repetend(state: SearchState, oracle: Oracle, work: float) -> Iterator[Finding]:
+def first_repetend(state: Known, oracle: Account, work: float) -> Iterator[Finding]:
     """Find some repetend of one micro-batch: one block after another, or what the solver finds.
 
     Args:
@@ -63,11 +63,11 @@ class Queries:
         default_factory=lambda: defaultdict(dict), init=False, repr=False
     )
 
-    def of_bound(self, state: SearchState, oracle: Oracle, until: float) -> Iterator[Finding]:
+    def of_bound(self, state: Known, oracle: Account, until: float) -> Iterator[Finding]:
         """Ask shortly whether the period of one micro-batch can meet its bound."""
         return self._of(1, oracle).look_at_bound(state.known_of(1), self._end_of_one(state, oracle, until))
 
-    def of_one(self, state: SearchState, oracle: Oracle, until: float) -> Iterator[Finding]:
+    def of_one(self, state: Known, oracle: Account, until: float) -> Iterator[Finding]:
         """Make the period of one micro-batch less, after the objectives before it.
 
         These are of the number of micro-batches that is asked for, where that is one number alone.
@@ -81,7 +81,7 @@ class Queries:
         end = self._end_of_one(state, oracle, until)
         return self._of(size, oracle).minimise_in_turn(known, (*state.before, Objective.PERIOD), end)
 
-    def of_more(self, state: SearchState, oracle: Oracle, until: float) -> Iterator[Finding]:
+    def of_more(self, state: Known, oracle: Account, until: float) -> Iterator[Finding]:
         """Make the period of more micro-batches less, where that beats the best."""
         larger = [size for size in state.sizes if size > 1]
         for i, size in enumerate(larger):
@@ -92,10 +92,10 @@ class Queries:
                 state = state.taking(known)
                 yield known
 
-    def _end_of_one(self, state: SearchState, oracle: Oracle, until: float) -> float:
+    def _end_of_one(self, state: Known, oracle: Account, until: float) -> float:
         return oracle.effort.share(until, 1.0 if state.sizes == (1,) else self.share_of_one)
 
-    def _of(self, size: int, oracle: Oracle) -> Bisection:
+    def _of(self, size: int, oracle: Account) -> Bisection:
         return Bisection(oracle, self._of_size[size])
 
 
@@ -111,7 +111,7 @@ class StatesStrategy:
     share: float = 0.2
     _looked_at: int = field(default=0, init=False, repr=False)
 
-    def run(self, state: SearchState, oracle: Oracle, until: float) -> Iterator[Finding]:
+    def run(self, state: Known, oracle: Account, until: float) -> Iterator[Finding]:
         """Yield a greater bound, if there is one."""
         assert state.best is not None
         earlier, effort = state.min_period, oracle.effort
@@ -134,7 +134,7 @@ class StatesStrategy:
             yield found
 
 
-def why_infeasible(placement: Placement, oracle: Oracle) -> str:
+def why_infeasible(placement: Placement, oracle: Account) -> str:
     """Return in one line why a placement has no schedule.
 
     Args:
@@ -149,7 +149,7 @@ def why_infeasible(placement: Placement, oracle: Oracle) -> str:
     return " ".join(["one micro-batch alone does not fit the memory in any order;", *needs])
 
 
-def _needs(placement: Placement, oracle: Oracle) -> Iterator[str]:
+def _needs(placement: Placement, oracle: Account) -> Iterator[str]:
     """Yield what would make it fit: on one device, where that is enough, or else on all."""
     memory = placement.memory
     assert memory is not None, "without capacities everything fits"

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from schedsearch.modulo.result import SearchError
-from schedsearch.modulo.strategies.annealing import Annealing
-from schedsearch.modulo.strategies.beginnings import Greedy, HandMade
-from schedsearch.modulo.strategies.mode_choices import ModeChoices
-from schedsearch.modulo.strategies.queries import Queries, StatesStrategy
-from schedsearch.modulo.strategies.strategy import Strategy
+from schedsearch.core.answer import SearchError
+from schedsearch.procedures.annealing import Annealing
+from schedsearch.procedures.beginnings import Greedy, HandMade
+from schedsearch.procedures.modes import Modes
+from schedsearch.procedures.procedure import Procedure
+from schedsearch.procedures.queries import Queries, StatesStrategy
 
-STRATEGIES: dict[str, type[Strategy]] = {
-    kind.name: kind for kind in (HandMade, Greedy, Annealing, ModeChoices)
-}
+STRATEGIES: dict[str, type[Procedure]] = {kind.name: kind for kind in (HandMade, Greedy, Annealing, Modes)}
 """Strategies that find repetends, by name, in the order in which they run."""
 
 OF_SCHEDULE = (
@@ -32,8 +30,8 @@ NAMES = tuple(dict.fromkeys((*STRATEGIES, Queries.name, StatesStrategy.name, *OF
 
 
 def chosen(
-    strategies: Sequence[str | Strategy] | None, without: Collection[str] = ()
-) -> tuple[list[Strategy], frozenset[str]]:
+    strategies: Sequence[str | Procedure] | None, without: Collection[str] = ()
+) -> tuple[list[Procedure], frozenset[str]]:
     """Return the strategies that a search uses, made anew, and the names of all that it uses.
 
     Args:
@@ -46,15 +44,15 @@ def chosen(
     asked = NAMES if strategies is None else strategies
     for option, names in (("strategies", asked), ("without", without)):
         for each in names:
-            if not isinstance(each, Strategy) and each not in NAMES:
+            if not isinstance(each, Procedure) and each not in NAMES:
                 raise SearchError(
                     f"search.{option}: {each!r} is not a strategy; use some of {', '.join(NAMES)}"
                 )
     used = [each for each in asked if _name_of(each) not in without]
     objects = [STRATEGIES[each]() if isinstance(each, str) and each in STRATEGIES else each for each in used]
-    made = [each for each in objects if isinstance(each, Strategy)]
+    made = [each for each in objects if isinstance(each, Procedure)]
     return made, frozenset(map(_name_of, used))
 
 
-def _name_of(strategy: str | Strategy) -> str:
+def _name_of(strategy: str | Procedure) -> str:
     return strategy if isinstance(strategy, str) else strategy.name

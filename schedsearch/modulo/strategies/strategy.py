@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from schedsearch.modulo.oracle import Oracle
-from schedsearch.modulo.state import Finding, SearchState
+from schedsearch.core.budget import Account
+from schedsearch.core.known import Finding, Known
 
 
 @dataclass
@@ -33,14 +33,14 @@ class Strategy(ABC):
     share_of_many: float = 0.0
     share_kept: float = 0.0
 
-    def share(self, state: SearchState) -> float:
+    def share(self, state: Known) -> float:
         """Return the share of a round's work that it gets at most; 0 for placements that it is not for."""
         if not state.placement.is_plain:
             return 0.0
         return self.share_of_many if state.has_many_blocks else self.share_of_few
 
     @abstractmethod
-    def run(self, state: SearchState, oracle: Oracle, until: float) -> Iterator[Finding]:
+    def run(self, state: Known, oracle: Account, until: float) -> Iterator[Finding]:
         """Yield findings: repetends that keep all capacities, each with the name of what made it.
 
         Args:

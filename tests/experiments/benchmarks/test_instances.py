@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from schedsearch.proof.memory_need import require_capacity
 
 from experiments.benchmarks.frame import read_rows
 from experiments.benchmarks.instances import verbs
@@ -34,7 +35,6 @@ from placements import Placement
 from placements.files import write_json
 from placements.shapes import v_shape
 from schedsearch.baselines import gpipe, one_f_one_b, zb_h2
-from schedsearch.bounds.memory_need import require_capacity
 from schedsearch.device_span import device_spans
 from schedsearch.schedule_file import schedule_to_dict
 from schedsearch.starts.steady_state import steady_state

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 from commands import one_line_error
+from schedsearch.procedures.search import search
 
 from placements.files import write_json
 from placements.shapes import v_shape, x_shape
 from schedsearch.baselines import one_f_one_b
-from schedsearch.modulo.search import search
 from schedsearch.schedule_file import schedule_to_dict
 
 Command = Callable[..., subprocess.CompletedProcess[str]]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from schedsearch.core.progress import PlanProgress
 
 from experiments.config.command import run as run_command
 from placements.cluster import read_cluster
@@ -21,7 +22,6 @@ from placements.planners.hybrid.plan_file import read_plan_file
 from placements.planners.hybrid.uniform import Degrees, Layout
 from placements.trainers.files import export
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.progress import PlanProgress
 from schedsearch.planning.trainer_runs import planned_layout
 from schedsearch.planning.uniform_run import UniformRun
 from schedsearch.schedule_file import read_schedule

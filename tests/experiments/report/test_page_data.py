@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from four_clocks import four_clocks
 from modes_and_streams import offloaded, recomputed
+from schedsearch.core.answer import SearchProgress
 
 from experiments.report.drawings import page_program
 from experiments.report.html_report import Section, html_report
@@ -21,7 +22,6 @@ from placements.shapes import m_shape, v_shape, x_shape
 from schedsearch.baselines import HAND_MADE, gpipe
 from schedsearch.energy import compute_frontier, simulate_at_clocks
 from schedsearch.metrics import memory_over_time, peak_memory
-from schedsearch.modulo.result import SearchProgress
 from schedsearch.schedule import Schedule, dependencies
 
 HOSTILE = "</script><script>alert(1)</script>$$x$$"

@@ -11,6 +11,7 @@ import pytest
 from browser import Page, chromium, needs_chromium
 from four_clocks import four_clocks
 from matplotlib.image import imread
+from schedsearch.core.answer import SearchProgress
 
 from experiments.report.drawings import page_program
 from experiments.report.html_report import Section, write_report
@@ -18,7 +19,6 @@ from experiments.report.page_data import PageData, PagePlans
 from placements.shapes import v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import compute_frontier, simulate_at_clocks
-from schedsearch.modulo.result import SearchProgress
 
 pytestmark = needs_chromium
 

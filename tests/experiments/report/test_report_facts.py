@@ -23,6 +23,7 @@ from quarter_ms import (
     SCHEDULE,
     TUNED,
 )
+from schedsearch.core.answer import Status
 
 from experiments.compare import report as comparison_report
 from experiments.frontier import report as frontier_report
@@ -36,7 +37,6 @@ from runtime.execution.measurement import Measurement, ReferenceComparison
 from runtime.profiling.utilisation import DeviceShares, UtilisationTable
 from schedsearch.comparison.rows import ComparedRow
 from schedsearch.comparison.rows import Comparison as ComparedSchedules
-from schedsearch.modulo.result import Status
 
 Told = list[tuple[str, str, str]]
 

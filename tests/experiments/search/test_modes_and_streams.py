@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from commands import refusal
 from modes_and_streams import communicated, communicating, offloaded, offloading, recomputed, recomputing
+from schedsearch.core.problem import Problem
 
 from experiments.search.profile_reading import CostSource
 from experiments.search.report import schedule_sections
@@ -19,7 +20,6 @@ from placements import Placement, PlacementError, Profile
 from placements.files import write_json, write_text
 from placements.placement_file import placement_to_yaml
 from schedsearch.energy import Frontier, simulate_at_clocks
-from schedsearch.modulo.search import SearchRequest
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import read_schedule, schedule_to_dict
 from schedsearch.searches.methods import find
@@ -180,7 +180,7 @@ def test_a_frontier_of_streams(placement: Placement, command, tmp_path: Path) ->
 @each_placement
 def test_a_search_for_the_least_time_refuses_likewise(placement: Placement) -> None:
     with pytest.raises(PlacementError) as error:
-        find(SearchRequest(placement, 2, method="time_optimal"))
+        find(Problem(placement, 2, method="time_optimal"))
     assert str(error.value).startswith(NAMES[placement.name]) and "\n" not in str(error.value)
 
 

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from quarter_ms import RESULT, SCHEDULE
+from schedsearch.core.answer import EndedBy
 
 from experiments.search.problem import unit_in_words
 from experiments.search.search_step import beside_hand_made, figures, made_by_hand
 from placements.shapes import v_shape
-from schedsearch.modulo.result import EndedBy
 
 UNIT = "units of 512 MiB"
 

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 from places import ROOT, SHARED_DATA
+from schedsearch.core.answer import Status
+from schedsearch.procedures.search import search
+from schedsearch.proof.memory_need import require_capacity
 from told import told
 
 from placements import Kind, Placement, PlacementError
@@ -28,9 +31,6 @@ from placements.planners.galvatron import (
 from placements.planners.galvatron_file import galvatron_from_dict, galvatron_to_dict, read_galvatron
 from placements.planners.parallel_plan import ParallelPlan, PlanError
 from schedsearch.baselines import HAND_MADE
-from schedsearch.bounds.memory_need import require_capacity
-from schedsearch.modulo.result import Status
-from schedsearch.modulo.search import search
 from schedsearch.validate import InvalidScheduleError, validate
 
 SHIPPED = SHARED_DATA / "galvatron"

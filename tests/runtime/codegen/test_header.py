@@ -6,11 +6,11 @@ import ast
 from dataclasses import replace
 
 import pytest
+from schedsearch.procedures.search import search
 
 from placements.shapes import v_shape
 from runtime.codegen.header import PICTURE_WIDTH, header, launch_lines
 from schedsearch.baselines import one_f_one_b
-from schedsearch.modulo.search import search
 from schedsearch.picture import both_ends, picture
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from moe_layers import COMMUNICATION, SMALL_MOE, moe_schedule, moe_stages
+from schedsearch.procedures.search import search
 from small_runs import comparison_of, edited, errors, launched
 
 from placements import Placement
@@ -23,7 +24,6 @@ from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Instruction, Run, parse_instruction
 from runtime.program.lower import lower, schedule_of
 from runtime.program.tensor_flow import UnrunnablePlacementError
-from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
 
 

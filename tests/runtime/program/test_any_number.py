@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from energy.cases import noisy_profile
+from schedsearch.procedures.search import search
 from small_runs import SMALL_GPT, change, launched
 
 from placements.shapes import k_shape, loop_shape, m_shape, v_shape, x_shape
@@ -35,7 +36,6 @@ from schedsearch.baselines import (
 from schedsearch.energy import all_maximum_clocks, simulate_at_clocks
 from schedsearch.energy.constrained.folding import PeriodicSchedule
 from schedsearch.energy.constrained.periodic import PeriodicPlan, periodic_plan
-from schedsearch.modulo.search import search
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import as_soon_as_possible
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from modes_and_streams import communicated, communicating, offloaded, offloading, recomputed, recomputing
+from schedsearch.procedures.search import search
 from torch_tables import (
     chain_schedules,
     gradients_of_one_process,
@@ -37,7 +38,6 @@ from runtime.torch_pipelining.streams import COLUMNS, left_out, pairs_side_by_si
 from runtime.torch_pipelining.table import Op, parse_order, read_torch_csv
 from runtime.torch_pipelining.waits import TransferWaiting
 from schedsearch.baselines import HAND_MADE, gpipe, one_f_one_b
-from schedsearch.modulo.search import search
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 from schedsearch.schedule_file import read_schedule, schedule_to_dict
 from schedsearch.validate import validate

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from four_clocks import plan_of
 from joined import join
+from schedsearch.procedures.search import search
 
 import schedsearch
 from placements.shapes import v_shape, wave_shape
@@ -25,7 +26,6 @@ from runtime.torch_pipelining.lowering import UnsafeOrderError
 from runtime.torch_pipelining.receives import with_late_receives
 from runtime.torch_pipelining.table import parse_order, read_torch_csv
 from schedsearch.baselines import one_f_one_b, v_half
-from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
 
 pytest.importorskip("torchtitan.distributed.pipeline_parallel")

@@ -6,6 +6,9 @@ from functools import partial
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedsearch.core.answer import Status
+from schedsearch.procedures.search import search
+from schedsearch.proof.makespan import makespan_bound
 from strategies import placements as random_placements
 from strategies import with_transfer
 
@@ -19,10 +22,7 @@ from schedsearch.baselines import (
     interleaved_one_f_one_b,
     one_f_one_b,
 )
-from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.metrics import bubble_rate, peak_memory
-from schedsearch.modulo.result import Status
-from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
 from schedsearch.validate import validate
 

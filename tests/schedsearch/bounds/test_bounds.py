@@ -5,15 +5,15 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedsearch.proof.load_and_path import critical_path, load_bound, period_bound
+from schedsearch.proof.makespan import makespan_bound
+from schedsearch.proof.memory_need import CapacityError, minimum_memory, require_capacity
+from schedsearch.proof.memory_occupancy import memory_occupancy_bound
 from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, m_shape, nn_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
-from schedsearch.bounds.load_and_path import critical_path, load_bound, period_bound
-from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.bounds.memory_need import CapacityError, minimum_memory, require_capacity
-from schedsearch.bounds.memory_occupancy import memory_occupancy_bound
 from schedsearch.metrics import peak_memory
 from schedsearch.state_space import min_period
 

@@ -8,18 +8,18 @@ from itertools import combinations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedsearch.core.answer import Status
+from schedsearch.procedures.search import search
+from schedsearch.proof.conflicts import Conflicts, conflicts
+from schedsearch.proof.load_and_path import load_bound, period_bound
+from schedsearch.proof.makespan import makespan_bound
 
 from placements import Block, Kind, Placement
-from schedsearch.bounds.conflicts import Conflicts, conflicts
-from schedsearch.bounds.load_and_path import load_bound, period_bound
-from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.certificate.certificate import CertificateError, certificate_of
 from schedsearch.certificate.check import check
 from schedsearch.certificate.check_other_bounds import check_makespan_bound
 from schedsearch.certificate.file import certificate_from_dict, certificate_to_dict
 from schedsearch.certificate.recheck_conflicts import weighs_at_most
-from schedsearch.modulo.result import Status
-from schedsearch.modulo.search import search
 
 FANO = [(0, 1, 2), (0, 3, 4), (0, 5, 6), (1, 3, 5), (1, 4, 6), (2, 3, 6), (2, 4, 5)]
 RING = [(0, 1), (1, 2), (2, 3), (3, 4), (0, 4)]

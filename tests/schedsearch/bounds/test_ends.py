@@ -4,16 +4,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from ortools.sat.python import cp_model
+from schedsearch.proof.ends import device_span_bound, ends_bound
+from schedsearch.proof.makespan import makespan_bound
+from schedsearch.proof.memory_need import CapacityError, require_capacity
+from schedsearch.proof.timeline import Timeline
 from strategies import placements as random_placements
 from strategies import with_transfer
 
 from placements import Block, Kind, Placement
 from placements.shapes import v_shape, wave_shape, x_shape
 from schedsearch.baselines import one_f_one_b, zb_h1
-from schedsearch.bounds.ends import device_span_bound, ends_bound
-from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.bounds.memory_need import CapacityError, require_capacity
-from schedsearch.bounds.timeline import Timeline
 
 
 def shortest(placement: Placement, number: int, spans: bool) -> int | None:

@@ -6,10 +6,10 @@ import itertools
 import random
 
 import pytest
+from schedsearch.proof.makespan import makespan_bound
+from schedsearch.proof.sequences import Work, one_device, two_devices
 
 from placements import Block, Kind, Placement
-from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.bounds.sequences import Work, one_device, two_devices
 
 
 def in_order(pieces: tuple[Work, ...]) -> int:

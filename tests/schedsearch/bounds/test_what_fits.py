@@ -5,18 +5,17 @@ from unittest import mock
 import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from schedsearch.core.answer import Status
+from schedsearch.procedures.search import search
+from schedsearch.proof import device_states as states_of_devices
+from schedsearch.proof.device_states import Counts, DeviceStates, amounts_held, device_states
+from schedsearch.proof.memory_need import minimum_memory
+from schedsearch.proof.memory_occupancy import memory_occupancy
 from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
 from placements.shapes import wave_shape
-from schedsearch.bounds import device_states as states_of_devices
-from schedsearch.bounds.device_states import Counts, DeviceStates, device_states
-from schedsearch.bounds.memory_need import minimum_memory
-from schedsearch.bounds.memory_occupancy import memory_occupancy
-from schedsearch.bounds.what_fits import amounts_held
 from schedsearch.certificate.recheck_held import held_within_limit
-from schedsearch.modulo.result import Status
-from schedsearch.modulo.search import search
 
 
 def test_what_fits_by_hand() -> None:

@@ -12,6 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import min_period
 from places import ROOT
+from schedsearch.core.answer import SearchResult, Status
+from schedsearch.procedures.search import search
+from schedsearch.proof.memory_need import CapacityError, require_capacity
+from schedsearch.proof.memory_occupancy import HeldLimit, MemoryOccupancy
 from strategies import placements as random_placements
 from strategies import tight, with_transient
 from told import told
@@ -19,8 +23,6 @@ from told import told
 from placements import Block, Kind, Placement
 from placements.files import write_json
 from placements.shapes import SHAPES, m_shape, v_shape, x_shape
-from schedsearch.bounds.memory_need import CapacityError, require_capacity
-from schedsearch.bounds.memory_occupancy import HeldLimit, MemoryOccupancy
 from schedsearch.certificate.certificate import (
     Certificate,
     CertificateError,
@@ -33,8 +35,6 @@ from schedsearch.certificate.certificate import (
 from schedsearch.certificate.check import check
 from schedsearch.certificate.file import certificate_from_dict, certificate_to_dict
 from schedsearch.certificate.recheck_z3 import find_starts
-from schedsearch.modulo.result import SearchResult, Status
-from schedsearch.modulo.search import search
 from schedsearch.schedule_file import ScheduleFileError, read_claims, schedule_to_dict
 from schedsearch.solver import smt
 from schedsearch.solver.query import Answer, Query

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import min_makespan
+from schedsearch.procedures.search import search
 from strategies import placements as random_placements
 from strategies import tight
 
@@ -16,7 +17,6 @@ from placements.shapes import k_shape, m_shape, v_shape
 from schedsearch.certificate.certificate import CertificateError, certificate_of
 from schedsearch.certificate.check_other_bounds import check_makespan_bound, check_span_bound
 from schedsearch.certificate.recheck_makespan import no_shorter_schedule
-from schedsearch.modulo.search import search
 
 
 @settings(max_examples=30, deadline=None)

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 from modes_and_streams import CASES, at_random
+from schedsearch.core.answer import Status
+from schedsearch.procedures.search import search
+from schedsearch.proof.mode_choice import ModeChoice
 from told import told
 
 from placements import Placement
 from placements.models.memory_levers import Offload, Recompute, with_levers
 from placements.shapes import v_shape
-from schedsearch.bounds.mode_choice import ModeChoice
 from schedsearch.certificate.certificate import (
     Certificate,
     CertificateError,
@@ -25,8 +27,6 @@ from schedsearch.certificate.certificate import (
 from schedsearch.certificate.check import check
 from schedsearch.certificate.file import certificate_from_dict, certificate_to_dict
 from schedsearch.certificate.recheck_z3 import find_starts
-from schedsearch.modulo.result import Status
-from schedsearch.modulo.search import search
 from schedsearch.solver.query import Answer, Query
 
 PLACEMENTS = CASES | {f"at random {seed}": at_random(seed) for seed in range(2)}

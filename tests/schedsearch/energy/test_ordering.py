@@ -9,6 +9,7 @@ from energy.accounting import accounted
 from energy.cases import noisy_profile, profiles, relaxed_optimum
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedsearch.procedures.alternatives import orders_of
 from strategies import placements
 
 from placements import Placement, Profile
@@ -24,7 +25,6 @@ from schedsearch.energy import (
 )
 from schedsearch.energy.orders.any_order import any_order_mj
 from schedsearch.energy.orders.ordering import OrderChoice, best_order, relaxed, swapped
-from schedsearch.modulo.alternatives import orders_of
 from schedsearch.schedule import Schedule, as_soon_as_possible
 from schedsearch.validate import InvalidScheduleError, validate
 

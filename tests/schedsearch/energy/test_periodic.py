@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from energy.accounting import accounted
 from energy.cases import measured, noisy_profile, profile_of
+from schedsearch.procedures.search import search
 
 from placements import Block, Kind, Placement, Profile
 from placements.shapes import k_shape, m_shape, v_shape
@@ -25,7 +26,6 @@ from schedsearch.energy.constrained.folding import fold
 from schedsearch.energy.constrained.periodic import PeriodicPlan
 from schedsearch.energy.cost import cost_curves
 from schedsearch.energy.graph import instance_graph
-from schedsearch.modulo.search import search
 from schedsearch.repetend import Repetend
 
 

@@ -12,6 +12,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import min_makespan
+from schedsearch.core.objective import MAKESPAN
+from schedsearch.procedures.neighbourhoods import neighbourhood
+from schedsearch.procedures.neighbourhoods.improvement import improve
+from schedsearch.procedures.search import search
+from schedsearch.proof.makespan import makespan_bound
 from strategies import placements as random_placements
 from strategies import tight
 
@@ -19,12 +24,8 @@ from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, m_shape, v_shape, x_shape
 from schedsearch import state_space
 from schedsearch.baselines import gpipe, one_f_one_b
-from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.improve import improve as improve_module
-from schedsearch.improve import neighbourhood, neighbourhood_model
-from schedsearch.improve.improve import improve
-from schedsearch.improve.objective import MAKESPAN
-from schedsearch.modulo.search import search
+from schedsearch.improve import neighbourhood_model
 from schedsearch.schedule import Schedule
 from schedsearch.solver import effort as effort_module
 from schedsearch.solver.budget import SolverBudget
@@ -203,7 +204,7 @@ def test_interrupted_it_keeps_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
         signal.raise_signal(signal.SIGINT)
         return state_space.min_makespan(*arguments, **options)
 
-    monkeypatch.setattr("schedsearch.improve.improve.min_makespan", interrupted)
+    monkeypatch.setattr("schedsearch.procedures.neighbourhoods.improvement.min_makespan", interrupted)
     better = improve(schedule, work(ENOUGH))
     assert better.interrupted
     assert validate(better.schedule).makespan <= schedule.makespan

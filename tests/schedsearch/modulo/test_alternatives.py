@@ -7,12 +7,12 @@ from itertools import islice
 from typing import Any
 
 import pytest
+from schedsearch.core.objective import Objective
+from schedsearch.procedures.alternatives import orders_of, reached, schedules_of_equal_period
+from schedsearch.procedures.search import search
 
 from placements.shapes import m_shape, nn_shape, v_shape
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.alternatives import orders_of, reached, schedules_of_equal_period
-from schedsearch.modulo.result import Objective
-from schedsearch.modulo.search import search
 from schedsearch.repetend import Repetend
 from schedsearch.solver import smt
 from schedsearch.solver.portfolio import SOLVERS

@@ -9,15 +9,15 @@ from fractions import Fraction
 
 import pytest
 from modes_and_streams import CASES, at_random
+from schedsearch.core.answer import SearchResult, Status
+from schedsearch.procedures.search import search
+from schedsearch.proof.load_and_path import period_bound
 
 from placements import Block, Kind, Placement
 from placements.models.memory_levers import Offload, Recompute, with_levers
 from placements.shapes import v_shape, wave_shape
 from placements.streams import Slowdown
-from schedsearch.bounds.load_and_path import period_bound
 from schedsearch.metrics import peak_host_memory, peak_memory
-from schedsearch.modulo.result import SearchResult, Status
-from schedsearch.modulo.search import search
 from schedsearch.repetend import Repetend
 from schedsearch.validate import InvalidScheduleError, validate
 

@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from modes_and_streams import at_random, offloading, recomputing
 from oracles import min_latency, min_period
+from schedsearch.core.answer import EndedBy, SearchError, SearchProgress, SearchResult, Status
+from schedsearch.procedures.search import search
+from schedsearch.proof.load_and_path import critical_path
+from schedsearch.proof.makespan import makespan_bound
+from schedsearch.proof.memory_need import CapacityError
 from strategies import crossed, with_transient
 from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
 from placements.shapes import k_shape, m_shape, v_shape, x_shape
-from schedsearch.bounds.load_and_path import critical_path
-from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.bounds.memory_need import CapacityError
 from schedsearch.device_span import device_spans
 from schedsearch.metrics import latency, peak_memory
-from schedsearch.modulo.result import EndedBy, SearchError, SearchProgress, SearchResult, Status
-from schedsearch.modulo.search import search
 from schedsearch.solver import cpsat, smt
 from schedsearch.solver.query import Answer, Query
 from schedsearch.tessel import time_optimal

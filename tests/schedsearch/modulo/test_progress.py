@@ -17,6 +17,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from schedsearch.core.answer import SearchError, SearchProgress, SearchResult
+from schedsearch.core.objective import Objective
+from schedsearch.core.problem import Problem
+from schedsearch.core.progress import PlanProgress, StepBar
+from schedsearch.procedures.search import search
 
 import schedsearch
 from placements.gpus import A100_SXM_80GB
@@ -24,9 +29,6 @@ from placements.hardware import modelled_profile
 from schedsearch.comparison.compare import compare
 from schedsearch.energy import compute_frontier
 from schedsearch.modulo import progress
-from schedsearch.modulo.progress import PlanProgress, StepBar
-from schedsearch.modulo.result import Objective, SearchError, SearchProgress, SearchResult
-from schedsearch.modulo.search import SearchRequest, search
 from schedsearch.planning.planner import plan
 from schedsearch.searches.methods import find
 
@@ -101,7 +103,7 @@ class Terminal(io.StringIO):
 def compared(stderr: io.StringIO, **options: Any) -> str:
     """Compare with a search that takes until its text is seen, if it is to be; return standard error."""
 
-    def answer(request: SearchRequest, report: Callable[[SearchProgress], None]) -> SearchResult:
+    def answer(request: Problem, report: Callable[[SearchProgress], None]) -> SearchResult:
         result = find(request, report)
         while not options and "searched, v_shape: " not in stderr.getvalue():
             time.sleep(0.001)

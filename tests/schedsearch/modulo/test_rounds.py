@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from schedsearch.core.answer import SearchProgress, SearchResult
+from schedsearch.procedures.search import search
 
 from experiments.benchmarks.inputs.random_placements import random_placement
 from placements import Placement
 from placements.shapes import m_shape, v_shape
-from schedsearch.modulo.result import SearchProgress, SearchResult
-from schedsearch.modulo.search import search
 from schedsearch.validate import validate
 
 _CUT = 3

@@ -6,6 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import min_period, min_span
+from schedsearch.core.answer import SearchError, SearchProgress, SearchResult, Status
+from schedsearch.procedures.search import search
+from schedsearch.proof.load_and_path import critical_path, period_bound
+from schedsearch.proof.makespan import makespan_bound
+from schedsearch.proof.memory_need import CapacityError, minimum_memory
 from strategies import crossed, tight
 from strategies import placements as random_placements
 
@@ -13,11 +18,6 @@ from experiments.benchmarks.inputs.random_placements import random_placement
 from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, k_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
 from schedsearch.baselines import one_f_one_b
-from schedsearch.bounds.load_and_path import critical_path, period_bound
-from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.bounds.memory_need import CapacityError, minimum_memory
-from schedsearch.modulo.result import SearchError, SearchProgress, SearchResult, Status
-from schedsearch.modulo.search import search
 from schedsearch.solver.portfolio import SOLVERS
 from schedsearch.solver.query import Answer, Query
 from schedsearch.solver.smt import decide

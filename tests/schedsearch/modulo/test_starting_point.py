@@ -7,6 +7,9 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from schedsearch.core.answer import SearchError, SearchProgress, SearchResult
+from schedsearch.core.problem import Problem
+from schedsearch.procedures.search import search
 from told import told
 
 from experiments.benchmarks.inputs.random_placements import random_placement
@@ -14,8 +17,6 @@ from placements import Block, Kind, Placement
 from placements.shapes import v_shape
 from schedsearch.baselines import HAND_MADE
 from schedsearch.device_span import device_spans
-from schedsearch.modulo.result import SearchError, SearchProgress, SearchResult
-from schedsearch.modulo.search import SearchRequest, search
 from schedsearch.schedule import Schedule, as_soon_as_possible
 from schedsearch.schedule_file import read_found, result_to_dict, schedule_to_dict
 from schedsearch.validate import validate
@@ -190,11 +191,11 @@ def test_a_repetend_of_other_blocks_is_refused(tight: SearchResult) -> None:
 def test_a_request_depends_on_its_orders(tight: SearchResult) -> None:
     """They are a part of the name of an entry in the cache."""
     plain = [
-        SearchRequest(TIGHT, 8, begin_with=begin_with).to_dict()
+        Problem(TIGHT, 8, begin_with=begin_with).to_dict()
         for begin_with in (None, tight, tight.schedule, HAND_MADE["gpipe"](v_shape(num_devices=4), 8))
     ]
     assert all(one != other for i, one in enumerate(plain) for other in plain[:i])
-    assert plain[1] == SearchRequest(TIGHT, 8, begin_with=replace(tight, seconds=1.0)).to_dict()
+    assert plain[1] == Problem(TIGHT, 8, begin_with=replace(tight, seconds=1.0)).to_dict()
 
 
 def test_files_of_a_search_and_of_a_schedule(tight: SearchResult, tmp_path) -> None:

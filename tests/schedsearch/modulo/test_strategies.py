@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from schedsearch.core.answer import SearchError, Status
+from schedsearch.procedures.annealing import Annealing
+from schedsearch.procedures.registry import NAMES, PROCEDURES, chosen
+from schedsearch.procedures.search import search
 
 from placements.shapes import loop_shape, v_shape, wave_shape
-from schedsearch.modulo.result import SearchError, Status
-from schedsearch.modulo.search import search
-from schedsearch.modulo.strategies.annealing import Annealing
-from schedsearch.modulo.strategies.registry import NAMES, STRATEGIES, chosen
 
 TIGHT = v_shape(4, 1, 3).with_memory(3)
 """Its least period takes three micro-batches per repetend."""
@@ -39,7 +39,7 @@ def test_without_all_there_is_one_block_after_another() -> None:
 
 def test_an_object_has_parameters_of_its_own() -> None:
     made, names = chosen([Annealing(share_of_few=0.2), "queries", "greedy"])
-    assert [type(each) for each in made] == [Annealing, STRATEGIES["greedy"]]
+    assert [type(each) for each in made] == [Annealing, PROCEDURES["greedy"]]
     assert made[0].share_of_few == 0.2 and names == {"annealing", "queries", "greedy"}
     result = search(TIGHT, 8, work_limit=1.0, strategies=made)
     assert {each.name for each in result.strategies} <= {"annealing", "greedy"}

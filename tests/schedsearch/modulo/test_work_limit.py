@@ -8,11 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from schedsearch.core.answer import EndedBy, SearchError, SearchResult
+from schedsearch.core.problem import Problem
+from schedsearch.procedures.search import search
 
 from placements import Placement
 from placements.shapes import loop_shape, nn_shape, v_shape, wave_shape
-from schedsearch.modulo.result import EndedBy, SearchError, SearchResult
-from schedsearch.modulo.search import SearchRequest, search
 from schedsearch.schedule_file import schedule_to_dict
 from schedsearch.searches.methods import find
 
@@ -80,4 +81,4 @@ def test_limits_that_cannot_be() -> None:
     with pytest.raises(SearchError, match="^search.work_limit: 0 is not a positive number of units of work"):
         search(v_shape(2), 2, work_limit=0)
     with pytest.raises(SearchError, match="^search.work_limit: tessel does not count its work"):
-        find(SearchRequest(v_shape(2), 2, method="tessel", work_limit=1.0))
+        find(Problem(v_shape(2), 2, method="tessel", work_limit=1.0))

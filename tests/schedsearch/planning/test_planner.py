@@ -6,6 +6,8 @@ import re
 from dataclasses import replace
 
 import pytest
+from schedsearch.core.answer import SearchReport, SearchResult, Status
+from schedsearch.core.problem import Problem
 from told import told
 
 from placements import PlacementError
@@ -19,8 +21,6 @@ from placements.planners.parallel_plan import PlanError
 from placements.trainers.as_run import rate
 from schedsearch.baselines import HAND_MADE
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.result import SearchReport, SearchResult, Status
-from schedsearch.modulo.search import SearchRequest
 from schedsearch.planning import ranking as module
 from schedsearch.planning.explanation import explain, ranking
 from schedsearch.planning.planner import NEAR_TIE, TRAINED, plan
@@ -304,7 +304,7 @@ def test_a_limit_of_time_is_of_the_planners_and_all_searches_together(
 ) -> None:
     given: list[float] = []
 
-    def counted(request: SearchRequest, report: SearchReport) -> SearchResult:
+    def counted(request: Problem, report: SearchReport) -> SearchResult:
         assert request.time_limit_s is not None
         given.append(request.time_limit_s)
         return replace(find(replace(request, time_limit_s=0.01), report), seconds=request.time_limit_s)

@@ -10,6 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from schedsearch.core.answer import SearchResult
+from schedsearch.core.objective import Objective
 from strategies import with_transfer
 
 from placements import Placement
@@ -17,7 +19,6 @@ from placements.modes import Chosen
 from placements.shapes import loop_shape, v_shape
 from schedsearch.baselines import zb_h1
 from schedsearch.device_span import device_spans, with_least_device_span
-from schedsearch.modulo.result import Objective, SearchResult
 from schedsearch.replanning import replan as module
 from schedsearch.replanning.division import redivided
 from schedsearch.replanning.replan import Replan, ReplanRow, replan

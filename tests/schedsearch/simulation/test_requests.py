@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from schedsearch.procedures.search import search
 
 from placements.shapes import k_shape, v_shape
 from schedsearch.baselines import gpipe
-from schedsearch.modulo.search import search
 from schedsearch.simulation.conditions import ConditionsError, Link
 from schedsearch.simulation.requests import Arrivals, Conditions, max_rate_per_s, serve
 

@@ -11,7 +11,7 @@ from placements.shapes import nn_shape, v_shape, x_shape
 from schedsearch.repetend import Repetend
 from schedsearch.solver import cpsat, smt
 from schedsearch.solver import portfolio as module
-from schedsearch.solver.cores import together
+from schedsearch.solver.interrupts import together
 from schedsearch.solver.portfolio import portfolio
 from schedsearch.solver.query import Answer, LimitedSolver, Query, uncounted
 

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from interrupting import interrupted
 from oracles import min_period
 from ortools.sat.python import cp_model
+from schedsearch.core.answer import Status
+from schedsearch.procedures.search import search
 from strategies import placements as random_placements
 from strategies import tight
 
@@ -20,8 +22,6 @@ from schedsearch.certificate.certificate import certificate_of
 from schedsearch.certificate.check import check
 from schedsearch.metrics import peak_memory
 from schedsearch.model.cpsat_model import CpSatModel
-from schedsearch.modulo.result import Status
-from schedsearch.modulo.search import search
 from schedsearch.solver import cpsat, smt
 from schedsearch.solver.interrupts import INTERRUPTS, Ending
 from schedsearch.solver.query import Answer, Query

@@ -9,16 +9,16 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedsearch.procedures.beginnings import greedy_starts
+from schedsearch.procedures.search import search
+from schedsearch.proof.load_and_path import load_bound, period_bound
 from strategies import placements as random_placements
 from strategies import tight
 
 from placements import Placement
 from placements.shapes import k_shape, loop_shape, nn_shape, v_shape
-from schedsearch.bounds.load_and_path import load_bound, period_bound
-from schedsearch.modulo.search import search
 from schedsearch.repetend import Repetend
 from schedsearch.solver.effort import Effort, OutOfTimeError
-from schedsearch.starts.first_repetends import greedy_starts
 from schedsearch.starts.greedy_repetends import greedy_repetend, greedy_repetends
 from schedsearch.starts.serial import serial_period
 from schedsearch.validate import validate

@@ -9,6 +9,11 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedsearch.core.answer import Status
+from schedsearch.procedures.beginnings import greedy_starts, hand_made, hand_made_repetends, simulated
+from schedsearch.procedures.search import search
+from schedsearch.proof.load_and_path import load_bound
+from schedsearch.proof.makespan import makespan_bound
 from strategies import placements as random_placements
 from strategies import tight, with_transfer
 
@@ -16,17 +21,12 @@ from placements import Placement
 from placements.shapes import loop_shape, v_shape, wave_shape
 from schedsearch.baselines import gpipe, interleaved_one_f_one_b, one_f_one_b, zb_v
 from schedsearch.baselines.interleaved import interleavings
-from schedsearch.bounds.load_and_path import load_bound
-from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.result import Status
-from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
 from schedsearch.solver.effort import Effort
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.starts import event_simulation
 from schedsearch.starts.event_simulation import RULES, Rule, list_schedule
-from schedsearch.starts.first_repetends import greedy_starts, hand_made, hand_made_repetends, simulated
 from schedsearch.starts.steady_state import steady_state
 from schedsearch.validate import InvalidScheduleError, validate
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedsearch.procedures.search import search
+from schedsearch.proof.memory_need import minimum_memory
 from strategies import with_transfer
 
 from placements import Placement
 from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import zb_h1
-from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.device_span import device_spans
-from schedsearch.modulo.search import search
 from schedsearch.starts.turns import CHOICES, in_turns
 from schedsearch.validate import validate
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import min_makespan as brute_force
+from schedsearch.core.answer import Status
+from schedsearch.procedures.search import search
 from strategies import crossed, tight
 from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
 from schedsearch.certificate.recheck_states import no_shorter_period
-from schedsearch.modulo.result import Status
-from schedsearch.modulo.search import search
 from schedsearch.schedule import as_soon_as_possible
 from schedsearch.state_space import min_makespan, min_period
 from schedsearch.state_space.model import model_of

@@ -8,16 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from interrupting import interrupted
 from oracles import min_period
+from schedsearch.core.answer import InFlightPeriod, SearchError, SearchProgress, SearchResult, Status
+from schedsearch.procedures.search import search
+from schedsearch.proof.load_and_path import load_bound
+from schedsearch.proof.makespan import makespan_bound
+from schedsearch.proof.memory_need import CapacityError
 from strategies import crossed, tight
 from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, x_shape
-from schedsearch.bounds.load_and_path import load_bound
-from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.bounds.memory_need import CapacityError
-from schedsearch.modulo.result import InFlightPeriod, SearchError, SearchProgress, SearchResult, Status
-from schedsearch.modulo.search import search
 from schedsearch.tessel import tessel, time_optimal
 from schedsearch.tessel.candidates import (
     assignments,

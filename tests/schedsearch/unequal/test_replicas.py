@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from oracles import min_makespan_of_modes
+from schedsearch.core.objective import Objective
 
 from placements.shapes import v_shape
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.result import Objective
 from schedsearch.unequal.micro_batches import (
     MicroBatchError,
     MicroBatchRow,

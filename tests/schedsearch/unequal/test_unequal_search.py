@@ -6,13 +6,13 @@ import random
 
 import pytest
 from oracles import min_makespan_of_modes
+from schedsearch.core.answer import SearchError, Status
+from schedsearch.procedures.search import search
 
 from experiments.benchmarks.inputs.batches import published_shop
 from placements import Block, Kind, Placement
 from placements.shapes import v_shape
 from schedsearch.device_span import device_spans
-from schedsearch.modulo.result import SearchError, Status
-from schedsearch.modulo.search import search
 from schedsearch.unequal.micro_batches import MicroBatchRow, UnequalBatch, unequal_batch
 from schedsearch.unequal.unequal_search import unequal_search
 from schedsearch.validate import validate

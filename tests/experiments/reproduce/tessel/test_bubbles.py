@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from schedsearch.procedures.search import search
 
 from experiments.reproduce.tessel.bubble_rates import added_bubble_rate
 from experiments.reproduce.tessel.bubble_sweeps import in_flight_as_memory
@@ -10,7 +11,6 @@ from experiments.reproduce.tessel.drawn_schedules import FIGURE_8, drawn_repeten
 from experiments.reproduce.tessel.published import MODELS
 from placements.shapes import SHAPES, v_shape, x_shape
 from schedsearch.baselines import HAND_MADE
-from schedsearch.modulo.search import search
 from schedsearch.tessel import tessel
 from schedsearch.validate import validate
 

@@ -6,6 +6,7 @@ import math
 from itertools import chain
 
 import pytest
+from schedsearch.procedures.search import search
 
 from placements import Kind, Placement
 from placements.cluster import read_cluster
@@ -23,7 +24,6 @@ from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.parallel_plan import PlanError
 from schedsearch.baselines import HAND_MADE
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.search import search
 from schedsearch.validate import validate
 
 

@@ -7,6 +7,9 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedsearch.procedures.annealing import Annealing
+from schedsearch.procedures.search import search
+from schedsearch.proof.load_and_path import period_bound
 from searching import oracle, state_of
 from strategies import placements as random_placements
 from strategies import tight
@@ -14,9 +17,6 @@ from strategies import tight
 from experiments.benchmarks.inputs.random_placements import random_placement
 from placements import Placement
 from placements.shapes import k_shape, nn_shape, v_shape
-from schedsearch.bounds.load_and_path import period_bound
-from schedsearch.modulo.search import search
-from schedsearch.modulo.strategies.annealing import Annealing
 from schedsearch.repetend import Repetend
 from schedsearch.solver.interrupts import Interrupts
 from schedsearch.starts.serial import serial_repetend
