@@ -35,8 +35,8 @@ import pandas as pd
 import schedsearch
 from placements.profiles.length_rules import fitted, in_words, value
 from schedsearch.unequal.replica_work import replica_work
-from schedsearch.unequal.replicas import replica_search
 from schedsearch.unequal.starts import by_hand
+from schedsearch.unequal.unequal_search import replica_search
 
 # %%
 layers = 4
@@ -82,9 +82,9 @@ found
 # Where there is no makespan, the order does not fit the memory. With several replicas the slowest one counts.
 
 # %%
-shared = replica_search(replica_work(batch, num_replicas), work_limit=work_limit)
-spans = [each.placement.ms(each.makespan) / 1e3 for each in shared.found.schedules]
-bound = batch.placement.ms(shared.bound) / 1e3
+shared, answer = replica_search(replica_work(batch, num_replicas), work_limit=work_limit)
+spans = [each.placement.ms(each.makespan) / 1e3 for each in shared.schedules]
+bound = batch.placement.ms(answer.makespan_bound) / 1e3
 print(f"replicas end after {', '.join(f'{each:.2f}' for each in spans)} s; none is under {bound:.2f} s")
 
 # %%

@@ -16,8 +16,9 @@ from schedsearch.core.progress import SearchBar
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import schedule_to_dict
 from schedsearch.unequal.micro_batches import MicroBatchError, UnequalBatch
-from schedsearch.unequal.replica_work import replica_work
-from schedsearch.unequal.replicas import ReplicaSchedules, hand_made_replicas, replica_search
+from schedsearch.unequal.replica_work import ReplicaSchedules, replica_work
+from schedsearch.unequal.starts import replicas_by_hand
+from schedsearch.unequal.unequal_search import replica_search
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ def search_replicas(options: SearchCommandOptions, problem: SearchProblem, direc
     last = str(chosen.objectives[-1]) if chosen.objectives else ""
     objective = Objective.DEVICE_SPAN if last == Objective.DEVICE_SPAN else Objective.MAKESPAN
     with SearchBar(placement.tick_ms) as bar:
-        result = replica_search(
+        found, result = replica_search(
             work,
             objective=objective,
             work_limit=chosen.work_limit,
@@ -79,23 +80,22 @@ def search_replicas(options: SearchCommandOptions, problem: SearchProblem, direc
             seed=chosen.seed,
             on_progress=bar,
         )
-    found = result.found
     if found is None:
         if result.interrupted:
             raise Interrupted("interrupted before a schedule was found")
         raise OptionError("search.memory: no assignment was found that fits; raise it")
     save(found, placement, directory)
-    best, bound = found.value(objective), result.bound
-    hand = hand_made_replicas(work, objective)
-    listed = "".join(f", {name} {placement.ms(ticks):,.6g} ms" for name, ticks in sorted(hand.items()))
+    is_span = objective is Objective.DEVICE_SPAN
+    best, bound = found.value(objective), result.device_span_bound if is_span else result.makespan_bound
+    hand = sorted(replicas_by_hand(work, ("one_f_one_b", "zb_h1")).items())
+    named = [(name, placement.ms(each.value(objective))) for name, each in hand if each is not None]
+    listed = "".join(f", {name} {ms:,.6g} ms" for name, ms in named)
     proof = "proved" if best <= bound else f"none is under {placement.ms(bound):,.6g} ms"
     name = objective.value.replace("_", " ")
     found_in = f"{name} {placement.ms(best):,.6g} ms, {proof}{listed}"
     log.info("%d replicas: %s", work.num_replicas, found_in)
     log.info("which replica gets what: %s", directory / "replicas.csv")
-    slowest = found.schedules[found.slowest(objective)]
-    assert slowest is not None, "it has micro-batches"
-    return slowest
+    return found.of_slowest(objective)
 
 
 def save(found: ReplicaSchedules, placement: Placement, directory: Path) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from placements import Placement
 from placements.pieces import backwards_of
@@ -18,7 +19,9 @@ from schedsearch.baselines.chosen_modes import with_chosen_modes
 from schedsearch.baselines.structure import TooFewMicroBatchesError
 from schedsearch.comparison.rows import (
     DOES_NOT_FIT,
+    NOT_APPLICABLE,
     ComparedRow,
+    joined,
     missing_memory,
     row_of,
 )
@@ -55,6 +58,27 @@ IN_SLICES = " in slices"
 
 VARIANTS = {**NEEDS, **{name: (f"{shape}{IN_SLICES}", split) for name, (shape, split) in SLICED.items()}}
 """The shape that each hand-made schedule needs."""
+
+
+class Made(NamedTuple):
+    """A schedule made by hand.
+
+    Attributes:
+        title: The name of its row.
+        schedule: None where there is none.
+        note: What is to be said of it, or why there is none.
+        proved: The word beside it where there is none.
+        period_ms: By how much one more micro-batch lengthens it, once all devices are filled; None where it
+            has no rule for more.
+        is_whole: Whether it has all micro-batches, so that a search may begin with it.
+    """
+
+    title: str
+    schedule: Schedule | None = None
+    note: str = ""
+    proved: str = NOT_APPLICABLE
+    period_ms: float | None = None
+    is_whole: bool = True
 
 
 @dataclass
@@ -108,7 +132,6 @@ class ComparisonCourse:
     made: dict[Variant, Schedule] = field(default_factory=dict)
     rows: dict[str, list[ComparedRow]] = field(default_factory=dict)
     interrupted: bool = False
-    limits: SharedLimits = field(init=False)
 
     def __post_init__(self) -> None:
         """Begin with the whole limits."""
@@ -117,60 +140,62 @@ class ComparisonCourse:
     def rows_of(self, name: str) -> list[ComparedRow]:
         """Return the rows of a hand-made schedule, which is made once."""
         if name not in self.rows:
-            self.rows[name] = self.made_rows(name)
+            self.rows[name] = list(self._made_rows(name))
         return self.rows[name]
 
-    def made_rows(self, name: str) -> list[ComparedRow]:
-        """Return the rows of a hand-made schedule."""
-        return [self.hand_made(name)]
-
-    def hand_made(self, name: str) -> ComparedRow:
-        """Return the row of a hand-made schedule."""
+    def _made_rows(self, name: str) -> Iterator[ComparedRow]:
         if name not in VARIANTS:
-            return ComparedRow(name, note="needs stages on all devices, and a chain of stages has none")
-        shape, _ = VARIANTS[name]
+            yield ComparedRow(name, note="needs stages on all devices, and a chain of stages has none")
+            return
+        variant = VARIANTS[name]
         try:
-            placed, number = self._placed(VARIANTS[name])
+            placed, number = self.placed(variant)
         except UnplacedError as error:
-            return ComparedRow(name, shape, note=str(error))
-        if placed.placement.decisions:
-            return self._hand_made_with_modes(name, placed, number)
-        try:
-            schedule = HAND_MADE[name](placed.placement, number)
-        except TooFewMicroBatchesError as error:
-            return ComparedRow(name, shape, note=error.in_samples(placed.num_samples))
-        except UnsuitablePlacementError as error:
-            return ComparedRow(name, shape, note=error.reason)
-        if missing := missing_memory(placed, peak_memory(schedule).tolist()):
-            return ComparedRow(name, shape, DOES_NOT_FIT, note="; ".join([missing, *placed.notes]))
-        row = row_of(name, placed, validate(schedule), "; ".join(placed.notes))
-        self.offer(VARIANTS[name], schedule)
-        bound = self._bound_ms(VARIANTS[name], placed)
-        return replace(row, makespan_bound_ms=bound, period_ms=_growth_ms(HAND_MADE[name], placed, number))
+            yield ComparedRow(name, variant[0], note=str(error))
+            return
+        for title, schedule, note, proved, period_ms, is_whole in self.by_hand(name, placed, number):
+            if schedule is None:
+                yield ComparedRow(title, variant[0], proved, note=note)
+                continue
+            if is_whole:
+                self.made[variant] = min(self.made.get(variant, schedule), schedule, key=quality)
+            row = row_of(title, placed, schedule, note)
+            bound = self.bound_of(variant, placed)
+            yield replace(row, makespan_bound_ms=bound, period_ms=period_ms or row.period_ms)
 
-    def _hand_made_with_modes(self, name: str, placed: PlacedStages, number: int) -> ComparedRow:
-        """Return the row of a hand-made schedule with the best of the ways in which people choose modes."""
-        made = with_chosen_modes(placed.placement, number, {name: HAND_MADE[name]})
-        best = min(made, key=lambda each: quality(each[1]), default=None)
-        shape = VARIANTS[name][0]
-        if best is None:
+    def by_hand(self, name: str, placed: PlacedStages, number: int) -> Iterator[Made]:
+        """Yield the schedules that a hand-made one gives for the model on its shape."""
+        placement = placed.placement
+        if placement.decisions:
+            made = with_chosen_modes(placement, number, {name: HAND_MADE[name]})
+            how, best = min(made, key=lambda each: quality(each[1]), default=("", None))
             note = "no modes chosen by hand fit its memory, or it is not defined for this model"
-            return ComparedRow(name, shape, DOES_NOT_FIT, note="; ".join([note, *placed.notes]))
-        how = best[0].partition(", ")[2]
-        self.offer(VARIANTS[name], best[1])
-        row = row_of(name, placed, best[1], "; ".join([f"modes: {how}", *placed.notes]))
-        return replace(row, makespan_bound_ms=self._bound_ms(VARIANTS[name], placed))
+            note = f"modes: {how.partition(', ')[2]}" if best else note
+            yield Made(name, best, joined(note, *placed.notes), DOES_NOT_FIT)
+            return
+        try:
+            schedule = HAND_MADE[name](placement, number)
+        except UnsuitablePlacementError as error:
+            if isinstance(error, TooFewMicroBatchesError):
+                yield Made(name, note=error.in_samples(placed.num_samples))
+            else:
+                yield Made(name, note=error.reason)
+            return
+        if missing := missing_memory(placed, peak_memory(schedule).tolist()):
+            yield Made(name, None, joined(missing, *placed.notes), DOES_NOT_FIT)
+            return
+        period_ms = _growth_ms(HAND_MADE[name], placed, number)
+        yield Made(name, validate(schedule), joined(*placed.notes), period_ms=period_ms)
 
-    def offer(self, variant: Variant, schedule: Schedule) -> None:
-        """Keep a schedule made by hand where it is the best for its shape."""
-        self.made[variant] = min(self.made.get(variant, schedule), schedule, key=quality)
-
-    def _bound_ms(self, variant: Variant, placed: PlacedStages) -> float:
-        """Return what no schedule on a shape beats."""
+    def bound_of(self, variant: Variant, placed: PlacedStages) -> float:
+        """Return the ms that no schedule on a shape beats."""
         if variant not in self.bound_ms:
-            number = self.num_micro_batches // placed.num_samples
-            self.bound_ms[variant] = placed.placement.ms(makespan_bound(placed.placement, number))
+            self.bound_ms[variant] = placed.placement.ms(self.bound(placed))
         return self.bound_ms[variant]
+
+    def bound(self, placed: PlacedStages) -> int:
+        """Return the ticks that no schedule of the model on its shape beats."""
+        return makespan_bound(placed.placement, self.num_micro_batches // placed.num_samples)
 
     def _to_begin_with(self, shape: str, placement: Placement) -> Schedule | None:
         """Return the best schedule made by hand for a shape with split backwards, of all that there are.
@@ -196,11 +221,10 @@ class ComparisonCourse:
         reasons, later = [], self.limits.searches - len(shapes)
         for variant in ((shape, True) for shape in shapes):
             try:
-                placed, number = self._placed(variant)
+                placed, number = self.placed(variant)
                 _require_room(placed)
                 made = self._to_begin_with(variant[0], placed.placement)
-                bound_ms = self._bound_ms(variant, placed)
-                tried[variant] = ShapeAttempt(placed, number, bound_ms, made)
+                tried[variant] = ShapeAttempt(placed, number, self.bound_of(variant, placed), made)
             except UnplacedError as error:
                 reasons.append(f"{variant[0]}: {error}")
         self.limits.searches = later + len(tried)
@@ -208,29 +232,30 @@ class ComparisonCourse:
             ended = (other.quality[0] for other in tried.values() if other.result is not None)
             if self.interrupted or min(ended, default=math.inf) <= each.bound_ms:
                 break  # nothing shorter is possible on the others
-            result = each.result = self._search(name, each)
+            placement = each.placed.placement
+            report = partial(self.report, name, placement)
+            result = each.result = self.search(each, report)
             self.limits.spend(result.work, result.seconds)
-            each.bound_ms = max(each.bound_ms, each.placed.placement.ms(result.makespan_bound))
+            each.bound_ms = max(each.bound_ms, placement.ms(result.makespan_bound))
             self.bound_ms[variant] = each.bound_ms
             self.interrupted = result.interrupted
         self.limits.searches = later
         row = best_row(name, list(tried.values()), reasons)
         return replace(row, search_seconds=time.monotonic() - began)
 
-    @property
-    def _is_ours(self) -> bool:
-        """Whether our own method searches; others begin with nothing."""
-        return bool(self.options.get("method", "modulo") == "modulo")
-
-    def _search(self, name: str, tried: ShapeAttempt) -> SearchResult:
-        placement = tried.placed.placement
-        begin_with = {"begin_with": tried.made} if self._is_ours else {}
+    def search(self, tried: ShapeAttempt, report: SearchReport) -> SearchResult:
+        """Search a shape; methods of others begin with nothing."""
+        is_ours = self.options.get("method", "modulo") == "modulo"
+        begin_with = {"begin_with": tried.made} if is_ours else {}
         options = begin_with | dict(self.options) | self.limits.share()
-        request = Problem(placement, tried.number, **options)
-        return self.answer(request, lambda progress: self.report(name, placement, progress))
+        return self.answer(Problem(tried.placed.placement, tried.number, **options), report)
 
-    def _placed(self, variant: Variant) -> tuple[PlacedStages, int]:
-        """Return the model on a shape, and the placement's number of micro-batches."""
+    def placed(self, variant: Variant) -> tuple[PlacedStages, int]:
+        """Return the model on a shape, and the placement's number of micro-batches.
+
+        Raises:
+            UnplacedError: It cannot be put there.
+        """
         try:
             shape, _, in_slices = variant[0].partition(IN_SLICES[:1])
             make = place_in_slices if in_slices else place
@@ -256,19 +281,19 @@ def best_row(name: str, tried: Sequence[ShapeAttempt], reasons: Sequence[str]) -
     """
     best = min(tried, key=lambda each: (each.quality, each.result is None), default=None)
     if best is None:
-        return ComparedRow(name, proved="infeasible", note="; ".join(reasons))
+        return ComparedRow(name, proved="infeasible", note=joined(*reasons))
     if best.schedule is None:
         found = [each.result for each in tried if each.result is not None]
         undecided = [each.reason for each in found if each.status is not Status.INFEASIBLE]
         proved = "unknown" if undecided or len(found) < len(tried) else "infeasible"
-        return ComparedRow(name, proved=proved, note="; ".join([*undecided, *reasons]))
+        return ComparedRow(name, proved=proved, note=joined(*undecided, *reasons))
     placed = best.placed
     notes = [f"best on {placed.placement.name}", *placed.notes, *reasons]
     if best.result is None or best.result.interrupted:
         notes.append("interrupted")
     elif any(each.result.is_cut for each in tried if each.result is not None):
         notes.append("stopped by a time limit; another run may find a better one")
-    row = row_of(name, placed, best.schedule, "; ".join(notes))
+    row = row_of(name, placed, best.schedule, joined(*notes))
     return replace(row, makespan_bound_ms=min(each.bound_ms for each in tried))
 
 

@@ -193,6 +193,11 @@ def compared(value: float, other: float, what: str = "") -> str:
     return " ".join(filter(None, (share, "less" if value < other else "more", what, "than")))
 
 
+def joined(*notes: str) -> str:
+    """Return what is to be said of a schedule, in one note."""
+    return "; ".join(filter(None, notes))
+
+
 def missing_memory(placed: PlacedStages, needed: Sequence[int]) -> str:
     """Return which device lacks most of the memory that it needs; empty where none lacks any."""
     memory = placed.placement.memory or needed

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from placements import Block, Placement
 from placements.stages.stage_chain import PlacedStages, Stage, StageChain, exact, place
 from schedsearch.comparison.course import (
     IN_SLICES,
-    VARIANTS,
     ComparisonCourse,
+    Made,
     ShapeAttempt,
     UnplacedError,
     Variant,
 )
-from schedsearch.comparison.rows import DOES_NOT_FIT, ComparedRow, missing_memory, row_of
-from schedsearch.core.answer import EndedBy, SearchProgress, SearchResult, Status
+from schedsearch.comparison.rows import DOES_NOT_FIT, joined, missing_memory
+from schedsearch.core.answer import SearchReport, SearchResult
 from schedsearch.core.objective import Objective
 from schedsearch.metrics import peak_memory
-from schedsearch.schedule import Schedule
 from schedsearch.unequal.micro_batches import (
     MicroBatchError,
     MicroBatchRow,
@@ -29,9 +30,8 @@ from schedsearch.unequal.micro_batches import (
 )
 from schedsearch.unequal.replica_bound import replica_bound
 from schedsearch.unequal.replica_work import ReplicaWork, replica_work
-from schedsearch.unequal.replicas import ReplicaResult, replica_search, replicas_by_hand
-from schedsearch.unequal.starts import AS_GIVEN, by_hand
-from schedsearch.unequal.unequal_search import unequal_search
+from schedsearch.unequal.starts import AS_GIVEN, by_hand, replicas_by_hand
+from schedsearch.unequal.unequal_search import replica_search, unequal_search
 
 
 @dataclass(frozen=True)
@@ -120,9 +120,6 @@ def _pieces(chain: StageChain, batch: UnequalBatch, n: int, split: bool, path: s
     return pieces
 
 
-_NOT_DEFINED = "is not defined for these devices or this number of micro-batches"
-
-
 @dataclass
 class UnequalCourse(ComparisonCourse):
     """A comparison of micro-batches that differ.
@@ -135,83 +132,61 @@ class UnequalCourse(ComparisonCourse):
     model: UnequalModel = field(default_factory=lambda: UnequalModel(()))
     batches: dict[Variant, UnequalBatch] = field(default_factory=dict)
 
-    def made_rows(self, name: str) -> list[ComparedRow]:
-        """Return the rows of a hand-made schedule, with the micro-batches as they come and sorted."""
-        if name not in VARIANTS:
-            return super().made_rows(name)
-        variant = VARIANTS[name]
-        try:
-            placed, _ = self._placed(variant)
-        except UnplacedError as error:
-            return [ComparedRow(name, variant[0], note=str(error))]
+    def by_hand(self, name: str, placed: PlacedStages, number: int) -> Iterator[Made]:
+        """Yield the schedules of a hand-made one with the micro-batches as they come and sorted.
+
+        On replicas they are of the slowest one in each usual assignment.
+        """
+        batch, notes, is_defined = self._batch(placed), placed.notes, False
         if self.model.replicas is not None:
-            return self._shared_rows(name, variant, placed)
-        found = [
-            self._made(title, variant, placed, schedule)
-            for title, schedule in by_hand(self.batches[variant], [name]).items()
-            if not self.model.given_order or title.endswith(AS_GIVEN)
-        ]
-        return found or [ComparedRow(name, variant[0], note=_NOT_DEFINED)]
+            for title, shared in replicas_by_hand(self._work(placed), [name]).items():
+                is_defined = True
+                if shared is None:
+                    yield Made(title, None, joined(*notes), DOES_NOT_FIT)
+                    continue
+                note = joined(f"the slowest of {self.model.replicas} replicas", *notes)
+                yield Made(title, shared.of_slowest(Objective.MAKESPAN), note, is_whole=False)
+        else:
+            for title, schedule in by_hand(batch, [name]).items():
+                is_defined = True
+                if not self.model.given_order or title.endswith(AS_GIVEN):
+                    why = "" if schedule else _why_not(title, placed, batch)
+                    yield Made(title, schedule, joined(why, *notes), DOES_NOT_FIT)
+        if not is_defined:
+            yield Made(name, note="is not defined for these devices or this number of micro-batches")
 
-    def _shared_rows(self, name: str, variant: Variant, placed: PlacedStages) -> list[ComparedRow]:
-        """Return the rows of a hand-made schedule on replicas: of the slowest one in each assignment."""
-        found = []
-        for title, each in replicas_by_hand(self._work(self.batches[variant]), [name]):
-            if each is None:
-                found.append(ComparedRow(title, variant[0], DOES_NOT_FIT, note="; ".join(placed.notes)))
-                continue
-            slowest = each.schedules[each.slowest(Objective.MAKESPAN)]
-            assert slowest is not None, "it has micro-batches"
-            notes = (f"the slowest of {self.model.replicas} replicas", *placed.notes)
-            row = row_of(title, placed, slowest, "; ".join(notes))
-            found.append(replace(row, makespan_bound_ms=self._bound_ms(variant, placed)))
-        return found or [ComparedRow(name, variant[0], note=_NOT_DEFINED)]
+    def _batch(self, placed: PlacedStages) -> UnequalBatch:
+        """Return the micro-batches on a shape."""
+        return next(each for each in self.batches.values() if each.placement is placed.placement)
 
-    def _work(self, batch: UnequalBatch) -> ReplicaWork:
-        return replica_work(batch, self.model.replicas or 1, self.model.max_micro_batches)
+    def _work(self, placed: PlacedStages) -> ReplicaWork:
+        return replica_work(self._batch(placed), self.model.replicas or 1, self.model.max_micro_batches)
 
-    def _made(
-        self, title: str, variant: Variant, placed: PlacedStages, schedule: Schedule | None
-    ) -> ComparedRow:
-        if schedule is None:
-            note = _why_not(title, placed, self.batches[variant])
-            return ComparedRow(title, variant[0], DOES_NOT_FIT, note=note)
-        self.offer(variant, schedule)
-        row = row_of(title, placed, schedule, "; ".join(placed.notes))
-        return replace(row, makespan_bound_ms=self._bound_ms(variant, placed))
+    def bound(self, placed: PlacedStages) -> int:
+        """Return the ticks that no order and no assignment on a shape beats."""
+        return replica_bound(self._work(placed))
 
-    def _bound_ms(self, variant: Variant, placed: PlacedStages) -> float:
-        if variant not in self.bound_ms:
-            ticks = replica_bound(self._work(self.batches[variant]))
-            self.bound_ms[variant] = placed.placement.ms(ticks)
-        return self.bound_ms[variant]
-
-    def _search(self, name: str, tried: ShapeAttempt) -> SearchResult:
-        placement = tried.placed.placement
-        batch = next(each for each in self.batches.values() if each.placement is placement)
-        limits = self.limits.share() | {each: self.options[each] for each in self.options if each == "seed"}
+    def search(self, tried: ShapeAttempt, report: SearchReport) -> SearchResult:
+        """Search the order on a shape, or the assignment to replicas too."""
+        limits: dict[str, Any] = self.limits.share()
+        limits |= {each: self.options[each] for each in self.options if each == "seed"}
         is_span = (self.options.get("objectives") or [""])[-1] == Objective.DEVICE_SPAN
-        objective = Objective.DEVICE_SPAN if is_span else Objective.MAKESPAN
-
-        def tell(progress: SearchProgress) -> None:
-            self.report(name, placement, progress)
-
+        limits["objective"] = Objective.DEVICE_SPAN if is_span else Objective.MAKESPAN
         if self.model.replicas is not None:
-            shared = replica_search(self._work(batch), objective=objective, on_progress=tell, **limits)
-            return _of_slowest(shared, objective)
+            return replica_search(self._work(tried.placed), on_progress=report, **limits)[1]
         return unequal_search(
-            batch,
-            objective=objective,
+            self._batch(tried.placed),
             given_order=self.model.given_order,
             begin_with=tried.made,
-            on_progress=tell,
+            on_progress=report,
             **limits,
         )
 
-    def _placed(self, variant: Variant) -> tuple[PlacedStages, int]:
+    def placed(self, variant: Variant) -> tuple[PlacedStages, int]:
+        """Return the model on a shape with these micro-batches, and their number."""
         if IN_SLICES in variant[0]:
             raise UnplacedError("cuts all sequences alike, and these micro-batches differ")
-        placed, number = super()._placed(variant)
+        placed, number = super().placed(variant)
         if placed.num_samples > 1:
             raise UnplacedError("runs pairs of micro-batches, and these differ")
         if variant not in self.batches:
@@ -222,30 +197,6 @@ class UnequalCourse(ComparisonCourse):
             base = placed.placement
             self.batches[variant] = unequal_batch(base, rows, number, base.memory_unit_mib)
         return replace(placed, placement=self.batches[variant].placement), number
-
-
-def _of_slowest(found: ReplicaResult, objective: Objective) -> SearchResult:
-    """Return what was found on replicas as that of the slowest one."""
-    best = found.found
-    schedule = None if best is None else best.schedules[best.slowest(objective)]
-    is_makespan = objective is Objective.MAKESPAN
-    status = Status.UNKNOWN
-    if best is not None:
-        status = Status.OPTIMAL if best.value(objective) <= found.bound else Status.FEASIBLE
-    return SearchResult(
-        status=status,
-        repetend=None,
-        schedule=schedule,
-        period_bound=0.0,
-        span_bound=0,
-        makespan_bound=found.bound if is_makespan else 0,
-        device_span_bound=0 if is_makespan else found.bound,
-        queries=0,
-        seconds=found.seconds,
-        work=found.work,
-        ended_by=EndedBy(found.ended_by),
-        reason="" if schedule else "no assignment to the replicas was found that fits the memory; raise it",
-    )
 
 
 def _figures(placement: Placement, block: Block) -> tuple[str, float, float]:
@@ -259,4 +210,4 @@ def _why_not(title: str, placed: PlacedStages, batch: UnequalBatch) -> str:
     free = replace(batch, placement=replace(batch.placement, memory=None))
     made = by_hand(free, [title.partition(",")[0]])[title]
     missing = "" if made is None else missing_memory(placed, peak_memory(made).tolist())
-    return "; ".join([missing or "its order comes to a standstill with these micro-batches", *placed.notes])
+    return missing or "its order comes to a standstill with these micro-batches"

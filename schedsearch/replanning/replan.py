@@ -8,9 +8,10 @@ integer program; here idle devices run what is ready, or keep the order of befor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from placements import Kind, Placement
 from placements.modes import Chosen
@@ -117,11 +118,30 @@ def replan(
     if work_limit is None and time_limit_s is None:
         work_limit = _WORK_LIMIT
     limits = SharedLimits.of({"work_limit": work_limit, "time_limit_s": time_limit_s})
-    return _Replanning(job, Objective(objective), schedule, parts, limits, seed, before).run()
+    hurt = _HurtJob(job, Objective(objective), schedule, parts, limits, seed, before)
+    found = None
+    with INTERRUPTS.answered() as ending:
+        found = _tried(hurt)
+    if found is None:  # interrupted between two searches
+        limits.seconds = 0.0
+        limits.spend(0.0)
+        found = _tried(hurt)
+    return replace(found, interrupted=ending.interrupted)
+
+
+class _Way(NamedTuple):
+    """What a way gives: a schedule of all copies, or the time of pipelines of their own; or why neither."""
+
+    status: str
+    schedule: Schedule | None = None
+    bound: int = 0
+    took_ms: float | None = None
 
 
 @dataclass
-class _Replanning:
+class _HurtJob:
+    """A job, and what all ways know of it; see `replan` for the rest."""
+
     job: ReplicatedJob
     objective: Objective
     schedule: str
@@ -131,134 +151,70 @@ class _Replanning:
     given: Schedule | None
     times: dict[tuple[Placement, int], float | None] = field(default_factory=dict)
 
-    def run(self) -> Replan:
-        """Try each way; after a Ctrl-C each by hand."""
-        found = None
-        with INTERRUPTS.answered() as ending:
-            found = self.tried()
-        if found is None:  # interrupted between two searches
-            self.limits.seconds = 0.0
-            self.limits.spend(0.0)
-            found = self.tried()
-        return replace(found, interrupted=ending.interrupted)
-
-    def tried(self) -> Replan:
-        """Try each way; those that take whole pipelines share what the other searches leave."""
-        job = self.job
-        is_searched = self.given is None and self.schedule == "searched"
-        self.limits.searches = is_searched + (not job.lost) + 1 + 1
-        before_ms = self.ms(self.before)
-        rows = [ReplanRow("before", before_ms, 1.0, None, self.schedule)]
-        schedules: dict[str, Schedule] = {}
-        bound_ms = job.placement.ms(job.bound(self.objective))
-
-        def add(way: str, found: Schedule | None, status: str, bound: int | None = None) -> None:
-            if found is None:
-                rows.append(ReplanRow(way, None, None, None, status))
-                return
-            own = found if job.pipeline.optimizer_blocks else found.per_micro_batch
-            schedules[way], took = own if job.num_replicas > 1 else self.of_one(own), self.ms(found)
-            least = bound_ms if bound is None else max(bound_ms, found.placement.ms(bound))
-            rows.append(ReplanRow(way, took, before_ms / took, least, status))
-
-        if job.lost:
-            add("unchanged", None, "a device is lost")
-            add("reordered", None, "a device is lost")
-        else:
-            same = self.settled(
-                executed(job.batch(job.own), job.orders(self.before, job.own), range(job.total))
-            )
-            add("unchanged", same, "the order of before")
-            add("reordered", *self.searched(job.own, same))
-        rule = self.rule(job.rerouted())
-        add("rule", rule, "in turn, by what is ready" if rule else "does not fit the memory")
-        add("rerouted", *self.searched(*self.choose(rule)))
-        self.limits.searches = job.num_replicas * len(self.pipelines)
-        for way, pipelines in self.pipelines.items():
-            took_ms, status = self.shared(pipelines)
-            share = None if took_ms is None else before_ms / took_ms
-            rows.append(ReplanRow(way, took_ms, share, None, status))
-        return Replan(tuple(rows), schedules, bound_ms)
-
-    def of_one(self, found: Schedule) -> Schedule:
-        """Return the orders of the only pipeline as a schedule of it."""
-        by_name = found.placement.by_name
-        orders = [
-            [(name.rpartition("@")[0], n) for name, n in order if by_name[name].kind is not Kind.O]
-            for order in map(found.order, range(found.placement.num_devices))
-        ]
-        return as_soon_as_possible(self.job.pipeline, self.job.num_micro_batches, orders)
-
-    @cached_property
-    def before(self) -> Schedule:
-        """The order of one pipeline before."""
-        pipeline, number = self.job.updated, self.job.num_micro_batches
-        if self.given is not None:
-            own = pipeline.per_micro_batch.blocks
-            if self.given.placement.per_micro_batch.blocks != own or self.given.num_micro_batches != number:
-                raise ReplanError(
-                    "search.begin_with: is a schedule of another pipeline, or of other micro-batches; "
-                    f"give one of {number} micro-batches of this pipeline"
-                )
-            given = validate(with_optimizer(pipeline, self.given.per_micro_batch.under(self.bare)))
-            return self.settled_always(given)
-        if self.schedule == "searched":
-            limits = self.limits.share()
-            found = search(pipeline, number, objectives=[self.objective], seed=self.seed, **limits)
-            self.limits.spend(found.work, found.seconds)
-            if found.schedule is None:
-                raise ReplanError(f"memory: no schedule of {number} micro-batches fits it; raise it")
-            return found.schedule
-        return self.settled_always(validate(HAND_MADE[self.schedule](pipeline, number)))
-
-    @property
-    def bare(self) -> Placement:
-        """The pipeline without optimizer blocks."""
-        return self.job.updated.per_micro_batch
-
-    def settled_always(self, schedule: Schedule) -> Schedule:
-        """Return the schedule of the same orders in which the objective is least."""
-        return FINITE[self.objective].settled(schedule)
-
-    def settled(self, schedule: Schedule | None) -> Schedule | None:
-        """Return likewise, where there is one."""
-        return None if schedule is None else self.settled_always(schedule)
-
     def ms(self, schedule: Schedule) -> float:
         """Return the time of an iteration."""
         return schedule.placement.ms(FINITE[self.objective].value(schedule))
 
-    def rule(self, chosen: tuple[Chosen, ...]) -> Schedule | None:
-        """Return the shorter of two orders: what is ready first, and that of before with more in between."""
-        job = self.job
-        lowered = Lowered.of(job.placement, chosen)
-        assert lowered is not None, "it has one stream"
-        plain = dispatched(lowered, range(job.total))
-        found = [
-            None if plain is None else lowered.schedule(plain),
-            executed(job.batch(chosen), job.orders(self.before, chosen), range(job.total)),
-        ]
-        settled = [self.settled_always(each) for each in found if each is not None]
-        return min(settled, key=self.ms, default=None)
+    def settled(self, schedule: Schedule) -> Schedule:
+        """Return the schedule of the same orders in which the objective is least."""
+        return FINITE[self.objective].settled(schedule)
 
-    def choose(self, rule: Schedule | None) -> tuple[tuple[Chosen, ...], Schedule | None]:
-        """Return the copies that micro-batches take, of several choices the best, and a schedule of them."""
-        best = self.job.rerouted(), rule
-        for number in range(1, _SHUFFLES + 1):
-            if best[1] is not None and self.ms(best[1]) <= self.job.placement.ms(
-                self.job.bound(self.objective)
-            ):
-                break
-            chosen = self.job.rerouted(self.seed + number)
-            found = self.rule(chosen)
-            if found is not None and (best[1] is None or self.ms(found) < self.ms(best[1])):
-                best = chosen, found
-        return best
+    @cached_property
+    def bound_ms(self) -> float:
+        """What no copies that micro-batches take and no orders beat."""
+        return self.job.placement.ms(self.job.bound(self.objective))
+
+    @cached_property
+    def before(self) -> Schedule:
+        """The order of one pipeline before."""
+        pipeline, number, given = self.job.updated, self.job.num_micro_batches, self.given
+        if given is not None:
+            bare = pipeline.per_micro_batch
+            if given.placement.per_micro_batch.blocks != bare.blocks or given.num_micro_batches != number:
+                raise ReplanError(
+                    "search.begin_with: is a schedule of another pipeline, or of other micro-batches; "
+                    f"give one of {number} micro-batches of this pipeline"
+                )
+            return self.settled(validate(with_optimizer(pipeline, given.per_micro_batch.under(bare))))
+        if self.schedule != "searched":
+            return self.settled(validate(HAND_MADE[self.schedule](pipeline, number)))
+        found = self.searched(pipeline, number, self.seed, self.limits.share())
+        if found is None:
+            raise ReplanError(f"memory: no schedule of {number} micro-batches fits it; raise it")
+        return found
 
     def searched(
-        self, chosen: tuple[Chosen, ...], begin_with: Schedule | None
-    ) -> tuple[Schedule | None, str, int | None]:
-        """Return a schedule for given copies, what is known of it, and its bound."""
+        self, pipeline: Placement, number: int, seed: int, limits: Mapping[str, float | None]
+    ) -> Schedule | None:
+        """Return a schedule of one pipeline; None where none fits its memory."""
+        found = search(
+            pipeline,
+            number,
+            objectives=[self.objective],
+            seed=seed,
+            work_limit=limits["work_limit"],
+            time_limit_s=limits["time_limit_s"],
+        )
+        self.limits.spend(found.work, found.seconds)
+        return found.schedule
+
+    def in_order(self, chosen: tuple[Chosen, ...]) -> Schedule | None:
+        """Return the order of before with some copies; None where it is not valid."""
+        job = self.job
+        made = executed(job.batch(chosen), job.orders(self.before, chosen), range(job.total))
+        return None if made is None else self.settled(made)
+
+    def by_rule(self, chosen: tuple[Chosen, ...]) -> Schedule | None:
+        """Return the shorter of two orders: what is ready first, and that of before with more in between."""
+        lowered = Lowered.of(self.job.placement, chosen)
+        assert lowered is not None, "it has one stream"
+        plain = dispatched(lowered, range(self.job.total))
+        ready = None if plain is None else self.settled(lowered.schedule(plain))
+        found = [each for each in (ready, self.in_order(chosen)) if each is not None]
+        return min(found, key=self.ms, default=None)
+
+    def ordered(self, chosen: tuple[Chosen, ...], begin_with: Schedule | None) -> _Way:
+        """Search the order with some copies."""
         found = unequal_search(
             self.job.batch(chosen),
             objective=self.objective,
@@ -267,50 +223,35 @@ class _Replanning:
             **self.limits.share(),
         )
         self.limits.spend(found.work, found.seconds)
-        bound = found.device_span_bound if self.objective is Objective.DEVICE_SPAN else found.makespan_bound
         if found.schedule is None:
-            return None, found.reason, None
+            return _Way(found.reason)
+        bound = found.device_span_bound if self.objective is Objective.DEVICE_SPAN else found.makespan_bound
         is_least = FINITE[self.objective].value(found.schedule) <= bound
-        return found.schedule, "proved" if is_least else "searched", bound
+        return _Way("proved" if is_least else "searched", found.schedule, bound)
 
-    @cached_property
-    def pipelines(self) -> Mapping[str, list[Placement | None]]:
-        """The pipelines of the ways that divide micro-batches among whole pipelines; None for one dropped."""
-        job, devices = self.job, range(self.job.pipeline.num_devices)
-        hurt = {copy for _, copy in (*job.lost, *job.slowdown)}
-        alone = {copy: job.alone(copy) for copy in range(job.num_replicas)}
-        found: dict[str, list[Placement | None]] = {}
-        if not job.lost:
-            found["rebalanced"] = [*alone.values()]
-        speeds = {
-            copy: [job.slowdown.get((d, copy), 1.0) for d in devices if (d, copy) not in job.lost]
-            for copy in hurt
-        }
-        found["restaged"] = [
-            redivided(job.updated, speeds[copy], self.parts) if copy in hurt else each
-            for copy, each in alone.items()
-        ]
-        found["dropped"] = [None if copy in hurt else each for copy, each in alone.items()]
-        return found
+    def shared(self, pipelines: Sequence[Placement | None]) -> _Way:
+        """Return the time in which whole pipelines do all micro-batches, and how many each does.
 
-    def shared(self, pipelines: Iterable[Placement | None]) -> tuple[float | None, str]:
-        """Return the time in which pipelines do all micro-batches, and how many each does."""
+        Args:
+            pipelines: None for one that is dropped.
+        """
         whole = [each for each in pipelines if each is not None]
-        works = {i: _load_ms(each) for i, each in enumerate(whole)}
         if not whole:
-            return None, "no pipeline is whole"
-        unit = min(works.values()) / 1000
-        by_work = dealt({i: round(work / unit) for i, work in works.items()}, self.job.total)
-        ways = [by_work]
+            return _Way("no pipeline is whole")
+        works = [_load_ms(each) for each in whole]
+        unit = min(works) / 1000
+        ways = [dealt({i: round(work / unit) for i, work in enumerate(works)}, self.job.total)]
         if len(whole) == self.job.num_replicas:
-            ways.append(dict.fromkeys(works, self.job.num_micro_batches))
+            ways.append(dict.fromkeys(range(len(whole)), self.job.num_micro_batches))
         found = []
         for shares in ways:
             took = [self.time_ms(whole[i], number) for i, number in shares.items() if number]
-            if None not in took:
+            known = [each for each in took if each is not None]
+            if len(known) == len(took):
                 numbers = ", ".join(map(str, sorted(shares.values(), reverse=True)))
-                found.append((max(each for each in took if each is not None), f"micro-batches {numbers}"))
-        return min(found, default=(None, "does not fit the memory"))
+                found.append((max(known), f"micro-batches {numbers}"))
+        took_ms, status = min(found, default=(None, "does not fit the memory"))
+        return _Way(status, took_ms=took_ms)
 
     def time_ms(self, pipeline: Placement, number: int) -> float | None:
         """Return the time of one pipeline; None where it does not fit the memory."""
@@ -321,10 +262,67 @@ class _Replanning:
             else:
                 limits = self.limits.share()
                 limits["work_limit"] = min(limits["work_limit"] or _PIPELINE_WORK, _PIPELINE_WORK)
-                found = search(pipeline, number, objectives=[self.objective], **limits)
-                self.limits.spend(found.work, found.seconds)
-                self.times[key] = None if found.schedule is None else self.ms(found.schedule)
+                found = self.searched(pipeline, number, 0, limits)
+                self.times[key] = None if found is None else self.ms(found)
         return self.times[key]
+
+
+def _ways(hurt: _HurtJob) -> Iterator[tuple[str, _Way]]:
+    """Yield each way to go on; those of whole pipelines share what the other searches leave."""
+    job, lost = hurt.job, _Way("a device is lost")
+    same = None if job.lost else hurt.in_order(job.own)
+    yield "unchanged", lost if job.lost else _Way("the order of before", same)
+    yield "reordered", lost if job.lost else hurt.ordered(job.own, same)
+    chosen = job.rerouted()
+    rule = best = hurt.by_rule(chosen)
+    yield "rule", _Way("in turn, by what is ready" if rule else "does not fit the memory", rule)
+    for seed in range(hurt.seed + 1, hurt.seed + _SHUFFLES + 1):
+        if best is not None and hurt.ms(best) <= hurt.bound_ms:
+            break
+        found = hurt.by_rule(job.rerouted(seed))
+        if found is not None and (best is None or hurt.ms(found) < hurt.ms(best)):
+            chosen, best = job.rerouted(seed), found
+    yield "rerouted", hurt.ordered(chosen, best)
+    bad = {copy for _, copy in (*job.lost, *job.slowdown)}
+    alone = [job.alone(copy) for copy in range(job.num_replicas)]
+    hurt.limits.searches = job.num_replicas * (2 if job.lost else 3)
+    if not job.lost:
+        yield "rebalanced", hurt.shared(alone)
+    divided = list[Placement | None](alone)
+    for copy in bad:
+        left = [d for d in range(job.pipeline.num_devices) if (d, copy) not in job.lost]
+        divided[copy] = redivided(job.updated, [job.slowdown.get((d, copy), 1.0) for d in left], hurt.parts)
+    yield "restaged", hurt.shared(divided)
+    yield "dropped", hurt.shared([None if copy in bad else each for copy, each in enumerate(alone)])
+
+
+def _tried(hurt: _HurtJob) -> Replan:
+    """Try each way."""
+    job = hurt.job
+    is_searched = hurt.given is None and hurt.schedule == "searched"
+    hurt.limits.searches = is_searched + (not job.lost) + 1 + 1
+    before_ms = hurt.ms(hurt.before)
+    rows = [ReplanRow("before", before_ms, 1.0, None, hurt.schedule)]
+    schedules: dict[str, Schedule] = {}
+    for name, (status, found, bound, took_ms) in _ways(hurt):
+        least_ms = None
+        if found is not None:
+            own = found if job.pipeline.optimizer_blocks else found.per_micro_batch
+            schedules[name] = own if job.num_replicas > 1 else _of_one(job, own)
+            took_ms, least_ms = hurt.ms(found), max(hurt.bound_ms, found.placement.ms(bound))
+        share = None if took_ms is None else before_ms / took_ms
+        rows.append(ReplanRow(name, took_ms, share, least_ms, status))
+    return Replan(tuple(rows), schedules, hurt.bound_ms)
+
+
+def _of_one(job: ReplicatedJob, found: Schedule) -> Schedule:
+    """Return the orders of the only pipeline as a schedule of it."""
+    by_name = found.placement.by_name
+    orders = [
+        [(name.rpartition("@")[0], n) for name, n in order if by_name[name].kind is not Kind.O]
+        for order in map(found.order, range(found.placement.num_devices))
+    ]
+    return as_soon_as_possible(job.pipeline, job.num_micro_batches, orders)
 
 
 def _load_ms(pipeline: Placement) -> float:

@@ -17,8 +17,8 @@ from schedsearch.schedule import as_soon_as_possible
 from schedsearch.simulation.iterations import simulate
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.unequal.micro_batches import MicroBatchRow, UnequalBatch, unequal_batch
-from schedsearch.unequal.replica_work import ReplicaWork
-from schedsearch.unequal.replicas import ReplicaSchedules, replica_search
+from schedsearch.unequal.replica_work import ReplicaSchedules, ReplicaWork
+from schedsearch.unequal.unequal_search import replica_search
 from schedsearch.validate import validate
 
 _REORDERED = 0.4
@@ -113,7 +113,7 @@ def _replayed(
     limits: SharedLimits,
     seed: int,
 ) -> ReplayedIteration:
-    work_limit = limits.share()["work_limit"] or 0.0
+    limit = limits.share()["work_limit"]
     work, own = iteration_work(pipeline, runs)
     device = {block.name: block.devices[0] for block in pipeline.placement.blocks}
     schedules = []
@@ -122,37 +122,25 @@ def _replayed(
         orders = orders_of(run, device, trace.num_stages)
         made = as_soon_as_possible(batch.placement, batch.num_micro_batches, orders, batch.chosen)
         schedules.append(validate(made))
-    begin = ReplicaSchedules(own, tuple(schedules))
-    in_place = replica_search(
-        work, given=own, begin_with=begin, work_limit=work_limit * _REORDERED, seed=seed
+    measured = ReplicaSchedules(own, tuple(schedules))
+    share = limit * _REORDERED
+    reordered, in_place = replica_search(work, given=own, begin_with=measured, work_limit=share, seed=seed)
+    reassigned, answer = replica_search(work, begin_with=reordered, work_limit=limit - share, seed=seed)
+    limits.spend(in_place.work + answer.work)
+    assert reordered is not None and reassigned is not None, "they began with schedules"
+    took_ms = [run.measured_ms for run in runs]
+    figures_ms = (
+        max(took_ms),
+        max(simulate(each, iterations=1).mean_ms for each in schedules),
+        reordered.value(Objective.MAKESPAN) * TICK_MS,
+        reassigned.value(Objective.MAKESPAN) * TICK_MS,
+        answer.makespan_bound * TICK_MS,
+        fmean(took_ms),
+        fmean(max(ticks, 0) for ticks in reassigned.values(Objective.MAKESPAN)) * TICK_MS,
     )
-    reordered = in_place.found
-    assert reordered is not None, "it began with a schedule"
-    searched = replica_search(work, begin_with=reordered, work_limit=work_limit * (1 - _REORDERED), seed=seed)
-    limits.spend(in_place.work + searched.work)
-    reassigned = searched.found
-    assert reassigned is not None, "likewise"
-    measured = [run.measured_ms for run in runs]
-    spans = [0 if each is None else each.makespan for each in reassigned.schedules]
     moved = sum(len(set(new) - set(old)) for new, old in zip(reassigned.assigned, own, strict=True))
-    return ReplayedIteration(
-        trace.job,
-        step,
-        len(runs),
-        work.num_micro_batches,
-        _rounded(max(measured)),
-        _rounded(max(simulate(each, iterations=1).mean_ms for each in schedules)),
-        _rounded(reordered.value(Objective.MAKESPAN) * TICK_MS),
-        _rounded(reassigned.value(Objective.MAKESPAN) * TICK_MS),
-        _rounded(searched.bound * TICK_MS),
-        _rounded(fmean(measured)),
-        _rounded(fmean(spans) * TICK_MS),
-        moved,
-    )
-
-
-def _rounded(ms: float) -> float:
-    return round(ms, 6)
+    rounded = (round(ms, 6) for ms in figures_ms)
+    return ReplayedIteration(trace.job, step, len(runs), work.num_micro_batches, *rounded, moved)
 
 
 def iteration_work(

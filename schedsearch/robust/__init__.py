@@ -2,9 +2,9 @@
 
 In the order in which to read:
 
-- `scenarios`: conditions with names and weights, from a file or a list, and what no order beats in one
-- `drawn_orders`: a schedule's orders with the times of many draws, as arrays
-- `swaps`: blocks that change places on a device, tried on all draws at once
-- `annealing`: such changes in rounds of counted work
-- `robust_search`: the best order found, beside other schedules
+- `scenarios`: what differs from the placement's own times, and a bound for each
+- `annealing`: the course of heat, in parts of counted work, of all that is annealed by compiled steps
+- `drawn_orders`: a schedule's orders and the times of many draws as arrays
+- `swaps`: steps in which two blocks of a device change places, tried on all draws at once, compiled
+- `robust_search`: the search, with a table of each schedule in each scenario
 """

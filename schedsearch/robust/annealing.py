@@ -1,69 +1,42 @@
-"""Annealing of orders in rounds of counted work."""
+"""Annealing in parts of counted work: the one course of heat of all orders that compiled steps change."""
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Callable, Iterator
 
-from schedsearch.robust.drawn_orders import DrawnOrders
+from schedsearch.solver.effort import Effort
 
-_HEAT = 0.002
-"""Share of the value by which a step may be worse at first, on average."""
+PART = 0.1
+"""Units of work between two looks for a limit or a Ctrl-C."""
 
-_WORK_OF_CELL = 1.2e-9
-"""Units of work, about a second each, to compute the start of one block in one draw."""
-
-_WORK_OF_ENTRY = 1.0e-8
-"""Units of work for one block or message in a step, however few the draws."""
-
-PART = 0.5
-"""Units of work between two looks for a Ctrl-C, and of the first round."""
+Steps = Callable[[int, float, float, int], float]
+"""Takes so many steps, leaves the best and returns its value; given the share of the value by which a step
+may be worse at first on average, what that falls by with each step, and a seed."""
 
 
-def value_now(orders: DrawnOrders, quantile: float) -> float:
-    """Return the ticks that are made less, of orders as they are; see `schedsearch.robust.swaps.value_of`."""
-    from schedsearch.robust.swaps import starts_of, value_of  # loads numba, which is slow
+def annealed(
+    take: Steps, effort: Effort, *, work: float, work_of_step: float, heat: float, seed: int
+) -> Iterator[float]:
+    """Take steps for so much work, ever colder; yield the best value after each part.
 
-    begins, nodes = np.zeros_like(orders.times), len(orders.times)
-    starts_of(orders, begins, np.zeros(nodes, np.int64), np.zeros(nodes, np.int64))
-    return value_of(orders, begins, quantile)
-
-
-NO_TWINS: NDArray[np.int64] = np.zeros((0, 0), np.int64)
-"""No nodes that may change places in groups."""
-
-
-def anneal_part(
-    orders: DrawnOrders,
-    quantile: float,
-    work: float,
-    part: int,
-    parts: int,
-    seed: int,
-    twins: NDArray[np.int64] = NO_TWINS,
-    share: float = 0.0,
-) -> float:
-    """Make orders better, and return the units of work that it took.
-
-    A round has twice as many parts as the one before, and begins with the best orders of that. So more work
-    goes the same course and further, and is never worse; between two parts a Ctrl-C is seen and loses none.
+    What comes when does not hang on the limits of the effort: with more it goes the same course and further.
 
     Args:
-        orders: Changed.
-        quantile: As of `value_now`.
-        work: Units that it may take at most.
-        part: Which part of the round, from 0 on; after the last it goes on without steps to what is worse.
-        parts: Parts of the round.
-        seed: Seed of all choices.
-        twins: As of `schedsearch.robust.swaps.anneal`.
-        share: Likewise.
-    """
-    from schedsearch.robust.swaps import anneal
+        take: Takes steps.
+        effort: Counts the work, and says when to stop.
+        work: Units of work of all parts.
+        work_of_step: Units of work of one step.
+        heat: Share of the value by which a step may be worse at first, on average; none at the end.
+        seed: Seed of the first part; each later one has the next.
 
-    cells = orders.times.size + orders.delays.size + orders.times.shape[1] * len(orders.order)
-    work_of_step = cells * max(_WORK_OF_CELL, _WORK_OF_ENTRY / orders.times.shape[1])
-    full = max(1, int(PART / work_of_step))
-    steps = min(full, max(1, int(work / work_of_step)))
-    heat = _HEAT * max(0.0, 1 - part / parts)
-    anneal(orders, quantile, steps, heat, _HEAT / (parts * full), seed + parts + part, twins, share)
-    return float(steps * work_of_step)
+    Raises:
+        OutOfTimeError: The limit of time or of work is reached.
+        KeyboardInterrupt: There was a Ctrl-C.
+    """
+    total, part = max(1, round(work / work_of_step)), max(1, round(PART / work_of_step))
+    for i, done in enumerate(range(0, total, part)):
+        effort.require_s()
+        most = max(1, round(effort.at_most(PART) / work_of_step))
+        steps = min(part, total - done, most)
+        effort.spend(steps * work_of_step)
+        yield take(steps, heat * (1 - done / total), heat / total, seed + i)

@@ -1,4 +1,4 @@
-"""A schedule's orders, and the times of many draws of many scenarios, as arrays for a compiled search."""
+"""A schedule's orders, and the times of many draws of many scenarios, as arrays for compiled annealing."""
 
 from __future__ import annotations
 

@@ -8,14 +8,16 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from schedsearch.results import TableResult
-from schedsearch.robust.annealing import anneal_part, value_now
+from schedsearch.robust.annealing import annealed
 from schedsearch.robust.drawn_orders import DrawnOrders, drawn_orders, orders_of
 from schedsearch.robust.scenarios import Scenario, weights_of
 from schedsearch.schedule import Schedule, as_soon_as_possible, require_plain
 from schedsearch.simulation.conditions import ConditionsError
 from schedsearch.simulation.iterations import simulate
-from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.effort import Effort
 from schedsearch.validate import validate
 
 ROBUST = "robust"
@@ -23,6 +25,18 @@ ROBUST = "robust"
 
 _STARTS = 3
 """Schedules to start from: the best of those given."""
+
+_FIRST_ROUND = 0.1
+"""Units of work of the first round of each; each later one has twice as much, and begins with its best."""
+
+_HEAT = 0.002
+"""Share of the value by which a step may be worse at first, on average."""
+
+_WORK_OF_CELL = 1.2e-9
+"""Units of work, about a second each, to compute the start of one block in one draw."""
+
+_WORK_OF_ENTRY = 1.0e-8
+"""Units of work for one block or message in a step, however few the draws."""
 
 _ITERATIONS = 1000
 """Simulated iterations of each schedule in each scenario, of other draws than those of the search."""
@@ -115,14 +129,14 @@ def robust_search(
         scenario.conditions.check(placement)
     starts = [drawn_orders(each, scenarios, draws, seed) for each in schedules.values()]
     level = -1.0 if quantile is None else quantile
-    values = [value_now(each, level) for each in starts]
+    values = [_value(each, level) for each in starts]
     ranked = sorted(range(len(starts)), key=values.__getitem__)[:_STARTS]
-    begun_s = time.monotonic()
-    with INTERRUPTS.answered() as ending:
-        for place, i in enumerate(ranked, start=1):
-            end_s = begun_s + time_limit_s * place / len(ranked)
-            _anneal(starts[i], level, work_limit / len(ranked), seed, end_s)
-    chosen = min(ranked, key=lambda i: value_now(starts[i], level))
+    effort = Effort(time.monotonic() + time_limit_s, limit=work_limit)
+    with effort.answered() as ending:
+        for doublings in itertools.count():
+            for i in ranked:
+                _anneal(starts[i], level, effort, _FIRST_ROUND * 2**doublings, seed + 1000 * doublings)
+    chosen = min(ranked, key=lambda i: _value(starts[i], level))
     best = orders_of(starts[chosen], list(schedules.values())[chosen])
     robust = validate(as_soon_as_possible(placement, number, best))
     bounds = [each.bound_ms(placement, number) for each in scenarios]
@@ -132,6 +146,28 @@ def robust_search(
         rows += own
         means[name] = _mean([row.mean_ms for row in own], scenarios)
     return RobustResult(robust, tuple(rows), means, _mean(bounds, scenarios), ending.interrupted)
+
+
+def _value(orders: DrawnOrders, quantile: float) -> float:
+    """Return the ticks that are made less, of orders as they are; see `schedsearch.robust.swaps.value_of`."""
+    from schedsearch.robust.swaps import starts_of, value_of  # loads numba, which is slow
+
+    begins, nodes = np.zeros_like(orders.times), len(orders.times)
+    starts_of(orders, begins, np.zeros(nodes, np.int64), np.zeros(nodes, np.int64))
+    return value_of(orders, begins, quantile)
+
+
+def _anneal(orders: DrawnOrders, quantile: float, effort: Effort, work: float, seed: int) -> None:
+    """Make orders better for so much work."""
+    from schedsearch.robust.swaps import anneal
+
+    def take(steps: int, heat: float, cooling: float, seed: int) -> float:
+        return anneal(orders, quantile, steps, heat, cooling, seed)
+
+    cells = orders.times.size + orders.delays.size + orders.times.shape[1] * len(orders.order)
+    work_of_step = cells * max(_WORK_OF_CELL, _WORK_OF_ENTRY / orders.times.shape[1])
+    for _ in annealed(take, effort, work=work, work_of_step=work_of_step, heat=_HEAT, seed=seed):
+        pass
 
 
 def _mean(values: Sequence[float], scenarios: Sequence[Scenario]) -> float:
@@ -144,13 +180,3 @@ def _row(name: str, schedule: Schedule, scenario: Scenario, bound_ms: float, see
     p50, p95, p99 = found.percentiles_ms.values()
     error_ms = 1.96 * spread / math.sqrt(_ITERATIONS)
     return ScenarioRow(name, scenario.name, found.mean_ms, error_ms, p50, p95, p99, bound_ms)
-
-
-def _anneal(orders: DrawnOrders, quantile: float, work: float, seed: int, end_s: float) -> None:
-    """Make orders better in rounds, each twice as long as the one before, until a reading of the clock."""
-    for number in itertools.count():
-        for part in range(2**number):
-            INTERRUPTS.raise_if_seen()
-            work -= anneal_part(orders, quantile, work, part, 2**number, seed)
-            if work <= 0 or time.monotonic() >= end_s:
-                return

@@ -22,9 +22,6 @@ _SAME = 1e-9
 _CRITICAL = 0.9
 """Share of the steps that change what a draw's end waits for; the others change any two neighbours."""
 
-_FAR = 0.5
-"""Share of the moves of groups in which only two change places."""
-
 
 @compiled
 def starts_of(g: DrawnOrders, begins: _Floats, missing: _Ints, ready: _Ints) -> int:
@@ -171,141 +168,7 @@ def _swap(g: DrawnOrders, place: int) -> None:
 
 
 @compiled
-def _tails(g: DrawnOrders, topological: _Ints, tails: _Floats) -> None:
-    """Fill in the ticks from the end of each node to the last end, in the first draw."""
-    for i in range(len(topological) - 1, -1, -1):
-        node, last = topological[i], 0.0
-        for message in range(g.sends[node], g.sends[node + 1]):
-            later = g.receivers[message]
-            last = max(last, g.delays[message, 0] + g.times[later, 0] + tails[later])
-        for j in range(g.places[node], g.places[node + 1]):
-            place = g.place_of[j] + 1
-            if place < len(g.order) and g.device[place] == g.device[place - 1]:
-                last = max(last, g.times[g.order[place], 0] + tails[g.order[place]])
-        tails[node] = last
-
-
-@compiled
-def _least_end(
-    g: DrawnOrders,
-    place: int,
-    begins: _Floats,
-    tails: _Floats,
-    senders: _Ints,
-    inputs: _Ints,
-    first_input: _Ints,
-) -> float:
-    """Return a tick before which no schedule ends in which a node has changed places with that before it.
-
-    Proof. It is the longest path through one of the two, whose other inputs and followers stay as they are:
-    none of these waits for the other of the two in between, as the new orders would then be a cycle.
-
-    Args:
-        g: Orders with one draw.
-        place: The node's place; it may move.
-        begins: Starts in these orders.
-        tails: As of `_tails`.
-        senders: The node that sends each message.
-        inputs: Messages by the nodes that wait for them.
-        first_input: For each node the first of its messages there, and one entry more.
-    """
-    early, late = g.order[place - 1], g.order[place]
-    first = later = 0.0  # the earliest starts of the two then
-    if place > 1 and g.device[place - 2] == g.device[place]:
-        before = g.order[place - 2]
-        first = begins[before, 0] + g.times[before, 0]
-    for i in range(first_input[late], first_input[late + 1]):
-        message, other = inputs[i], senders[inputs[i]]
-        if other == early:
-            return math.inf
-        first = max(first, begins[other, 0] + g.times[other, 0] + g.delays[message, 0])
-    for i in range(first_input[early], first_input[early + 1]):
-        message, other = inputs[i], senders[inputs[i]]
-        later = max(later, begins[other, 0] + g.times[other, 0] + g.delays[message, 0])
-    later = max(later, first + g.times[late, 0])
-    last = own = 0.0  # what follows each of the two then
-    if place + 1 < len(g.order) and g.device[place + 1] == g.device[place]:
-        after = g.order[place + 1]
-        last = g.times[after, 0] + tails[after]
-    for message in range(g.sends[early], g.sends[early + 1]):
-        after = g.receivers[message]
-        last = max(last, g.delays[message, 0] + g.times[after, 0] + tails[after])
-    for message in range(g.sends[late], g.sends[late + 1]):
-        after = g.receivers[message]
-        own = max(own, g.delays[message, 0] + g.times[after, 0] + tails[after])
-    own = max(own, g.times[early, 0] + last)
-    return float(max(first + g.times[late, 0] + own, later + g.times[early, 0] + last))
-
-
-@compiled
-def _exchange(g: DrawnOrders, twins: _Ints, one: int, other: int) -> None:
-    """Let the blocks of two groups change places, each with its twin."""
-    for kind in range(len(twins)):
-        a, b = twins[kind, one], twins[kind, other]
-        if a < 0 or b < 0:
-            continue
-        for i in range(g.places[a + 1] - g.places[a]):
-            here, there = g.place_of[g.places[a] + i], g.place_of[g.places[b] + i]
-            g.order[here], g.order[there] = b, a
-            g.memory[here], g.memory[there] = g.memory[there], g.memory[here]
-            g.transient[here], g.transient[there] = g.transient[there], g.transient[here]
-            g.place_of[g.places[a] + i], g.place_of[g.places[b] + i] = there, here
-
-
-@compiled
-def _all_fit(g: DrawnOrders) -> bool:
-    """Return whether no device holds more than it can."""
-    held = 0
-    for place in range(len(g.order)):
-        own = g.device[place]
-        if place and g.device[place - 1] != own:
-            held = 0
-        held += g.memory[place]
-        if g.free[own] >= 0 and held + g.transient[place] > g.free[own]:
-            return False
-    return True
-
-
-@compiled
-def _move(g: DrawnOrders, twins: _Ints, groups: _Ints, far: bool, one: int, other: int) -> None:
-    """Let two groups change places, or one take another's place while those between move up.
-
-    Args:
-        g: Orders; changed.
-        twins: As of `anneal`.
-        groups: All groups in their order; changed.
-        far: Whether only the two change places.
-        one: Place of a group among all.
-        other: The place that it takes.
-    """
-    towards = other - one if far else 1 if other > one else -1
-    for place in range(one, other, towards):
-        here, there = groups[place], groups[place + towards]
-        _exchange(g, twins, here, there)
-        groups[place], groups[place + towards] = there, here
-
-
-@compiled
-def _in_order(twins: _Ints, begins: _Floats) -> _Ints:
-    """Return the groups of nodes by their first start."""
-    firsts = np.full(twins.shape[1], np.inf)
-    for kind, group in np.ndindex(twins.shape):
-        if twins[kind, group] >= 0:
-            firsts[group] = min(firsts[group], begins[twins[kind, group], 0])
-    return np.argsort(firsts)
-
-
-@compiled
-def anneal(
-    g: DrawnOrders,
-    quantile: float,
-    steps: int,
-    heat: float,
-    cooling: float,
-    seed: int,
-    twins: _Ints,
-    share: float,
-) -> float:
+def anneal(g: DrawnOrders, quantile: float, steps: int, heat: float, cooling: float, seed: int) -> float:
     """Change orders in so many steps, leave the best in the arrays, and return its value in ticks.
 
     Args:
@@ -315,9 +178,6 @@ def anneal(
         heat: Share of the value by which a step may be worse at first, on average.
         cooling: What that falls by with each step.
         seed: Seed of the random choices.
-        twins: Nodes that may change places with others of their kind, in groups such as micro-batches, -1
-            where there is none; shape ``(kinds, groups)``.
-        share: Share of the steps that move groups; 0 for none.
     """
     np.random.seed(seed)
     nodes, draws = g.times.shape
@@ -333,45 +193,24 @@ def anneal(
     best_order, best_place_of = g.order.copy(), g.place_of.copy()
     best_memory, best_transient = g.memory.copy(), g.transient.copy()
     kept = begins.copy()
-    groups = _in_order(twins, begins)
-    topological, tails, known = ready.copy(), np.zeros(nodes), False
     for step in range(steps):
-        one = other = place = 0
-        far = False
-        if share and np.random.random() < share:
-            one, other = np.random.randint(len(groups)), np.random.randint(len(groups))
-            if one == other:
-                continue
-            far = np.random.random() < _FAR
-            _move(g, twins, groups, far, one, other)
+        if np.random.random() < _CRITICAL:
+            k = np.random.randint(draws)
+            place = _critical_place(g, kept, senders, inputs, first_input, k, found)
         else:
-            if np.random.random() < _CRITICAL:
-                k = np.random.randint(draws)
-                place = _critical_place(g, kept, senders, inputs, first_input, k, found)
-            else:
-                place = np.random.randint(1, len(g.order)) if len(g.order) > 1 else -1
-            if not _may_move(g, place):
-                continue
+            place = np.random.randint(1, len(g.order)) if len(g.order) > 1 else -1
+        if not _may_move(g, place):
+            continue
         limit = now - (heat - step * cooling) * best * np.log(1 - np.random.random())
-        if one == other:
-            if draws == 1:
-                if not known:
-                    _tails(g, topological, tails)
-                    known = True
-                if _least_end(g, place, kept, tails, senders, inputs, first_input) > limit:
-                    continue
-            _swap(g, place)
+        _swap(g, place)
         value = math.inf
-        if (one == other or _all_fit(g)) and starts_of(g, begins, missing, ready) == nodes:
+        if starts_of(g, begins, missing, ready) == nodes:
             value = value_of(g, begins, quantile)
         if value > limit:
-            if one == other:
-                _swap(g, place)
-            else:
-                _move(g, twins, groups, far, other, one)
+            _swap(g, place)
             continue
         now = value
-        kept[:], topological[:], known = begins, ready, False
+        kept[:] = begins
         if now < best * (1 - _SAME):
             best = now
             best_order[:], best_place_of[:] = g.order, g.place_of

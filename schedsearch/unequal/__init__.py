@@ -3,11 +3,11 @@
 In the order in which to read:
 
 - `micro_batches`: the table of what blocks take and hold in each micro-batch, as modes of a placement
-- `starts`: schedules made by hand, with micro-batches in orders by their work
-- `unequal_search`: the least makespan, with a bound
-- `replica_work`: the micro-batches on several replicas
+- `replica_work`: the micro-batches on several replicas, and schedules of them
+- `replica_bound`: what no assignment to replicas beats
+- `starts`: schedules made by hand, with micro-batches in orders by their work and packed on replicas
 - `sequencing`: annealing of sequences of micro-batches on replicas, compiled
 - `sequence_tables`: arrays for that, and sequences as schedules
-- `replica_bound`: what no assignment to replicas beats
-- `replicas`: the best assignment, and the order of each replica
+- `block_orders`: blocks of one replica that change places, by annealing and by a solver
+- `unequal_search`: the least makespan, of one pipeline or several replicas, with a bound
 """

@@ -1,4 +1,7 @@
-"""The micro-batches of one batch on data-parallel replicas: what each takes where. Knows no search."""
+"""The micro-batches of one batch on data-parallel replicas: what each takes where, and schedules of them.
+
+Knows no search.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from placements import Placement
+from placements import Block, Kind, Placement
+from schedsearch.core.objective import FINITE, Objective
+from schedsearch.schedule import Schedule
 from schedsearch.unequal.micro_batches import MicroBatchError, UnequalBatch
 
 
@@ -17,7 +22,7 @@ class ReplicaWork:
     """What each block of each micro-batch takes on each replica.
 
     Attributes:
-        placement: Of one replica, each block on one device.
+        placement: Of one replica; each block on one device where there are several replicas.
         times: Ticks; 0 where a block does not run; shape ``(replicas, blocks, number)``. Blocks are in
             topological order.
         memory: What it holds; shape ``(blocks, number)``.
@@ -50,12 +55,49 @@ class ReplicaWork:
         """The blocks of a micro-batch, in topological order."""
         return [block.name for block in self.placement.per_micro_batch.topological_order]
 
+    @property
+    def in_sequence(self) -> bool:
+        """Whether all devices can keep a sequence of micro-batches: each block is on one."""
+        return all(len(block.devices) == 1 for block in self.placement.blocks)
+
     def no_room(self) -> MicroBatchError:
         """Return the error of an assignment within the limit that was not found."""
         return MicroBatchError(
             f"search.max_tokens: no assignment to {self.num_replicas} replicas was found in which none has "
             f"more than {self.room:.0f}; give more"
         )
+
+
+@dataclass(frozen=True)
+class ReplicaSchedules:
+    """A schedule for each replica.
+
+    Attributes:
+        assigned: The micro-batches of each replica, as they are numbered in its schedule.
+        schedules: One for each replica; None for a replica without micro-batches.
+    """
+
+    assigned: tuple[tuple[int, ...], ...]
+    schedules: tuple[Schedule | None, ...]
+
+    def values(self, objective: Objective) -> list[int]:
+        """Return the ticks of each replica; -1 of one without micro-batches."""
+        return [-1 if each is None else FINITE[objective].value(each) for each in self.schedules]
+
+    def value(self, objective: Objective) -> int:
+        """Return the ticks of the slowest replica."""
+        return max(self.values(objective))
+
+    def slowest(self, objective: Objective) -> int:
+        """Return which replica is the slowest."""
+        values = self.values(objective)
+        return values.index(max(values))
+
+    def of_slowest(self, objective: Objective) -> Schedule:
+        """Return the schedule of the slowest replica."""
+        schedule = self.schedules[self.slowest(objective)]
+        assert schedule is not None, "it has micro-batches"
+        return schedule
 
 
 def replica_work(
@@ -77,7 +119,7 @@ def replica_work(
             is a limit of tokens, and nobody knows how many there are.
     """
     placement = batch.placement
-    for block in placement.blocks:
+    for block in placement.blocks if num_replicas > 1 else ():
         if len(block.devices) > 1:
             raise MicroBatchError(
                 f"search.replicas: block {block.name} is on {len(block.devices)} devices; give placements "
@@ -93,27 +135,23 @@ def replica_work(
     if max_tokens is not None:
         _check_tokens(batch.tokens, num_replicas, max_tokens)
         weights, room = np.array(batch.tokens, dtype=np.float64), float(max_tokens)
-    names = [block.name for block in placement.per_micro_batch.topological_order]
-    tables = np.zeros((3, len(names), number), np.int64)
-    for n in range(number):
-        run = placement.as_run(batch.chosen[n]) if batch.chosen else placement
-        for kind, name in enumerate(names):
-            if (own := run.by_name.get(name)) is not None:
-                tables[:, kind, n] = own.time, own.memory_on(own.devices[0]), own.transient
+    runs = [placement.as_run(chosen) if chosen else placement for chosen in batch.chosen or ((),) * number]
+    absent = Block("", Kind.F, (0,), 0)
+    rows = [
+        [run.by_name.get(block.name, absent) for run in runs]
+        for block in placement.per_micro_batch.topological_order
+    ]
+
+    def table(figure: Callable[[Block], int]) -> NDArray[np.int64]:
+        return np.array([[figure(block) for block in row] for row in rows], dtype=np.int64)
 
     def part(replica: int, numbers: Sequence[int]) -> UnequalBatch:
         chosen = tuple(batch.chosen[n] for n in numbers) if batch.chosen else ()
         return UnequalBatch(placement, chosen, len(numbers))
 
-    return ReplicaWork(
-        placement,
-        np.repeat(tables[:1], num_replicas, axis=0),
-        tables[1],
-        tables[2],
-        part,
-        weights,
-        room,
-    )
+    times = np.repeat(table(lambda block: block.time)[None], num_replicas, axis=0)
+    memory = table(lambda block: block.memory_on(block.devices[0]))
+    return ReplicaWork(placement, times, memory, table(lambda b: b.transient), part, weights, room)
 
 
 def _check_tokens(tokens: Sequence[int], num_replicas: int, max_tokens: int) -> None:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from schedsearch.robust.annealing import annealed
 from schedsearch.schedule import CyclicOrderError, Instance, Schedule, as_soon_as_possible, with_optimizer
+from schedsearch.solver.effort import Effort
 from schedsearch.unequal.micro_batches import UnequalBatch
-from schedsearch.unequal.replica_work import ReplicaWork
+from schedsearch.unequal.replica_work import ReplicaSchedules, ReplicaWork
 from schedsearch.validate import InvalidScheduleError, validate
 
 if TYPE_CHECKING:
     from schedsearch.unequal.sequencing import Sequences
 
 _NO_LIMIT = 2**62
-
-_PART = 0.1
-"""Units of work between two looks for a Ctrl-C."""
 
 _WORK_OF_BLOCK = 3.0e-8
 """Units of work for a block in a step of the changes."""
@@ -79,60 +79,68 @@ def _flat(lists: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np
     )
 
 
-def anneal_in_parts(
-    g: Sequences, work: float, seed: int, heat: float, across: bool = False
+def ticks_of(g: Sequences) -> float:
+    """Return the ticks of the slowest replica; infinite where idle devices come to a standstill."""
+    return max(_run(g, replica)[0] for replica in range(len(g.times)))
+
+
+def _run(g: Sequences, replica: int) -> tuple[float, NDArray[np.int64]]:
+    """Return the ticks of a replica, and its kinds and places in the order in which they start."""
+    from schedsearch.unequal.sequencing import run_of  # loads numba, which is slow
+
+    kinds, number = g.times.shape[1], int(g.size[replica])
+    ran = np.zeros((kinds * number, 2), np.int64)
+    return run_of(g, replica, np.zeros((kinds, number)), ran, 0, np.inf), ran
+
+
+def resequenced(
+    g: Sequences, effort: Effort, *, work: float, heat: float, seed: int, across: bool
 ) -> Iterator[float]:
-    """Change sequences for so many units of work, in parts; yield the work of each before it is done.
+    """Change sequences for so much work in parts; see `schedsearch.robust.annealing.annealed`.
 
     Args:
         g: Sequences; the best are left in them.
-        work: Units, each of about a second.
-        seed: Seed of the random choices.
+        effort: Counts the work, and says when to stop.
+        work: Units of work.
         heat: Share of the value by which a step may be worse at first, on average.
+        seed: Seed of the random choices.
         across: Whether micro-batches may go to other replicas.
     """
     from schedsearch.unequal.sequencing import anneal_sequences
 
+    def take(steps: int, heat: float, cooling: float, seed: int) -> float:
+        return anneal_sequences(g, steps, heat, cooling, seed, 2 * float(g.times.mean()), across)
+
     work_of_step = 1.5 * g.times[0].size / len(g.times) * _WORK_OF_BLOCK
-    total, part = max(1, round(work / work_of_step)), max(1, round(_PART / work_of_step))
-    scale = 2 * float(g.times.mean())
-    for i, done in enumerate(range(0, total, part)):
-        steps = min(part, total - done)
-        yield steps * work_of_step
-        anneal_sequences(g, steps, heat * (1 - done / total), heat / total, seed + i, scale, across)
+    return annealed(take, effort, work=work, work_of_step=work_of_step, heat=heat, seed=seed)
 
 
-def order_of(g: Sequences, replica: int) -> tuple[int, ...]:
-    """Return the micro-batches of a replica in their sequence."""
-    return tuple(g.order[replica, : g.size[replica]].tolist())
-
-
-def schedule_of(g: Sequences, replica: int, work: ReplicaWork) -> Schedule | None:
-    """Return the schedule of a replica, whose micro-batches are numbered by their places in its sequence.
+def schedules_of(g: Sequences, work: ReplicaWork) -> ReplicaSchedules | None:
+    """Return the schedules of all replicas, whose micro-batches are numbered by their places in its sequence.
 
     None where idle devices come to a standstill.
     """
-    from schedsearch.unequal.sequencing import run_of
+    assigned, schedules = [], []
+    for replica, size in enumerate(g.size):
+        assigned.append(tuple(g.order[replica, :size].tolist()))
+        ticks, ran = _run(g, replica)
+        batch = work.part(replica, assigned[-1])
+        schedules.append(None if math.isinf(ticks) or not size else _made(batch, ran, work.names))
+        if size and schedules[-1] is None:
+            return None
+    return ReplicaSchedules(tuple(assigned), tuple(schedules))
 
-    numbers, kinds = order_of(g, replica), work.times.shape[1]
-    ran = np.zeros((kinds * len(numbers), 2), np.int64)
-    ends = np.zeros((kinds, len(numbers)))
-    if not np.isfinite(run_of(g, replica, ends, ran, 0, np.inf)):
-        return None
-    return made(work.part(replica, numbers), [(work.names[kind], place) for kind, place in ran.tolist()])
 
-
-def made(batch: UnequalBatch, order: Sequence[Instance]) -> Schedule | None:
-    """Return the schedule of a batch whose blocks start in an order; None where that is not valid."""
+def _made(batch: UnequalBatch, ran: NDArray[np.int64], names: Sequence[str]) -> Schedule | None:
+    """Return the schedule of a batch whose kinds and places start in an order; None if that is not valid."""
     placement = batch.placement
-    each = placement.per_micro_batch
     runs = [placement.as_run(chosen).by_name for chosen in batch.chosen]
     orders: list[list[Instance]] = [[] for _ in range(placement.num_devices)]
-    for name, number in order:
-        if not runs or name in runs[number]:
-            for device in placement.by_name[name].devices:
-                orders[device].append((name, number))
+    for kind, place in ran.tolist():
+        if not runs or names[kind] in runs[place]:
+            orders[placement.by_name[names[kind]].devices[0]].append((names[kind], place))
     try:
+        each = placement.per_micro_batch
         found = as_soon_as_possible(each, batch.num_micro_batches, orders, batch.chosen)
         return validate(with_optimizer(placement, found))
     except (CyclicOrderError, InvalidScheduleError):

@@ -1,4 +1,4 @@
-"""Schedules to begin with, in orders of micro-batches by their work: by hand, by idle devices, one by one.
+"""Schedules to begin with: by hand, by idle devices, one by one; micro-batches by their work, or on replicas.
 
 Knows no search.
 """
@@ -6,9 +6,12 @@ Knows no search.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
+
+import numpy as np
 
 from placements import Placement
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
@@ -16,6 +19,7 @@ from schedsearch.passes.lowered import Lowered
 from schedsearch.schedule import CyclicOrderError, Instance, Schedule, as_soon_as_possible, with_optimizer
 from schedsearch.starts.event_simulation import Rule, list_schedule
 from schedsearch.unequal.micro_batches import UnequalBatch
+from schedsearch.unequal.replica_work import ReplicaSchedules, ReplicaWork
 from schedsearch.validate import InvalidScheduleError, validate
 
 Orders = Sequence[Sequence[Instance]]
@@ -23,6 +27,9 @@ Orders = Sequence[Sequence[Instance]]
 
 AS_GIVEN = "as given"
 """Name of the order of micro-batches in which they are numbered."""
+
+USUAL = (AS_GIVEN, "short first", "long first")
+"""Orders of micro-batches that people use; they are good most often."""
 
 
 def hand_made_orders(
@@ -95,6 +102,52 @@ def executed(batch: UnequalBatch, orders: Orders, numbers: Sequence[int]) -> Sch
         return None
 
 
+def packings(work: ReplicaWork) -> Iterator[tuple[str, list[list[int]]]]:
+    """Yield assignments that people use, with their names, of those that keep to the replicas' room.
+
+    The sequence of each replica is that of the numbers, or sorted.
+    """
+    replicas, number = work.num_replicas, work.num_micro_batches
+    total = work.times.sum(axis=1).min(axis=0)
+    longest = sorted(range(number), key=lambda n: -int(total[n]))
+    heaviest = sorted(range(number), key=lambda n: -float(work.weights[n]))
+    found = {
+        "round robin": [list(range(r, number, replicas)) for r in range(replicas)],
+        "blocks": [part.tolist() for part in np.array_split(np.arange(number), replicas)],
+        "sorted": [longest[r::replicas] for r in range(replicas)],
+        "balanced": _packed(work, longest, lambda load, used: load),
+        "balanced, equal numbers": _packed(
+            work, longest, lambda load, used: load, most=-(-number // replicas)
+        ),
+    }
+    if np.ptp(work.weights) > 0:
+        found["balanced by tokens"] = _packed(work, heaviest, lambda load, used: used)
+        found["filled by tokens"] = _packed(work, heaviest, lambda load, used: -used)
+    for name, assigned in found.items():
+        if max(float(work.weights[own].sum()) for own in assigned) <= work.room:
+            yield name, assigned
+
+
+def _packed(
+    work: ReplicaWork,
+    order: Sequence[int],
+    key: Callable[[float, float], float],
+    most: float = math.inf,
+) -> list[list[int]]:
+    """Return micro-batches, each on the replica with room that has least of a key of its load and weights."""
+    replicas = range(work.num_replicas)
+    packed: list[list[int]] = [[] for _ in replicas]
+    used, load = np.zeros(work.num_replicas), np.zeros(work.num_replicas)
+    for n in order:
+        fits = [r for r in replicas if used[r] + work.weights[n] <= work.room]
+        fits = [r for r in fits if len(packed[r]) < most] or fits or list(replicas)
+        r = min(fits, key=lambda r: key(float(load[r]), float(used[r])))
+        packed[r].append(n)
+        load[r] += work.times[r, :, n].sum()
+        used[r] += work.weights[n]
+    return [sorted(each) for each in packed]
+
+
 def by_hand(batch: UnequalBatch, names: Iterable[str]) -> dict[str, Schedule | None]:
     """Return schedules made by hand with the micro-batches as they come and sorted, by name and order.
 
@@ -104,8 +157,26 @@ def by_hand(batch: UnequalBatch, names: Iterable[str]) -> dict[str, Schedule | N
         f"{name}, {how}": executed(batch, orders, numbers)
         for name, orders in hand_made_orders(batch, names)
         for how, numbers in numberings(batch)
-        if how in (AS_GIVEN, "short first", "long first")
+        if how in USUAL
     }
+
+
+def replicas_by_hand(work: ReplicaWork, names: Sequence[str]) -> dict[str, ReplicaSchedules | None]:
+    """Return usual assignments with schedules by hand, by name; None where one does not fit on a replica."""
+    found: dict[str, ReplicaSchedules | None] = {}
+    for how, assigned in packings(work):
+        batches = {r: work.part(r, numbers) for r, numbers in enumerate(assigned) if numbers}
+        orders = {r: dict(hand_made_orders(each, names)) for r, each in batches.items()}
+        for name in names:
+            if all(name in own for own in orders.values()):
+                made = {
+                    r: executed(each, orders[r][name], range(each.num_micro_batches))
+                    for r, each in batches.items()
+                }
+                schedules = tuple(made.get(r) for r in range(work.num_replicas))
+                whole = ReplicaSchedules(tuple(map(tuple, assigned)), schedules)
+                found[f"{name}, {how}"] = None if None in made.values() else whole
+    return found
 
 
 def dispatched(lowered: Lowered, numbers: Sequence[int]) -> Schedule | None:

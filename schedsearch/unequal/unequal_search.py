@@ -1,7 +1,8 @@
-"""The least makespan of one batch of unequal micro-batches, with a bound that no order beats.
+"""The least makespan of one batch of unequal micro-batches, on one or several replicas, with a bound.
 
-Orders made by hand begin, each with micro-batches in several orders. Then blocks and whole micro-batches
-change places (simulated annealing), and a solver orders parts anew, in rounds of counted work.
+The replicas end together, so the slowest one counts. Orders made by hand begin, with usual assignments.
+Then micro-batches change replicas and places in sequences that all devices keep (simulated annealing), and a
+solver orders blocks of the slowest replica anew. All in rounds of counted work.
 """
 
 from __future__ import annotations
@@ -9,75 +10,58 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
-from placements import Block, Kind
 from schedsearch.baselines import HAND_MADE
 from schedsearch.core.answer import EndedBy, SearchError, SearchProgress, SearchReport, SearchResult, Status
 from schedsearch.core.objective import FINITE, Objective
 from schedsearch.core.problem import seconds_of
-from schedsearch.passes.lowered import Lowered
-from schedsearch.procedures.neighbourhoods.improvement import (
-    NEIGHBOURHOODS,
-    QUERIES,
-    STATES,
-    Improvement,
-    RoundBudget,
-)
 from schedsearch.procedures.search import search
 from schedsearch.proof.memory_need import minimum_memory
-from schedsearch.proof.sequences import two_devices
-from schedsearch.proof.timeline import Timeline
-from schedsearch.robust.annealing import PART, anneal_part
-from schedsearch.robust.drawn_orders import drawn_orders, orders_of
-from schedsearch.robust.scenarios import Scenario
-from schedsearch.schedule import CyclicOrderError, Schedule, ScheduledBlock, as_soon_as_possible
+from schedsearch.robust.annealing import PART
+from schedsearch.schedule import Schedule, ScheduledBlock
 from schedsearch.solver.effort import Effort
 from schedsearch.solver.interrupts import Ending
+from schedsearch.unequal.block_orders import WHOLE, BlockOrders
 from schedsearch.unequal.micro_batches import UnequalBatch
 from schedsearch.unequal.replica_bound import replica_bound
-from schedsearch.unequal.replica_work import ReplicaWork, replica_work
-from schedsearch.unequal.sequence_tables import anneal_in_parts, order_of, schedule_of, sequences_of
+from schedsearch.unequal.replica_work import ReplicaSchedules, ReplicaWork, replica_work
+from schedsearch.unequal.sequence_tables import resequenced, schedules_of, sequences_of, ticks_of
 from schedsearch.unequal.starts import (
     AS_GIVEN,
-    Orders,
+    USUAL,
     by_hand,
     dispatched,
     executed,
-    hand_made_orders,
     numberings,
     one_by_one,
+    packings,
+    replicas_by_hand,
 )
 from schedsearch.validate import InvalidScheduleError, validate
 
 if TYPE_CHECKING:
     from schedsearch.unequal.sequencing import Sequences
 
-_FIRST_ROUND = 0.5
-"""Units of work after which the first round of annealing ends; each later one ends at twice as much."""
-
-_SOLVER_FROM = 2.0
-"""Units of work from which on each round ends with the solver; small batches have half of all rounds."""
-
-_ANNEALED = 0.85
-"""Share of the work that annealing has of large batches, where a solver orders small parts alone."""
-
-_EXCHANGES = 0.5
-"""Share of annealing's steps that move whole micro-batches."""
+_FIRST_ROUND = (0.25, 0.5)
+"""Units of work after which the first round of several replicas ends, and that of one; each later one ends at
+twice as much."""
 
 _BEGUN = 0.25
 """Share of each round in which schedules to begin with are made."""
 
-_SEQUENCED = 0.6
-"""Share of the rest in which micro-batches change places in a sequence that all devices keep."""
+_SEQUENCED, _SEQUENCED_OF_SMALL = 0.9, 0.6
+"""Shares of the rest in which micro-batches change replicas and places in sequences, before a solver orders
+parts of a schedule, or all of a small one."""
 
-_HEAT = 0.004
+_LONG = 2.0
+"""Units of work at which rounds of several replicas end that begin with more heat; each longer one of a large
+batch ends with the solver."""
+
+_HEAT, _HEAT_OF_LONG = 0.004, 0.03
 """Share of the value by which a step of that may be worse at first, on average."""
 
 _WORK_OF_BLOCK = 4e-5
@@ -85,15 +69,6 @@ _WORK_OF_BLOCK = 4e-5
 
 _WORK_OF_DISPATCH = 1.2e-4
 """Likewise of one that idle devices make."""
-
-_GOOD = (AS_GIVEN, "short first", "long first")
-"""Orders of micro-batches that are tried first."""
-
-_WHOLE = 100
-"""Blocks up to which all are ordered anew at once; with memory, models of more take a solver long to read."""
-
-_SMALL = 0.1
-"""Units of work of the solver's first steps where it orders all blocks: small batches are proved in it."""
 
 
 def unequal_search(
@@ -122,7 +97,7 @@ def unequal_search(
     Raises:
         SearchError: An argument is out of its range, or `begin_with` is not for this batch.
     """
-    goal = finite_objective(objective)
+    goal = _finite(objective)
     if not batch.chosen:
         return search(
             batch.placement,
@@ -136,267 +111,307 @@ def unequal_search(
         )
     if begin_with is not None:
         begin_with = _on(batch, begin_with)
-    effort = effort_of(time_limit_s, work_limit)
-    running = _BatchSearch(batch, goal, given_order, effort, seed, on_progress or (lambda _: None))
-    with effort.answered() as ending:
-        running.run(begin_with)
-    if ending.interrupted and not running.too_large:
-        for name, made in by_hand(batch, HAND_MADE).items():
-            running.offer(name, made)
-    return running.result(ending)
+    effort = _effort(time_limit_s, work_limit)
+    running = _BatchSearch(replica_work(batch, 1), goal, effort, seed, on_progress, None, given_order)
+    begin = None if begin_with is None else ReplicaSchedules((running.numbers,), (begin_with,))
+    return running.answer(begin, _too_large(batch))
 
 
-def finite_objective(name: str) -> Objective:
-    """Return the objective of that name.
+def replica_search(
+    work: ReplicaWork,
+    *,
+    objective: str = Objective.MAKESPAN,
+    given: Sequence[Sequence[int]] | None = None,
+    begin_with: ReplicaSchedules | None = None,
+    time_limit_s: float | None = None,
+    work_limit: float | None = None,
+    seed: int = 0,
+    on_progress: SearchReport | None = None,
+) -> tuple[ReplicaSchedules | None, SearchResult]:
+    """Search the assignment and the orders of the least makespan over all replicas.
+
+    Args:
+        work: The micro-batches.
+        objective: As of `unequal_search`, as for the rest.
+        given: The micro-batches of each replica, which stay there; None where that is to be decided.
+        begin_with: The answer is no longer.
+        time_limit_s: Seconds.
+        work_limit: Units of counted work.
+        seed: Seed of the random choices.
+        on_progress: Called whenever something better is found.
+
+    Returns:
+        The schedules, None where none fits the memory, and the answer for the slowest of them.
 
     Raises:
-        SearchError: It is not for one batch.
+        SearchError: An argument is out of its range.
+        MicroBatchError: No assignment within the limit of a replica was found.
     """
+    effort = _effort(time_limit_s, work_limit)
+    running = _BatchSearch(work, _finite(objective), effort, seed, on_progress, given)
+    answer = running.answer(begin_with)
+    return running.best, answer
+
+
+def _finite(name: str) -> Objective:
     if name not in FINITE:
         raise SearchError(f"search.objectives: {name!r} is not for one batch; use makespan or device_span")
     return Objective(name)
 
 
-def effort_of(time_limit_s: float | None, work_limit: float | None) -> Effort:
-    """Return the limits of a search that begins now."""
+def _effort(time_limit_s: float | None, work_limit: float | None) -> Effort:
     return Effort(time.monotonic() + seconds_of(time_limit_s, work_limit), limit=work_limit or math.inf)
 
 
 @dataclass(eq=False)
 class _BatchSearch:
-    """The state of a search: the best schedule of the lowered placement so far, and the bound."""
+    """The state of a search: the best schedules so far, and the bound."""
 
-    batch: UnequalBatch
+    work: ReplicaWork
     objective: Objective
-    given_order: bool
     effort: Effort
     seed: int
-    on_progress: SearchReport
+    on_progress: SearchReport | None
+    given: Sequence[Sequence[int]] | None
+    given_order: bool = False
     bound: int = 0
-    best: Schedule | None = None
+    best: ReplicaSchedules | None = None
     found_by: str = ""
     sequences: Sequences | None = None
+    blocks: dict[tuple[int, tuple[int, ...]], BlockOrders] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Begin now."""
         self.began, self.goal = time.monotonic(), FINITE[self.objective]
-        lowered = Lowered.of(self.batch.placement, self.batch.chosen)
-        assert lowered is not None, "a batch has no streams"
-        self.lowered = _in_given_order(lowered) if self.given_order else lowered
-        self.too_large = _too_large(self.batch)
+        self.is_single, self.numbers = self.work.num_replicas == 1, tuple(range(self.work.num_micro_batches))
+        self.is_small = self.is_single and self.work.times[0].size <= WHOLE
 
-    def run(self, begin_with: Schedule | None) -> None:
-        """Go on until the best is proved.
+    @cached_property
+    def batch(self) -> UnequalBatch:
+        """The micro-batches, as the first replica takes them; the only one has them all."""
+        return self.work.part(0, self.numbers)
+
+    @property
+    def value(self) -> float:
+        """The objective of the slowest replica in ticks."""
+        return math.inf if self.best is None else self.best.value(self.objective)
+
+    @property
+    def proved(self) -> bool:
+        """Whether none is better."""
+        return self.value <= self.bound
+
+    def answer(self, begin_with: ReplicaSchedules | None, too_large: str = "") -> SearchResult:
+        """Search, and return the answer for the slowest replica.
+
+        Args:
+            begin_with: Schedules to begin with.
+            too_large: Why no schedule fits, where that is known.
+        """
+        with self.effort.answered() as ending:
+            if not too_large:
+                self.run(begin_with)
+        if ending.interrupted and self.given is None and not too_large:
+            for name in HAND_MADE:
+                self.offer_by_hand(name)
+        return self.result(ending, too_large)
+
+    def run(self, begin_with: ReplicaSchedules | None) -> None:
+        """Go on until the best is proved, or nothing fits.
 
         Raises:
             OutOfTimeError: The limit of time or of work is reached.
             KeyboardInterrupt: There was a Ctrl-C.
+            MicroBatchError: No assignment within the limit of a replica was found.
         """
-        if self.too_large:
-            return
-        self.offer("one by one", executed(self.batch, one_by_one(self.batch), self.numbers))
         if begin_with is not None:
             self.offer("given", begin_with)
-        self.bound = self.goal.bound(self.lowered.plain, 1)
-        if self.goal.one_clock:
-            self.bound = max(self.bound, _in_a_row(self.lowered))
-        if self.work is not None:
-            self.bound = max(self.bound, replica_bound(self.work, span=not self.goal.one_clock))
+        if self.given is None and self.work.in_sequence:
+            self.bound = replica_bound(self.work, not self.goal.one_clock)
+        if self.is_single and self.batch.chosen:
+            self.bound = max(self.bound, self.orders_of(0, self.numbers).bound())
         starts = self.begin()
-        improvement: Improvement | None = None
+        next(starts)
         for number in itertools.count():
-            end = max(_FIRST_ROUND, 2 * self.effort.spent)
+            end = max(_FIRST_ROUND[self.is_single], 2 * self.effort.spent)
             until = self.effort.share(end, _BEGUN)
             while self.effort.spent < until and not self.proved and next(starts, None) is not None:
                 self.effort.require_s()
-            self.sequence(number, self.effort.share(end, _SEQUENCED))
+            self.sequence(number, end)
             if self.best is None:
                 return
-            small = len(self.lowered.plain.blocks) <= _WHOLE
-            share = 0.5 if small else 1.0 if end <= _SOLVER_FROM else _ANNEALED
-            self.anneal(number, self.effort.share(end, share))
-            improvement = self.improve(improvement, end)
+            self.order_blocks(end)
             if self.proved:
                 return
             self.effort.spent = max(self.effort.spent, end)
             self.effort.require_s()
 
-    @cached_property
-    def work(self) -> ReplicaWork | None:
-        """The micro-batches as those of one replica; None where a block is on several devices."""
-        if any(len(block.devices) > 1 for block in self.batch.placement.blocks):
-            return None
-        return replica_work(self.batch, 1)
-
-    @property
-    def numbers(self) -> Sequence[int]:
-        """All micro-batches as they are numbered."""
-        return range(self.batch.num_micro_batches)
-
-    @property
-    def value(self) -> int:
-        """The objective of the best schedule in ticks."""
-        assert self.best is not None
-        return self.goal.value(self.best)
-
-    @property
-    def proved(self) -> bool:
-        """Whether none is better."""
-        return self.best is not None and self.value <= self.bound
-
     def begin(self) -> Iterator[str]:
         """Offer schedules to begin with, and yield the name of each; those first that are good most often.
 
-        Idle devices run what is ready, with micro-batches in several orders; orders made by hand are run.
+        Idle devices run what is ready, with micro-batches in several orders or assignments; of a single
+        pipeline, orders made by hand are run too.
+
+        Raises:
+            MicroBatchError: No assignment within the limit of a replica was found.
         """
-        blocks = len(self.lowered.plain.blocks)
-        every = dict(numberings(self.batch))
-        if self.given_order:
-            every = {AS_GIVEN: every[AS_GIVEN]}
-        made: dict[str, Orders] = {}
-        for name, orders in hand_made_orders(self.batch):
-            if orders not in made.values():
-                made[name] = orders
-        for how in sorted(every, key=lambda how: how not in _GOOD):
-            self.effort.spend(blocks * _WORK_OF_DISPATCH)
-            if (plain := dispatched(self.lowered, every[how])) is not None:
-                self.keep(how, plain)
+        ways = self.ways()
+        if self.work.in_sequence and not self.given_order:
+            span, begin_with = not self.goal.one_clock, [AS_GIVEN] if self.is_single else ways
+            tables = {how: sequences_of(self.work, ways[how], span) for how in begin_with}
+            best = min(tables, key=lambda how: ticks_of(tables[how]))
+            self.sequences = tables[best]
+            self.offer(best, schedules_of(self.sequences, self.work))
+        if self.best is None:
+            assigned = tuple(map(tuple, next(iter(ways.values()))))
+            parts = [self.work.part(r, numbers) for r, numbers in enumerate(assigned)]
+            made = tuple(executed(each, one_by_one(each), range(each.num_micro_batches)) for each in parts)
+            fits = all(each or not numbers for each, numbers in zip(made, assigned, strict=True))
+            self.offer("one by one", ReplicaSchedules(assigned, made) if fits else None)
+        yield "one by one"
+        if not (self.is_single and self.batch.chosen):
+            return
+        orders = self.orders_of(0, self.numbers)
+        for how in sorted(ways, key=lambda how: how not in USUAL):
+            self.effort.spend(orders.num_blocks * _WORK_OF_DISPATCH)
+            if (plain := dispatched(orders.lowered, ways[how][0])) is not None:
+                self.offer(how, self.of_one(validate(orders.lowered.schedule(plain))))
             yield how
-            if how == AS_GIVEN:
-                for name, orders in made.items():
-                    self.effort.spend(blocks * _WORK_OF_BLOCK)
-                    self.offer(name, executed(self.batch, orders, self.numbers))
-                    yield name
-        for how, (name, orders) in itertools.product([*every][1:], made.items()):
-            self.effort.spend(blocks * _WORK_OF_BLOCK)
-            self.offer(f"{name}, {how}", executed(self.batch, orders, every[how]))
+        for name in HAND_MADE:
+            self.effort.spend(len(USUAL) * orders.num_blocks * _WORK_OF_BLOCK)
+            self.offer_by_hand(name)
             yield name
 
-    def offer(self, name: str, schedule: Schedule | None) -> Schedule | None:
-        """Keep a valid schedule of the batch if better, and return it lowered; None if it may not be."""
-        if schedule is None:
-            return None
-        plain = self.lowered.lowered_schedule(schedule)
-        if self.given_order:
-            try:
-                plain = as_soon_as_possible(self.lowered.plain, 1, plain.lane_orders)
-            except CyclicOrderError:
-                return None
-        return self.keep(name, plain)
+    def ways(self) -> Mapping[str, Sequence[Sequence[int]]]:
+        """Return sequences of the micro-batches on each replica to begin with, by name."""
+        if self.is_single:
+            found = dict(numberings(self.batch))
+            return {how: [found[how]] for how in ([AS_GIVEN] if self.given_order else found)}
+        ways = dict(packings(self.work)) if self.given is None else {AS_GIVEN: self.given}
+        if not ways:
+            raise self.work.no_room()
+        return ways if self.best is None else {**ways, "given": self.best.assigned}
 
-    def keep(self, name: str, plain: Schedule) -> Schedule:
-        """Keep a valid schedule of the plain placement if it is better, and return it."""
-        settled = self.goal.settled(plain)
-        if self.best is None or self.goal.value(settled) < self.value:
-            self.best, self.found_by = settled, name
-            self.tell()
-        return settled
+    def offer_by_hand(self, name: str) -> None:
+        """Offer what a schedule made by hand is with the usual orders or assignments."""
+        if self.is_single:
+            for how, made in by_hand(self.batch, [name]).items():
+                self.offer(how, self.of_one(made))
+        else:
+            for how, shared in replicas_by_hand(self.work, [name]).items():
+                self.offer(how, shared)
 
-    def sequence(self, number: int, until: float) -> None:
-        """Let micro-batches change places in a sequence that all devices keep, until so much work is done."""
-        work = self.work
-        if self.proved or self.given_order or work is None:
+    def of_one(self, schedule: Schedule | None) -> ReplicaSchedules | None:
+        """Return the schedule of the only replica."""
+        return None if schedule is None else ReplicaSchedules((self.numbers,), (schedule,))
+
+    def orders_of(self, replica: int, numbers: tuple[int, ...]) -> BlockOrders:
+        """Return the blocks of some micro-batches on a replica."""
+        key = replica, numbers
+        if key not in self.blocks:
+            batch = self.work.part(replica, numbers)
+            self.blocks[key] = BlockOrders(batch, self.goal, self.given_order)
+        return self.blocks[key]
+
+    def offer(self, name: str, found: ReplicaSchedules | None) -> None:
+        """Keep schedules if they are better."""
+        if found is None:
             return
-        if self.sequences is None:
-            self.sequences = sequences_of(work, [self.numbers], self.objective is Objective.DEVICE_SPAN)
-        g = self.sequences
-        try:
-            for part in anneal_in_parts(g, until - self.effort.spent, self.seed + 1000 * number, _HEAT):
-                self.effort.require_s()
-                self.effort.spend(part)
-        finally:
-            numbers, found = order_of(g, 0), schedule_of(g, 0, work)
-            if found is not None:
-                optimizer = {block.name for block in self.batch.placement.optimizer_blocks}
-                blocks = [
-                    ScheduledBlock(start, n if name in optimizer else numbers[n], name)
-                    for start, n, name in found.blocks
-                ]
-                own = Schedule(self.batch.placement, len(numbers), tuple(blocks), self.batch.chosen)
-                self.offer("sequences", own)
-
-    def anneal(self, number: int, until: float) -> None:
-        """Let blocks and micro-batches change places, from the best on, until so much work is done."""
-        assert self.best is not None
-        schedule, share = self.best, 0.0 if self.given_order else _EXCHANGES
-        drawn = drawn_orders(schedule, [Scenario("own times")], 1, self.seed)
-        twins, seed = self.twins(schedule), self.seed + 1000 * number
-        parts = max(1, round((until - self.effort.spent) / PART))
-        self.effort.spend(len(schedule.blocks) * _WORK_OF_BLOCK)
-        for part in itertools.count():
-            left = until - self.effort.spent
-            if left <= 0 or self.proved:
+        if self.is_single:
+            (numbers,), (schedule,) = found.assigned, found.schedules
+            assert schedule is not None, "it has all micro-batches"
+            found = self.of_one(self.numbered(schedule, numbers))
+            if found is None:
                 return
-            self.effort.require_s()
-            work = self.effort.at_most(left)
-            self.effort.spend(anneal_part(drawn, -1.0, work, part, parts, seed, twins, share))
-            orders = orders_of(drawn, schedule)
-            self.keep("annealing", as_soon_as_possible(schedule.placement, 1, orders))
+        settled = tuple(None if each is None else self.goal.settled(each) for each in found.schedules)
+        found = ReplicaSchedules(found.assigned, settled)
+        if found.value(self.objective) < self.value:
+            self.best, self.found_by = found, name
+            self.tell(found.value(self.objective))
 
-    def twins(self, schedule: Schedule) -> NDArray[np.int64]:
-        """Return the nodes of each micro-batch by block; -1 for what does not run."""
-        names = [b.name for b in self.batch.placement.per_micro_batch.blocks]
-        kind = {name: i for i, name in enumerate(names)}
-        found = np.full((len(names), self.batch.num_micro_batches), -1, np.int64)
-        for node, (_, _, name) in enumerate(schedule.blocks):
-            if schedule.placement.by_name[name].kind is not Kind.O:
-                own, n = self.lowered.own(name)
-                found[kind[own], n] = node
-        return found
-
-    def improve(self, improvement: Improvement | None, until: float) -> Improvement | None:
-        """Order parts of the best schedule anew, with a solver, until so much work is done."""
-        assert self.best is not None
-        small = len(self.best.blocks) <= _WHOLE
-        if (until <= _SOLVER_FROM and not small) or self.proved or self.effort.spent >= until:
-            return improvement
-        if improvement is None:
-            improvement = Improvement(
-                self.best,
-                self.effort,
-                self.goal,
-                self.bound,
-                self.seed,
-                self.improved,
-                RoundBudget(work=_SMALL if small else 0.5, work_of_states=_SMALL, whole_blocks=_WHOLE),
-                (QUERIES, STATES, NEIGHBOURHOODS) if small else (NEIGHBOURHOODS,),
+    def numbered(self, schedule: Schedule, numbers: Sequence[int]) -> Schedule | None:
+        """Return the only replica's schedule with micro-batches as numbered; None if not in order."""
+        if numbers != self.numbers:
+            optimizer = {block.name for block in self.batch.placement.optimizer_blocks}
+            blocks = tuple(
+                ScheduledBlock(start, n if name in optimizer else numbers[n], name)
+                for start, n, name in schedule.blocks
             )
-        elif self.value < improvement.value:
-            improvement.begin_with(self.best)
-        try:
-            improvement.go_on(until)
-        finally:
-            self.bound = max(self.bound, improvement.bound)
-            if improvement.value < self.value:
-                self.best = improvement.best
-        return improvement
+            schedule = Schedule(self.batch.placement, len(numbers), blocks, self.batch.chosen)
+        return self.orders_of(0, self.numbers).in_order(schedule) if self.given_order else schedule
 
-    def improved(self, best: int, bound: int, move: str) -> None:
-        """Tell what the solver found."""
-        self.bound = max(self.bound, bound)
-        if best < self.value:
-            self.found_by = move
-        self.tell(min(best, self.value))
-
-    def tell(self, best: int | None = None) -> None:
+    def tell(self, best: float) -> None:
         """Tell the caller how far the search is."""
-        elapsed_s = time.monotonic() - self.began
-        best = self.value if best is None else best
-        self.on_progress(SearchProgress(self.objective.value, best, self.bound, 0, elapsed_s, self.found_by))
+        if self.on_progress is not None:
+            elapsed_s = time.monotonic() - self.began
+            progress = self.objective.value, int(best), self.bound, 0, elapsed_s, self.found_by
+            self.on_progress(SearchProgress(*progress))
 
-    def result(self, ending: Ending) -> SearchResult:
-        """Return the answer as it stands."""
+    def is_solved(self, end: float) -> bool:
+        """Return whether a round is for the solver too; of large batches only long ones are."""
+        return self.is_small or self.sequences is None or end > _LONG
+
+    def sequence(self, number: int, end: float) -> None:
+        """Let micro-batches change replicas and places, for a share of the work of a round."""
+        if self.proved or self.sequences is None:
+            return
+        share = _SEQUENCED_OF_SMALL if self.is_small else _SEQUENCED if self.is_solved(end) else 1.0
+        until = self.effort.share(end, share)
+        if not self.is_single:
+            self.sequences.patience[:] = 0  # what one assignment waits for is wrong for another
+        try:
+            for ticks in resequenced(
+                self.sequences,
+                self.effort,
+                work=until - self.effort.spent,
+                heat=_HEAT if self.is_single or end < _LONG else _HEAT_OF_LONG,
+                seed=self.seed + 1000 * number,
+                across=self.given is None,
+            ):
+                if ticks <= self.bound:
+                    break
+        finally:
+            self.offer("sequences", schedules_of(self.sequences, self.work))
+
+    def order_blocks(self, end: float) -> None:
+        """Order blocks of the slowest replica anew, until so much work is done or nothing is better."""
+        before = math.inf
+        while self.is_solved(end) and self.bound < self.value < before and self.effort.spent < end:
+            assert self.best is not None
+            before, replica, schedules = self.value, self.best.slowest(self.objective), [*self.best.schedules]
+            numbers, own = self.best.assigned[replica], self.best.of_slowest(self.objective)
+            if not own.chosen:
+                return  # its micro-batches are alike: there is a best sequence, which they have
+            orders = self.orders_of(replica, numbers)
+            solver = orders.solver(own, self.bound, self.effort, self.seed, self.told)
+            share = self.effort.share(end, 1.0 if self.is_single else 0.5)
+            try:
+                solver.go_on(max(share, self.effort.spent + PART))
+            finally:
+                schedules[replica] = validate(orders.lowered.schedule(solver.best))
+                self.offer(self.found_by, ReplicaSchedules(self.best.assigned, tuple(schedules)))
+
+    def told(self, best: int, bound: int, move: str) -> None:
+        """Take what the solver found of a replica; what it proves is of the only one."""
+        self.found_by = move if best < self.value else self.found_by
+        if self.is_single:
+            self.bound = max(self.bound, bound)
+            self.tell(min(best, self.value))
+
+    def result(self, ending: Ending, too_large: str) -> SearchResult:
+        """Return the answer as it stands, for the slowest replica."""
         proved = self.proved and not ending.interrupted
-        schedule = None if self.best is None else validate(self.lowered.schedule(self.best))
+        schedule = None if self.best is None else self.best.of_slowest(self.objective)
         status = Status.OPTIMAL if proved else Status.FEASIBLE if schedule else Status.UNKNOWN
-        status = Status.INFEASIBLE if self.too_large else status
-        plain = self.lowered.plain
-        bounds = {
-            each: self.bound if each is self.objective else goal.bound(plain, 1)
-            for each, goal in FINITE.items()
-        }
+        bounds = dict.fromkeys(FINITE, 0) | {self.objective: self.bound}
+        if self.is_single and self.batch.chosen:
+            plain = self.orders_of(0, self.numbers).lowered.plain
+            bounds |= {each: goal.bound(plain, 1) for each, goal in FINITE.items() if each != self.objective}
+        none = "no schedule of these micro-batches fits the memory that was tried; raise it"
+        if not self.is_single:
+            none = "no assignment to the replicas was found that fits the memory; raise it"
         return SearchResult(
-            status=status,
+            status=Status.INFEASIBLE if too_large else status,
             repetend=None,
             schedule=schedule,
             period_bound=0.0,
@@ -406,35 +421,9 @@ class _BatchSearch:
             queries=0,
             seconds=time.monotonic() - self.began,
             work=self.effort.spent,
-            ended_by=EndedBy.of(ending, proved=proved or bool(self.too_large)),
-            reason=""
-            if schedule
-            else self.too_large
-            or "no schedule of these micro-batches fits the memory that was tried; raise it",
+            ended_by=EndedBy.of(ending, proved=proved or bool(too_large)),
+            reason="" if schedule else too_large or none,
         )
-
-
-def _in_a_row(lowered: Lowered) -> int:
-    """Return a lower bound on the makespan: two blocks in a row on two devices, by Johnson's rule.
-
-    Before the first of them there is at least the least head of all micro-batches, after the last the least
-    tail. The shortest transfer is in between: it moves the second device by so much.
-    """
-    placement, bound = lowered.plain, 0
-    whole = Timeline(placement, frozenset())
-    rows: dict[tuple[str, str], list[tuple[Block, Block]]] = {}
-    for block in placement.per_micro_batch.blocks:
-        for name in block.after:
-            before = placement.by_name[name]
-            if not {*block.devices} & {*before.devices}:
-                rows.setdefault((lowered.own(name)[0], lowered.own(block.name)[0]), []).append(
-                    (before, block)
-                )
-    for row in rows.values():
-        head, tail = min(whole.heads[a.name] for a, _ in row), min(whole.tails[b.name] for _, b in row)
-        transfer = min(placement.transfer_time(a.name, b.name) for a, b in row)
-        bound = max(bound, head + two_devices((a.time, b.time) for a, b in row) + transfer + tail)
-    return bound
 
 
 def _too_large(batch: UnequalBatch) -> str:
@@ -467,17 +456,3 @@ def _on(batch: UnequalBatch, schedule: Schedule) -> Schedule:
         return validate(schedule.under(own))
     except InvalidScheduleError as error:
         raise SearchError(f"search.begin_with: {error.reason}; give one that fits, or leave it out") from None
-
-
-def _in_given_order(lowered: Lowered) -> Lowered:
-    """Return the plain placement with each block after that of the micro-batch before."""
-    last: dict[str, str] = {}
-    blocks = []
-    for block in lowered.plain.blocks:
-        if block.kind is not Kind.O:
-            own, _ = lowered.own(block.name)
-            if own in last:
-                block = replace(block, after=tuple(dict.fromkeys((*block.after, last[own]))))
-            last[own] = block.name
-        blocks.append(block)
-    return replace(lowered, plain=replace(lowered.plain, blocks=tuple(blocks)))

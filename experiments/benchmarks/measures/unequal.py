@@ -22,9 +22,8 @@ from schedsearch.procedures.search import search
 from schedsearch.schedule import Schedule
 from schedsearch.unequal.micro_batches import UnequalBatch
 from schedsearch.unequal.replica_work import replica_work
-from schedsearch.unequal.replicas import hand_made_replicas, replica_search
-from schedsearch.unequal.starts import by_hand
-from schedsearch.unequal.unequal_search import unequal_search
+from schedsearch.unequal.starts import by_hand, replicas_by_hand
+from schedsearch.unequal.unequal_search import replica_search, unequal_search
 from schedsearch.validate import InvalidScheduleError, validate
 
 _REPLICAS = 8
@@ -71,12 +70,13 @@ def _with_ratios(figures: dict[str, Any], hand: Mapping[str, float]) -> dict[str
 def replicas(*, seed: int, split: bool, number: int, work_limit: float) -> dict[str, Any]:
     """Search a batch of sequences on several replicas; ``over_more`` is after one unit of work over this."""
     work = replica_work(sequences_batch(seed, split), number)
-    quick, found = (replica_search(work, work_limit=limit, seed=seed) for limit in (1, work_limit))
-    assert found.found is not None and quick.found is not None
-    makespan = found.found.value(Objective.MAKESPAN)
-    figures = {"makespan": makespan, "makespan_bound": found.bound}
-    over_more = quick.found.value(Objective.MAKESPAN) / makespan
-    return _with_ratios(figures, hand_made_replicas(work)) | {"over_more": over_more}
+    (_, quick), (_, found) = (replica_search(work, work_limit=limit, seed=seed) for limit in (1, work_limit))
+    assert found.schedule is not None and quick.schedule is not None
+    makespan = found.schedule.makespan
+    figures = {"makespan": makespan, "makespan_bound": found.makespan_bound}
+    made = replicas_by_hand(work, ("one_f_one_b", "zb_h1"))
+    hand = {name: each.value(Objective.MAKESPAN) for name, each in made.items() if each is not None}
+    return _with_ratios(figures, hand) | {"over_more": quick.schedule.makespan / makespan}
 
 
 def in_slices(*, tokens: int, partition: str, memory_of: str, work_limit: float) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from places import SHARED_DATA
 from schedsearch.replay import replay as module
 from schedsearch.replay.replay import ReplayedIteration, mean_of, replay
 from schedsearch.replay.trace import read_job_trace
-from schedsearch.unequal.replicas import ReplicaResult, replica_search
+from schedsearch.unequal.unequal_search import replica_search
 
 REAL = SHARED_DATA / "stragglers" / "trace-ST.csv.gz"
 
@@ -69,9 +69,10 @@ def test_a_limit_of_work_is_of_all_iterations_together(
 ) -> None:
     given: list[float] = []
 
-    def counted(*of: Any, work_limit: float, **options: Any) -> ReplicaResult:
+    def counted(*of: Any, work_limit: float, **options: Any) -> Any:
         given.append(work_limit)
-        return dataclasses.replace(replica_search(*of, work_limit=1e-3, **options), work=work_limit / 2)
+        found, answer = replica_search(*of, work_limit=1e-3, **options)
+        return found, dataclasses.replace(answer, work=work_limit / 2)
 
     monkeypatch.setattr(module, "replica_search", counted)
     replay(read_job_trace(write_trace(tmp_path, uneven)), 2.0)

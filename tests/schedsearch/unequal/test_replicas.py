@@ -21,7 +21,8 @@ from schedsearch.unequal.micro_batches import (
 )
 from schedsearch.unequal.replica_bound import replica_bound
 from schedsearch.unequal.replica_work import replica_work
-from schedsearch.unequal.replicas import hand_made_replicas, packings, replica_search
+from schedsearch.unequal.starts import packings, replicas_by_hand
+from schedsearch.unequal.unequal_search import replica_search
 from schedsearch.validate import validate
 
 
@@ -46,9 +47,9 @@ def test_the_best_assignment_and_orders_are_those_of_brute_force(seed: int, memo
     work = replica_work(batch, 2, max_micro_batches=2)
     pairs = {two: min_makespan_of(batch, two) for two in itertools.combinations(range(4), 2)}
     best = min(max(ticks, pairs[tuple(n for n in range(4) if n not in two)]) for two, ticks in pairs.items())
-    result = replica_search(work, work_limit=1, seed=seed)
-    assert result.found is not None
-    assert result.found.value(Objective.MAKESPAN) == best
+    found, _ = replica_search(work, work_limit=1, seed=seed)
+    assert found is not None
+    assert found.value(Objective.MAKESPAN) == best
     assert replica_bound(work) <= best
 
 
@@ -58,24 +59,25 @@ def test_no_assignment_is_below_the_bound(seed: int) -> None:
     replicas, memory = rng.choice((2, 3)), rng.choice((None, 2, 3))
     batch = random_batch(9, 3, seed, memory)
     work = replica_work(batch, replicas)
-    result = replica_search(work, work_limit=0.3, seed=seed)
-    assert result.found is not None
-    best = result.found.value(Objective.MAKESPAN)
-    assert result.bound <= best
-    assert sorted(itertools.chain(*result.found.assigned)) == list(range(9))
-    for numbers, schedule in zip(result.found.assigned, result.found.schedules, strict=True):
+    found, result = replica_search(work, work_limit=0.3, seed=seed)
+    assert found is not None
+    best = found.value(Objective.MAKESPAN)
+    assert result.makespan_bound <= best
+    assert sorted(itertools.chain(*found.assigned)) == list(range(9))
+    for numbers, schedule in zip(found.assigned, found.schedules, strict=True):
         if schedule is not None:
             assert validate(schedule).num_micro_batches == len(numbers)
             assert schedule.chosen == tuple(batch.chosen[n] for n in numbers)
             assert memory is None or max(peak_memory(schedule)) <= memory
-    assert best <= min(hand_made_replicas(work).values(), default=best)
+    by_hand = replicas_by_hand(work, ("one_f_one_b", "zb_h1")).values()
+    assert all(best <= each.value(Objective.MAKESPAN) for each in by_hand if each is not None)
 
 
 def test_what_fits_one_after_another_holds_memory_to_the_end_of_its_release() -> None:
     work = replica_work(UnequalBatch(v_shape(2, 1, 2).with_memory(1), (), 4), 2)
-    result = replica_search(work, work_limit=0.3)
-    assert result.found is not None
-    assert (result.found.value(Objective.MAKESPAN), result.bound) == (12, 12)  # two of 6 ticks on each
+    found, result = replica_search(work, work_limit=0.3)
+    assert found is not None
+    assert (found.value(Objective.MAKESPAN), result.makespan_bound) == (12, 12)  # two of 6 ticks on each
 
 
 def test_the_longest_must_share_a_replica_and_nothing_short_shortens_their_ends() -> None:
@@ -88,17 +90,17 @@ def test_the_longest_must_share_a_replica_and_nothing_short_shortens_their_ends(
     work = replica_work(unequal_batch(stages, rows), 2)
     # two long ones on one replica: 8 ticks before the last device, twice 12 on it, 16 after it
     assert replica_bound(work) == 8 + 24 + 16
-    result = replica_search(work, work_limit=0.5)
-    assert result.found is not None
-    assert result.found.value(Objective.MAKESPAN) == 48
+    found, _ = replica_search(work, work_limit=0.5)
+    assert found is not None
+    assert found.value(Objective.MAKESPAN) == 48
 
 
 def test_memory_that_fills_and_empties_is_not_full_meanwhile() -> None:
     work = replica_work(UnequalBatch(v_shape(8, 1, 2).with_memory(3), (), 30), 1)
     held = 30 * 24 // 3  # each holds a third of the first device for 24 ticks
-    result = replica_search(work, work_limit=0.3)
-    assert result.found is not None
-    assert held < replica_bound(work) <= result.found.value(Objective.MAKESPAN)
+    found, _ = replica_search(work, work_limit=0.3)
+    assert found is not None
+    assert held < replica_bound(work) <= found.value(Objective.MAKESPAN)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -115,9 +117,9 @@ def test_unequal_memory_has_no_schedule_below_the_bound(seed: int) -> None:
             rows.append(MicroBatchRow(n, block.name, time_ms, float(sign * memory)))
     batch = unequal_batch(stages.with_memory(max(held) + rng.randint(0, 12)), rows)
     work = replica_work(batch, rng.choice((1, 2)))
-    result = replica_search(work, work_limit=0.3, seed=seed)
-    assert result.found is not None
-    assert replica_bound(work) <= result.found.value(Objective.MAKESPAN)
+    found, _ = replica_search(work, work_limit=0.3, seed=seed)
+    assert found is not None
+    assert replica_bound(work) <= found.value(Objective.MAKESPAN)
 
 
 def test_replicas_have_their_own_speed_and_room() -> None:
@@ -134,40 +136,37 @@ def test_replicas_have_their_own_speed_and_room() -> None:
         ]
         return unequal_batch(v_shape(2, 1, 2).with_memory(None), rows)
 
-    work = alike.__class__(
-        alike.placement, slow, alike.memory, alike.transient, part, alike.weights, alike.room
-    )
-    result = replica_search(work, work_limit=0.5)
-    assert result.found is not None
-    fast_has, slow_has = map(len, result.found.assigned)
+    work = replace(alike, times=slow, part=part)
+    found, result = replica_search(work, work_limit=0.5)
+    assert found is not None
+    fast_has, slow_has = map(len, found.assigned)
     assert (fast_has, slow_has) == (5, 3)
-    assert result.bound <= result.found.value(Objective.MAKESPAN)
+    assert result.makespan_bound <= found.value(Objective.MAKESPAN)
 
 
 def test_more_work_is_never_worse_and_seeds_give_the_same() -> None:
     work = replica_work(random_batch(12, 3, 4, 2), 3)
-    once = replica_search(work, work_limit=0.2, seed=2)
-    again = replica_search(work, work_limit=0.2, seed=2)
-    more = replica_search(work, work_limit=1.0, seed=2)
-    assert once.found is not None
-    assert more.found is not None
-    assert once.found == again.found
-    assert more.found.value(Objective.MAKESPAN) <= once.found.value(Objective.MAKESPAN)
+    once, _ = replica_search(work, work_limit=0.2, seed=2)
+    again, _ = replica_search(work, work_limit=0.2, seed=2)
+    more, _ = replica_search(work, work_limit=1.0, seed=2)
+    assert once is not None and more is not None
+    assert once == again
+    assert more.value(Objective.MAKESPAN) <= once.value(Objective.MAKESPAN)
 
 
 def test_device_spans_are_searched_likewise() -> None:
     work = replica_work(random_batch(6, 2, 5), 2)
-    result = replica_search(work, objective="device_span", work_limit=0.3)
-    assert result.found is not None
-    span, makespan = (result.found.value(each) for each in (Objective.DEVICE_SPAN, Objective.MAKESPAN))
+    found, _ = replica_search(work, objective="device_span", work_limit=0.3)
+    assert found is not None
+    span, makespan = (found.value(each) for each in (Objective.DEVICE_SPAN, Objective.MAKESPAN))
     assert replica_bound(work, span=True) <= span <= makespan
 
 
 def test_micro_batches_that_are_alike_are_shared_evenly() -> None:
     work = replica_work(UnequalBatch(v_shape(2, 1, 2), (), 8), 2)
-    result = replica_search(work, work_limit=0.3)
-    assert result.found is not None
-    assert [len(each) for each in result.found.assigned] == [4, 4]
+    found, _ = replica_search(work, work_limit=0.3)
+    assert found is not None
+    assert [len(each) for each in found.assigned] == [4, 4]
     assert dict(packings(work))["blocks"] == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
@@ -182,10 +181,10 @@ def test_a_limit_of_tokens_is_kept_and_the_best_within_it_found() -> None:
     work = replica_work(batch, 2, max_tokens=9)
     parts = [[(0,), (1, 2, 3)], [(0, 2), (1, 3)], [(0, 3), (1, 2)]]
     best = min(max(min_makespan_of(batch, own) for own in each) for each in parts)
-    result = replica_search(work, work_limit=1)
-    assert result.found is not None and result.bound <= best
-    assert result.found.value(Objective.MAKESPAN) == best
-    assert max(sum(tokens[n] for n in own) for own in result.found.assigned) <= 9
+    found, result = replica_search(work, work_limit=1)
+    assert found is not None and result.makespan_bound <= best
+    assert found.value(Objective.MAKESPAN) == best
+    assert max(sum(tokens[n] for n in own) for own in found.assigned) <= 9
     assert all(max(sum(tokens[n] for n in own) for own in each) <= 9 for _, each in packings(work))
 
 
