@@ -129,18 +129,21 @@ def _replayed(
     limits.spend(in_place.work + answer.work)
     assert reordered is not None and reassigned is not None, "they began with schedules"
     took_ms = [run.measured_ms for run in runs]
-    figures_ms = (
-        max(took_ms),
-        max(simulate(each, iterations=1).mean_ms for each in schedules),
-        reordered.value(Objective.MAKESPAN) * TICK_MS,
-        reassigned.value(Objective.MAKESPAN) * TICK_MS,
-        answer.makespan_bound * TICK_MS,
-        fmean(took_ms),
-        fmean(max(ticks, 0) for ticks in reassigned.values(Objective.MAKESPAN)) * TICK_MS,
+    spans = [max(ticks, 0) for ticks in reassigned.values(Objective.MAKESPAN)]
+    return ReplayedIteration(
+        trace.job,
+        step,
+        len(runs),
+        work.num_micro_batches,
+        round(max(took_ms), 6),
+        round(max(simulate(each, iterations=1).mean_ms for each in schedules), 6),
+        round(reordered.value(Objective.MAKESPAN) * TICK_MS, 6),
+        round(reassigned.value(Objective.MAKESPAN) * TICK_MS, 6),
+        round(answer.makespan_bound * TICK_MS, 6),
+        round(fmean(took_ms), 6),
+        round(fmean(spans) * TICK_MS, 6),
+        sum(len(set(new) - set(old)) for new, old in zip(reassigned.assigned, own, strict=True)),
     )
-    moved = sum(len(set(new) - set(old)) for new, old in zip(reassigned.assigned, own, strict=True))
-    rounded = (round(ms, 6) for ms in figures_ms)
-    return ReplayedIteration(trace.job, step, len(runs), work.num_micro_batches, *rounded, moved)
 
 
 def iteration_work(
