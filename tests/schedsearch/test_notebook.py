@@ -155,7 +155,8 @@ def test_a_file_of_another_kind_is_told(tmp_path: Path) -> None:
             kind.load(path)
     with pytest.raises(ValueError, match="none.json: cannot be read"):
         Frontier.load(tmp_path / "none.json")
-    write_json(path, json.loads(path.read_text()) | {"search": {"limits": {}}, "period_bound": "a"})
+    found = schedsearch.search(v_shape(2), 3, work_limit=1).save(path)
+    write_json(path, json.loads(found.read_text()) | {"period_bound": "a"})
     with pytest.raises(ValueError, match=r"schedule.json: period_bound: 'a' is not a number"):
         schedsearch.SearchResult.load(path)
 
