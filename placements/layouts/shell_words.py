@@ -58,6 +58,9 @@ _ASSIGNED = re.compile(
 )
 _SHELLS = ("bash", "sh", "zsh", "sbatch", "ssh")
 _NO_COMMANDS = ("echo", "printf", "cat", "tee", "logger", "break", "continue")
+_MOST, _LONGEST = 100_000, 100_000
+"""Parts of a script that are followed, and characters of a variable."""
+
 _Value = str | tuple[str, ...]
 """Text of a variable, or the elements of an array."""
 
@@ -124,7 +127,7 @@ class _Script:
         self._folder = folder
         self._functions: dict[str, Node] = {}
         self._unknowns: list[tuple[str, str]] = []
-        self._first_line = 1
+        self._first_line, self._runs = 1, 0
         self._returns: list[list[_Variables]] = []
         self._assigned: set[str] = set()
         self._is_open = False
@@ -142,6 +145,9 @@ class _Script:
         return self._first_line + node.start_point.row
 
     def _run(self, *nodes: Node) -> None:
+        self._runs += 1
+        if self._runs > _MOST:
+            raise RecursionError
         for node in nodes:
             run = getattr(self, f"_run_{node.type}", None)
             if run is not None:
@@ -187,6 +193,8 @@ class _Script:
         else:
             text = "" if value is node else self._filled(_text(value), self._line(value))
             self.variables[name] = f"{before}{text}" if adds else text
+            if len(self.variables[name]) > _LONGEST:
+                self._forget(name, self._line(node))
 
     def _words(self, nodes: Iterable[Node]) -> list[str]:
         """Return the words that parts of a command become; what stands together without a space is one."""
@@ -275,14 +283,13 @@ class _Script:
         if node.type == "compound_statement" and text.startswith("(("):
             number = self._sum(text[2:-2], line)
             return None if number is None else number != 0
-        if re.match(r"(\[|test)\s+(!\s+)?-n\s+\$", text):
-            return None  # without quotes it holds where there is no word
         if node.type == "test_command" or re.match(r"test\s", text):
             inside = text.strip("[]") if text.startswith("[") else text[4:]
-            return self._holds(self._filled(inside.strip(), line, how="pattern").split(_END))
-        words = self._words(node.children) if node.type == "command" else []
-        if words in (["true"], [":"], ["false"]):
-            return words != ["false"]
+            words = self._filled(inside.strip(), line, how="pattern").split(_END)
+            is_odd = words[-2:] == ["-n", ""] and re.match(r"(\[|test)\s.*-n\s+\$", text)
+            return None if is_odd else self._holds(words)
+        if text in ("true", ":", "false"):
+            return text != "false"
         self._run(node)
         return True if node.type in ("variable_assignment", "declaration_command") else None
 
