@@ -427,16 +427,17 @@ class _Script:
         """
         found, quoted = "", glob.escape if how == "pattern" else str
         for piece in pieces.finditer(text):
-            kind, at = str(piece.lastgroup), line + text.count("\n", 0, piece.start())
+            kind = str(piece.lastgroup)
             whole = _ALL_ELEMENTS.fullmatch(piece["quoted"]) if how == "split" and kind == "quoted" else None
             if kind == "plain":
                 found += _END if how == "pattern" and piece[kind].isspace() else piece[kind]
             elif kind in ("escaped", "raw"):
                 found += quoted(piece[kind] if kind == "raw" else piece[kind].strip("\n"))
             elif kind == "quoted" and not whole:
-                found += quoted(self._filled(piece[kind], at, _PIECE_IN_QUOTES))
+                found += quoted(self._filled(piece[kind], _line_at(piece, line), _PIECE_IN_QUOTES))
             else:
-                value = self._value(next(_PIECE.finditer(whole[0])) if whole else piece, at)
+                expansion = next(_PIECE.finditer(whole[0])) if whole else piece
+                value = self._value(expansion, _line_at(piece, line))
                 values = (value,) if isinstance(value, str) else value
                 parts = values if whole else (part for each in values for part in _split(each))
                 found += _END.join(parts) if how == "split" else " ".join(values)
@@ -494,6 +495,10 @@ class _Script:
 
 def _text(node: Node) -> str:
     return (node.text or b"").decode()
+
+
+def _line_at(piece: re.Match[str], line: int) -> int:
+    return line + piece.string.count("\n", 0, piece.start())
 
 
 def _matches(text: str, patterns: Sequence[str], goes_on: bool = False) -> bool | None:
