@@ -235,6 +235,9 @@ class _Script:
             self.variables["@"] = given[int(words[1]) if words[1:] and words[1].isdecimal() else 1 :]
         elif name in ("source", ".") and words[1:]:
             self._source(words[1], line)
+        elif name == "cat" and "--" in written and ">" in _text(node).partition("\n")[0]:
+            script = f"the script of line {line}"
+            self.commands.append(tuple(Word("", line, script) for _ in written.split()))
         elif words and name not in _NO_COMMANDS:
             self.commands.append(tuple(self._word(word, line) for word in words))
             for text in filter(re.compile(r"\s--\w").search, words):

@@ -241,6 +241,7 @@ def test_a_script_is_read_as_the_shell_reads_it(script: str, tmp_path: Path) -> 
         (f"P=8\n(( P = P / 4 ))\n{RUN} {RANKS} $P", f"{RANKS}: $P of line 2 is not known before a run"),
         (f"P=4.x\n{RUN} {RANKS} ${{P%.*}}", f"{RANKS}: ${{P%.*}} of line 2 is not known before a run"),
         (f"read -r -d '' CMD <<EOF\n{PLAIN}\nEOF\nx.py $CMD", "is missing, unless it is in $CMD of line 1"),
+        (f"cat > run.sh <<'EOF'\n{RUN}\nEOF\nsbatch run.sh", "unless it is in the script of line 1"),
         (f"for P in 2; do\n{RUN} {RANKS} $P; done", f"{RANKS}: $P of line 1 is not known before a run"),
         ("[parallelism]\npipeline_parallel_degree = ", "is no TOML (Invalid value (at end of document)"),
     ],
