@@ -74,8 +74,9 @@ def notation_stages(text: str, where: str = "layout") -> tuple[str, ...]:
     for stage in unrolled.split("|"):
         for letter in stage:
             if letter not in PARTS:
+                shown = letter.strip() or repr(letter)
                 raise LayoutError(
-                    f"{where}: Megatron-LM: Invalid layer character: {letter} (stage={stage!r}), known layer "
+                    f"{where}: Megatron-LM: Invalid layer character: {shown} (stage={stage!r}), known layer "
                     f"characters: {list(_TYPES)}; use these, with |, *n, ( ) and commas"
                 )
     return tuple(unrolled.split("|"))
