@@ -134,16 +134,6 @@ def small() -> tuple[Schedule, Profile, Frontier]:
     return schedule, profile, compute_frontier(schedule, profile, num_plans=40)
 
 
-def test_looks_up_the_last_plan_in_time(small: tuple[Schedule, Profile, Frontier]) -> None:
-    frontier = small[2]
-    for i, plan in enumerate(frontier.plans):
-        assert frontier.at(plan.time_ms) is plan
-        if i:
-            assert frontier.at(plan.time_ms * (1 - 1e-6)) is frontier.plans[i - 1]
-    assert frontier.at(1e9) is frontier.plans[-1]
-    assert frontier.at(math.inf) is frontier.plans[-1]
-
-
 @pytest.mark.parametrize("deadline", [1.0, -1.0, math.nan])
 def test_refuses_an_impossible_deadline(deadline: float, small: tuple[Schedule, Profile, Frontier]) -> None:
     schedule, profile, frontier = small

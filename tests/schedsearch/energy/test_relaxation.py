@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from energy.cases import profile_of, relaxed_optimum
 
@@ -16,17 +15,6 @@ from schedsearch.schedule import Schedule
 def traced(schedule: Schedule, profile: Profile) -> list[Breakpoint]:
     """The breakpoints, shortest iteration first."""
     return list(breakpoints(instance_graph(schedule), cost_curves(schedule.placement, profile)))[::-1]
-
-
-def test_events_at_breakpoints_cost_what_the_breakpoints_say() -> None:
-    placement = v_shape(3)
-    points = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
-    profile = profile_of(**{block.name: points for block in placement.blocks})
-    time, energy = [12.5, 14.0, 20.0], [1300.0, 1000.0, 900.0]
-    for point in traced(one_f_one_b(placement, 5), profile):
-        duration = point.event_ms[:, 1] - point.event_ms[:, 0]
-        assert (duration >= 12.5 - 1e-9).all()
-        assert np.interp(duration, time, energy).sum() == pytest.approx(point.energy_mj)
 
 
 def test_a_power_too_steep_for_one_push_is_pushed_in_parts() -> None:

@@ -13,7 +13,7 @@ from placements.cluster import GpusError, read_cluster
 from placements.models.zoo import read_model
 from placements.planners.hybrid.placing.planned_placement import planned_placement
 from placements.planners.hybrid.plan_options import PlanOptions
-from placements.planners.hybrid.shape_costs import FrameworkCosts, ShapeCosts
+from placements.planners.hybrid.shape_costs import FrameworkCosts
 from placements.planners.hybrid.uniform import Degrees, Layout
 from placements.planners.parallel_plan import PlanError
 from placements.trainers.as_run import rate
@@ -27,7 +27,6 @@ from schedsearch.planning.planner import NEAR_TIE, TRAINED, plan
 from schedsearch.planning.plans import ProposedPlan
 from schedsearch.planning.ranking import rank
 from schedsearch.planning.shape_plans import SHAPES
-from schedsearch.planning.short_memory import min_memory_gib
 from schedsearch.planning.uniform_run import UniformRun
 from schedsearch.searches.methods import find
 from schedsearch.validate import validate
@@ -226,11 +225,6 @@ def test_no_number_of_gpus_is_enough() -> None:
     options = PlanOptions(num_stages=(1,), gpus_per_stage=(1,), memory_gib=6.0)
     with pytest.raises(PlanError, match=r"GiB would do, but no number of these GPUs up to 1024$"):
         plan("gpt3_1.3b", "a100_2", 8, options=options, rank_by="formula")
-
-
-def test_no_memory_is_enough_below_a_limit() -> None:
-    costs, cluster = ShapeCosts(read_model("gpt3_13b")), read_cluster("a100_2")
-    assert min_memory_gib(costs, cluster, [2], PlanOptions(), max_gib=64.0) is None
 
 
 @pytest.mark.parametrize(

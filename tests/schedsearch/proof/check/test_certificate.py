@@ -126,12 +126,6 @@ def uneven() -> Placement:
     return Placement("uneven", 2, blocks, memory=(3, 0))
 
 
-def moved(certificate: Certificate, name: str, by: int) -> Certificate:
-    start = dict(certificate.repetend.start)
-    start[name] = tuple(ticks + by for ticks in start[name])
-    return replace(certificate, repetend=replace(certificate.repetend, start=start))
-
-
 def with_placement(certificate: Certificate, placement: Placement) -> Certificate:
     return replace(
         certificate, placement=placement, repetend=replace(certificate.repetend, placement=placement)
