@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 from told import told
 
-from placements import PlacementError
-from placements.cluster import GpusError, read_cluster
+from placements.cluster import read_cluster
 from placements.models.zoo import read_model
 from placements.planners.hybrid.placing.planned_placement import planned_placement
 from placements.planners.hybrid.plan_options import PlanOptions
@@ -228,21 +227,16 @@ def test_no_number_of_gpus_is_enough() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "message"),
+    ("arguments", "message"),
     [
-        ({"model": "gpt_9"}, PlacementError, "model: 'gpt_9' is not known; "),
-        ({"cluster": "b100_8"}, GpusError, "cluster: 'b100' is not a known GPU; did you mean v100?"),
-        ({"batch": 0}, PlanError, "batch: 0 is not a whole number of samples above 0; give one"),
-        ({"rank_by": "price"}, PlanError, "rank: 'price' is not known; use schedule, formula, energy"),
-        ({"shapes": ("x_shape",)}, PlanError, "shapes: 'x_shape' is not known; use v_shape"),
-        ({"rank_by": "energy"}, PlanError, "deadline_ms: None is not a time above 0"),
+        ({"batch": 0}, "batch: 0 is not a whole number of samples above 0; give one"),
+        ({"rank_by": "price"}, "rank: 'price' is not known; use schedule, formula, energy"),
+        ({"shapes": ("x_shape",)}, "shapes: 'x_shape' is not known; use v_shape"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(
-    arguments: dict[str, object], error: type[ValueError], message: str
-) -> None:
+def test_what_is_wrong_is_said_in_one_line(arguments: dict[str, object], message: str) -> None:
     usual: dict[str, object] = {"model": "gpt3_125m", "cluster": "a100_2", "batch": 4}
-    with told(error, message):
+    with told(PlanError, message):
         plan(**(usual | arguments))  # type: ignore[arg-type]
 
 
