@@ -72,6 +72,25 @@ class Case:
         """Return it without pairs."""
         return replace(self, pairs=[])
 
+    def rows(self) -> tuple[Array, Array, Array]:
+        """Return each variable's throughputs and time of all jobs and GPUs of all types, as columns."""
+        num_jobs, num_types = self.rates.shape
+        entries = [
+            ({job: self.rates[job, number]}, number, self.gpus[job])
+            for job in range(num_jobs)
+            for number in range(num_types)
+            if self.rates[job, number] > 0
+        ]
+        entries += [
+            ({a: first, b: second}, number, self.gpus[a]) for a, b, number, first, second in self.pairs
+        ]
+        made, time, used = (np.zeros((size, len(entries))) for size in (num_jobs, num_jobs, num_types))
+        for column, (rates, number, gpus) in enumerate(entries):
+            used[number, column] = gpus
+            for job, rate in rates.items():
+                made[job, column], time[job, column] = rate, 1.0
+        return made, time, used
+
 
 def case_of(workers: list[int], rates: list[list[float]], steps: float = 1000.0) -> Case:
     """Return a case of jobs with one GPU, of weight 1, that have just arrived."""
@@ -113,27 +132,9 @@ def random_case(seed: int, *, is_wide: bool = False) -> Case:
     return Case(workers, rates, gpus, weights, steps, waited, isolated, pairs)
 
 
-def _rows(case: Case) -> tuple[Array, Array, Array]:
-    """Return each variable's throughputs of all jobs, time of all jobs and GPUs of all types, as columns."""
-    num_jobs, num_types = case.rates.shape
-    entries = [
-        ({job: case.rates[job, number]}, number, case.gpus[job])
-        for job in range(num_jobs)
-        for number in range(num_types)
-        if case.rates[job, number] > 0
-    ]
-    entries += [({a: first, b: second}, number, case.gpus[a]) for a, b, number, first, second in case.pairs]
-    made, time, used = (np.zeros((size, len(entries))) for size in (num_jobs, num_jobs, num_types))
-    for column, (rates, number, gpus) in enumerate(entries):
-        used[number, column] = gpus
-        for job, rate in rates.items():
-            made[job, column], time[job, column] = rate, 1.0
-    return made, time, used
-
-
 def largest_sum(case: Case, values: Array, floors: Array | None = None) -> float:
     """Return the largest sum of value x throughput; with floors under throughputs, if there are any."""
-    made, time, used = _rows(case)
+    made, time, used = case.rows()
     rows, limits = [time, used], [np.ones(len(time)), case.workers]
     if floors is not None:
         rows, limits = [*rows, -made], [*limits, -floors]
@@ -148,7 +149,7 @@ def shortest_time(case: Case, work: Array) -> float:
     The longest job alone is the unit. Work below 1e-9 of it is raised to that, as the solver takes smaller
     numbers for 0: with a few jobs that changes less than the tests look at.
     """
-    made, time, used = _rows(case)
+    made, time, used = case.rows()
     alone_s = work / made.max(axis=1)
     rows = np.vstack(
         [time, used, -made / (made.max(axis=1) * np.maximum(alone_s / alone_s.max(), 1e-9))[:, None]]
