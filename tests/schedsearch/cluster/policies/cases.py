@@ -31,6 +31,8 @@ class Case:
         waited_s: Of each job.
         isolated_s: So far, of each job.
         pairs: (job, other, type, steps per second of the job, of the other).
+        prices: Of a GPU-hour of each type.
+        slo_s: Of each job.
     """
 
     workers: Array
@@ -41,6 +43,8 @@ class Case:
     waited_s: Array
     isolated_s: Array
     pairs: list[tuple[int, int, int, float, float]] = field(default_factory=list)
+    prices: Array | None = None
+    slo_s: Array | None = None
 
     def demand(self) -> Demand:
         """Return it as the package's type."""
@@ -54,18 +58,23 @@ class Case:
             Configuration((one, two), f"type {number}", int(self.gpus[one]), (first, second))
             for one, two, number, first, second in self.pairs
         ]
+        columns = (self.steps, self.weights, self.waited_s, self.isolated_s, self.slo_s)
+        columns = tuple(np.full(num_jobs, np.inf) if each is None else each for each in columns)
         jobs = [
             ActiveJob(
-                Job(
-                    f"job {job}", "any", float(self.steps[job]), int(self.gpus[job]), float(self.weights[job])
-                ),
-                float(self.steps[job]),
-                float(self.waited_s[job]),
-                float(self.isolated_s[job]),
+                Job(f"job {job}", "any", steps, int(self.gpus[job]), weight, slo_s=slo_s),
+                steps,
+                waited_s,
+                isolated_s,
             )
-            for job in range(num_jobs)
+            for job, (steps, weight, waited_s, isolated_s, slo_s) in enumerate(np.array(columns).T.tolist())
         ]
-        cluster = GpuCluster({f"type {number}": int(count) for number, count in enumerate(self.workers)})
+        names = [f"type {number}" for number in range(num_types)]
+        prices = [] if self.prices is None else self.prices.tolist()
+        cluster = GpuCluster(
+            dict(zip(names, self.workers.astype(int).tolist(), strict=True)),
+            dict(zip(names, prices, strict=False)),
+        )
         return Demand.of(cluster, jobs, [*alone, *together])
 
     def without_pairs(self) -> Case:
