@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from energy.accounting import accounted, bottom_w, curves, device_energy_mj, gpus, starts
-from energy.cases import cases, every_choice, noisy_profile, profile_of, profiles, some_clocks
+from energy.cases import CURVE, cases, every_choice, noisy_profile, profile_of, profiles, some_clocks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import placements
@@ -37,8 +37,6 @@ from schedsearch.energy import (
 from schedsearch.energy.baselines import BASELINES, compute_baselines, perseus_frontier
 from schedsearch.energy.problem import ClockProblem
 from schedsearch.schedule import Schedule
-
-CURVE = ((600, 50.0), (1000, 62.0), (1410, 90.0))
 
 
 def with_gpus(placement: Placement, *number: int) -> Placement:

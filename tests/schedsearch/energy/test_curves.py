@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from energy.cases import check_plans, profile_of, profiles, relaxed_optimum
+from energy.cases import STEPS, check_plans, profile_of, profiles, relaxed_optimum
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import placements
@@ -17,8 +17,6 @@ from schedsearch.energy.cost import cost_curves
 from schedsearch.energy.graph import instance_graph
 from schedsearch.energy.relaxation import breakpoints
 from schedsearch.schedule import Schedule
-
-STEPS = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
 
 
 def check(schedule: Schedule, profile: Profile, num_plans: int, deadline: float) -> Frontier:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from energy.accounting import accounted
-from energy.cases import check_plans, measured, noisy_profile, profile_of, profiles
+from energy.cases import STEPS, check_plans, measured, noisy_profile, profile_of, profiles
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import placements
@@ -31,8 +31,6 @@ from schedsearch.energy import (
     switched_plan,
 )
 from schedsearch.schedule import Schedule
-
-STEPS = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
 
 
 def check(schedule: Schedule, profile: Profile, frontier: Frontier) -> None:

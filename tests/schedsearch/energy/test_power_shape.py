@@ -8,7 +8,7 @@ from dataclasses import astuple, replace
 import numpy as np
 import pytest
 from energy.accounting import Clocks, accounted, blocking_w, points_of, starts
-from energy.cases import cases, noisy_profile, some_clocks
+from energy.cases import CURVE, cases, noisy_profile, some_clocks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -38,7 +38,6 @@ from schedsearch.energy.limits.power_shape import (
 from schedsearch.schedule import Schedule
 
 Floats = NDArray[np.float64]
-CURVE = ((600, 50.0), (1000, 62.0), (1410, 90.0))
 
 
 def trace_of(at_ms: list[float], power_w: list[float]) -> PowerTrace:

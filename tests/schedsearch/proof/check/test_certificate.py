@@ -348,14 +348,6 @@ def result() -> SearchResult:
     return search(V3, 4, objectives=["period"])
 
 
-def test_a_schedule_file_has_its_certificate(result: SearchResult, tmp_path: Path) -> None:
-    path = write_json(tmp_path / "schedule.json", schedule_to_dict(result.schedule, result))
-    claims = read_claims(path)
-    assert claims.certificate == certificate_of(V3, result)
-    assert check(claims.certificate).optimal
-    assert (claims.status, claims.makespan) == (Status.OPTIMAL, result.schedule.makespan)
-
-
 WRONG_REASONS: list[tuple[dict[str, Any], str]] = [
     ({"reason": None}, r"reason: None is not known; use one of load, .*, cycles, refutation"),
     ({"reason": "load"}, "lacks the field 'device'; add it"),
