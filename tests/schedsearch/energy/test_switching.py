@@ -202,15 +202,6 @@ def test_a_dwell_that_nothing_can_keep() -> None:
         switched_plan(schedule, profile, frontier, SwitchingLimits(30.0, 0.0), 100.0)
 
 
-def test_counts_changes() -> None:
-    schedule = one_f_one_b(v_shape(2), 2)
-    assert num_clock_changes(schedule, {"F0": [1, 1], "B0": [1, 1], "F1": [1, 1], "B1": [2, 2]}) == (0, 3)
-    assert num_clock_changes(schedule, {"F0": [1, 2], "B0": [2, 1], "F1": [1, 1], "B1": [1, 1]}) == (2, 0)
-    clocks = {"F0": [1, 1], "B0": [2, 2], "F1": [1, 1], "B1": [2, 2]}
-    assert num_clock_changes(schedule, clocks) == (1, 3)
-    assert changes_per_iteration(schedule, clocks) == (2, 4)
-
-
 def test_blocks_without_a_common_clock() -> None:
     """Every change must be waited for, which the bound knows: it is above that of free plans."""
     profile = profile_of(5.0, F0=[(100, 9.0, 50.0), (200, 5.0, 90.0)], B0=[(150, 9.0, 50.0)])
