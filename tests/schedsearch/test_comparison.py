@@ -197,7 +197,6 @@ def test_ctrl_c_ends_the_searches_and_keeps_the_rows() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((["zb_w"], 4), "schedules: 'zb_w' is not a schedule; did you mean zb_v?"),
         ((["gpipe", "gpipe"], 4), "schedules: 'gpipe' is named twice; name each once"),
         (([], 4), "schedules: is empty; use some of searched, searched@v_shape,"),
         ((["gpipe"], 0), "search.num_micro_batches: 0 is not at least 1"),

@@ -58,8 +58,6 @@ def test_more_parts_than_a_job_allows_are_answered_in_one_line() -> None:
     case = replace(case_of([8], [[1.0], [1.0]]), gpus=np.array([1.0, 8.0]))
     with pytest.raises(InfeasibleError, match="job job 1 needs 8 GPUs of one type, but a part has 4 at most"):
         partitioned("las", 2).allocate(case.demand())
-    with pytest.raises(ClusterError, match="parts: 0 is not 1 or more"):
-        partitioned("las", 0)
     with pytest.raises(ClusterError, match="makespan_budget has one budget"):
         partitioned("makespan_budget", 2, budget_dollars=5)
 

@@ -50,23 +50,6 @@ def rates_of(demand: Demand) -> list[tuple[str, bool, float]]:
     return [*zip(types, found.is_unconsolidated.tolist(), found.steps_per_s[:, 0].tolist(), strict=True)]
 
 
-@pytest.mark.parametrize(
-    ("workers", "per_server", "gpus", "kinds"),
-    [
-        (8, 4, 1, (False,)),
-        (8, 4, 2, (False, True)),
-        (12, 4, 6, (False, True)),
-        (4, 1, 2, (True,)),
-        (4, 1, 5, ()),
-    ],
-)
-def test_placements_that_a_job_can_have(
-    workers: int, per_server: int, gpus: int, kinds: tuple[bool, ...]
-) -> None:
-    cluster = GpuCluster({"v100": workers}, gpus_per_server={"v100": per_server})
-    assert cluster.placements("v100", gpus) == kinds
-
-
 def test_a_placement_is_unconsolidated_where_it_spans_more_servers_than_it_needs() -> None:
     cluster = GpuCluster({"v100": 12, "k80": 4}, gpus_per_server={"v100": 4})
     spans = {(0, 1): False, (3, 4): True, (0, 1, 2, 3, 4, 5): False, (0, 1, 2, 4, 5, 8): True, (5,): False}

@@ -88,18 +88,6 @@ def test_types_in_turn_take_what_others_would_need_more() -> None:
         assert {one.jobs: one.gpu_type for one in rounds.next_round(order)} == first
 
 
-def test_a_pair_and_its_jobs_exclude_each_other() -> None:
-    cluster = GpuCluster({"v100": 2})
-    shares = {((0,), "v100"): 0.3, ((1,), "v100"): 0.3, ((0, 1), "v100"): 0.7, ((2,), "v100"): 0.7}
-    rounds = RoundScheduler(cluster, ROUND_S)
-    rounds.decide(allocation_of(cluster, [1, 1, 1], shares), 0.0)
-    for found in run_rounds(rounds, 40):
-        ran = [name for one in found for name in one.jobs]
-        assert len({*ran}) == len(ran)
-        assert sum(len(one.gpu_ids) for one in found) == 2
-    assert rounds.received_s[2] > rounds.received_s[0]
-
-
 def test_priority_is_share_over_received_then_what_is_owed() -> None:
     cluster = GpuCluster({"v100": 1})
     both = {((0,), "v100"): 0.5, ((1,), "v100"): 0.5}
@@ -139,24 +127,6 @@ def test_jobs_keep_their_gpus_and_larger_ones_choose_first() -> None:
     assert all(flag for one in second for flag in one.renewed)
     away = rounds.next_round(away={0: [6]})
     assert {one.jobs: (one.gpu_ids, one.renewed) for one in away}["0",] == ((7,), (False,))
-
-
-def test_only_idle_gpus_run_what_has_no_share_and_only_if_asked() -> None:
-    cluster = GpuCluster({"v100": 1, "k80": 1})
-    shares = {((0,), "v100"): 1.0, ((1,), "v100"): 0.5, ((0,), "k80"): 0.0, ((1,), "k80"): 0.0}
-    for fills, ran in ((False, [("0",)]), (True, [("0",), ("1",)])):
-        rounds = RoundScheduler(cluster, ROUND_S, fills_idle_gpus=fills)
-        rounds.decide(allocation_of(cluster, [1, 1], shares), 0.0)
-        assert [one.jobs for one in rounds.next_round([0, 1])] == ran
-
-
-def test_a_job_that_is_done_does_not_run_nor_its_pairs() -> None:
-    cluster = GpuCluster({"v100": 2})
-    rounds = RoundScheduler(cluster, ROUND_S)
-    shares = {((0, 1), "v100"): 1.0, ((2,), "v100"): 1.0}
-    rounds.decide(allocation_of(cluster, [1, 1, 1], shares), 0.0)
-    rounds.remove("0")
-    assert [one.jobs for one in rounds.next_round()] == [("2",)]
 
 
 @pytest.mark.parametrize("seed", range(3))

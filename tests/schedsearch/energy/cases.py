@@ -21,6 +21,12 @@ from schedsearch.schedule import Instance, Schedule
 
 STAGE_PROFILES = SHARED_DATA / "perseus" / "stage_profile"
 
+STEPS = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
+"""MHz, ms and mJ of a block at three clocks."""
+
+CURVE = ((600, 50.0), (1000, 62.0), (1410, 90.0))
+"""Blocking power by clock."""
+
 
 def measured(name: str, blocking_power_w: float) -> Profile:
     """Read a measured profile of the Perseus artifact, or skip the test where it is not there."""

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from energy.accounting import accounted, bottom_w, curves, device_energy_mj, gpus, starts
-from energy.cases import cases, every_choice, noisy_profile, profile_of, profiles, some_clocks
+from energy.cases import CURVE, cases, every_choice, noisy_profile, profile_of, profiles, some_clocks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import placements
 
 from placements import Placement, Profile
-from placements.shapes import m_shape, v_shape, x_shape
+from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import (
     EnergyError,
@@ -39,8 +37,6 @@ from schedsearch.energy import (
 from schedsearch.energy.baselines import BASELINES, compute_baselines, perseus_frontier
 from schedsearch.energy.problem import ClockProblem
 from schedsearch.schedule import Schedule
-
-CURVE = ((600, 50.0), (1000, 62.0), (1410, 90.0))
 
 
 def with_gpus(placement: Placement, *number: int) -> Placement:
@@ -285,18 +281,3 @@ def test_a_curve_of_one_power_is_that_number() -> None:
     assert exact_plan(one_f_one_b(placement, 1), outside, 1e4) == exact_plan(
         one_f_one_b(placement, 1), profile, 1e4
     )
-
-
-def test_file_form(tmp_path: Path) -> None:
-    placement = with_gpus(x_shape(3), 1, 2, 3)
-    profile = replace(noisy_profile(placement, 4, 1), blocking_power_w=CURVE)
-    frontier = compute_frontier(gpipe(placement, 3), profile, 12)
-    path = tmp_path / "frontier.json"
-    path.write_text(json.dumps(frontier.to_dict()), encoding="utf-8")
-    read = Frontier.from_json(path)
-    assert read.plans == frontier.plans
-    assert read.to_dict() == frontier.to_dict()
-    assert (read.blocking_power_by_clock, read.num_gpus) == (CURVE, 6)
-    for deadline in (frontier.shortest.time_ms, 3 * frontier.plans[-1].time_ms):
-        assert read.at(deadline) == frontier.at(deadline)
-        assert read.saving(read.at(deadline), deadline) == frontier.saving(frontier.at(deadline), deadline)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from energy.cases import noisy_profile, profile_of, relaxed_optimum
+from energy.cases import STEPS, noisy_profile, profile_of, relaxed_optimum
 from energy.test_periodic import maximum_ms, searched
 
 from placements.shapes import v_shape, x_shape
@@ -26,7 +26,6 @@ from schedsearch.energy.limits import power_cap
 from schedsearch.energy.limits.folding import fold
 from schedsearch.energy.limits.periodic import MOST_UNFOLDED, SETTLING_ROUNDS
 
-STEPS = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
 SCHEDULE = one_f_one_b(v_shape(1), 2)
 PROFILE = profile_of(10.0, F0=STEPS, B0=STEPS)
 DEADLINE_MS = 60.0

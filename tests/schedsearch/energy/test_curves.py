@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from energy.cases import check_plans, profile_of, profiles, relaxed_optimum
+from energy.cases import STEPS, check_plans, profile_of, profiles, relaxed_optimum
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import placements
@@ -13,9 +13,10 @@ from placements import Profile
 from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import EnergyError, Frontier, compute_frontier
+from schedsearch.energy.cost import cost_curves
+from schedsearch.energy.graph import instance_graph
+from schedsearch.energy.relaxation import breakpoints
 from schedsearch.schedule import Schedule
-
-STEPS = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
 
 
 def check(schedule: Schedule, profile: Profile, num_plans: int, deadline: float) -> Frontier:
@@ -90,3 +91,14 @@ def test_a_bad_fit_costs_energy_and_the_gap_shows_it() -> None:
 def test_refuses_an_unknown_curve() -> None:
     with pytest.raises(EnergyError, match=r"^curve: 'line' is not known; use hull or exponential$"):
         compute_frontier(one_f_one_b(v_shape(1), 1), profile_of(F0=STEPS, B0=STEPS), curve="line")
+
+
+def test_a_power_too_steep_for_one_push_is_pushed_in_parts() -> None:
+    """One nearly vertical step beside flat ones needs more flow than 32 bits hold."""
+    flat = [(1, 100.0, 0.0), (2, 50.0, 1e-3), (3, 49.0, 2e-3)]
+    profile = profile_of(F0=flat, B0=flat, F1=flat, B1=[(1, 10.0, 0.0), (2, 10.0 - 1e-5, 1e3)])
+    schedule = one_f_one_b(v_shape(2), 3)
+    graph, curves = instance_graph(schedule), cost_curves(schedule.placement, profile)
+    *_, found, _ = breakpoints(graph, curves)  # the shortest iteration is the last
+    optimum = relaxed_optimum(schedule, profile, found.time_ms)
+    assert found.energy_mj == pytest.approx(optimum, rel=1e-4)

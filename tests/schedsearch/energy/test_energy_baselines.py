@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from energy.cases import (
     STAGE_PROFILES,
+    STEPS,
     check_plans,
     measured,
     noisy_profile,
@@ -31,7 +32,6 @@ from schedsearch.energy.baselines.envpipe import envpipe
 from schedsearch.energy.baselines.perseus import energy_schedules
 from schedsearch.energy.problem import ClockProblem
 
-STEPS = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
 GPUS = {"a100_sxm": 83.64, "a40": 70.38}
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from energy.accounting import accounted
-from energy.cases import all_plans, noisy_profile, profile_of, profiles, relaxed_optimum
+from energy.cases import STEPS, all_plans, noisy_profile, profile_of, profiles, relaxed_optimum
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import placements
@@ -21,8 +21,6 @@ from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.improving import MAX_INSTANCES
 from schedsearch.energy.orders.ordering import relaxed
 from schedsearch.schedule import Schedule
-
-STEPS = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
 
 
 def check(schedule: Schedule, profile: Profile, deadline: float) -> float:

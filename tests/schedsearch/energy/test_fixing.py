@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -15,11 +14,9 @@ from strategies import placements
 from placements.shapes import v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import compute_frontier
-from schedsearch.energy.cost import CostCurve
 from schedsearch.energy.generators import Windows, best_within
 from schedsearch.energy.graph import Floats
 from schedsearch.energy.problem import ClockProblem
-from schedsearch.energy.relaxation import breakpoints
 
 
 def least_cost(windows: Windows, time_ms: Floats, cost_mj: Floats) -> float:
@@ -56,28 +53,6 @@ def test_finds_the_best_choice_for_a_row_of_windows(data: st.DataObject) -> None
         assert wanted == np.inf
     else:
         assert float(cost_mj[np.arange(size), choice].sum()) == pytest.approx(wanted)
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.data())
-def test_the_price_of_time_explains_the_relaxed_times(data: st.DataObject) -> None:
-    """At its price, no instance would rather take another time."""
-    placement = data.draw(placements(max_transfer=4))
-    schedule = gpipe(placement, data.draw(st.integers(1, 3)))
-    problem = ClockProblem(schedule, data.draw(profiles(placement)))
-    graph, curves = problem.graph, problem.curves
-    for point in breakpoints(graph, curves):
-        taken = point.event_ms[:, 1] - point.event_ms[:, 0]
-        for i, (name, _) in enumerate(graph.instances):
-            assert_best_at(curves, name, taken[i], point.price_w[i])
-
-
-def assert_best_at(curves: Mapping[str, CostCurve], name: str, time_ms: float, price_w: float) -> None:
-    """Hold the cost of a relaxed time at a price against the costs of all options."""
-    time, energy = curves[name].time_ms[curves[name].hull], curves[name].energy_mj[curves[name].hull]
-    cost = np.interp(time_ms, time, energy) + price_w * min(time_ms, time[-1])
-    scale = 1 + abs(energy).max() + price_w * time.max()
-    assert cost <= (energy + price_w * time).min() + 1e-5 * scale
 
 
 def test_a_held_device_saves_at_the_shortest_time() -> None:

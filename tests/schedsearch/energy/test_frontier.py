@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from energy.accounting import accounted
-from energy.cases import check_plans, measured, noisy_profile, profile_of, profiles
+from energy.cases import STEPS, check_plans, measured, noisy_profile, profile_of, profiles
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import placements
@@ -31,8 +31,6 @@ from schedsearch.energy import (
     switched_plan,
 )
 from schedsearch.schedule import Schedule
-
-STEPS = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
 
 
 def check(schedule: Schedule, profile: Profile, frontier: Frontier) -> None:
@@ -132,16 +130,6 @@ def small() -> tuple[Schedule, Profile, Frontier]:
     schedule = one_f_one_b(v_shape(3), 4)
     profile = profile_of(20.0, **{block.name: STEPS for block in schedule.placement.blocks})
     return schedule, profile, compute_frontier(schedule, profile, num_plans=40)
-
-
-def test_looks_up_the_last_plan_in_time(small: tuple[Schedule, Profile, Frontier]) -> None:
-    frontier = small[2]
-    for i, plan in enumerate(frontier.plans):
-        assert frontier.at(plan.time_ms) is plan
-        if i:
-            assert frontier.at(plan.time_ms * (1 - 1e-6)) is frontier.plans[i - 1]
-    assert frontier.at(1e9) is frontier.plans[-1]
-    assert frontier.at(math.inf) is frontier.plans[-1]
 
 
 @pytest.mark.parametrize("deadline", [1.0, -1.0, math.nan])

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
-from energy.cases import profile_of
+from energy.cases import STEPS, profile_of
 from energy.test_periodic import one_f_one_b_of
 from scipy.optimize import OptimizeResult
 
@@ -26,7 +26,6 @@ from schedsearch.energy import (
 from schedsearch.energy.programs import Rows, SolverError, minimized
 from schedsearch.schedule import Schedule
 
-STEPS = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
 FAILED = "The solver gave up. (HiGHS Status 4: model_status is Solve error)"
 INFEASIBLE = "The problem is infeasible. (HiGHS Status 8: )"
 REFUSED = "The problem is infeasible. (HiGHS Status 2: model_status is Model error)"

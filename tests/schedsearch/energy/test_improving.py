@@ -7,7 +7,7 @@ import signal
 
 import numpy as np
 import pytest
-from energy.cases import check_plans, noisy_profile, profile_of, profiles
+from energy.cases import STEPS, check_plans, noisy_profile, profile_of, profiles
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import placements
@@ -22,8 +22,6 @@ from schedsearch.energy.improving import MAX_INSTANCES, improved
 from schedsearch.energy.problem import ClockProblem
 from schedsearch.schedule import Schedule
 from schedsearch.solver.effort import Effort
-
-STEPS = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
 
 
 def check(schedule: Schedule, profile: Profile, before: Frontier, after: Frontier) -> None:

@@ -64,7 +64,6 @@ def test_stages_come_in_the_order_of_the_pipeline() -> None:
     ("placement", "message"),
     [
         (m_shape(4), "but E of m_shape runs on several devices; use energy.export=null and the CSV files"),
-        (x_shape(2), "but device 0 of x_shape runs"),
         (wave_shape(2), "but device 0 of wave_shape runs"),
         (v_shape(2, split_backward=True), "of v_shape is of kind"),
     ],

@@ -8,7 +8,7 @@ from dataclasses import astuple, replace
 import numpy as np
 import pytest
 from energy.accounting import Clocks, accounted, blocking_w, points_of, starts
-from energy.cases import cases, noisy_profile, some_clocks
+from energy.cases import CURVE, cases, noisy_profile, some_clocks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -38,7 +38,6 @@ from schedsearch.energy.limits.power_shape import (
 from schedsearch.schedule import Schedule
 
 Floats = NDArray[np.float64]
-CURVE = ((600, 50.0), (1000, 62.0), (1410, 90.0))
 
 
 def trace_of(at_ms: list[float], power_w: list[float]) -> PowerTrace:
@@ -120,27 +119,6 @@ def test_the_integral_is_the_energy(data: st.DataObject) -> None:
     middle = (longer.at_ms[1:] + longer.at_ms[:-1]) / 2
     expected = power_of_devices(schedule, profile, clocks, length)(middle)
     assert longer.power_w == pytest.approx(expected, rel=1e-9, abs=1e-9)
-
-
-def test_two_steps_by_hand() -> None:
-    """300 ms at 100 W, then 100 ms at 500 W."""
-    trace = trace_of([0, 300, 400], [100, 500])
-    assert trace.energy_mj == 80_000
-    for window, peak, ramp in ((200, 300, 2000), (50, 500, 8000), (400, 200, 0), (600, 700 / 3, 2000 / 3)):
-        shape = shape_of(trace, window_ms=window)
-        assert shape.peak_w == pytest.approx(peak), window
-        assert shape.ramp_w_per_s == pytest.approx(ramp, abs=1e-6), window
-        assert shape.mean_w == pytest.approx(200)
-    hertz, amplitude = spectrum(trace, 1, 0.0, 20.0)
-    assert hertz == pytest.approx(np.arange(1, 9) * 2.5)
-    # A pulse of 400 W over a quarter: 2 * 400 * sin(pi k / 4) / (pi k).
-    k = np.arange(1, 9)
-    assert amplitude == pytest.approx(np.abs(800 * np.sin(np.pi * k / 4) / (np.pi * k)), abs=1e-9)
-    samples = power_at(trace)((np.arange(40_000) + 0.5) / 100)
-    assert amplitude == pytest.approx(2 * np.abs(np.fft.rfft(samples))[1:9] / 40_000, rel=1e-6, abs=1e-9)
-    band = shape_of(trace, band_hz=(5.0, 10.0)).band_w
-    assert band == pytest.approx(math.sqrt(float((amplitude[1:4] ** 2).sum()) / 2))
-    assert shape_of(trace, band_hz=(1.0, 2.0)).band_w == 0.0
 
 
 @st.composite

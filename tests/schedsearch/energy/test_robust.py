@@ -175,19 +175,6 @@ def test_a_deadline_that_is_too_short_for_the_confidence() -> None:
         robust_plan(*arguments, 0.9 * shortest_ms, Spread(0.05), 0.9, 500)
 
 
-def test_shares_and_quantiles_are_each_others_inverse() -> None:
-    times = np.random.default_rng(0).permutation(np.arange(1.0, 101.0))
-    outcome = PlanIterations(times, 10 * times, 3.0)
-    for percent in range(1, 101):
-        assert outcome.quantile_ms(percent / 100) == percent
-        assert outcome.share_within(percent) == percent / 100
-        assert outcome.share_within(percent - 1e-3) == (percent - 1) / 100
-    assert outcome.quantile_ms(0.501) == 51
-    assert outcome.mean_energy_mj() == 505
-    assert outcome.mean_energy_mj(100.0) == 505 + 3 * (100 - 50.5)
-    assert outcome.mean_energy_mj(2.0) == 505 + 3 * 1 / 100
-
-
 def test_the_same_seed_gives_the_same_answer() -> None:
     schedule, profile, frontier = case()
     deadline_ms, spread = 1.2 * frontier.shortest.time_ms, Spread(0.03, (0.0, 2.0))

@@ -24,7 +24,6 @@ from schedsearch.energy import (
     changes_per_iteration,
     compute_frontier,
     num_clock_changes,
-    simulate_switching,
     switched_plan,
 )
 from schedsearch.energy.limits.switching import ClockChanges
@@ -201,24 +200,6 @@ def test_a_dwell_that_nothing_can_keep() -> None:
     frontier = compute_frontier(schedule, profile, 5)
     with pytest.raises(EnergyError, match="under a dwell of 30 ms and 0 ms"):
         switched_plan(schedule, profile, frontier, SwitchingLimits(30.0, 0.0), 100.0)
-
-
-def test_counts_changes() -> None:
-    schedule = one_f_one_b(v_shape(2), 2)
-    assert num_clock_changes(schedule, {"F0": [1, 1], "B0": [1, 1], "F1": [1, 1], "B1": [2, 2]}) == (0, 3)
-    assert num_clock_changes(schedule, {"F0": [1, 2], "B0": [2, 1], "F1": [1, 1], "B1": [1, 1]}) == (2, 0)
-    clocks = {"F0": [1, 1], "B0": [2, 2], "F1": [1, 1], "B1": [2, 2]}
-    assert num_clock_changes(schedule, clocks) == (1, 3)
-    assert changes_per_iteration(schedule, clocks) == (2, 4)
-
-
-def test_the_change_to_the_next_iteration_is_paid_for() -> None:
-    """Device 0 ends last and begins first, at another clock: the next iteration waits for it."""
-    profile = profile_of(0.0, **{name: [(1, 10.0, 1.0), (2, 5.0, 2.0)] for name in ("F0", "F1", "B0", "B1")})
-    schedule = one_f_one_b(v_shape(2), 1)
-    clocks = {"F0": [1], "F1": [2], "B1": [2], "B0": [2]}
-    alone = simulate_switching(schedule, profile, clocks, 7.0, back_to_back=False)
-    assert (alone.time_ms, simulate_switching(schedule, profile, clocks, 7.0).time_ms) == (25.0, 32.0)
 
 
 def test_blocks_without_a_common_clock() -> None:

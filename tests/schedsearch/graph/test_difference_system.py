@@ -1,12 +1,10 @@
 """The kernel, as plain lists and compiled, against Bellman and Ford's algorithm in its shortest form."""
 
-import math
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schedsearch.graph import DifferenceSystem, Edge, numbered
+from schedsearch.graph import DifferenceSystem, Edge
 
 Edges = list[Edge[int]]
 
@@ -66,16 +64,6 @@ def test_what_forbids_a_period_is_a_longer_cycle(is_compiled: bool, edges: Edges
         assert edges[edge].source == edges[before].target
     if cycle:
         assert sum(edges[edge].ticks - edges[edge].rounds * period for edge in cycle) > 0
-
-
-def test_names_become_numbers() -> None:
-    nodes, system = numbered([Edge("a", "b", 3, 0), Edge("b", "a", 4, 2)])
-    assert nodes == ["a", "b"]
-    assert system.min_period() == (math.ceil(7 / 2), [0, 3])
-    assert system.min_period(9) == (9, [0, 3])
-    assert system.min_period(0, 3) is None
-    assert system.forbidding(3) == [1, 0]
-    assert DifferenceSystem(2, [], [], [], []).min_period() == (0, [0, 0])
 
 
 @both_ways

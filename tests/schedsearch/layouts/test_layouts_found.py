@@ -8,7 +8,6 @@ import signal
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from made_up_layers import made_up_layers
 
@@ -23,7 +22,6 @@ from schedsearch.layouts import layouts
 from schedsearch.layouts.layout_model import LayoutProblem, Sizes
 from schedsearch.layouts.layout_search import BestLayout, best_layout
 from schedsearch.layouts.layouts import DOES_NOT_FIT, GIVEN, NOT_APPLICABLE, PROVED
-from schedsearch.layouts.order_graph import graph_of
 from schedsearch.metrics import peak_memory
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.validate import validate
@@ -154,24 +152,6 @@ def test_layouts_of_another_model_are_refused() -> None:
         schedsearch.layout(model, 2, 4, 1, given={"own": MegatronPipeline(read_notation("Et*3|t*3L", 2))})
     with pytest.raises(LayoutError, match="^layout: has 1 pipeline ranks, and num_devices is 2"):
         schedsearch.layout(model, 2, 4, 1, given={"own": MegatronPipeline(read_notation("Et*4L", 1))})
-
-
-@pytest.mark.parametrize(
-    ("num_devices", "num_chunks", "m", "group"), [(3, 1, 5, None), (3, 3, 7, 3), (2, 2, 6, 3)]
-)
-def test_the_graph_takes_what_the_schedule_takes(
-    num_devices: int, num_chunks: int, m: int, group: int | None
-) -> None:
-    if group == 3 and m == 7:
-        group = 7
-    graph = graph_of(num_devices, num_chunks, m, group)
-    rng = np.random.default_rng(1)
-    times = rng.integers(1, 50, (2 * graph.num_stages, 20))
-    ends = graph.makespans(times, 4)
-    for i in range(20):
-        path = graph.longest_path(times[:, i], 4)
-        assert path.counts @ times[:, i] + 4 * path.num_transfers == ends[i]
-        assert (path.counts @ times + 4 * path.num_transfers <= ends).all(), "a path bounds all layouts"
 
 
 def test_a_limit_of_work_is_of_all_numbers_of_chunks_together(monkeypatch: pytest.MonkeyPatch) -> None:

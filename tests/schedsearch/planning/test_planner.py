@@ -8,12 +8,11 @@ from dataclasses import replace
 import pytest
 from told import told
 
-from placements import PlacementError
-from placements.cluster import GpusError, read_cluster
+from placements.cluster import read_cluster
 from placements.models.zoo import read_model
 from placements.planners.hybrid.placing.planned_placement import planned_placement
 from placements.planners.hybrid.plan_options import PlanOptions
-from placements.planners.hybrid.shape_costs import FrameworkCosts, ShapeCosts
+from placements.planners.hybrid.shape_costs import FrameworkCosts
 from placements.planners.hybrid.uniform import Degrees, Layout
 from placements.planners.parallel_plan import PlanError
 from placements.trainers.as_run import rate
@@ -27,7 +26,6 @@ from schedsearch.planning.planner import NEAR_TIE, TRAINED, plan
 from schedsearch.planning.plans import ProposedPlan
 from schedsearch.planning.ranking import rank
 from schedsearch.planning.shape_plans import SHAPES
-from schedsearch.planning.short_memory import min_memory_gib
 from schedsearch.planning.uniform_run import UniformRun
 from schedsearch.searches.methods import find
 from schedsearch.validate import validate
@@ -228,27 +226,17 @@ def test_no_number_of_gpus_is_enough() -> None:
         plan("gpt3_1.3b", "a100_2", 8, options=options, rank_by="formula")
 
 
-def test_no_memory_is_enough_below_a_limit() -> None:
-    costs, cluster = ShapeCosts(read_model("gpt3_13b")), read_cluster("a100_2")
-    assert min_memory_gib(costs, cluster, [2], PlanOptions(), max_gib=64.0) is None
-
-
 @pytest.mark.parametrize(
-    ("arguments", "error", "message"),
+    ("arguments", "message"),
     [
-        ({"model": "gpt_9"}, PlacementError, "model: 'gpt_9' is not known; "),
-        ({"cluster": "b100_8"}, GpusError, "cluster: 'b100' is not a known GPU; did you mean v100?"),
-        ({"batch": 0}, PlanError, "batch: 0 is not a whole number of samples above 0; give one"),
-        ({"rank_by": "price"}, PlanError, "rank: 'price' is not known; use schedule, formula, energy"),
-        ({"shapes": ("x_shape",)}, PlanError, "shapes: 'x_shape' is not known; use v_shape"),
-        ({"rank_by": "energy"}, PlanError, "deadline_ms: None is not a time above 0"),
+        ({"batch": 0}, "batch: 0 is not a whole number of samples above 0; give one"),
+        ({"rank_by": "price"}, "rank: 'price' is not known; use schedule, formula, energy"),
+        ({"shapes": ("x_shape",)}, "shapes: 'x_shape' is not known; use v_shape"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(
-    arguments: dict[str, object], error: type[ValueError], message: str
-) -> None:
+def test_what_is_wrong_is_said_in_one_line(arguments: dict[str, object], message: str) -> None:
     usual: dict[str, object] = {"model": "gpt3_125m", "cluster": "a100_2", "batch": 4}
-    with told(error, message):
+    with told(PlanError, message):
         plan(**(usual | arguments))  # type: ignore[arg-type]
 
 

@@ -46,13 +46,6 @@ def test_each_is_better_than_the_one_before_and_valid(placement: Placement, spar
         last[size] = repetend
 
 
-def test_two_micro_batches_use_tight_memory_better() -> None:
-    """With memory 3 the V-shape takes 8 ticks for each with one, and 6 with two."""
-    placement = v_shape(4).with_memory(3)
-    assert [each.period_per_micro_batch for each in all_annealed(placement, (1,))][-1] == 8
-    assert [each.period_per_micro_batch for each in all_annealed(placement, (1, 2))][-1] == 6
-
-
 @pytest.mark.parametrize(
     ("placement", "most"), [(nn_shape(4).with_memory(6), 10), (k_shape(4).with_memory(6), 6)]
 )

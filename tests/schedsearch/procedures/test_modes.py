@@ -10,7 +10,8 @@ from fractions import Fraction
 import pytest
 from modes_and_streams import CASES, at_random
 
-from placements import Block, Kind, Placement
+from experiments.benchmarks.inputs.made_placements import expert_layers, recomputing
+from placements import Kind, Placement
 from placements.models.memory_levers import Offload, Recompute, with_levers
 from placements.shapes import v_shape, wave_shape
 from placements.streams import Slowdown
@@ -27,8 +28,8 @@ def test_modes_of_two_micro_batches_beat_those_of_one() -> None:
     expected = {32: (8, 7), 12: (12, 11)}
     found = {}
     for capacity in expected:
-        alone = period_of(recomputing(4, capacity), 1)
-        found[capacity] = alone, period_of(recomputing(4, capacity), 2)
+        alone = period_of(recomputing(4).with_memory(capacity), 1)
+        found[capacity] = alone, period_of(recomputing(4).with_memory(capacity), 2)
     assert found == expected
 
 
@@ -69,7 +70,7 @@ def test_what_goes_to_the_host_is_counted_there() -> None:
 
 def test_a_placement_of_streams_is_searched_with_all_strategies() -> None:
     """One layer of attention, all-to-alls and experts on each of four stages; the load is met."""
-    found = search(expert_layers(4, 10), 16, objectives=["period"], work_limit=10)
+    found = search(expert_layers(4, 1).with_memory(10), 16, objectives=["period"], work_limit=10)
     assert (found.status, found.repetend and found.repetend.period) == (Status.OPTIMAL, 2954)
     assert found.schedule is not None
     assert validate(found.schedule).placement.has_streams
@@ -77,7 +78,7 @@ def test_a_placement_of_streams_is_searched_with_all_strategies() -> None:
 
 def test_streams_that_slow_each_other_down_are_run_as_they_are() -> None:
     """What is found holds for slow blocks; run, it is no longer, and no shorter than the bound says."""
-    placement = replace(expert_layers(2, 8), slowdown=(Slowdown(("compute", "communication"), (1.05, 1.05)),))
+    placement = expert_layers(2, 1, slower=1.05).with_memory(8)
     found = search(placement, 12, objectives=["period"], work_limit=10)
     slow = search(placement.at_worst, 12, objectives=["period"], work_limit=10)
     assert found.schedule is not None and slow.schedule is not None and found.repetend is not None
@@ -118,13 +119,6 @@ def test_a_wave_of_chunks_with_modes_is_lowered_for_other_strategies() -> None:
     alone = search(placement, 16, objectives=["period"], strategies=["modes"], work_limit=6)
     assert alone.schedule is not None and validate(alone.schedule).chosen
     assert rate_of(alone) < rate_of(search(placement, 16, objectives=["period"], strategies=[], work_limit=6))
-
-
-def recomputing(num_devices: int, capacity: int) -> Placement:
-    """Return a V-shape of which each stage keeps 10 units, or 1 and computes its forward again."""
-    placement = v_shape(num_devices, forward_time=2, backward_time=4, stage_memory=10)
-    levers = {f"F{stage}": [Recompute(1, 2)] for stage in range(num_devices)}
-    return with_levers(placement.with_memory(capacity), levers)
 
 
 def period_of(placement: Placement, max_size: int) -> Fraction:
@@ -169,24 +163,3 @@ def _starts(placement: Placement, period: int, known: dict[str, int]) -> Iterato
     first = max((known[name] + placement.by_name[name].time for name in block.after), default=0)
     for start in range(first, 3 * period) if known else (0,):
         yield from _starts(placement, period, {**known, block.name: start})
-
-
-def expert_layers(stages: int, capacity: int) -> Placement:
-    """Return stages of one layer of DeepSeek-V3 each, in hundredths of a ms."""
-    forward = [("A", 436, ""), ("D", 669, "c"), ("M", 460, ""), ("C", 868, "c")]
-    backward = [("CB", 577, "c"), ("MB", 531, ""), ("DB", 749, "c"), ("AB", 934, "")]
-    weights = {"MB": ("MW", 354), "AB": ("AW", 239)}
-    blocks: list[Block] = []
-    last: tuple[str, ...] = ()
-    for kind, order in ((Kind.F, range(stages)), (Kind.I, reversed(range(stages)))):
-        for stage in order:
-            for name, time, stream in forward if kind is Kind.F else backward:
-                units = 1 if name == "A" else 0
-                on = "communication" if stream else "compute"
-                blocks.append(Block(f"{name}{stage}", kind, (stage,), time, units, last, stream=on))
-                last = (f"{name}{stage}",)
-                if name in weights:
-                    own, ticks = weights[name]
-                    units = -1 if own == "AW" else 0
-                    blocks.append(Block(f"{own}{stage}", Kind.W, (stage,), ticks, units, last))
-    return Placement("experts", stages, tuple(blocks), tick_ms=0.01, memory=(capacity,) * stages)

@@ -164,13 +164,6 @@ def gives_up() -> Iterator[str]:
     del SOLVERS["gives_up"]
 
 
-def test_memory_that_no_order_respects_is_infeasible_not_unknown() -> None:
-    result = search(crossed(), 2)
-    assert result.status is Status.INFEASIBLE
-    assert "does not fit" in result.reason
-    assert result.schedule is None
-
-
 def test_what_memory_would_do_is_said_of_the_device_that_holds_it() -> None:
     """Device 0 runs every block and holds nothing; the other two hold what `crossed` does."""
     blocks = tuple(

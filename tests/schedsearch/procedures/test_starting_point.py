@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from fractions import Fraction
 
@@ -18,7 +17,6 @@ from schedsearch.core.problem import Problem
 from schedsearch.device_span import device_spans
 from schedsearch.procedures.search import search
 from schedsearch.schedule import Schedule, as_soon_as_possible
-from schedsearch.schedule_file import read_found, result_to_dict, schedule_to_dict
 from schedsearch.validate import validate
 
 TIGHT = v_shape(num_devices=4).with_memory(3)
@@ -180,13 +178,3 @@ def test_a_request_depends_on_its_orders(tight: SearchResult) -> None:
     ]
     assert all(one != other for i, one in enumerate(plain) for other in plain[:i])
     assert plain[1] == Problem(TIGHT, 8, begin_with=replace(tight, seconds=1.0)).to_dict()
-
-
-def test_files_of_a_search_and_of_a_schedule(tight: SearchResult, tmp_path) -> None:
-
-    for name, data in (("found", result_to_dict(tight)), ("made", schedule_to_dict(tight.schedule))):
-        (tmp_path / name).write_text(json.dumps(data))
-    found, made = read_found(tmp_path / "found"), read_found(tmp_path / "made")
-    assert isinstance(found, SearchResult)
-    assert found.repetend == tight.repetend
-    assert made == tight.schedule

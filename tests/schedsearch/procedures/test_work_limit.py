@@ -64,14 +64,6 @@ def test_the_answer_is_that_of_any_machine() -> None:
     assert _on_a_busy_core() == alone
 
 
-def test_more_work_is_never_worse() -> None:
-    placement, number = CASES[0]
-    found = [search(placement, number, work_limit=limit) for limit in (0.3, 1.0, 2.0)]
-    assert all(result.schedule is not None for result in found)
-    makespans = [result.schedule.makespan for result in found if result.schedule is not None]
-    assert makespans == sorted(makespans, reverse=True)
-
-
 def test_a_time_limit_beside_it_ends_the_search_too() -> None:
     result = search(v_shape(12, 7, 13).with_memory(5), 30, work_limit=1e6, time_limit_s=1.0)
     assert result.schedule is not None and result.ended_by in (EndedBy.TIME_LIMIT, EndedBy.PROOF)

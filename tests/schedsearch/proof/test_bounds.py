@@ -9,11 +9,10 @@ from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
 from placements.shapes import m_shape, nn_shape, v_shape
-from schedsearch.baselines import gpipe, one_f_one_b
-from schedsearch.metrics import peak_memory
+from schedsearch.baselines import one_f_one_b
 from schedsearch.proof.load_and_path import critical_path, load_bound, period_bound
 from schedsearch.proof.makespan import makespan_bound
-from schedsearch.proof.memory_need import CapacityError, minimum_memory, require_capacity
+from schedsearch.proof.memory_need import minimum_memory, require_capacity
 from schedsearch.proof.memory_occupancy import memory_occupancy
 from schedsearch.state_space import min_period
 
@@ -98,16 +97,6 @@ def test_one_f_one_b_meets_the_makespan_bound(devices: int, number: int) -> None
 
 
 @settings(max_examples=25, deadline=None)
-@given(random_placements(), st.integers(1, 4))
-def test_no_schedule_beats_the_bounds(placement: Placement, number: int) -> None:
-    schedule = gpipe(placement, number)
-    assert schedule.makespan >= makespan_bound(placement, number)
-    assert gpipe(placement, 1).makespan >= critical_path(placement)
-    for device, peak in enumerate(peak_memory(gpipe(placement, 1))):
-        assert peak >= minimum_memory(placement, device)
-
-
-@settings(max_examples=25, deadline=None)
 @given(random_placements(max_devices=2, max_forward=3, training=True))
 def test_minimum_memory_is_what_some_order_of_the_device_needs(placement: Placement) -> None:
     """Never above the least peak over all orders of one micro-batch, found by trying them all."""
@@ -135,10 +124,6 @@ def test_minimum_memory_lets_free_blocks_release_first() -> None:
     placement = Placement("free", 1, blocks)
     assert minimum_memory(placement, 0) == 3
     require_capacity(placement.with_memory(3))
-    with pytest.raises(
-        CapacityError, match=r"memory\[0\]: 2 is too small for one micro-batch, which needs 3"
-    ):
-        require_capacity(placement.with_memory(2))
 
 
 def test_memory_occupancy_and_makespan_bounds_by_hand() -> None:

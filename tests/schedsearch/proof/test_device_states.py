@@ -95,29 +95,6 @@ def test_no_state_has_more_than_fits(placement: Placement, data: st.DataObject) 
                 assert (state <= most).all(axis=1).any()
 
 
-def test_memory_in_which_nothing_runs_bounds_nothing() -> None:
-    blocks = (
-        Block("F", Kind.F, (0,), 1, 37),
-        Block("I", Kind.I, (0,), 1, -21, ("F",)),
-        Block("W", Kind.W, (0,), 1, -16, ("I",)),
-    )
-    assert device_states(Placement("too_small", 1, blocks, memory=(30,))) == ()
-
-
-def test_running_blocks_need_memory_of_their_own() -> None:
-    blocks = (
-        Block("F", Kind.F, (0,), 1, 4),
-        Block("A", Kind.F, (0,), 1, 0, transient=5),
-        Block("B", Kind.B, (0,), 1, -4, ("F",)),
-    )
-    placement = Placement("transient", 1, blocks, memory=(18,))
-    (states,) = states_without(placement, "_walked").values()
-    assert states.held.tolist() == [[4]]
-    assert states.running["A"].tolist() == [[3]]
-    assert states.running["F"].tolist() == [[4]]
-    assert states.running["B"].tolist() == [[3]]
-
-
 def test_memory_in_which_some_blocks_never_run_bounds_nothing() -> None:
     """B1 and B3 keep a unit each until B0 runs; the other group of blocks needs one only."""
 

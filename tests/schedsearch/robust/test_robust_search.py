@@ -131,7 +131,6 @@ def test_scenarios_are_read_with_names_and_weights() -> None:
         ([], "search.scenarios: is empty; give at least one scenario"),
         ([{}], r"search.scenarios\[0\]: .* is not a scenario, .* say what differs"),
         ([{"jiter": 0.1}], r"search.scenarios\[0\]: .*jiter"),
-        ([{"jitter": -1}], r"search.scenarios\[0\].jitter: -1 is not 0 or more"),
         ([{"slow_devices": {9: 1.2}}], r"search.scenarios\[0\].slow_devices: there is no device 9"),
         ([{"slow_pairs": {"3": 2}}], r"search.scenarios\[0\].slow_pairs: '3' is not a pair"),
         ([{"measured_ms": {"F9": [1.0]}}], r"search.scenarios\[0\].measured_ms: there is no block 'F9'"),
@@ -149,8 +148,6 @@ def test_what_cannot_be_searched_is_one_line() -> None:
         robust_search({"1F1B": schedule}, [])
     with told(ConditionsError, begins="schedules: is empty"):
         robust_search({}, SLOW)
-    with told(ConditionsError, begins="quantile: 2 is not above 0"):
-        robust_search({"1F1B": schedule}, SLOW, quantile=2)
     with told(ConditionsError, begins="work_limit: 0 is not above 0"):
         robust_search({"1F1B": schedule}, SLOW, work_limit=0)
     with pytest.raises(PlacementError, match="cannot take yet"):

@@ -2,7 +2,6 @@
 
 import math
 import time
-from collections.abc import Callable
 from threading import Event
 
 import pytest
@@ -12,7 +11,6 @@ from schedsearch.repetend import Repetend
 from schedsearch.solver import cpsat, smt
 from schedsearch.solver import portfolio as module
 from schedsearch.solver.budget import AMPLE, SolverBudget
-from schedsearch.solver.interrupts import together
 from schedsearch.solver.portfolio import portfolio
 from schedsearch.solver.query import Answer, Decision, Query, Solver
 
@@ -117,14 +115,3 @@ def test_work_ends_a_question_that_is_hard(solver) -> None:
     unwanted = Event()
     unwanted.set()
     assert solver.decide(query, SolverBudget(unwanted=unwanted)) == (Answer.UNKNOWN, None)
-
-
-def test_together_keeps_the_order() -> None:
-    def later(value: int) -> Callable[[], int]:
-        def call() -> int:
-            time.sleep(0.05 * (3 - value))
-            return value
-
-        return call
-
-    assert together([later(value) for value in range(4)]) == [0, 1, 2, 3]

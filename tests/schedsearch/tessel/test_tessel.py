@@ -20,11 +20,8 @@ from schedsearch.proof.makespan import makespan_bound
 from schedsearch.tessel import tessel, time_optimal
 from schedsearch.tessel.candidates import (
     assignments,
-    cooldown_blocks,
     max_in_flight,
     memory_at_entry,
-    repetend_time,
-    warmup_blocks,
 )
 from schedsearch.validate import validate
 
@@ -73,27 +70,6 @@ def test_most_in_flight_comes_from_the_memory() -> None:
     blocks = (Block("A", Kind.F, (0, 1), 1, (0, 3)), Block("B", Kind.B, (0, 1), 1, (0, -3), ("A",)))
     assert max_in_flight(Placement("uneven", 2, blocks, memory=(0, 3)), 2) == 1
     assert memory_at_entry(Placement("uneven", 2, blocks), {"A": 2, "B": 1}) == [0, 3]
-
-
-def test_the_phases_of_1f1b() -> None:
-    """Two devices: F0 runs ahead by one micro-batch, which device 0 holds when the repetend begins."""
-    indices = {"F0": 1, "F1": 0, "B1": 0, "B0": 0}
-    assert warmup_blocks(indices) == [("F0", 0)]
-    assert cooldown_blocks(indices, 2) == [("F1", 1), ("B1", 1), ("B0", 1)]
-    assert memory_at_entry(v_shape(2), indices) == [1, 0]
-
-
-def test_a_repetend_overlaps_with_the_next() -> None:
-    """Device 1 idles at the end of a repetend of 8 ticks, where device 1 of the next one can begin."""
-    together = {"F0": 0, "F1": 1, "B1": 2, "B0": 5}
-    assert repetend_time(v_shape(2), dict.fromkeys(together, 0), together) == 8
-    modulo_stage = {"F0": 1, "F1": 0, "B1": 0, "B0": 0}
-    assert repetend_time(v_shape(2), modulo_stage, {"F0": 0, "F1": 0, "B1": 1, "B0": 4}) == 7
-    assert repetend_time(v_shape(2), modulo_stage, {"F0": 3, "F1": 0, "B1": 1, "B0": 4}) == 4
-    late = Placement("late", 2, v_shape(2).blocks, transfer=(("F0", "F1", 3),))
-    assert repetend_time(late, modulo_stage, {"F0": 3, "F1": 0, "B1": 1, "B0": 4}) == 7
-    two_ahead = {"F0": 2, "F1": 0, "B1": 0, "B0": 0}
-    assert repetend_time(late, two_ahead, {"F0": 3, "F1": 0, "B1": 1, "B0": 4}) == 4
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,5 @@ def test_wrong_profiles_and_policies_are_refused() -> None:
         profiled(throughputs, 1.5, 3, 0)
     with pytest.raises(ClusterError, match="profiled: 0 is not 1 or more"):
         profiled(throughputs, 0.5, 0, 0)
-    with pytest.raises(ClusterError, match="the throughputs have no pairs"):
-        profiled(Throughputs(throughputs.alone), 0.5, 3, 0)
     with pytest.raises(ClusterError, match="policy las does not look at pairs"):
         EstimatingPolicy(MaxMinFairness(), profiled(throughputs, 0.5, 3, 0))

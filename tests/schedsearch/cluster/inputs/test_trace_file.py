@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 from cluster.small_clusters import GAVEL, needs_gavel
+from told import told
 
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.inputs.throughput_file import read_throughputs
@@ -36,14 +37,6 @@ OURS = "job_type,steps,scale_factor,arrival_s\n"
 def read(tmp_path: Path, text: str, **options: object) -> tuple[Job, ...]:
     (tmp_path / "t.trace").write_text(text)
     return read_trace(tmp_path / "t.trace", THROUGHPUTS, **options).jobs  # type: ignore[arg-type]
-
-
-def message_of(tmp_path: Path, text: str, **options: object) -> str:
-    with pytest.raises(ClusterError) as caught:
-        read(tmp_path, text, **options)
-    message = str(caught.value)
-    assert message.startswith(f"{tmp_path / 't.trace'}: ") and "\n" not in message
-    return message.removeprefix(f"{tmp_path / 't.trace'}: ")
 
 
 @needs_gavel
@@ -214,12 +207,14 @@ def test_mistakes(tmp_path: Path, text: str, message: str | None) -> None:
     if message is None:
         assert read(tmp_path, text)[0].weight == 1.0
     else:
-        assert message_of(tmp_path, text).startswith(message)
+        with told(ClusterError, f"{tmp_path / 't.trace'}: {message}"):
+            read(tmp_path, text)
 
 
 def test_more_gpus_than_there_are(tmp_path: Path) -> None:
     few = GpuCluster({"v100": 1, "k80": 8})
-    message = message_of(tmp_path, MSR, cluster=few)
-    assert message.startswith("line 1: A on 2 GPUs does not run on any type of which the cluster has enough")
-    assert "(1 v100, 8 k80); give it more GPUs, or remove the job" in message
+    says = "line 1: A on 2 GPUs does not run on any type of which the cluster has enough"
+    remedy = "(1 v100, 8 k80); give it more GPUs, or remove the job"
+    with told(ClusterError, f"{tmp_path / 't.trace'}: {says}", has=remedy):
+        read(tmp_path, MSR, cluster=few)
     assert read(tmp_path, MSR, cluster=GpuCluster({"v100": 2}))

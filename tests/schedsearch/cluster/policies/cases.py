@@ -31,6 +31,8 @@ class Case:
         waited_s: Of each job.
         isolated_s: So far, of each job.
         pairs: (job, other, type, steps per second of the job, of the other).
+        prices: Of a GPU-hour of each type.
+        slo_s: Of each job.
     """
 
     workers: Array
@@ -41,6 +43,8 @@ class Case:
     waited_s: Array
     isolated_s: Array
     pairs: list[tuple[int, int, int, float, float]] = field(default_factory=list)
+    prices: Array | None = None
+    slo_s: Array | None = None
 
     def demand(self) -> Demand:
         """Return it as the package's type."""
@@ -54,23 +58,47 @@ class Case:
             Configuration((one, two), f"type {number}", int(self.gpus[one]), (first, second))
             for one, two, number, first, second in self.pairs
         ]
+        columns = (self.steps, self.weights, self.waited_s, self.isolated_s, self.slo_s)
+        columns = tuple(np.full(num_jobs, np.inf) if each is None else each for each in columns)
         jobs = [
             ActiveJob(
-                Job(
-                    f"job {job}", "any", float(self.steps[job]), int(self.gpus[job]), float(self.weights[job])
-                ),
-                float(self.steps[job]),
-                float(self.waited_s[job]),
-                float(self.isolated_s[job]),
+                Job(f"job {job}", "any", steps, int(self.gpus[job]), weight, slo_s=slo_s),
+                steps,
+                waited_s,
+                isolated_s,
             )
-            for job in range(num_jobs)
+            for job, (steps, weight, waited_s, isolated_s, slo_s) in enumerate(np.array(columns).T.tolist())
         ]
-        cluster = GpuCluster({f"type {number}": int(count) for number, count in enumerate(self.workers)})
+        names = [f"type {number}" for number in range(num_types)]
+        prices = [] if self.prices is None else self.prices.tolist()
+        cluster = GpuCluster(
+            dict(zip(names, self.workers.astype(int).tolist(), strict=True)),
+            dict(zip(names, prices, strict=False)),
+        )
         return Demand.of(cluster, jobs, [*alone, *together])
 
     def without_pairs(self) -> Case:
         """Return it without pairs."""
         return replace(self, pairs=[])
+
+    def rows(self) -> tuple[Array, Array, Array]:
+        """Return each variable's throughputs and time of all jobs and GPUs of all types, as columns."""
+        num_jobs, num_types = self.rates.shape
+        entries = [
+            ({job: self.rates[job, number]}, number, self.gpus[job])
+            for job in range(num_jobs)
+            for number in range(num_types)
+            if self.rates[job, number] > 0
+        ]
+        entries += [
+            ({a: first, b: second}, number, self.gpus[a]) for a, b, number, first, second in self.pairs
+        ]
+        made, time, used = (np.zeros((size, len(entries))) for size in (num_jobs, num_jobs, num_types))
+        for column, (rates, number, gpus) in enumerate(entries):
+            used[number, column] = gpus
+            for job, rate in rates.items():
+                made[job, column], time[job, column] = rate, 1.0
+        return made, time, used
 
 
 def case_of(workers: list[int], rates: list[list[float]], steps: float = 1000.0) -> Case:
@@ -113,27 +141,9 @@ def random_case(seed: int, *, is_wide: bool = False) -> Case:
     return Case(workers, rates, gpus, weights, steps, waited, isolated, pairs)
 
 
-def _rows(case: Case) -> tuple[Array, Array, Array]:
-    """Return each variable's throughputs of all jobs, time of all jobs and GPUs of all types, as columns."""
-    num_jobs, num_types = case.rates.shape
-    entries = [
-        ({job: case.rates[job, number]}, number, case.gpus[job])
-        for job in range(num_jobs)
-        for number in range(num_types)
-        if case.rates[job, number] > 0
-    ]
-    entries += [({a: first, b: second}, number, case.gpus[a]) for a, b, number, first, second in case.pairs]
-    made, time, used = (np.zeros((size, len(entries))) for size in (num_jobs, num_jobs, num_types))
-    for column, (rates, number, gpus) in enumerate(entries):
-        used[number, column] = gpus
-        for job, rate in rates.items():
-            made[job, column], time[job, column] = rate, 1.0
-    return made, time, used
-
-
 def largest_sum(case: Case, values: Array, floors: Array | None = None) -> float:
     """Return the largest sum of value x throughput; with floors under throughputs, if there are any."""
-    made, time, used = _rows(case)
+    made, time, used = case.rows()
     rows, limits = [time, used], [np.ones(len(time)), case.workers]
     if floors is not None:
         rows, limits = [*rows, -made], [*limits, -floors]
@@ -148,7 +158,7 @@ def shortest_time(case: Case, work: Array) -> float:
     The longest job alone is the unit. Work below 1e-9 of it is raised to that, as the solver takes smaller
     numbers for 0: with a few jobs that changes less than the tests look at.
     """
-    made, time, used = _rows(case)
+    made, time, used = case.rows()
     alone_s = work / made.max(axis=1)
     rows = np.vstack(
         [time, used, -made / (made.max(axis=1) * np.maximum(alone_s / alone_s.max(), 1e-9))[:, None]]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from cluster.policies.cases import Case, case_of
 from scipy.optimize import linprog
 from told import told
 
@@ -21,52 +22,25 @@ Array = np.ndarray
 SEEDS = range(20)
 
 
-@dataclass(frozen=True, eq=False)
-class Priced:
-    """Jobs by rows, types by columns: throughputs, GPUs, steps and seconds left, prices of a GPU-hour."""
-
-    workers: Array
-    prices: Array
-    rates: Array
-    gpus: Array
-    steps: Array
-    slo_s: Array
-
-    def demand(self) -> Demand:
-        names = [f"type {number}" for number in range(len(self.workers))]
-        cluster = GpuCluster(
-            dict(zip(names, self.workers.astype(int).tolist(), strict=True)),
-            dict(zip(names, self.prices.tolist(), strict=True)),
-        )
-        jobs = [
-            ActiveJob(Job(f"job {job}", "any", steps, int(gpus), slo_s=slo_s), steps)
-            for job, (steps, gpus, slo_s) in enumerate(zip(self.steps, self.gpus, self.slo_s, strict=True))
-        ]
-        ways = [
-            Configuration((job,), names[number], int(self.gpus[job]), (float(self.rates[job, number]),))
-            for job, number in np.argwhere(self.rates > 0)
-        ]
-        return Demand.of(cluster, jobs, ways)
-
-    def rules(self) -> tuple[Array, Array]:
-        """Return rows and limits of time and GPUs, over the shares of (job, type)."""
-        num_jobs, num_types = self.rates.shape
-        time = np.kron(np.eye(num_jobs), np.ones(num_types))
-        used = np.kron(self.gpus, np.eye(num_types))
-        return np.vstack([time, used]), np.concatenate([np.ones(num_jobs), self.workers])
-
-    @property
-    def made(self) -> Array:
-        """Return the throughput of each job over the shares of (job, type)."""
-        num_jobs, num_types = self.rates.shape
-        return np.kron(np.eye(num_jobs), np.ones(num_types)) * self.rates.ravel()
-
-    @property
-    def dollars_per_s(self) -> Array:
-        return np.outer(self.gpus, self.prices).ravel() / 3600
+def rules(case: Case) -> tuple[Array, Array]:
+    """Return rows and limits of time and GPUs, over the shares of (job, type)."""
+    num_jobs, num_types = case.rates.shape
+    time = np.kron(np.eye(num_jobs), np.ones(num_types))
+    used = np.kron(case.gpus, np.eye(num_types))
+    return np.vstack([time, used]), np.concatenate([np.ones(num_jobs), case.workers])
 
 
-def drawn(seed: int, slack: float = 1.0) -> Priced:
+def made(case: Case) -> Array:
+    """Return the throughput of each job over the shares of (job, type)."""
+    num_jobs, num_types = case.rates.shape
+    return np.kron(np.eye(num_jobs), np.ones(num_types)) * case.rates.ravel()
+
+
+def dollars_per_s(case: Case) -> Array:
+    return np.outer(case.gpus, case.prices).ravel() / 3600
+
+
+def drawn(seed: int, slack: float = 1.0) -> Case:
     """Return a case whose SLOs can be met together if `slack` is at least 1: some allocation meets them."""
     draw = np.random.default_rng(seed)
     num_jobs, num_types = int(draw.integers(1, 9)), int(draw.integers(1, 4))
@@ -79,16 +53,17 @@ def drawn(seed: int, slack: float = 1.0) -> Priced:
     shares /= max(1.0, *(gpus @ shares / workers))
     steps = 10 ** draw.uniform(3, 6, num_jobs)
     slo_s = np.where(draw.random(num_jobs) < 0.6, slack * steps / (rates * shares).sum(axis=1), np.inf)
-    return Priced(workers, draw.uniform(0.3, 4, num_types), rates, gpus, steps, slo_s)
+    prices, ones = draw.uniform(0.3, 4, num_types), np.ones(num_jobs)
+    return Case(workers, rates, gpus, ones, steps, 0 * ones, 0 * ones, [], prices, slo_s)
 
 
-def decided(policy: MinCost | MakespanWithinBudget, case: Priced) -> Allocation:
+def decided(policy: MinCost | MakespanWithinBudget, case: Case) -> Allocation:
     allocation = policy.allocate(case.demand())
     check_allocation(allocation)
     return allocation
 
 
-def dollars_of(case: Priced, allocation: Allocation) -> float:
+def dollars_of(case: Case, allocation: Allocation) -> float:
     """Return what all steps cost at the shares of an allocation; a job that waits is done for the least."""
     demand, shares = allocation.demand, allocation.shares
     of_job = np.zeros(len(case.steps))
@@ -99,13 +74,8 @@ def dollars_of(case: Priced, allocation: Allocation) -> float:
     return float((case.steps * of_job)[runs] @ (1 / allocation.rates[runs])) + min_budget(waits)
 
 
-SINGLE = Priced(
-    np.ones(2),
-    np.array([2.48, 0.45]),
-    np.array([[22.0, 10.0]]),
-    np.ones(1),
-    np.full(1, 1500.0),
-    np.full(1, 100.0),
+SINGLE = replace(
+    case_of([1, 1], [[22.0, 10.0]], 1500.0), prices=np.array([2.48, 0.45]), slo_s=np.full(1, 100.0)
 )
 """One job on a V100 or a K80 that needs 15 steps/s."""
 
@@ -122,9 +92,9 @@ def test_steps_per_dollar_is_gavels_program(has_slos: bool) -> None:
     policy = MinCostWithSlos() if has_slos else MinCost()
     for seed in SEEDS:
         case = drawn(seed, 1.01)
-        rows, limits = case.rules()
+        rows, limits = rules(case)
         if has_slos:
-            rows, limits = np.vstack([rows, -case.made]), np.append(limits, -case.steps / case.slo_s)
+            rows, limits = np.vstack([rows, -made(case)]), np.append(limits, -case.steps / case.slo_s)
         values = (case.rates / case.prices).ravel()
         found = linprog(-values, rows, limits, bounds=[(0, None if value else 0) for value in values])
         allocation = decided(policy, case)
@@ -148,14 +118,14 @@ def test_dollars_are_the_least_that_finish_all_jobs_in_time() -> None:
         allocation = decided(MinCostWithSlos("dollars"), case)
         assert dollars_of(case, allocation) == pytest.approx(allocation.objective, rel=1e-6), seed
         seconds = np.where(np.isinf(case.slo_s), 1e12, case.slo_s)
-        rows, limits = case.rules()
+        rows, limits = rules(case)
         rows = rows / np.repeat(seconds, len(case.workers))
         scale = case.steps[:, None]
         found = linprog(
-            case.dollars_per_s * np.repeat(case.steps, len(case.workers)),
+            dollars_per_s(case) * np.repeat(case.steps, len(case.workers)),
             rows * np.repeat(case.steps, len(case.workers)),
             limits,
-            case.made,
+            made(case),
             np.ones((len(scale), 1)),
         )
         assert found.status == 0, found.message
@@ -169,14 +139,7 @@ def test_the_error_says_what_would_be_enough() -> None:
     with pytest.raises(InfeasibleError, match=said):
         MinCostWithSlos().allocate(case.demand())
     assert MinCostWithSlos(on_infeasible="drop").allocate(case.demand()).notes == (said,)
-    two = Priced(
-        np.ones(1),
-        np.ones(1),
-        np.full((2, 1), 10.0),
-        np.ones(2),
-        np.full(2, 1000.0),
-        np.array([150.0, 160.0]),
-    )
+    two = replace(case_of([1], [[10.0], [10.0]]), prices=np.ones(1), slo_s=np.array([150.0, 160.0]))
     with pytest.raises(InfeasibleError, match="SLOs of 2 jobs cannot be met together") as error:
         MinCostWithSlos().allocate(two.demand())
     times = float(str(error.value).split("give each ")[1].split()[0])
@@ -201,13 +164,13 @@ def test_a_margin_is_kept_where_it_can_be() -> None:
     assert MinCostWithSlos(margin_s=100).allocate(case.demand()).rates == pytest.approx(np.array([22.0]))
 
 
-def shortest_by_bisection(case: Priced, budget: float) -> float:
+def shortest_by_bisection(case: Case, budget: float) -> float:
     """Return the least makespan as the dissertation finds it."""
-    rows, limits = case.rules()
+    rows, limits = rules(case)
 
     def is_enough(makespan: float) -> bool:
         all_rows = np.vstack(
-            [rows, -case.made / case.steps[:, None] * makespan, case.dollars_per_s * makespan]
+            [rows, -made(case) / case.steps[:, None] * makespan, dollars_per_s(case) * makespan]
         )
         right = np.concatenate([limits, -np.ones(len(case.steps)), [budget]])
         return linprog(np.zeros(rows.shape[1]), all_rows, right).status == 0
@@ -220,8 +183,8 @@ def shortest_by_bisection(case: Priced, budget: float) -> float:
     return high
 
 
-def min_budget(case: Priced) -> float:
-    per_step = case.dollars_per_s.reshape(case.rates.shape) / case.rates.clip(1e-9)
+def min_budget(case: Case) -> float:
+    per_step = dollars_per_s(case).reshape(case.rates.shape) / case.rates.clip(1e-9)
     return float(case.steps @ per_step.min(axis=1))
 
 

@@ -54,15 +54,6 @@ def test_under_a_cap_fairness_picks_lower_clocks_instead_of_idle_gpus() -> None:
     assert with_clocks.power_w == pytest.approx(400.0)
 
 
-def test_idle_gpus_count_against_the_cap() -> None:
-    """Of 460 W two idle GPUs draw 60, and 340 W more run each at the higher clock half of the time."""
-    demand = two_speeds(cap_w=460.0, idle_w=30.0)
-    found = MaxMinFairness().allocate(fastest_only(demand))
-    check_allocation(found)
-    assert found.objective == pytest.approx(400 / 370 / 2)
-    assert found.power_w == pytest.approx(460.0)
-
-
 @pytest.mark.parametrize("seed", range(10))
 def test_with_clocks_fairness_is_never_worse_under_a_cap(seed: int) -> None:
     demand = random_demand(
@@ -75,31 +66,6 @@ def test_with_clocks_fairness_is_never_worse_under_a_cap(seed: int) -> None:
     assert with_clocks.objective == pytest.approx(
         dense_most_of_least(demand, dict(enumerate(factors)), {}), rel=1e-5
     )
-
-
-def test_a_job_with_time_runs_at_the_lower_clock() -> None:
-    """1000 steps in 125 s are 8 steps/s: 200 W all the time. The other has nothing promised."""
-    found = LeastEnergy(min_share=0.0).allocate(two_speeds(slo_s=125.0))
-    check_allocation(found)
-    assert found.rates == pytest.approx([8.0, 0.0])
-    assert found.objective == pytest.approx(200.0)
-    assert found.power_w == pytest.approx(200.0)
-
-
-def test_a_hurried_job_mixes_clocks_and_the_other_has_its_share() -> None:
-    """9 steps/s are half of both clocks, 300 W. Half of the fair 10 steps/s is 5/8 of 200 W."""
-    found = LeastEnergy(min_share=0.5).allocate(two_speeds(slo_s=1000 / 9))
-    assert found.rates == pytest.approx([9.0, 5.0])
-    assert found.objective == pytest.approx(300 + 200 * 5 / 8)
-
-
-def test_gpu_hours_can_be_dearer_than_energy() -> None:
-    """9 steps/s at the higher clock are 0.9 GPUs at 3 $/h and 360 W; at both clocks one GPU and 300 W."""
-    policy = LeastCost(dollars_per_kwh=1.0, min_share=0.0)
-    found = policy.allocate(two_speeds(slo_s=1000 / 9))
-    assert found.objective == pytest.approx(0.9 * 3 + 0.36)
-    dear = replace(policy, dollars_per_kwh=100.0).allocate(two_speeds(slo_s=1000 / 9))
-    assert dear.objective == pytest.approx(3 + 30)
 
 
 def test_without_powers_the_least_energy_of_nothing_is_no_answer() -> None:

@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cluster.policies.cases import Case, case_of, largest_sum, random_case, shortest_time
+from cluster.policies.cases import Case, case_of, largest_sum, random_case
 
 from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_allocation
-from schedsearch.cluster.demand import Configuration, Demand
+from schedsearch.cluster.demand import Demand
 from schedsearch.cluster.policies.program import AllocationProgram
-from schedsearch.cluster.policies.registry import policy_of
 
 
 def with_values(case: Case, values: np.ndarray) -> tuple[Demand, np.ndarray]:
@@ -59,27 +58,3 @@ def test_a_limit_is_kept_with_pairs_taken_up_later() -> None:
     program.limit(np.full(3, 1000.0), 500.0)
     assert program.maximize(values) == pytest.approx([0.0, 0.0, 0.5])
     assert program.maximize_least(np.ones(2))[1] == pytest.approx(4.0)
-
-
-def test_power_is_capped() -> None:
-    """A job at 300 W or, slower, at 100 W: within 200 W half of the time in each."""
-    demand = case_of([1], [[10.0]]).demand()
-    cluster = replace(demand.cluster, power_cap_w=200.0)
-    ways = [
-        Configuration((0,), "type 0", 1, (10.0,), 300.0, 1500),
-        Configuration((0,), "type 0", 1, (6.0,), 100.0),
-    ]
-    allocation = policy_of("makespan").allocate(Demand.of(cluster, demand.jobs, ways))
-    check_allocation(allocation)
-    assert allocation.shares == pytest.approx([0.5, 0.5])
-    assert allocation.objective == pytest.approx(125.0)
-
-
-def test_a_part_of_the_jobs_can_have_the_least() -> None:
-    case = case_of([1, 1], [[40.0, 10.0], [12.0, 4.0], [100.0, 50.0]])
-    program = AllocationProgram(case.demand())
-    program.maximize_least(np.ones(3))
-    least = program.maximize_least(np.ones(2), [0, 1])[1]
-    assert least == pytest.approx(
-        1 / shortest_time(replace(case, rates=case.rates[:2], steps=None), np.ones(2))
-    )

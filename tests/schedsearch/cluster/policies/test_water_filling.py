@@ -25,16 +25,9 @@ Array = np.ndarray
 
 def rows_of(case: Case) -> tuple[Array, Array]:
     """Return the normalized throughputs of all jobs, and the rows of time and GPUs over what there is."""
-    num_jobs, num_types = case.rates.shape
-    ways = [((job, number), {job: case.rates[job, number]}) for job, number in np.argwhere(case.rates > 0)]
-    ways += [((one, number), {one: a, two: b}) for one, two, number, a, b in case.pairs]
-    made, used = np.zeros((num_jobs, len(ways))), np.zeros((num_jobs + num_types, len(ways)))
+    made, time, used = case.rows()
     normal = case.rates @ case.workers / case.workers.sum() / case.gpus
-    for column, ((job, number), rates) in enumerate(ways):
-        used[num_jobs + number, column] = case.gpus[job] / max(case.workers[number], 1e-9)
-        for one, rate in rates.items():
-            made[one, column], used[one, column] = rate / normal[one], 1.0
-    return made, used
+    return made / normal[:, None], np.vstack([time, used / np.maximum(case.workers, 1e-9)[:, None]])
 
 
 def best(made: Array, used: Array, goal: Array, floors: Array) -> Array:

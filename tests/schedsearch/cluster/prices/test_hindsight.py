@@ -85,10 +85,3 @@ def test_no_strategy_beats_it(
     found = list(study(market, {"net": SPEED}, under, starts=(0, 3)).reductions([days], hindsight=True))
     (bound,) = [each.mean_dollars for each in found if each.strategy == HINDSIGHT]
     assert all(bound <= each.mean_dollars * (1 + 1e-9) for each in found)
-
-
-def test_it_waits_for_no_rise_of_prices() -> None:
-    """The greedy choice is the slow GPU, on which the job would not be done when prices rise."""
-    prices = table_of({ZONE_A: [1.0, 10.0], SLOW: [0.3, 10.0]}, PriceConditions())
-    speeds = np.array([SPEED[offer.gpu_type] for offer in prices.offers])
-    assert min_dollars(prices, speeds, 0, 86400.0, PriceConditions()) == pytest.approx(24.0)

@@ -166,16 +166,6 @@ def test_whole_steps_only_but_long_steps_in_parts() -> None:
     check_outcome(outcome, slow, KEPT)
 
 
-def test_starts_cost_time_and_renewed_leases_do_not() -> None:
-    options = replace(KEPT, restart_s=20.0, checkpoint_s=10.0)
-    alone = on_first(jobs_of((0.0, 1000.0)), options=options)
-    assert alone.average_jct_s == 1020
-    assert (alone.jobs[0].starts, alone.jobs[0].renewals) == (1, 2)
-    both = on_first(jobs_of((0.0, 500.0), (0.0, 500.0)), options=options)
-    assert [one.starts for one in both.jobs] == [2, 2]
-    assert both.jobs[1].finish_s == 2 * 360 + (160 + 30) + (160 + 30)
-
-
 def test_money_energy_and_shared_gpus() -> None:
     cluster = GpuCluster({"v100": 2}, {"v100": 3.6}, idle_power_w={"v100": 100.0})
     outcome = on_first(jobs_of((0.0, 1000.0), slo_s=900.0), cluster)

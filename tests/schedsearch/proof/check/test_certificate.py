@@ -126,12 +126,6 @@ def uneven() -> Placement:
     return Placement("uneven", 2, blocks, memory=(3, 0))
 
 
-def moved(certificate: Certificate, name: str, by: int) -> Certificate:
-    start = dict(certificate.repetend.start)
-    start[name] = tuple(ticks + by for ticks in start[name])
-    return replace(certificate, repetend=replace(certificate.repetend, start=start))
-
-
 def with_placement(certificate: Certificate, placement: Placement) -> Certificate:
     return replace(
         certificate, placement=placement, repetend=replace(certificate.repetend, placement=placement)
@@ -352,14 +346,6 @@ def test_the_question_asked_anew_has_the_answer_of_the_search(
 @pytest.fixture(scope="module")
 def result() -> SearchResult:
     return search(V3, 4, objectives=["period"])
-
-
-def test_a_schedule_file_has_its_certificate(result: SearchResult, tmp_path: Path) -> None:
-    path = write_json(tmp_path / "schedule.json", schedule_to_dict(result.schedule, result))
-    claims = read_claims(path)
-    assert claims.certificate == certificate_of(V3, result)
-    assert check(claims.certificate).optimal
-    assert (claims.status, claims.makespan) == (Status.OPTIMAL, result.schedule.makespan)
 
 
 WRONG_REASONS: list[tuple[dict[str, Any], str]] = [

@@ -10,6 +10,7 @@ import pytest
 from modes_and_streams import CASES, at_random
 from told import told
 
+from experiments.benchmarks.inputs.made_placements import recomputing
 from placements import Placement
 from placements.models.memory_levers import Offload, Recompute, with_levers
 from placements.shapes import v_shape
@@ -30,12 +31,6 @@ from schedsearch.proof.load_and_path import Load
 from schedsearch.proof.mode_choice import ModeChoice
 
 PLACEMENTS = CASES | {f"at random {seed}": at_random(seed) for seed in range(2)}
-
-
-def recomputing(num_devices: int, capacity: int) -> Placement:
-    placement = v_shape(num_devices, forward_time=2, backward_time=4, stage_memory=10)
-    levers = {f"F{stage}": [Recompute(1, 2)] for stage in range(num_devices)}
-    return with_levers(placement.with_memory(capacity), levers)
 
 
 def certified(placement: Placement, **options: Any) -> Certificate:
@@ -64,7 +59,7 @@ def test_the_proof_of_each_small_placement_is_proved_again(name: str) -> None:
 
 
 def test_modes_that_differ_between_micro_batches_are_proved_again() -> None:
-    certificate = certified(recomputing(4, 32), max_micro_batches_per_repetend=2)
+    certificate = certified(recomputing(4).with_memory(32), max_micro_batches_per_repetend=2)
     report = check(certificate)
     assert (certificate.period, report.optimal) == (7, True)
     assert any("modes of device 0, whatever their mix" in claim.text for claim in report.claims)
@@ -91,7 +86,7 @@ def test_limits_of_earlier_objectives_are_kept_with_modes() -> None:
 
 
 def test_wrong_modes_and_prices_are_refused() -> None:
-    certificate = certified(recomputing(2, 14), micro_batches_per_repetend=2)
+    certificate = certified(recomputing(2).with_memory(14), micro_batches_per_repetend=2)
     repetend = certificate.repetend
     free = ModeChoice(0, {0: 1}, 1)
     for wrong, message in (
