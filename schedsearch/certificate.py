@@ -1,4 +1,4 @@
-"""What a search proved, as a certificate that is checked without it; see `schedsearch.proof.check`."""
+"""The certificate of a search result, which is checked without the search; see `schedsearch.proof.check`."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from experiments.config.declaring import Command
 
 Task = Callable[[], Mapping[str, float | str] | None]
-"""What a command does with its options; it returns the figures of its record."""
+"""The work of a command with its options; it returns the figures of its record."""
 
 log = logging.getLogger(__name__)
 

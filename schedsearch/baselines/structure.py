@@ -152,7 +152,7 @@ class PipelineForm:
         shape: The shape of `placements.shapes` that has it.
         what: The form in words.
         holds: Whether the chains of a placement have it.
-        read: What finds the chains.
+        read: The function that finds the chains of a placement.
         of_chains: Whether the stages of any chain can be put on its shape.
     """
 
@@ -283,7 +283,7 @@ LOOP_SLICES = PipelineForm(
 
 @dataclass(frozen=True)
 class Given:
-    """What a rule makes orders for.
+    """The input of a rule that makes orders.
 
     Attributes:
         schedule: Name of the schedule in messages.
@@ -315,7 +315,7 @@ class Given:
 
 
 Orders = Mapping[int, Iterable[Instance]]
-"""What each device runs, in order; nothing on those that are not there."""
+"""The order of blocks on each device; empty for a device without blocks."""
 
 Options = ParamSpec("Options")
 

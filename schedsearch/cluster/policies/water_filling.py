@@ -51,7 +51,7 @@ class WaterLevel(NamedTuple):
 
     Attributes:
         normalized: Scale factor x throughput / proportional throughput that each job has for certain.
-        can_rise: Which jobs are not yet known to be bottlenecked.
+        can_rise: True for each job that is not yet known to be bottlenecked.
     """
 
     normalized: FloatArray
