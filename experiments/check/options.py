@@ -18,14 +18,12 @@ class CheckOptions:
     )
 
 
-COMMANDS = (
-    Command(
-        "check",
-        "Check each claim of a schedule file without the search.",
-        CheckOptions,
-        task="experiments.check.task",
-        first="schedule time_limit_s",
-        hydra={"output_subdir": None, "run": {"dir": "."}},  # nothing is written
-        overrides={"job_logging": "stdout"},
-    ),
+COMMAND = Command(
+    "check",
+    "Check each claim of a schedule file without the search.",
+    CheckOptions,
+    task="experiments.check.task",
+    first="schedule time_limit_s",
+    hydra={"output_subdir": None, "run": {"dir": "."}},  # nothing is written
+    overrides={"job_logging": "stdout"},
 )

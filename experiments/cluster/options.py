@@ -215,12 +215,10 @@ class ClusterCommandOptions:
     run: RealRunOptions = group(headline="Jobs that really run")
 
 
-COMMANDS = (
-    Command(
-        "cluster",
-        "Simulate many jobs on GPUs of several types.",
-        ClusterCommandOptions,
-        task="experiments.cluster.task",
-        first="data policy trace trace.path trace.num_jobs cluster.workers allocate loads",
-    ),
+COMMAND = Command(
+    "cluster",
+    "Simulate many jobs on GPUs of several types.",
+    ClusterCommandOptions,
+    task="experiments.cluster.task",
+    first="data policy trace trace.path trace.num_jobs cluster.workers allocate loads",
 )

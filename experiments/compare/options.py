@@ -29,15 +29,13 @@ class CompareOptions:
     search: SearchOptions = group(headline="The search")
 
 
-COMMANDS = (
-    Command(
-        "compare",
-        "Put schedules of one model side by side.",
-        CompareOptions,
-        task="experiments.compare.task",
-        read=read_options,
-        first="stages schedules given num_devices search.num_micro_batches search.memory search.time_limit_s",
-        refused=("search.begin_with", "search.export", "search.scenarios", "search.scenario_quantile")
-        + ("search.max_tokens",),
-    ),
+COMMAND = Command(
+    "compare",
+    "Put schedules of one model side by side.",
+    CompareOptions,
+    task="experiments.compare.task",
+    read=read_options,
+    first="stages schedules given num_devices search.num_micro_batches search.memory search.time_limit_s",
+    refused=("search.begin_with", "search.export", "search.scenarios", "search.scenario_quantile")
+    + ("search.max_tokens",),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,16 +16,40 @@ _ROOMS = (
 )
 """The rooms of the commands, those that most people want first."""
 
+_stored = {"experiment"}
+"""Groups that Hydra has been given in this process."""
+
+
+class _Commands(Mapping[str, Command]):
+    """Every command by its name, which is that of its room; the options of one are loaded when it is used.
+
+    A wheel has no room for the items of papers, so that it has no such command.
+    """
+
+    def __init__(self) -> None:
+        rooms = Path(__file__).parents[1]
+        self._names = tuple(room for room in _ROOMS if rooms.joinpath(room).is_dir())
+
+    def __getitem__(self, name: str) -> Command:
+        if name not in self._names:
+            raise KeyError(name)
+        found: Command = importlib.import_module(f"experiments.{name}.options").COMMAND
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
 
 @cache
 def commands() -> Mapping[str, Command]:
-    """Return every command by its name, as the module ``options`` of its room declares it.
-
-    A wheel has no room for what papers' items need, so there is no such command.
-    """
-    there = (room for room in _ROOMS if Path(__file__).parents[1].joinpath(room).is_dir())
-    declared = (importlib.import_module(f"experiments.{room}.options").COMMANDS for room in there)
-    return {each.name: each for room in declared for each in room}
+    """Return every command by its name, as the module ``options`` of its room declares it."""
+    return _Commands()
 
 
 @cache
@@ -43,10 +67,10 @@ def tell_hydra(name: str, items: Iterable[str] | None = None) -> None:
     from hydra.core.config_store import ConfigStore  # which help does not wait for
 
     command, store = commands()[name], ConfigStore.instance()
-    every = {group for each in commands().values() for group in groups_of(each.record)}
-    for group in (*every, "experiment"):
-        store.repo.pop(group, None)  # of another command of this process
+    for group in _stored:  # of another command of this process
+        store.repo.pop(group, None)
     for group, kinds in kinds_of_groups(command.record).items():
+        _stored.add(group)
         for kind, options in kinds.items():
             store.store(kind, _values(options), group)
     chosen = (item for item in command.items if items is None or item in items)

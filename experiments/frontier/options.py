@@ -101,17 +101,15 @@ class FrontierCommandOptions(SearchCommandOptions):
     energy: EnergyOptions = group(headline="Clocks and energy")
 
 
-COMMANDS = (
-    Command(
-        "frontier",
-        "Search a schedule, and choose clocks that save energy.",
-        FrontierCommandOptions,
-        task="experiments.frontier.task",
-        read=read_options,
-        first="placement placement.path schedule search.num_micro_batches profile.path profile.gpu "
-        "energy.slowdown",
-        presets=PRESETS,
-        objective="energy_j",
-        refused=OF_ONE_PIPELINE,
-    ),
+COMMAND = Command(
+    "frontier",
+    "Search a schedule, and choose clocks that save energy.",
+    FrontierCommandOptions,
+    task="experiments.frontier.task",
+    read=read_options,
+    first="placement placement.path schedule search.num_micro_batches profile.path profile.gpu "
+    "energy.slowdown",
+    presets=PRESETS,
+    objective="energy_j",
+    refused=OF_ONE_PIPELINE,
 )

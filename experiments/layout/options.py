@@ -43,13 +43,11 @@ class LayoutCommandOptions:
     )
 
 
-COMMANDS = (
-    Command(
-        "layout",
-        "Divide a model's layers for Megatron-LM and torchtitan.",
-        LayoutCommandOptions,
-        task="experiments.layout.task",
-        first="layers num_devices num_micro_batches num_chunks memory_mib given transfer_ms work_limit",
-        objective="iteration_ms",
-    ),
+COMMAND = Command(
+    "layout",
+    "Divide a model's layers for Megatron-LM and torchtitan.",
+    LayoutCommandOptions,
+    task="experiments.layout.task",
+    first="layers num_devices num_micro_batches num_chunks memory_mib given transfer_ms work_limit",
+    objective="iteration_ms",
 )

@@ -158,22 +158,20 @@ def _read(config: DictConfig, record: type[PlanCommandOptions]) -> PlanCommandOp
     return options
 
 
-COMMANDS = (
-    Command(
-        "plan",
-        "Plan a model on a cluster; rank plans by their schedules.",
-        PlanCommandOptions,
-        task="experiments.plan.task",
-        read=_read,
-        first="model cluster batch planner sequence_length precision memory_gib explain",
-        headlines={
-            "profiles": "The model",
-            "framework": "What layers cost",
-            "gpus_per_node": "The cluster",
-            "paradigms": "What is tried",
-            "method": "The planner",
-            "rank": "Schedules of the plans",
-            "model_flops_utilisation": "Shares of peaks",
-        },
-    ),
+COMMAND = Command(
+    "plan",
+    "Plan a model on a cluster; rank plans by their schedules.",
+    PlanCommandOptions,
+    task="experiments.plan.task",
+    read=_read,
+    first="model cluster batch planner sequence_length precision memory_gib explain",
+    headlines={
+        "profiles": "The model",
+        "framework": "What layers cost",
+        "gpus_per_node": "The cluster",
+        "paradigms": "What is tried",
+        "method": "The planner",
+        "rank": "Schedules of the plans",
+        "model_flops_utilisation": "Shares of peaks",
+    },
 )

@@ -35,12 +35,10 @@ class PredictOptions:
     compute_slowdown: float = option(1.0, "factor on the profile's times of layers", above=0, max=100)
 
 
-COMMANDS = (
-    Command(
-        "predict",
-        "Predict time and memory of runs beside measured ones.",
-        PredictOptions,
-        task="experiments.predict.task",
-        first="data calibrate framework",
-    ),
+COMMAND = Command(
+    "predict",
+    "Predict time and memory of runs beside measured ones.",
+    PredictOptions,
+    task="experiments.predict.task",
+    first="data calibrate framework",
 )

@@ -72,17 +72,15 @@ class PricesOptions:
     )
 
 
-COMMANDS = (
-    Command(
-        "prices",
-        "Show what a job saves by moving among spot prices.",
-        PricesOptions,
-        task="experiments.prices.task",
-        first="data days models clouds restart_s preemptions_per_day egress_dollars hindsight",
-        headlines={
-            "baseline_gpu": "Comparison",
-            "life_h": "Moves",
-            "durations": "Figures",
-        },
-    ),
+COMMAND = Command(
+    "prices",
+    "Show what a job saves by moving among spot prices.",
+    PricesOptions,
+    task="experiments.prices.task",
+    first="data days models clouds restart_s preemptions_per_day egress_dollars hindsight",
+    headlines={
+        "baseline_gpu": "Comparison",
+        "life_h": "Moves",
+        "durations": "Figures",
+    },
 )

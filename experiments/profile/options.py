@@ -46,15 +46,13 @@ class ProfileCommandOptions(SearchCommandOptions):
     runtime: RuntimeOptions = group(headline="The model and its run")
 
 
-COMMANDS = (
-    Command(
-        "profile",
-        "Measure on this machine what the blocks cost.",
-        ProfileCommandOptions,
-        task="experiments.profile.task",
-        read=read_options,
-        first="placement placement.path runtime.model runtime.path profiling.iterations profiling.trace",
-        presets=PRESETS,
-        needs_torch=True,
-    ),
+COMMAND = Command(
+    "profile",
+    "Measure on this machine what the blocks cost.",
+    ProfileCommandOptions,
+    task="experiments.profile.task",
+    read=read_options,
+    first="placement placement.path runtime.model runtime.path profiling.iterations profiling.trace",
+    presets=PRESETS,
+    needs_torch=True,
 )

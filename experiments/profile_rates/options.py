@@ -22,13 +22,11 @@ class RatesCommandOptions:
     repeats: int = option(10, "times that each operator runs; the median counts", min=1)
 
 
-COMMANDS = (
-    Command(
-        "profile_rates",
-        "Measure by shape what share of its peak this GPU reaches.",
-        RatesCommandOptions,
-        task="experiments.profile_rates.task",
-        first="model gpu device tensor_parallel micro_batch sequence_length repeats",
-        needs_torch=True,
-    ),
+COMMAND = Command(
+    "profile_rates",
+    "Measure by shape what share of its peak this GPU reaches.",
+    RatesCommandOptions,
+    task="experiments.profile_rates.task",
+    first="model gpu device tensor_parallel micro_batch sequence_length repeats",
+    needs_torch=True,
 )

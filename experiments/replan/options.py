@@ -29,14 +29,12 @@ class ReplanCommandOptions(SearchCommandOptions):
     parts: int = option(4, "equal parts of a stage, such as layers, by which stages are divided anew", min=1)
 
 
-COMMANDS = (
-    Command(
-        "replan",
-        "Ways to go on when a device is lost or slow.",
-        ReplanCommandOptions,
-        task="experiments.replan.task",
-        read=read_options,
-        first="placement search.num_micro_batches replicas lost slow objective parts",
-        objective="iteration_ms",
-    ),
+COMMAND = Command(
+    "replan",
+    "Ways to go on when a device is lost or slow.",
+    ReplanCommandOptions,
+    task="experiments.replan.task",
+    read=read_options,
+    first="placement search.num_micro_batches replicas lost slow objective parts",
+    objective="iteration_ms",
 )

@@ -19,13 +19,11 @@ class ReplayCommandOptions:
     seed: int = option(0, "seed of the random choices", min=0)
 
 
-COMMANDS = (
-    Command(
-        "replay",
-        "Replay measured training jobs in better orders.",
-        ReplayCommandOptions,
-        task="experiments.replay.task",
-        first="data work_limit seed",
-        objective="reassigned_ms",
-    ),
+COMMAND = Command(
+    "replay",
+    "Replay measured training jobs in better orders.",
+    ReplayCommandOptions,
+    task="experiments.replay.task",
+    first="data work_limit seed",
+    objective="reassigned_ms",
 )

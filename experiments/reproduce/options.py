@@ -73,17 +73,15 @@ def _of_item(config: DictConfig, record: type) -> DictConfig:
     return config
 
 
-COMMANDS = (
-    Command(
-        "reproduce",
-        "Make tables and figures of papers again, beside theirs.",
-        ReproduceOptions,
-        task="experiments.reproduce.task",
-        read=_of_item,
-        first="experiment size num_processes record",
-        items=(*MODULE_OF, ALL),
-        catalogue="experiments.reproduce.catalogue",
-        # the same at each start: what is made is kept
-        hydra={"run": {"dir": "outputs/reproduce/${hydra:runtime.choices.experiment}/${size}"}},
-    ),
+COMMAND = Command(
+    "reproduce",
+    "Make tables and figures of papers again, beside theirs.",
+    ReproduceOptions,
+    task="experiments.reproduce.task",
+    read=_of_item,
+    first="experiment size num_processes record",
+    items=(*MODULE_OF, ALL),
+    catalogue="experiments.reproduce.catalogue",
+    # the same at each start: what is made is kept
+    hydra={"run": {"dir": "outputs/reproduce/${hydra:runtime.choices.experiment}/${size}"}},
 )

@@ -86,18 +86,15 @@ class RunCommandOptions(FrontierCommandOptions):
     runtime: RuntimeOptions = group(headline="The run")
 
 
-COMMANDS = (
-    Command(
-        "run",
-        "All of it: search, clocks, scripts, a run and a report.",
-        RunCommandOptions,
-        task="experiments.run.task",
-        read=read_options,
-        first="placement placement.path search.num_micro_batches energy.slowdown runtime.model "
-        "runtime.launcher",
-        presets=PRESETS,
-        objective="energy_j",
-        refused=OF_ONE_PIPELINE,
-        needs_torch=True,
-    ),
+COMMAND = Command(
+    "run",
+    "All of it: search, clocks, scripts, a run and a report.",
+    RunCommandOptions,
+    task="experiments.run.task",
+    read=read_options,
+    first="placement placement.path search.num_micro_batches energy.slowdown runtime.model runtime.launcher",
+    presets=PRESETS,
+    objective="energy_j",
+    refused=OF_ONE_PIPELINE,
+    needs_torch=True,
 )

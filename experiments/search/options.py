@@ -250,16 +250,14 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 OF_ONE_PIPELINE = ("search.replicas", "search.max_micro_batches", "search.max_tokens")
 """Options that commands refuse which look at one pipeline alone."""
 
-COMMANDS = (
-    Command(
-        "search",
-        "Search a schedule for a placement, with proofs.",
-        SearchCommandOptions,
-        task="experiments.search.task",
-        read=read_options,
-        first="placement placement.path placement.num_devices schedule search.num_micro_batches "
-        "search.memory search.time_limit_s",
-        presets=PRESETS,
-        objective="makespan_ms",
-    ),
+COMMAND = Command(
+    "search",
+    "Search a schedule for a placement, with proofs.",
+    SearchCommandOptions,
+    task="experiments.search.task",
+    read=read_options,
+    first="placement placement.path placement.num_devices schedule search.num_micro_batches "
+    "search.memory search.time_limit_s",
+    presets=PRESETS,
+    objective="makespan_ms",
 )
