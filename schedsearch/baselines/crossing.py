@@ -99,8 +99,8 @@ def _in_steps(near: BaselineStage, far: BaselineStage, steps: Iterable[str], num
     Args:
         near: Chunk 0.
         far: Chunk 1.
-        steps: What comes next, of its next micro-batch: ``F0`` is a forward of chunk 0, ``I0`` and ``W0`` are
-            the halves of its backward, ``B0`` is both, ``W`` the weight half that has waited longest.
+        steps: The next steps, each of the next micro-batch: ``F0`` is a forward of chunk 0, ``I0`` and
+            ``W0`` are the halves of its backward, ``B0`` is both, ``W`` the oldest weight half.
         number: Micro-batches.
     """
     names = {"F0": near.forward, "I0": near.backward, "W0": str(near.weight)}

@@ -66,9 +66,9 @@ class Made(NamedTuple):
     Attributes:
         title: The name of its row.
         schedule: None where there is none.
-        note: What is to be said of it, or why there is none.
+        note: A remark, or the reason why there is no schedule.
         proved: The word beside it where there is none.
-        period_ms: By how much one more micro-batch lengthens it, once all devices are filled; None where it
+        period_ms: Time that one more micro-batch adds, once all devices are filled; None where it
             has no rule for more.
         is_whole: Whether it has all micro-batches, so that a search may begin with it.
     """

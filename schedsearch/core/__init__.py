@@ -1,4 +1,4 @@
-"""What a search is asked, knows while it runs, and answers; no way to search.
+"""The records of a search: its question, its knowledge while it runs, and its answer.
 
 - `objective`: what can be made least, of a repetend or of a whole schedule.
 - `answer`: schedule, bounds, why it ended, and what each procedure cost and brought.

@@ -1,4 +1,4 @@
-"""What every search tells while it goes on, and answers."""
+"""The progress of a search, and its answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a procedure may spend, and the account of a search: questions, work, what is proved, who is told."""
+"""The budget of a procedure, and the account of a search: questions, work, proofs, and the listener."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Account:
         proved: What no answer to the whole question beats, of the period per micro-batch. Of an objective
             that is not there, what is proved on the way is of the whole question.
         found_by: Least value reported of each objective, of the period per micro-batch, and what found it.
-        work: What each procedure cost and brought so far, by objective and name.
+        work: Cost and gain of each procedure so far, by objective and name.
     """
 
     solver: Solver

@@ -36,8 +36,8 @@ class Fingerprints:
         types: Types of jobs, the rows.
         references: Types that were profiled in pairs, among the rows.
         gpu_types: On which any of them runs.
-        shares: What a type keeps, and what it leaves, shape (types, gpu_types, references, 2); 0 where two
-            cannot share, nan where it is not known.
+        shares: Shares of speed that a type keeps, and that it leaves, of shape
+            ``(types, gpu_types, references, 2)``; 0 where two cannot share, nan where it is not known.
     """
 
     types: tuple[str, ...]
