@@ -8,7 +8,6 @@ from typing import Any
 
 from experiments.cluster.options import PolicyOptions
 from experiments.config.options import require
-from schedsearch.cluster.partition import partitioned
 from schedsearch.cluster.policies.hierarchical import Entity
 from schedsearch.cluster.policies.policy import Policy
 from schedsearch.cluster.policies.registry import options_of, policy_of
@@ -40,14 +39,12 @@ def chosen_policy(name: str, options: PolicyOptions, from_file: Mapping[str, obj
         OptionError: An option has a wrong form.
         ClusterError: The policy is not known, or has no such option.
     """
-    given = {key: value for key, value in asdict(options).items() if key != "parts" and value is not None}
+    given = {key: value for key, value in asdict(options).items() if value is not None}
     if "entities" in given:
         given["entities"] = _entities(given["entities"])
     known = options_of(name)
     chosen: dict[str, Any] = {key: value for key, value in (from_file or {}).items() if key in known} | given
-    if options.parts is None:
-        return policy_of(name, **chosen)
-    return partitioned(name, options.parts, **chosen)
+    return policy_of(name, **chosen)
 
 
 def _entities(given: Any) -> dict[str, Entity]:

@@ -74,19 +74,6 @@ class FailureGroupOptions:
 
 
 @dataclass(frozen=True)
-class EstimatorOptions:
-    """The `estimator` group; see `schedsearch.cluster.estimator`."""
-
-    reference_share: float | None = option(
-        None,
-        "share of the types of jobs that are measured in all pairs beforehand; null: all pairs are known",
-    )
-    profiled: int = option(3, "number of these types with which each other type is measured in a pair")
-    learns: bool = option(True, "true: pairs are measured while they run, and the others are estimated again")
-    seed: int = option(0, "seed of the choice of what is measured beforehand")
-
-
-@dataclass(frozen=True)
 class PolicyOptions:
     """The `policy_options` group; see `schedsearch.cluster.policies`. What is null is the policy's own."""
 
@@ -114,10 +101,6 @@ class PolicyOptions:
         None, "for policies with SLOs: how long before its SLO a job should be done, in s"
     )
     dollars_per_kwh: float | None = option(None, "for least_cost_slo: the price of electricity")
-    parts: int | None = option(
-        None,
-        "number of parts of the cluster that are decided on separately, which is faster (POP); null: one",
-    )
 
 
 @dataclass(frozen=True)
@@ -210,7 +193,6 @@ class ClusterCommandOptions:
     cluster: GpuClusterOptions = group("gavel", CLUSTERS, headline="The GPUs")
     trace: dict[str, Any] = group("generated", TRACES, headline="The jobs")
     policy_options: PolicyOptions = group(headline="The policy")
-    estimator: EstimatorOptions = group(headline="Estimated throughputs of pairs")
     failures: FailureGroupOptions = group(headline="Failures")
     run: RealRunOptions = group(headline="Jobs that really run")
 

@@ -17,7 +17,6 @@ from experiments.config.options import OptionError, require, require_once
 from placements.files import read_json
 from placements.tables import csv_rows
 from schedsearch.cluster.allocation import InfeasibleError
-from schedsearch.cluster.estimator.estimating_policy import EstimatingPolicy, profiled
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import ActiveJob, Job
 from schedsearch.cluster.policies.placement_blind import BLIND, PlacementBlindPolicy
@@ -105,10 +104,8 @@ def check_placement(options: ClusterCommandOptions) -> None:
         OptionError: Servers have no sizes, or an option is of servers and they do not matter.
     """
     if options.placement_sensitive:
-        sizes, share = options.cluster.gpus_per_server, options.estimator.reference_share
-        require(sizes is not None, "cluster.gpus_per_server", None, "known", "give it, as in 4:4:8")
-        none = "null beside placement_sensitive"
-        require(share is None, "estimator.reference_share", share, none, "leave one of them out")
+        is_known = options.cluster.gpus_per_server is not None
+        require(is_known, "cluster.gpus_per_server", None, "known", "give it, as in 4:4:8")
         return
     for name in names_of(options.policy):
         require(not name.endswith(BLIND), "policy", name, "of placement_sensitive=true", "set it too")
@@ -195,14 +192,10 @@ def run_point(point: SimulationPoint, setting: Setting, directory: Path) -> tupl
 
 
 def policy_of_point(point: SimulationPoint, setting: Setting) -> Policy:
-    """Return the policy of a simulation, with estimates of pairs where options ask for them."""
+    """Return the policy of a simulation."""
     policy = chosen_policy(point.policy.removesuffix(BLIND), setting.options.policy_options)
-    asked = setting.options.estimator
-    if asked.reference_share is None:
-        is_blind = point.policy.endswith(BLIND)
-        return PlacementBlindPolicy(policy, setting.data.throughputs) if is_blind else policy
-    profile = profiled(setting.data.throughputs, asked.reference_share, asked.profiled, asked.seed)
-    return EstimatingPolicy(policy, profile, asked.learns, asked.seed)
+    is_blind = point.policy.endswith(BLIND)
+    return PlacementBlindPolicy(policy, setting.data.throughputs) if is_blind else policy
 
 
 def jcts_before(point: SimulationPoint, setting: Setting, directory: Path) -> list[float] | None:

@@ -9,11 +9,9 @@ Gavel's model (dissertation, chapter 5): a *policy* decides what share of the ti
 - `throughputs`: how fast each type of job runs where, and the demand that follows
 - `allocation`: the share of the time of each configuration, and its independent check
 - `policies`: from a demand to an allocation
-- `partition`: a large cluster in parts, each with its own policy
 - `rounds`: who runs in the next round, and on which GPUs
 - `generator`: jobs drawn at random
 - `simulator`: the jobs of a trace, round after round
 - `prices`: what GPUs cost over time at several clouds, and what choosing and moving saves
-- `estimator`: throughputs of pairs of which few were measured
 - `inputs`: throughputs, traces and decisions as files
 """

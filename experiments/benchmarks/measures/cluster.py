@@ -1,4 +1,4 @@
-"""Decisions about jobs on a cluster, beside plain formulations in cvxpy; a cluster in parts.
+"""Decisions about jobs on a cluster, beside plain formulations in cvxpy.
 
 CPU seconds are those of this process with its threads, and of cvxpy's process in its own.
 """
@@ -10,7 +10,6 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,7 +22,6 @@ from experiments.benchmarks.others import cvxpy_programs
 from experiments.benchmarks.others.cvxpy_programs import PROGRAMS
 from experiments.benchmarks.timing import timed
 from experiments.reproduce.gavel.options import cluster_of
-from schedsearch.cluster import partition
 from schedsearch.cluster.allocation import Allocation, check_allocation
 from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.inputs.throughput_file import read_throughputs
@@ -138,21 +136,3 @@ def shares_of(allocation: Allocation) -> FloatArray:
     found = demand.configurations.only(alone)
     np.add.at(shares, (found.jobs[:, 0], found.gpu_type), allocation.shares[alone])
     return shares
-
-
-@cache
-def _thousand() -> ClusterLoad:
-    """Return a thousand jobs on 1002 GPUs."""
-    return load(_throughputs("random pairs", 0), cluster_of(334), 1000, 1, seed=1)
-
-
-def in_parts(*, policy: str, parts: int) -> dict[str, Any]:
-    """Decide about a thousand jobs in parts; ``loss`` is in percent of the objective of the whole.
-
-    The objective of the policy must be a minimum that is to be as high as possible.
-    """
-    whole, divided = (
-        decisions(_thousand(), [way])[0] for way in (policy_of(policy), partition.partitioned(policy, parts))
-    )
-    loss = 100 * (1 - divided[0].objective / whole[0].objective)
-    return {"cpu_s": divided[2], "whole_s": whole[2], "loss": loss}

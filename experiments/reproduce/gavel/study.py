@@ -26,7 +26,6 @@ from experiments.reproduce.gavel.options import (
 from experiments.reproduce.gavel.spread import FactorSpread
 from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.rows import numbers, rows_with
-from schedsearch.cluster.estimator.estimating_policy import EstimatingPolicy, profiled
 from schedsearch.cluster.generator import GeneratorOptions, generated
 from schedsearch.cluster.policies.registry import policy_of
 from schedsearch.cluster.simulator.options import SimulationOptions
@@ -92,14 +91,11 @@ class SchedulingWay:
         policy: Its name.
         round_s: Length of a round; 0 where every job gets exactly what is computed for it.
         options: Options of the policy.
-        estimates_pairs: Pairs' throughputs are known to the policy by estimates only: half of the types are
-            measured in all pairs, the others beside three of them; nothing is measured later.
     """
 
     policy: str
     round_s: float = 360.0
     options: Mapping[str, object] = field(default_factory=dict)
-    estimates_pairs: bool = False
 
 
 @dataclass(frozen=True)
@@ -233,9 +229,6 @@ def measured(
     )
     trace = generated({name: types[name] for name in workload.types or types}, throughputs, generator)
     cluster, policy = cluster_of(workload.gpus_per_type), policy_of(way.policy, **way.options)
-    if way.estimates_pairs:
-        profile = profiled(throughputs, reference_share=0.5, beside=3, seed=seed)
-        policy = EstimatingPolicy(policy, profile, learns=False, seed=seed)
     window = (jobs - jobs // 5, jobs) if workload.is_steady else (0, jobs)
     if way.round_s == 0:
         return {JCT: ideal_average_jct_s(trace, cluster, throughputs, policy, window) / _HOUR_S}

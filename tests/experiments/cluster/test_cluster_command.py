@@ -18,7 +18,6 @@ from places import ROOT
 
 from experiments.cluster.options import (
     ClusterCommandOptions,
-    EstimatorOptions,
     FailureGroupOptions,
     GeneratedTraceOptions,
     GpuClusterOptions,
@@ -66,11 +65,10 @@ def test_what_stands_for_no_rounds_has_a_name() -> None:
         GpuClusterOptions(),
         {},
         PolicyOptions(),
-        EstimatorOptions(),
         FailureGroupOptions(),
         RealRunOptions(),
     )
-    names = ("cluster", "trace", "policy_options", "estimator", "failures", "run")
+    names = ("cluster", "trace", "policy_options", "failures", "run")
     options = ClusterCommandOptions(**dict(zip(names, groups, strict=True)))  # type: ignore[arg-type]
     assert [rounds_of(options, policy) for policy in ("las", "min_cost")] == ["in_turn", "one_queue"]
     for name, skips in (("gavel", True), ("in_turn", False), (None, False)):
@@ -162,8 +160,6 @@ def test_one_decision(command, tmp_path: Path) -> None:
     [
         (["policy=lass"], "policy: 'lass' is not known; use one of las"),
         (["policy=[las,las]"], "policy: 'las' is not named once"),
-        (["policy_options.parts=0"], "parts: 0 is not 1 or more"),
-        (["estimator.reference_share=0.5"], "the throughputs have no pairs"),
         (["window=[2,99]"], "window: [2, 99] is not within the trace, which has 12 jobs"),
         (["trace.reference=h100"], "has no throughput on 1 h100"),
         (

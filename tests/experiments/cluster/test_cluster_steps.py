@@ -48,5 +48,3 @@ def test_options_of_policies() -> None:
     with pytest.raises(ValueError, match="policy las has no option 'entities'"):
         chosen_policy("las", entities)
     assert chosen_policy("las", NONE, {"entities": {}, "budget_dollars": 3.0}).name == "las"
-    in_parts = replace(NONE, parts=2)
-    assert "las" in chosen_policy("las", in_parts).name != "las"

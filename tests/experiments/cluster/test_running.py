@@ -12,7 +12,6 @@ import pytest
 from experiments.cluster import running
 from experiments.cluster.options import (
     ClusterCommandOptions,
-    EstimatorOptions,
     FailureGroupOptions,
     FileTraceOptions,
     GpuClusterOptions,
@@ -37,7 +36,7 @@ def setting(tmp_path: Path) -> Setting:
     given |= {"cluster": FREE, "policy_options": NO_POLICY_OPTIONS, "policy": "las", "strict": False}
     given |= {"round_s": 360.0, "recompute_s": 0.0, "checkpoint_s": 0.0, "restart_s": 0.0}
     given |= {"failures": FailureGroupOptions(None, 1.0, False)}
-    given |= {"estimator": EstimatorOptions(None, 1, True, 0), "data": str(tmp_path / "own.csv")}
+    given |= {"data": str(tmp_path / "own.csv")}
     options = ClusterCommandOptions(**given)
     trace = FileTraceOptions(path=str(tmp_path / "trace.csv"))
     return Setting(options, GpuCluster({"v100": 1}), read_data(options.data), trace, {})

@@ -14,7 +14,6 @@ from outcome_check import check_outcome, plain
 
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.jobs import Job
-from schedsearch.cluster.partition import partitioned
 from schedsearch.cluster.policies.registry import policy_of
 from schedsearch.cluster.simulator.job_table import ClusterProgress
 from schedsearch.cluster.simulator.options import FailureOptions, SimulationOptions
@@ -87,20 +86,14 @@ def test_a_state_of_another_simulation_is_refused(tmp_path: Path) -> None:
         run(state=state)
 
 
-@pytest.mark.parametrize(
-    ("name", "parts"),
-    [
-        *((name, None) for name in ("allox", "gandiva", "makespan_budget", "las_packed")),
-        ("gandiva", 2),
-    ],
-)
-def test_policies_that_know_what_they_did_before_go_on(name: str, parts: int | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["allox", "gandiva", "makespan_budget", "las_packed"])
+def test_policies_that_know_what_they_did_before_go_on(name: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"budget_dollars": 2500.0} if name == "makespan_budget" else {}
     cluster = GpuCluster({"v100": 2, "k80": 3}, {"v100": 2.5, "k80": 0.5})
     jobs = [replace(job, scale_factor=1) for job in drawn_jobs(Random(7), 12, 2)]
 
     def simulated(on_progress: InterruptAt | None = None) -> Outcome:
-        policy = policy_of(name, **options) if parts is None else partitioned(name, parts, **options)
+        policy = policy_of(name, **options)
         return simulate_cluster(
             jobs, cluster, THROUGHPUTS, policy, SimulationOptions(reset_s=0.0), on_progress, state
         )
