@@ -37,7 +37,7 @@ def decide(path: str, name: str, options: PolicyOptions, directory: Path) -> dic
     policy = chosen_policy(name, options, _said(asked))
     entry = policy_entry(name)
     if entry.needs_steps and not asked.has_steps:
-        raise ClusterError(f"{path}: no job has steps, which policy {name} looks at; give each its steps")
+        raise ClusterError(f"{path}: a job has no steps, which policy {name} looks at; give each its steps")
     allocation = policy.allocate(asked.demand)
     check_allocation(allocation)
     decided = {
@@ -77,8 +77,7 @@ def _said(asked: Decision) -> dict[str, object]:
     said: dict[str, object] = {}
     if asked.entities:
         said["entities"] = {
-            name: Entity(weight, "fifo" if inside == "fifo" else "fairness")
-            for name, (weight, inside) in asked.entities.items()
+            name: Entity(entity.weight, entity.policy) for name, entity in asked.entities.items()
         }
     if math.isfinite(asked.budget_dollars):
         said["budget_dollars"] = asked.budget_dollars

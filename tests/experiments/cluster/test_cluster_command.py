@@ -43,8 +43,10 @@ OWN = ["cluster.workers={v100:2,k80:1}", "cluster.dollars_per_hour={v100:3.6,k80
 SMALL = ["trace.num_jobs=12", "trace.lam_s=600", "trace.durations_h=[0.5,1]", *OWN]
 DECISION = {
     "workers": {"v100": 1, "k80": 1},
-    "jobs": ["a", "b", "c"],
-    "throughputs": {"a": [40, 10], "b": [12, 4], "c": [100, 50]},
+    "jobs": [{"name": name} for name in "abc"],
+    "throughputs": {
+        name: {"v100": v100, "k80": k80} for name, v100, k80 in (("a", 40, 10), ("b", 12, 4), ("c", 100, 50))
+    },
 }
 
 
@@ -152,7 +154,7 @@ def test_one_decision(command, tmp_path: Path) -> None:
     wrong = one_line_error(command("cluster", f"allocate={file}", "policy=las", "cluster=physical"))
     assert wrong.startswith("cluster: error: cluster: is not of a decision")
     wrong = one_line_error(command("cluster", f"allocate={file}", "policy=makespan"))
-    assert "no job has steps, which policy makespan looks at" in wrong
+    assert "a job has no steps, which policy makespan looks at" in wrong
 
 
 @pytest.mark.parametrize(
