@@ -75,12 +75,12 @@ def allocation_to_dict(allocation: Allocation) -> dict[str, Any]:
 def _said(asked: Decision) -> dict[str, object]:
     """Return the options of policies that a file has."""
     said: dict[str, object] = {}
-    if asked.entities:
+    if asked.form.entities:
         said["entities"] = {
-            name: Entity(entity.weight, entity.policy) for name, entity in asked.entities.items()
+            name: Entity(entity.weight, entity.policy) for name, entity in asked.form.entities.items()
         }
-    if math.isfinite(asked.budget_dollars):
-        said["budget_dollars"] = asked.budget_dollars
+    if math.isfinite(asked.form.budget_dollars):
+        said["budget_dollars"] = asked.form.budget_dollars
     return said
 
 

@@ -22,8 +22,8 @@ these: clocks, or other numbers of GPUs. Instead of them all it may be the path 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -43,41 +43,6 @@ from schedsearch.cluster.jobs import ActiveJob, Job
 
 
 @dataclass(frozen=True)
-class JobEntry:
-    """A job of a decision file."""
-
-    name: Annotated[str, Meaning("its own among all jobs")]
-    type: Annotated[str | None, Meaning("type under which its throughputs are; else its name")] = None
-    steps: Annotated[float | None, Meaning("mini-batches until it is done", above=0)] = None
-    steps_left: Annotated[float | None, Meaning("those that it has left; else all", above=0)] = None
-    scale_factor: Annotated[int, Meaning("number of GPUs that it runs on", min=1)] = 1
-    weight: Annotated[float, Meaning("weight of its share in fair policies", above=0)] = 1.0
-    arrival_s: Annotated[float, Meaning("when it was submitted", "s", min=0)] = 0.0
-    waited_s: Annotated[float, Meaning("time since then", "s", min=0)] = 0.0
-    slo_s: Annotated[
-        float | None, Meaning("time after its arrival in which it should be done", "s", above=0)
-    ] = None
-    entity: Annotated[str | None, Meaning("its owner, for hierarchical policies")] = None
-    isolated_s: Annotated[
-        float, Meaning("time that its steps so far would have taken on its own share", "s", min=0)
-    ] = 0.0
-
-    def active(self) -> ActiveJob:
-        """Return the job at the moment of the decision."""
-        steps = self.steps or self.steps_left or 1.0
-        left, slo_s = self.steps_left or steps, math.inf if self.slo_s is None else self.slo_s
-        wanted = f"at most the job's {steps:g} steps; correct one of them"
-        require(left <= steps, f"job {self.name}: steps_left", left, wanted)
-        wanted = f"after the {self.waited_s:g} s that the job has waited; give a later SLO, or none"
-        require(slo_s > self.waited_s, f"job {self.name}: slo_s", slo_s, wanted)
-        job_type = self.type or self.name
-        sizes = (steps, self.scale_factor, self.weight, self.arrival_s, slo_s)
-        return ActiveJob(
-            Job(self.name, job_type, *sizes, self.entity or ""), left, self.waited_s, self.isolated_s
-        )
-
-
-@dataclass(frozen=True)
 class EntityEntry:
     """An owner of jobs."""
 
@@ -87,33 +52,15 @@ class EntityEntry:
 
 @dataclass(frozen=True)
 class DecisionForm:
-    """The fields of a decision file."""
+    """The fields of a decision file besides those of its cluster."""
 
-    workers: Annotated[Mapping[str, int], Meaning("GPUs of each type", min=0)]
-    jobs: Annotated[tuple[JobEntry, ...], Meaning("jobs that are there")]
+    jobs: Annotated[tuple[Field, ...], Meaning("jobs that are there")]
     throughputs: Annotated[Field, Meaning("steps per second by type of job and GPU type")]
     pairs: Annotated[tuple[Field, ...], Meaning("throughputs of two jobs on the same GPUs")] = ()
-    dollars_per_hour: Annotated[Mapping[str, float], Meaning("price of a GPU of each type", min=0)] = field(
-        default_factory=dict
-    )
-    gpus_per_server: Annotated[Mapping[str, int], Meaning("GPUs of each type in one server", min=1)] = field(
-        default_factory=dict
-    )
-    power_cap_w: Annotated[float, Meaning("what all GPUs may draw on average", "W", above=0)] = math.inf
     entities: Annotated[Mapping[str, EntityEntry], Meaning("owners of jobs by name")] = field(
         default_factory=dict
     )
     budget_dollars: Annotated[float, Meaning("what all jobs together may cost", above=0)] = math.inf
-
-    def __post_init__(self) -> None:
-        """Check the names."""
-        names = [job.name for job in self.jobs]
-        require(bool(names), "jobs", [], "a list of jobs; give at least one")
-        for job in self.jobs:
-            require(names.count(job.name) == 1, "jobs", job.name, "a name of one job alone; rename one")
-            if self.entities and job.entity not in self.entities:
-                wanted = f"an entity of the file; write one of {', '.join(self.entities)}"
-                require(False, f"job {job.name}: entity", job.entity, wanted)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,16 +69,16 @@ class Decision:
 
     Attributes:
         demand: With pairs, where the file has some.
-        entities: Those that the file describes, by name.
-        budget_dollars: What all may cost together; infinite where the file does not say.
-        has_steps: The file says how many steps each job has; where not, policies that look at steps have
-            nothing to decide on.
+        form: The rest of the file.
     """
 
     demand: Demand
-    entities: Mapping[str, EntityEntry]
-    budget_dollars: float
-    has_steps: bool
+    form: DecisionForm
+
+    @property
+    def has_steps(self) -> bool:
+        """Return whether each job has steps; if not, policies that look at them have nothing to decide on."""
+        return all({"steps", "steps_left"} & job.value.keys() for job in self.form.jobs)
 
 
 def read_decision(path: str | Path) -> Decision:
@@ -142,41 +89,62 @@ def read_decision(path: str | Path) -> Decision:
             out of its range, an SLO in the past, a job that cannot run.
     """
     with json_file(path, "a JSON file of workers, jobs and throughputs", ClusterError) as data:
-        form = data.record(DecisionForm)
-        cluster = GpuCluster(form.workers, form.dollars_per_hour, form.gpus_per_server, form.power_cap_w)
-        jobs = sorted((job.active() for job in form.jobs), key=lambda active: active.job.arrival_s)
+        of_cluster, others = _divided(data, [each.name for each in fields(GpuCluster)])
+        cluster, form = of_cluster.record(GpuCluster), others.record(DecisionForm)
+        jobs = sorted(_jobs(form), key=lambda active: active.job.arrival_s)
         if isinstance(form.throughputs.value, str):
             throughputs = read_throughputs(Path(path).parent / form.throughputs.value)
         else:
             gpus_of: dict[str, set[int]] = {}
             for active in jobs:
                 gpus_of.setdefault(active.job.type, set()).add(active.job.scale_factor)
-            throughputs = throughputs_of(_rows(form, gpus_of))
-            jobs = [_with_other_gpus(active, gpus_of, throughputs.alone) for active in jobs]
+            throughputs = throughputs_of(_rows(form, gpus_of, cluster))
         demand = throughputs.demand(cluster, jobs, shares_space=True)
         for active, rates in zip(jobs, demand.alone_steps_per_s, strict=True):
-            if not rates.any():
-                raise ClusterError(
-                    f"job {active.name}: has no throughput above 0 on a GPU type with its "
-                    f"{active.job.scale_factor} GPUs; add one, or remove the job"
-                )
-        has_steps = all(job.steps or job.steps_left for job in form.jobs)
-        return Decision(demand, form.entities, form.budget_dollars, has_steps)
+            wanted = f"runnable: no GPU type with its {active.job.scale_factor} GPUs has a throughput above 0"
+            require(rates.any(), "jobs", active.name, f"{wanted}; add one, or remove the job")
+        return Decision(demand, form)
 
 
-def _with_other_gpus(
-    active: ActiveJob, gpus_of: Mapping[str, set[int]], alone: Mapping[tuple[str, int], object]
-) -> ActiveJob:
-    """Return a job that may use the numbers of GPUs which only points of its type have."""
-    job = active.job
-    others = tuple(gpus for name, gpus in alone if name == job.type and gpus not in gpus_of[name])
-    return replace(active, job=replace(job, other_scale_factors=others))
+def _divided(data: Field, names: Sequence[str]) -> tuple[Field, Field]:
+    """Return some fields of a mapping, and the others; those that are null are as if not there."""
+    there = {name: value for name, value in data.mapping().items() if value is not None}
+    some = {name: there.pop(name) for name in names if name in there}
+    return replace(data, value=some), replace(data, value=there)
 
 
-def _rows(form: DecisionForm, gpus_of: Mapping[str, set[int]]) -> Iterator[PlacedRow]:
+def _jobs(form: DecisionForm) -> Iterator[ActiveJob]:
+    """Yield the jobs as they are at the decision.
+
+    The type of a job is else its name; its steps, those that are left; and those that are left, all.
+    """
+    names = set[str]()
+    for entry in form.jobs:
+        progress, submitted = _divided(entry, ("steps_left", "waited_s", "isolated_s"))
+        left = progress.value.get("steps_left", 1.0)
+        filled = {"type": submitted["name"].value, "steps": left, **submitted.value}
+        job = replace(submitted, value=filled).record(Job)
+        active = replace(progress, value={"steps_left": job.steps, **progress.value}).record(
+            ActiveJob, job=job
+        )
+        require(job.name not in names, f"{entry.where}.name", job.name, "a name of one job alone; rename one")
+        wanted = f"above 0 and at most the job's {job.steps:g} steps; correct one of them"
+        is_right = 0 < active.steps_left <= job.steps
+        require(is_right, f"{entry.where}.steps_left", active.steps_left, wanted)
+        wanted = f"after the {active.waited_s:g} s that the job has waited; give a later one, or none"
+        require(active.slo_left_s > 0, f"{entry.where}.slo_s", job.slo_s, wanted)
+        wanted = f"an entity of the file; write one of {', '.join(form.entities)}"
+        is_right = job.entity in form.entities or not form.entities
+        require(is_right, f"{entry.where}.entity", job.entity, wanted)
+        names.add(job.name)
+        yield active
+    require(bool(names), "jobs", [], "a list of jobs; give at least one")
+
+
+def _rows(form: DecisionForm, gpus_of: Mapping[str, set[int]], cluster: GpuCluster) -> Iterator[PlacedRow]:
     for where, row in (*_alone(form, gpus_of), *_pairs(form, gpus_of)):
         wanted = "a GPU type of the workers; correct it, or add it to them, with 0 GPUs to skip it"
-        require(row.gpu_type in form.workers, where, row.gpu_type, wanted)
+        require(row.gpu_type in cluster.workers, where, row.gpu_type, wanted)
         yield where, row
 
 
@@ -198,13 +166,11 @@ def _alone(form: DecisionForm, gpus_of: Mapping[str, set[int]]) -> Iterator[Plac
 def _row(point: Field, job_type: str, gpus: int, gpu_type: str) -> ThroughputRow:
     if not isinstance(point.value, dict):
         return ThroughputRow(job_type, gpus, gpu_type, rate_of(point))
-    one_job: dict[str, Any] = {
-        "unconsolidated_steps_per_s": None,
-        "other_job_type": None,
-        "other_steps_per_s": None,
-    }
+    of_two: dict[str, Any] = dict.fromkeys(
+        ("unconsolidated_steps_per_s", "other_job_type", "other_steps_per_s")
+    )
     columns = replace(point, value={"scale_factor": gpus, **point.value})
-    return columns.record(ThroughputRow, job_type=job_type, gpu_type=gpu_type, **one_job)
+    return columns.record(ThroughputRow, job_type=job_type, gpu_type=gpu_type, **of_two)
 
 
 def _pairs(form: DecisionForm, gpus_of: Mapping[str, set[int]]) -> Iterator[PlacedRow]:

@@ -99,6 +99,7 @@ def test_all_fields(tmp_path: Path) -> None:
                     "entity": "x",
                     "isolated_s": 20,
                     "type": "GPT",
+                    "other_scale_factors": [8],
                 },
                 {"name": "7", "steps": 10, "waited_s": 5, "slo_s": None, "entity": "y"},
             ],
@@ -134,8 +135,8 @@ def test_all_fields(tmp_path: Path) -> None:
     assert np.all(demand.configurations.steps_per_s[:, 0] > 0)
     assert dict(demand.cluster.dollars_per_hour) == {"h100": 3.0, "a100": 1.5}
     assert demand.cluster.power_cap_w == 5000 and demand.cluster.server_of("h100") == 8
-    assert decision.entities == {"x": EntityEntry(2.0, "fifo"), "y": EntityEntry()}
-    assert decision.budget_dollars == 100.0 and decision.has_steps
+    assert decision.form.entities == {"x": EntityEntry(2.0, "fifo"), "y": EntityEntry()}
+    assert decision.form.budget_dollars == 100.0 and decision.has_steps
 
 
 def job(**fields: object) -> dict[str, Any]:
@@ -146,17 +147,21 @@ def job(**fields: object) -> dict[str, Any]:
     ("changed", "message"),
     [
         ({"workers": {}}, "cluster.workers is empty; give GPUs of at least one type, as v100: 36"),
-        ({"worker": 1}, "has an unknown field 'worker'; the fields are workers, jobs, throughputs, pairs"),
+        ({"worker": 1}, "has an unknown field 'worker'; the fields are jobs, throughputs, pairs, entities"),
+        (job(weight=0), "jobs[0]: job a: weight: 0.0 is not a weight above 0; correct it"),
         (job(wieght=2), "jobs[0]: has an unknown field 'wieght'; the fields are name, type, steps"),
-        (job(steps=math.nan), "jobs[0].steps: nan is not a number above 0; give one"),
-        (job(steps=5, steps_left=6), "job a: steps_left: 6.0 is not at most the job's 5 steps; correct one"),
-        (job(slo_s=5, waited_s=6), "job a: slo_s: 5.0 is not after the 6 s that the job has waited; give a"),
-        (job(scale_factor=2), "job a: has no throughput above 0 on a GPU type with its 2 GPUs; add one, or"),
+        (job(steps=math.nan), "jobs[0].steps: nan is not a number; give one"),
+        (
+            job(steps=5, steps_left=6),
+            "jobs[0].steps_left: 6 is not above 0 and at most the job's 5 steps; corr",
+        ),
+        (job(slo_s=5, waited_s=6), "jobs[0].slo_s: 5.0 is not after the 6 s that the job has waited; give a"),
+        (job(scale_factor=2), "jobs: 'a' is not runnable: no GPU type with its 2 GPUs has a throughput"),
         ({"jobs": "a"}, "jobs: 'a' is not a list; give one"),
         ({"jobs": []}, "jobs: [] is not a list of jobs; give at least one"),
-        ({"jobs": [*JOBS, {"name": "a"}]}, "jobs: 'a' is not a name of one job alone; rename one"),
+        ({"jobs": [*JOBS, {"name": "a"}]}, "jobs[3].name: 'a' is not a name of one job alone; rename one"),
         ({"jobs": JOBS[:2]}, "throughputs: 'c' is not a job or type; the file has a, b"),
-        ({"jobs": [*JOBS, {"name": "d"}]}, "job d: has no throughput above 0 on a GPU type with its 1 GPUs"),
+        ({"jobs": [*JOBS, {"name": "d"}]}, "jobs: 'd' is not runnable: no GPU type with its 1 GPUs has a"),
         (
             {"throughputs": {**ROWS, "a": {"V100": 1}}},
             "throughputs.a.V100: 'V100' is not a GPU type of the workers; correct it, or add it to them",
@@ -176,7 +181,7 @@ def job(**fields: object) -> dict[str, Any]:
         ),
         (
             {"entities": {"x": {}}} | job(entity="y"),
-            "job a: entity: 'y' is not an entity of the file; write one of x",
+            "jobs[0].entity: 'y' is not an entity of the file; write one of x",
         ),
         (
             {"entities": {"x": {"policy": "lifo"}}},
@@ -194,7 +199,7 @@ def test_files_that_are_no_decision(tmp_path: Path) -> None:
     for text, message in (
         ("", "is not JSON"),
         ('{"workers": {"v100": 1}, "workers": {}}', "workers is given twice"),
-        ("[]", r"\[\] is not a mapping of workers"),
+        ("[]", r"\[\] is not a mapping; give one"),
         ("{}", "lacks the field 'workers'; add it"),
     ):
         path.write_text(text)
