@@ -91,9 +91,8 @@ _HOME = {
     "schedsearch.schedule_file": ("read_schedule",),
     "schedsearch.baselines": (
         *("gpipe", "one_f_one_b", "eager_one_f_one_b", "one_f_one_b_plus", "interleaved_one_f_one_b"),
-        *("breadth_first", "chimera", "chimera_doubling", "gems", "dual_pipe", "zb_h1", "zb_h2", "zb_v"),
-        *("v_half", "v_min", "one_f_one_b_v", "dual_pipe_v", "hanayo", "pipedream", "applicable"),
-        *("terapipe", "seq_one_f_one_b", "seq_one_f_one_b_zb", "slimpipe"),
+        *("chimera", "dual_pipe", "zb_h1", "zb_h2", "zb_v", "v_half", "v_min", "one_f_one_b_v"),
+        *("dual_pipe_v", "hanayo", "pipedream", "seq_one_f_one_b", "applicable"),
     ),
     "placements": ("Block", "Kind", "Placement", "Profile"),
     "placements.placement_file": ("read_placement",),

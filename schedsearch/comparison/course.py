@@ -177,9 +177,9 @@ class ComparisonCourse:
             schedule = HAND_MADE[name](placement, number)
         except UnsuitablePlacementError as error:
             if isinstance(error, TooFewMicroBatchesError):
-                yield Made(name, note=error.in_samples(placed.num_samples))
-            else:
-                yield Made(name, note=error.reason)
+                title, *numbers = error.args
+                error = TooFewMicroBatchesError(title, *(each * placed.num_samples for each in numbers))
+            yield Made(name, note=error.reason)
             return
         if missing := missing_memory(placed, peak_memory(schedule).tolist()):
             yield Made(name, None, joined(missing, *placed.notes), DOES_NOT_FIT)
