@@ -29,7 +29,7 @@ Rooms and files in the order in which to read them; each imports only those abov
     replanning      ways to go on when a device is lost or slow
     layouts         the best division of layers among the stages of 1F1B and interleaved 1F1B
     tessel          Tessel's own search, beside ours
-    searches        the searches by name, with one question and one answer, kept on disk and as files
+    searches        the searches by name, with one question and one answer
     certificate     what a search proved, as data that is checked without it
     schedule_file   the file form of all this
     energy          the time-energy frontier of a schedule

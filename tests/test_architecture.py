@@ -43,7 +43,7 @@ OWNERS = {
     ],
     "ortools": ["schedsearch/model/cpsat_model.py", "schedsearch/solver/cpsat.py"],
     "numba": ["schedsearch/graph/compiled.py"],
-    "joblib": ["schedsearch/searches/cache.py", "experiments/reproduce/processes.py"],
+    "joblib": ["experiments/reproduce/processes.py"],
     "bokeh": ["experiments/report/drawings.py"],
     "matplotlib": ["schedsearch/figures/"],
     "IPython": ["schedsearch/figures/"],  # where it runs already
