@@ -75,7 +75,6 @@ _HOME = {
     "schedsearch.simulation.conditions": ("Conditions", "Link"),
     "schedsearch.simulation.iterations": ("SimulatedIterations", "simulate"),
     "schedsearch.simulation.requests": ("Arrivals", "serve"),
-    "schedsearch.simulation.robustness": ("Degradation", "degradation"),
     "schedsearch.robust.scenarios": ("Scenario",),
     "schedsearch.robust.robust_search": ("RobustResult", "robust_search"),
     "schedsearch.core.answer": ("SearchResult", "Status"),
