@@ -49,8 +49,6 @@ _MSR = ("job_type", "", "", "", "steps", "arrival_s", "scale_factor")
 _UNKNOWN = ("none", "na", "nan", "null")
 """How public traces write that a time or a number was not recorded."""
 
-_WITHOUT_STRICT = "remove the row, or read the trace without strict"
-
 
 @dataclass(frozen=True)
 class Trace:
@@ -80,7 +78,6 @@ def read_trace(
     path: str | Path,
     throughputs: Throughputs,
     *,
-    strict: bool = False,
     seed: int = 0,
     cluster: GpuCluster | None = None,
 ) -> Trace:
@@ -89,7 +86,6 @@ def read_trace(
     Args:
         path: The file.
         throughputs: Throughputs of all types of jobs.
-        strict: A job whose type has no throughput at its scale factor, or that used no GPU, is an error.
         seed: Draws the types of jobs that have none.
         cluster: Where given, a job that needs more GPUs than it has of any type is an error.
 
@@ -111,15 +107,11 @@ def read_trace(
             duration_s = _number(row, "duration", at_least_0, "a duration in seconds", 0.0)
             if not gpus or not (steps or duration_s):
                 not_run += 1
-                if strict:
-                    raise row.wrong(f"used no GPU, or for no time; {_WITHOUT_STRICT}")
                 continue
             kind = _text(row, "type") or _drawn(fastest.get(gpus, {}), random), gpus
             if kind[0] not in fastest.get(gpus, ()):
                 _check_type(row, throughputs)
                 skipped[kind] += 1
-                if strict:
-                    raise row.wrong(f"{_shown(kind)} has no throughput; {_WITHOUT_STRICT}")
                 continue
             _check_fits(row, kind, throughputs, cluster)
             ran_on = _text(row, "ran on").lower()
