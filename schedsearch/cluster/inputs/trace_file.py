@@ -3,8 +3,8 @@
 Gavel's are told apart by the number of columns: that of its physical experiments, whose SLO is a multiple of
 the duration or -1 for none, and an older one of the traces from Microsoft's cluster. CSV has our own columns,
 or those of the public traces of Philly and Helios and of Alibaba's simulator, in `COLUMNS`; others are passed
-over. A job of which only the duration is known has as many steps as it does in that time on the GPU type that
-the file names, or else where its type is fastest. One without a type gets one by a seeded draw among those
+over. A job of which only the duration is known has as many steps as it does in that time where its type is
+fastest. One without a type gets one by a seeded draw among those
 that have a throughput at its number of GPUs, one draw for each such row in the order of the file. A part of a
 GPU is rounded up to a whole one. The status is not read: a job that failed used its GPUs too.
 """
@@ -33,7 +33,6 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "type": ("job_type",),
     "steps": ("steps",),
     "duration": ("duration_s", "duration", "run_time"),
-    "ran on": ("gpu_type",),
     "weight": ("weight",),
     "SLO": ("slo_s",),
     "entity": ("entity", "vc", "user"),
@@ -114,13 +113,12 @@ def read_trace(
                 skipped[kind] += 1
                 continue
             _check_fits(row, kind, throughputs, cluster)
-            ran_on = _text(row, "ran on").lower()
-            rate, fastest_rate = (throughputs.rate(*kind, one) for one in (ran_on, fastest[gpus][kind[0]]))
-            steps = steps or duration_s * (rate or fastest_rate)
+            rate = throughputs.rate(*kind, fastest[gpus][kind[0]])
+            steps = steps or duration_s * rate
             slo_s = _number(row, "SLO", above_0, "a time after the arrival in seconds", math.inf)
             if _SLO_FACTOR in row:
                 factor = above_0(row[_SLO_FACTOR], "a multiple of the job's duration", "give -1 for none")
-                slo_s = factor * steps / fastest_rate
+                slo_s = factor * steps / rate
             name = _text(row, "name") or str(place)
             if name in jobs:
                 raise row.wrong(f"the name {name!r} is given twice; rename one of the jobs")
