@@ -13,8 +13,7 @@ from experiments.cluster.options import PolicyOptions
 from placements.files import text_columns, write_json
 from schedsearch.cluster.allocation import Allocation, check_allocation
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.inputs.decision_file import Decision, read_decision
-from schedsearch.cluster.policies.hierarchical import Entity
+from schedsearch.cluster.inputs.decision_file import read_decision
 from schedsearch.cluster.policies.registry import policy_entry
 
 FILE = "allocation.json"
@@ -34,7 +33,7 @@ def decide(path: str, name: str, options: PolicyOptions, directory: Path) -> dic
         InfeasibleError: No allocation does what the policy asks for.
     """
     asked = read_decision(path)
-    policy = chosen_policy(name, options, _said(asked))
+    policy = chosen_policy(name, options)
     entry = policy_entry(name)
     if entry.needs_steps and not asked.has_steps:
         raise ClusterError(f"{path}: a job has no steps, which policy {name} looks at; give each its steps")
@@ -70,18 +69,6 @@ def allocation_to_dict(allocation: Allocation) -> dict[str, Any]:
         "power_w": allocation.power_w,
         "configurations": [asdict(one) for one in used],
     }
-
-
-def _said(asked: Decision) -> dict[str, object]:
-    """Return the options of policies that a file has."""
-    said: dict[str, object] = {}
-    if asked.form.entities:
-        said["entities"] = {
-            name: Entity(entity.weight, entity.policy) for name, entity in asked.form.entities.items()
-        }
-    if math.isfinite(asked.form.budget_dollars):
-        said["budget_dollars"] = asked.form.budget_dollars
-    return said
 
 
 def decision_table(decided: Mapping[str, Any]) -> str:

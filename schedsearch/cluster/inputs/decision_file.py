@@ -13,19 +13,17 @@ For example::
       "dollars_per_hour": {"v100": 2.48, "k80": 0.45}
     }
 
-Throughputs and pairs are by the types of jobs, which are their names where the file gives none. A throughput
-is steps per second, null or 0 where the job cannot run; or a mapping with the columns of a table of
-throughputs, as ``{"steps_per_s": 40, "power_w": 250, "clock_mhz": 1380, "scale_factor": 1}``; or a list of
-these: clocks, or other numbers of GPUs. Instead of them all it may be the path of a file of throughputs.
+Throughputs and pairs are by the types of jobs, which are their names where the file gives none, in steps per
+second; null or 0 where a job cannot run. Clocks, powers and several numbers of GPUs are in a table of
+throughputs, whose path may stand instead.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 from placements.meaning import Meaning
 from placements.plain_data import Field, json_file
@@ -43,24 +41,12 @@ from schedsearch.cluster.jobs import ActiveJob, Job
 
 
 @dataclass(frozen=True)
-class EntityEntry:
-    """An owner of jobs."""
-
-    weight: Annotated[float, Meaning("its share among entities", above=0)] = 1.0
-    policy: Annotated[Literal["fairness", "fifo"], Meaning("how its jobs share what it has")] = "fairness"
-
-
-@dataclass(frozen=True)
 class DecisionForm:
     """The fields of a decision file besides those of its cluster."""
 
     jobs: Annotated[tuple[Field, ...], Meaning("jobs that are there")]
-    throughputs: Annotated[Field, Meaning("steps per second by type of job and GPU type")]
-    pairs: Annotated[tuple[Field, ...], Meaning("throughputs of two jobs on the same GPUs")] = ()
-    entities: Annotated[Mapping[str, EntityEntry], Meaning("owners of jobs by name")] = field(
-        default_factory=dict
-    )
-    budget_dollars: Annotated[float, Meaning("what all jobs together may cost", above=0)] = math.inf
+    throughputs: Annotated[Field, Meaning("steps per second by type of job and GPU type, or a file's path")]
+    pairs: Annotated[tuple[Field, ...], Meaning("steps per second of two jobs on the same GPUs")] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,16 +55,12 @@ class Decision:
 
     Attributes:
         demand: With pairs, where the file has some.
-        form: The rest of the file.
+        has_steps: The file says how many steps each job has; where not, policies that look at steps have
+            nothing to decide on.
     """
 
     demand: Demand
-    form: DecisionForm
-
-    @property
-    def has_steps(self) -> bool:
-        """Return whether each job has steps; if not, policies that look at them have nothing to decide on."""
-        return all({"steps", "steps_left"} & job.value.keys() for job in self.form.jobs)
+    has_steps: bool
 
 
 def read_decision(path: str | Path) -> Decision:
@@ -91,19 +73,21 @@ def read_decision(path: str | Path) -> Decision:
     with json_file(path, "a JSON file of workers, jobs and throughputs", ClusterError) as data:
         of_cluster, others = _divided(data, [each.name for each in fields(GpuCluster)])
         cluster, form = of_cluster.record(GpuCluster), others.record(DecisionForm)
-        jobs = sorted(_jobs(form), key=lambda active: active.job.arrival_s)
+        require(bool(form.jobs), "jobs", [], "a list of jobs; give at least one")
+        jobs = [_active(entry) for entry in form.jobs]
+        names = [active.name for active in jobs]
+        for name in names:
+            require(names.count(name) == 1, "jobs", name, "a name of one job alone; rename one")
         if isinstance(form.throughputs.value, str):
             throughputs = read_throughputs(Path(path).parent / form.throughputs.value)
         else:
-            gpus_of: dict[str, set[int]] = {}
-            for active in jobs:
-                gpus_of.setdefault(active.job.type, set()).add(active.job.scale_factor)
-            throughputs = throughputs_of(_rows(form, gpus_of, cluster))
+            throughputs = throughputs_of(_rows(form, jobs, cluster))
+        jobs.sort(key=lambda active: active.job.arrival_s)
         demand = throughputs.demand(cluster, jobs, shares_space=True)
         for active, rates in zip(jobs, demand.alone_steps_per_s, strict=True):
             wanted = f"runnable: no GPU type with its {active.job.scale_factor} GPUs has a throughput above 0"
             require(rates.any(), "jobs", active.name, f"{wanted}; add one, or remove the job")
-        return Decision(demand, form)
+        return Decision(demand, all({"steps", "steps_left"} & entry.value.keys() for entry in form.jobs))
 
 
 def _divided(data: Field, names: Sequence[str]) -> tuple[Field, Field]:
@@ -113,64 +97,39 @@ def _divided(data: Field, names: Sequence[str]) -> tuple[Field, Field]:
     return replace(data, value=some), replace(data, value=there)
 
 
-def _jobs(form: DecisionForm) -> Iterator[ActiveJob]:
-    """Yield the jobs as they are at the decision.
-
-    The type of a job is else its name; its steps, those that are left; and those that are left, all.
-    """
-    names = set[str]()
-    for entry in form.jobs:
-        progress, submitted = _divided(entry, ("steps_left", "waited_s", "isolated_s"))
-        left = progress.value.get("steps_left", 1.0)
-        filled = {"type": submitted["name"].value, "steps": left, **submitted.value}
-        job = replace(submitted, value=filled).record(Job)
-        active = replace(progress, value={"steps_left": job.steps, **progress.value}).record(
-            ActiveJob, job=job
-        )
-        require(job.name not in names, f"{entry.where}.name", job.name, "a name of one job alone; rename one")
-        wanted = f"above 0 and at most the job's {job.steps:g} steps; correct one of them"
-        is_right = 0 < active.steps_left <= job.steps
-        require(is_right, f"{entry.where}.steps_left", active.steps_left, wanted)
-        wanted = f"after the {active.waited_s:g} s that the job has waited; give a later one, or none"
-        require(active.slo_left_s > 0, f"{entry.where}.slo_s", job.slo_s, wanted)
-        wanted = f"an entity of the file; write one of {', '.join(form.entities)}"
-        is_right = job.entity in form.entities or not form.entities
-        require(is_right, f"{entry.where}.entity", job.entity, wanted)
-        names.add(job.name)
-        yield active
-    require(bool(names), "jobs", [], "a list of jobs; give at least one")
+def _active(entry: Field) -> ActiveJob:
+    """Return a job: its type is else its name; its steps those that are left; and these all of them."""
+    progress, submitted = _divided(entry, ("steps_left", "waited_s", "isolated_s"))
+    steps = progress.value.get("steps_left", 1.0)
+    filled = {"type": submitted["name"].value, "steps": steps, **submitted.value}
+    job = replace(submitted, value=filled).record(Job)
+    active = replace(progress, value={"steps_left": job.steps, **progress.value}).record(ActiveJob, job=job)
+    wanted = f"above 0 and at most the job's {job.steps:g} steps; correct one of them"
+    is_right = 0 < active.steps_left <= job.steps
+    require(is_right, f"{entry.where}.steps_left", active.steps_left, wanted)
+    wanted = f"after the {active.waited_s:g} s that the job has waited; give a later one, or none"
+    require(active.slo_left_s > 0, f"{entry.where}.slo_s", job.slo_s, wanted)
+    return active
 
 
-def _rows(form: DecisionForm, gpus_of: Mapping[str, set[int]], cluster: GpuCluster) -> Iterator[PlacedRow]:
-    for where, row in (*_alone(form, gpus_of), *_pairs(form, gpus_of)):
+def _rows(form: DecisionForm, jobs: Sequence[ActiveJob], cluster: GpuCluster) -> Iterator[PlacedRow]:
+    gpus_of: dict[str, set[int]] = {}
+    for active in jobs:
+        gpus_of.setdefault(active.job.type, set()).add(active.job.scale_factor)
+    for where, row in (*_alone(form.throughputs, gpus_of), *_pairs(form, gpus_of)):
         wanted = "a GPU type of the workers; correct it, or add it to them, with 0 GPUs to skip it"
         require(row.gpu_type in cluster.workers, where, row.gpu_type, wanted)
         yield where, row
 
 
-def _alone(form: DecisionForm, gpus_of: Mapping[str, set[int]]) -> Iterator[PlacedRow]:
-    for job_type in form.throughputs.mapping("throughputs by type of job", "give steps/s of each"):
-        of_type = form.throughputs[job_type]
-        require(
-            job_type in gpus_of, "throughputs", job_type, f"a job or type; the file has {', '.join(gpus_of)}"
-        )
-        for gpu_type in of_type.mapping("throughputs by GPU type", "give steps/s for each GPU type"):
-            cell = of_type[gpu_type]
-            for point in cell.items() if isinstance(cell.value, list) else [cell]:
-                for gpus in sorted(gpus_of[job_type]) if cell.value is not None else ():
-                    yield point.where, _row(point, job_type, gpus, gpu_type)
-                    if isinstance(point.value, dict) and "scale_factor" in point.value:
-                        break
-
-
-def _row(point: Field, job_type: str, gpus: int, gpu_type: str) -> ThroughputRow:
-    if not isinstance(point.value, dict):
-        return ThroughputRow(job_type, gpus, gpu_type, rate_of(point))
-    of_two: dict[str, Any] = dict.fromkeys(
-        ("unconsolidated_steps_per_s", "other_job_type", "other_steps_per_s")
-    )
-    columns = replace(point, value={"scale_factor": gpus, **point.value})
-    return columns.record(ThroughputRow, job_type=job_type, gpu_type=gpu_type, **of_two)
+def _alone(throughputs: Field, gpus_of: Mapping[str, set[int]]) -> Iterator[PlacedRow]:
+    for job_type in throughputs.mapping("throughputs by type of job", "give steps/s of each"):
+        wanted = f"a job or type; the file has {', '.join(gpus_of)}"
+        require(job_type in gpus_of, throughputs.where, job_type, wanted)
+        row = throughputs[job_type]
+        for gpu_type in row.mapping("throughputs by GPU type", "give steps/s for each GPU type"):
+            for gpus in gpus_of[job_type] if row[gpu_type].value is not None else ():
+                yield row[gpu_type].where, ThroughputRow(job_type, gpus, gpu_type, rate_of(row[gpu_type]))
 
 
 def _pairs(form: DecisionForm, gpus_of: Mapping[str, set[int]]) -> Iterator[PlacedRow]:

@@ -3,8 +3,8 @@
 Gavel's are told apart by the number of columns: that of its physical experiments, whose SLO is a multiple of
 the duration or -1 for none, and an older one of the traces from Microsoft's cluster. CSV has our own columns,
 or those of the public traces of Philly and Helios and of Alibaba's simulator, in `COLUMNS`; others are passed
-over. A job of which only the duration is known has as many steps as it does in that time on the GPU type that
-the file names, or else where its type is fastest. One without a type gets one by a seeded draw among those
+over. A job of which only the duration is known has as many steps as it does in that time where its type is
+fastest. One without a type gets one by a seeded draw among those
 that have a throughput at its number of GPUs, one draw for each such row in the order of the file. A part of a
 GPU is rounded up to a whole one. The status is not read: a job that failed used its GPUs too.
 """
@@ -33,7 +33,6 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "type": ("job_type",),
     "steps": ("steps",),
     "duration": ("duration_s", "duration", "run_time"),
-    "ran on": ("gpu_type",),
     "weight": ("weight",),
     "SLO": ("slo_s",),
     "entity": ("entity", "vc", "user"),
@@ -48,8 +47,6 @@ _MSR = ("job_type", "", "", "", "steps", "arrival_s", "scale_factor")
 
 _UNKNOWN = ("none", "na", "nan", "null")
 """How public traces write that a time or a number was not recorded."""
-
-_WITHOUT_STRICT = "remove the row, or read the trace without strict"
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,6 @@ def read_trace(
     path: str | Path,
     throughputs: Throughputs,
     *,
-    strict: bool = False,
     seed: int = 0,
     cluster: GpuCluster | None = None,
 ) -> Trace:
@@ -89,7 +85,6 @@ def read_trace(
     Args:
         path: The file.
         throughputs: Throughputs of all types of jobs.
-        strict: A job whose type has no throughput at its scale factor, or that used no GPU, is an error.
         seed: Draws the types of jobs that have none.
         cluster: Where given, a job that needs more GPUs than it has of any type is an error.
 
@@ -111,24 +106,19 @@ def read_trace(
             duration_s = _number(row, "duration", at_least_0, "a duration in seconds", 0.0)
             if not gpus or not (steps or duration_s):
                 not_run += 1
-                if strict:
-                    raise row.wrong(f"used no GPU, or for no time; {_WITHOUT_STRICT}")
                 continue
             kind = _text(row, "type") or _drawn(fastest.get(gpus, {}), random), gpus
             if kind[0] not in fastest.get(gpus, ()):
                 _check_type(row, throughputs)
                 skipped[kind] += 1
-                if strict:
-                    raise row.wrong(f"{_shown(kind)} has no throughput; {_WITHOUT_STRICT}")
                 continue
             _check_fits(row, kind, throughputs, cluster)
-            ran_on = _text(row, "ran on").lower()
-            rate, fastest_rate = (throughputs.rate(*kind, one) for one in (ran_on, fastest[gpus][kind[0]]))
-            steps = steps or duration_s * (rate or fastest_rate)
+            rate = throughputs.rate(*kind, fastest[gpus][kind[0]])
+            steps = steps or duration_s * rate
             slo_s = _number(row, "SLO", above_0, "a time after the arrival in seconds", math.inf)
             if _SLO_FACTOR in row:
                 factor = above_0(row[_SLO_FACTOR], "a multiple of the job's duration", "give -1 for none")
-                slo_s = factor * steps / fastest_rate
+                slo_s = factor * steps / rate
             name = _text(row, "name") or str(place)
             if name in jobs:
                 raise row.wrong(f"the name {name!r} is given twice; rename one of the jobs")

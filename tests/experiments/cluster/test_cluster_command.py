@@ -107,8 +107,6 @@ def test_a_trace_of_ones_own(command, data: str, trace: str, tmp_path: Path) -> 
         assert (out / f"{name}.svg").is_file()
     for text in (" h (3 of 3 jobs are done)", " $ (of all jobs", " kWh (", "1 of 1 jobs"):
         assert text in done.stdout
-    strict = command("cluster", data, trace, *OWN, "strict=true")
-    assert "own_trace.csv: line 5: slow on 2 GPUs has no throughput" in one_line_error(strict)
 
 
 def test_policies_by_load_and_seed_that_are_not_done_twice(command, data: str, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def setting(tmp_path: Path) -> Setting:
     (tmp_path / "own.csv").write_text("job_type,scale_factor,gpu_type,steps_per_s\na,1,v100,1\n")
     (tmp_path / "trace.csv").write_text("job_type,scale_factor,steps,arrival_s\na,1,900,0\na,1,900,10\n")
     given = dict.fromkeys(one.name for one in fields(ClusterCommandOptions))
-    given |= {"cluster": FREE, "policy_options": NO_POLICY_OPTIONS, "policy": "las", "strict": False}
+    given |= {"cluster": FREE, "policy_options": NO_POLICY_OPTIONS, "policy": "las"}
     given |= {"round_s": 360.0, "recompute_s": 0.0, "checkpoint_s": 0.0, "restart_s": 0.0}
     given |= {"failures": FailureGroupOptions(None, 1.0, False)}
     given |= {"data": str(tmp_path / "own.csv")}

@@ -5,13 +5,13 @@ import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from told import told
 
 from schedsearch.cluster.demand import NOBODY, Demand
-from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.inputs.decision_file import Decision, EntityEntry, read_decision
+from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
+from schedsearch.cluster.inputs.decision_file import Decision, read_decision
+from schedsearch.cluster.jobs import ActiveJob, Job
 from schedsearch.cluster.policies.fairness import MaxMinFairness
 
 ROWS = {"a": {"v100": 40, "k80": 10}, "b": {"v100": 12, "k80": 4}, "c": {"v100": 100, "k80": 50}}
@@ -86,57 +86,40 @@ def test_pairs(is_file: bool, tmp_path: Path) -> None:
 
 def test_all_fields(tmp_path: Path) -> None:
     """Jobs come in the order of their arrival, whatever theirs in the file."""
+    (tmp_path / "t.csv").write_text(
+        "job_type,scale_factor,gpu_type,steps_per_s,power_w,clock_mhz\n"
+        "GPT,4,h100,4,2400,1980\nGPT,4,h100,3,1500,1200\nGPT,8,h100,7,,\n7,1,a100,2,,\n"
+    )
+    late = {"name": "late", "type": "GPT", "steps": 1000, "steps_left": 250, "scale_factor": 4, "weight": 2}
+    late |= {"arrival_s": 50, "waited_s": 10, "slo_s": 900, "entity": "x", "isolated_s": 20}
     decision = read(
         tmp_path,
         {
             "workers": {"h100": 8, "a100": 4},
             "jobs": [
-                {"name": "late", "steps": 1000, "steps_left": 250, "scale_factor": 4, "weight": 2}
-                | {
-                    "arrival_s": 50,
-                    "waited_s": 10,
-                    "slo_s": 900,
-                    "entity": "x",
-                    "isolated_s": 20,
-                    "type": "GPT",
-                    "other_scale_factors": [8],
-                },
+                late | {"other_scale_factors": [8]},
                 {"name": "7", "steps": 10, "waited_s": 5, "slo_s": None, "entity": "y"},
             ],
-            "throughputs": {
-                "GPT": {
-                    "h100": [
-                        {"steps_per_s": 4, "power_w": 2400, "clock_mhz": 1980},
-                        {"steps_per_s": 3, "power_w": 1500, "clock_mhz": 1200},
-                        {"steps_per_s": 7, "scale_factor": 8},
-                    ],
-                    "a100": None,
-                },
-                "7": {"a100": 2},
-            },
+            "throughputs": "t.csv",
             "dollars_per_hour": {"h100": 3, "a100": 1.5},
             "gpus_per_server": {"h100": 8},
             "power_cap_w": 5000,
-            "entities": {"x": {"weight": 2, "policy": "fifo"}, "y": {}},
-            "budget_dollars": 100,
         },
     )
     demand = decision.demand
-    first, late = demand.jobs
+    first, second = demand.jobs
     assert (first.name, first.waited_s, first.job.slo_s) == ("7", 5.0, math.inf)
-    assert (late.waited_s, late.steps_left, late.isolated_s, late.slo_left_s) == (10.0, 250.0, 20.0, 890.0)
-    assert (late.job.scale_factor, late.job.weight, late.job.type, late.job.entity) == (4, 2.0, "GPT", "x")
+    job = Job("late", "GPT", 1000.0, 4, 2.0, 50.0, 900.0, "x", (8,))
+    assert second == ActiveJob(job, 250.0, 10.0, 20.0)
     assert rows_of(demand) == {
         (frozenset({("late", 4.0)}), "h100", 4, 2400.0, 1980),
         (frozenset({("late", 3.0)}), "h100", 4, 1500.0, 1200),
         (frozenset({("late", 7.0)}), "h100", 8, 0.0, 0),
         (frozenset({("7", 2.0)}), "a100", 1, 0.0, 0),
     }
-    assert np.all(demand.configurations.steps_per_s[:, 0] > 0)
-    assert dict(demand.cluster.dollars_per_hour) == {"h100": 3.0, "a100": 1.5}
-    assert demand.cluster.power_cap_w == 5000 and demand.cluster.server_of("h100") == 8
-    assert decision.form.entities == {"x": EntityEntry(2.0, "fifo"), "y": EntityEntry()}
-    assert decision.form.budget_dollars == 100.0 and decision.has_steps
+    prices = {"h100": 3.0, "a100": 1.5}
+    assert demand.cluster == GpuCluster({"h100": 8, "a100": 4}, prices, {"h100": 8}, 5000.0)
+    assert decision.has_steps
 
 
 def job(**fields: object) -> dict[str, Any]:
@@ -147,7 +130,7 @@ def job(**fields: object) -> dict[str, Any]:
     ("changed", "message"),
     [
         ({"workers": {}}, "cluster.workers is empty; give GPUs of at least one type, as v100: 36"),
-        ({"worker": 1}, "has an unknown field 'worker'; the fields are jobs, throughputs, pairs, entities"),
+        ({"worker": 1}, "has an unknown field 'worker'; the fields are jobs, throughputs, pairs"),
         (job(weight=0), "jobs[0]: job a: weight: 0.0 is not a weight above 0; correct it"),
         (job(wieght=2), "jobs[0]: has an unknown field 'wieght'; the fields are name, type, steps"),
         (job(steps=math.nan), "jobs[0].steps: nan is not a number; give one"),
@@ -159,16 +142,12 @@ def job(**fields: object) -> dict[str, Any]:
         (job(scale_factor=2), "jobs: 'a' is not runnable: no GPU type with its 2 GPUs has a throughput"),
         ({"jobs": "a"}, "jobs: 'a' is not a list; give one"),
         ({"jobs": []}, "jobs: [] is not a list of jobs; give at least one"),
-        ({"jobs": [*JOBS, {"name": "a"}]}, "jobs[3].name: 'a' is not a name of one job alone; rename one"),
+        ({"jobs": [*JOBS, {"name": "a"}]}, "jobs: 'a' is not a name of one job alone; rename one"),
         ({"jobs": JOBS[:2]}, "throughputs: 'c' is not a job or type; the file has a, b"),
         ({"jobs": [*JOBS, {"name": "d"}]}, "jobs: 'd' is not runnable: no GPU type with its 1 GPUs has a"),
         (
             {"throughputs": {**ROWS, "a": {"V100": 1}}},
             "throughputs.a.V100: 'V100' is not a GPU type of the workers; correct it, or add it to them",
-        ),
-        (
-            {"throughputs": {**ROWS, "a": {"v100": [1, 2]}}},
-            "throughputs.a.v100[1]: a on 1 v100 is given twice at this clock; keep one",
         ),
         ({"pairs": [{"jobs": ["a", "d"], "v100": [1, 1]}]}, "pairs[0].jobs: ['a', 'd'] is not two jobs of"),
         (
@@ -178,14 +157,6 @@ def job(**fields: object) -> dict[str, Any]:
         (
             {"workers": {"v100": 2, "k80": 2}, "pairs": PAIRS} | job(scale_factor=2),
             "pairs[0].jobs: ['a', 'b'] is not possible with {2} GPUs for a and {1} for b; remove the pair",
-        ),
-        (
-            {"entities": {"x": {}}} | job(entity="y"),
-            "jobs[0].entity: 'y' is not an entity of the file; write one of x",
-        ),
-        (
-            {"entities": {"x": {"policy": "lifo"}}},
-            "entities.x.policy: 'lifo' is not known; use one of fairness",
         ),
     ],
 )

@@ -50,8 +50,6 @@ def test_gavels_traces(name: str, num_jobs: int, num_skipped: int) -> None:
     assert not any(kind in throughputs.alone for kind in trace.skipped)
     if num_skipped:
         assert trace.skipped_text().startswith(f"{num_skipped} jobs have no throughput and are skipped: ")
-        with pytest.raises(ClusterError, match=r"trace: line \d+: .* has no throughput; remove the row, or"):
-            read_trace(path, throughputs, strict=True)
 
 
 def test_gavels_forms(tmp_path: Path) -> None:
@@ -96,8 +94,6 @@ def test_philly_as_csv(tmp_path: Path) -> None:
     assert first == Job("app_2", "B", 150.0, 1, arrival_s=0.0, entity="ee9")
     assert second == Job("app_1", "A", 1600.0, 2, arrival_s=60.0, entity="ee9")
     assert trace.not_run == 1 and "1 rows used no GPU" in trace.skipped_text()
-    with pytest.raises(ClusterError, match="line 4: used no GPU, or for no time; remove the row"):
-        read_trace(tmp_path / "t.csv", THROUGHPUTS, strict=True)
 
 
 @pytest.mark.parametrize(
