@@ -67,10 +67,7 @@ def test_keeps_its_deadline_and_its_groups(periodic: PeriodicSchedule, n: int, s
     time, energy = accounted(schedule, profile, plan.clock_mhz)
     assert (plan.time_ms, plan.energy_mj) == pytest.approx((time, energy))
     assert time <= deadline * (1 + 1e-9)
-    waiting_w = profile.blocking_power_w * periodic.placement.num_devices
-    until_deadline = energy + waiting_w * (deadline - time)
-    assert bound.at(deadline) * (1 - 1e-7) <= made.relaxed_mj * (1 + 1e-7)
-    assert made.relaxed_mj <= until_deadline * (1 + 1e-7)
+    assert plan.lower_bound_mj <= energy * (1 + 1e-7)
     check_groups(made, n, plan.clock_mhz)
 
 
@@ -126,8 +123,7 @@ def test_against_every_choice_of_tied_clocks() -> None:
         made = periodic_plan(periodic, profile, 6, float(deadline))
         plan = made.unrolled(6)
         found = plan.energy_mj + 20 * (deadline - plan.time_ms)
-        assert made.relaxed_mj - 1e-6 <= best <= found + 1e-6
-        assert found <= 1.05 * best
+        assert best - 1e-6 <= found <= 1.05 * best
 
 
 def test_optimizer_blocks_come_once_in_the_cooldown() -> None:
