@@ -26,7 +26,7 @@ from schedsearch.layouts.layouts import COLUMNS as LAYOUT_COLUMNS
 from schedsearch.layouts.layouts import BestLayouts
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.planning.explanation import strategy_in_words
-from schedsearch.planning.plans import PLAN_COLUMNS, Plans
+from schedsearch.planning.plans import PLAN_COLUMNS, Plans, capacities_gib
 from schedsearch.robust.robust_search import RobustResult
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import read_result, read_schedule, result_to_dict, schedule_to_dict
@@ -198,7 +198,13 @@ def _(result: Plans) -> Any:
     }
     peaks_gib = [each / 1024 for each in best.peaks_mib]
     return draw_plan(
-        best.rated, names, peaks_gib, best.capacities_gib(result.options), best.chunks, best.shared, best.name
+        best.rated,
+        names,
+        peaks_gib,
+        capacities_gib(best.plan, result.options),
+        best.chunks,
+        best.shared,
+        best.name,
     )
 
 
