@@ -251,13 +251,7 @@ class ComparisonCourse:
 
 
 def best_row(name: str, tried: Sequence[ShapeAttempt], reasons: Sequence[str]) -> ComparedRow:
-    """Return the row of the best schedule on any of the shapes that were tried, or why there is none.
-
-    Args:
-        name: Name of the row.
-        tried: The shapes.
-        reasons: Why others could not be tried.
-    """
+    """Return the row of the best schedule on any of the shapes that were tried, or why there is none."""
     best = min(tried, key=lambda each: (each.quality, each.result is None), default=None)
     if best is None:
         return ComparedRow(name, proved="infeasible", note=joined(*reasons))
