@@ -17,7 +17,6 @@ from schedsearch.baselines import (
 )
 from schedsearch.metrics import peak_memory, steady_period
 from schedsearch.semantics.check import check_versions
-from schedsearch.semantics.residency import peak_versions
 from schedsearch.semantics.stages import orders_of, versions_of
 from schedsearch.semantics.versions import WeightVersionError
 from schedsearch.validate import validate
@@ -69,11 +68,11 @@ def test_replicas_share_versions_and_hold_as_many_as_inputs_in_flight() -> None:
     found = check_versions(
         placement, orders_of(schedule), versions_of(schedule, "weight_stashing", replicated=True)
     )
-    peaks = peak_versions(placement, orders_of(schedule), found)
+    peaks = found.peak_held(placement, orders_of(schedule))
     assert peaks == {"F0_0": 2, "F0_1": 2, "F1_0": 1}
     assert [stage.forward for stage in found.stages] == [("F0_0",), ("F1_0", "F1_1"), ("F0_1",)]
     assert [found.reads["F1_0", 1], found.reads["F1_1", 1]] == [2, 3]
-    with pytest.raises(WeightVersionError, match="vertical_sync needs as many replicas of every stage"):
+    with pytest.raises(WeightVersionError, match="vertical_sync needs as many copies of every stage"):
         versions_of(schedule, "vertical_sync", replicated=True)
 
 
