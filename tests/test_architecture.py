@@ -37,7 +37,7 @@ OWNERS = {
     "z3": [
         "schedsearch/model/z3_model.py",
         "schedsearch/solver/smt.py",
-        "schedsearch/proof/check/held_limit.py",
+        "schedsearch/proof/check/states.py",
         "schedsearch/proof/check/refutation.py",
         "schedsearch/tessel/queries.py",
     ],
@@ -64,7 +64,6 @@ OWNERS = {
     "tree_sitter_bash": ["placements/layouts/shell_words.py"],
     "yaml": ["placements/placement_file/yaml_text.py", "experiments/config/option_list.py"],
     "scipy": [
-        "schedsearch/proof/conflicts.py",
         "schedsearch/proof/memory_occupancy.py",
         "schedsearch/proof/mode_choice.py",
         "schedsearch/cluster/policies/allox.py",
