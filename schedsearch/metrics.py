@@ -25,7 +25,7 @@ def bubble_rate(schedule: Schedule) -> float:
 def memory_over_time(
     schedule: Schedule, device: int, *, on_host: bool = False
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return when the memory of a device, or its host, changes, and what it holds from then on, static included.
+    """Return when the memory of a device, or its host, changes, and what it holds then, the static included.
 
     Memory is allocated and released at a block's start (Tessel, Sec. III-A, Eq. 1, constraint 2). What blocks
     need only while they run is not in it, but is in `peak_memory`.
