@@ -14,8 +14,8 @@ from placements.files import text_columns, write_json
 from schedsearch.cluster.allocation import Allocation, check_allocation
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.inputs.decision_file import Decision, read_decision
-from schedsearch.cluster.policies.hierarchical import Entity
 from schedsearch.cluster.policies.registry import policy_entry
+from schedsearch.cluster.policies.water_filling import Entity
 
 FILE = "allocation.json"
 
