@@ -36,7 +36,7 @@ from placements.hardware import modelled_profile
 from placements.planners.parallel_plan import PlanError
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import Job
-from schedsearch.cluster.policies.spending.energy import LeastEnergy
+from schedsearch.cluster.policies.spending import LeastEnergy
 from schedsearch.cluster.policies.water_filling import WaterFilling
 from schedsearch.cluster.simulator.options import SimulationOptions
 from schedsearch.cluster.simulator.simulation import simulate_cluster
@@ -98,7 +98,7 @@ cluster = GpuCluster(workers, idle_power_w={name: GPUS[name].blocking_power_w fo
 capped = replace(cluster, power_cap_w=power_cap_w)
 cases = {
     "fair": (cluster, highest_clocks, WaterFilling()),
-    "least energy": (cluster, all_points, LeastEnergy(min_share=0.9, spare_s=3600.0)),
+    "least energy": (cluster, all_points, LeastEnergy(min_share=0.9, margin_s=3600.0)),
     "fair, capped": (capped, highest_clocks, WaterFilling()),
     "fair, capped, frontier": (capped, all_points, WaterFilling()),
 }
@@ -110,10 +110,10 @@ outcomes = {
 pd.DataFrame(
     {
         "run": name,
-        "kWh": each.kwh,
-        "mean_completion_h": each.average_jct_s / 3600,
-        "makespan_h": each.makespan_s / 3600,
-        "slo_misses": each.slo_violations,
+        "kWh": each.figures["kwh"],
+        "mean_completion_h": each.figures["average_jct_s"] / 3600,
+        "makespan_h": each.figures["makespan_s"] / 3600,
+        "slo_misses": each.figures["slo_violations"],
     }
     for name, each in outcomes.items()
 ).set_index("run")
@@ -122,7 +122,8 @@ pd.DataFrame(
 against = {"least energy": "fair", "fair, capped, frontier": "fair, capped"}
 energy = {name: outcomes[name].kwh / outcomes[base].kwh for name, base in against.items()}
 completion = {
-    name: outcomes[name].average_jct_s / outcomes[base].average_jct_s for name, base in against.items()
+    name: outcomes[name].figures["average_jct_s"] / outcomes[base].figures["average_jct_s"]
+    for name, base in against.items()
 }
 draw_bars(
     [

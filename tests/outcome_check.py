@@ -26,7 +26,6 @@ class _Replayed:
     """What the rounds say of one job."""
 
     done: float = 0.0
-    saved: float = 0.0
     first_start_s: float = math.nan
     finish_s: float = math.nan
     gpu_s: list[float] = field(default_factory=list)
@@ -34,7 +33,6 @@ class _Replayed:
     kwh: list[float] = field(default_factory=list)
     starts: int = 0
     renewals: int = 0
-    failures: int = 0
     gpus: tuple[int, tuple[int, ...]] | None = None
     """Type and GPUs in the last round."""
 
@@ -152,17 +150,9 @@ def _replay(
         else:
             found.first_start_s = start_s if not found.starts else found.first_start_s
             found.starts += 1
-            found.saved = found.done
         whole = math.floor(rate * (options.round_s - cost_s))
         wanted = min(whole or rate * (options.round_s - cost_s), job.steps - found.done)
         end_s = start_s + cost_s + wanted / rate
-        if run.failed and end_s > run.end_s:
-            lease = options.failures is not None and options.failures.loses_lease
-            wanted = found.saved - found.done if lease else 0.0
-            end_s = run.end_s
-        if run.failed and wanted < job.steps - found.done:
-            found.failures += 1
-            found.gpus = None
         _same(steps, wanted, what, "steps")
         ends_s.append(end_s)
         found.done += wanted
@@ -172,8 +162,7 @@ def _replay(
         price = outcome.cluster.price_of(gpu_type)
         found.dollars.append(gpu_s * price / 3600 / len(run.jobs))
         found.kwh.append(run.power_w * (run.end_s - start_s) / 3.6e6 / len(run.jobs))
-    if not run.failed:
-        _same(run.end_s, max(ends_s), where, f"the end of {run.jobs}")
+    _same(run.end_s, max(ends_s), where, f"the end of {run.jobs}")
 
 
 def _end_leases(replayed: Sequence[_Replayed], ran: set[int]) -> None:
@@ -192,7 +181,6 @@ def _compare(job: JobOutcome, found: _Replayed, where: str) -> None:
         ("kwh", math.fsum(found.kwh)),
         ("starts", found.starts),
         ("renewals", found.renewals),
-        ("failures", found.failures),
     ):
         _same(getattr(job, name), value, where, name)
 
@@ -201,11 +189,13 @@ def _check_metrics(outcome: Outcome, replayed: Sequence[_Replayed], busy_s: floa
     pairs = [*zip(outcome.jobs, replayed, strict=True)]
     jcts = [found.finish_s - job.job.arrival_s for job, found in _done(pairs, outcome.window)]
     if jcts:
-        _same(outcome.average_jct_s, math.fsum(jcts) / len(jcts), "outcome", "average_jct_s")
-    _same(outcome.dollars, math.fsum(sum(found.dollars) for found in replayed), "outcome", "dollars")
+        _same(outcome.figures["average_jct_s"], math.fsum(jcts) / len(jcts), "outcome", "average_jct_s")
+    _same(
+        outcome.figures["dollars"], math.fsum(sum(found.dollars) for found in replayed), "outcome", "dollars"
+    )
     if outcome.end_s > 0:
         whole_s = outcome.end_s * sum(outcome.cluster.workers.values())
-        _same(outcome.utilisation, busy_s / whole_s, "outcome", "utilisation")
+        _same(outcome.figures["utilisation"], busy_s / whole_s, "outcome", "utilisation")
 
 
 def _done(

@@ -7,9 +7,9 @@ from typing import Any
 
 from experiments.cluster.options import PolicyOptions
 from experiments.config.options import require
-from schedsearch.cluster.policies.hierarchical import Entity
 from schedsearch.cluster.policies.policy import Policy
 from schedsearch.cluster.policies.registry import policy_of
+from schedsearch.cluster.policies.water_filling import Entity
 
 
 def names_of(given: str | list[Any]) -> list[str]:

@@ -63,17 +63,6 @@ class FileTraceOptions:
 
 
 @dataclass(frozen=True)
-class FailureGroupOptions:
-    """The `failures` group; see `schedsearch.cluster.simulator`."""
-
-    mean_h: float | None = option(None, "mean time between failures of one GPU, in h; null: none fails")
-    repair_h: float = option(1, "time until a GPU that has failed is back, in h")
-    loses_lease: bool = option(
-        False, "true: a job loses the work since its lease began; false: the work of the round"
-    )
-
-
-@dataclass(frozen=True)
 class PolicyOptions:
     """The `policy_options` group; see `schedsearch.cluster.policies`. What is null is the policy's own."""
 
@@ -89,16 +78,10 @@ class PolicyOptions:
     margin_s: float | None = option(
         None, "for policies with SLOs: how long before its SLO a job should be done, in s"
     )
-    aim: str | None = option(
-        None, "for min_cost and min_cost_slo: steps_per_dollar (as in Gavel's code) or dollars"
-    )
     min_share: float | None = option(
         None,
         "for least_energy_slo and least_cost_slo: minimum share of its isolated throughput, for jobs "
         "without an SLO",
-    )
-    spare_s: float | None = option(
-        None, "for policies with SLOs: how long before its SLO a job should be done, in s"
     )
     dollars_per_kwh: float | None = option(None, "for least_cost_slo: the price of electricity")
 
@@ -179,7 +162,7 @@ class ClusterCommandOptions:
     )
     placement_sensitive: bool = option(
         False,
-        "true: jobs are slower on more servers than they need, and policies know it; las_blind does not",
+        "true: jobs are slower on more servers than they need, and policies know it",
     )
     checkpoint_s: float = option(0, "time to save a job that has to leave its GPUs, in s")
     restart_s: float = option(0, "time to start a job on GPUs where it was not before, in s")
@@ -190,7 +173,6 @@ class ClusterCommandOptions:
     cluster: GpuClusterOptions = group("gavel", CLUSTERS, headline="The GPUs")
     trace: dict[str, Any] = group("generated", TRACES, headline="The jobs")
     policy_options: PolicyOptions = group(headline="The policy")
-    failures: FailureGroupOptions = group(headline="Failures")
     run: RealRunOptions = group(headline="Jobs that really run")
 
 

@@ -18,17 +18,14 @@ CLUSTER, JOBS, SERIES = "cluster.json", "jobs.csv", "series.csv"
 _JOB_COLUMNS = (
     *("job", "type", "scale_factor", "weight", "entity", "is_measured", "arrival_s"),
     *("first_start_s", "finish_s", "jct_s", "isolated_s", "finish_time_ratio", "slo_s", "is_late"),
-    *("steps", "steps_done", "gpu_s", "dollars", "kwh", "preemptions", "failures"),
+    *("steps", "steps_done", "gpu_s", "dollars", "kwh", "preemptions"),
 )
 """Columns of the table of jobs; most are attributes of a `JobOutcome` or of its job."""
 
 
 def figures_of(found: Outcome) -> dict[str, float]:
     """Return the figures of a simulation that are numbers, by names with their units."""
-    ratios = found.finish_time_ratios
-    largest = {"max_finish_time_ratio": float(ratios.max())} if len(ratios) else {}
-    known = {name: value for name, value in found.metrics.items() if math.isfinite(value)}
-    return known | largest
+    return {name: value for name, value in found.figures.items() if math.isfinite(value)}
 
 
 def save_outcome(
@@ -52,8 +49,8 @@ def save_outcome(
 
 def outcome_to_dict(found: Outcome, skipped: Mapping[tuple[str, int], int]) -> dict[str, object]:
     """Return the figures of a simulation as plain data; null where there is no value."""
+    figures = {name: _plain(value) for name, value in found.figures.items()}
     names = ("average_jct_s", "makespan_s", "utilisation", "average_finish_time_ratio", "dollars", "kwh")
-    numbers = {name: _plain(getattr(found, name)) for name in names}
     busy = {
         name: busy_s / (found.cluster.workers[name] * found.end_s)
         for name, busy_s in found.busy_s.items()
@@ -63,18 +60,18 @@ def outcome_to_dict(found: Outcome, skipped: Mapping[tuple[str, int], int]) -> d
     return {
         "schema_version": SCHEMA_VERSION,
         "policy": found.policy,
-        **numbers,
-        "jct_percentiles_s": {str(one): _plain(value) for one, value in found.jct_percentiles_s.items()},
+        **{name: figures[name] for name in names},
+        "jct_percentiles_s": {str(one): figures[f"jct_p{one}_s"] for one in PERCENTILES},
         "finish_time_ratio_percentiles": _percentiles(found.finish_time_ratios.tolist()),
         "utilisation_by_type": busy,
         "slo": {
             "jobs": sum(math.isfinite(one.job.slo_s) for one in found.measured),
-            "violations": found.slo_violations,
-            "violation_share": found.slo_violation_share,
+            "violations": figures["slo_violations"],
+            "violation_share": figures["slo_violation_share"],
         },
-        "preemptions": found.preemptions,
-        "lease_renewals": found.lease_renewals,
-        "share_error": _plain(found.share_error),
+        "preemptions": figures["preemptions"],
+        "lease_renewals": figures["lease_renewals"],
+        "share_error": figures["share_error"],
         "jobs": {
             "measured": last - first,
             "window": [first, last],

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from experiments.cluster.running import Setting, SimulationPoint, policy_of_point
+from experiments.cluster.chosen_policies import chosen_policy
+from experiments.cluster.running import Setting, SimulationPoint
 from experiments.cluster.workload import simulation_options, work_of
 from experiments.config.command import Failed, Interrupted
 from experiments.config.options import OptionError, require
@@ -86,8 +87,6 @@ def _jobs(points: Sequence[SimulationPoint], setting: Setting) -> tuple[list[Job
     given = setting.options
     require(len(points) == 1, "run.command", len(points), "for one simulation", "give one policy and seed")
     require(given.window is None, "window", given.window, "null for a real run", "leave it out")
-    fails = given.failures.mean_h
-    require(fails is None, "failures.mean_h", fails, "null for a real run", "leave it out")
     timeout_s = given.run.timeout_s
     require(timeout_s is None or timeout_s > 0, "run.timeout_s", timeout_s, "above 0", "give seconds")
     work = work_of(setting.trace, setting.data, setting.cluster, given)
@@ -130,7 +129,7 @@ def _simulated(
         jobs,
         setting.cluster,
         setting.data.throughputs,
-        policy_of_point(point, setting),
+        chosen_policy(point.policy, setting.options.policy_options),
         replace(options, records_rounds=True),
     )
     return steps_of_rounds(found.recorded, [one.job.name for one in found.jobs], setting.cluster)
@@ -148,7 +147,7 @@ def _run(
         jobs,
         setting.cluster,
         setting.data.throughputs,
-        policy_of_point(point, setting),
+        chosen_policy(point.policy, setting.options.policy_options),
         options,
         starts,
         LocalProcesses(setting.cluster),

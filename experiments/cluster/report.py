@@ -8,7 +8,7 @@ from pathlib import Path
 from experiments.cluster.loads import CONFIDENCE, LoadRow
 from experiments.report.html_report import Fact, Picture, Section, write_report
 from schedsearch.cluster.gpu_cluster import GpuCluster
-from schedsearch.cluster.simulator.outcome import Outcome
+from schedsearch.cluster.simulator.outcome import PERCENTILES, Outcome
 
 _HOUR_S = 3600.0
 
@@ -129,35 +129,37 @@ def _summary(found: Outcome) -> list[Fact]:
     return [
         Fact(
             "Average job completion time",
-            hours(found.average_jct_s),
+            hours(found.figures["average_jct_s"]),
             measured,
             good=not found.missing or None,
         ),
-        Fact("Utilisation", f"{found.utilisation:.1%}", "busy GPU time of all GPU time"),
-        Fact("Cost", f"{found.dollars:,.2f} $", "of all jobs, at the prices of the cluster"),
+        Fact("Utilisation", f"{found.figures['utilisation']:.1%}", "busy GPU time of all GPU time"),
+        Fact("Cost", f"{found.figures['dollars']:,.2f} $", "of all jobs, at the prices of the cluster"),
     ]
 
 
 def _facts(found: Outcome, skipped: str) -> list[Fact]:
     """Return what applies."""
-    ratios, ends = found.finish_time_ratios, found.jct_percentiles_s
-    facts = [Fact(f"Completion time, {one} % of the jobs", f"at most {hours(ends[one])}") for one in ends]
-    facts.append(
-        Fact(
-            "Makespan", hours(found.makespan_s), "from the first arrival to the last end of the measured jobs"
-        )
-    )
+    figures, ratios = found.figures, found.finish_time_ratios
+    facts = [
+        Fact(f"Completion time, {one} % of the jobs", f"at most {hours(figures[f'jct_p{one}_s'])}")
+        for one in PERCENTILES
+    ]
+    note = "from the first arrival to the last end of the measured jobs"
+    facts.append(Fact("Makespan", hours(figures["makespan_s"]), note))
     if len(ratios):
         note = f"largest {ratios.max():.3g}; below 1 a job gains from sharing the cluster"
         facts.append(Fact("Finish-time fairness (rho), mean", f"{ratios.mean():.3g}", note))
-    facts.append(Fact("Preemptions", f"{found.preemptions:,}", f"{found.lease_renewals:,} leases extended"))
-    if found.kwh:
+    facts.append(
+        Fact("Preemptions", f"{figures['preemptions']:,}", f"{figures['lease_renewals']:,} leases extended")
+    )
+    if figures["kwh"]:
         facts.append(
-            Fact("Energy", f"{found.kwh:,.4g} kWh", "of all jobs and idle GPUs, where powers are known")
+            Fact("Energy", f"{figures['kwh']:,.4g} kWh", "of all jobs and idle GPUs, where powers are known")
         )
     with_slo = sum(one.job.slo_s < float("inf") for one in found.measured)
     if with_slo:
-        late = found.slo_violations
+        late = figures["slo_violations"]
         facts.append(Fact("SLO violations", f"{late} of {with_slo} jobs", f"{late / with_slo:.1%}", not late))
     facts.append(Fact("Simulated time", hours(found.end_s), f"{len(found.jobs)} jobs arrived"))
     if found.missing:

@@ -19,16 +19,10 @@ from placements.tables import csv_rows
 from schedsearch.cluster.allocation import InfeasibleError
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import ActiveJob, Job
-from schedsearch.cluster.policies.placement_blind import BLIND, PlacementBlindPolicy
-from schedsearch.cluster.policies.policy import Policy
-from schedsearch.cluster.simulator.job_table import ClusterProgress
 from schedsearch.cluster.simulator.outcome import Outcome
-from schedsearch.cluster.simulator.simulation import FROM_KEYBOARD, simulate_cluster
+from schedsearch.cluster.simulator.simulation import ClusterProgress, simulate_cluster
 from schedsearch.core.progress import StepBar
 from schedsearch.solver.interrupts import INTERRUPTS
-
-STATE = "state.pkl"
-"""How far an interrupted simulation was."""
 
 _CHECKED_JOBS = 1000
 """Of a trace whose jobs are generated without end."""
@@ -97,20 +91,6 @@ def points_of(options: ClusterCommandOptions) -> list[SimulationPoint]:
     return [SimulationPoint(*each) for each in every]
 
 
-def check_placement(options: ClusterCommandOptions) -> None:
-    """Check what belongs to servers: their sizes, and policies that do not know them.
-
-    Raises:
-        OptionError: Servers have no sizes, or an option is of servers and they do not matter.
-    """
-    if options.placement_sensitive:
-        is_known = options.cluster.gpus_per_server is not None
-        require(is_known, "cluster.gpus_per_server", None, "known", "give it, as in 4:4:8")
-        return
-    for name in names_of(options.policy):
-        require(not name.endswith(BLIND), "policy", name, "of placement_sensitive=true", "set it too")
-
-
 def check_points(points: list[SimulationPoint], setting: Setting) -> None:
     """Check what each simulation is given, before the first one begins.
 
@@ -119,7 +99,7 @@ def check_points(points: list[SimulationPoint], setting: Setting) -> None:
     """
     kinds: dict[tuple[int, str], Job] = {}
     for point in points:
-        policy_of_point(point, setting)
+        chosen_policy(point.policy, setting.options.policy_options)
         trace = at_load(setting.trace, point.jobs_per_hour, point.seed)
         if point.policy == points[0].policy:
             work = work_of(trace, setting.data, setting.cluster, setting.options)
@@ -137,7 +117,7 @@ def _check_decision(name: str, job: Job, setting: Setting) -> None:
     Raises:
         ClusterError: The policy is not for such jobs, or lacks a price or an entity.
     """
-    policy = policy_of_point(SimulationPoint(name), setting)
+    policy = chosen_policy(name, setting.options.policy_options)
     nearly_done = ActiveJob(replace(job, slo_s=math.inf), 1e-9 * job.steps)
     try:
         policy.allocate(setting.data.throughputs.demand(setting.cluster, [nearly_done]))
@@ -145,16 +125,12 @@ def _check_decision(name: str, job: Job, setting: Setting) -> None:
         return
 
 
-def run_point(point: SimulationPoint, setting: Setting, directory: Path) -> tuple[Outcome, str, bool]:
-    """Simulate, and write the files; an interrupted simulation goes on where it was.
-
-    Returns:
-        What was found; in words which jobs were left out; and whether the simulation was interrupted from the
-        keyboard and its state is kept.
+def run_point(point: SimulationPoint, setting: Setting, directory: Path) -> tuple[Outcome, str]:
+    """Simulate, and write the files; return what was found, and in words which jobs were left out.
 
     Raises:
         ClusterError: A job cannot run, or the policy gives time to nobody.
-        KeyboardInterrupt: From the keyboard, when all was simulated and written.
+        KeyboardInterrupt: From the keyboard; the files are there or not, but never some of them alone.
     """
     options, trace = setting.options, at_load(setting.trace, point.jobs_per_hour, point.seed)
     work = work_of(trace, setting.data, setting.cluster, options)
@@ -166,46 +142,30 @@ def run_point(point: SimulationPoint, setting: Setting, directory: Path) -> tupl
         "rounds": rounds_of(options, point.policy),
         "inputs": _hash_of(point, setting),
     }
-    state, found = directory / STATE, None
-    with StepBar(str(point)) as bar:
+    with StepBar(str(point)) as bar, INTERRUPTS.watched():
 
         def show(progress: ClusterProgress) -> None:
             text = f"{progress.simulated_h:,.0f} h simulated, {progress.active_jobs} jobs there"
             bar(text, progress.jobs_done, max(progress.jobs_wanted, 1))
 
-        try:
-            with INTERRUPTS.watched():  # to the end of the files, as a simulation that is done has no state
-                found = simulate_cluster(
-                    work.jobs,
-                    setting.cluster,
-                    setting.data.throughputs,
-                    policy_of_point(point, setting),
-                    simulation_options(options, trace, work.span_s, point.policy),
-                    show,
-                    state,
-                )
-                save_outcome(found, work.skipped, told | setting.told, directory)
-        except KeyboardInterrupt:
-            if found is None or not state.exists():
-                raise
-    return found, work.skipped_in_words, state.exists()
-
-
-def policy_of_point(point: SimulationPoint, setting: Setting) -> Policy:
-    """Return the policy of a simulation."""
-    policy = chosen_policy(point.policy.removesuffix(BLIND), setting.options.policy_options)
-    is_blind = point.policy.endswith(BLIND)
-    return PlacementBlindPolicy(policy, setting.data.throughputs) if is_blind else policy
+        found = simulate_cluster(
+            work.jobs,
+            setting.cluster,
+            setting.data.throughputs,
+            chosen_policy(point.policy, setting.options.policy_options),
+            simulation_options(options, trace, work.span_s, point.policy),
+            show,
+        )
+        save_outcome(found, work.skipped, told | setting.told, directory)
+    return found, work.skipped_in_words
 
 
 def jcts_before(point: SimulationPoint, setting: Setting, directory: Path) -> list[float] | None:
     """Return the completion times of a simulation that was done before, in s; None where it was not."""
-    if (directory / STATE).exists() or not (directory / CLUSTER).exists():
+    if not (directory / CLUSTER).exists():
         return None
     data = read_json(directory / CLUSTER, "what a simulation found", OptionError)
     if not isinstance(data, dict) or data.get("inputs") != _hash_of(point, setting):
-        return None
-    if data.get("ended_early") == FROM_KEYBOARD:
         return None
     return list(_measured_jcts(directory / JOBS))
 

@@ -25,7 +25,6 @@ from experiments.cluster.report import (
 from experiments.cluster.running import (
     Setting,
     SimulationPoint,
-    check_placement,
     check_points,
     jcts_before,
     points_of,
@@ -57,7 +56,9 @@ def task(options: ClusterCommandOptions) -> dict[str, float | str]:
     cluster = gpu_cluster(options.cluster)
     is_sensitive = options.placement_sensitive
     data = read_data(options.data, unconsolidated=is_sensitive)
-    check_placement(options)
+    if is_sensitive:
+        is_known = options.cluster.gpus_per_server is not None
+        require(is_known, "cluster.gpus_per_server", None, "known", "give it, as in 4:4:8")
     told: dict[str, object] = {"options": asdict(options), "command": _command_line()}
     setting, points = Setting(options, cluster, data, trace, told), points_of(options)
     check_points(points, setting)
@@ -89,7 +90,7 @@ def _decide(options: ClusterCommandOptions) -> dict[str, float | str]:
 
 def _simulate(point: SimulationPoint, setting: Setting) -> dict[str, float | str]:
     directory = output_directory()
-    found, skipped, can_go_on = run_point(point, setting, directory)
+    found, skipped = run_point(point, setting, directory)
     from experiments.cluster.pictures import save_pictures  # loads matplotlib
 
     pictures = save_pictures(found, directory)
@@ -100,8 +101,6 @@ def _simulate(point: SimulationPoint, setting: Setting) -> dict[str, float | str
     log.info("%s on %s, rounds=%s", found.policy, cluster_in_words(found.cluster), rounds)
     log.info("%s", "\n".join(outcome_lines(found)))
     log.info("figures, jobs, series and report in %s", directory)
-    if can_go_on:
-        raise _interrupted(directory)
     return {"policy": found.policy, **figures_of(found)}
 
 
@@ -115,12 +114,14 @@ def _simulate_all(points: list[SimulationPoint], setting: Setting) -> dict[str, 
         if before is not None:
             jcts[point] = before
             continue
-        found, skipped, can_go_on = run_point(point, setting, folder)
+        try:
+            found, skipped = run_point(point, setting, folder)
+        except KeyboardInterrupt:
+            _save_comparison(jcts, setting, directory)
+            said = f"interrupted; the same command with hydra.run.dir={directory} goes on there"
+            raise Interrupted(said) from None
         if skipped and number == 1:
             log.warning("%s", skipped)
-        if can_go_on:
-            _save_comparison(jcts, setting, directory)
-            raise _interrupted(directory)
         jcts[point] = found.jcts_s.tolist()
     return _save_comparison(jcts, setting, directory)
 
@@ -139,10 +140,6 @@ def _save_comparison(
         log.info("%s", "\n".join(load_lines(rows)))
     log.info("table, figures and report in %s", directory)
     return {f"{row.name}_average_jct_s": row.average_jct_s for row in rows if row.average_jct_s is not None}
-
-
-def _interrupted(directory: Path) -> Interrupted:
-    return Interrupted(f"interrupted; the same command with hydra.run.dir={directory} goes on there")
 
 
 def _command_line() -> str:

@@ -10,7 +10,6 @@ from typing import Any
 
 from experiments.cluster.options import (
     ClusterCommandOptions,
-    FailureGroupOptions,
     FileTraceOptions,
     GeneratedTraceOptions,
 )
@@ -20,9 +19,8 @@ from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.inputs.throughput_file import read_job_types, read_throughputs
 from schedsearch.cluster.inputs.trace_file import read_trace
 from schedsearch.cluster.jobs import Job
-from schedsearch.cluster.policies.placement_blind import BLIND
 from schedsearch.cluster.policies.registry import policy_entry
-from schedsearch.cluster.simulator import options as simulator
+from schedsearch.cluster.simulator.options import SimulationOptions
 from schedsearch.cluster.throughputs import Throughputs
 
 THROUGHPUTS, JOB_TYPES = "simulation_throughputs.json", "job_types.csv"
@@ -186,7 +184,7 @@ def _generator(trace: GeneratedTraceOptions) -> GeneratorOptions:
 
 def simulation_options(
     options: ClusterCommandOptions, trace: Trace, span_s: float, policy: str
-) -> simulator.SimulationOptions:
+) -> SimulationOptions:
     """Return how a trace is simulated.
 
     Args:
@@ -200,19 +198,16 @@ def simulation_options(
         ClusterError: A number is out of its range.
     """
     seed = trace.seed if isinstance(trace, GeneratedTraceOptions) else 0
-    in_turn = rounds_of(options, policy) != ONE_QUEUE
-    return simulator.SimulationOptions(
+    return SimulationOptions(
         round_s=options.round_s,
         reset_s=options.recompute_s,
         seed=seed if options.seed is None else options.seed,
-        types_in_turn=in_turn,
-        fills_idle_gpus=None if in_turn else False,
+        types_in_turn=rounds_of(options, policy) != ONE_QUEUE,
         skips_to_arrivals=options.rounds == GAVEL,
         window=window_of(options),
         stop_at_s=math.inf if options.stop_at_h is None else 3600 * options.stop_at_h,
         checkpoint_s=options.checkpoint_s,
         restart_s=options.restart_s,
-        failures=_failures(options.failures),
         snapshots_s=span_s / _SNAPSHOTS,
     )
 
@@ -220,14 +215,8 @@ def simulation_options(
 def rounds_of(options: ClusterCommandOptions, policy: str) -> str:
     """Return how GPUs are given under a policy; see `GAVEL`."""
     if options.rounds is None:
-        return ONE_QUEUE if policy_entry(policy.removesuffix(BLIND)).idles_on_purpose else IN_TURN
+        return ONE_QUEUE if policy_entry(policy).idles_on_purpose else IN_TURN
     return options.rounds
-
-
-def _failures(options: FailureGroupOptions) -> simulator.FailureOptions | None:
-    if options.mean_h is None:
-        return None
-    return simulator.FailureOptions(3600 * options.mean_h, 3600 * options.repair_h, options.loses_lease)
 
 
 def at_load(trace: Trace, jobs_per_hour: float | None, seed: int | None) -> Trace:

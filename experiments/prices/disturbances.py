@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from schedsearch.cluster.prices.conditions import PriceConditions
-from schedsearch.cluster.prices.reductions import Reduction, Study
-from schedsearch.cluster.prices.strategies import BASELINE
+from schedsearch.cluster.prices.days import PriceConditions
+from schedsearch.cluster.prices.study import BASELINE, Reduction, Study
 
 
 class Disturbed(NamedTuple):
@@ -36,7 +34,7 @@ def disturbed(
     days: float,
 ) -> Iterator[Disturbed]:
     """Yield what each strategy saves with jobs of one length, under each restart time and rate."""
-    calm = replace(conditions, restart_s=0.0, preemptions_per_day=0.0, checkpoint_s=0.0, life_h=math.inf)
+    calm = replace(conditions, restart_s=0.0, preemptions_per_day=0.0, checkpoint_s=0.0)
     studies = [
         study_of(replace(conditions, restart_s=restart_s, preemptions_per_day=rate))
         for restart_s in restarts_s

@@ -8,8 +8,7 @@ from pathlib import Path
 from experiments.prices.disturbances import Disturbed
 from experiments.prices.tables import mean_of_undisturbed
 from schedsearch.cluster.prices.market import Market, PriceSeries
-from schedsearch.cluster.prices.reductions import Reduction
-from schedsearch.cluster.prices.strategies import BASELINE, DYNAMIC, MULTI_CLOUD
+from schedsearch.cluster.prices.study import BASELINE, DYNAMIC, MULTI_CLOUD, Reduction
 from schedsearch.figures.bars import BarPanel, draw_bars
 from schedsearch.figures.canvas import COLUMN_INCHES, save_widths
 from schedsearch.figures.panels import CurvePoint, Panel, draw_panels, draw_steps

@@ -10,7 +10,7 @@ from placements.meaning import REQUIRED, Verbatim, option
 
 @dataclass(frozen=True, kw_only=True)
 class PricesOptions:
-    """The config of `experiments.prices`; the rest is in `schedsearch.cluster.prices.conditions`."""
+    """The config of `experiments.prices`; the rest is in `schedsearch.cluster.prices.days`."""
 
     data: Verbatim = option(
         REQUIRED, "folder with aws_REGION.csv and throughputs.csv, and optionally azure.csv and gcp.csv"
@@ -39,19 +39,10 @@ class PricesOptions:
     )
     egress_dollars: float = option(0, "cost of each move to another cloud", min=0)
     preemptions_per_day: float = option(0, "mean number of random preemptions in a day, on all offers", min=0)
-    life_h: float | None = option(
-        None,
-        "hours after which the cloud takes an instance away, with a warning: 24 at GCP; null: never",
-        above=0,
-    )
     checkpoint_every_s: float = option(
         3600, "work between two checkpoints, in s; a preemption loses the work since the last one", above=0
     )
     checkpoint_s: float = option(0, "time that a checkpoint takes, in s", min=0)
-    dwell_days: int = option(0, "minimum time between two moves, in days", min=0)
-    min_saving: float = option(
-        0, "minimum saving of a move, as a share of the price of a step", min=0, below=1
-    )
     hindsight: bool = option(
         False, "also the minimum cost if all prices were known ahead; takes a minute or more where moves cost"
     )
@@ -80,7 +71,7 @@ COMMAND = Command(
     first="data days models clouds restart_s preemptions_per_day egress_dollars hindsight",
     headlines={
         "baseline_gpu": "Comparison",
-        "life_h": "Moves",
+        "checkpoint_every_s": "Moves",
         "durations": "Figures",
     },
 )

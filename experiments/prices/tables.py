@@ -11,7 +11,7 @@ import numpy as np
 from experiments.prices.disturbances import Disturbed
 from placements.files import csv_text
 from schedsearch.cluster.prices.market import Market
-from schedsearch.cluster.prices.reductions import Reduction
+from schedsearch.cluster.prices.study import Reduction
 
 COLUMNS = ("model", "days", "strategy", "reduction")
 """Of ``reductions.csv`` and ``durations.csv``."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -14,11 +13,10 @@ from experiments.prices import tables
 from experiments.prices.disturbances import Disturbed, disturbed
 from experiments.prices.options import PricesOptions
 from placements.files import write_text
-from schedsearch.cluster.prices.conditions import PriceConditions
+from schedsearch.cluster.prices.days import PriceConditions
 from schedsearch.cluster.prices.market import Market
 from schedsearch.cluster.prices.price_files import CLOUDS, read_market, read_speeds
-from schedsearch.cluster.prices.reductions import Reduction, Study, study
-from schedsearch.cluster.prices.strategies import BASELINE, DYNAMIC, LADDER, MULTI_CLOUD
+from schedsearch.cluster.prices.study import BASELINE, DYNAMIC, LADDER, MULTI_CLOUD, Reduction, Study, study
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +41,7 @@ def task(options: PricesOptions) -> dict[str, float | str]:
     _say_what_is_compared(folder, options.clouds, found)
     reductions = list(found.reductions(options.days, hindsight=options.hindsight))
     _write(reductions, market, directory)
-    if found.has(DYNAMIC) and options.durations:
+    if DYNAMIC in found.strategies and options.durations:
         _write_durations(found, options.durations, directory)
     if under:
         _write_sweep(under, options.days[0], directory)
@@ -58,7 +56,6 @@ def task(options: PricesOptions) -> dict[str, float | str]:
 def _conditions(options: PricesOptions) -> PriceConditions:
     """Return the conditions, and check all options."""
     require(bool(options.days), "days", [], "a list of at least one", "give lengths of jobs, as [4,8]")
-    life_h = math.inf if options.life_h is None else options.life_h
     require(
         len(options.start_days) == 2,
         "start_days",
@@ -71,8 +68,7 @@ def _conditions(options: PricesOptions) -> PriceConditions:
     require("aws" in options.clouds, "clouds", list(options.clouds), "with aws, of which the baseline is")
     for name in ("models", "clouds", "days", "durations", "sweep_restart_s", "sweep_preemptions_per_day"):
         require_once(name, list(getattr(options, name)))
-    names = [name for name in PriceConditions.__dataclass_fields__ if name != "life_h"]
-    return PriceConditions(life_h=life_h, **{name: getattr(options, name) for name in names})
+    return PriceConditions(**{name: getattr(options, name) for name in PriceConditions.__dataclass_fields__})
 
 
 def _say_what_is_compared(folder: Path, clouds: Sequence[str], found: Study) -> None:
@@ -85,7 +81,7 @@ def _say_what_is_compared(folder: Path, clouds: Sequence[str], found: Study) -> 
         first,
         last,
     )
-    if left_out := [each.name for each in LADDER if not found.has(each)]:
+    if left_out := [each.name for each in LADDER if each not in found.strategies]:
         why = "azure.csv is missing" if "azure" in clouds else f"clouds={[*clouds]}"
         log.info("left out, because %s has prices of AWS alone (%s): %s", folder, why, ", ".join(left_out))
 

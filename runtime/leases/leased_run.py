@@ -23,10 +23,9 @@ from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.policies.policy import Policy
 from schedsearch.cluster.rounds import Assignment
-from schedsearch.cluster.simulator.engine import ClusterSimulation
-from schedsearch.cluster.simulator.job_table import ClusterProgress
 from schedsearch.cluster.simulator.options import SimulationOptions
 from schedsearch.cluster.simulator.outcome import Round
+from schedsearch.cluster.simulator.simulation import ClusterProgress, ClusterSimulation
 from schedsearch.cluster.throughputs import Throughputs
 from schedsearch.solver.interrupts import INTERRUPTS
 
@@ -108,7 +107,7 @@ class LeasedRun(ClusterSimulation):
         cluster: The GPUs.
         throughputs: By which a lease is a number of steps.
         policy: Decides.
-        options: How rounds are made; without failures.
+        options: How rounds are made.
         starts: How each job is started, by name.
         engine: Starts processes.
         tell: Is given a line where something goes wrong.
@@ -166,7 +165,7 @@ class LeasedRun(ClusterSimulation):
         """Note the round as if it were over, end the one before, and start this one."""
         super()._run_round(assignments)
         number = len(self.recorded)
-        names = [job.name for job in self.table.jobs]
+        names = [job.name for job in self.jobs]
         planned = steps_of_rounds(self.recorded[-1:], names, self.cluster)
         self._go_over_to([each._replace(round=number) for each in planned])
 
@@ -255,20 +254,20 @@ class LeasedRun(ClusterSimulation):
             return
         self._tell(f"{line}; it is given up, and the others go on")
         self.given_up[name] = line
-        self.table.rows["finish_s"][self._number(name)] = np.nan
-        self.table.index.pop(name, None)
+        self.rows["finish_s"][self._number(name)] = np.nan
+        self.index.pop(name, None)
         self.rounds.remove(name)
         self.is_stale = True
 
     def _take_back(self, name: str, steps: int) -> None:
         """Give a job steps that it has to do again, also where it seemed to be done."""
         number = self._number(name)
-        self.table.rows["steps_left"][number] += steps
+        self.rows["steps_left"][number] += steps
         self.rounds.end_lease(name)
         self.is_stale = True
-        if name not in self.table.index and steps:
-            self.table.index[name] = number
-            self.table.rows["finish_s"][number] = np.nan
+        if name not in self.index and steps:
+            self.index[name] = number
+            self.rows["finish_s"][number] = np.nan
             self.done -= 1
 
     def _last_words(self, name: str) -> str:
@@ -290,10 +289,10 @@ class LeasedRun(ClusterSimulation):
             del self._running[name]
 
     def _number(self, name: str) -> int:
-        return next(number for number, job in enumerate(self.table.jobs) if job.name == name)
+        return next(number for number, job in enumerate(self.jobs) if job.name == name)
 
     def _job(self, name: str) -> Job:
-        return self.table.jobs[self._number(name)]
+        return self.jobs[self._number(name)]
 
 
 def _place(lease: Lease) -> str:

@@ -29,8 +29,7 @@ from experiments.reproduce.rows import (
 from placements.meaning import Verbatim, option
 from placements.tables import csv_records
 from schedsearch.cluster.prices.price_files import read_market, read_speeds
-from schedsearch.cluster.prices.reductions import Reduction, study
-from schedsearch.cluster.prices.strategies import DYNAMIC, MULTI_CLOUD
+from schedsearch.cluster.prices.study import DYNAMIC, MULTI_CLOUD, Reduction, study
 from schedsearch.figures.bars import BarPanel, draw_bars
 from schedsearch.figures.panels import Panel, draw_panels
 

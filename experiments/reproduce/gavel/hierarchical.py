@@ -23,7 +23,7 @@ from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.rows import curves, grouped, in_all, numbers, rows_with
 from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.jobs import ActiveJob, Job
-from schedsearch.cluster.policies.hierarchical import Entity, Hierarchical
+from schedsearch.cluster.policies.water_filling import Entity, Hierarchical
 from schedsearch.figures.panels import Panel, draw_panels
 
 ENTITIES = {"entity 0": 1.0, "entity 1": 2.0, "entity 2": 3.0}

@@ -48,13 +48,13 @@ def _average_jct_h(outcome: Outcome, *, is_high: bool) -> float:
 
 
 METRICS: Mapping[str, Callable[[Outcome], float]] = {
-    JCT: lambda outcome: outcome.average_jct_s / _HOUR_S,
-    "makespan_h": lambda outcome: outcome.makespan_s / _HOUR_S,
-    FINISH_TIME_RATIO: lambda outcome: outcome.average_finish_time_ratio,
-    "dollars": lambda outcome: outcome.dollars,
+    JCT: lambda outcome: outcome.figures["average_jct_s"] / _HOUR_S,
+    "makespan_h": lambda outcome: outcome.figures["makespan_s"] / _HOUR_S,
+    FINISH_TIME_RATIO: lambda outcome: outcome.figures["average_finish_time_ratio"],
+    "dollars": lambda outcome: outcome.figures["dollars"],
     "high_priority_jct_h": lambda outcome: _average_jct_h(outcome, is_high=True),
     "low_priority_jct_h": lambda outcome: _average_jct_h(outcome, is_high=False),
-    "slo_violation_share": lambda outcome: outcome.slo_violation_share,
+    "slo_violation_share": lambda outcome: outcome.figures["slo_violation_share"],
 }
 """What is measured of a simulation, by name."""
 

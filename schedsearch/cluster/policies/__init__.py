@@ -5,13 +5,11 @@ In the order in which to read:
 - `policy`: what a policy is, and the forms of most: plain, agnostic of the types, with space sharing
 - `program`: the linear program that they share
 - `fairness`: max-min fairness and the isolated split
-- `water_filling`: max-min fairness whose other jobs are raised too
-- `hierarchical`: fairness between entities, fairness or first in first out inside
+- `water_filling`: max-min fairness whose other jobs are raised too; fairness between entities
 - `finish_time`: makespan and finish-time fairness
 - `throughput`: the largest total throughput, first in first out, shortest job first
+- `spending`: least cost or energy, with deadlines and within budgets
 - `allox`: least average completion time by matching
 - `gandiva`: sharing of GPUs by trial
-- `spending`: least cost or energy, with deadlines and within budgets
-- `placement_blind`: any of them without knowledge of servers, as a baseline
 - `registry`: policies by name
 """

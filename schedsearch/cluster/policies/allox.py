@@ -47,28 +47,21 @@ class AlloX:
                 f"policy allox: job {real.jobs[job].name} runs on {gpus} GPUs, but AlloX places jobs of one "
                 "GPU only; use another policy"
             )
-        free, kept = real.workers.astype(np.int64), self._type_of
-        self._type_of = {}
-        for active in real.jobs:  # those that are done or have lost their GPU are forgotten
-            gpu_type = kept.get(active.name, -1)
-            if gpu_type >= 0 and free[gpu_type] > 0:
-                self._type_of[active.name] = gpu_type
-                free[gpu_type] -= 1
-        idle = [job for job, active in enumerate(real.jobs) if active.name not in self._type_of]
-        idle.sort(key=lambda job: -real.jobs[job].waited_s)
-        waiting = np.array(idle, dtype=np.int64)
-        rates = np.where(free > 0, real.alone_steps_per_s, 0.0)[waiting]
-        with np.errstate(divide="ignore"):
-            times_s = real.steps_left[waiting, None] / rates
-        can_run = np.isfinite(times_s).any(axis=1)
-        started, objective = _matched(times_s[can_run], free)
-        for job, gpu_type in zip(waiting[can_run].tolist(), started.tolist(), strict=True):
-            if gpu_type >= 0:
-                self._type_of[real.jobs[job].name] = gpu_type
-        times = np.zeros((len(real.jobs), len(real.workers)))
+        free, type_of = real.workers.astype(np.int64), np.full(len(real.jobs), -1)
         for job, active in enumerate(real.jobs):
-            if active.name in self._type_of:
-                times[job, self._type_of[active.name]] = 1.0
+            kept = self._type_of.get(active.name, -1)
+            if kept >= 0 and free[kept] > 0:
+                type_of[job] = kept
+                free[kept] -= 1
+        rates = np.where(free > 0, real.alone_steps_per_s, 0.0)
+        waiting = np.flatnonzero((type_of < 0) & (rates > 0).any(axis=1))
+        waited_s = np.array([active.waited_s for active in real.jobs])
+        waiting = waiting[np.argsort(-waited_s[waiting], kind="stable")]
+        with np.errstate(divide="ignore"):
+            times_s = real.steps_left[waiting, None] / rates[waiting]
+        type_of[waiting], objective = _matched(times_s, free)
+        self._type_of = {real.jobs[job].name: int(type_of[job]) for job in np.flatnonzero(type_of >= 0)}
+        times = np.eye(len(free) + 1)[type_of, :-1]
         return Allocation(real, real.shares_alone(times), objective)
 
 

@@ -12,13 +12,12 @@ import numpy as np
 
 from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import NOBODY, Demand, FloatArray, IntArray
-from schedsearch.cluster.jobs import ActiveJob
-from schedsearch.cluster.policies.policy import LeastFirst, check_runnable
+from schedsearch.cluster.policies.policy import SharesPolicy, check_runnable, filled
 from schedsearch.cluster.policies.program import AllocationProgram
 
 
 @dataclass(frozen=True)
-class MaxMinFairness(LeastFirst):
+class MaxMinFairness(SharesPolicy):
     """Maximizes the least of scale factor x throughput / (weight x proportional throughput).
 
     The proportional throughput is that of a job whose time is divided among the types as their GPUs. Agnostic
@@ -30,32 +29,21 @@ class MaxMinFairness(LeastFirst):
 
     def _best(self, demand: Demand) -> tuple[FloatArray, float]:
         if self.shares_space or not demand.jobs:
-            return super()._best(demand)
+            return self._of_groups(demand, np.ones(len(demand.jobs)))
         check_runnable(demand, self.name)
-        groups, found = _alike(demand), demand.configurations
-        kept, counts = np.concatenate([ways[0] for ways in groups]), [len(ways) for ways in groups]
-        group = np.repeat(np.arange(len(groups)), [ways.shape[1] for ways in groups])
-        chosen, times = found.only(kept), np.array(counts)[group]
-        of_groups = replace(
-            demand,
-            jobs=tuple(_times(demand.jobs[found.jobs[ways[0, 0], 0]], len(ways)) for ways in groups),
-            configurations=replace(
-                chosen,
-                jobs=np.column_stack([group, np.full(len(group), NOBODY)]),
-                gpus=chosen.gpus * times,
-                power_w=chosen.power_w * times,
-            ),
-        )
-        shares, objective = self._of_counts(of_groups, np.array(counts, dtype=np.float64))
-        of_all = np.zeros(len(found))
-        for number, ways in enumerate(groups):
-            of_all[ways] = shares[group == number]
+        groups = _alike(demand)
+        counts = np.array([len(ways) for ways in groups], dtype=np.float64)
+        shares, objective = self._of_groups(_joined(demand, groups), counts)
+        of_all, ends = np.zeros(len(demand.configurations)), np.cumsum([ways.shape[1] for ways in groups])
+        for ways, of_group in zip(groups, np.split(shares, ends[:-1]), strict=True):
+            of_all[ways] = of_group
         return of_all, objective
 
-    def _least(self, demand: Demand, program: AllocationProgram) -> tuple[FloatArray, float, FloatArray]:
-        factors = fair_factors(demand, self.name, self.is_agnostic)
+    def _of_groups(self, demand: Demand, counts: FloatArray) -> tuple[FloatArray, float]:
+        """Return shares and objective, where each job stands for as many as its count says."""
+        factors, program = fair_factors(demand, self.name, self.is_agnostic), AllocationProgram(demand)
         shares, least = program.maximize_least(factors)
-        return shares, least, least / factors
+        return filled(program, shares, least / factors, counts), least
 
 
 def _alike(demand: Demand) -> list[IntArray]:
@@ -76,12 +64,19 @@ def _alike(demand: Demand) -> list[IntArray]:
     return [np.stack(alike) for alike in members.values()]
 
 
-def _times(active: ActiveJob, count: int) -> ActiveJob:
-    """Return a job with the GPUs and the weight of so many."""
-    job = active.job
-    others = tuple(count * gpus for gpus in job.other_scale_factors)
-    gpus, weight = count * job.scale_factor, count * job.weight
-    return replace(active, job=replace(job, scale_factor=gpus, other_scale_factors=others, weight=weight))
+def _joined(demand: Demand, groups: list[IntArray]) -> Demand:
+    """Return the demand with one job for each group, which has the GPUs and the weight of all of them."""
+    jobs, first = [], demand.configurations.only(np.concatenate([ways[0] for ways in groups]))
+    for ways in groups:
+        active, count = demand.jobs[demand.configurations.jobs[ways[0, 0], 0]], len(ways)
+        gpus, weight = count * active.job.scale_factor, count * active.job.weight
+        job = replace(active.job, scale_factor=gpus, weight=weight, other_scale_factors=())
+        jobs.append(replace(active, job=job))
+    group = np.repeat(np.arange(len(groups)), [ways.shape[1] for ways in groups])
+    times = np.array([len(ways) for ways in groups])[group]
+    pairs = np.column_stack([group, np.full(len(group), NOBODY)])
+    found = replace(first, jobs=pairs, gpus=first.gpus * times, power_w=first.power_w * times)
+    return replace(demand, jobs=tuple(jobs), configurations=found)
 
 
 @dataclass(frozen=True)
@@ -100,7 +95,7 @@ class IsolatedSplit:
         """Return the split."""
         factors = fair_factors(demand, self.name)
         split = demand.without_pairs()
-        shares = split.shares_alone(isolated_times(split))
+        shares = split.shares_alone(_isolated_times(split))
         return Allocation(split, shares, float((factors * split.rates(shares)).min(initial=np.inf)))
 
 
@@ -116,7 +111,13 @@ def fair_factors(demand: Demand, policy: str, is_agnostic: bool = False) -> Floa
     return factors
 
 
-def isolated_times(demand: Demand) -> FloatArray:
+def isolated_steps_per_s(demand: Demand) -> FloatArray:
+    """Return the throughput of each job in the isolated split, in steps per second."""
+    rates: FloatArray = (demand.alone_steps_per_s * _isolated_times(demand)).sum(axis=1)
+    return rates
+
+
+def _isolated_times(demand: Demand) -> FloatArray:
     """Return the share of the time of each job on each type if each has 1/n of the GPUs, (jobs, types).
 
     A job that would have more GPUs than it can use runs all the time, divided among the types as their GPUs.
@@ -124,9 +125,3 @@ def isolated_times(demand: Demand) -> FloatArray:
     times = demand.workers / (max(len(demand.jobs), 1) * demand.scale_factors[:, None])
     capped: FloatArray = times / np.maximum(times.sum(axis=1, keepdims=True), 1.0)
     return capped
-
-
-def isolated_steps_per_s(demand: Demand) -> FloatArray:
-    """Return the throughput of each job in the isolated split, in steps per second."""
-    rates: FloatArray = (demand.alone_steps_per_s * isolated_times(demand)).sum(axis=1)
-    return rates

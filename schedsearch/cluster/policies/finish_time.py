@@ -12,12 +12,15 @@ import numpy as np
 
 from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.policies.fairness import isolated_steps_per_s
-from schedsearch.cluster.policies.policy import LeastFirst, check_runnable
+from schedsearch.cluster.policies.policy import SharesPolicy, check_runnable, filled
 from schedsearch.cluster.policies.program import AllocationProgram
+
+PRECISION = 1e-7
+"""Relative, of a finish-time ratio."""
 
 
 @dataclass(frozen=True)
-class Makespan(LeastFirst):
+class Makespan(SharesPolicy):
     """Minimizes the time until all jobs are done, in seconds: the longest of steps left / throughput.
 
     It is one linear program: the least of throughput / steps left is as high as can be. Gavel bisects the
@@ -26,14 +29,15 @@ class Makespan(LeastFirst):
 
     term: ClassVar[str] = "makespan"
 
-    def _least(self, demand: Demand, program: AllocationProgram) -> tuple[FloatArray, float, FloatArray]:
+    def _best(self, demand: Demand) -> tuple[FloatArray, float]:
         check_runnable(demand, self.name)
+        program = AllocationProgram(demand)
         shares, least = program.maximize_least(1 / demand.steps_left)
-        return shares, 1 / least, least * demand.steps_left
+        return filled(program, shares, least * demand.steps_left), 1 / least
 
 
 @dataclass(frozen=True)
-class FinishTimeFairness(LeastFirst):
+class FinishTimeFairness(SharesPolicy):
     """Minimizes the largest finish-time ratio (Themis's rho).
 
     The ratio of a job is the time it takes to its end as it goes, over that with 1/n of the cluster: (waited
@@ -46,9 +50,9 @@ class FinishTimeFairness(LeastFirst):
 
     term: ClassVar[str] = "finish_time_fairness"
 
-    def _least(self, demand: Demand, program: AllocationProgram) -> tuple[FloatArray, float, FloatArray]:
+    def _best(self, demand: Demand) -> tuple[FloatArray, float]:
         check_runnable(demand, self.name)
-        steps = demand.steps_left
+        program, steps = AllocationProgram(demand), demand.steps_left
         waited_s = np.array([active.waited_s for active in demand.jobs])
         so_far_s = np.array([active.isolated_s for active in demand.jobs])
         isolated_s = so_far_s + steps / isolated_steps_per_s(demand)
@@ -57,8 +61,8 @@ class FinishTimeFairness(LeastFirst):
             with np.errstate(divide="ignore"):
                 return float(((waited_s + steps / steps_per_s) / isolated_s).max(initial=0.0))
 
-        bound, best, found = largest_ratio(demand.fastest_steps_per_s), np.inf, np.zeros(0)
-        for _ in range(MAX_PROGRAMS):
+        last, bound, best, found = -1.0, largest_ratio(demand.fastest_steps_per_s), np.inf, np.zeros(0)
+        while bound > last:
             shares, least = program.maximize_least(1 / (steps / (bound * isolated_s - waited_s)))
             ratio = largest_ratio(demand.rates(shares))
             if ratio <= best:
@@ -66,17 +70,7 @@ class FinishTimeFairness(LeastFirst):
             if best <= bound * (1 + PRECISION):
                 break
             last, bound = bound, _next_bound(bound, waited_s, isolated_s, program.prices, least)
-            if bound == last:
-                break
-        return found, best, steps / (best * isolated_s - waited_s)
-
-
-PRECISION = 1e-7
-"""Relative, of the ratio."""
-MAX_PROGRAMS = 50
-"""Linear programs for one ratio; a handful is what it takes."""
-MAX_NEWTON_STEPS = 200
-"""Each is a few operations on arrays; near a pole the first ones only double the distance to it."""
+        return filled(program, found, steps / (best * isolated_s - waited_s)), best
 
 
 def _next_bound(
@@ -97,12 +91,11 @@ def _next_bound(
         least: Its value.
     """
     left_s = ratio * isolated_s - waited_s
-    for _ in range(MAX_NEWTON_STEPS):
+    while True:
         at_s = ratio * isolated_s - waited_s
         terms = prices * left_s / at_s
         excess = float(terms.sum()) - least
-        slope = float((terms * isolated_s / at_s).sum())
-        if not excess > 0 or excess / slope <= ratio * 1e-14:
-            break
-        ratio += excess / slope
-    return ratio
+        step = excess / float((terms * isolated_s / at_s).sum()) if excess > 0 else 0.0
+        if step <= ratio * 1e-14:
+            return ratio
+        ratio += step

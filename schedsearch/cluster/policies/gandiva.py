@@ -49,25 +49,22 @@ class Gandiva:
 
     def allocate(self, demand: Demand) -> Allocation:
         """Return the division; the objective is the sum over jobs of throughput / fastest alone."""
-        index_of = {active.name: index for index, active in enumerate(demand.jobs)}
-        worth = _worth(demand)
-        known, self._pairs = [pair for pair in self._pairs if {*pair} <= index_of.keys()], []
+        names, worth = [active.name for active in demand.jobs], _worth(demand)
+        known, self._pairs = [pair for pair in self._pairs if {*pair} <= {*names}], []
         for one, two in known:
-            is_good = worth.get((index_of[one], index_of[two]), 0.0) >= 1
+            is_good = worth.get((names.index(one), names.index(two)), 0.0) >= 1
             (self._pairs.append if is_good else self._bad.add)((one, two))
-        self._pair_at_random(demand, worth)
-        pairs = [(index_of[one], index_of[two]) for one, two in self._pairs]
+        self._pair_at_random(demand, names, worth)
+        pairs = [(names.index(one), names.index(two)) for one, two in self._pairs]
         paired = {job for pair in pairs for job in pair}
-        units = [*pairs, *((job,) for job in range(len(demand.jobs)) if job not in paired)]
-        shares = _equal_shares(demand, units)
+        shares = _equal_shares(demand, [*pairs, *((job,) for job in range(len(names)) if job not in paired)])
         fastest = demand.alone_steps_per_s.max(axis=1)
         normalized = np.divide(demand.rates(shares), fastest, out=np.zeros_like(fastest), where=fastest > 0)
         return Allocation(demand, shares, float(normalized.sum()))
 
-    def _pair_at_random(self, demand: Demand, worth: dict[tuple[int, int], float]) -> None:
-        names, gpus = [active.name for active in demand.jobs], [one.job.scale_factor for one in demand.jobs]
-        paired = {name for pair in self._pairs for name in pair}
-        needed = sum(gpus) - sum(gpus[names.index(one)] for one, _ in self._pairs)
+    def _pair_at_random(self, demand: Demand, names: list[str], worth: dict[tuple[int, int], float]) -> None:
+        gpus, paired = demand.scale_factors, {name for pair in self._pairs for name in pair}
+        needed = gpus.sum() - sum(gpus[names.index(one)] for one, _ in self._pairs)
         candidates = [job for job, name in enumerate(names) if name not in paired]
         self._random.shuffle(candidates)
         while candidates and needed > demand.cluster.num_gpus:

@@ -1,4 +1,4 @@
-"""Policies: a name, and a function from a demand to an allocation."""
+"""What a policy is: a name, and a function from a demand to an allocation; and what many of them share."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from schedsearch.cluster.demand import NO_CONFIGURATION, Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.policies.program import AllocationProgram
 
+SLACK = 1e-8
+"""Part by which a throughput that was found is lowered when it becomes a floor, against rounding."""
+
 
 class Policy(Protocol):
     """Decides who runs where for what share of the time.
 
-    It may keep what it knows from one decision to the next, to be faster or not to move jobs; decisions of
-    one run go to one object, in the order of time. In simulations it may have ``fills_idle_gpus = False``, so
-    that a GPU to which it gives no job idles. An interrupted simulation keeps it as a pickle.
+    It may keep what it knows from one decision to the next; decisions of one run go to one object, in the
+    order of time. With ``fills_idle_gpus = False`` a GPU to which it gives no job idles in simulations.
     """
 
     @property
@@ -36,32 +38,6 @@ class Policy(Protocol):
         Raises:
             InfeasibleError: Nothing does what the policy asks for; the message says why.
         """
-
-
-@dataclass
-class AskingPolicy:
-    """Asks another policy about other jobs or throughputs than there are.
-
-    Attributes:
-        policy: Policy that decides.
-    """
-
-    policy: Policy
-
-    @property
-    def shares_space(self) -> bool:
-        """Return whether the policy looks at pairs."""
-        return self.policy.shares_space
-
-    @property
-    def fills_idle_gpus(self) -> bool:
-        """Return whether GPUs to which the policy gives no job may run one."""
-        return bool(getattr(self.policy, "fills_idle_gpus", True))
-
-    @property
-    def is_agnostic(self) -> bool:
-        """Return whether the policy takes all GPU types for equal."""
-        return bool(getattr(self.policy, "is_agnostic", False))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,59 +68,40 @@ class SharesPolicy(ABC):
         real = demand if self.shares_space else demand.without_pairs()
         if not self.is_agnostic:
             return Allocation(real, *self._best(real))
-        shares, objective = self._best(with_equal_types(real))
-        return spread(Allocation(real, shares, objective))
+        return _spread(Allocation(real, *self._best(_with_equal_types(real))))
 
     @abstractmethod
     def _best(self, demand: Demand) -> tuple[FloatArray, float]:
         """Return the share of each configuration, and the objective."""
 
 
-@dataclass(frozen=True)
-class LeastFirst(SharesPolicy):
-    """A policy that raises the least of something, or lowers the largest, of all jobs.
+def filled(
+    program: AllocationProgram, shares: FloatArray, needed: FloatArray, values: FloatArray | None = None
+) -> FloatArray:
+    """Return shares that leave no GPU to nobody that a job could use, where a policy guarantees a least.
 
-    Only that least is guaranteed to each. Many allocations have it: often one long job alone decides it, and
-    a solver's corner leaves most GPUs to nobody. So among those with the best least, it is one with the
-    largest sum of throughput / highest throughput alone, which leaves no GPU to nobody that a job could use.
-    What is above the least goes to who makes most of it; water filling divides it fairly.
+    Many allocations have the best least: often one long job alone decides it, and a solver's corner leaves
+    most GPUs to nobody. Of those that give each job what it needs, this one has the largest sum of
+    throughput / highest throughput alone; water filling divides what is left fairly. Where rounding keeps the
+    solver from it, which needs throughputs that differ by some 1e8, the shares stay.
+
+    Args:
+        program: Rules of the demand.
+        shares: Shares with the best least.
+        needed: Steps per second that each job is to have.
+        values: Value of each job in that sum; 1 where none are given.
     """
-
-    def _best(self, demand: Demand) -> tuple[FloatArray, float]:
-        return self._of_counts(demand, np.ones(len(demand.jobs)))
-
-    def _of_counts(self, demand: Demand, counts: FloatArray) -> tuple[FloatArray, float]:
-        """Return the shares and the objective; each job stands for as many as its count says.
-
-        Where rounding keeps the solver from what is left over, which needs throughputs that differ by some
-        1e8, that is not given away.
-        """
-        program = AllocationProgram(demand)
-        shares, objective, needed = self._least(demand, program)
-        program.set_floors(needed * (1 - SLACK))
-        try:
-            fuller = program.maximize(worth(demand, counts))
-        except InfeasibleError:
-            return shares, objective
-        is_enough = (demand.rates(fuller) >= needed * (1 - 10 * SLACK)).all()
-        return (fuller if is_enough else shares), objective
-
-    @abstractmethod
-    def _least(self, demand: Demand, program: AllocationProgram) -> tuple[FloatArray, float, FloatArray]:
-        """Return the shares, the objective, and the throughput that it needs each job to have."""
-
-
-SLACK = 1e-8
-"""Part by which a throughput that was found is lowered when it becomes a floor, against rounding."""
+    demand = program.demand
+    program.set_floors(needed * (1 - SLACK))
+    try:
+        fuller = program.maximize(worth(demand, np.ones(len(demand.jobs)) if values is None else values))
+    except InfeasibleError:
+        return shares
+    return fuller if (demand.rates(fuller) >= needed * (1 - 10 * SLACK)).all() else shares
 
 
 def worth(demand: Demand, values: FloatArray) -> FloatArray:
-    """Return what a share of each configuration is worth, if a job alone on its fastest type has a value.
-
-    Args:
-        demand: Jobs and configurations.
-        values: Value of each job; one that cannot run alone counts nothing.
-    """
+    """Return what a share of each configuration is worth, if a job alone on its fastest type has a value."""
     fastest = demand.alone_steps_per_s.max(axis=1, initial=0.0)
     return demand.coefficients(np.divide(values, fastest, out=np.zeros(len(fastest)), where=fastest > 0))
 
@@ -163,7 +120,7 @@ def check_runnable(demand: Demand, policy: str) -> None:
             )
 
 
-def with_equal_types(demand: Demand) -> Demand:
+def _with_equal_types(demand: Demand) -> Demand:
     """Return the demand as an agnostic policy sees it: each job as fast on all types as on its first one."""
     is_there = demand.fastest_alone != NO_CONFIGURATION
     first = is_there.argmax(axis=1) if is_there.size else np.zeros(len(is_there), dtype=np.int64)
@@ -171,7 +128,7 @@ def with_equal_types(demand: Demand) -> Demand:
     return demand.with_rates(reference[demand.configurations.jobs])
 
 
-def spread(allocation: Allocation) -> Allocation:
+def _spread(allocation: Allocation) -> Allocation:
     """Return an allocation in which each job has the same time, divided among its types as their GPUs.
 
     Policies that take all types for equal leave it to the solver on which of them a job runs. Where such a

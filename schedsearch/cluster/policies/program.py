@@ -1,13 +1,11 @@
 """The linear program that policies share: shares of the time, within the GPUs that there are.
 
-It does not know what a policy wants. HiGHS solves it, by scipy. Of pairs of jobs there are many, and few are
-in a best allocation; so it begins with each job alone, and takes up pairs where the prices of what it has say
-that they could help, until none does (column generation).
+It does not know what a policy wants. Of pairs of jobs there are many, and few are in a best allocation; so it
+begins with each job alone, and takes up pairs where the prices of what it has say that they could help, until
+none does (column generation).
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import numpy as np
 from scipy import sparse
@@ -17,34 +15,28 @@ from schedsearch.cluster.allocation import InfeasibleError
 from schedsearch.cluster.demand import NOBODY, Demand, FloatArray, IntArray
 
 MIN_WEIGHT = 1e-8
-"""Weight of a job, at least, beside the one that counts most, in a program of a least throughput.
-
-The solver's tolerances are of this size. A job below it needs next to nothing, and gets as much as one there.
-"""
+"""Weight of a job, at least, beside the one that counts most: the solver's tolerance."""
 ATTRACTIVE = 1e-9
 """Rise of an objective of about 1 that a configuration must promise to be taken up."""
 COLUMNS_PER_JOB = 2
-"""Taken up at once, at most, for each job as the first and as the second of a pair: few make many rounds, and
-many make slow ones."""
+"""Taken up at once, at most, for each job as the first and as the second of a pair."""
 TINY = float(np.finfo(np.float64).tiny)
 
 _EXACT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 _MANY = 2000
 """Columns above which interior points are faster than the simplex, and not all are taken up at once."""
-_OPTIMAL, _INFEASIBLE = 0, 2
 
 
 class AllocationProgram:
     """Shares of the time that keep the rules of all allocations (Eq. 5.1 to 5.3, and the power cap).
 
-    Floors and limits stay until they are given anew. The rows, each of which is at most so much, are the GPUs
-    of each type, the time of each job, its throughput (below 0), and limits. Throughputs count as parts of
-    the highest that the job has, so that the solver's tolerances mean the same for all.
+    Rows, each with a bound from above, are the GPUs of each type, the time of each job, its throughput (below
+    0), and limits. Throughputs are parts of the highest of the job, so that tolerances mean the same for all.
 
     Attributes:
-        demand: What is asked.
-        prices: How much each job of the last least counts in its bound. They are at least 0, of sum 1; no
-            shares have a sum of price x factor x throughput above the least.
+        demand: Jobs and configurations.
+        prices: How much each job of the last least counts in its bound: at least 0, of sum 1. No shares have
+            a sum of price x factor x throughput above the least.
     """
 
     def __init__(self, demand: Demand) -> None:
@@ -69,34 +61,20 @@ class AllocationProgram:
         if np.isfinite(demand.cluster.power_cap_w):
             self.limit(demand.added_power_w, demand.cluster.power_cap_w - demand.idle_power_w)
 
-    def limit(
-        self,
-        coefficients: FloatArray,
-        at_most: float,
-        *,
-        per_least: float = 0.0,
-        rules: IntArray | None = None,
-    ) -> None:
-        """Add rules: in each, the sum of shares times coefficients is at most so much.
+    def limit(self, coefficients: FloatArray, at_most: float, *, per_least: float = 0.0) -> None:
+        """Add a rule: the sum of shares times coefficients is at most so much.
 
-        Args:
-            coefficients: Coefficient of each configuration.
-            at_most: The bound of each rule.
-            per_least: What the bound has more for each unit of the least that `maximize_least` finds.
-            rules: Number of each configuration's rule, from 0; one rule for all if none is given.
+        The bound has `per_least` more for each unit of the least that `maximize_least` finds.
         """
-        rule = np.zeros(len(coefficients), dtype=np.int64) if rules is None else rules
-        units = np.full(rule.max(initial=0) + 1, TINY)
-        np.maximum.at(units, rule, np.abs(coefficients))
-        entries = coefficients / units[rule], (rule, np.arange(len(rule)))
-        rows = sparse.csr_array(entries, (len(units), len(rule)))
-        self._matrix = sparse.vstack([self._matrix, rows], format="csc")
-        self._most = np.append(self._most, at_most / units)
-        self._per_least = np.append(self._per_least, per_least / units)
+        unit = max(float(np.abs(coefficients).max(initial=0.0)), TINY)
+        row = sparse.csr_array(coefficients[None] / unit)
+        self._matrix = sparse.vstack([self._matrix, row], format="csc")
+        self._most = np.append(self._most, at_most / unit)
+        self._per_least = np.append(self._per_least, per_least / unit)
 
     def set_floors(self, steps_per_s: FloatArray) -> None:
-        """Set what each job must at least get, in steps per second; 0 or less for nothing."""
-        self._most[self._row_of] = -np.maximum(steps_per_s, 0.0) / self._fastest
+        """Set what each job must at least get, in the place of what was set before; 0 for nothing."""
+        self._most[self._row_of] = -steps_per_s / self._fastest
 
     def maximize(self, coefficients: FloatArray) -> FloatArray:
         """Return the shares that maximize their sum times coefficients.
@@ -105,36 +83,22 @@ class AllocationProgram:
             InfeasibleError: No shares keep all rules.
         """
         unit = max(float(np.abs(coefficients).max(initial=0.0)), TINY)
-        none = sparse.csc_array((len(self._most), 0))
-        return self._solved(coefficients / unit, self._most, none)[0]
+        return self._solved(coefficients / unit, self._most, sparse.csc_array((len(self._most), 0)))[0]
 
-    def maximize_gains(
-        self, factors: FloatArray, jobs: IntArray, levels: FloatArray, at_most: float
-    ) -> FloatArray:
-        """Return by how much each job's factor times throughput can be above its level, in the sum.
-
-        Args:
-            factors: Factor of each of these jobs.
-            jobs: Jobs whose gains are added; no gain counts for more than `at_most`.
-            levels: Level of each of these jobs; none of them falls below its own, which is not below its
-                floor.
-            at_most: Above 0.
+    def maximize_gains(self, factors: FloatArray, jobs: IntArray) -> FloatArray:
+        """Return factor x throughput of these jobs where their sum is largest; none counts for more than 1.
 
         Raises:
-            InfeasibleError: The levels and the floors cannot all be kept.
+            InfeasibleError: The floors cannot be kept.
         """
         units = 1 / (factors * self._fastest[jobs])
-        entries = at_most * units, (self._row_of[jobs], np.arange(len(jobs)))
-        gains = sparse.csc_array(entries, (len(self._most), len(jobs)))
-        most = self._most.copy()
-        most[self._row_of[jobs]] = -levels * units
-        return at_most * self._solved(np.zeros(len(self.demand.configurations)), most, gains, 1.0)[1]
+        gains = sparse.csc_array(
+            (units, (self._row_of[jobs], np.arange(len(jobs)))), (len(self._most), len(jobs))
+        )
+        return self._solved(np.zeros(len(self.demand.configurations)), self._most, gains, 1.0)[1]
 
     def maximize_least(
-        self,
-        factors: FloatArray,
-        jobs: Sequence[int] | IntArray | None = None,
-        offsets: FloatArray | float = 0.0,
+        self, factors: FloatArray, jobs: IntArray | None = None, offsets: FloatArray | float = 0.0
     ) -> tuple[FloatArray, float]:
         """Return the shares that maximize the least of factor x throughput - offset, and that least.
 
@@ -146,7 +110,7 @@ class AllocationProgram:
         Raises:
             InfeasibleError: No shares keep all rules.
         """
-        chosen = np.arange(len(self.demand.jobs)) if jobs is None else np.array(jobs, dtype=np.int64)
+        chosen = np.arange(len(self.demand.jobs)) if jobs is None else jobs
         none = np.zeros(len(self.demand.configurations))
         if not len(chosen):
             return self.maximize(none), np.inf
@@ -163,7 +127,7 @@ class AllocationProgram:
     def _solved(
         self, objective: FloatArray, most: FloatArray, others: sparse.csc_array, at_most: float = np.inf
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return the shares that are best among all configurations, the other values, and the rows' prices.
+        """Return the best shares of all configurations, the values of the others, and the rows' prices.
 
         Args:
             objective: Objective coefficient of each configuration.
@@ -171,24 +135,24 @@ class AllocationProgram:
             others: Columns beside the shares, which count 1 in the objective: the least, or gains.
             at_most: Bound of each of them.
         """
-        num_others, every = others.shape[1], np.arange(len(objective))
-        taken = self._taken
+        num_others, num_shares, taken = others.shape[1], len(objective), self._taken
         while True:
-            shown = self._matrix if len(taken) == len(every) else self._matrix[:, taken]
+            is_all = len(taken) == num_shares
+            shown = self._matrix if is_all else self._matrix[:, taken]
             gains = np.append(objective[taken], np.ones(num_others))
             limits = np.append(np.full(len(taken), np.inf), np.full(num_others, at_most))
             found = _best(gains, _beside(shown, others), most, limits)
             if found is None:
-                if len(taken) == len(every):
+                if is_all:
                     raise InfeasibleError("no shares of the time keep all rules")
-                taken = every
+                taken = np.arange(num_shares)
                 continue
             values, prices = found
-            rise = objective - self._matrix.T @ prices if len(taken) < len(every) else np.zeros(len(every))
+            rise = np.zeros(num_shares) if is_all else objective - self._matrix.T @ prices
             rise[taken] = 0.0
             more = self._most_promising(rise)
             if not len(more):
-                shares = np.zeros(len(objective))
+                shares = np.zeros(num_shares)
                 shares[taken] = values[: len(taken)]
                 self._taken = taken
                 return shares, values[len(taken) :], prices
@@ -227,9 +191,8 @@ def _best(
     first, then = ("highs-ipm", "highs-ds") if len(gains) > _MANY else ("highs-ds", "highs-ipm")
     for method, options in ((first, _EXACT), (then, _EXACT), (then, {})):  # where one is not sure, the next
         found = linprog(-gains, matrix, most, bounds=bounds, method=method, options=options)
-        if found.status in (_OPTIMAL, _INFEASIBLE):
-            break
-    assert found.status in (_OPTIMAL, _INFEASIBLE), found.message
-    if found.status == _INFEASIBLE:
-        return None
-    return np.maximum(found.x, 0.0), np.maximum(-found.ineqlin.marginals, 0.0)
+        if found.status == 0:
+            return np.maximum(found.x, 0.0), np.maximum(-found.ineqlin.marginals, 0.0)
+        if found.status == 2:
+            return None
+    raise AssertionError(found.message)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from schedsearch.cluster.gpu_cluster import ClusterError
@@ -13,12 +13,16 @@ from schedsearch.cluster.policies.allox import AlloX
 from schedsearch.cluster.policies.fairness import IsolatedSplit, MaxMinFairness
 from schedsearch.cluster.policies.finish_time import FinishTimeFairness, Makespan
 from schedsearch.cluster.policies.gandiva import Gandiva
-from schedsearch.cluster.policies.hierarchical import Hierarchical
-from schedsearch.cluster.policies.policy import Policy
-from schedsearch.cluster.policies.spending.cost import MakespanWithinBudget, MinCost, MinCostWithSlos
-from schedsearch.cluster.policies.spending.energy import LeastCost, LeastEnergy
+from schedsearch.cluster.policies.policy import Policy, SharesPolicy
+from schedsearch.cluster.policies.spending import (
+    LeastCost,
+    LeastEnergy,
+    MakespanWithinBudget,
+    MinCost,
+    MinCostWithSlos,
+)
 from schedsearch.cluster.policies.throughput import FirstInFirstOut, MaxTotalThroughput, ShortestJobFirst
-from schedsearch.cluster.policies.water_filling import WaterFilling
+from schedsearch.cluster.policies.water_filling import Hierarchical, WaterFilling
 
 
 @dataclass(frozen=True)
@@ -28,68 +32,58 @@ class PolicyEntry:
     Attributes:
         make: Makes it of its options.
         description: Its aim.
-        joined: Its objective on a cluster in parts, from those on the parts.
         needs_steps: It looks at the steps that jobs have left.
         idles_on_purpose: A GPU to which it gives no job is not lost: it would be too dear.
     """
 
     make: Callable[..., Policy]
     description: str
-    joined: Callable[[Sequence[float]], float] = sum
     needs_steps: bool = False
     idles_on_purpose: bool = False
 
 
-_FORMS = (
-    ("_agnostic", ", taking all types for equal", "is_agnostic"),
-    ("_packed", ", with space sharing", "shares_space"),
-)
-
-
 def policy_forms(
-    term: str,
-    make: Callable[..., Policy],
+    policy: type[SharesPolicy],
     description: str,
-    joined: Callable[[Sequence[float]], float] = sum,
     *,
     needs_steps: bool = False,
-    is_single_level: bool = True,
+    forms: tuple[str, ...] = ("_agnostic", "_packed"),
 ) -> dict[str, PolicyEntry]:
-    """Return a policy in its forms, by name; only a single-level one can be agnostic of the types."""
-    plain = PolicyEntry(make, description, joined, needs_steps)
-    found = {term: plain}
-    for end, how, option in _FORMS[not is_single_level :]:
-        made = partial(make, **{option: True})
-        found[term + end] = replace(plain, make=made, description=description + how)
-    return found
+    """Return a policy, and its forms that are agnostic of the types or share space, by name."""
+    how: dict[str, tuple[str, Callable[..., Policy]]] = {
+        "": (description, policy),
+        "_agnostic": (f"{description}, taking all types for equal", partial(policy, is_agnostic=True)),
+        "_packed": (f"{description}, with space sharing", partial(policy, shares_space=True)),
+    }
+    return {policy.term + form: PolicyEntry(how[form][1], how[form][0], needs_steps) for form in ("", *forms)}
 
 
 _FAIR = "max-min fairness of normalized throughput (least attained service)"
 _RAISED = "max-min fairness whose other jobs are raised too"
 _RATIO = "the least largest ratio of finish times (Themis)"
 _SOONEST = "the least time until all jobs are done"
-_CHEAPEST = "the most steps per dollar, or the least dollars"
+_CHEAPEST = "the most steps per dollar"
 _BY_ENTITY = "fairness between entities, fairness or fifo inside"
 _LEAST_POWER = "the least power within SLOs, and a share of what is fair for others"
 _LEAST_DOLLARS = "the least dollars of GPUs and electricity, with the same floors"
 
 POLICIES: Mapping[str, PolicyEntry] = {
-    **policy_forms("las", MaxMinFairness, _FAIR, min),
-    **policy_forms("finish_time_fairness", FinishTimeFairness, _RATIO, max, needs_steps=True),
-    **policy_forms("makespan", Makespan, _SOONEST, max, needs_steps=True),
-    **policy_forms("fifo", FirstInFirstOut, "first in, first out, in a soft order"),
-    "sjf": PolicyEntry(ShortestJobFirst, "the shortest job first", needs_steps=True),
-    **policy_forms("water_filling", WaterFilling, _RAISED, min, is_single_level=False),
-    **policy_forms("hierarchical", Hierarchical, _BY_ENTITY, min, is_single_level=False),
+    **policy_forms(MaxMinFairness, _FAIR),
+    **policy_forms(FinishTimeFairness, _RATIO, needs_steps=True),
+    **policy_forms(Makespan, _SOONEST, needs_steps=True),
+    **policy_forms(FirstInFirstOut, "first in, first out, in a soft order"),
+    **policy_forms(ShortestJobFirst, "the shortest job first", needs_steps=True, forms=()),
+    **policy_forms(WaterFilling, _RAISED, forms=("_packed",)),
+    **policy_forms(Hierarchical, _BY_ENTITY, forms=("_packed",)),
+    **policy_forms(MaxTotalThroughput, "the largest sum of steps per second", forms=()),
     "min_cost": PolicyEntry(MinCost, _CHEAPEST, idles_on_purpose=True),
-    "min_cost_slo": PolicyEntry(MinCostWithSlos, f"{_CHEAPEST}, within SLOs", sum, True, True),
-    "makespan_budget": PolicyEntry(MakespanWithinBudget, f"{_SOONEST}, within a budget", max, True, True),
+    "min_cost_slo": PolicyEntry(MinCostWithSlos, f"{_CHEAPEST}, within SLOs", True, True),
+    "makespan_budget": PolicyEntry(MakespanWithinBudget, f"{_SOONEST}, within a budget", True, True),
     "allox": PolicyEntry(AlloX, "the least average completion time, by matching", needs_steps=True),
     "gandiva": PolicyEntry(Gandiva, "jobs share GPUs by trial (Gandiva)"),
     "least_energy_slo": PolicyEntry(LeastEnergy, _LEAST_POWER, idles_on_purpose=True),
     "least_cost_slo": PolicyEntry(LeastCost, _LEAST_DOLLARS, idles_on_purpose=True),
-    "max_total_throughput": PolicyEntry(MaxTotalThroughput, "the largest sum of steps per second"),
-    "isolated": PolicyEntry(IsolatedSplit, "1/n of the GPUs of each type for each of n jobs", min),
+    "isolated": PolicyEntry(IsolatedSplit, "1/n of the GPUs of each type for each of n jobs"),
 }
 
 ALIASES: Mapping[str, str] = {

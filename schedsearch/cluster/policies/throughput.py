@@ -38,7 +38,7 @@ class FirstInFirstOut(SharesPolicy):
     term: ClassVar[str] = "fifo"
 
     def _best(self, demand: Demand) -> tuple[FloatArray, float]:
-        values = worth(demand, in_order(np.arange(len(demand.jobs))))
+        values = _worth_in_order(demand, np.arange(len(demand.jobs)))
         shares = AllocationProgram(demand).maximize(values)
         return shares, float(values @ shares)
 
@@ -58,19 +58,16 @@ class ShortestJobFirst(SharesPolicy):
         if not demand.jobs:
             return np.zeros(0), 0.0
         order = np.argsort(demand.steps_left / demand.alone_steps_per_s.max(axis=1), kind="stable")
-        first = int(order[0])
+        is_first = np.arange(len(order)) == order[0]
         program = AllocationProgram(demand)
-        of_first = np.where(demand.configurations.jobs == first, demand.configurations.steps_per_s, 0.0)
-        rate = float(demand.rates(program.maximize(of_first.sum(axis=1)))[first])
-        floors = np.zeros(len(demand.jobs))
-        floors[first] = rate * (1 - SLACK)
-        program.set_floors(floors)
-        shares = program.maximize(worth(demand, in_order(order)))
-        return shares, float(demand.steps_left[first] / demand.rates(shares)[first])
+        fastest = demand.rates(program.maximize(demand.coefficients(is_first.astype(np.float64))))
+        program.set_floors(np.where(is_first, fastest * (1 - SLACK), 0.0))
+        shares = program.maximize(_worth_in_order(demand, order))
+        return shares, float(demand.steps_left[order[0]] / demand.rates(shares)[order[0]])
 
 
-def in_order(order: IntArray) -> FloatArray:
-    """Return the values of jobs that come in an order: as many as there are for the first, 1 for the last."""
+def _worth_in_order(demand: Demand, order: IntArray) -> FloatArray:
+    """Return the worth of shares where the first job counts as many as there are, and the last one 1."""
     values = np.zeros(len(order))
     values[order] = np.arange(len(order), 0, -1)
-    return values
+    return worth(demand, values)

@@ -1,24 +1,29 @@
 """Water filling: fair shares that are raised until nobody can gain without another's loss (Sec. 5.4.3).
 
 Max-min fairness leaves what the worst-off job cannot use to chance. Water filling raises all jobs at the
-same pace; the *bottlenecked* ones, which can rise no more, keep what they have, and the rest go on.
+same pace; the *bottlenecked* ones, which can rise no more, keep what they have, and the rest go on. With
+paces by entity it is fairness between entities, and fairness or first in first out inside each.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from schedsearch.cluster.demand import BoolArray, Demand, FloatArray
+from schedsearch.cluster.gpu_cluster import ClusterError, require
 from schedsearch.cluster.policies.policy import SharesPolicy, check_runnable
 from schedsearch.cluster.policies.program import AllocationProgram
 
 NO_PRICE = 1e-7
 """Price in the program of a level, of all jobs together 1, up to which it is the solver's rounding."""
+
+Paces = Callable[[BoolArray], FloatArray]
+"""From which jobs are not yet bottlenecked to the pace at which each rises; 0 for those that have to wait."""
 
 
 @dataclass(frozen=True)
@@ -31,19 +36,79 @@ class WaterFilling(SharesPolicy):
     term: ClassVar[str] = "water_filling"
 
     def _best(self, demand: Demand) -> tuple[FloatArray, float]:
-        weights_of = self._weights_of(demand)
+        paces = self._paces(demand)
         check_runnable(demand, self.name)
         program = AllocationProgram(demand)
-        levels = [*water_levels(program, weights_of)]
+        levels = [*water_levels(program, paces)]
         if not levels:
             return np.zeros(len(demand.configurations)), math.inf
-        weights = weights_of(np.ones(len(demand.jobs), dtype=np.bool_))
-        first = (levels[0].normalized[weights > 0] / weights[weights > 0]).min()
+        pace = paces(np.ones(len(demand.jobs), dtype=np.bool_))
+        first = (levels[0].normalized[pace > 0] / pace[pace > 0]).min()
         return program.maximize(demand.coefficients(_factors(demand))), float(first)
 
-    def _weights_of(self, demand: Demand) -> Callable[[BoolArray], FloatArray]:
-        """Return the paces at which jobs rise, as `water_levels` asks for them."""
+    def _paces(self, demand: Demand) -> Paces:
         return lambda _: demand.weights
+
+
+@dataclass(frozen=True)
+class Entity:
+    """Whom jobs belong to: a team, a user.
+
+    Attributes:
+        weight: Weight of the entity beside others; above 0.
+        inside: Its jobs share by their weights, or the first that arrived gets what it can use, and so on.
+
+    Raises:
+        ClusterError: The weight or the word is wrong.
+    """
+
+    weight: float = 1.0
+    inside: Literal["fairness", "fifo"] = "fairness"
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        is_right = 0 < self.weight < math.inf
+        require(is_right, "entity weight", self.weight, "above 0; give a weight above 0")
+        is_known = self.inside in ("fairness", "fifo")
+        require(is_known, "entity inside", self.inside, "known; give fairness or fifo")
+
+
+@dataclass(frozen=True)
+class Hierarchical(WaterFilling):
+    """Raises the entities by their weights until nothing is left to give.
+
+    The weights of an entity's jobs sum to the entity's own, over those jobs that can still rise; what a
+    bottlenecked job no longer needs stays in its entity, as long as another of it can use it. The objective
+    is the throughput of the first level, per entity weight.
+
+    Attributes:
+        entities: Entities by name, as `Job.entity` says it; where none are given, all weigh 1 and are fair
+            inside.
+    """
+
+    term: ClassVar[str] = "hierarchical"
+
+    entities: Mapping[str, Entity] = field(default_factory=dict)
+
+    def _paces(self, demand: Demand) -> Paces:
+        for active in demand.jobs:
+            if self.entities and active.job.entity not in self.entities:
+                raise ClusterError(
+                    f"job {active.name}: entity {active.job.entity!r} is not in policy.entities; "
+                    f"it has {', '.join(self.entities)}"
+                )
+        names = np.array([active.job.entity for active in demand.jobs])
+
+        def paces(can_rise: BoolArray) -> FloatArray:
+            found = np.zeros(len(names))
+            for name in dict.fromkeys(names.tolist()):
+                entity = self.entities.get(name, Entity())
+                able = np.flatnonzero((names == name) & can_rise)
+                chosen = able[:1] if entity.inside == "fifo" else able
+                found[chosen] = entity.weight * demand.weights[chosen] / demand.weights[chosen].sum()
+            return found
+
+        return paces
 
 
 class WaterLevel(NamedTuple):
@@ -58,9 +123,7 @@ class WaterLevel(NamedTuple):
     can_rise: BoolArray
 
 
-def water_levels(
-    program: AllocationProgram, weights_of: Callable[[BoolArray], FloatArray]
-) -> Iterator[WaterLevel]:
+def water_levels(program: AllocationProgram, paces: Paces) -> Iterator[WaterLevel]:
     """Yield the levels up to the last one, which stay in the program as its floors.
 
     The dissertation keeps for each job the throughput that it happened to get in the last linear program;
@@ -71,20 +134,17 @@ def water_levels(
 
     Args:
         program: Linear program of a demand whose jobs all have a throughput.
-        weights_of: From which jobs are not yet bottlenecked to the pace at which each job rises; 0 for those
-            that have to wait. It is asked again whenever some are bottlenecked, and gives a pace above 0 to
-            at least one that is not.
+        paces: Asked again whenever some are bottlenecked; above 0 for at least one that is not.
     """
     factors = _factors(program.demand)
     levels = np.zeros(len(factors))
     can_rise = np.ones(len(factors), dtype=np.bool_)
-    program.set_floors(levels)
     while can_rise.any():
-        weights = np.where(can_rise, weights_of(can_rise), 0.0)
-        raised = np.flatnonzero(weights)
-        paces = weights[raised]
-        _, gain = program.maximize_least(factors[raised] / paces, raised, levels[raised] / paces)
-        levels[raised] += max(gain, 0.0) * paces
+        pace = np.where(can_rise, paces(can_rise), 0.0)
+        raised = np.flatnonzero(pace)
+        own = pace[raised]
+        _, gain = program.maximize_least(factors[raised] / own, raised, levels[raised] / own)
+        levels[raised] += max(gain, 0.0) * own
         program.set_floors(levels / factors)
         is_stuck = program.prices > NO_PRICE * program.prices.max()
         can_rise[raised[is_stuck]] = False

@@ -4,9 +4,7 @@ Spot prices change daily and differ among zones (dissertation, Sec. 6.3). In the
 
 - `market`: offers, their prices over time, and the least price of each type of GPU
 - `price_files`: prices and speeds from CSV files
-- `conditions`: what the published study leaves out: restarts, moves, preemptions, unchanged prices
-- `days`: the prices of each day, as a strategy sees them and as it is charged
-- `strategies`: what is chosen and when, and what a job then costs
+- `days`: the prices of each day, and what the published study leaves out: restarts, moves, preemptions
 - `hindsight`: what no strategy can beat, even one that knows all prices ahead
-- `reductions`: the strategies against the baseline, as means over start days
+- `study`: what is chosen and when, what a job then costs, and what that saves
 """

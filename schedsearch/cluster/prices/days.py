@@ -6,41 +6,83 @@ Sec. 6.3.2). It does not know which strategy chooses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
 from dataclasses import dataclass
 from datetime import date
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.prices.conditions import PriceConditions
-from schedsearch.cluster.prices.market import Market, Offer, Quote, order_of
+from schedsearch.cluster.prices.market import Market, Offer, in_order
+
+HOURS = 24.0
+"""Hours of a day, in which a price is looked at once."""
+
+_MIN_SHARE = 0.01
+"""The least useful share of the time: with less a job would take more than a hundred times as long."""
 
 
 @dataclass(frozen=True)
-class DayOffers:
-    """The offers of a day, the first of equally good ones first.
+class PriceConditions:
+    """The conditions of a job's price; by default those of the published study (dissertation, Sec. 6.3.2).
 
     Attributes:
-        offers: Numbers of offers; one may be there several times.
-        ranked_dollars: Per hour, by which they are compared.
-        dollars: Per hour, which a job pays that chooses it.
+        carry_forward: A price that did not change on a day stands, and can be chosen. The study chooses only
+            among prices that are dated that very day, and at the lowest of an offer's prices of the day;
+            with this, a day has one price for each offer, its last.
+        rank_per_gpu: Offers of all clouds are ranked by the price of a GPU. The study ranks those of Azure by
+            the price of the whole instance, though it charges for one GPU, so that only instances of one
+            GPU are ever chosen there.
+        whole_instance: A job pays for all GPUs of its instance, though it uses one.
+        restart_s: Time without work, but paid, after each move and each preemption.
+        egress_dollars: Price of each move to another cloud.
+        preemptions_per_day: Mean number, at random (a Poisson process), on all offers.
+        checkpoint_every_s: Work between two checkpoints; what was done since the last is lost.
+        checkpoint_s: Time that the writing of one takes.
     """
 
-    offers: NDArray[np.intp]
-    ranked_dollars: NDArray[np.float64]
-    dollars: NDArray[np.float64]
+    carry_forward: bool = False
+    rank_per_gpu: bool = False
+    whole_instance: bool = False
+    restart_s: float = 0.0
+    egress_dollars: float = 0.0
+    preemptions_per_day: float = 0.0
+    checkpoint_every_s: float = 3600.0
+    checkpoint_s: float = 0.0
+
+    @property
+    def useful_share(self) -> float:
+        """Return the share of a long paid time that is work which stays done.
+
+        A stretch of work up to the next checkpoint begins anew after each preemption, and so does a
+        restart. With exponential times between preemptions its mean time is ``exp(rR) (exp(r(C + W)) - 1) /
+        r`` for rate r, restart R, work C and writing W; C over it is the share (the model of Daly, FGCS
+        2006).
+        """
+        rate, work_s = self.preemptions_per_day / 86400.0, self.checkpoint_every_s
+        stretch_s = work_s + self.checkpoint_s
+        if rate * (stretch_s + self.restart_s) > math.log(1 / _MIN_SHARE) + 1:
+            return 0.0
+        mean_s = math.exp(rate * self.restart_s) * math.expm1(rate * stretch_s) / rate if rate else stretch_s
+        return work_s / mean_s
+
+    @property
+    def makes_progress(self) -> bool:
+        """Return whether a job gets anywhere: at least a hundredth of the time is of use."""
+        return self.useful_share >= _MIN_SHARE and self.restart_s < 86400.0
 
 
 @dataclass(frozen=True)
 class DailyPrices:
-    """Prices of all offers on all days up to the last; dollars per hour for one job.
+    """Prices of all offers on all days up to the last, which stay then; dollars per hour for one job.
 
     Attributes:
         first: The first day.
         offers: All that have a price.
-        candidates: Candidates of each day.
+        day: Day of each price that can be chosen, from 0; by day, the first of equally good ones first.
+        offer: Number of its offer; one may be there several times on a day.
+        ranked_dollars: By which it is compared.
+        dollars: Which a job pays that chooses it.
         changed: Whether an offer has a price that is dated that day; shape ``(days, offers)``.
         standing: The last price up to the day's end; NaN before the first. Same shape.
         least: The least that any strategy may be charged there. Same shape.
@@ -48,90 +90,48 @@ class DailyPrices:
 
     first: date
     offers: tuple[Offer, ...]
-    candidates: tuple[DayOffers, ...]
+    day: NDArray[np.intp]
+    offer: NDArray[np.intp]
+    ranked_dollars: NDArray[np.float64]
+    dollars: NDArray[np.float64]
     changed: NDArray[np.bool_]
     standing: NDArray[np.float64]
     least: NDArray[np.float64]
 
     @property
     def num_days(self) -> int:
-        """Return the number of days; the prices of the last one hold for ever."""
-        return len(self.candidates)
+        """Return the number of days."""
+        return len(self.standing)
 
 
 def daily_prices(market: Market, last: date, conditions: PriceConditions) -> DailyPrices:
-    """Return the prices of each day from the first quote's to the last.
-
-    Args:
-        market: At least one quote is not after the last day.
-        last: From then on prices stay.
-        conditions: What can be chosen, and of how many GPUs a job pays for.
-    """
+    """Return the prices of each day from the first quote's to the last, up to which there is a quote."""
     quotes = [quote for quote in market.quotes if quote.time.date() <= last]
     first = quotes[-1].time.date()
-    offers = tuple(sorted({quote.offer for quote in quotes}, key=order_of))
+    offers = tuple(in_order(dict.fromkeys(quote.offer for quote in quotes)))
     number = {offer: index for index, offer in enumerate(offers)}
-    of_day: list[list[Quote]] = [[] for _ in range((last - first).days + 1)]
-    for quote in quotes:
-        of_day[(quote.time.date() - first).days].append(quote)
-    standing = np.full((len(of_day), len(offers)), np.nan)
-    lowest, changed = standing.copy(), np.zeros(standing.shape, dtype=bool)
-    for day, newest_first in enumerate(of_day):
-        for quote in reversed(newest_first):
-            offer = number[quote.offer]
-            dollars = quote.dollars_per_hour / _paid_gpus(quote.offer, conditions)
-            standing[day, offer], changed[day, offer] = dollars, True
-            lowest[day, offer] = np.fmin(lowest[day, offer], dollars)
+    paid = np.array([1 if conditions.whole_instance else offer.num_gpus for offer in offers])
+    by_instance = [offer.cloud == "azure" and not conditions.rank_per_gpu for offer in offers]
+    day = np.array([(quote.time.date() - first).days for quote in quotes])
+    offer = np.array([number[quote.offer] for quote in quotes])
+    dollars = np.array([quote.dollars_per_hour for quote in quotes]) / paid[offer]
+    standing = np.full(((last - first).days + 1, len(offers)), np.nan)
+    lowest = standing.copy()
+    _, newest = np.unique(day * len(offers) + offer, return_index=True)
+    standing[day[newest], offer[newest]] = dollars[newest]
+    np.fmin.at(lowest, (day, offer), dollars)
+    changed = ~np.isnan(standing)
     for prices in (standing, lowest):
-        _carry_forward(prices)
+        for later in range(1, len(prices)):
+            prices[later] = np.where(changed[later], prices[later], prices[later - 1])
     if conditions.carry_forward:
-        chosen = [_standing_candidates(row, offers, conditions) for row in standing]
+        day, offer = np.nonzero(~np.isnan(standing))
+        dollars = standing[day, offer]
     else:
-        chosen = [_dated_candidates(quotes, number, conditions) for quotes in of_day]
+        kinds = [*dict.fromkeys(one.kind for one in offers)]
+        kind = np.array([kinds.index(one.kind) for one in offers])
+        order = np.lexsort((kind[offer], day))  # of one kind the newest first
+        day, offer, dollars = day[order], offer[order], dollars[order]
+    ranked = dollars * np.where(by_instance, paid, 1)[offer]
     least = standing if conditions.carry_forward else lowest
-    return DailyPrices(first, offers, tuple(chosen), changed, standing, least)
-
-
-def baseline_days(market: Market, is_baseline: Callable[[Offer], bool]) -> list[date]:
-    """Return the days with a price that the baseline may choose, sorted.
-
-    Raises:
-        ClusterError: There are none.
-    """
-    days = sorted({quote.time.date() for quote in market.quotes if is_baseline(quote.offer)})
-    if not days:
-        raise ClusterError("the baseline has no price: no instance of AWS has one GPU of its type; add one")
-    return days
-
-
-def _paid_gpus(offer: Offer, conditions: PriceConditions) -> int:
-    return 1 if conditions.whole_instance else offer.num_gpus
-
-
-def _ranking_factor(offer: Offer, conditions: PriceConditions) -> int:
-    """Return how many times as much as it is charged an offer seems to cost."""
-    return _paid_gpus(offer, conditions) if offer.cloud == "azure" and not conditions.rank_per_gpu else 1
-
-
-def _carry_forward(prices: NDArray[np.float64]) -> None:
-    """Put the day before's price where there is none."""
-    for day in range(1, len(prices)):
-        prices[day] = np.where(np.isnan(prices[day]), prices[day - 1], prices[day])
-
-
-def _dated_candidates(
-    newest_first: Sequence[Quote], number: dict[Offer, int], conditions: PriceConditions
-) -> DayOffers:
-    quotes = sorted(newest_first, key=lambda quote: order_of(quote.offer)[:3])
-    dollars = [quote.dollars_per_hour / _paid_gpus(quote.offer, conditions) for quote in quotes]
-    factors = [_ranking_factor(quote.offer, conditions) for quote in quotes]
-    offers = np.array([number[quote.offer] for quote in quotes], dtype=np.intp)
-    return DayOffers(offers, np.array(dollars) * np.array(factors), np.array(dollars))
-
-
-def _standing_candidates(
-    standing: NDArray[np.float64], offers: Sequence[Offer], conditions: PriceConditions
-) -> DayOffers:
-    known = np.flatnonzero(~np.isnan(standing))
-    factors = np.array([_ranking_factor(offers[int(each)], conditions) for each in known])
-    return DayOffers(known, standing[known] * factors, standing[known])
+    return DailyPrices(first, offers, day, offer, ranked, dollars, changed, standing, least)

@@ -29,23 +29,21 @@ class Offer(NamedTuple):
     gpu_type: str
     num_gpus: int
 
+    @property
+    def kind(self) -> tuple[str, str, int]:
+        """Return cloud, type of GPU and number of GPUs, by which offers are sorted first."""
+        return self.cloud, self.gpu_type, self.num_gpus
+
 
 class Quote(NamedTuple):
-    """The price of an offer from a time on.
-
-    Attributes:
-        time: Time in UTC.
-        offer: Offer that the price is of.
-        dollars_per_hour: For the whole instance.
-    """
+    """The price of an offer from a time, in UTC, on; dollars per hour for the whole instance."""
 
     time: datetime
     offer: Offer
     dollars_per_hour: float
 
 
-@dataclass(frozen=True)
-class PriceSeries:
+class PriceSeries(NamedTuple):
     """The price of one offer over time: each price holds until the next.
 
     Attributes:
@@ -66,11 +64,7 @@ class PriceSeries:
 
 @dataclass(frozen=True)
 class Market:
-    """All quotes of all offers.
-
-    Attributes:
-        quotes: Newest first; of equal times the first counts.
-    """
+    """All quotes of all offers, newest first; of equal times the first counts."""
 
     quotes: tuple[Quote, ...]
 
@@ -82,17 +76,10 @@ class Market:
     @cached_property
     def series(self) -> tuple[PriceSeries, ...]:
         """Return the prices of each offer, by cloud, type of GPU, GPUs, instance and zone."""
-        of_offer: dict[Offer, list[Quote]] = {}
+        of_offer: dict[Offer, list[tuple[float, float]]] = {}
         for quote in reversed(self.quotes):
-            of_offer.setdefault(quote.offer, []).append(quote)
-        return tuple(
-            PriceSeries(
-                offer,
-                np.array([seconds(quote.time) for quote in of_offer[offer]]),
-                np.array([quote.dollars_per_hour for quote in of_offer[offer]]),
-            )
-            for offer in sorted(of_offer, key=order_of)
-        )
+            of_offer.setdefault(quote.offer, []).append((seconds(quote.time), quote.dollars_per_hour))
+        return tuple(PriceSeries(offer, *np.array(of_offer[offer]).T) for offer in in_order(of_offer))
 
     @property
     def clouds(self) -> tuple[str, ...]:
@@ -100,15 +87,10 @@ class Market:
         return tuple(sorted({series.offer.cloud for series in self.series}))
 
     def min_prices(self, times_s: NDArray[np.float64]) -> Mapping[str, NDArray[np.float64]]:
-        """Return what one GPU of each type costs at least, at each time.
+        """Return what one GPU of each type costs at least, at each time (any shape, in s since 1970).
 
-        It is what `GpuCluster.dollars_per_hour` is over time, for a cluster that rents where it is cheapest.
-
-        Args:
-            times_s: Since 1970; any shape.
-
-        Returns:
-            By type of GPU, dollars per hour in the same shape; NaN before its first price.
+        It is what `GpuCluster.dollars_per_hour` is over time, for a cluster that rents where it is cheapest;
+        NaN before a type's first price.
         """
         found: dict[str, NDArray[np.float64]] = {}
         for series in self.series:
@@ -123,6 +105,6 @@ def seconds(time: datetime) -> float:
     return time.replace(tzinfo=UTC).timestamp()
 
 
-def order_of(offer: Offer) -> tuple[str, str, int, str, str]:
-    """Return what offers are sorted by; of equally good ones the first is taken."""
-    return offer.cloud, offer.gpu_type, offer.num_gpus, offer.instance, offer.zone
+def in_order(offers: Mapping[Offer, object]) -> list[Offer]:
+    """Return offers sorted; of equally good ones the first is taken."""
+    return sorted(offers, key=lambda offer: (*offer.kind, offer.instance, offer.zone))

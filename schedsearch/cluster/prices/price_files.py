@@ -5,7 +5,7 @@ Types of GPUs are the same in capital and in small letters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from placements.plain_data import in_file
@@ -30,7 +30,13 @@ AWS_INSTANCES: Mapping[str, tuple[str, int]] = {
 
 _SPEED = "_steps_per_s"
 
-CLOUDS = ("aws", "azure", "gcp")
+_COLUMNS = {
+    "aws": ("timestamp_utc", "instance", "zone", "dollars_per_hour"),
+    "azure": ("date", "instance", "gpu", "gpus", "region", "dollars_per_hour"),
+    "gcp": ("timestamp_utc", "zone", "gpu", "gpus", "dollars_per_hour"),
+}
+
+CLOUDS = tuple(_COLUMNS)
 
 _ABOVE_0 = ("a number above 0", "give one")
 
@@ -48,17 +54,15 @@ def read_market(folder: str | Path, clouds: tuple[str, ...] = ("aws", "azure")) 
     folder = Path(folder)
     if not folder.is_dir():
         raise ClusterError(f"{folder}: is not a folder; give one with aws_REGION.csv and throughputs.csv")
-    paths = sorted(folder.glob("aws_*.csv"))
+    paths = [("aws", path) for path in sorted(folder.glob("aws_*.csv"))]
     if not paths:
         raise ClusterError(f"{folder}: has no aws_REGION.csv; add one with the price changes of a region")
-    quotes = [quote for path in paths for quote in _quotes(path, _AWS_COLUMNS, _aws_quote)]
-    for cloud, columns, read in (
-        ("azure", _AZURE_COLUMNS, _azure_quote),
-        ("gcp", _GCP_COLUMNS, _gcp_quote),
-    ):
-        path = folder / f"{cloud}.csv"
-        if cloud in clouds and path.exists():
-            quotes.extend(_quotes(path, columns, read))
+    others = ((cloud, folder / f"{cloud}.csv") for cloud in CLOUDS[1:] if cloud in clouds)
+    quotes = []
+    for cloud, path in (*paths, *(each for each in others if each[1].exists())):
+        with in_file(path, ClusterError):
+            rows = csv_rows(path, "price", ClusterError, _COLUMNS[cloud])
+            quotes += [_quote(cloud, row) for row in rows]
     return Market.of(quotes)
 
 
@@ -91,42 +95,23 @@ def read_speeds(path: str | Path) -> dict[str, dict[str, float]]:
     return speeds
 
 
-_AWS_COLUMNS = ("timestamp_utc", "instance", "zone", "dollars_per_hour")
-_AZURE_COLUMNS = ("date", "instance", "gpu", "gpus", "region", "dollars_per_hour")
-_GCP_COLUMNS = ("timestamp_utc", "zone", "gpu", "gpus", "dollars_per_hour")
-
-
-def _aws_quote(row: Row) -> Quote:
-    name = row.text("instance")
-    if name not in AWS_INSTANCES:
-        raise row.wrong(
-            f"instance {name!r} is not known; leave its lines out, or take one of {', '.join(AWS_INSTANCES)}"
-        )
-    return _quote(row, "timestamp_utc", Offer("aws", row.text("zone"), name, *AWS_INSTANCES[name]))
-
-
-def _azure_quote(row: Row) -> Quote:
-    offer = Offer("azure", row.text("region"), row.text("instance"), *_gpus(row))
-    return _quote(row, "date", offer)
-
-
-def _gcp_quote(row: Row) -> Quote:
-    gpu_type, num_gpus = _gpus(row)
-    offer = Offer("gcp", row.text("zone"), f"{num_gpus}x {gpu_type}", gpu_type, num_gpus)
-    return _quote(row, "timestamp_utc", offer)
-
-
-def _gpus(row: Row) -> tuple[str, int]:
-    return row.text("gpu").lower(), row["gpus"].whole("a number of GPUs", "give 1 to 1024", 1, 1024)
-
-
-def _quote(row: Row, column: str, offer: Offer) -> Quote:
+def _quote(cloud: str, row: Row) -> Quote:
+    column = "date" if cloud == "azure" else "timestamp_utc"
+    if cloud == "aws":
+        instance, zone = row.text("instance"), row.text("zone")
+        if instance not in AWS_INSTANCES:
+            known = ", ".join(AWS_INSTANCES)
+            raise row.wrong(
+                f"instance {instance!r} is not known; leave its lines out, or take one of {known}"
+            )
+        gpu_type, num_gpus = AWS_INSTANCES[instance]
+    else:
+        gpu_type = row.text("gpu").lower()
+        num_gpus = row["gpus"].whole("a number of GPUs", "give 1 to 1024", 1, 1024)
+        zone = row.text("region" if cloud == "azure" else "zone")
+        instance = row.text("instance") if cloud == "azure" else f"{num_gpus}x {gpu_type}"
     time = date_of(row.text(column))
     if time is None:
         raise row[column].wrong("a time", "write it as 2020-03-23 or 2020-03-23T16:09:42Z")
+    offer = Offer(cloud, zone, instance, gpu_type, num_gpus)
     return Quote(time.replace(tzinfo=None), offer, above_0(row["dollars_per_hour"], *_ABOVE_0))
-
-
-def _quotes(path: Path, columns: tuple[str, ...], read: Callable[[Row], Quote]) -> list[Quote]:
-    with in_file(path, ClusterError):
-        return [read(row) for row in csv_rows(path, "price", ClusterError, columns)]

@@ -4,8 +4,6 @@ In the order in which to read:
 
 - `options`: how a simulation is run
 - `outcome`: what it found, and the numbers that follow
-- `failures`: GPUs that fail and come back
-- `job_table`: jobs as they arrive, and how far each one is
-- `engine`: one round after another
-- `simulation`: all of it, by one function; the state of an interrupted one
+- `arrivals`: the jobs of a trace, each checked as it arrives
+- `simulation`: one round after another
 """

@@ -1,4 +1,4 @@
-"""The outcome of a simulation: every job, the cluster over time, and the numbers that follow.
+"""The outcome of a simulation: every job, the cluster over time, and the figures that follow.
 
 It does not know how these were found.
 """
@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from schedsearch.cluster.allocation import UsedConfiguration
 from schedsearch.cluster.demand import FloatArray, IntArray
@@ -21,12 +20,6 @@ from schedsearch.cluster.jobs import Job
 
 PERCENTILES = (50, 90, 95, 99)
 """Percentiles of job completion times that are reported."""
-
-_METRICS = (
-    *("makespan_s", "utilisation", "average_finish_time_ratio", "dollars", "kwh", "slo_violations"),
-    *("slo_violation_share", "preemptions", "lease_renewals", "share_error"),
-)
-"""Numbers of an outcome that are reported besides completion times."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +39,6 @@ class JobOutcome:
         kwh: Its part of their energy.
         starts: Leases of GPUs; one more than it was stopped or moved.
         renewals: Rounds in which it kept the GPUs of the round before.
-        failures: Rounds that a GPU's failure ended.
     """
 
     job: Job
@@ -59,7 +51,6 @@ class JobOutcome:
     kwh: float = 0.0
     starts: int = 0
     renewals: int = 0
-    failures: int = 0
 
     @property
     def is_done(self) -> bool:
@@ -82,8 +73,7 @@ class JobOutcome:
         return max(self.starts - 1, 0)
 
 
-@dataclass(frozen=True, eq=False)
-class RoundSeries:
+class RoundSeries(NamedTuple):
     """The cluster in each round, as arrays with one entry for each round.
 
     Attributes:
@@ -97,24 +87,6 @@ class RoundSeries:
     busy_gpus: IntArray
     active_jobs: IntArray
     waiting_jobs: IntArray
-
-
-@dataclass(frozen=True, eq=False)
-class DecisionSeries:
-    """The decisions of the policy, as arrays with one entry for each.
-
-    Attributes:
-        time_s: When it was made.
-        jobs: Active jobs that it was about.
-        error: Mean over the configurations with a share, or that ran, of the difference between the share
-            of the time that was received until the next decision and the target; nan where no time passed.
-        shortfall: The most that a configuration got less than its target; 0 where none did.
-    """
-
-    time_s: FloatArray
-    jobs: IntArray
-    error: FloatArray
-    shortfall: FloatArray
 
 
 class Snapshot(NamedTuple):
@@ -134,10 +106,9 @@ class JobRun(NamedTuple):
         steps_per_s: Speed of each job.
         power_w: Power of all its GPUs.
         first_step_s: When its jobs began, after what their start cost.
-        end_s: When its last job stopped, or one of its GPUs failed.
-        steps: Steps of each job, kept at the end of the round; below 0 where a failure took back more.
+        end_s: When its last job stopped.
+        steps: Steps of each job.
         renewed: Whether each job kept its GPUs of the round before.
-        failed: A GPU failed before its jobs stopped.
     """
 
     jobs: tuple[int, ...]
@@ -149,7 +120,6 @@ class JobRun(NamedTuple):
     end_s: float
     steps: tuple[float, ...]
     renewed: tuple[bool, ...]
-    failed: bool = False
 
 
 class Round(NamedTuple):
@@ -172,9 +142,11 @@ class Outcome:
         reason: Why it ended before all that was asked for was done; "" where it is.
         jobs: All that had arrived, in the order of arrival.
         busy_s: Seconds in which GPUs of each type ran a job, summed over its GPUs.
-        idle_kwh: Energy of GPUs that ran no job.
         rounds: The cluster over time.
-        decisions: Decisions of the policy.
+        decided_s: When the policy decided.
+        share_errors: Of each decision the mean over the configurations with a share, or that ran, of the
+            difference between the share of the time that was received until the next decision and the
+            target; nan where no time passed.
         snapshots: Allocations that were kept.
         recorded: Who ran in each round, where that was asked for.
     """
@@ -187,9 +159,9 @@ class Outcome:
     reason: str
     jobs: tuple[JobOutcome, ...]
     busy_s: Mapping[str, float]
-    idle_kwh: float
     rounds: RoundSeries
-    decisions: DecisionSeries
+    decided_s: FloatArray
+    share_errors: FloatArray
     snapshots: tuple[Snapshot, ...] = ()
     recorded: tuple[Round, ...] = ()
 
@@ -201,14 +173,12 @@ class Outcome:
     @property
     def missing(self) -> str:
         """Return why it ended early and what is not there, in one line; "" where all jobs are done."""
-        wanted = self.window[1] - self.window[0]
-        done = sum(one.is_done for one in self.measured)
+        wanted, done = self.window[1] - self.window[0], len(self.jcts_s)
         if done == wanted:
             return ""
-        late = wanted - len(self.measured)
         return (
             f"{self.reason}: {wanted - done} of {wanted} jobs are not done at {self.end_s / 3600:.1f} h, "
-            f"{late} of them have not arrived; averages are of those that are done"
+            f"{wanted - len(self.measured)} of them have not arrived; averages are of those that are done"
         )
 
     @cached_property
@@ -216,87 +186,49 @@ class Outcome:
         """Return the completion times of the window's jobs that are done, in the order of arrival."""
         return np.array([one.jct_s for one in self.measured if one.is_done], dtype=np.float64)
 
-    @property
-    def average_jct_s(self) -> float:
-        """Return the mean completion time; nan where no job is done."""
-        return float(self.jcts_s.mean()) if len(self.jcts_s) else math.nan
-
-    @property
-    def jct_percentiles_s(self) -> dict[int, float]:
-        """Return percentiles of the completion times, linear between neighbours; nan without any."""
-        if not len(self.jcts_s):
-            return dict.fromkeys(PERCENTILES, math.nan)
-        return {one: float(np.percentile(self.jcts_s, one)) for one in PERCENTILES}
-
-    @property
-    def makespan_s(self) -> float:
-        """Return the time from the first arrival to the last finish of the window's jobs; nan without any."""
-        finished = [one.finish_s for one in self.measured if one.is_done]
-        if not finished:
-            return math.nan
-        return max(finished) - min(one.job.arrival_s for one in self.measured)
-
-    @property
-    def utilisation(self) -> float:
-        """Return the mean share of the time, from 0 to the end, in which a GPU ran a job."""
-        return sum(self.busy_s.values()) / (self.cluster.num_gpus * self.end_s) if self.end_s > 0 else 0.0
-
     @cached_property
     def finish_time_ratios(self) -> FloatArray:
         """Return the finish-time fairness rho of the window's jobs that are done."""
         return np.array([one.finish_time_ratio for one in self.measured if one.is_done], dtype=np.float64)
 
-    @property
-    def average_finish_time_ratio(self) -> float:
-        """Return the mean finish-time fairness rho; nan where no job is done."""
-        return float(self.finish_time_ratios.mean()) if len(self.finish_time_ratios) else math.nan
+    @cached_property
+    def figures(self) -> dict[str, float]:
+        """Return all figures by name, nan where there is none; times in s, energy in kWh.
 
-    @property
-    def dollars(self) -> float:
-        """Return what all jobs paid, those outside the window too."""
-        return math.fsum(one.dollars for one in self.jobs)
-
-    @property
-    def kwh(self) -> float:
-        """Return the energy of all jobs and of idle GPUs."""
-        return math.fsum(one.kwh for one in self.jobs) + self.idle_kwh
-
-    @property
-    def slo_violations(self) -> int:
-        """Return how many of the window's jobs were late, or are not done although their time is over."""
-        return int(sum(self.is_late(one) for one in self.measured))
-
-    @property
-    def slo_violation_share(self) -> float:
-        """Return the late ones' share of the window's jobs that have an SLO; 0 where none has."""
-        with_slo = sum(math.isfinite(one.job.slo_s) for one in self.measured)
-        return self.slo_violations / with_slo if with_slo else 0.0
-
-    @property
-    def preemptions(self) -> int:
-        """Return how often jobs of the window lost their GPUs before they were done."""
-        return sum(one.preemptions for one in self.measured)
-
-    @property
-    def lease_renewals(self) -> int:
-        """Return how often jobs of the window kept their GPUs for one more round."""
-        return sum(one.renewals for one in self.measured)
-
-    @property
-    def share_error(self) -> float:
-        """Return `DecisionSeries.error`, averaged over time; nan where nothing was measured."""
-        lengths = np.diff(np.append(self.decisions.time_s, self.end_s))
-        counts: npt.NDArray[np.bool_] = np.isfinite(self.decisions.error)
-        if not lengths[counts].sum():
-            return math.nan
-        return float(np.average(self.decisions.error[counts], weights=lengths[counts]))
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """Return all numbers by name; times in s, energy in kWh."""
-        percentiles = {f"jct_p{one}_s": value for one, value in self.jct_percentiles_s.items()}
-        return {"average_jct_s": self.average_jct_s, **percentiles} | {
-            name: getattr(self, name) for name in _METRICS
+        They are of the window's jobs, completion times and fairness of those that are done; dollars and
+        energy are of all jobs, and of idle GPUs. Percentiles are linear between neighbours, the makespan is
+        from the first arrival to the last finish, utilisation the share of the time from 0 to the end in
+        which a GPU ran a job, and `share_error` the average of `share_errors` over time.
+        """
+        jobs, cluster, busy_s = self.measured, self.cluster, self.busy_s
+        none = np.array([math.nan])
+        jcts_s, ratios = (each if len(each) else none for each in (self.jcts_s, self.finish_time_ratios))
+        last_s = max((one.finish_s for one in jobs if one.is_done), default=math.nan)
+        idle_j = math.fsum(
+            power_w * (cluster.workers[name] * self.end_s - busy_s[name])
+            for name, power_w in cluster.idle_power_w.items()
+        )
+        with_slo = sum(math.isfinite(one.job.slo_s) for one in jobs)
+        late = sum(self.is_late(one) for one in jobs)
+        counts = np.isfinite(self.share_errors)
+        weights = np.diff(np.append(self.decided_s, self.end_s))[counts]
+        is_measured = bool(weights.sum())
+        return {
+            "average_jct_s": float(jcts_s.mean()),
+            **{f"jct_p{one}_s": float(np.percentile(jcts_s, one)) for one in PERCENTILES},
+            "makespan_s": last_s - min((one.job.arrival_s for one in jobs), default=0.0),
+            "utilisation": sum(busy_s.values()) / (cluster.num_gpus * self.end_s) if self.end_s else 0.0,
+            "average_finish_time_ratio": float(ratios.mean()),
+            "dollars": math.fsum(one.dollars for one in self.jobs),
+            "kwh": math.fsum(one.kwh for one in self.jobs) + idle_j / 3.6e6,
+            "slo_violations": late,
+            "slo_violation_share": late / with_slo if with_slo else 0.0,
+            "preemptions": sum(one.preemptions for one in jobs),
+            "lease_renewals": sum(one.renewals for one in jobs),
+            "share_error": (
+                float(np.average(self.share_errors[counts], weights=weights)) if is_measured else math.nan
+            ),
+            "max_finish_time_ratio": float(ratios.max()),
         }
 
     def is_late(self, one: JobOutcome) -> bool:

@@ -1,31 +1,57 @@
-"""Simulates the jobs of a trace on a cluster; an interrupted simulation can go on later.
+"""The rounds of a simulation one after another, as in Gavel's simulator (dissertation, Sec. 5.5 and 5.7).
 
-Its state is kept as a pickle, so that all that a policy knows of its decisions before is kept, whatever it
-is. It is for those whom its user trusts, as a pickle can run code when it is read.
+A round begins when the last job of the one before has stopped. What happens meanwhile waits: an arrival for
+the next round, a GPU whose job is done for its end. A job does as many whole steps as fit in a round, or what
+it has left; a step that is longer than a round is done in parts, so that it ends at all. Two jobs on the same
+GPUs begin together, and keep the throughputs of the pair until the round ends, also where one is done before.
 """
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Iterable
-from pathlib import Path
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
+from random import Random
+from typing import NamedTuple
 
-from placements.files import write_bytes
+import numpy as np
+import numpy.typing as npt
+
+from schedsearch.cluster.demand import NOBODY
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
-from schedsearch.cluster.jobs import Job
+from schedsearch.cluster.jobs import ActiveJob, Job
+from schedsearch.cluster.policies.fairness import isolated_steps_per_s
 from schedsearch.cluster.policies.policy import Policy
-from schedsearch.cluster.simulator.engine import ClusterSimulation
-from schedsearch.cluster.simulator.job_table import ClusterProgress
+from schedsearch.cluster.rounds import MIN_SHARE, Assignment, RoundScheduler
+from schedsearch.cluster.simulator.arrivals import arriving
 from schedsearch.cluster.simulator.options import SimulationOptions
-from schedsearch.cluster.simulator.outcome import Outcome
+from schedsearch.cluster.simulator.outcome import JobOutcome, JobRun, Outcome, Round, RoundSeries, Snapshot
 from schedsearch.cluster.throughputs import Throughputs
 from schedsearch.solver.interrupts import INTERRUPTS
 
-_GIVEN = ("cluster", "throughputs", "options", "num_jobs", "arrivals", "next_job", "reason")
-"""Attributes of a simulation that do not change while it runs, or follow from the jobs of its table."""
+_OF_OUTCOME = {one.name: one.default for one in fields(JobOutcome) if one.name not in ("job", "steps_done")}
+"""Columns of jobs that are fields of a `JobOutcome` too, with what they are at first."""
 
-FROM_KEYBOARD = "interrupted from the keyboard"
-"""The reason of an outcome whose simulation can go on."""
+_COLUMNS = {"steps_left": 0.0, "isolated_steps_per_s": math.nan, **_OF_OUTCOME}
+
+_BLANK = np.array(tuple(_COLUMNS.values()), dtype=[(name, type(value)) for name, value in _COLUMNS.items()])
+"""The row of a job at first."""
+
+
+class ClusterProgress(NamedTuple):
+    """How far a simulation is.
+
+    Attributes:
+        jobs_done: Jobs done, of those that are wanted.
+        jobs_wanted: 0 where the trace does not tell.
+        simulated_h: Hours since the begin of the trace.
+        active_jobs: Jobs that have arrived and are not done.
+    """
+
+    jobs_done: int
+    jobs_wanted: int
+    simulated_h: float
+    active_jobs: int
 
 
 def simulate_cluster(
@@ -35,81 +61,261 @@ def simulate_cluster(
     policy: Policy,
     options: SimulationOptions | None = None,
     on_progress: Callable[[ClusterProgress], None] | None = None,
-    state_path: str | Path | None = None,
 ) -> Outcome:
     """Return what becomes of jobs on a cluster.
-
-    A Ctrl-C, or a KeyboardInterrupt of `on_progress`, ends the simulation at the next round. Where its state
-    is kept the outcome then holds what there is, and tells what is missing.
 
     Args:
         trace: Jobs in the order of their arrival; may be without end if the options have a window.
         cluster: What there is.
         throughputs: Throughputs of all jobs.
-        policy: A fresh one; decides until the end. Where the simulation goes on, the one that was kept does.
+        policy: A fresh one; decides until the end.
         options: How it is run; the defaults where none are given.
         on_progress: Called before each round.
-        state_path: File in which the state of an interrupted simulation is kept. Where it is there, the
-            simulation goes on from it; it is removed when the simulation is done. It is a pickle: use only
-            those of people whom you trust.
 
     Raises:
         ClusterError: A job cannot run anywhere, the trace is not in the order of arrival or ends before
-            the window, the policy gives no time to anybody, the state is of another simulation, or it cannot
-            be kept.
-        KeyboardInterrupt: There was a Ctrl-C, and no file is given for the state.
+            the window, or the policy gives no time to anybody.
     """
     simulation = ClusterSimulation(trace, cluster, throughputs, policy, options or SimulationOptions())
-    path = None if state_path is None else Path(state_path)
-    if path is not None:
-        try:
-            pickle.dumps(policy)
-        except Exception as cause:  # what cannot be pickled may raise anything
-            raise ClusterError(
-                f"policy {policy.name}: its state cannot be kept ({cause}); define its class in a module, or "
-                "give no file for the state"
-            ) from None
-        if path.exists():
-            _restore(simulation, path)
-    with INTERRUPTS.answered() as ending:
-        simulation.run(on_progress)
-    if ending.interrupted and path is None:
-        raise KeyboardInterrupt
-    if ending.interrupted and path is not None:
-        simulation.reason = FROM_KEYBOARD
-        state = {name: value for name, value in vars(simulation).items() if name not in _GIVEN}
-        write_bytes(path, pickle.dumps((_told(simulation), state)))
-    elif path is not None:
-        path.unlink(missing_ok=True)
+    simulation.run(on_progress)
     return simulation.outcome()
 
 
-def _restore(simulation: ClusterSimulation, path: Path) -> None:
-    """Bring a fresh simulation into a state that was kept, with the policy that was kept.
+class ClusterSimulation:
+    """The state of a simulation between two rounds.
 
-    Raises:
-        ClusterError: The state is not of this cluster, policy, options and trace.
+    Attributes:
+        now_s: Simulated time.
+        decided_s: When the policy decided last; 0 before it did, and no time need pass after a decision at 0.
+        is_stale: A job arrived or is done since then.
+        next_job: The next that arrives; None at the end of the trace.
+        jobs: All that arrived, in the order of arrival.
+        index: Index of each active job by name, in the order of arrival.
+        rows: A row for each job, and blank ones after the last. Columns are those of `JobOutcome`;
+            ``steps_left``, until it is done, exactly 0 then; and ``isolated_steps_per_s``, on its own share
+            of the cluster, since the last decision.
+        done: Jobs of the window that are done.
+        reason: Why it ended before all that was asked for was done.
+        busy_s: GPU seconds of each type in which jobs ran.
+        snapshots: Allocations that are kept.
+        recorded: Who ran in each round.
     """
-    try:
-        of, state = pickle.loads(path.read_bytes())
-        jobs = state["table"].jobs
-    except Exception:  # a broken pickle may raise anything
-        raise ClusterError(
-            f"{path}: is not the state of a simulation; remove it, or give another file"
-        ) from None
-    for name, now in _told(simulation).items():
-        if of[name] != now:
-            raise ClusterError(
-                f"{path}: is of another simulation, whose {name} differs; remove it, or give the same {name}"
+
+    def __init__(
+        self,
+        trace: Iterable[Job],
+        cluster: GpuCluster,
+        throughputs: Throughputs,
+        policy: Policy,
+        options: SimulationOptions,
+    ) -> None:
+        """Begin at time 0."""
+        self.cluster, self.throughputs, self.policy, self.options = cluster, throughputs, policy, options
+        self.num_jobs = len(trace) if isinstance(trace, Sequence) else None
+        if self.num_jobs is not None and options.window is not None and options.window[1] > self.num_jobs:
+            raise ClusterError(_short_trace(options.window, self.num_jobs))
+        self._arrivals = arriving(trace, cluster, throughputs)
+        self.next_job = next(self._arrivals, None)
+        fills = options.types_in_turn and bool(getattr(policy, "fills_idle_gpus", True))
+        sees_servers = throughputs.unconsolidated is not None
+        self.rounds = RoundScheduler(cluster, options.round_s, fills, sees_servers)
+        self._random = Random(options.seed + 5)
+        self.now_s = self.decided_s = 0.0
+        self.is_stale = False
+        self.jobs: list[Job] = []
+        self.index: dict[str, int] = {}
+        self.rows: npt.NDArray[np.void] = np.full(64, _BLANK)
+        self.done = 0
+        self.reason = ""
+        self.busy_s = np.zeros(len(cluster.workers))
+        self._round_rows: list[tuple[float, list[int], int, int]] = []
+        self._decisions: list[tuple[float, float]] = []
+        self.snapshots: list[Snapshot] = []
+        self.recorded: list[Round] = []
+
+    def run(self, on_progress: Callable[[ClusterProgress], None] | None) -> None:
+        """Go on until everything that is wanted is done, or a reason ends it.
+
+        Raises:
+            KeyboardInterrupt: There was a Ctrl-C; the state is that between two rounds.
+        """
+        while True:
+            INTERRUPTS.raise_if_seen()
+            if on_progress is not None:
+                window = self.options.window or (0, self.num_jobs or 0)
+                wanted, hours = window[1] - window[0], self.now_s / 3600
+                on_progress(ClusterProgress(self.done, wanted, hours, len(self.index)))
+            while self.next_job is not None and self.next_job.arrival_s <= self.now_s:
+                self._add(self.next_job)
+                self.next_job = next(self._arrivals, None)
+            if self._is_done():
+                return
+            if self.now_s >= self.options.stop_at_s:
+                self.reason = f"stopped at stop_at_s={self.options.stop_at_s}"
+                return
+            if self.is_stale and (self.now_s >= self._due_s or self.decided_s == 0):
+                self._decide()
+            assignments = self.rounds.next_round(self._type_order())
+            if assignments:
+                self._run_round(assignments)
+            elif not self._wait():
+                return
+
+    def outcome(self) -> Outcome:
+        """Return what there is."""
+        rows = self.rows[: len(self.jobs)]
+        columns = zip(self.jobs, rows["steps_left"].tolist(), rows[[*_OF_OUTCOME]].tolist(), strict=True)
+        start_s, busy, active, waiting = [*zip(*self._round_rows, strict=True)] or [()] * 4
+        by_type = np.array(busy, dtype=np.int64).reshape(-1, len(self.cluster.workers))
+        decided_s, share_errors = np.array(self._decisions, dtype=np.float64).reshape(-1, 2).T
+        return Outcome(
+            self.policy.name,
+            self.cluster,
+            self.options.round_s,
+            self.options.window or (0, self.num_jobs or len(self.jobs)),
+            self.now_s,
+            self.reason,
+            tuple(JobOutcome(job, job.steps - left, *row) for job, left, row in columns),
+            dict(zip(self.cluster.workers, self.busy_s.tolist(), strict=True)),
+            RoundSeries(np.array(start_s), by_type, np.array(active, int), np.array(waiting, int)),
+            decided_s,
+            share_errors,
+            tuple(self.snapshots),
+            tuple(self.recorded),
+        )
+
+    def _add(self, job: Job) -> None:
+        number = len(self.jobs)
+        if number == len(self.rows):
+            self.rows = np.concatenate([self.rows, np.full(number, _BLANK)])
+        self.jobs.append(job)
+        self.index[job.name] = number
+        self.rows["steps_left"][number] = job.steps
+        self.is_stale = True
+
+    def _is_done(self) -> bool:
+        window = self.options.window
+        is_over = self.next_job is None and not self.index
+        if window is None:
+            return is_over
+        if is_over and self.done < window[1] - window[0]:
+            raise ClusterError(_short_trace(window, len(self.jobs)))
+        return self.done == window[1] - window[0]
+
+    @property
+    def _due_s(self) -> float:
+        """When the policy may decide again."""
+        return self.decided_s + self.options.reset_s
+
+    def _decide(self) -> None:
+        allocation, numbers = None, [*self.index.values()]
+        if numbers:
+            left, isolated = (self.rows[name][numbers].tolist() for name in ("steps_left", "isolated_s"))
+            active = [
+                ActiveJob(self.jobs[number], steps, self.now_s - self.jobs[number].arrival_s, isolated_s)
+                for number, steps, isolated_s in zip(numbers, left, isolated, strict=True)
+            ]
+            shares_space = self.policy.shares_space
+            demand = self.throughputs.demand(
+                self.cluster, active, shares_space=shares_space, now_s=self.now_s
             )
-    for job in jobs:
-        if simulation.next_job != job:
-            raise ClusterError(f"{path}: is of another trace, from job {job.name} on; remove it")
-        simulation.take_next()
-    vars(simulation).update(state)
+            allocation = self.policy.allocate(demand)
+            self.rows["isolated_steps_per_s"][numbers] = isolated_steps_per_s(demand)
+            last_s = self.snapshots[-1].time_s if self.snapshots else -math.inf
+            if math.isfinite(self.options.snapshots_s) and self.now_s - last_s >= self.options.snapshots_s:
+                self.snapshots.append(Snapshot(self.now_s, allocation.used(MIN_SHARE)))
+        error = self.rounds.decide(allocation, self.now_s - self.decided_s)
+        if self._decisions:
+            self._decisions[-1] = self._decisions[-1][0], error
+        self._decisions.append((self.now_s, math.nan))
+        self.decided_s, self.is_stale = self.now_s, False
+
+    def _type_order(self) -> list[int] | None:
+        if not self.options.types_in_turn:
+            return None
+        order = list(range(len(self.cluster.workers)))
+        if getattr(self.policy, "is_agnostic", False):
+            self._random.shuffle(order)
+        return order
+
+    def _run_round(self, assignments: Sequence[Assignment]) -> None:
+        """Do the steps of a round; arrays have an entry for each assignment, or each job in one (`of`)."""
+        options, rows, start_s = self.options, self.rows, self.now_s
+        of = np.repeat(np.arange(len(assignments)), [len(one.jobs) for one in assignments])
+        job = np.array([self.index[name] for one in assignments for name in one.jobs], dtype=np.int64)
+        renewed = np.array([flag for one in assignments for flag in one.renewed], dtype=np.bool_)
+        ways = self.rounds.candidates.only(np.array([one.placed_as for one in assignments]))
+        rate = ways.steps_per_s[ways.jobs != NOBODY]
+        cost_s = options.restart_s + options.checkpoint_s * (rows["starts"][job] > 0)
+        lost_s = np.zeros(len(assignments))
+        np.maximum.at(lost_s, of, np.where(renewed, 0.0, cost_s))
+        left = rows["steps_left"][job]
+        fitting = rate * (options.round_s - lost_s)[of]
+        whole = np.floor(fitting)
+        steps = np.minimum(np.where(whole > 0, whole, fitting), left)
+        first_step_s = start_s + lost_s
+        job_end_s = first_step_s[of] + steps / rate
+        end_s = np.full(len(assignments), start_s)
+        np.maximum.at(end_s, of, job_end_s)
+        seconds, parts = end_s - start_s, np.bincount(of)
+        gpu_s = ways.gpus * seconds
+        prices = np.array([self.cluster.price_of(gpu_type) for gpu_type in self.cluster.workers])
+        paid = {
+            "gpu_s": gpu_s,
+            "dollars": prices[ways.gpu_type] * gpu_s / 3600 / parts,
+            "kwh": ways.power_w * seconds / 3.6e6 / parts,
+        }
+        for name, amount in paid.items():
+            rows[name][job] += amount[of]
+        busy = np.bincount(ways.gpu_type, ways.gpus, len(self.busy_s)).astype(np.int64)
+        self.busy_s += np.bincount(ways.gpu_type, gpu_s, len(self.busy_s))
+        self._round_rows.append((start_s, busy.tolist(), len(self.index), len(self.index) - len(job)))
+        if options.records_rounds:
+            runs = []
+            for number, one in enumerate(assignments):
+                own = of == number
+                runs.append(
+                    JobRun(
+                        tuple(job[own].tolist()),
+                        one.gpu_type,
+                        one.gpu_ids,
+                        tuple(rate[own].tolist()),
+                        float(ways.power_w[number]),
+                        float(first_step_s[number]),
+                        float(end_s[number]),
+                        tuple(steps[own].tolist()),
+                        one.renewed,
+                    )
+                )
+            self.recorded.append(Round(start_s, tuple(runs)))
+        self.rounds.receive([one.candidate for one in assignments], seconds)
+        rows["renewals"][job] += renewed
+        rows["first_start_s"][job[rows["starts"][job] == 0]] = start_s
+        rows["starts"][job] += ~renewed
+        rows["isolated_s"][job] += steps / rows["isolated_steps_per_s"][job]
+        rows["steps_left"][job] = left - steps
+        rows["finish_s"][job] = np.where(left <= steps, job_end_s, math.nan)
+        for number in job[left <= steps].tolist():
+            del self.index[self.jobs[number].name]
+            self.rounds.remove(self.jobs[number].name)
+            first, last = options.window or (0, math.inf)
+            self.done += first <= number < last
+            self.is_stale = True
+        self.now_s = float(end_s.max())
+
+    def _wait(self) -> bool:
+        """Go on to the next event when nothing runs; return whether there is one."""
+        due_s = self._due_s if self.is_stale and not self.options.skips_to_arrivals else math.inf
+        if self.next_job is not None:
+            self.now_s = max(self.now_s, min(self.next_job.arrival_s, due_s))
+        elif self.is_stale:
+            self.decided_s = 0.0  # nobody else will come, so the decision need not wait
+        else:
+            first = next(iter(self.index))
+            self.reason = f"the policy gives no time to job {first}, nor to any other"
+            return False
+        return True
 
 
-def _told(simulation: ClusterSimulation) -> dict[str, str]:
-    """Return what has to be the same; as text, as the order of the GPU types counts too."""
-    cluster, options = repr(simulation.cluster), repr(simulation.options)
-    return {"policy": simulation.policy.name, "cluster": cluster, "options": options}
+def _short_trace(window: tuple[int, int], num_jobs: int) -> str:
+    return f"window: {list(window)} is beyond the trace, which has {num_jobs} jobs; end it there or before"

@@ -18,7 +18,6 @@ from places import ROOT
 
 from experiments.cluster.options import (
     ClusterCommandOptions,
-    FailureGroupOptions,
     GeneratedTraceOptions,
     GpuClusterOptions,
     PolicyOptions,
@@ -63,14 +62,8 @@ def trace(tmp_path: Path) -> str:
 
 
 def test_what_stands_for_no_rounds_has_a_name() -> None:
-    groups = (
-        GpuClusterOptions(),
-        {},
-        PolicyOptions(),
-        FailureGroupOptions(),
-        RealRunOptions(),
-    )
-    names = ("cluster", "trace", "policy_options", "failures", "run")
+    groups = (GpuClusterOptions(), {}, PolicyOptions(), RealRunOptions())
+    names = ("cluster", "trace", "policy_options", "run")
     options = ClusterCommandOptions(**dict(zip(names, groups, strict=True)))  # type: ignore[arg-type]
     assert [rounds_of(options, policy) for policy in ("las", "min_cost")] == ["in_turn", "one_queue"]
     for name, skips in (("gavel", True), ("in_turn", False), (None, False)):
@@ -185,15 +178,8 @@ def test_a_trace_that_is_not_there(refused, data: str) -> None:
     assert "none.csv: cannot be read" in refused("cluster", data, *OWN, "trace=none.csv")
 
 
-def test_ctrl_c_keeps_the_state_and_the_same_command_goes_on(command, data: str, tmp_path: Path) -> None:
-    given = [
-        data,
-        *OWN,
-        "trace.num_jobs=800",
-        "trace.lam_s=3000",
-        "trace.durations_h=[0.5,1]",
-        "policy=fifo",
-    ]
+def test_after_ctrl_c_the_same_command_goes_on_with_the_next_simulation(data: str, tmp_path: Path) -> None:
+    given = [data, *OWN, "trace.num_jobs=800", "trace.lam_s=3000", "policy=[fifo,las]"]
     line = [sys.executable, "-m", "experiments.cluster", *given, f"hydra.run.dir={tmp_path / 'out'}"]
     process = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
@@ -203,15 +189,6 @@ def test_ctrl_c_keeps_the_state_and_the_same_command_goes_on(command, data: str,
     error = process.communicate(timeout=120)[1]
     assert process.returncode == 130, error
     assert "goes on there" in error.splitlines()[-1]
-    assert (tmp_path / "out/state.pkl").is_file()
-    assert json.loads((tmp_path / "out/cluster.json").read_text())["ended_early"]
-    assert command("cluster", *given).returncode == 0
-    assert not (tmp_path / "out/state.pkl").exists()
-    resumed = json.loads((tmp_path / "out/cluster.json").read_text())
-    assert command("cluster", *given, f"hydra.run.dir={tmp_path / 'whole'}").returncode == 0
-    whole = json.loads((tmp_path / "whole/cluster.json").read_text())
-    assert not whole["ended_early"]
-    assert {**resumed, "command": ""} == {**whole, "command": ""}
 
 
 @needs_chromium
@@ -235,24 +212,18 @@ quiet,2,k80,4,4
 """
 
 
-def test_a_policy_that_knows_servers_beside_one_that_does_not(command, tmp_path: Path) -> None:
-    """As `test_placement` has it by hand: both jobs end at 1000 s where the policy knows servers."""
+def test_jobs_are_slower_on_more_servers_than_they_need(command, tmp_path: Path) -> None:
+    """As `test_placement` has it by hand: both jobs end at 1000 s."""
     (tmp_path / "placed.csv").write_text(PLACED)
     header = "name,job_type,scale_factor,steps,arrival_s\n"
     (tmp_path / "two.csv").write_text(f"{header}a,chatty,2,4000,0\nb,quiet,2,7000,0\n")
     given = [f"data={tmp_path / 'placed.csv'}", "trace=file", f"trace.path={tmp_path / 'two.csv'}"]
     given += ["cluster.workers={v100:2,k80:2}", "round_s=100", "recompute_s=0", "rounds=one_queue"]
-    given += ["policy=[las_blind,las]"]
-    servers = "cluster.gpus_per_server={v100:1,k80:2}"
-    done = command("cluster", *given, servers, "placement_sensitive=true")
+    given += ["placement_sensitive=true"]
+    done = command("cluster", *given, "cluster.gpus_per_server={v100:1,k80:2}")
     assert done.returncode == 0, done.stderr
-    blind, knowing = rows_of(tmp_path / "out/loads.csv")
-    assert (knowing["policy"], float(knowing["average_jct_s"])) == ("las", 1000.0)
-    assert float(blind["average_jct_s"]) > 1400
-    assert "las_blind takes 1." in done.stdout
-    without = refusal("cluster", [*given, servers], tmp_path / "no")
-    assert without == "policy: 'las_blind' is not of placement_sensitive=true; set it too"
-    without = refusal("cluster", [*given, "placement_sensitive=true"], tmp_path / "no")
+    assert [float(row["finish_s"]) for row in rows_of(tmp_path / "out/jobs.csv")] == [1000.0, 1000.0]
+    without = refusal("cluster", given, tmp_path / "no")
     assert without == "cluster.gpus_per_server: None is not known; give it, as in 4:4:8"
 
 
@@ -308,7 +279,6 @@ def test_real_jobs_beside_their_simulation(command, data: str, tmp_path: Path) -
             "round_s: 0.5 is not as long as a step of job a, 2 s and",
         ),
         (["run.command=python", "policy=[las,fifo]"], "run.command: 2 is not for one simulation; give one"),
-        (["run.command=python", "failures.mean_h=9"], "failures.mean_h: 9 is not null for a real run"),
     ],
 )
 def test_what_a_real_run_refuses(

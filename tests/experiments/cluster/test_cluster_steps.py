@@ -10,7 +10,7 @@ from experiments.cluster.chosen_policies import chosen_policy
 from experiments.cluster.gpu_numbers import gpu_cluster
 from experiments.cluster.options import GpuClusterOptions, PolicyOptions
 from schedsearch.cluster.gpu_cluster import GpuCluster
-from schedsearch.cluster.policies.hierarchical import Hierarchical
+from schedsearch.cluster.policies.water_filling import Hierarchical
 
 NONE = PolicyOptions(**dict.fromkeys(one.name for one in fields(PolicyOptions)))
 

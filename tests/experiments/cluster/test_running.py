@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import fields, replace
 from pathlib import Path
 from signal import SIGINT, raise_signal
@@ -12,7 +11,6 @@ import pytest
 from experiments.cluster import running
 from experiments.cluster.options import (
     ClusterCommandOptions,
-    FailureGroupOptions,
     FileTraceOptions,
     GpuClusterOptions,
     PolicyOptions,
@@ -21,7 +19,6 @@ from experiments.cluster.outcome_files import CLUSTER, JOBS, save_outcome
 from experiments.cluster.running import Setting, SimulationPoint, check_points, jcts_before, run_point
 from experiments.cluster.workload import read_data
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
-from schedsearch.cluster.simulator.simulation import FROM_KEYBOARD
 
 POINT = SimulationPoint("las")
 FREE = GpuClusterOptions({"v100": 1}, None, None, None, None)
@@ -35,7 +32,6 @@ def setting(tmp_path: Path) -> Setting:
     given = dict.fromkeys(one.name for one in fields(ClusterCommandOptions))
     given |= {"cluster": FREE, "policy_options": NO_POLICY_OPTIONS, "policy": "las"}
     given |= {"round_s": 360.0, "recompute_s": 0.0, "checkpoint_s": 0.0, "restart_s": 0.0}
-    given |= {"failures": FailureGroupOptions(None, 1.0, False)}
     given |= {"data": str(tmp_path / "own.csv")}
     options = ClusterCommandOptions(**given)
     trace = FileTraceOptions(path=str(tmp_path / "trace.csv"))
@@ -53,17 +49,6 @@ def test_ctrl_c_while_files_are_written_waits_for_the_last(
     with pytest.raises(KeyboardInterrupt):
         run_point(POINT, setting, tmp_path / "las")
     assert jcts_before(POINT, setting, tmp_path / "las") == pytest.approx([1260.0, 1790.0])
-
-
-def test_files_of_an_interrupted_simulation_without_its_state_are_not_those_of_one_that_is_done(
-    setting: Setting, tmp_path: Path
-) -> None:
-    found, _, can_go_on = run_point(POINT, setting, tmp_path)
-    assert not can_go_on
-    assert jcts_before(POINT, setting, tmp_path) == found.jcts_s.tolist()
-    data = json.loads((tmp_path / CLUSTER).read_text())
-    (tmp_path / CLUSTER).write_text(json.dumps(data | {"ended_early": FROM_KEYBOARD}))
-    assert jcts_before(POINT, setting, tmp_path) is None
 
 
 def test_the_figures_that_tell_that_all_is_there_are_written_last(setting: Setting, tmp_path: Path) -> None:

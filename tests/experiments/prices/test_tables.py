@@ -13,9 +13,9 @@ from made_up_prices import AZURE, AZURE_TWO, FIRST, SLOW, ZONE_A, market_of
 
 from experiments.prices import drawings, tables
 from experiments.prices.disturbances import Disturbed, disturbed
-from schedsearch.cluster.prices.conditions import PriceConditions
+from schedsearch.cluster.prices.days import PriceConditions
 from schedsearch.cluster.prices.market import Market, Quote
-from schedsearch.cluster.prices.reductions import Reduction, Study
+from schedsearch.cluster.prices.study import Reduction, Study
 from schedsearch.figures.panels import CurvePoint
 
 NAN = float("nan")
@@ -106,13 +106,11 @@ class Costs:
 
 def test_disturbed_costs_are_held_against_the_undisturbed_baseline() -> None:
     """Undisturbed the baseline of `net` costs 96 $; disturbed it costs 120, and moving 48: half."""
-    given = PriceConditions(
-        restart_s=60.0, preemptions_per_day=3.0, checkpoint_s=9.0, life_h=24.0, dwell_days=2
-    )
+    given = PriceConditions(restart_s=60.0, preemptions_per_day=3.0, checkpoint_s=9.0, whole_instance=True)
     costs = [replace(FOUND[0], mean_dollars=120.0), replace(FOUND[4], mean_dollars=48.0), FOUND[5]]
 
     def study_of(under: PriceConditions) -> Study:
-        is_calm = under == PriceConditions(dwell_days=2)
+        is_calm = under == PriceConditions(whole_instance=True)
         assert is_calm or under.checkpoint_s == 9.0
         return cast(Study, Costs(under, FOUND[:6] if is_calm else costs))
 

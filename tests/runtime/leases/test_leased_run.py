@@ -41,7 +41,7 @@ pytestmark = pytest.mark.usefixtures("compiler")
 CLUSTER = GpuCluster({"v100": 1, "k80": 1})
 POINTS = {"v100": (JobOperatingPoint(4.0),), "k80": (JobOperatingPoint(2.0),)}
 THROUGHPUTS = Throughputs({("any", 1): POINTS})
-OPTIONS = SimulationOptions(round_s=5.0, reset_s=0.0, types_in_turn=False, fills_idle_gpus=False)
+OPTIONS = SimulationOptions(round_s=5.0, reset_s=0.0, types_in_turn=False)
 JOBS = [Job("a", "any", 90.0), Job("b", "any", 60.0), Job("c", "any", 30.0, arrival_s=8.0)]
 
 SCRIPT = """

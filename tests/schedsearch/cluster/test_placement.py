@@ -13,8 +13,6 @@ from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Demand
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import ActiveJob, Job
-from schedsearch.cluster.policies.placement_blind import PlacementBlindPolicy
-from schedsearch.cluster.policies.policy import Policy
 from schedsearch.cluster.policies.registry import POLICIES, policy_of
 from schedsearch.cluster.rounds import Assignment, RoundScheduler
 from schedsearch.cluster.simulator.options import SimulationOptions
@@ -88,7 +86,7 @@ def test_who_finds_no_room_in_a_server_runs_at_its_lower_throughput_or_waits() -
     rounds, found = one_round(throughputs)
     placed = {one.jobs[0]: one.gpu_ids for one in found}
     assert placed == {"a": (0, 1, 2), "b": (4, 5, 6), "c": (3, 7)}
-    speeds = rounds.candidates.configurations.steps_per_s[:, 0]
+    speeds = rounds.candidates.steps_per_s[:, 0]
     assert [float(speeds[one.placed_as]) for one in found] == [8.0, 8.0, 1.0]
     assert [float(speeds[one.candidate]) for one in found] == [8.0, 8.0, 8.0]  # whose time is counted
     assert throughputs.unconsolidated is not None
@@ -107,30 +105,18 @@ def test_a_configuration_on_several_servers_takes_a_gpu_of_each_in_turn() -> Non
         found = rounds.next_round()
         placed = {one.jobs[0]: one.gpu_ids for one in found}
         assert placed == {"a": (0, 1, 4), "b": (2, 3, 5), "c": (6, 7)}
-        speeds = rounds.candidates.configurations.steps_per_s[:, 0]
+        speeds = rounds.candidates.steps_per_s[:, 0]
         assert [float(speeds[one.placed_as]) for one in found] == [7.0, 7.0, 8.0]
     assert all(all(one.renewed) for one in found)
 
 
-def ends(policy: Policy, throughputs: Throughputs) -> list[float]:
-    jobs = [Job("chatty", "chatty", 4000.0, 2), Job("quiet", "quiet", 7000.0, 2)]
-    options = SimulationOptions(round_s=100.0, reset_s=0.0, types_in_turn=False, fills_idle_gpus=False)
-    return [one.finish_s for one in simulate_cluster(jobs, SPLIT, throughputs, policy, options).jobs]
-
-
 def test_a_policy_that_knows_servers_puts_the_chatty_job_where_its_gpus_share_one() -> None:
-    """Knowing: chatty makes 4 steps/s on the K80s and quiet 7 on the V100s, so both end at 1000 s.
-
-    Not knowing, both seem twice as fast on V100s and take turns. In twelve rounds quiet makes 6 x (7 + 4) x
-    100 steps, and chatty 6 x (1 + 4) x 100. Quiet ends in round 13, where chatty has the other type; then
-    chatty, alone, is given the V100s and does one step a second.
-    """
+    """Chatty makes 4 steps/s on the K80s and quiet 7 on the V100s, so both end at 1000 s."""
     throughputs = placed_throughputs(RATES)
-    assert ends(policy_of("las"), throughputs) == [1000.0, 1000.0]
-    chatty, quiet = ends(PlacementBlindPolicy(policy_of("las"), throughputs), throughputs)
-    assert quiet in (1200 + 400 / 7, 1300.0)
-    of_round_13 = 400 if quiet < 1300 else 100
-    assert chatty == pytest.approx(1300 + (1000 - of_round_13))
+    jobs = [Job("chatty", "chatty", 4000.0, 2), Job("quiet", "quiet", 7000.0, 2)]
+    options = SimulationOptions(round_s=100.0, reset_s=0.0, types_in_turn=False)
+    found = simulate_cluster(jobs, SPLIT, throughputs, policy_of("las"), options)
+    assert [one.finish_s for one in found.jobs] == [1000.0, 1000.0]
 
 
 NEEDS_OPTIONS = {"hierarchical", "hierarchical_packed", "makespan_budget"}
@@ -138,7 +124,7 @@ NOT_FOR_THESE = {*NEEDS_OPTIONS, "allox", "min_cost_slo"}
 """Policies that need options, jobs of one GPU, or SLOs that can all be kept."""
 
 
-@pytest.mark.parametrize("name", [*(one for one in POLICIES if one not in NOT_FOR_THESE), "las_blind"])
+@pytest.mark.parametrize("name", [one for one in POLICIES if one not in NOT_FOR_THESE])
 def test_every_job_runs_at_the_throughput_of_the_servers_that_it_is_in(name: str) -> None:
     random = Random(name)
     cluster = GpuCluster({"x": 8, "y": 6, "z": 5}, {"x": 3.0, "y": 2.0, "z": 1.0}, {"x": 4, "z": 2})
@@ -150,11 +136,8 @@ def test_every_job_runs_at_the_throughput_of_the_servers_that_it_is_in(name: str
     }
     throughputs = replace(near, unconsolidated=Throughputs({**near.alone, **alone}, near.pairs))
     jobs = drawn_jobs(random, 25, 4)
-    policy: Policy = policy_of(name.removesuffix("_blind"))
-    if name.endswith("_blind"):
-        policy = PlacementBlindPolicy(policy, throughputs)
     options = SimulationOptions(types_in_turn=random.random() < 0.5, records_rounds=True)
-    found = simulate_cluster(jobs, cluster, throughputs, policy, options)
+    found = simulate_cluster(jobs, cluster, throughputs, policy_of(name), options)
     assert all(one.finish_s > 0 for one in found.jobs)
     apart = throughputs.unconsolidated
     assert apart is not None

@@ -62,8 +62,8 @@ def test_received_times_converge_to_fair_allocations() -> None:
         run_rounds(rounds, count - done)
         done = count
         received = (rounds.received_s - ROUND_S / 2) / (count * ROUND_S)
-        assert (rounds.candidates.share - received).max() <= (0.06 if count == 50 else 0.035) + 1e-9
-        by_key = dict(zip(rounds.candidates.keys, received, strict=True))
+        assert (rounds.share - received).max() <= (0.06 if count == 50 else 0.035) + 1e-9
+        by_key = dict(zip(rounds.keys, received, strict=True))
         shares = np.array(
             [
                 by_key.get(((str(job),), number, 1, 0, False), 0.0)
@@ -125,8 +125,6 @@ def test_jobs_keep_their_gpus_and_larger_ones_choose_first() -> None:
     assert [one.gpu_ids for one in first] == [one.gpu_ids for one in second]
     assert not any(flag for one in first for flag in one.renewed)
     assert all(flag for one in second for flag in one.renewed)
-    away = rounds.next_round(away={0: [6]})
-    assert {one.jobs: (one.gpu_ids, one.renewed) for one in away}["0",] == ((7,), (False,))
 
 
 @pytest.mark.parametrize("seed", range(3))

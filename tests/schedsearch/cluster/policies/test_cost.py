@@ -16,7 +16,7 @@ from schedsearch.cluster.demand import Configuration, Demand
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.jobs import ActiveJob, Job
 from schedsearch.cluster.policies.registry import policy_of
-from schedsearch.cluster.policies.spending.cost import MakespanWithinBudget, MinCost, MinCostWithSlos
+from schedsearch.cluster.policies.spending import MakespanWithinBudget, MinCost, MinCostWithSlos
 
 Array = np.ndarray
 SEEDS = range(20)
@@ -63,26 +63,14 @@ def decided(policy: MinCost | MakespanWithinBudget, case: Case) -> Allocation:
     return allocation
 
 
-def dollars_of(case: Case, allocation: Allocation) -> float:
-    """Return what all steps cost at the shares of an allocation; a job that waits is done for the least."""
-    demand, shares = allocation.demand, allocation.shares
-    of_job = np.zeros(len(case.steps))
-    for share, price, job in zip(shares, demand.dollars_per_hour, demand.configurations.jobs, strict=True):
-        of_job[job[0]] += share * price / 3600
-    runs = allocation.rates > 1e-9 * case.rates.max(axis=1)
-    waits = replace(case, rates=case.rates[~runs], gpus=case.gpus[~runs], steps=case.steps[~runs])
-    return float((case.steps * of_job)[runs] @ (1 / allocation.rates[runs])) + min_budget(waits)
-
-
 SINGLE = replace(
     case_of([1, 1], [[22.0, 10.0]], 1500.0), prices=np.array([2.48, 0.45]), slo_s=np.full(1, 100.0)
 )
 """One job on a V100 or a K80 that needs 15 steps/s."""
 
 
-@pytest.mark.parametrize("aim", ["steps_per_dollar", "dollars"])
-def test_one_job_with_a_deadline_mixes_types_and_without_one_takes_the_cheapest(aim: str) -> None:
-    without, within = (policy_of(name, aim=aim) for name in ("min_cost", "min_cost_slo"))
+def test_one_job_with_a_deadline_mixes_types_and_without_one_takes_the_cheapest() -> None:
+    without, within = (policy_of(name) for name in ("min_cost", "min_cost_slo"))
     assert without.allocate(SINGLE.demand()).shares == pytest.approx(np.array([0, 1]))
     assert within.allocate(SINGLE.demand()).shares == pytest.approx(np.array([5 / 12, 7 / 12]))
 
@@ -109,28 +97,6 @@ def test_steps_per_dollar_counts_all_gpus_where_a_job_can_run_on_several_numbers
     allocation = policy_of(name).allocate(Demand.of(GpuCluster({"v100": 4}, {"v100": 1.0}), jobs, found))
     assert allocation.rates == pytest.approx(np.array([10.0]))  # 10 steps/s per dollar, not 9 or 7.5
     assert allocation.objective == pytest.approx(20.0)  # of two GPUs, the job's usual number
-
-
-def test_dollars_are_the_least_that_finish_all_jobs_in_time() -> None:
-    """Beside GPU-seconds by job and type as variables, each job being done by its deadline."""
-    for seed in SEEDS:
-        case = drawn(seed, 1.01)
-        allocation = decided(MinCostWithSlos("dollars"), case)
-        assert dollars_of(case, allocation) == pytest.approx(allocation.objective, rel=1e-6), seed
-        seconds = np.where(np.isinf(case.slo_s), 1e12, case.slo_s)
-        rows, limits = rules(case)
-        rows = rows / np.repeat(seconds, len(case.workers))
-        scale = case.steps[:, None]
-        found = linprog(
-            dollars_per_s(case) * np.repeat(case.steps, len(case.workers)),
-            rows * np.repeat(case.steps, len(case.workers)),
-            limits,
-            made(case),
-            np.ones((len(scale), 1)),
-        )
-        assert found.status == 0, found.message
-        assert allocation.objective == pytest.approx(found.fun, rel=1e-6), seed
-        assert decided(MinCost("dollars"), case).objective == pytest.approx(min_budget(case))
 
 
 def test_the_error_says_what_would_be_enough() -> None:
@@ -234,7 +200,6 @@ def test_a_run_stays_within_its_budget() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
-        ("min_cost", {"aim": "cheap"}, "policy min_cost: aim: 'cheap' is not known"),
         ("min_cost_slo", {"on_infeasible": "ask"}, "policy min_cost_slo: on_infeasible: 'ask' is not known"),
         ("min_cost_slo", {"margin_s": -1}, "policy min_cost_slo: margin_s: -1 is not 0 or more"),
         (

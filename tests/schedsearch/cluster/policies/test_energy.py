@@ -15,7 +15,7 @@ from schedsearch.cluster.demand import Configuration, Demand
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.jobs import ActiveJob, Job
 from schedsearch.cluster.policies.fairness import MaxMinFairness
-from schedsearch.cluster.policies.spending.energy import LeastCost, LeastEnergy
+from schedsearch.cluster.policies.spending import LeastCost, LeastEnergy
 
 FAST, SLOW = (10.0, 400.0), (8.0, 200.0)
 """Steps per second and W of one GPU at two clocks."""
@@ -81,7 +81,7 @@ def test_an_slo_that_is_lost_leaves_the_job_its_fair_share() -> None:
     assert found.notes == ("job first: nothing keeps its SLO; it has a fair share",)
 
 
-@pytest.mark.parametrize("rules", [{"min_share": 1.5}, {"spare_s": -1.0}])
+@pytest.mark.parametrize("rules", [{"min_share": 1.5}, {"margin_s": -1.0}])
 def test_wrong_rules_are_refused(rules: dict[str, float]) -> None:
     with pytest.raises(ClusterError, match=next(iter(rules))):
         LeastEnergy(**rules)

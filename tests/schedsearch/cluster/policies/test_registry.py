@@ -34,8 +34,8 @@ def test_an_unknown_name_is_answered_with_the_nearest_first() -> None:
 def test_an_unknown_option_is_answered_with_those_there_are() -> None:
     with pytest.raises(ClusterError, match="policy las has no option 'weight'; it has none"):
         policy_of("las", weight=2)
-    with pytest.raises(ClusterError, match="policy min_cost has no option 'weight'; it has aim"):
-        policy_of("min_cost", weight=2)
+    with pytest.raises(ClusterError, match="makespan_budget has no option 'weight'; it has budget_dollars"):
+        policy_of("makespan_budget", weight=2)
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -59,7 +59,7 @@ class LongestFirst(SharesPolicy):
 
 
 def test_a_policy_is_a_class_and_a_line_of_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, entry in policy_forms("longest_first", LongestFirst, "the longest job first").items():
+    for name, entry in policy_forms(LongestFirst, "the longest job first").items():
         monkeypatch.setitem(POLICIES, name, entry)  # type: ignore[arg-type]
     demand = case_of([1, 1], [[2.0, 1.0], [2.0, 1.0]]).demand()
     for name in ("longest_first", "longest_first_agnostic", "longest_first_packed"):

@@ -14,10 +14,9 @@ from told import told
 from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_allocation
 from schedsearch.cluster.demand import Demand
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.policies.hierarchical import Entity, Hierarchical
 from schedsearch.cluster.policies.program import AllocationProgram
 from schedsearch.cluster.policies.registry import policy_of
-from schedsearch.cluster.policies.water_filling import WaterFilling, water_levels
+from schedsearch.cluster.policies.water_filling import Entity, Hierarchical, WaterFilling, water_levels
 
 SEEDS = range(10)
 Array = np.ndarray

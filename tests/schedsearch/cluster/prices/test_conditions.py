@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from schedsearch.cluster.prices.conditions import PriceConditions
+from schedsearch.cluster.prices.days import PriceConditions
 
 
 def played_share(conditions: PriceConditions, stretches: int, seed: int) -> float:
@@ -47,11 +47,6 @@ def test_without_disturbances_all_time_is_of_use() -> None:
     assert PriceConditions(restart_s=600).useful_share == 1.0, "a restart comes after a move or a preemption"
     assert PriceConditions(checkpoint_s=360).useful_share == pytest.approx(10 / 11)
     assert PriceConditions(preemptions_per_day=1e-9).useful_share == pytest.approx(1.0)
-
-
-def test_an_instance_of_a_known_life_costs_a_restart_at_its_end() -> None:
-    assert PriceConditions(life_h=24, restart_s=864).useful_share == pytest.approx(0.99)
-    assert PriceConditions(life_h=24).useful_share == 1.0
 
 
 @pytest.mark.parametrize("rate", [100.0, 1e4, math.inf])

@@ -8,9 +8,9 @@ from functools import cache
 import pytest
 from places import SHARED_DATA
 
-from schedsearch.cluster.prices.conditions import PriceConditions
+from schedsearch.cluster.prices.days import PriceConditions
 from schedsearch.cluster.prices.price_files import read_market, read_speeds
-from schedsearch.cluster.prices.reductions import study
+from schedsearch.cluster.prices.study import study
 
 PRICES = SHARED_DATA / "spot_prices"
 

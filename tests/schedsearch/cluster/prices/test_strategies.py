@@ -11,19 +11,17 @@ from hypothesis import strategies as st
 from made_up_prices import AZURE, AZURE_TWO, FIRST, FOUR, SLOW, ZONE_A, ZONE_B, Prices, market_of
 
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.prices.conditions import PriceConditions
-from schedsearch.cluster.prices.days import daily_prices
+from schedsearch.cluster.prices.days import PriceConditions, daily_prices
 from schedsearch.cluster.prices.hindsight import min_dollars
 from schedsearch.cluster.prices.market import Market, Quote
-from schedsearch.cluster.prices.reductions import study
-from schedsearch.cluster.prices.strategies import (
+from schedsearch.cluster.prices.study import (
     BASELINE,
-    DYNAMIC,
     LADDER,
     MULTI_CLOUD,
     JobCourse,
     choices,
     run,
+    study,
 )
 
 SPEED = {"v100": 1.0, "k80": 0.25}
@@ -114,14 +112,6 @@ def test_a_preempted_job_takes_longer() -> None:
     assert run_of("baseline", {ZONE_A: [1.0]}, 1, conditions) == pytest.approx(JobCourse(48.0, 48.0, 0))
 
 
-def test_moves_can_be_kept_apart_and_refused_for_little() -> None:
-    prices = {ZONE_A: [1.0, 2.0, 1.0, 2.0, 1.0, 1.0], ZONE_B: [2.0, 1.0, 2.0, 1.0, 2.0, 2.0]}
-    assert run_of("preemption", prices, 5).moves == 4
-    assert run_of("preemption", prices, 5, PriceConditions(dwell_days=3)).moves == 1
-    assert run_of("preemption", prices, 5, PriceConditions(min_saving=0.5)).moves == 4
-    assert run_of("preemption", prices, 5, PriceConditions(min_saving=0.51)).moves == 0
-
-
 def test_an_equal_offer_is_no_reason_to_move() -> None:
     prices = {ZONE_A: [2.0, 1.0, 1.0], ZONE_B: [1.0, 1.0, 1.0]}
     assert run_of("preemption", prices, 3).moves == 0
@@ -164,9 +154,8 @@ def test_moving_free_of_charge_is_never_dearer_than_staying(
 def test_strategies_that_need_another_cloud_are_left_out() -> None:
     found = study(market_of({ZONE_A: [1.0]}), {"net": SPEED}, starts=(0, 1))
     assert [each.name for each in found.strategies] == ["baseline", "gpu_type", "packed"]
-    assert not found.has(DYNAMIC) and found.has(BASELINE)
     both = study(market_of({ZONE_A: [1.0], AZURE: [1.0]}), {"net": SPEED}, starts=(0, 1))
-    assert both.has(MULTI_CLOUD)
+    assert MULTI_CLOUD in both.strategies
 
 
 def test_reductions_are_of_mean_costs() -> None:

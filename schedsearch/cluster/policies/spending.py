@@ -1,0 +1,335 @@
+"""Policies about money and energy: how little of it jobs can be done with (dissertation, Sec. 6.4, and ours).
+
+Two jobs never share GPUs under the policies about money, because whose money it is then is nobody's to say.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from schedsearch.cluster.allocation import Allocation, InfeasibleError
+from schedsearch.cluster.demand import Demand, FloatArray
+from schedsearch.cluster.gpu_cluster import ClusterError, require
+from schedsearch.cluster.policies.fairness import fair_factors
+from schedsearch.cluster.policies.policy import check_runnable
+from schedsearch.cluster.policies.program import AllocationProgram
+
+SECONDS_PER_HOUR = 3600.0
+
+EXACT = 1e-9
+"""Part by which two numbers may differ that are equal but for rounding."""
+
+KEPT = 1 - 1e-7
+"""Share of a floor that a program before found to be possible: its rounding errors are left to it."""
+
+MIN_ASKED = 1e-6
+"""Share of its best throughput that a job with an SLO is given at least, as solvers are no more precise."""
+
+
+@dataclass(frozen=True)
+class MinCost:
+    """Makes many steps per dollar.
+
+    The dissertation (Sec. 6.4.2) maximizes the sum over jobs of throughput / cost. That is no
+    linear-fractional program with more than one job, and a job's ratio depends only on how its time is
+    divided among types, not on how much it gets. This is what Gavel's code solves: the largest sum of share x
+    throughput / price of a GPU. On another number of GPUs than the job's usual one, its dollars are shared
+    among the usual ones. Jobs of many steps per dollar come first, and a job may get nothing.
+    """
+
+    shares_space: ClassVar[bool] = False
+    fills_idle_gpus: ClassVar[bool] = False
+    """A GPU that the program leaves idle is too dear for the jobs."""
+    name: ClassVar[str] = "min_cost"
+
+    def allocate(self, demand: Demand) -> Allocation:
+        """Return the allocation; its objective is the sum of steps/s per dollar/hour.
+
+        Raises:
+            InfeasibleError: An SLO cannot be met, or a job has no throughput.
+            ClusterError: A type of the cluster has no price.
+        """
+        real = demand.without_pairs()
+        check_runnable(real, self.name)
+        for gpu_type in real.cluster.gpu_types:
+            if not real.cluster.price_of(gpu_type) > 0:
+                raise ClusterError(
+                    f"policy {self.name}: cluster.dollars_per_hour.{gpu_type} is not above 0; give its price"
+                )
+        program = AllocationProgram(real)
+        notes = self._set_floors(program)
+        per_dollar = real.coefficients(real.scale_factors) / real.dollars_per_hour
+        shares = program.maximize(per_dollar)
+        return Allocation(real, shares, float(per_dollar @ shares), notes)
+
+    def _set_floors(self, program: AllocationProgram) -> tuple[str, ...]:
+        """Set what each job must get, and return what is left out."""
+        return ()
+
+
+@dataclass(frozen=True)
+class MinCostWithSlos(MinCost):
+    """Makes many steps per dollar, and each job is done within its SLO (dissertation, Sec. 6.4.3).
+
+    Attributes:
+        on_infeasible: What is done where not all SLOs can be met: say so, or leave some out; then no other of
+            those left out could be met in addition, and `Allocation.notes` says which they are.
+        margin_s: Seconds by which a job is to be done before its SLO where it can, as rounds do not give
+            exactly the shares.
+    """
+
+    on_infeasible: Literal["error", "drop"] = "error"
+    margin_s: float = 0.0
+
+    name: ClassVar[str] = "min_cost_slo"
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        where, choice = f"policy {self.name}", self.on_infeasible
+        require(choice in ("error", "drop"), f"{where}: on_infeasible", choice, "known; give error or drop")
+        _check_margin(where, self.margin_s)
+
+    def _set_floors(self, program: AllocationProgram) -> tuple[str, ...]:
+        demand, notes = program.demand, []
+        left_s = np.array([active.slo_left_s for active in demand.jobs])
+        alone_s = demand.steps_left / demand.alone_steps_per_s.max(axis=1)
+        seconds = np.maximum(left_s - self.margin_s, np.minimum(left_s, alone_s))
+        for job in np.flatnonzero(seconds < alone_s * (1 - EXACT)).tolist():
+            said = (
+                f"{self.name}: job {demand.jobs[job].name} has {seconds[job]:.6g} s left for its SLO, but "
+                f"needs {alone_s[job]:.6g} s on its fastest type alone"
+            )
+            if self.on_infeasible == "error":
+                raise InfeasibleError(f"{said}; give it at least that, or on_infeasible=drop")
+            seconds[job] = np.inf
+            notes.append(said)
+        seconds = np.maximum(seconds, alone_s)
+        jobs = np.flatnonzero(np.isfinite(seconds))
+        if not len(jobs) or _can_meet(program, seconds):
+            return tuple(notes)
+        program.set_floors(np.zeros(len(seconds)))
+        factors = seconds[jobs] / demand.steps_left[jobs]
+        if self.on_infeasible == "error":
+            _, part = program.maximize_least(factors, jobs)
+            raise InfeasibleError(
+                f"{self.name}: the SLOs of {len(jobs)} jobs cannot be met together; give each {1 / part:.4g} "
+                "times the time left, or on_infeasible=drop"
+            )
+        met = program.maximize_gains(factors, jobs)
+        kept = seconds.copy()
+        kept[jobs[met < 1 - EXACT]] = np.inf
+        for job in jobs[np.argsort(-met, kind="stable")].tolist():
+            if not np.isfinite(kept[job]):
+                kept[job] = seconds[job]
+                if not _can_meet(program, kept):
+                    kept[job] = np.inf
+                    notes.append(
+                        f"{self.name}: the SLO of job {demand.jobs[job].name} cannot be met beside the others"
+                    )
+        program.set_floors(demand.steps_left / kept)
+        return tuple(notes)
+
+
+@dataclass
+class MakespanWithinBudget:
+    """The least time in which all jobs can be done within a budget (dissertation, Sec. 6.4.3).
+
+    The dissertation searches for the makespan by bisection. With z = 1 / makespan all its rules are linear in
+    the shares and z (throughput >= steps x z, dollars per second <= budget x z), so one program is exact.
+
+    What a run has spent so far is estimated from the steps done and the last allocation's dollars per step;
+    where too little is left by then to finish, each job runs only where its steps cost least.
+
+    Attributes:
+        budget_dollars: For all steps that are left at the first decision; above 0.
+    """
+
+    budget_dollars: float = math.inf
+
+    shares_space: ClassVar[bool] = False
+    fills_idle_gpus: ClassVar[bool] = False
+    name: ClassVar[str] = "makespan_budget"
+    _spent_dollars: float = field(default=0.0, init=False, repr=False)
+    _last: dict[str, tuple[float, float]] | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Check the budget."""
+        budget = self.budget_dollars
+        require(budget > 0, f"policy {self.name}: budget_dollars", budget, "above 0; give dollars")
+
+    def allocate(self, demand: Demand) -> Allocation:
+        """Return the allocation; the objective is the makespan from now on, in seconds.
+
+        Raises:
+            InfeasibleError: The budget is too small, or a job has no throughput.
+        """
+        real = demand.without_pairs()
+        check_runnable(real, self.name)
+        left = {active.name: active.steps_left for active in real.jobs}
+        for name, (steps, dollars) in (self._last or {}).items():
+            self._spent_dollars += dollars * max(steps - left.get(name, 0.0), 0.0)
+        left_dollars = self.budget_dollars - self._spent_dollars
+        job = real.configurations.jobs[:, 0]
+        per_step = real.dollars_per_hour / SECONDS_PER_HOUR / real.configurations.steps_per_s[:, 0]
+        cheapest = np.full(len(real.jobs), np.inf)
+        np.minimum.at(cheapest, job, per_step)
+        least = float(cheapest @ real.steps_left)
+        if self._last is None and least > left_dollars * (1 + EXACT):
+            raise InfeasibleError(
+                f"{self.name}: the jobs cost at least {least:.2f} dollars, which is above the budget of "
+                f"{left_dollars:.2f}; give budget_dollars={math.ceil(least * 100) / 100:.2f} or more"
+            )
+        program = AllocationProgram(real)
+        unit_s = float((real.steps_left / real.alone_steps_per_s.max(axis=1)).max(initial=0.0))
+        if left_dollars <= least * (1 + EXACT):
+            program.limit((per_step > cheapest[job] * (1 + EXACT)).astype(np.float64), 0.0)
+        elif math.isfinite(left_dollars):
+            per_least = left_dollars / unit_s * SECONDS_PER_HOUR if unit_s else 0.0
+            program.limit(real.dollars_per_hour, 0.0, per_least=per_least)
+        shares, pace = program.maximize_least(unit_s / real.steps_left)
+        found = Allocation(real, shares, unit_s / pace)
+        hourly = np.bincount(job, real.dollars_per_hour * shares, minlength=len(real.jobs))
+        dollars = (hourly / SECONDS_PER_HOUR / found.rates).tolist()
+        self._last = {name: (steps, each) for (name, steps), each in zip(left.items(), dollars, strict=True)}
+        return found
+
+
+@dataclass(frozen=True)
+class CheapestAboveFloors(ABC):
+    """Takes the cheapest of all allocations that give each job its floor.
+
+    A configuration has a clock, so these policies choose speeds too: a job that has time runs slowly, where a
+    step takes less energy. A job with an SLO must get the steps it has left over the time it has left. One
+    without, or whose SLO nothing can keep any more, must get a share of what max-min fairness would give it
+    beside the others' SLOs. The first are kept before the second; where they cannot all be kept, each has the
+    same share of what it needs.
+
+    Attributes:
+        min_share: Share of its max-min fair throughput that a job without SLO gets; 0 to 1.
+        margin_s: Seconds by which a job is to be done before its SLO; rounds do not give exactly the shares.
+
+    Raises:
+        ClusterError: A number is out of its range.
+    """
+
+    min_share: float = 0.9
+    margin_s: float = 0.0
+
+    name: ClassVar[str]
+    shares_space: ClassVar[bool] = False
+    fills_idle_gpus: ClassVar[bool] = False
+    """A GPU that idles costs less than one that runs what nobody asked for."""
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        share = self.min_share
+        require(0 <= share <= 1, f"policy {self.name}: min_share", share, "between 0 and 1; give a share")
+        _check_margin(f"policy {self.name}", self.margin_s)
+
+    @abstractmethod
+    def _costs(self, demand: Demand) -> tuple[FloatArray, float]:
+        """Return what each configuration costs all of the time, and what is to be paid without any."""
+
+    def allocate(self, demand: Demand) -> Allocation:
+        """Return the allocation of least cost, which is the objective.
+
+        Raises:
+            InfeasibleError: A job has no throughput.
+            ClusterError: The least power is asked for, and none is known.
+        """
+        costs, cost_of_idling = self._costs(demand)
+        check_runnable(demand, self.name)
+        program = AllocationProgram(demand)
+        notes = self._set_floors(program)
+        shares = program.maximize(-costs)
+        return Allocation(demand, shares, cost_of_idling + float(costs @ shares), notes)
+
+    def _set_floors(self, program: AllocationProgram) -> tuple[str, ...]:
+        """Set the floors of a program's demand, and return SLOs that cannot be kept, a line each."""
+        demand = program.demand
+        left_s = np.array([active.slo_left_s for active in demand.jobs])
+        best = _best_rates(program)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            needed = np.where(left_s > 0, demand.steps_left / left_s, np.inf)
+            hurried = np.where(left_s > self.margin_s, demand.steps_left / (left_s - self.margin_s), np.inf)
+        keeps_slo = np.isfinite(left_s) & (needed <= best)
+        lost = np.flatnonzero(np.isfinite(left_s) & ~keeps_slo).tolist()
+        notes = [f"job {demand.jobs[job].name}: nothing keeps its SLO; it has a fair share" for job in lost]
+        floors = np.where(keeps_slo, np.clip(hurried, MIN_ASKED * best, best), 0.0)
+        with_floor, others = np.flatnonzero(floors), np.flatnonzero(~keeps_slo)
+        program.set_floors(np.zeros(len(floors)))
+        _, share = program.maximize_least(1 / floors[with_floor], with_floor)
+        if share < 1:
+            floors *= max(share, 0.0) * KEPT
+            notes.append(f"the other SLOs cannot all be kept: each job has {share:.4g} of what it needs")
+        program.set_floors(floors)
+        if len(others):
+            factors = fair_factors(demand, self.name)[others]
+            _, least = program.maximize_least(factors, others)
+            floors[others] = self.min_share * max(least, 0.0) * KEPT / factors
+            program.set_floors(floors)
+        return tuple(notes)
+
+
+@dataclass(frozen=True)
+class LeastEnergy(CheapestAboveFloors):
+    """Takes the least average power that gives each job its floor; the objective is that power, in W."""
+
+    name: ClassVar[str] = "least_energy_slo"
+
+    def _costs(self, demand: Demand) -> tuple[FloatArray, float]:
+        if demand.jobs and not demand.configurations.power_w.any():
+            raise ClusterError(
+                f"policy {self.name}: the throughputs say nothing of powers; give power_w, or take another "
+                "policy"
+            )
+        return demand.added_power_w, demand.idle_power_w
+
+
+@dataclass(frozen=True)
+class LeastCost(CheapestAboveFloors):
+    """Takes the least dollars per hour that give each job its floor: GPUs that are used, and electricity.
+
+    The objective is these dollars per hour, with the electricity of idle GPUs.
+
+    Attributes:
+        dollars_per_kwh: Price of electricity; 0 where the GPUs' price has it.
+    """
+
+    dollars_per_kwh: float = 0.1
+
+    name: ClassVar[str] = "least_cost_slo"
+
+    def _costs(self, demand: Demand) -> tuple[FloatArray, float]:
+        of_power = self.dollars_per_kwh / 1e3
+        return demand.dollars_per_hour + of_power * demand.added_power_w, of_power * demand.idle_power_w
+
+
+def _check_margin(where: str, margin_s: float) -> None:
+    require(0 <= margin_s < math.inf, f"{where}: margin_s", margin_s, "0 or more; give seconds")
+
+
+def _can_meet(program: AllocationProgram, seconds: FloatArray) -> bool:
+    program.set_floors(program.demand.steps_left / seconds)
+    try:
+        program.maximize(np.zeros(len(program.demand.configurations)))
+    except InfeasibleError:
+        return False
+    return True
+
+
+def _best_rates(program: AllocationProgram) -> FloatArray:
+    """Return the highest throughput of each job if it were the only one, with the power cap."""
+    demand, found = program.demand, program.demand.configurations
+    best, power_w = demand.fastest_steps_per_s.copy(), np.zeros(len(demand.jobs) + 1)
+    np.maximum.at(power_w, found.jobs, np.repeat(demand.added_power_w[:, None], 2, axis=1))
+    spare_w = demand.cluster.power_cap_w - demand.idle_power_w
+    for job in np.flatnonzero(power_w[:-1] > spare_w):  # the cap may not let it run at its best all the time
+        of_job = np.where(found.jobs == job, found.steps_per_s, 0.0).sum(axis=1)
+        best[job] = of_job @ program.maximize(of_job)
+    return best
