@@ -138,9 +138,10 @@ def fold(
     number = num_micro_batches - left_out * periodic.repetend.micro_batches
     graph = instance_graph(periodic.schedule(number))
     at = np.array([periodic.round(instance) for instance in graph.instances])
-    inside = (at >= begin) & (at <= begin + reach) & (left_out > 0)
-    at_node = np.where(inside, begin, at).tolist()  # a node of the folded rounds stands for the first of them
     shared = [periodic.groups(instance, number)[-1] for instance in graph.instances]
+    inside = np.array([group.part == "steady" for group in shared]) & (left_out > 0)
+    inside &= (at >= begin) & (at <= begin + reach)
+    at_node = np.where(inside, begin, at).tolist()  # a node of the folded rounds stands for the first of them
     groups = {group: i for i, group in enumerate(dict.fromkeys(shared))}
     keys = list(zip(shared, at_node, strict=True))
     nodes = {key: i for i, key in enumerate(dict.fromkeys(keys))}

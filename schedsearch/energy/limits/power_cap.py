@@ -70,12 +70,6 @@ class AveragePower(NamedTuple):
     power_w: tuple[float, ...]
 
 
-def device_power_w(schedule: Schedule, profile: Profile, plan: FrequencyPlan) -> tuple[float, ...]:
-    """Return the average power in watts of a GPU of each device over an iteration, blocking included."""
-    effective_mj, _ = _of_devices(ClockProblem(schedule, profile), plan)
-    return tuple((profile.min_blocking_power_w + effective_mj / plan.time_ms).tolist())
-
-
 def _of_devices(problem: ClockProblem, plan: FrequencyPlan) -> tuple[Floats, Floats]:
     """Return for a GPU of each device the effective energy until the plan's end, and the power after it."""
     schedule, graph, least_w = problem.schedule, problem.graph, problem.profile.min_blocking_power_w
@@ -123,9 +117,9 @@ def capped_plan(
             "give more"
         )
     plan, running_ms = min(found, key=lambda each: (each[0].time_ms, each[0].energy_mj))
-    power = AveragePower(running_ms, device_power_w(schedule, profile, plan))
-    min_ms = proved(min_ms, plan.time_ms)
-    return LimitedPlan(plan, cap, power, free=frontier.shortest, min_ms=min_ms)
+    power_w = profile.min_blocking_power_w + _of_devices(problem, plan)[0] / plan.time_ms
+    power = AveragePower(running_ms, tuple(power_w.tolist()))
+    return LimitedPlan(plan, cap, power, free=frontier.shortest, min_ms=proved(min_ms, plan.time_ms))
 
 
 def _relaxed(problem: ClockProblem, above: PowerCap) -> tuple[float, list[Clocks]]:

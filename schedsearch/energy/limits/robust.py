@@ -95,19 +95,9 @@ def robust_plan(
     """Return the plan of the frontier of least mean energy of those that keep a deadline with a confidence.
 
     The slower a plan, the fewer of its iterations keep the deadline. Bisection finds the slowest that keeps
-    it with the confidence; the next `NEIGHBORS` slower ones do not. Of it and the plans that need least on
-    profiled times, that of least mean energy until the deadline is returned. Shares are of samples, with a
-    standard error of ``sqrt(c (1 - c) / samples)`` at a confidence c; allow for that in the confidence.
-
-    Args:
-        schedule: Any valid schedule; only its orders are used.
-        profile: Cost of each of its blocks at each clock.
-        frontier: Frontier of the schedule.
-        deadline_ms: For the end of the iteration; finite.
-        spread: How much times vary.
-        confidence: Least share of the iterations that are to end by the deadline; between 0 and 1.
-        samples: How many iterations.
-        seed: Seed of all random factors; they are the same for every plan.
+    it in the share `confidence` of the samples; the next `NEIGHBORS` slower ones do not. Of it and the plans
+    that need least on profiled times, that of least mean energy until the deadline is returned. A share has
+    a standard error of ``sqrt(c (1 - c) / samples)`` at a confidence c; allow for that in the confidence.
 
     Returns:
         A plan of the frontier, whose time and energy are those of profiled times, with its simulated

@@ -140,22 +140,6 @@ def test_optimizer_blocks_come_once_in_the_cooldown() -> None:
     assert len(plan.clock_mhz["O0"]) == 1
 
 
-def test_warmup_and_cooldown_have_clocks_of_their_own(periodic: PeriodicSchedule) -> None:
-    repetend = periodic.repetend
-    n = repetend.micro_batches * (2 * repetend.in_flight + 6)
-    profile = noisy_profile(periodic.placement, 5, seed=9)
-    data = periodic_plan(periodic, profile, n, 1.1 * maximum_ms(periodic, profile, n)).to_dict()
-    for part in ("warmup", "steady", "cooldown"):
-        lengths = {name: [len(clocks) for clocks in lanes] for name, lanes in data[part].items()}
-        assert lengths == {
-            name: [
-                {"warmup": each + 1, "steady": 1, "cooldown": repetend.in_flight - each}[part]
-                for each in ahead
-            ]
-            for name, ahead in repetend.modulo_stage.items()
-        }
-
-
 def test_finds_the_pattern_of_a_schedule_made_by_hand() -> None:
     repetend = repetend_of(lambda n: one_f_one_b(v_shape(4), n), 9)
     assert (repetend.micro_batches, repetend.in_flight) == (1, 4)
