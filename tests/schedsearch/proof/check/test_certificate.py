@@ -31,9 +31,8 @@ from schedsearch.proof.check.certificate import (
     certificate_to_dict,
 )
 from schedsearch.proof.check.claims import check
-from schedsearch.proof.check.states import MinCycleRatio
-from schedsearch.proof.check.states import HeldLimit
 from schedsearch.proof.check.refutation import find_starts
+from schedsearch.proof.check.states import HeldLimit, MinCycleRatio
 from schedsearch.proof.load_and_path import Load
 from schedsearch.proof.memory_need import CapacityError, require_capacity
 from schedsearch.proof.memory_occupancy import MemoryOccupancy
