@@ -19,6 +19,7 @@ from experiments.cluster.outcome_files import CLUSTER, JOBS, save_outcome
 from experiments.cluster.running import Setting, SimulationPoint, check_points, jcts_before, run_point
 from experiments.cluster.workload import read_data
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
+from schedsearch.cluster.simulator.simulation import FROM_KEYBOARD
 
 POINT = SimulationPoint("las")
 FREE = GpuClusterOptions({"v100": 1}, None, None, None, None)
@@ -49,6 +50,16 @@ def test_ctrl_c_while_files_are_written_waits_for_the_last(
     with pytest.raises(KeyboardInterrupt):
         run_point(POINT, setting, tmp_path / "las")
     assert jcts_before(POINT, setting, tmp_path / "las") == pytest.approx([1260.0, 1790.0])
+
+
+def test_ctrl_c_in_a_simulation_keeps_what_there_is(
+    setting: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running.StepBar, "__call__", lambda *_: raise_signal(SIGINT))
+    found, _ = run_point(POINT, setting, tmp_path / "las")
+    assert found.reason == FROM_KEYBOARD and found.end_s < 1790.0
+    assert (tmp_path / "las" / CLUSTER).exists()
+    assert jcts_before(POINT, setting, tmp_path / "las") is None, "it is simulated once more"
 
 
 def test_the_figures_that_tell_that_all_is_there_are_written_last(setting: Setting, tmp_path: Path) -> None:
