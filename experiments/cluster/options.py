@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.config.declaring import Command, Option, own_options
-from placements.meaning import REQUIRED, Verbatim, group, option
+from placements.meaning import REQUIRED, Verbatim, group, inherited, option
+from schedsearch.cluster.generator import GeneratorOptions
 
 
 @dataclass(frozen=True)
@@ -33,23 +34,14 @@ class GpuClusterOptions:
 
 
 @dataclass(frozen=True)
-class GeneratedTraceOptions:
-    """The `trace` group of generated jobs; see `schedsearch.cluster.generator`."""
+class GeneratedTraceOptions(GeneratorOptions):
+    """The `trace` group of generated jobs."""
 
+    lam_s: float = inherited(GeneratorOptions, "lam_s", 9000)
     kind: str = option("generated", "set by trace=")
-    seed: int = option(0, "seed of everything that is drawn")
-    lam_s: float = option(9000, "mean time between arrivals, in s: 3600 / jobs per hour; 0: all at the start")
-    num_jobs: int | None = option(None, "number of jobs; null: as many as the window needs")
-    multi_gpu: bool = option(False, "jobs of 1, 2, 4 and 8 GPUs")
-    priorities: bool = option(False, "true: a fifth of the jobs has weight 5")
-    slos: bool = option(False, "true: jobs have SLOs: a third each 1.2, 2 and 10 times its duration")
-    durations_h: list[Any] | None = option(
-        None, "durations to choose from, in h; null: half an hour to a week"
-    )
     types: list[Any] | None = option(
         None, "types of jobs, or the beginnings of their names; null: all of the data"
     )
-    reference: str = option("v100", "GPU type on which jobs run for their durations")
 
 
 @dataclass(frozen=True, kw_only=True)

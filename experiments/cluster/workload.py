@@ -14,7 +14,7 @@ from experiments.cluster.options import (
     GeneratedTraceOptions,
 )
 from experiments.config.options import OptionError, read_fields, require, require_known, require_path
-from schedsearch.cluster.generator import GeneratorOptions, generated
+from schedsearch.cluster.generator import generated
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.inputs.throughput_file import read_job_types, read_throughputs
 from schedsearch.cluster.inputs.trace_file import read_trace
@@ -137,11 +137,7 @@ def work_of(trace: Trace, data: JobTypeData, cluster: GpuCluster, options: Clust
     assert number is not None
     _check_window(window, number)
     types = _types(trace, data)
-    can_be_drawn = not trace.multi_gpu or any(types.values())
-    require(
-        can_be_drawn, "trace.multi_gpu", True, "possible: no type of job may have several GPUs", "see data"
-    )
-    jobs = generated(types, data.throughputs, _generator(trace))
+    jobs = generated(types, data.throughputs, trace)
     return Work(jobs, trace.lam_s * number, {})
 
 
@@ -164,22 +160,6 @@ def _types(trace: GeneratedTraceOptions, data: JobTypeData) -> dict[str, bool]:
 def _model_of(job_type: str) -> str:
     """Return the name of a type without what is in brackets behind it, as its batch size."""
     return job_type.partition(" (")[0]
-
-
-def _generator(trace: GeneratedTraceOptions) -> GeneratorOptions:
-    durations = trace.durations_h or []
-    for hours in durations:
-        require(isinstance(hours, int | float), "trace.durations_h", hours, "a number of hours", "give one")
-    return GeneratorOptions(
-        trace.seed,
-        trace.lam_s,
-        trace.num_jobs,
-        trace.multi_gpu,
-        trace.priorities,
-        trace.slos,
-        tuple(3600.0 * hours for hours in durations),
-        trace.reference,
-    )
 
 
 def simulation_options(

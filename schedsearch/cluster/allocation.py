@@ -99,13 +99,11 @@ def check_allocation(allocation: Allocation) -> None:
         raise ClusterError(f"{shares.shape} shares for {len(demand.configurations)} configurations")
     if not np.all((shares >= -TOLERANCE) & (shares <= 1 + TOLERANCE)):
         raise ClusterError(f"shares from {shares.min()} to {shares.max()} are not in 0 to 1")
-    for active, time in zip(demand.jobs, demand.times(shares), strict=True):
-        if time > 1 + TOLERANCE:
-            raise ClusterError(f"job {active.name} runs {time} of the time")
-    for number, (gpu_type, workers) in enumerate(demand.cluster.workers.items()):
-        of_type = demand.configurations.gpu_type == number
-        used = float((demand.configurations.gpus * shares)[of_type].sum())
-        if used > workers + TOLERANCE * max(workers, 1):
-            raise ClusterError(f"{used} GPUs of type {gpu_type} are used of {workers}")
-    if allocation.power_w > demand.cluster.power_cap_w * (1 + TOLERANCE):
-        raise ClusterError(f"{allocation.power_w} W are drawn of {demand.cluster.power_cap_w} W")
+    found = demand.configurations
+    gpus = np.bincount(found.gpu_type, found.gpus * shares, len(demand.workers))
+    times = ((f"time of job {active.name}", 1.0) for active in demand.jobs)
+    limits = (*times, *((f"{name} GPUs", count) for name, count in demand.cluster.workers.items()))
+    used = (*demand.times(shares), *gpus, allocation.power_w)
+    for (what, limit), value in zip((*limits, ("W", demand.cluster.power_cap_w)), used, strict=True):
+        if value > limit + TOLERANCE * max(limit, 1):
+            raise ClusterError(f"{what}: {value} are used of {limit}")

@@ -227,21 +227,17 @@ class Demand:
     @cached_property
     def added_power_w(self) -> FloatArray:
         """Return what each configuration draws above what its GPUs draw while no job is on them, in W."""
-        added: FloatArray = (
-            self.configurations.power_w
-            - self._idle_power_w[self.configurations.gpu_type] * self.configurations.gpus
-        )
+        idle_w = self.cluster.idle_power_w
+        of_type = np.array([idle_w.get(gpu_type, 0.0) for gpu_type in self.cluster.gpu_types])
+        found = self.configurations
+        added: FloatArray = found.power_w - of_type[found.gpu_type] * found.gpus
         return added
 
     @property
     def idle_power_w(self) -> float:
         """Return what all GPUs together draw while there are no jobs, in W."""
-        return float(self._idle_power_w @ self.workers)
-
-    @cached_property
-    def _idle_power_w(self) -> FloatArray:
-        of_type = self.cluster.idle_power_w
-        return np.array([of_type.get(gpu_type, 0.0) for gpu_type in self.cluster.gpu_types])
+        idle_w = self.cluster.idle_power_w.items()
+        return float(sum(watts * self.cluster.workers[name] for name, watts in idle_w))
 
     def rates(self, shares: FloatArray) -> FloatArray:
         """Return the effective throughput of each job in steps per second (dissertation, Sec. 5.3.1)."""

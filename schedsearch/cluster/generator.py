@@ -11,43 +11,36 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from random import Random
+from typing import TYPE_CHECKING, Any
 
-from schedsearch.cluster.gpu_cluster import ClusterError, require
+from placements.meaning import option
+from schedsearch.cluster.gpu_cluster import require
 from schedsearch.cluster.jobs import Job
-from schedsearch.cluster.throughputs import Throughputs
 
-COST_STUDY_DURATIONS_S = tuple(days * 86400.0 for days in (0.5, 1.0, 2.0, 4.0, 8.0))
-"""Durations of the jobs with which the dissertation compares cost policies (Sec. 5.7.3)."""
+if TYPE_CHECKING:
+    from schedsearch.cluster.throughputs import Throughputs  # with numpy, for which options do not wait
 
 
 @dataclass(frozen=True)
 class GeneratorOptions:
     """Options of the jobs that are drawn.
 
-    Attributes:
-        seed: Seed of the jobs (seed + 2), of the times between arrivals (seed + 3) and of the SLOs (seed +
-            6).
-        lam_s: Mean seconds between arrivals; 0 where all jobs are there from the start.
-        num_jobs: How many; without end where none is given.
-        multi_gpu: Jobs run on 1, 2, 4 or 8 GPUs with 70, 10, 15 and 5 %; otherwise on 1.
-        priorities: A fifth of the jobs has weight 5; otherwise none.
-        slos: A third each is to be done in 1.2, 2 and 10 times its duration; otherwise none has an SLO.
-        durations_s: Durations to choose from; where none are given 10^u minutes, with u from 1.5 to 3 for
-            80 % of the jobs and from 3 to 4 for the others.
-        reference: GPU type on which a job runs for its duration, alone and without a break.
-
     Raises:
         ClusterError: A number is out of its range, or jobs without end all arrive at the start.
     """
 
-    seed: int = 0
-    lam_s: float = 3600.0
-    num_jobs: int | None = None
-    multi_gpu: bool = False
-    priorities: bool = False
-    slos: bool = False
-    durations_s: tuple[float, ...] = ()
-    reference: str = "v100"
+    seed: int = option(0, "seed of everything that is drawn")
+    lam_s: float = option(
+        3600.0, "mean time between arrivals, in s: 3600 / jobs per hour; 0: all at the start"
+    )
+    num_jobs: int | None = option(None, "number of jobs; null: as many as the window needs")
+    multi_gpu: bool = option(False, "true: jobs of 1, 2, 4 and 8 GPUs, 70, 10, 15 and 5 % of them")
+    priorities: bool = option(False, "true: a fifth of the jobs has weight 5")
+    slos: bool = option(False, "true: jobs have SLOs: a third each 1.2, 2 and 10 times its duration")
+    durations_h: list[Any] | None = option(
+        None, "durations to choose from, in h; null: half an hour to a week, 80 % of them up to 17 h"
+    )
+    reference: str = option("v100", "GPU type on which jobs run for their durations")
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -55,10 +48,10 @@ class GeneratorOptions:
         require(0 <= lam_s < math.inf, "trace.lam_s", lam_s, "a time; give seconds of at least 0")
         is_number = num_jobs is None or num_jobs >= 1
         require(is_number, "trace.num_jobs", num_jobs, "a number of jobs; give 1 or more")
-        if num_jobs is None and lam_s == 0:
-            raise ClusterError("trace.lam_s: 0 for jobs without end; give trace.num_jobs, or seconds above 0")
-        if not all(math.isfinite(one) and one > 0 for one in self.durations_s):
-            raise ClusterError(f"trace.durations_s: {self.durations_s!r} are not all above 0; correct them")
+        wanted = "possible for jobs without end; give trace.num_jobs, or seconds above 0"
+        require(num_jobs is not None or lam_s > 0, "trace.lam_s", 0, wanted)
+        are_right = all(isinstance(one, int | float) and 0 < one < math.inf for one in self.durations_h or ())
+        require(are_right, "trace.durations_h", self.durations_h, "numbers of hours above 0; correct them")
 
 
 def generated(
@@ -74,17 +67,17 @@ def generated(
     Raises:
         ClusterError: There are no types, or a type has no throughput on the reference GPU type.
     """
-    if not types:
-        raise ClusterError("trace.types is empty; give at least one job type")
-    if options.multi_gpu and not any(types.values()):
-        raise ClusterError("trace.types: none may be distributed; mark one, or leave trace.multi_gpu out")
+    require(bool(types), "trace.types", [], "a list of types of jobs; give at least one")
+    can_be_drawn = not options.multi_gpu or any(types.values())
+    wanted = "possible: no type of job may have several GPUs; mark one, or leave it out"
+    require(can_be_drawn, "trace.multi_gpu", True, wanted)
     for job_type, may_be_distributed in types.items():
         for gpus in (1, 2, 4, 8) if options.multi_gpu and may_be_distributed else (1,):
-            if not throughputs.rate(job_type, gpus, options.reference) > 0:
-                raise ClusterError(
-                    f"trace.types: {job_type!r} has no throughput on {gpus} {options.reference}; "
-                    "add one, leave the type out, or give another trace.reference"
-                )
+            has_rate = throughputs.rate(job_type, gpus, options.reference) > 0
+            wanted = (
+                f"a type with a throughput on {gpus} {options.reference}; add one, leave the type out, or"
+            )
+            require(has_rate, "trace.types", job_type, f"{wanted} give another trace.reference")
     return _drawn(types, throughputs, options)
 
 
@@ -112,8 +105,8 @@ def _scale_factor(drawn: float) -> int:
 
 
 def _duration_s(of_jobs: Random, options: GeneratorOptions) -> float:
-    if options.durations_s:
-        return of_jobs.choice(options.durations_s)
+    if options.durations_h:
+        return 3600.0 * float(of_jobs.choice(options.durations_h))
     is_long = of_jobs.random() >= 0.8
     return 60 * 10 ** (of_jobs.uniform(3, 4) if is_long else of_jobs.uniform(1.5, 3))
 

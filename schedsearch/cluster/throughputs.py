@@ -110,10 +110,8 @@ class Throughputs:
         return Demand(cluster, tuple(jobs), Configurations.joined(found), now_s)
 
     def _of(self, cluster: GpuCluster, one: _Kind, other: _Kind | None = None) -> Configurations:
-        """Return the configurations of jobs of these kinds, made once for the same types of GPUs."""
-        counts = one[1] if other is None else one[1][:1]  # two jobs share GPUs on their usual number only
-        fits = tuple(cluster.placements(name, gpus) for name in cluster.workers for gpus in counts)
-        key = tuple(cluster.workers), fits, one, other
+        """Return the configurations of jobs of these kinds, made once for a cluster."""
+        key = (*cluster.workers.items(), *cluster.gpus_per_server.items(), one, other)
         if key not in self._known:
             ways = self._alone(cluster, *one) if other is None else self._shared(cluster, one, other)
             two = [ActiveJob(Job(name, "", 1.0), 1.0) for name in "ab"]
@@ -129,7 +127,7 @@ class Throughputs:
                         yield Configuration((0,), name, gpus, rates, point.power_w, clock_mhz, is_apart)
 
     def _shared(self, cluster: GpuCluster, one: _Kind, other: _Kind) -> Iterator[Configuration]:
-        gpus = one[1][0]
+        gpus = one[1][0]  # two jobs share GPUs on their usual number only
         for name in self.pair(one[0], other[0], gpus) if gpus == other[1][0] else ():
             for table, is_apart in self.placed(cluster, name, gpus):
                 rates = table.pair(one[0], other[0], gpus).get(name, (0.0, 0.0))

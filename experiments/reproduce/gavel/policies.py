@@ -16,7 +16,7 @@ from experiments.reproduce.gavel.study import (
     SchedulingWay,
     study_item,
 )
-from schedsearch.cluster.generator import COST_STUDY_DURATIONS_S, GeneratorOptions
+from schedsearch.cluster.generator import GeneratorOptions
 
 SINGLE = GavelWorkload("single", "one GPU, 5.6 jobs per hour", 5.6)
 MULTIPLE = GavelWorkload(
@@ -157,7 +157,7 @@ _DEADLINES = GavelWorkload(
     "ResNet-50 and A3C with deadlines",
     0.4,
     is_steady=False,
-    generator=GeneratorOptions(slos=True, durations_s=COST_STUDY_DURATIONS_S),
+    generator=GeneratorOptions(slos=True, durations_h=[12, 24, 48, 96, 192]),
     types=("ResNet-50 (batch size 64)", "A3C"),
 )
 

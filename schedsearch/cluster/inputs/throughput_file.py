@@ -134,15 +134,12 @@ def throughputs_of(rows: Iterable[PlacedRow]) -> Throughputs:
                 "GPUs; leave them empty"
             )
         rates = row.steps_per_s, row.other_steps_per_s
-        mirrored = pairs.get((other, one, gpus), {}).get(gpu_type, rates[::-1])[::-1]
-        before = pairs.setdefault((one, other, gpus), {}).setdefault(
-            gpu_type, rates if one == other else mirrored
-        )
-        if before != rates:
-            raise ClusterError(
-                f"{where}: {one} with {other} on {gpus} {gpu_type} has {list(before)} steps/s elsewhere; "
-                "make both entries equal"
-            )
+        for key, both in {(other, one, gpus): rates[::-1], (one, other, gpus): rates}.items():
+            if pairs.setdefault(key, {}).setdefault(gpu_type, both) != both:
+                raise ClusterError(
+                    f"{where}: {one} with {other} on {gpus} {gpu_type} has other steps/s elsewhere; "
+                    "make both entries equal"
+                )
     return Throughputs(alone, pairs)
 
 
@@ -152,33 +149,26 @@ def _gavel_rows(data: Field, suffix: str) -> Iterator[PlacedRow]:
         gpu_type = name.removesuffix(UNCONSOLIDATED)
         for key in data[name].mapping() if name == gpu_type + suffix else ():
             row = data[name][key]
-            job_type, gpus = _kind_of(key, row)
+            job_type, gpus = _kind_of(key, name)
             for other in row.mapping():
                 cell = row[other]
                 if other == ALONE:
                     yield cell.where, ThroughputRow(job_type, gpus, gpu_type, rate_of(cell))
                     continue
-                other_type, of_other = _kind_of(other, cell)
+                other_type, of_other = _kind_of(other, name)
                 if of_other != gpus:
                     raise cell.wrong(f"of jobs with {gpus} GPUs", "pair jobs of one scale factor")
                 yield cell.where, row_of_two(job_type, other_type, gpus, gpu_type, cell)
 
 
-def _kind_of(key: str, field: Field) -> tuple[str, int]:
-    found = _parsed(key)
-    if found is None:
-        raise ClusterError(f"{field.where}: {key!r} is not a type of job; write \"('ResNet-18', 1)\"")
-    return found
-
-
 @cache
-def _parsed(key: str) -> tuple[str, int] | None:
+def _kind_of(key: str, where: str) -> tuple[str, int]:
     """Return the type and the number of GPUs that a key names; keys repeat some thousand times."""
     with suppress(ValueError, SyntaxError):
         match ast.literal_eval(key):
             case (str(job_type), int(scale_factor)) if job_type and scale_factor >= 1:
                 return job_type, scale_factor
-    return None
+    raise ClusterError(f"{where}: {key!r} is not a type of job; write \"('ResNet-18', 1)\"")
 
 
 def rate_of(cell: Field) -> float:

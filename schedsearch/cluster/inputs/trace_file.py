@@ -112,8 +112,13 @@ def read_trace(
                 _check_type(row, throughputs)
                 skipped[kind] += 1
                 continue
-            _check_fits(row, kind, throughputs, cluster)
-            rate = throughputs.rate(*kind, fastest[gpus][kind[0]])
+            if cluster is not None and not throughputs.can_run(cluster, *kind):
+                has = ", ".join(f"{workers} {gpu_type}" for gpu_type, workers in cluster.workers.items())
+                raise row.wrong(
+                    f"{_shown(kind)} does not run on any type of which the cluster has enough ({has}); "
+                    "give it more GPUs, or remove the job"
+                )
+            rate = fastest[gpus][kind[0]]
             steps = steps or duration_s * rate
             slo_s = _number(row, "SLO", above_0, "a time after the arrival in seconds", math.inf)
             if _SLO_FACTOR in row:
@@ -172,20 +177,16 @@ def _arrivals_s(rows: Sequence[Row]) -> dict[int, float]:
         remedy = "give 0 or more, or name the column of dates submit_time"
         return {line: at_least_0(cell, "an arrival in seconds", remedy) for line, cell in cells.items()}
     are_dates = next(iter(cells.values())).parsed is None
-    times = {line: (_date_s if are_dates else _seconds)(cell) for line, cell in cells.items()}
+    times = {}
+    for line, cell in cells.items():
+        if not are_dates:
+            times[line] = cell.number("a time in seconds", "write all so, or all as dates", 0, 1e11)
+        elif date := date_of(cell.value):
+            times[line] = date.timestamp()
+        else:
+            raise cell.wrong("a date as 2017-10-07 01:11:39", "write all so, or all in seconds")
     first = min(times.values())
     return {line: time - first for line, time in times.items()}
-
-
-def _date_s(cell: Cell) -> float:
-    date = date_of(cell.value)
-    if date is None:
-        raise cell.wrong("a date as 2017-10-07 01:11:39", "write all of the column so, or all in seconds")
-    return date.timestamp()
-
-
-def _seconds(cell: Cell) -> float:
-    return float(cell.number("a time in seconds", "write all of the column so, or all as dates", 0, 1e11))
 
 
 def _cell(row: Row, kind: str) -> Cell | None:
@@ -207,17 +208,17 @@ def _shown(kind: tuple[str, int]) -> str:
     return f"{job_type or 'any type'} on {gpus} GPU{'s' if gpus > 1 else ''}"
 
 
-def _fastest(throughputs: Throughputs) -> dict[int, dict[str, str]]:
-    """Return by scale factor the types of jobs that can run, with the GPU type on which each is fastest."""
-    found: dict[int, dict[str, str]] = {}
-    for kind, row in throughputs.alone.items():
-        gpu_type = max(row, key=lambda one: throughputs.rate(*kind, one))
-        if throughputs.rate(*kind, gpu_type) > 0:
-            found.setdefault(kind[1], {})[kind[0]] = gpu_type
+def _fastest(throughputs: Throughputs) -> dict[int, dict[str, float]]:
+    """Return by scale factor the highest throughput of each type of job that can run."""
+    found: dict[int, dict[str, float]] = {}
+    for (job_type, gpus), row in throughputs.alone.items():
+        rate = max(throughputs.rate(job_type, gpus, gpu_type) for gpu_type in row)
+        if rate > 0:
+            found.setdefault(gpus, {})[job_type] = rate
     return found
 
 
-def _drawn(types: Mapping[str, str], random: Random) -> str:
+def _drawn(types: Mapping[str, float], random: Random) -> str:
     """Return one of the types; one number is drawn even where there is nothing to choose from."""
     choices = [*types] or [""]
     return choices[int(random.random() * len(choices))]
@@ -229,18 +230,4 @@ def _check_type(row: Row, throughputs: Throughputs) -> None:
         near = get_close_matches(job_type, known, n=1, cutoff=0.0)
         raise row.wrong(
             f"the throughputs have no type of job {job_type!r}; add it to them, or write {near[0]!r}"
-        )
-
-
-def _check_fits(
-    row: Row, kind: tuple[str, int], throughputs: Throughputs, cluster: GpuCluster | None
-) -> None:
-    if cluster is not None and not any(
-        workers >= kind[1] and throughputs.rate(*kind, gpu_type) > 0
-        for gpu_type, workers in cluster.workers.items()
-    ):
-        has = ", ".join(f"{workers} {gpu_type}" for gpu_type, workers in cluster.workers.items())
-        raise row.wrong(
-            f"{_shown(kind)} does not run on any type of which the cluster has enough ({has}); "
-            "give it more GPUs, or remove the job"
         )

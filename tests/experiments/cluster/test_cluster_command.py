@@ -154,7 +154,7 @@ def test_one_decision(command, tmp_path: Path) -> None:
         (["policy=lass"], "policy: 'lass' is not known; use one of las"),
         (["policy=[las,las]"], "policy: 'las' is not named once"),
         (["window=[2,99]"], "window: [2, 99] is not within the trace, which has 12 jobs"),
-        (["trace.reference=h100"], "has no throughput on 1 h100"),
+        (["trace.reference=h100"], "is not a type with a throughput on 1 h100"),
         (
             ["trace.multi_gpu=true", "trace.types=[slow]"],
             "trace.multi_gpu: True is not possible: no type of job may have several GPUs",

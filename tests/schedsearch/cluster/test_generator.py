@@ -12,7 +12,6 @@ from cluster.small_clusters import GAVEL, gavel_throughputs, needs_gavel, throug
 from told import told
 
 from schedsearch.cluster.generator import (
-    COST_STUDY_DURATIONS_S,
     GeneratorOptions,
     generated,
 )
@@ -72,7 +71,7 @@ def test_options_do_not_change_what_others_draw() -> None:
 
 
 def test_the_cost_studys_durations() -> None:
-    jobs = drawn(num_jobs=500, lam_s=0.0, slos=True, durations_s=COST_STUDY_DURATIONS_S)
+    jobs = drawn(num_jobs=500, lam_s=0.0, slos=True, durations_h=[12, 24, 48, 96, 192])
     days = Counter(round(duration_s(job) / 86400, 9) for job in jobs)
     assert {*days} == {0.5, 1.0, 2.0, 4.0, 8.0}
     assert len(jobs) == 500
@@ -82,8 +81,8 @@ def test_the_cost_studys_durations() -> None:
     ("options", "message"),
     [
         ({"lam_s": -1.0}, "lam_s: -1.0 is not a time"),
-        ({"durations_s": (1.0, -2.0)}, "not all above 0"),
-        ({"reference": "a100"}, "'one' has no throughput on 1 a100"),
+        ({"durations_h": [1.0, -2.0]}, "not numbers of hours above 0"),
+        ({"reference": "a100"}, "'one' is not a type with a throughput on 1 a100"),
     ],
 )
 def test_wrong_options_are_one_line(options: dict[str, object], message: str) -> None:
