@@ -11,7 +11,7 @@ from cluster.policies.cases import Case, case_of, random_case
 from scipy.optimize import linprog
 from told import told
 
-from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_allocation
+from schedsearch.cluster.allocation import Allocation, check_allocation
 from schedsearch.cluster.demand import Demand
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.policies.program import AllocationProgram
@@ -132,8 +132,3 @@ def test_wrong_entities_get_one_line() -> None:
         Entity(-1)
     with told(ClusterError, "entity inside: 'las' is not known"):
         Entity(1, "las")  # type: ignore[arg-type]
-
-
-def test_a_job_that_runs_nowhere_is_named() -> None:
-    with pytest.raises(InfeasibleError, match="water_filling: job job 1 has no throughput"):
-        WaterFilling().allocate(case_of([1], [[1.0], [0.0]]).demand())
