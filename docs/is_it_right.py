@@ -14,7 +14,6 @@ from experiments.predict.errors import Errors, error_of
 from experiments.predict.run_prediction import RunPrediction, calibrated, predict_run
 from experiments.predict.run_table import RunFolder, read_run_folder
 from placements.models.memory import FRAMEWORKS
-from schedsearch.planning.uniform_run import NO_FACTORS
 
 PAGE = Path(__file__).parent / "concepts" / "is_it_right.md"
 
@@ -32,15 +31,13 @@ def with_tables(text: str, folder: Path) -> str:
 
 def _lines(folder: RunFolder) -> Iterator[str]:
     framework = FRAMEWORKS["megatron"]
-    gpu, factors = (
+    gpu, factor = (
         calibrated(folder, CALIBRATED_ON, framework)
         if any(run.run == CALIBRATED_ON for run in folder.runs)
-        else ("", NO_FACTORS)
+        else ("", 1.0)
     )
     for name, runs in folder.tables.items():
-        predictions = [
-            predict_run(folder, run, framework, factors if run.gpu == gpu else NO_FACTORS) for run in runs
-        ]
+        predictions = [predict_run(folder, run, framework, factor if run.gpu == gpu else 1.0) for run in runs]
         yield f"## {name}\n"
         yield from _errors(predictions)
         yield ""

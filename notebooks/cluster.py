@@ -60,7 +60,7 @@ for model, batch in models.items():
             except PlanError:  # it does not fit
                 continue
             profile = modelled_profile(best.placement, GPUS[gpu_type])
-            frontier = compute_frontier(best.ranked.schedule, profile, num_plans=4)
+            frontier = compute_frontier(best.schedule, profile, num_plans=4)
             points = [
                 JobOperatingPoint(1e3 / each.time_ms, each.energy_mj / each.time_ms)
                 for each in (frontier.all_maximum, *frontier.plans)

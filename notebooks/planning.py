@@ -29,7 +29,7 @@ plans = schedsearch.plan(model, cluster, batch, time_limit_s=time_limit_s)
 plans.to_frame()
 
 # %% [markdown]
-# What was chosen and why, what was tried, and what did not fit:
+# What was chosen, its stages, and what else there was:
 
 # %%
 print(explain(plans))

@@ -29,7 +29,7 @@ Rooms and files in the order in which to read them; each imports only those abov
     replanning      ways to go on when a device is lost or slow
     layouts         the best division of layers among the stages of 1F1B and interleaved 1F1B
     tessel          Tessel's own search, beside ours
-    searches        the searches by name, with one question and one answer, kept on disk and as files
+    searches        the searches by name, with one question and one answer
     certificate     what a search proved, as data that is checked without it
     schedule_file   the file form of all this
     energy          the time-energy frontier of a schedule
@@ -75,7 +75,6 @@ _HOME = {
     "schedsearch.simulation.conditions": ("Conditions", "Link"),
     "schedsearch.simulation.iterations": ("SimulatedIterations", "simulate"),
     "schedsearch.simulation.requests": ("Arrivals", "serve"),
-    "schedsearch.simulation.robustness": ("Degradation", "degradation"),
     "schedsearch.robust.scenarios": ("Scenario",),
     "schedsearch.robust.robust_search": ("RobustResult", "robust_search"),
     "schedsearch.core.answer": ("SearchResult", "Status"),
@@ -91,9 +90,8 @@ _HOME = {
     "schedsearch.schedule_file": ("read_schedule",),
     "schedsearch.baselines": (
         *("gpipe", "one_f_one_b", "eager_one_f_one_b", "one_f_one_b_plus", "interleaved_one_f_one_b"),
-        *("breadth_first", "chimera", "chimera_doubling", "gems", "dual_pipe", "zb_h1", "zb_h2", "zb_v"),
-        *("v_half", "v_min", "one_f_one_b_v", "dual_pipe_v", "hanayo", "pipedream", "applicable"),
-        *("terapipe", "seq_one_f_one_b", "seq_one_f_one_b_zb", "slimpipe"),
+        *("chimera", "dual_pipe", "zb_h1", "zb_h2", "zb_v", "v_half", "v_min", "one_f_one_b_v"),
+        *("dual_pipe_v", "hanayo", "pipedream", "seq_one_f_one_b", "applicable"),
     ),
     "placements": ("Block", "Kind", "Placement", "Profile"),
     "placements.placement_file": ("read_placement",),

@@ -9,7 +9,7 @@ from fractions import Fraction
 from placements import Placement
 from schedsearch.core.answer import SearchResult
 from schedsearch.proof.check.certificate import Certificate, Refutation, RepetendLimits
-from schedsearch.proof.check.cycles import MinCycleRatio
+from schedsearch.proof.check.states import MinCycleRatio
 from schedsearch.proof.load_and_path import period_bounds
 
 

@@ -25,15 +25,10 @@ def bubble_rate(schedule: Schedule) -> float:
 def memory_over_time(
     schedule: Schedule, device: int, *, on_host: bool = False
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return when a device's memory changes, and what it holds from then on, static memory included.
+    """Return when the memory of a device, or its host, changes, and what it holds then, the static included.
 
     Memory is allocated and released at a block's start (Tessel, Sec. III-A, Eq. 1, constraint 2). What blocks
     need only while they run is not in it, but is in `peak_memory`.
-
-    Args:
-        schedule: A schedule.
-        device: Which device.
-        on_host: Whether it is the memory of the device's host.
 
     Returns:
         Ticks, ascending, and units of `Block.memory`; both of shape ``(num_blocks_on_device,)``.
@@ -62,16 +57,11 @@ def needed_over_time(schedule: Schedule, device: int) -> tuple[NDArray[np.int64]
 
 
 def peak_memory(schedule: Schedule) -> NDArray[np.int64]:
-    """Return the most memory each device holds at any one time.
+    """Return the most memory each device of a valid schedule holds, in units of `Block.memory`.
 
     A device runs one block at a time, so only the order of its blocks matters: memory released at a
-    block's start, as in Tessel (Sec. III-A, Eq. 1, constraint 2), or at its end, makes the same peak.
-
-    Args:
-        schedule: A valid schedule; see `validate`.
-
-    Returns:
-        Units of `Block.memory`; shape ``(num_devices,)``.
+    block's start, as in Tessel (Sec. III-A, Eq. 1, constraint 2), or at its end, makes the same peak. The
+    shape is ``(num_devices,)``.
     """
     static = schedule.placement.static
     peaks = [needed_over_time(schedule, d)[1].max(initial=each) for d, each in enumerate(static)]

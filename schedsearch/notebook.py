@@ -26,12 +26,11 @@ from schedsearch.layouts.layouts import COLUMNS as LAYOUT_COLUMNS
 from schedsearch.layouts.layouts import BestLayouts
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.planning.explanation import strategy_in_words
-from schedsearch.planning.plans import PLAN_COLUMNS, Plans
+from schedsearch.planning.plans import PLAN_COLUMNS, Plans, capacities_gib
 from schedsearch.robust.robust_search import RobustResult
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import read_result, read_schedule, result_to_dict, schedule_to_dict
 from schedsearch.simulation.iterations import SimulatedIterations
-from schedsearch.simulation.robustness import Degradation
 
 _LONGEST_TABLE = 30
 """Rows that are shown below a figure."""
@@ -43,7 +42,7 @@ _MIN_INCHES, _INCHES_FOR_EACH = 6.0, 1.0
 def _unknown(result: object) -> TypeError:
     return TypeError(
         f"{type(result).__name__}: is not a result; give a Schedule, SearchResult, Frontier, Comparison, "
-        "Plans, BestLayouts, SimulatedIterations, Degradation or RobustResult"
+        "Plans, BestLayouts, SimulatedIterations or RobustResult"
     )
 
 
@@ -126,33 +125,16 @@ def _(result: Plans) -> pd.DataFrame:
 @frame.register
 def _(result: SimulatedIterations) -> pd.DataFrame:
     """One row: mean, percentiles and bubble of the iterations, and what the device that waits most waits."""
-    return pd.DataFrame([_distribution(result)])
-
-
-@frame.register
-def _(result: Degradation) -> pd.DataFrame:
-    """One row for each schedule under each of the conditions."""
-    names = "schedule", "conditions", "undisturbed_ms", "longer"
-    rows = [
-        {name: getattr(row, name) for name in names} | _distribution(row.iterations) for row in result.rows
-    ]
-    return pd.DataFrame(rows)
+    row: dict[str, Any] = {"mean_ms": result.mean_ms}
+    row |= {f"p{each}_ms": time_ms for each, time_ms in result.percentiles_ms.items()}
+    row |= {"bubble_rate": result.bubble_rate, "most_waiting_ms": float(result.waiting_ms.max())}
+    return pd.DataFrame([row])
 
 
 @frame.register
 def _(result: RobustResult) -> pd.DataFrame:
     """One row for each schedule in each scenario; the order found comes first."""
     return pd.DataFrame([vars(row) for row in result.rows])
-
-
-def _distribution(result: SimulatedIterations) -> dict[str, float]:
-    percentiles = {f"p{each}_ms": time_ms for each, time_ms in result.percentiles_ms.items()}
-    return {
-        "mean_ms": result.mean_ms,
-        **percentiles,
-        "bubble_rate": result.bubble_rate,
-        "most_waiting_ms": float(result.waiting_ms.max()),
-    }
 
 
 @singledispatch
@@ -216,7 +198,13 @@ def _(result: Plans) -> Any:
     }
     peaks_gib = [each / 1024 for each in best.peaks_mib]
     return draw_plan(
-        best.rated, names, peaks_gib, best.capacities_gib(result.options), best.chunks, best.shared, best.name
+        best.rated,
+        names,
+        peaks_gib,
+        capacities_gib(best.plan, result.options),
+        best.chunks,
+        best.shared,
+        best.name,
     )
 
 
@@ -229,24 +217,12 @@ def _(result: SimulatedIterations) -> Any:
 
 
 @figure.register
-def _(result: Degradation) -> Any:
-    longer = {(row.schedule, row.conditions): row.longer for row in result.rows}
-    return _bars("Iterations under conditions", "longer by, as a part", longer)
-
-
-@figure.register
 def _(result: RobustResult) -> Any:
-    means = {(row.schedule, row.scenario): row.mean_ms for row in result.rows}
-    return _bars("Mean iteration in each scenario", "ms", means)
-
-
-def _bars(title: str, y_label: str, values: Mapping[tuple[str, str], float]) -> Any:
-    """Draw values by schedule and by what it stands under."""
     groups: dict[str, dict[str, float | None]] = {}
-    for (schedule, under), value in values.items():
-        groups.setdefault(schedule, {})[under] = value
+    for row in result.rows:
+        groups.setdefault(row.schedule, {})[row.scenario] = row.mean_ms
     width = max(_MIN_INCHES, _INCHES_FOR_EACH * len(groups))
-    return draw_bars([BarPanel(title, groups)], y_label, width=width)
+    return draw_bars([BarPanel("Mean iteration in each scenario", groups)], "ms", width=width)
 
 
 _Form = tuple[Callable[[Any], Mapping[str, Any]], str, Callable[[str | Path], Any] | None]

@@ -56,15 +56,9 @@ class Repetend:
         first: Mapping[Instance, int],
         chosen: tuple[Chosen, ...] = (),
     ) -> Repetend:
-        """Build a repetend from the starts of the blocks of round 0 on a common clock.
+        """Build a repetend from the starts of the blocks of round 0 on a common clock, in ticks of any sign.
 
-        Args:
-            placement: What runs where.
-            micro_batches: Micro-batches per repetend.
-            period: Ticks.
-            first: For each (block, micro-batch of the repetend) its start in ticks, of any sign; those that a
-                mode leaves out may be missing.
-            chosen: The choices of each micro-batch.
+        Starts of those (block, micro-batch of the repetend) that a mode leaves out may be missing.
         """
         origin = min(first.values())
         rounds = {instance: divmod(ticks - origin, period) for instance, ticks in first.items()}
@@ -194,8 +188,7 @@ class Repetend:
     def with_min_period(self, shortest: int = 1) -> Repetend:
         """Return the repetend of the same order on every device that has the shortest period and least span.
 
-        Args:
-            shortest: A lower bound on the period in ticks.
+        `shortest` is a lower bound on the period in ticks.
         """
         cycles = [self.cycle(lane) for lane in range(len(self.placement.lanes))]
         waits: list[Edge[Instance]] = []
@@ -227,7 +220,7 @@ class Repetend:
         Args:
             placement: What runs where.
             micro_batches: Micro-batches per repetend.
-            cycles: For each device, or lane, what it runs in one period, in order.
+            cycles: The course of each lane (a device with one stream) in one period.
             shortest: A lower bound on the period in ticks.
             longest: A period that the orders can keep, if any.
             chosen: The choices of each micro-batch.

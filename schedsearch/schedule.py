@@ -56,12 +56,8 @@ def instances(
 def mode_in(placement: Placement, chosen: Chosen, name: str) -> str:
     """Return the name of the mode that a block runs in; empty for the first choice, and without one.
 
-    How a micro-batch runs that differs from the others is no mode.
-
-    Args:
-        placement: What is decided on.
-        chosen: The choices of the block's micro-batch.
-        name: The block's.
+    The choices are those of the block's micro-batch. How a micro-batch runs that differs from the others is
+    no mode.
     """
     decision = placement.decision_of.get(name)
     if decision is None or not chosen[decision] or placement.decisions[decision].is_of_micro_batches:
@@ -72,13 +68,9 @@ def mode_in(placement: Placement, chosen: Chosen, name: str) -> str:
 def require_plain(placement: Placement, what: str, instead: str) -> None:
     """Check that nothing of a placement is to be decided, and that each of its devices has one stream.
 
-    Args:
-        placement: Any.
-        what: What can take no other, such as ``simulate``.
-        instead: What the user may do, such as ``use schedsearch search``.
-
     Raises:
-        PlacementError: It is not so; the line names the blocks with modes, the streams and the remedy.
+        PlacementError: It is not so; the line names the blocks with modes, the streams, what cannot take them
+            (such as ``simulate``), and what to do instead (such as ``use schedsearch search``).
     """
     found = [f"modes of {some(placement.decision_of)}"] if placement.decisions else []
     _require_none(placement, what, instead, found)
@@ -267,14 +259,7 @@ def waits_in_order(
     orders: Sequence[Iterable[Instance]],
     chosen: Sequence[Chosen] = (),
 ) -> dict[Instance, list[tuple[Instance, int]]]:
-    """Return what each instance waits for: its inputs, and the one before it on each of its lanes.
-
-    Args:
-        placement: What runs where.
-        num_micro_batches: How many micro-batches the orders hold.
-        orders: As of `as_soon_as_possible`.
-        chosen: Likewise.
-    """
+    """Return what each instance waits for: its inputs, and the one before it on each lane of the orders."""
     time = {each: block.time for each, block in instances(placement, num_micro_batches, chosen)}
     waits: dict[Instance, list[tuple[Instance, int]]] = {each: [] for each in time}
     for earlier, later, ticks in dependencies(placement, num_micro_batches, chosen):
@@ -442,12 +427,7 @@ def _with_optimizer(
 
 
 def with_optimizer(placement: Placement, schedule: Schedule) -> Schedule:
-    """Return a schedule of the blocks of every micro-batch with the placement's optimizer blocks at its end.
-
-    Args:
-        placement: With optimizer blocks, or without any.
-        schedule: Schedule of ``placement.per_micro_batch``.
-    """
+    """Return a schedule of ``placement.per_micro_batch`` with the placement's optimizer blocks at its end."""
     if not placement.optimizer_blocks:
         return schedule.under(placement)
     return as_soon_as_possible(

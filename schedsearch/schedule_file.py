@@ -43,12 +43,9 @@ class ScheduleFileError(ValueError):
 
 
 def schedule_to_dict(schedule: Schedule, result: SearchResult | None = None) -> dict[str, Any]:
-    """Return the file form as plain data.
+    """Return the file form as plain data, with the result of the search that found the schedule.
 
-    Args:
-        schedule: A valid schedule.
-        result: The search that found it; None for a hand-made schedule, of which nothing is proved and whose
-            fields on the period are null.
+    Without one nothing is proved, and the fields on the period are null.
     """
     placement = placement_to_dict(schedule.placement)
     placement["transfer"] = [list(triple) for triple in schedule.placement.transfer]

@@ -39,13 +39,8 @@ def run(
 ) -> tuple[dict[Instance, int], dict[Instance, int]]:
     """Run instances as soon as all that they wait for lets them; return their starts and their ends.
 
-    Instances that wait for each other in a cycle are not in the answer.
-
-    Args:
-        placement: Whose streams slow each other down.
-        blocks: Each instance's block as it runs.
-        waits: What each instance waits for.
-        not_before: Ticks before which instances do not start; 0 where nothing is said.
+    None starts before its tick in `not_before`. Instances that wait for each other in a cycle are not in the
+    answer.
     """
     missing = {each: len(waits.get(each, ())) for each in blocks}
     ready = {each: not_before.get(each, 0) for each in blocks}

@@ -37,13 +37,13 @@ OWNERS = {
     "z3": [
         "schedsearch/model/z3_model.py",
         "schedsearch/solver/smt.py",
-        "schedsearch/proof/check/held_limit.py",
+        "schedsearch/proof/check/states.py",
         "schedsearch/proof/check/refutation.py",
         "schedsearch/tessel/queries.py",
     ],
     "ortools": ["schedsearch/model/cpsat_model.py", "schedsearch/solver/cpsat.py"],
     "numba": ["schedsearch/graph/compiled.py"],
-    "joblib": ["schedsearch/searches/cache.py", "experiments/reproduce/processes.py"],
+    "joblib": ["experiments/reproduce/processes.py"],
     "bokeh": ["experiments/report/drawings.py"],
     "matplotlib": ["schedsearch/figures/"],
     "IPython": ["schedsearch/figures/"],  # where it runs already
@@ -64,7 +64,6 @@ OWNERS = {
     "tree_sitter_bash": ["placements/layouts/shell_words.py"],
     "yaml": ["placements/placement_file/yaml_text.py", "experiments/config/option_list.py"],
     "scipy": [
-        "schedsearch/proof/conflicts.py",
         "schedsearch/proof/memory_occupancy.py",
         "schedsearch/proof/mode_choice.py",
         "schedsearch/cluster/policies/allox.py",

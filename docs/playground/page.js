@@ -17,8 +17,8 @@
   };
   const HAND_MADE = {
     searched: "Searched", gpipe: "GPipe", one_f_one_b: "1F1B", eager_one_f_one_b: "Eager 1F1B",
-    one_f_one_b_plus: "1F1B+", interleaved_one_f_one_b: "Interleaved 1F1B", breadth_first: "Breadth-first",
-    chimera: "Chimera", chimera_doubling: "Chimera, doubling", gems: "GEMS", dual_pipe: "DualPipe",
+    one_f_one_b_plus: "1F1B+", interleaved_one_f_one_b: "Interleaved 1F1B",
+    chimera: "Chimera", dual_pipe: "DualPipe",
     zb_h1: "ZB-H1", zb_h2: "ZB-H2", zb_v: "ZB-V", v_half: "V-Half", v_min: "V-Min",
   };
   // Kinds of blocks: name, colours of the first and second stage of a device, of the text on them, pattern.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from experiments.cluster.options import PolicyOptions
 from experiments.config.options import require
 from schedsearch.cluster.policies.policy import Policy
-from schedsearch.cluster.policies.registry import options_of, policy_of
+from schedsearch.cluster.policies.registry import policy_of
 from schedsearch.cluster.policies.water_filling import Entity
 
 
@@ -27,13 +26,8 @@ def names_of(given: str | list[Any]) -> list[str]:
     return names
 
 
-def chosen_policy(name: str, options: PolicyOptions, from_file: Mapping[str, object] | None = None) -> Policy:
-    """Return a new policy with the options that are given.
-
-    Args:
-        name: As on the command line.
-        options: Options of the command line; those that are null are the policy's own.
-        from_file: What a file says that the command line may say too, and that the policy need not have.
+def chosen_policy(name: str, options: PolicyOptions) -> Policy:
+    """Return a new policy with the options that are given; those that are null are the policy's own.
 
     Raises:
         OptionError: An option has a wrong form.
@@ -42,9 +36,7 @@ def chosen_policy(name: str, options: PolicyOptions, from_file: Mapping[str, obj
     given = {key: value for key, value in asdict(options).items() if value is not None}
     if "entities" in given:
         given["entities"] = _entities(given["entities"])
-    known = options_of(name)
-    chosen: dict[str, Any] = {key: value for key, value in (from_file or {}).items() if key in known} | given
-    return policy_of(name, **chosen)
+    return policy_of(name, **given)
 
 
 def _entities(given: Any) -> dict[str, Entity]:

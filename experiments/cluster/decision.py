@@ -13,9 +13,8 @@ from experiments.cluster.options import PolicyOptions
 from placements.files import text_columns, write_json
 from schedsearch.cluster.allocation import Allocation, check_allocation
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.inputs.decision_file import Decision, read_decision
+from schedsearch.cluster.inputs.decision_file import read_decision
 from schedsearch.cluster.policies.registry import policy_entry
-from schedsearch.cluster.policies.water_filling import Entity
 
 FILE = "allocation.json"
 
@@ -34,10 +33,10 @@ def decide(path: str, name: str, options: PolicyOptions, directory: Path) -> dic
         InfeasibleError: No allocation does what the policy asks for.
     """
     asked = read_decision(path)
-    policy = chosen_policy(name, options, _said(asked))
+    policy = chosen_policy(name, options)
     entry = policy_entry(name)
     if entry.needs_steps and not asked.has_steps:
-        raise ClusterError(f"{path}: no job has steps, which policy {name} looks at; give each its steps")
+        raise ClusterError(f"{path}: a job has no steps, which policy {name} looks at; give each its steps")
     allocation = policy.allocate(asked.demand)
     check_allocation(allocation)
     decided = {
@@ -71,19 +70,6 @@ def allocation_to_dict(allocation: Allocation) -> dict[str, Any]:
         "configurations": [asdict(one) for one in used],
         "notes": [*allocation.notes],
     }
-
-
-def _said(asked: Decision) -> dict[str, object]:
-    """Return the options of policies that a file has."""
-    said: dict[str, object] = {}
-    if asked.entities:
-        said["entities"] = {
-            name: Entity(weight, "fifo" if inside == "fifo" else "fairness")
-            for name, (weight, inside) in asked.entities.items()
-        }
-    if math.isfinite(asked.budget_dollars):
-        said["budget_dollars"] = asked.budget_dollars
-    return said
 
 
 def decision_table(decided: Mapping[str, Any]) -> str:

@@ -166,9 +166,6 @@ class ClusterCommandOptions:
     stop_at_h: float | None = option(
         None, "ends the simulation at this time, in h, with jobs that are not done"
     )
-    strict: bool = option(
-        False, "refuse a trace with jobs that have no throughput, instead of skipping and counting them"
-    )
     seed: int | None = option(None, "seed of what the simulator draws; null: the trace's, or 0")
     cluster: GpuClusterOptions = group("gavel", CLUSTERS, headline="The GPUs")
     trace: dict[str, Any] = group("generated", TRACES, headline="The jobs")

@@ -20,7 +20,7 @@ from schedsearch.cluster.allocation import InfeasibleError
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import ActiveJob, Job
 from schedsearch.cluster.simulator.outcome import Outcome
-from schedsearch.cluster.simulator.simulation import ClusterProgress, simulate_cluster
+from schedsearch.cluster.simulator.simulation import FROM_KEYBOARD, ClusterProgress, simulate_cluster
 from schedsearch.core.progress import StepBar
 from schedsearch.solver.interrupts import INTERRUPTS
 
@@ -140,9 +140,8 @@ def run_point(point: SimulationPoint, setting: Setting, directory: Path) -> tupl
         "seed": seed,
         "jobs_per_hour": point.jobs_per_hour,
         "rounds": rounds_of(options, point.policy),
-        "inputs": _hash_of(point, setting),
     }
-    with StepBar(str(point)) as bar, INTERRUPTS.watched():
+    with StepBar(str(point)) as bar:
 
         def show(progress: ClusterProgress) -> None:
             text = f"{progress.simulated_h:,.0f} h simulated, {progress.active_jobs} jobs there"
@@ -156,6 +155,9 @@ def run_point(point: SimulationPoint, setting: Setting, directory: Path) -> tupl
             simulation_options(options, trace, work.span_s, point.policy),
             show,
         )
+    if found.reason != FROM_KEYBOARD:
+        told["inputs"] = _hash_of(point, setting)  # so that the point is not simulated once more
+    with INTERRUPTS.watched():
         save_outcome(found, work.skipped, told | setting.told, directory)
     return found, work.skipped_in_words
 

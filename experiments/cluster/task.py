@@ -35,6 +35,7 @@ from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require
 from experiments.config.run_record import given_names, given_words, output_directory
 from placements.files import csv_text, write_text
+from schedsearch.cluster.simulator.simulation import FROM_KEYBOARD
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +104,10 @@ def _simulate(point: SimulationPoint, setting: Setting) -> dict[str, float | str
     log.info("%s on %s, rounds=%s", found.policy, cluster_in_words(found.cluster), rounds)
     log.info("%s", "\n".join(outcome_lines(found)))
     log.info("figures, jobs, series and report in %s", directory)
+    if found.reason == FROM_KEYBOARD:
+        raise Interrupted(
+            f"interrupted after {found.end_s / 3600:,.1f} h of the trace; figures are until then"
+        )
     return {"policy": found.policy, **figures_of(found)}
 
 
@@ -118,10 +123,13 @@ def _simulate_all(points: list[SimulationPoint], setting: Setting) -> dict[str, 
             continue
         try:
             found, skipped = run_point(point, setting, folder)
-        except KeyboardInterrupt:
+            is_cut = found.reason == FROM_KEYBOARD
+        except KeyboardInterrupt:  # while files were written
+            is_cut = True
+        if is_cut:
             _save_comparison(jcts, setting, directory)
             said = f"interrupted; the same command with hydra.run.dir={directory} goes on there"
-            raise Interrupted(said) from None
+            raise Interrupted(said)
         if skipped and number == 1:
             log.warning("%s", skipped)
         jcts[point] = found.jcts_s.tolist()

@@ -123,12 +123,10 @@ def work_of(trace: Trace, data: JobTypeData, cluster: GpuCluster, options: Clust
 
     Raises:
         OptionError: An option is wrong.
-        ClusterError: The trace is wrong, or has a job without a throughput and the options are strict.
+        ClusterError: The trace is wrong.
     """
     if isinstance(trace, FileTraceOptions):
-        found = read_trace(
-            trace.path, data.throughputs, strict=options.strict, seed=options.seed or 0, cluster=cluster
-        )
+        found = read_trace(trace.path, data.throughputs, seed=options.seed or 0, cluster=cluster)
         left = f"{found.skipped_text()}; see data"
         require(bool(found.jobs), "trace", trace.path, "a trace with jobs that have throughputs", left)
         _check_window(window_of(options), len(found.jobs))

@@ -16,7 +16,7 @@ from experiments.config.options import OptionError, require
 from experiments.config.run_record import output_directory
 from experiments.search.options import SearchOptions
 from experiments.search.profile_reading import CostSource, stages_cost_source
-from experiments.search.schedule_finding import cache_directory, search_limits
+from experiments.search.schedule_finding import search_limits
 from placements.files import csv_text, text_columns, write_json, write_text
 from schedsearch.comparison.compare import compare
 from schedsearch.comparison.rows import COLUMNS, ComparedRow, Comparison
@@ -24,7 +24,6 @@ from schedsearch.core.progress import PlanProgress
 from schedsearch.figures.canvas import COLUMN_INCHES, save_widths
 from schedsearch.figures.comparison import draw_timelines
 from schedsearch.schedule_file import schedule_to_dict
-from schedsearch.searches.cache import cached_search
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +38,6 @@ def task(options: CompareOptions) -> dict[str, float]:
         given, usual = (getattr(of, name.removeprefix("search.")) for of in (options.search, SearchOptions()))
         require(given == usual, name, given, "for a comparison", "leave it out")
     batch = read_unequal(options, stages)
-    cache = cache_directory(options.search.cache_dir)
     with PlanProgress() as show:
         found = compare(
             stages,
@@ -49,7 +47,6 @@ def task(options: CompareOptions) -> dict[str, float]:
             given=own,
             micro_batches=batch,
             on_progress=lambda row, on, event: show.search(f"{row}, {on.name}", on.tick_ms, event),
-            answer=lambda request, report: cached_search(cache, request, report)[0],
             **search_limits(options.search),
         )
     directory = output_directory()

@@ -168,7 +168,7 @@ def _of_shaped(found: LimitedPlan[PowerLimits, ShapedPower]) -> _Form:
     energy_price, time_price = own.price_over(at_free)
     frequency_hz, amplitude_w = spectrum(own.trace, own.copies, own.stagger_ms, found.limits.high_hz)
     data = {
-        "length_ms": own.length_ms,
+        "length_ms": own.trace.length_ms,
         "stagger_ms": own.stagger_ms,
         "copies": own.copies,
         "limits": asdict(found.limits),

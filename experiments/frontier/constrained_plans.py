@@ -172,7 +172,7 @@ def constrain_plans(
             switched=switched,
             periodic_switched=None
             if periodic is None or switched is None
-            else _both(periodic, switched, limits),
+            else switched_periodic_plan(periodic.periodic, limits, switched.free),
             capped=None if cap == PowerCap() else capped_plan(schedule, profile, frontier, cap),
             robust=None
             if energy.confidence is None
@@ -208,14 +208,6 @@ def _periodic(
         deadline_ms = asked_deadline_ms(options.energy, schedule, profile)
     plan = periodic_plan(periodic, profile, number, deadline_ms)
     return PeriodicResult(plan, plan.unrolled(number), deadline_ms, is_of_schedule)
-
-
-def _both(
-    periodic: PeriodicResult, switched: SwitchedPlan, limits: SwitchingLimits
-) -> tuple[PeriodicPlan, SwitchedPlan]:
-    """Return the plan that repeats and keeps the limits, with the stronger bound of the two alone."""
-    bound_mj = switched.lower_bound_mj if periodic.is_of_schedule else 0.0
-    return switched_periodic_plan(periodic.periodic, limits, switched.free, bound_mj)
 
 
 def _repetend_by_hand(options: FrontierCommandOptions, placement: Placement) -> Repetend:

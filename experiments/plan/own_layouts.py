@@ -1,25 +1,36 @@
-"""Layouts of the user's own beside the best one: read, and told part by part.
+"""Layouts, all layers shared alike: the user's own read, and all written and told beside the best one.
 
 The module does not know how layouts are searched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 from experiments.config.options import OptionError
-from placements.files import csv_text, text_columns
+from placements.files import csv_text, text_columns, write_text
 from placements.meaning import Meaning
 from placements.models.parallel import Recompute
 from placements.plain_data import Field
 from placements.planners.hybrid.uniform import Degrees, Layout
-from schedsearch.planning.layout_parts import PartRow, beside
-from schedsearch.planning.layout_plans import LayoutPlan, LayoutPlans, layout_in_words
+from schedsearch.figures.bars import MemoryPanel, draw_layout_memory
+from schedsearch.figures.canvas import save as save_figure
+from schedsearch.planning.layout_parts import beside, memory_by_part
+from schedsearch.planning.layout_plans import layout_in_words
+from schedsearch.planning.plans import LayoutPlans, Plans
+from schedsearch.planning.uniform_run import UniformRun
 
-EXPLAINED_COLUMNS = ("layout", "part", "unit", "best", "own", "difference")
-"""Columns of the table of parts."""
+_SETTINGS = (
+    *("tensor", "pipeline", "chunks", "context", "expert", "whole_experts", "data", "zero"),
+    *("micro_batch_size", "num_micro_batches", "recompute", "recomputed_layers"),
+)
+"""What is told of a layout: fields of it and of its degrees."""
+
+_MOST_ROWS = 1000
+"""Layouts in the table of all, the best ones."""
 
 _MOST_REASONS = 4
 """Parts that are named in the line that says why a layout is longer."""
@@ -63,9 +74,12 @@ class OwnLayout:
             )
         number, samples = divmod(batch, data * self.micro_batch_size)
         if samples or not number:
+            sizes = [str(size) for size in range(1, batch // data + 1) if batch // data % size == 0][:8]
+            remedy = f"give a batch that DP {data} divides, or other degrees"
+            remedy = remedy if batch % data else f"use one of {', '.join(sizes)}"
             raise OptionError(
                 f"micro_batch_size: DP {data} x {self.micro_batch_size} samples do not divide the batch of "
-                f"{batch}; {_sizes_that_do(batch, data)}"
+                f"{batch}; {remedy}"
             )
         if number < self.pp:
             raise OptionError(
@@ -87,13 +101,6 @@ class OwnLayout:
         )
 
 
-def _sizes_that_do(batch: int, data: int) -> str:
-    if batch % data:
-        return f"give a batch that DP {data} divides, or other degrees"
-    sizes = [size for size in range(1, batch // data + 1) if batch // data % size == 0]
-    return f"use one of {', '.join(map(str, sizes[:8]))}"
-
-
 def read_own_layouts(given: Any, num_gpus: int, batch: int) -> tuple[Layout, ...]:
     """Return the layouts of the option ``explain``: one, or a list.
 
@@ -102,64 +109,115 @@ def read_own_layouts(given: Any, num_gpus: int, batch: int) -> tuple[Layout, ...
     """
     if given is None:
         return ()
-    fields = [Field(given, "explain", OptionError)]
-    if isinstance(given, list):
-        fields = fields[0].items()
+    field = Field(given, "explain", OptionError)
     layouts = []
-    for field in fields:
-        own = field.record(OwnLayout)
+    for each in field.items() if isinstance(given, list) else [field]:
+        own = each.record(OwnLayout)
         try:
             layouts.append(own.layout(num_gpus, batch))
         except OptionError as error:
-            raise field.mistake(str(error)) from None
+            raise each.mistake(str(error)) from None
     return tuple(layouts)
 
 
-def explained_csv(found: LayoutPlans) -> str:
-    """Return the parts of each of the user's layouts beside the best, as CSV."""
+def save_layouts(plans: Plans, directory: Path) -> None:
+    """Write all layouts, the user's own beside the best, and the memory of the first plan if it is one."""
     rows = []
-    for own in found.own:
-        for row in beside(found.plans[0].run, own.run):
-            figures = [f"{value:.4f}" for value in (row.best, row.own, row.more)]
-            rows.append([layout_in_words(own.layout), row.part, row.unit, *figures])
-    return csv_text(EXPLAINED_COLUMNS, rows)
+    for found in plans.layouts.values():
+        for each in found.estimates[:_MOST_ROWS]:
+            settings = {**vars(each.layout.degrees), **vars(each.layout)}
+            figures = f"{each.time_ms:.1f}", f"{each.load_ms:.1f}", f"{each.gib:.2f}"
+            rows.append([*(settings[name] for name in _SETTINGS), *figures, each.gib <= found.limit_gib])
+        if found.own and found.plans:
+            write_text(directory / "explained.csv", _explained_csv(plans, found))
+    if rows:
+        columns = (*_SETTINGS, "formula_ms", "load_ms", "gib", "fits")
+        write_text(directory / "layouts.csv", csv_text(columns, rows))
+    run = plans.proposed[0].run if plans.proposed else None
+    if run is not None:
+        found, reserve_gib = plans.layouts[run.layout.batch], plans.options.reserve_gib
+        tensors = (
+            [stage, each.kind, each.name, f"{each.gib:.3f}", each.held, each.rule]
+            for stage in range(run.plan.num_stages)
+            for each in run.memory(stage)
+        )
+        names = ("stage", "kind", "tensor", "gib", "held", "rule")
+        write_text(directory / "memory.csv", csv_text(names, tensors))
+        others = [each.run for each in found.own if each.run and each.run.layout != run.layout]
+        panels = [
+            MemoryPanel(
+                layout_in_words(each.layout),
+                {f"stage {i}": memory_by_part(each, i) for i in range(each.plan.num_stages)},
+                found.limit_gib + reserve_gib,
+                reserve_gib,
+            )
+            for each in (run, *others)
+        ]
+        save_figure(draw_layout_memory(panels), directory / "memory")
 
 
-def explained_lines(found: LayoutPlans) -> list[str]:
-    """Return the same as text in columns, with a line that says why."""
+def lines_of_layouts(plans: Plans) -> list[str]:
+    """Return what is known of the layouts of each batch, and the user's own part by part."""
     lines = []
-    for own in found.own:
-        parts = list(beside(found.plans[0].run, own.run))
-        rows = [["part", "unit", "best", "own", "difference"]]
-        for row in parts:
-            digits = 1 if row.unit == "ms" else 2
-            shown = [f"{value + 0.0:,.{digits}f}" for value in (row.best, row.own)]
-            if any(float(each.replace(",", "")) for each in shown):
-                rows.append([row.part, row.unit, *shown, f"{row.more + 0.0:+,.{digits}f}"])
-        lines += [_why(own, parts), *_misfit(found, own), *text_columns(rows)]
+    for batch, found in plans.layouts.items():
+        known = "none fits"
+        if found.plans:
+            best_ms = _best_of(plans, found).iteration_ms
+            known = (
+                f"{sum(each.gib <= found.limit_gib for each in found.estimates)} of {len(found.estimates)} "
+                "layouts fit by the formula; no schedule of one of them is shorter than "
+                f"{found.bound_ms:,.0f} ms ({100 * (1 - found.bound_ms / best_ms):.1f} % below the best)"
+            )
+        lines.append(f"layouts, batch {batch}: {known}")
+        if found.num_left:
+            why = "interrupted" if found.interrupted else "time_limit_s is over"
+            lines.append(
+                f"layouts, batch {batch}: {why}: {found.num_left} were not looked at; the bound is that of "
+                "the others"
+            )
+        for best, own in _pairs(plans, found):
+            lines += _explained(best, own, found.limit_gib)
     return lines
 
 
-def _why(own: LayoutPlan, parts: Sequence[PartRow]) -> str:
-    """Return how much longer a layout is, with the parts that differ most, in ms."""
-    times = [row for row in parts if row.unit == "ms"]
-    total = times.pop()
-    share = 100 * total.more / total.best
-    said = f"own {layout_in_words(own.layout)}: "
-    if not any(row.more for row in parts):
-        return f"{said}it is the best"
-    how = "longer" if total.more >= 0 else "shorter"
+def _best_of(plans: Plans, found: LayoutPlans) -> UniformRun:
+    """Return the best layout: the best plan, or the fastest."""
+    runs = [each.run for each in found.plans if each.run is not None]
+    return next((run for run in runs if run is plans.best.run), runs[0])
+
+
+def _pairs(plans: Plans, found: LayoutPlans) -> Iterator[tuple[UniformRun, UniformRun]]:
+    """Yield the best layout with each of the user's own."""
+    for own in found.own if found.plans else ():
+        assert own.run is not None, "it is a layout"
+        yield _best_of(plans, found), own.run
+
+
+def _explained_csv(plans: Plans, found: LayoutPlans) -> str:
+    """Return the parts of each of the user's layouts beside the best, as CSV."""
+    rows = []
+    for best, own in _pairs(plans, found):
+        for row in beside(best, own):
+            figures = [f"{value:.4f}" for value in (row.best, row.own, row.more)]
+            rows.append([layout_in_words(own.layout), row.part, row.unit, *figures])
+    return csv_text(("layout", "part", "unit", "best", "own", "difference"), rows)
+
+
+def _explained(best: UniformRun, own: UniformRun, limit_gib: float) -> Iterator[str]:
+    """Yield how much longer a layout is, with the parts that differ most, and a table of them."""
+    parts = list(beside(best, own))
+    *times, total = (row for row in parts if row.unit == "ms")
     most = sorted(times, key=lambda row: -abs(row.more))[:_MOST_REASONS]
     reasons = ", ".join(f"{row.part} {row.more:+,.0f} ms" for row in most if abs(row.more) >= 0.5)
-    return f"{said}{abs(total.more):,.0f} ms ({abs(share):.1f} %) {how}" + (f": {reasons}" if reasons else "")
-
-
-def _misfit(found: LayoutPlans, own: LayoutPlan) -> list[str]:
-    """Return the line of a layout that does not fit, with the nearest that does; else none."""
-    if own.gib <= found.limit_gib:
-        return []
-    near = found.nearest(own.layout)
-    said = f"it does not fit: a GPU holds {own.gib:.1f} GiB, of {found.limit_gib:.1f} that it may"
-    if near is None:
-        return [said]
-    return [f"{said}; the nearest layout that fits is {layout_in_words(near.layout)}, {near.gib:.1f} GiB"]
+    how = f"{'longer' if total.more >= 0 else 'shorter'}{': ' if reasons else ''}{reasons}"
+    how = f"{abs(total.more):,.0f} ms ({abs(100 * total.more / total.best):.1f} %) {how}"
+    yield f"own {layout_in_words(own.layout)}: {how if any(row.more for row in parts) else 'it is the best'}"
+    if (gib := max(own.gib_by_stage)) > limit_gib:
+        yield f"it does not fit: a GPU holds {gib:.1f} GiB, of {limit_gib:.1f} that it may"
+    rows = [["part", "unit", "best", "own", "difference"]]
+    for row in parts:
+        digits = 1 if row.unit == "ms" else 2
+        shown = [f"{value + 0.0:,.{digits}f}" for value in (row.best, row.own)]
+        if any(float(each.replace(",", "")) for each in shown):
+            rows.append([row.part, row.unit, *shown, f"{row.more + 0.0:+,.{digits}f}"])
+    yield from text_columns(rows)

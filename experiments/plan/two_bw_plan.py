@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Sequence
 
 from experiments.config.options import OptionError, require
 from experiments.config.run_record import output_directory
 from experiments.plan.options import PlanCommandOptions
-from experiments.plan.profiled_inputs import refuse_given, require_sizes
+from experiments.plan.pipedream_plan import table_of
 from placements import Placement
 from placements.cluster import Cluster
 from placements.copies.replicas import replicated
@@ -24,19 +23,13 @@ from placements.pieces import blocks_of, transfers_of
 from placements.placement_file import placement_to_yaml
 from placements.planners.parallel_plan import PlanError
 from placements.planners.pipedream.two_bw import BlockProfile, EqualServers, TwoBwPlan, two_bw_plans
-from schedsearch.planning.explanation import table
 
 log = logging.getLogger(__name__)
 
-_OWN = (
-    *("planner", "model", "cluster", "batch", "micro_batch_sizes", "num_layers", "sequence_length"),
-    *("vocab_size", "precision", "machine", "layer_times", "gpus_per_node", "node_bandwidth_gb_s"),
-    *("link_bandwidth_gb_s", "memory_gib", "model_flops_utilisation", "memory_efficiency"),
-)
-"""Options that this planner has."""
-
 _SHOWN = 10
 """Rows of the table in ``plan.md``."""
+
+_COLUMNS = (*(each.name for each in dataclasses.fields(TwoBwPlan)), "batch_size", "samples_per_s")
 
 
 def plan_two_bw(
@@ -51,42 +44,46 @@ def plan_two_bw(
         costs: Shares of the peaks that layers reach.
 
     Raises:
-        OptionError: An option is wrong or of another planner, or the layers or nodes are not equal.
+        OptionError: The batch is wrong, or the layers or nodes are not equal.
         PlanError: No plan fits.
     """
-    batch = _checked(options)
+    batch = options.batch
+    is_number = isinstance(batch, int) and batch > 0
+    require(is_number, "batch", batch, "the samples of an update", "give one number")
+    assert isinstance(batch, int)
     profile, servers = _profile(options, model, cluster, costs), _servers(options, cluster)
     plans = two_bw_plans(profile, servers, batch)
     best = plans[0]
     if best.reason:
         raise PlanError(f"no plan fits: that of {_in_words(best)} {best.reason}; give more memory or GPUs")
+    rows = [{name: getattr(plan, name) for name in _COLUMNS} for plan in plans]
+    names = {"data_parallel": "pipelines", "num_stages": "stages", "micro_batch_size": "micro-batch"}
+    names |= {"recompute": "again", "time_ms": "ms", "samples_per_s": "samples/s"}
+    names |= {"memory_mib": "MiB of a GPU", "reason": "note"}
+    lines = [
+        f"# {model.name} in parallel pipelines, as PipeDream-2BW plans",
+        "",
+        f"Best: {_in_words(best)}; an update of {best.batch_size} samples, of {best.accumulation} times as "
+        "many micro-batches of each pipeline as it has stages.",
+        "",
+        f"Run it with `{_run_options(best)}`.",
+        "",
+        "Costs are those of the transformer layers, computed; memory is that of the dissertation's closed "
+        "form: weights of two versions and activations, without gradients and the optimizer's states.",
+        "",
+        *table_of(rows[:_SHOWN], names),
+        "",
+    ]
     directory = output_directory()
-    write_text(directory / "plan.md", _explained(model, plans))
-    columns = [each.name for each in dataclasses.fields(TwoBwPlan)]
-    rows = (
-        [*(getattr(plan, name) for name in columns), plan.batch_size, plan.samples_per_s] for plan in plans
-    )
-    write_text(directory / "plans.csv", csv_text([*columns, "batch_size", "samples_per_s"], rows))
+    write_text(directory / "plan.md", "\n".join(lines))
+    write_text(directory / "plans.csv", csv_text(_COLUMNS, (row.values() for row in rows)))
     write_text(directory / "placement.yaml", placement_to_yaml(_placement(best, profile, servers)))
     log.info("best: %s, %.5g ms for a micro-batch of each pipeline", _in_words(best), best.time_ms)
     log.info("plan, placement and the table in %s", directory)
     log.info("run it with: %s", _run_options(best))
-    return {
-        "plan": f"{best.data_parallel}x{best.num_stages}",
-        "samples_per_s": best.samples_per_s,
-        "num_gpus": best.data_parallel * best.num_stages,
-    }
-
-
-def _checked(options: PlanCommandOptions) -> int:
-    """Return the batch."""
-    others = [each.name for each in dataclasses.fields(options) if each.name not in _OWN]
-    refuse_given(options, others, "it is not of planner=pipedream_2bw; leave it out")
-    require_sizes(options)
-    batch = options.batch
-    require(type(batch) is int and batch > 0, "batch", batch, "the samples of an update", "give one number")
-    assert isinstance(batch, int)
-    return batch
+    name = f"{best.data_parallel}x{best.num_stages}"
+    num_gpus = best.data_parallel * best.num_stages
+    return {"plan": name, "samples_per_s": best.samples_per_s, "num_gpus": num_gpus}
 
 
 def _profile(
@@ -133,20 +130,19 @@ def _servers(options: PlanCommandOptions, cluster: Cluster) -> EqualServers:
 
 def _placement(plan: TwoBwPlan, profile: BlockProfile, servers: EqualServers) -> Placement:
     """Return the plan's pipelines: a device for each GPU, and stages as copies that take turns."""
-    size, blocks = plan.micro_batch_size, profile.num_blocks // plan.num_stages
+    size, number = plan.micro_batch_size, plan.num_stages
+    blocks = profile.num_blocks // number
     forward_ms, backward_ms = (blocks * each[size] for each in (profile.forward_ms, profile.backward_ms))
-    if plan.recompute:
-        backward_ms += forward_ms
+    backward_ms += forward_ms if plan.recompute else 0.0
     kept = size * (profile.input_bytes if plan.recompute else blocks * profile.activation_bytes)
     cost = Cost(Pass(forward_ms), Pass(backward_ms), kept)
-    hop_ms = servers.in_pipeline_ms(size * profile.input_bytes, plan.data_parallel, plan.num_stages)
-    hops_ms = [hop_ms * (stage > 0) for stage in range(plan.num_stages)]
-    pieces, tick_ms = in_ticks(
-        [PieceCost((stage,), cost, 1, hop, hop) for stage, hop in enumerate(hops_ms)], None
-    )
+    hop_ms = servers.in_pipeline_ms(size * profile.input_bytes, plan.data_parallel, number)
+    hops_ms = [0.0, *([hop_ms] * (number - 1))]
+    costs = [PieceCost((stage,), cost, 1, hop, hop) for stage, hop in enumerate(hops_ms)]
+    pieces, tick_ms = in_ticks(costs, None)
     stages = Placement(
-        f"pipedream_2bw_{plan.data_parallel}x{plan.num_stages}",
-        plan.num_stages,
+        f"pipedream_2bw_{plan.data_parallel}x{number}",
+        number,
         tuple(blocks_of(pieces)),
         tick_ms,
         transfer=transfers_of(pieces),
@@ -154,7 +150,7 @@ def _placement(plan: TwoBwPlan, profile: BlockProfile, servers: EqualServers) ->
     )
     if plan.data_parallel == 1:
         return stages
-    return dataclasses.replace(replicated(stages, [plan.data_parallel] * plan.num_stages), name=stages.name)
+    return dataclasses.replace(replicated(stages, [plan.data_parallel] * number), name=stages.name)
 
 
 def _run_options(plan: TwoBwPlan) -> str:
@@ -162,43 +158,12 @@ def _run_options(plan: TwoBwPlan) -> str:
     each = plan.num_stages * plan.accumulation
     flushes, number = plan.num_stages == 1, each * plan.data_parallel
     run = f"schedule=pipedream search.num_micro_batches={number if flushes else 4 * number}"
-    if plan.recompute:
-        run += " runtime.recompute=all"
+    run += " runtime.recompute=all" if plan.recompute else ""
     versions = f"runtime.weight_versions=double_buffering runtime.micro_batches_per_update={each}"
     return run if flushes else f"{run} {versions}"
 
 
 def _in_words(plan: TwoBwPlan) -> str:
     again = ", computed again" if plan.recompute else ""
-    return (
-        f"{plan.data_parallel} pipelines of {plan.num_stages} stages, micro-batches of "
-        f"{plan.micro_batch_size}{again}"
-    )
-
-
-def _explained(model: ModelShape, plans: Sequence[TwoBwPlan]) -> str:
-    """Return the best plans as Markdown."""
-    best = plans[0]
-    head = ["pipelines", "stages", "micro-batch", "again", "ms", "samples/s", "MiB of a GPU", "note"]
-    rows = [
-        [
-            *(str(plan.data_parallel), str(plan.num_stages), str(plan.micro_batch_size)),
-            *("yes" if plan.recompute else "no", f"{plan.time_ms:.5g}", f"{plan.samples_per_s:.5g}"),
-            *(f"{plan.memory_mib:.0f}", plan.reason),
-        ]
-        for plan in plans[:_SHOWN]
-    ]
-    lines = [
-        f"# {model.name} in parallel pipelines, as PipeDream-2BW plans",
-        "",
-        f"Best: {_in_words(best)}; an update of {best.batch_size} samples, of {best.accumulation} times as "
-        "many micro-batches of each pipeline as it has stages.",
-        "",
-        f"Run it with `{_run_options(best)}`.",
-        "",
-        "Costs are those of the transformer layers, computed; memory is that of the dissertation's closed "
-        "form: weights of two versions and activations, without gradients and the optimizer's states.",
-        "",
-        *table([head, *rows]),
-    ]
-    return "\n".join(lines) + "\n"
+    size = plan.micro_batch_size
+    return f"{plan.data_parallel} pipelines of {plan.num_stages} stages, micro-batches of {size}{again}"

@@ -10,7 +10,7 @@ from experiments.predict.run_table import Run, RunFolder
 from placements.models.costing.options import CostOptions
 from placements.models.memory import Framework
 from placements.planners.hybrid.uniform import Layout
-from schedsearch.planning.uniform_run import NO_FACTORS, Factors, UniformRun
+from schedsearch.planning.uniform_run import UniformRun
 
 
 @dataclass(frozen=True)
@@ -21,16 +21,18 @@ class RunPrediction:
         run: The run, with what was measured.
         predicted: The run as it is modelled; None where it cannot be, as the note says.
         note: Note of the run in its table, then remarks on the prediction.
+        factor: Factor on modelled times.
     """
 
     run: Run
     predicted: UniformRun | None
     note: str
+    factor: float = 1.0
 
     @property
     def predicted_ms(self) -> float | None:
         """Time of an iteration."""
-        return None if self.predicted is None else self.predicted.iteration_ms
+        return None if self.predicted is None else self.factor * self.predicted.iteration_ms
 
     @property
     def gib_by_stage(self) -> tuple[float, ...]:
@@ -58,16 +60,13 @@ class RunPrediction:
         return error_of(self.predicted_gib, self.run.measured_gib)
 
 
-def as_modelled(
-    folder: RunFolder, run: Run, framework: Framework, factors: Factors = NO_FACTORS
-) -> UniformRun:
+def as_modelled(folder: RunFolder, run: Run, framework: Framework) -> UniformRun:
     """Return a run as it is modelled: by measured rates where its machine was measured in its precision.
 
     Args:
         folder: Models and machines.
         run: The run.
         framework: Framework, which holds memory besides states and activations.
-        factors: Factors on times.
 
     Raises:
         ValueError: A name is not known, or a degree does not divide.
@@ -75,30 +74,28 @@ def as_modelled(
     model = folder.model(run)
     layout = Layout(run.degrees, run.micro_batch, run.num_micro_batches, recompute=run.recompute)
     options = CostOptions(machine=folder.machine(run, model.precision.name), framework=framework)
-    return UniformRun(model, run.cluster(), layout, options, run.overlap, factors)
+    return UniformRun(model, run.cluster(), layout, options, run.overlap)
 
 
-def predict_run(
-    folder: RunFolder, run: Run, framework: Framework, factors: Factors = NO_FACTORS
-) -> RunPrediction:
+def predict_run(folder: RunFolder, run: Run, framework: Framework, factor: float = 1.0) -> RunPrediction:
     """Predict one run; where it cannot be, the note says why.
 
     Args:
         folder: See `as_modelled`, as for the rest.
         run: The run.
         framework: Framework, which holds memory besides states and activations.
-        factors: Factors on times.
+        factor: Factor on times.
     """
     try:
-        model = as_modelled(folder, run, framework, factors)
+        model = as_modelled(folder, run, framework)
         model.schedule  # noqa: B018  says what is wrong, before anything is told of the run
     except ValueError as why:
         return RunPrediction(run, None, joined(run.note, f"not predicted: {why}"))
-    return RunPrediction(run, model, joined(run.note, *_remarks(folder, model, run)))
+    return RunPrediction(run, model, joined(run.note, *_remarks(folder, model, run)), factor)
 
 
-def calibrated(folder: RunFolder, name: str, framework: Framework) -> tuple[str, Factors]:
-    """Return the GPU of a run, and the factors with which the run takes as long as it was measured.
+def calibrated(folder: RunFolder, name: str, framework: Framework) -> tuple[str, float]:
+    """Return the GPU of a run, and the factor with which the run takes as long as it was measured.
 
     What GPUs exchange is multiplied alike: one time does not tell it from computing.
 
@@ -114,12 +111,7 @@ def calibrated(folder: RunFolder, name: str, framework: Framework) -> tuple[str,
     if found is None or found.measured_ms is None:
         why = "is no run of the tables" if found is None else "has no measured_ms"
         raise MeasuredFolderError(f"calibrate: {name!r} {why}; name a run that was measured")
-    factor = 1.0
-    for _ in range(4):
-        # Times are rounded to ticks, and exchanges are hidden or not, so that one step is not exact.
-        model = as_modelled(folder, found, framework, Factors(factor, factor))
-        factor *= found.measured_ms / model.iteration_ms
-    return found.gpu, Factors(factor, factor)
+    return found.gpu, found.measured_ms / as_modelled(folder, found, framework).iteration_ms
 
 
 def _remarks(folder: RunFolder, model: UniformRun, run: Run) -> list[str]:

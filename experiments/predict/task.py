@@ -35,7 +35,6 @@ from placements.models.memory import FRAMEWORKS
 from placements.tables import Record, csv_files, csv_records
 from schedsearch.core.progress import StepBar
 from schedsearch.planning.layout_parts import memory_by_part
-from schedsearch.planning.uniform_run import NO_FACTORS, Factors
 
 if TYPE_CHECKING:
     from schedsearch.figures.bars import MemoryPanel
@@ -102,17 +101,17 @@ def predict_plans(path: Path, options: PredictOptions) -> dict[str, float]:
 def predict_runs(path: Path, options: PredictOptions) -> dict[str, float]:
     """Predict the runs of the tables of a folder; see `task`."""
     folder, framework = read_run_folder(path), FRAMEWORKS[options.framework]
-    factors: dict[str, Factors] = {}
+    factors: dict[str, float] = {}
     if options.calibrate is not None and not csv_files(path, Recipe, MeasuredFolderError):
-        gpu, found_factors = calibrated(folder, options.calibrate, framework)
-        factors[gpu] = found_factors
+        gpu, factor = calibrated(folder, options.calibrate, framework)
+        factors[gpu] = factor
         log.info(
             "times on %s are multiplied with %.3f, so that %s is right",
-            *(gpu, found_factors.compute, options.calibrate),
+            *(gpu, factor, options.calibrate),
         )
     shown: list[RunPrediction] = []
     for name, runs in folder.tables.items():
-        own = [predict_run(folder, run, framework, factors.get(run.gpu, NO_FACTORS)) for run in runs]
+        own = [predict_run(folder, run, framework, factors.get(run.gpu, 1.0)) for run in runs]
         shown += own
         time, memory = _errors(own, "run")
         peer_time = Errors.of((error_of(each.run.peer_ms, each.run.measured_ms) for each in own), "run")

@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.config.declaring import Command
 from experiments.search.options import SearchCommandOptions, read_options
-from placements.meaning import REQUIRED, Verbatim, option
+from placements.meaning import REQUIRED, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,10 +16,8 @@ class ReplanCommandOptions(SearchCommandOptions):
 
     replicas: int = option(REQUIRED, "pipelines side by side, each with search.num_micro_batches", min=1)
     lost: list[Any] = option([], "lost devices, as [1@2] for device 1 of pipeline 2, both counted from 0")
-    slow: Verbatim | list[Any] = option(
-        [],
-        "slow devices and how many times as long they take, as [1@2:1.5], or links, as [0@2-1@2:3]; or a CSV "
-        "with the columns device,slowdown",
+    slow: list[Any] = option(
+        [], "slow devices and how many times as long they take, as [1@2:1.5], or links, as [0@2-1@2:3]"
     )
     objective: str = option(
         "device_span",

@@ -14,7 +14,7 @@ from placements.files import csv_text, write_json, write_text
 from schedsearch.baselines import HAND_MADE
 from schedsearch.core.answer import SearchResult
 from schedsearch.replanning.replan import COLUMNS, Replan, replan
-from schedsearch.replanning.replicated_job import ReplanError, ReplicatedJob, copies_of, read_slow, slow_of
+from schedsearch.replanning.replicated_job import ReplanError, ReplicatedJob, copies_of, slow_of
 from schedsearch.schedule_file import read_found, schedule_to_dict
 
 log = logging.getLogger(__name__)
@@ -30,13 +30,12 @@ def task(options: ReplanCommandOptions) -> dict[str, float | str]:
     if search.begin_with is not None:
         read = read_found(require_path("search.begin_with", search.begin_with))
         before = read.schedule if isinstance(read, SearchResult) else read
-    slow = read_slow(options.slow) if isinstance(options.slow, str) else slow_of(options.slow)
     job = ReplicatedJob(
         read_problem(options).placement,
         options.replicas,
         search.num_micro_batches,
         copies_of(options.lost),
-        *slow,
+        *slow_of(options.slow),
     )
     if not (job.lost or job.slowdown or job.slow_links):
         raise ReplanError("lost: names no device, and slow neither; give one of them, as lost=[1@0]")

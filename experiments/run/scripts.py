@@ -40,7 +40,6 @@ from runtime.program.tensor_spec import TensorSpec
 from schedsearch.picture import both_ends
 from schedsearch.schedule import CyclicOrderError, Schedule
 from schedsearch.semantics.check import check_versions
-from schedsearch.semantics.residency import peak_versions
 from schedsearch.semantics.stages import orders_of
 from schedsearch.semantics.versions import Updates, WeightMode, WeightVersionError, find_versions
 from schedsearch.validate import validate
@@ -108,7 +107,7 @@ def _versions_in_words(schedule: Schedule, model: ModelOptions) -> str:
         versions = find_versions(placement, orders, number, updates, pairs)
     except WeightVersionError as error:
         raise OptionError(f"runtime.{error}") from None
-    held = peak_versions(placement, orders, check_versions(placement, orders, versions))
+    held = check_versions(placement, orders, versions).peak_held(placement, orders)
     return f"{mode}, at most {', '.join(f'{number} of {name}' for name, number in held.items())}"
 
 

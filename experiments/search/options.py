@@ -21,7 +21,7 @@ from schedsearch.unequal.micro_batches import count_micro_batches
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """The `search` group; see `Problem` and the cache of `schedsearch.searches`."""
+    """The `search` group; see `Problem`."""
 
     method: str = option(
         "modulo",
@@ -71,9 +71,6 @@ class SearchOptions:
         "and for the whole schedule turns, simulated, samples, neighbourhoods",
     )
     without: list[Any] = option([], "strategies to leave out, as [annealing]")
-    cache_dir: Verbatim | None = option(
-        None, "directory in which results are kept for the same search again; null: none"
-    )
     micro_batches: Verbatim | None = option(
         None,
         "CSV of micro-batches that differ: micro_batch,block,time_ms and optionally memory_mib; what it does "

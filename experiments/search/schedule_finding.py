@@ -1,10 +1,9 @@
-"""Schedules of a command: searched, taken from the cache, or one of those made by hand."""
+"""Schedules of a command: searched, or one of those made by hand."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 from experiments.config.command import Failed, Interrupted
@@ -20,7 +19,7 @@ from schedsearch.core.problem import Problem
 from schedsearch.core.progress import SearchBar
 from schedsearch.schedule import Schedule, require_plain
 from schedsearch.schedule_file import read_found
-from schedsearch.searches.cache import cached_search
+from schedsearch.searches.methods import find
 from schedsearch.unequal.micro_batches import UnequalBatch
 from schedsearch.validate import InvalidScheduleError, validate
 
@@ -49,13 +48,8 @@ def find_schedule(
         return find_unequal_schedule(options, batch)
     if options.schedule == "searched":
         request = search_request(options, placement)
-        directory = cache_directory(options.search.cache_dir)
         with SearchBar(placement.tick_ms) as bar:
-            result, was_there = cached_search(directory, request, bar)
-        if was_there:
-            log.info(
-                "search: read from the cache in %s; its seconds are those of the original search", directory
-            )
+            result = find(request, bar)
         return _require_schedule(result), result, tuple(bar.told)
     require_known("schedule", options.schedule, ["searched", *HAND_MADE])
     require_least("search.num_micro_batches", number, 1)
@@ -114,20 +108,6 @@ def search_limits(chosen: SearchOptions) -> dict[str, Any]:
     of_one = {"placement", "num_micro_batches", "begin_with"}
     limits = {name: getattr(chosen, name) for name in {each.name for each in fields(Problem)} - of_one}
     return {name: tuple(value) if isinstance(value, list) else value for name, value in limits.items()}
-
-
-def cache_directory(value: str | None) -> Path | None:
-    """Return the directory that ``search.cache_dir`` names, made if it is not there; None for none."""
-    if value is None:
-        return None
-    directory = Path(require_path("search.cache_dir", value))
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OptionError(
-            f"search.cache_dir: {directory} cannot be made ({error.strerror}); give another directory"
-        ) from None
-    return directory
 
 
 def _require_schedule(result: SearchResult) -> Schedule:

@@ -3,7 +3,7 @@
 With causal attention a slice needs of its sequence only the slices before it. So on a stage the forward of a
 slice comes after that of the slice before, whose keys and values it reads, and after its own on the stage
 before. Backwards come in the reverse order: the last slice is the first to know all of its gradients, and
-adds to those of the keys and values of all before. TeraPipe, Seq1F1B and SlimPipe are orders of such blocks.
+adds to those of the keys and values of all before. Seq1F1B is an order of such blocks.
 
 A sequence of length 1 that takes ``(1 - a) + a`` on a stage, with ``a`` the share of attention, takes
 ``C(x) = (1 - a) x + a x^2`` up to x: what a slice takes grows with what is before it. The module knows no

@@ -3,12 +3,11 @@
 They know no search. In the order in which to read:
 
 - `structure`: the stages that a placement is made of, and how a rule over them becomes a schedule.
-- `chains`: GPipe, 1F1B, eager 1F1B, early recomputation, ZB-H1, ZB-H2, 1F1B+; TeraPipe, Seq1F1B, SlimPipe.
-- `interleaved`: interleaved 1F1B and breadth-first.
-- `replicated`: PipeDream, without a flush.
-- `crossing`: Chimera, GEMS, DualPipe, DualPipeV, ZB-V and Hanayo.
+- `chains`: GPipe, 1F1B, eager 1F1B, ZB-H1, ZB-H2, 1F1B+; Seq1F1B; PipeDream, without a flush.
+- `interleaved`: interleaved 1F1B.
+- `crossing`: Chimera, DualPipe, DualPipeV, ZB-V and Hanayo.
 - `controllable_memory`: V-Half, V-Min and 1F1B-V.
-- `chosen_modes`: any of these where blocks have modes, and pairs of blocks that share streams.
+- `chosen_modes`: any of these where blocks have modes.
 """
 
 from collections.abc import Callable
@@ -16,31 +15,18 @@ from collections.abc import Callable
 from placements import Placement
 from schedsearch.baselines.chains import (
     eager_one_f_one_b,
-    early_recompute_one_f_one_b,
     gpipe,
     one_f_one_b,
     one_f_one_b_plus,
+    pipedream,
     seq_one_f_one_b,
-    seq_one_f_one_b_zb,
-    slimpipe,
-    terapipe,
-    with_early_recomputation,
     zb_h1,
     zb_h2,
 )
 from schedsearch.baselines.controllable_memory import one_f_one_b_v, v_half, v_min
-from schedsearch.baselines.crossing import (
-    chimera,
-    chimera_doubling,
-    dual_pipe,
-    dual_pipe_v,
-    gems,
-    hanayo,
-    zb_v,
-)
-from schedsearch.baselines.interleaved import breadth_first, interleaved_one_f_one_b
-from schedsearch.baselines.replicated import num_admitted, pipedream, pipedream_repetend
-from schedsearch.baselines.structure import NEEDS_OF, UnsuitablePlacementError
+from schedsearch.baselines.crossing import chimera, dual_pipe, dual_pipe_v, hanayo, zb_v
+from schedsearch.baselines.interleaved import interleaved_one_f_one_b
+from schedsearch.baselines.structure import EMBEDDED, NEEDS_OF, V_SLICES, UnsuitablePlacementError
 from schedsearch.schedule import Schedule
 from schedsearch.validate import InvalidScheduleError, validate
 
@@ -50,76 +36,42 @@ __all__ = [
     "SLICED",
     "UnsuitablePlacementError",
     "applicable",
-    "breadth_first",
     "chimera",
-    "chimera_doubling",
     "dual_pipe",
     "dual_pipe_v",
     "eager_one_f_one_b",
-    "early_recompute_one_f_one_b",
-    "gems",
     "gpipe",
     "hanayo",
     "interleaved_one_f_one_b",
-    "num_admitted",
     "one_f_one_b",
     "one_f_one_b_plus",
     "one_f_one_b_v",
     "pipedream",
-    "pipedream_repetend",
     "seq_one_f_one_b",
-    "seq_one_f_one_b_zb",
-    "slimpipe",
-    "terapipe",
     "v_half",
     "v_min",
-    "with_early_recomputation",
     "zb_h1",
     "zb_h2",
     "zb_v",
 ]
 
 _MADE = (
-    gpipe,
-    one_f_one_b,
-    eager_one_f_one_b,
-    early_recompute_one_f_one_b,
-    one_f_one_b_plus,
-    interleaved_one_f_one_b,
-    breadth_first,
-    chimera,
-    chimera_doubling,
-    gems,
-    dual_pipe,
-    zb_h1,
-    zb_h2,
-    zb_v,
-    v_half,
-    v_min,
-    one_f_one_b_v,
-    dual_pipe_v,
-    hanayo,
-    pipedream,
-    terapipe,
-    seq_one_f_one_b,
-    seq_one_f_one_b_zb,
-    slimpipe,
+    *(gpipe, one_f_one_b, eager_one_f_one_b, one_f_one_b_plus, interleaved_one_f_one_b, chimera, dual_pipe),
+    *(zb_h1, zb_h2, zb_v, v_half, v_min, one_f_one_b_v, dual_pipe_v, hanayo, pipedream, seq_one_f_one_b),
 )
 
 HAND_MADE: dict[str, Callable[[Placement, int], Schedule]] = {make.__name__: make for make in _MADE}
 """The hand-made schedules by the name that the command line uses."""
 
 NEEDS: dict[str, tuple[str, bool]] = {
-    name: (form.shape, split)
-    for name, (form, split) in ((name, NEEDS_OF[name]) for name in HAND_MADE)
-    if form.of_chains and not form.in_slices
+    name: (NEEDS_OF[name][0].shape, NEEDS_OF[name][1])
+    for name in HAND_MADE
+    if NEEDS_OF[name][0] not in (EMBEDDED, V_SLICES)
 }
 """The shape of a chain of stages that a hand-made schedule needs, and whether its backward is split."""
 
-SLICED: dict[str, tuple[str, bool]] = {
-    name: (form.shape, split) for name, (form, split) in NEEDS_OF.items() if form.in_slices
-}
-"""Likewise, of schedules of slices of a sequence; SlimPipe's may be a V-shape too."""
+SLICED: dict[str, tuple[str, bool]] = {"seq_one_f_one_b": ("v_shape", False)}
+"""Likewise, of schedules of slices of a sequence."""
 
 
 def applicable(placement: Placement, num_micro_batches: int) -> dict[str, Schedule]:

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from placements import Block, Kind, Placement
-from placements.pieces import recomputations
+from placements import Kind
+from placements.copies.stages import StageCopy, copies_in
 from schedsearch.baselines.structure import (
     ANY,
     EMBEDDED,
-    LOOP_SLICES,
-    OTHER,
+    REPLICATED,
     V_SLICES,
     Given,
     Orders,
-    UnsuitablePlacementError,
     V,
     by_hand,
     in_slots,
     in_turns,
-    stages_in,
 )
+from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 
 
 @by_hand("GPipe", ANY)
@@ -55,9 +54,8 @@ def _one_f_one_b(given: Given, num_micro_batches: int, ahead: int = 1, delay: in
     orders = {}
     for place, stage in enumerate(given.stages):
         visits = [(stage, n) for n in range(num_micro_batches)]
-        orders[stage.device] = in_turns(
-            visits, visits, ahead * (len(given.stages) - place - 1), delay * place
-        )
+        warmup = ahead * (len(given.stages) - place - 1)
+        orders[stage.device] = in_turns(visits, visits, warmup, delay * place)
     return orders
 
 
@@ -123,134 +121,49 @@ def one_f_one_b_plus(given: Given, num_micro_batches: int) -> Orders:
     return in_slots(given.placement, slots)
 
 
-_EARLY = "early-recomputation 1F1B"
-
-
-def with_early_recomputation(placement: Placement, kept: int = 1) -> Placement:
-    """Return a V-shape whose stages compute their forward again in blocks R0, R1, ...
-
-    The last stage has none: its gradient is there at once. A backward keeps its time, so it must be one that
-    computes nothing again.
-
-    Args:
-        placement: A V-shape with whole backward.
-        kept: Units that a forward holds until its R, which takes the rest; at most the forward's.
-
-    Raises:
-        UnsuitablePlacementError: The placement is not a V-shape, or a forward holds less.
-
-    >>> from placements.shapes import v_shape
-    >>> [block.name for block in with_early_recomputation(v_shape(3, stage_memory=4)).blocks]
-    ['F0', 'F1', 'F2', 'B2', 'B1', 'B0', 'R0', 'R1']
-    """
-    by_name, again = placement.by_name, list[Block]()
-    changed = {}
-    for stage in stages_in(placement, _EARLY, V)[:-1]:
-        forward, backward = by_name[stage.forward], by_name[stage.backward]
-        held = forward.memory_on(stage.device)
-        if not 0 <= kept <= held:
-            raise UnsuitablePlacementError(
-                f"kept: {kept} is not between 0 and the {held} units that {forward.name} holds",
-                "give such a number",
-            )
-        own = replace(
-            forward, name=f"R{forward.name[1:]}", kind=Kind.R, after=(forward.name,), memory=held - kept
-        )
-        again.append(own)
-        changed[forward.name] = replace(forward, memory=kept)
-        changed[backward.name] = replace(backward, after=(*backward.after, own.name))
-    blocks = (*(changed.get(block.name, block) for block in placement.blocks), *again)
-    return replace(placement, name=f"{placement.name}_early_recompute", blocks=blocks)
-
-
-@by_hand(_EARLY, OTHER)
-def early_recompute_one_f_one_b(given: Given, num_micro_batches: int) -> Orders:
-    """Return 1F1B with early recomputation (Merak): a forward is computed again before its gradient arrives.
-
-    The recomputation is a block of its own right before its backward, which waits for no other device. So it
-    fills the time in which 1F1B waits for a gradient. It needs a placement of `with_early_recomputation`.
-    """
-    placement = given.placement
-    again = recomputations(placement.blocks)
-    if not again:
-        raise UnsuitablePlacementError(
-            f"{_EARLY} needs a V-shape whose forwards are computed again in blocks of their own, which "
-            f"{placement.name} is not",
-            "make one with with_early_recomputation",
-        )
-    left = set(again.values())  # what is left has the orders of 1F1B, whatever it holds
-    blocks = tuple(
-        replace(block, after=tuple(name for name in block.after if name not in left), memory=0)
-        for block in placement.blocks
-        if block.name not in left
-    )
-    chain = one_f_one_b(replace(placement, blocks=blocks, memory=None), num_micro_batches)
-    return {
-        device: [
-            (name, n)
-            for block, n in chain.order(device)
-            for name in ((again[block], block) if block in again else (block,))
-        ]
-        for device in range(placement.num_devices)
-    }
-
-
-def _in_slices(given: Given, num_micro_batches: int, ahead: int | None = 1, delay: int = 0) -> Orders:
-    """Return orders of slices: forward in order, backward in reverse, micro-batch by micro-batch.
-
-    One slice of a chunk is a unit; the first backward cannot come before all slices are forward. A device
-    runs `ahead` units more before its first turn for each that follows, or all of them; its weight halves are
-    `delay` units late for each device before.
-    """
-    devices = list(dict.fromkeys(stage.device for stage in given.stages))
-    orders = {}
-    for d, device in enumerate(devices):
-        slices = [[stage for stage in chain if stage.device == device] for chain in given.chains]
-        units = [stage for chunk in zip(*slices, strict=True) for stage in chunk]
-        visits = [(stage, n) for n in range(num_micro_batches) for stage in units]
-        back = [(stage, n) for n in range(num_micro_batches) for stage in reversed(units)]
-        more = len(visits) if ahead is None else ahead * (len(devices) - d - 1)
-        orders[device] = in_turns(visits, back, more + len(units) - 1, delay * d)
-    return orders
-
-
-@by_hand("TeraPipe", V_SLICES)
-def terapipe(given: Given, num_micro_batches: int) -> Orders:
-    """Return TeraPipe: the slices of all micro-batches forward, then backward, as in GPipe.
-
-    With p devices and m micro-batches of n slices that take equally long, ``(p - 1) / (m n)`` of the work is
-    idle; all activations are held.
-    """
-    return _in_slices(given, num_micro_batches, ahead=None)
-
-
 @by_hand("Seq1F1B", V_SLICES)
 def seq_one_f_one_b(given: Given, num_micro_batches: int) -> Orders:
-    """Return Seq1F1B: 1F1B over slices, as long as TeraPipe.
+    """Return Seq1F1B: 1F1B over slices, forward in order, backward in reverse, micro-batch by micro-batch.
 
     Of p devices and n slices, device d runs p - d - 1 + n - 1 forwards before its first turn, so that it
     holds p - d - 1 + n units: less than one micro-batch's and a pipeline of slices, where 1F1B holds p - d
     micro-batches.
     """
-    return _in_slices(given, num_micro_batches)
+    orders = {}
+    for place, slices in enumerate(zip(*given.chains, strict=True)):
+        visits = [(stage, n) for n in range(num_micro_batches) for stage in slices]
+        back = [(stage, n) for n in range(num_micro_batches) for stage in reversed(slices)]
+        warmup = len(given.stages) - place - 1 + len(slices) - 1
+        orders[slices[0].device] = in_turns(visits, back, warmup)
+    return orders
 
 
-@by_hand("Seq1F1B with split backward", V_SLICES, split=True)
-def seq_one_f_one_b_zb(given: Given, num_micro_batches: int) -> Orders:
-    """Return Seq1F1B with the backward in halves: device d runs weight halves d units late, as in ZB-H1.
+@by_hand("PipeDream", REPLICATED)
+def pipedream(given: Given, num_micro_batches: int) -> Orders | Schedule:
+    """Return PipeDream's 1F1B and 1F1B-RR: no flush, and stages of which copies take micro-batches in turn.
 
-    Every device then holds p - 1 + n units.
+    Micro-batch n takes copy n mod r of a stage of r copies (`placements.copies.replicas`). A copy runs as
+    many forward blocks before its first backward as micro-batches are in flight from there on: all devices
+    from its stage to the last, over the stage's copies, rounded up (dissertation, Sec. 2.4.2). Then it runs
+    one backward and one forward block in turn. Without copies this is 1F1B. PipeDream-2BW runs in the same
+    order (Sec. 3.2.1). To a schedule, no flush means that it is one of many micro-batches, or the repetend;
+    which weights are read is in `schedsearch.semantics`.
     """
-    return _in_slices(given, num_micro_batches, delay=1)
-
-
-@by_hand("SlimPipe", LOOP_SLICES)
-def slimpipe(given: Given, num_micro_batches: int) -> Orders:
-    """Return SlimPipe: interleaved 1F1B over slices, all slices of a micro-batch through each chunk.
-
-    With v chunks, device d runs 2(p - d - 1) + v n - 1 forwards before its first turn, and holds one
-    micro-batch's activations and 2(p - d - 1) units more: with more slices hardly more than one micro-batch.
-    SlimPipe also moves keys and values between devices, so that even slices take equally long; here each
-    takes its own time, and slices of equal time have unequal lengths.
-    """
-    return _in_slices(given, num_micro_batches, ahead=2)
+    placement = given.placement
+    if not copies_in(placement):
+        return _one_f_one_b(given, num_micro_batches)
+    named = {copy: name for name, copy in copies_in(placement).items()}
+    orders: list[Sequence[Instance]] = [()] * placement.num_devices
+    takes = [1] * len(placement.decisions)
+    for place, stage in enumerate(given.stages):
+        number = len(stage.devices)
+        ahead = -(-sum(len(later.devices) for later in given.stages[place:]) // number)
+        for i, device in enumerate(stage.devices):
+            forward, backward = (named[StageCopy(name, i)] for name in (stage.forward, stage.backward))
+            own = replace(stage, forward=forward, backward=backward)
+            visits = [(own, n) for n in range(i, num_micro_batches, number)]
+            orders[device] = in_turns(visits, visits, ahead - 1)
+            if number > 1:
+                takes[placement.decision_of[forward]] = number
+    chosen = [tuple(n % count for count in takes) for n in range(num_micro_batches)]
+    return as_soon_as_possible(placement, num_micro_batches, orders, chosen)

@@ -6,17 +6,14 @@ programme does for given stages); or the first stages send activations to the ho
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
-from fractions import Fraction
 from itertools import islice, product
 from typing import Any
 
-from placements import Kind, Placement
+from placements import Placement
 from placements.block import COMPUTE
 from placements.copies.stages import copies_in
 from placements.modes import Chosen
-from placements.streams import Lane
 from schedsearch.baselines.structure import UnsuitablePlacementError
 from schedsearch.schedule import CyclicOrderError, Instance, Schedule, as_soon_as_possible, memory_needed
 from schedsearch.validate import InvalidScheduleError, validate
@@ -41,8 +38,8 @@ def with_chosen_modes(
         makers: Hand-made schedules of plain placements by name.
     """
     if copies_in(placement):  # which PipeDream alone knows
-        for make in [makers[name] for name in ("pipedream",) if name in makers]:
-            for schedule in _attempt(make, placement, num_micro_batches):
+        if "pipedream" in makers:
+            for schedule in _attempt(makers["pipedream"], placement, num_micro_batches):
                 yield "pipedream, copies in turn", schedule
     elif placement.decisions and _computing(placement).is_plain:
         for name, make in makers.items():
@@ -94,29 +91,21 @@ def _on_compute(placement: Placement, decision: int) -> list[int]:
 def _with_copies(placement: Placement, number: int, chosen: Chosen, base: Schedule, ahead: int) -> Schedule:
     """Return a schedule with copies: out in the order of the forwards, in just before the backwards."""
     as_run = placement.as_run(chosen)
+    lanes = {b.name: placement.lanes_of(b) for b in as_run.blocks if b.stream != COMPUTE}
+    begins: dict[int, dict[Instance, int]] = {lane: {} for (lane,) in sorted(lanes.values())}
     orders: list[list[Instance]] = [[] for _ in placement.lanes]
-    begins: dict[Instance, int] = {}
     waits: list[tuple[Instance, Instance, int]] = []
-
-    def copy_at(name: str, n: int, begin: Instance) -> bool:
-        """Put a block on its stream if it is a copy."""
-        if is_copy := as_run.by_name[name].stream != COMPUTE:
-            (lane,) = placement.lanes_of(as_run.by_name[name])
-            orders[lane].append((name, n))
-            begins[name, n] = base.start_of[begin]
-        return is_copy
-
     for device in range(placement.num_devices):
         order = orders[device] = list(base.order(device))
-        for place, (name, n) in enumerate(base.order(device)):
-            for copy in as_run.successors[name]:
-                copy_at(copy, n, (name, n))
-            for copy in as_run.by_name[name].after:
+        for place, (name, n) in enumerate(order):
+            for copy in lanes.keys() & as_run.successors[name]:
+                begins[lanes[copy][0]][copy, n] = base.start_of[name, n]
+            for copy in lanes.keys() & as_run.by_name[name].after:
                 first = order[max(place - ahead, 0)]
-                if copy_at(copy, n, first):
-                    waits.append((first, (copy, n), 0))
-    for order in orders[placement.num_devices :]:
-        order.sort(key=begins.__getitem__)  # of several devices, where they share a stream
+                begins[lanes[copy][0]][copy, n] = base.start_of[first]
+                waits.append((first, (copy, n), 0))
+    for lane, begin in begins.items():
+        orders[lane] = sorted(begin, key=begin.__getitem__)  # of several devices, where they share a stream
     return as_soon_as_possible(placement, number, orders, (chosen,) * number, waits)
 
 
@@ -166,79 +155,3 @@ def _by_stage(placement: Placement, number: int, make: Maker) -> Chosen | None:
         for i, choice in zip(here, min(fits)[2], strict=True):
             chosen[i] = choice
     return tuple(chosen)
-
-
-def overlapped(placement: Placement, num_micro_batches: int) -> Iterator[Schedule]:
-    """Yield schedules in which a forward and a backward of a device share its streams, pair by pair.
-
-    A device runs pairs from when the first backward reaches it, if each pair takes as long on every device:
-    with twice the micro-batches in flight of 1F1B. In a pair, blocks run as soon as their streams are free,
-    the backward's first, or the forward's. DualPipe and Megatron's 1F1B with overlapped all-to-alls order
-    pairs so.
-
-    Args:
-        placement: Of several streams, without decisions; each device is a stage, or more.
-        num_micro_batches: Micro-batches of the schedule.
-    """
-    devices = list(dict.fromkeys(device for block in placement.topological_order for device in block.devices))
-    for backward_first in (True, False):
-        orders: list[list[Instance]] = [[] for _ in placement.lanes]
-        for stage, device in enumerate(devices):
-            ahead = min(2 * (len(devices) - stage) - 1, num_micro_batches)
-            for n in range(-ahead, num_micro_batches):
-                pair = [
-                    (is_forward, n + is_forward * ahead)
-                    for is_forward in (not backward_first, backward_first)
-                ]
-                pair = [(forward, each) for forward, each in pair if 0 <= each < num_micro_batches]
-                for name, micro_batch in _pair_order(placement, device, pair):
-                    for lane in placement.lanes_of(placement.by_name[name]):
-                        if placement.lanes[lane][0] == device:
-                            orders[lane].append((name, micro_batch))
-        yield from _attempt(as_soon_as_possible, placement, num_micro_batches, orders)
-
-
-def _pair_order(placement: Placement, device: int, pair: list[tuple[bool, int]]) -> list[Instance]:
-    """Return the blocks of a device's forward and backward in the order in which its streams run them.
-
-    Each takes the next one that can begin first, of several that of the first of the pair.
-    """
-    waiting = [
-        (block, n)
-        for is_forward, n in pair
-        for block in placement.on(device)
-        if (block.kind is Kind.F) is is_forward
-    ]
-    own = {(block.name, n) for block, n in waiting}
-    free: dict[str, int] = {}
-    ends: dict[Instance, int] = {}
-    order: list[tuple[int, int, Instance]] = []
-    while waiting:
-        ready = []
-        for rank, (block, n) in enumerate(waiting):
-            inputs = [(name, n) for name in block.after if (name, n) in own]
-            if all(each in ends for each in inputs):
-                ready.append((max([free.get(block.stream, 0), *(ends[each] for each in inputs)]), rank))
-        begin, rank = min(ready)
-        block, n = waiting.pop(rank)
-        ends[block.name, n] = free[block.stream] = begin + block.time
-        order.append((begin, len(order), (block.name, n)))
-    return [instance for _, _, instance in sorted(order)]
-
-
-def steady_rate(schedule: Schedule) -> Fraction:
-    """Return ticks per micro-batch over the middle half of a schedule, by the ends of its last blocks.
-
-    Where forwards that ran before that half let it end sooner than it could go on, it is the work of the
-    busiest stream in it.
-    """
-    ends = [0] * schedule.num_micro_batches
-    for (_, n), end in schedule.end_of.items():
-        ends[n] = max(ends[n], end)
-    ends.sort()
-    first, last = len(ends) // 4, 3 * len(ends) // 4
-    middle = range(first, max(last, first + 1))
-    work: Counter[Lane] = Counter()
-    for as_run in map(schedule.as_run, middle):
-        work.update({lane: as_run.load(number) for number, lane in enumerate(as_run.lanes)})
-    return Fraction(max(ends[last] - ends[first], *work.values()), len(middle))

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from itertools import accumulate
+
+import numpy as np
 
 from placements import Kind
 from schedsearch.baselines.structure import WAVE, Given, Orders, by_hand, in_orders, in_slots
@@ -103,35 +104,26 @@ def _moved_up(given: Given, tick_of: Mapping[Instance, int]) -> Mapping[Instance
     blocks, found = given.placement.by_name, dict(tick_of)
     device_of = {name: block.devices[0] for name, block in blocks.items()}
     length = {name: 1 if block.kind is Kind.F else 2 for name, block in blocks.items()}
-    end = max(tick_of.values(), default=0) + 3
-    held, is_taken = ([[0] * end for _ in range(given.placement.num_devices)] for _ in range(2))
+    num_devices, end = given.placement.num_devices, max(tick_of.values(), default=0) + 3
+    held, is_taken = np.zeros((num_devices, end), int), [bytearray(end) for _ in range(num_devices)]
 
-    def take(name: str, tick: int, until: int) -> None:
-        """Take a block's ticks, and count what it holds or gives back from its end to some tick."""
-        device, more = device_of[name], 1 if length[name] == 1 else -1
-        is_taken[device][tick : tick + length[name]] = [1] * length[name]
-        for each in range(tick + length[name] - 1, until):
-            held[device][each] += more
+    def put(name: str, tick: int, number: int = 1) -> None:
+        device, ticks = device_of[name], length[name]
+        is_taken[device][tick : tick + ticks] = bytes([number > 0]) * ticks
+        held[device, tick + ticks - 1 :] += number if ticks == 1 else -number
 
     for (name, _), tick in tick_of.items():
-        device, done = device_of[name], tick + length[name] - 1
-        is_taken[device][tick : done + 1] = [1] * length[name]
-        held[device][done] += 1 if length[name] == 1 else -1
-    held[:] = [list(accumulate(row)) for row in held]
-    most = max(map(max, held))
+        put(name, tick)
+    most = held.max()
     for (name, n), tick in sorted(tick_of.items(), key=lambda each: (each[1], device_of[each[0][0]])):
         device, ticks = device_of[name], length[name]
         waits = [found[earlier, n] + length[earlier] for earlier in blocks[name].after]
-        first = earliest = max([*waits, found[name, n - 1] + ticks if n else 0])
+        first = max([*waits, found[name, n - 1] + ticks if n else 0])
         if ticks == 1:
-            first = tick
-            while first > earliest and held[device][first - 1] < most:
-                first -= 1
-        taken = is_taken[device]
-        gap = next((at for at in range(first, tick) if not any(taken[at : at + ticks])), tick)
-        if gap < tick:
-            taken[tick : tick + ticks] = [0] * ticks
-            take(name, gap, tick + ticks - 1)
+            first += 1 + max(np.flatnonzero(held[device, first:tick] >= most).tolist(), default=-1)
+        if (gap := is_taken[device].find(bytes(ticks), first, tick + ticks - 1)) >= 0:
+            put(name, tick, -1)
+            put(name, gap)
             found[name, n] = gap
     return found
 
@@ -143,14 +135,13 @@ def _closed_up(given: Given, tick_of: Mapping[Instance, int], num_micro_batches:
     it without raising the peak. Once a device has no forward block left, weight halves wait for input halves.
     """
     orders = in_slots(given.placement, tick_of)
-    peaks = peak_memory(in_orders(given.placement, num_micro_batches, orders)).tolist()
+    room = peak_memory(in_orders(given.placement, num_micro_batches, orders)).tolist()
     waiting = {device: list(order) for device, order in orders.items()}
-    closed_up: dict[int, list[Instance]] = {device: [] for device in orders}
     left = {device: Counter(name for name, _ in order) for device, order in orders.items()}
-    room = dict(enumerate(peaks))
+    closed_up: dict[int, list[Instance]] = {device: [] for device in orders}
     done: set[Instance] = set()
     while any(waiting.values()):
-        chosen = {d: _next(given, d, waiting[d], left[d], done, room[d]) for d in orders}
+        chosen = {d: _next(given, d, order, left[d], done, room[d]) for d, order in waiting.items()}
         for device, place in chosen.items():
             if place is not None:
                 name, n = waiting[device].pop(place)
@@ -162,12 +153,7 @@ def _closed_up(given: Given, tick_of: Mapping[Instance, int], num_micro_batches:
 
 
 def _next(
-    given: Given,
-    device: int,
-    order: list[Instance],
-    left: Mapping[str, int],
-    done: set[Instance],
-    room: int,
+    given: Given, device: int, order: list[Instance], left: Counter[str], done: set[Instance], room: int
 ) -> int | None:
     """Return the place of what a device runs next in what it has yet to run; None where it waits."""
     by_name = given.placement.by_name

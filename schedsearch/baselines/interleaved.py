@@ -1,4 +1,4 @@
-"""The schedules of a loop of stages over the devices: interleaved 1F1B and breadth-first."""
+"""Interleaved 1F1B, on a loop of stages over the devices."""
 
 from __future__ import annotations
 
@@ -45,16 +45,11 @@ def interleaved_one_f_one_b(given: Given, num_micro_batches: int, group: int | N
         given.check_number(num_devices, num_micro_batches)
         return dict(_orders(given, _even(num_micro_batches, num_devices)))
     sizes = _in_groups(num_micro_batches, group)
-    if group < num_devices:
+    if min(group, *sizes) < num_devices:
         raise UnsuitablePlacementError(
-            f"schedule: {_TITLE} needs groups of at least {num_devices} micro-batches, not {group}",
-            "raise group",
-        )
-    if min(sizes, default=num_devices) < num_devices:
-        raise UnsuitablePlacementError(
-            f"schedule: {_TITLE} in groups of {group} leaves a last one of {sizes[-1]} of "
-            f"{num_micro_batches} micro-batches, fewer than the {num_devices} devices",
-            "change either",
+            f"schedule: {_TITLE} in groups of {group} of {num_micro_batches} micro-batches needs at least "
+            f"{num_devices} in each, as there are devices, not {min(group, *sizes)}",
+            "change group or the micro-batches",
         )
     return dict(_orders(given, sizes))
 
@@ -114,18 +109,3 @@ def _fits(placement: Placement, device: int, order: Sequence[Instance]) -> bool:
     if placement.free_memory is None:
         return True
     return all(units <= placement.free_memory[device] for units in memory_needed(placement, device, order))
-
-
-@by_hand("breadth-first", LOOP)
-def breadth_first(given: Given, num_micro_batches: int) -> Orders:
-    """Return the breadth-first order: all micro-batches through a chunk, then through the next.
-
-    Lamy-Poirier's, made for sharded data parallelism, which then gathers each chunk's weights once. The
-    backward runs from the last chunk to the first, each for every micro-batch. As short as interleaved
-    1F1B, with the memory of GPipe, for any number of micro-batches.
-    """
-    orders = {}
-    for device, chunks in given.by_device.items():
-        names = [chunk.forward for chunk in chunks] + [chunk.backward for chunk in reversed(chunks)]
-        orders[device] = [(name, n) for name in names for n in range(num_micro_batches)]
-    return orders

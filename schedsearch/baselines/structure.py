@@ -6,11 +6,10 @@ refuses placements that a rule is not defined for, and makes schedules of the ru
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import update_wrapper
-from typing import Any, Concatenate, ParamSpec, cast
+from typing import Any
 
 from placements import Block, Kind, Placement
 from placements.copies.stages import as_stages, copies_in
@@ -33,22 +32,15 @@ class UnsuitablePlacementError(ValueError):
 
 
 class TooFewMicroBatchesError(UnsuitablePlacementError):
-    """A hand-made schedule needs more micro-batches than it is asked for."""
+    """A hand-made schedule needs more micro-batches than it is asked for; its `args` are name and both."""
 
     def __init__(self, schedule: str, minimum: int, number: int) -> None:
-        self._schedule, self._minimum, self._number = schedule, minimum, number
-        super().__init__(self.in_samples(1), "")
+        reason = f"schedule: {schedule} needs at least {minimum} micro-batches, not {number}"
+        super().__init__(f"{reason}; raise search.num_micro_batches", "")
         self.args = schedule, minimum, number  # from which pickle makes it again
 
     def __str__(self) -> str:
-        return f"{self.in_samples(1)}, or use schedule=searched"
-
-    def in_samples(self, num_samples: int) -> str:
-        """Return the message where each micro-batch of the placement stands for some of those asked for."""
-        return (
-            f"schedule: {self._schedule} needs at least {self._minimum * num_samples} micro-batches, not "
-            f"{self._number * num_samples}; raise search.num_micro_batches"
-        )
+        return f"{self.reason}, or use schedule=searched"
 
 
 @dataclass(frozen=True)
@@ -89,10 +81,10 @@ def pipelines(placement: Placement) -> Chains:
     import networkx as nx
 
     order = placement.topological_order
-    graph = nx.Graph()
+    graph = nx.Graph((name, block.name) for block in order for name in block.after)
     graph.add_nodes_from(block.name for block in order)
-    graph.add_edges_from((name, block.name) for block in order for name in block.after)
     groups = [[block for block in order if block.name in group] for group in nx.connected_components(graph)]
+    groups.sort(key=lambda group: order.index(group[0]))
     found = [_pipeline(placement, blocks) for blocks in groups]
     return found if all(found) else []
 
@@ -103,32 +95,23 @@ def _pipeline(placement: Placement, blocks: Sequence[Block]) -> list[BaselineSta
     names = [block.name for block in chain]
     forward, backward = chain[: len(chain) // 2], chain[len(chain) // 2 :][::-1]
     kinds = {block.kind for block in backward}
-    if (
-        any(
-            not set(names[max(i - 1, 0) : i]) <= {*each.after} <= {*names[:i]} for i, each in enumerate(chain)
-        )
-        or kinds not in ({Kind.B}, {Kind.I})
-        or {block.kind for block in forward} != {Kind.F}
-        or [block.devices for block in forward] != [block.devices for block in backward]
-    ):
+    in_a_row = all({*names[i - 1 : i]} <= {*b.after} <= {*names[:i]} for i, b in enumerate(chain))
+    mirrored = [block.devices for block in forward] == [block.devices for block in backward]
+    if not in_a_row or not mirrored or {block.kind for block in forward} != {Kind.F}:
         return []
     weights: dict[str, str] = {}
     for block in blocks:
         if block.kind is Kind.W:
-            own = [
-                each.name for each in backward if each.name in block.after and each.devices == block.devices
-            ]
+            own = [b.name for b in backward if b.name in block.after and b.devices == block.devices]
             if placement.successors[block.name] or len(own) != 1 or own[0] in weights:
                 return []
             if not {*block.after} <= {*names[: names.index(own[0]) + 1]}:
                 return []
             weights[own[0]] = block.name
-    if len(weights) != (len(backward) if kinds == {Kind.I} else 0):
+    if (kinds, len(weights)) not in (({Kind.B}, 0), ({Kind.I}, len(backward))):
         return []
-    return [
-        BaselineStage(f.devices, f.name, b.name, weights.get(b.name))
-        for f, b in zip(forward, backward, strict=True)
-    ]
+    pairs = zip(forward, backward, strict=True)
+    return [BaselineStage(f.devices, f.name, b.name, weights.get(b.name)) for f, b in pairs]
 
 
 def _slices(placement: Placement) -> Chains:
@@ -137,8 +120,7 @@ def _slices(placement: Placement) -> Chains:
     chains = []
     for i in range(placement.num_slices):
         own = [block for block in placement.topological_order if slice_of[block.name] == i]
-        inputs = [tuple(name for name in block.after if slice_of[name] == i) for block in own]
-        alone = [replace(block, after=after) for block, after in zip(own, inputs, strict=True)]
+        alone = [replace(b, after=tuple(name for name in b.after if slice_of[name] == i)) for b in own]
         chains.append(_pipeline(placement, alone))
     alike = len({tuple(stage.devices for stage in chain) for chain in chains}) == 1
     return chains if len(chains) > 1 and alike and chains[0] else []
@@ -153,19 +135,12 @@ class PipelineForm:
         what: The form in words.
         holds: Whether the chains of a placement have it.
         read: The function that finds the chains of a placement.
-        of_chains: Whether the stages of any chain can be put on its shape.
     """
 
     shape: str
     what: str
     holds: Callable[[Chains, Placement], bool]
     read: Callable[[Placement], Chains] = pipelines
-    of_chains: bool = True
-
-    @property
-    def in_slices(self) -> bool:
-        """Whether it is one of slices of a sequence."""
-        return self.read is _slices
 
     def chains(self, placement: Placement, schedule: str, split: bool = False) -> Chains:
         """Return the chains of a placement whose backward is in two halves, or whole.
@@ -179,104 +154,67 @@ class PipelineForm:
         if found and halves <= {split} and self.holds(found, placement):
             return found
         backward, option = ("split", " placement.split_backward=true") if split else ("whole", "")
-        remedy = f"placement={self.shape}{option}"
-        if self.in_slices:
-            remedy = "placement=stages placement.num_slices=8"
         raise UnsuitablePlacementError(
             f"schedule: {schedule} needs {self.what} with {backward} backward, which {placement.name} is not",
-            f"use schedule=searched, schedule=gpipe or {remedy}",
+            f"use schedule=searched, schedule=gpipe or placement={self.shape}{option}",
         )
 
 
-def stages_in(
-    placement: Placement, schedule: str, form: PipelineForm, split: bool = False
-) -> list[BaselineStage]:
-    """Return the stages of a placement of one pipeline, first stage first; see `PipelineForm.chains`."""
-    return form.chains(placement, schedule, split)[0]
-
-
-def _is_v(stages: Sequence[BaselineStage]) -> bool:
-    devices = [stage.devices for stage in stages]
-    return bool(devices) and len({*devices}) == len(devices) and all(len(one) == 1 for one in devices)
-
-
-def _rounds(stages: Sequence[BaselineStage], *, turning: bool) -> int:
-    """Return how many rounds stages make over the devices, all alike or every other one the other way.
+def _rounds(stages: Sequence[BaselineStage], turning: bool = False) -> int:
+    """Return how many rounds stages make over single devices, all alike or every other one the other way.
 
     0 where they do not.
     """
     devices = [stage.devices for stage in stages]
-    there = devices[: len({*devices})]
-    rounds, incomplete = divmod(len(devices), len(there))
-    expected = [each for i in range(rounds) for each in (there[::-1] if turning and i % 2 else there)]
-    return rounds if _is_v(stages[: len(there)]) and not incomplete and devices == expected else 0
+    there = list(dict.fromkeys(devices))
+    both, rounds = (there, there[::-1] if turning else there), len(devices) // len(there)
+    expected = [each for i in range(rounds) for each in both[i % 2]]
+    return rounds if devices == expected and all(len(each) == 1 for each in there) else 0
 
 
 def _is_x(chains: Chains, _: Placement) -> bool:
-    if len(chains) != 2 or not _is_v(chains[0]) or len(chains[0]) % 2:
-        return False
-    return [stage.devices for stage in chains[0]] == [stage.devices for stage in reversed(chains[1])]
+    devices = [[stage.devices for stage in chain] for chain in chains]
+    is_even = len(chains) == 2 and len(chains[0]) % 2 == 0
+    return is_even and _rounds(chains[0]) == 1 and devices[0] == devices[1][::-1]
 
 
 def _is_embedded(chains: Chains, placement: Placement) -> bool:
     everywhere = tuple(range(placement.num_devices))
     single = [stage for stage in chains[0] if stage.devices != everywhere]
-    return len(chains) == 1 and 0 < len(single) < len(chains[0]) and _is_v(single)
-
-
-def _is_replicated(chains: Chains, placement: Placement) -> bool:
-    """Return whether chains are inputs of one pipeline, whose stages at other places share no device."""
-    if copies_in(placement):
-        return len(chains) == 1
-    places = [{stage.devices for stage in stages} for stages in zip(*chains, strict=False)]
-    as_long = len({len(chain) for chain in chains}) == 1
-    return all(map(_is_v, chains)) and as_long and len(set[Any]().union(*places)) == sum(map(len, places))
+    return len(chains) == 1 and 0 < len(single) < len(chains[0]) and _rounds(single) == 1
 
 
 def _one(holds: Callable[[list[BaselineStage]], bool]) -> Callable[[Chains, Placement], bool]:
     return lambda chains, _: len(chains) == 1 and holds(chains[0])
 
 
-def _all(holds: Callable[[list[BaselineStage]], bool]) -> Callable[[Chains, Placement], bool]:
-    return lambda chains, _: holds(chains[0])
-
-
 _V = "a V-shape (a chain of forward and mirrored backward blocks"
 _WAVE = "chunks per device (down the devices and up again)"
 _LOOP = "a loop (several rounds of stages over the devices, in one order)"
+_EMBEDDED = "an M- or NN-shape (a V-shape with stages on all devices in between)"
+_X = "an X-shape (two V-shapes in opposite directions) of an even number of devices"
 
 ANY = PipelineForm("v_shape", "any placement", lambda *_: True, lambda _: [[]])
-OTHER = replace(ANY, of_chains=False)
-V = PipelineForm("v_shape", f"{_V}, one of each on a device)", _one(_is_v))
-LOOP = PipelineForm("loop_shape", _LOOP, _one(lambda stages: _rounds(stages, turning=False) > 1))
-WAVE = PipelineForm(
-    "wave_shape", f"a wave of two {_WAVE}", _one(lambda stages: _rounds(stages, turning=True) == 2)
-)
+V = PipelineForm("v_shape", f"{_V}, one of each on a device)", _one(lambda stages: _rounds(stages) == 1))
+LOOP = PipelineForm("loop_shape", _LOOP, _one(lambda stages: _rounds(stages) > 1))
+WAVE = PipelineForm("wave_shape", f"a wave of two {_WAVE}", _one(lambda stages: _rounds(stages, True) == 2))
 WAVES = PipelineForm(
     "wave_shape",
     f"a wave of an even number of {_WAVE}",
-    _one(lambda stages: _rounds(stages, turning=True) in range(2, len(stages) + 1, 2)),
+    _one(lambda stages: _rounds(stages, True) in range(2, len(stages) + 1, 2)),
 )
-EMBEDDED = PipelineForm(
-    "m_shape",
-    "an M- or NN-shape (a V-shape with stages on all devices in between)",
-    _is_embedded,
-    of_chains=False,
-)
-X = PipelineForm(
-    "x_shape", "an X-shape (two V-shapes in opposite directions) of an even number of devices", _is_x
-)
+EMBEDDED = PipelineForm("m_shape", _EMBEDDED, _is_embedded)
+X = PipelineForm("x_shape", _X, _is_x)
 REPLICATED = PipelineForm(
     "v_shape",
     f"{_V}), its stages replicated or not,",
-    _is_replicated,
+    lambda chains, placement: len(chains) == 1 and (bool(copies_in(placement)) or _rounds(chains[0]) == 1),
     lambda placement: pipelines(as_stages(placement)),
 )
-V_SLICES = PipelineForm("v_shape", f"{V.what} in slices", _all(_is_v), _slices)
-LOOP_SLICES = PipelineForm(
-    "loop_shape",
-    "a V-shape or a loop in slices",
-    _all(lambda stages: _rounds(stages, turning=False) > 0),
+V_SLICES = PipelineForm(
+    "stages placement.num_slices=8",
+    f"{V.what} in slices",
+    lambda chains, _: _rounds(chains[0]) == 1,
     _slices,
 )
 
@@ -317,19 +255,14 @@ class Given:
 Orders = Mapping[int, Iterable[Instance]]
 """The order of blocks on each device; empty for a device without blocks."""
 
-Options = ParamSpec("Options")
-
 NEEDS_OF: dict[str, tuple[PipelineForm, bool]] = {}
 """The form that each hand-made schedule needs, and whether its backward is split; by its name."""
 
 
 def by_hand(
     schedule: str, form: PipelineForm, split: bool = False
-) -> Callable[
-    [Callable[Concatenate[Given, int, Options], Orders | Schedule]],
-    Callable[Concatenate[Placement, int, Options], Schedule],
-]:
-    """Make a hand-made schedule of a rule: a function of a placement and a number of micro-batches.
+) -> Callable[[Callable[..., Orders | Schedule]], Callable[..., Schedule]]:
+    """Make a function of a placement and a number of micro-batches of a hand-made schedule's rule.
 
     The rule gives the order of each device, in which every block then starts as soon as it can, optimizer
     blocks at the end. Placements of another form are refused with an `UnsuitablePlacementError`.
@@ -340,26 +273,19 @@ def by_hand(
         split: Whether their backward is in two halves.
     """
 
-    def made_of(
-        rule: Callable[Concatenate[Given, int, Options], Orders | Schedule],
-    ) -> Callable[Concatenate[Placement, int, Options], Schedule]:
-        def made(
-            placement: Placement, num_micro_batches: int, *args: Options.args, **options: Options.kwargs
-        ) -> Schedule:
+    def made_of(rule: Callable[..., Orders | Schedule]) -> Callable[..., Schedule]:
+        def made(placement: Placement, num_micro_batches: int, *options: Any) -> Schedule:
             plain = placement.per_micro_batch
             given = Given(schedule, plain, form.chains(plain, schedule, split))
-            found = rule(given, num_micro_batches, *args, **options)
+            found = rule(given, num_micro_batches, *options)
             if not isinstance(found, Schedule):
                 found = in_orders(plain, num_micro_batches, found)
             return with_optimizer(placement, found)
 
         update_wrapper(made, rule)
-        _, *more = inspect.signature(rule).parameters.values()
-        own = inspect.Parameter("placement", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation="Placement")
-        vars(made)["__signature__"] = inspect.Signature([own, *more], return_annotation="Schedule")
+        del made.__wrapped__  # type: ignore[attr-defined]  # it is a function of a placement
         NEEDS_OF[rule.__name__] = form, split
-        # ParamSpec knows the first two by place alone; they are taken by name, too
-        return cast("Callable[Concatenate[Placement, int, Options], Schedule]", made)
+        return made
 
     return made_of
 

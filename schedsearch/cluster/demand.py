@@ -7,6 +7,7 @@ sharing (dissertation, Sec. 5.3.1), jobs that can use more or fewer GPUs, and cl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -53,18 +54,12 @@ class Configuration:
 
 @dataclass(frozen=True, eq=False)
 class Configurations:
-    """Configurations as arrays, one entry for each.
+    """Configurations as arrays, one entry for each, as in `Configuration`.
 
     Attributes:
-        jobs: Index of the first and of the second job, shape (configurations, 2); `NOBODY` where there is no
-            second.
+        jobs: Shape (configurations, 2); `NOBODY` where there is no second job.
         gpu_type: Index of the type among those of the cluster.
-        gpus: How many GPUs.
-        steps_per_s: Speeds of the first and of the second job, shape (configurations, 2); 0 where there is no
-            second.
-        power_w: Power of all GPUs, in W.
-        clock_mhz: 0 where it is not set.
-        is_unconsolidated: Whether its GPUs are in more servers than they need.
+        steps_per_s: Shape (configurations, 2); 0 where there is no second job.
     """
 
     jobs: IntArray
@@ -141,15 +136,27 @@ class Demand:
         that need more GPUs of their type than there are.
 
         Raises:
-            ClusterError: A configuration names a type or a job that is not there, or has wrong numbers.
+            ClusterError: A configuration has a wrong number, or names a type or a job that is not there.
         """
-        index_of = {gpu_type: index for index, gpu_type in enumerate(cluster.gpu_types)}
-        rows = [
-            ((*one.jobs, NOBODY)[:2], index_of[one.gpu_type], one.gpus, (*one.steps_per_s, 0.0)[:2])
-            + (one.power_w, one.clock_mhz, one.is_unconsolidated)
-            for one in (_checked(each, index_of, len(jobs)) for each in configurations)
-            if one.gpus <= cluster.workers[one.gpu_type] and all(rate > 0 for rate in one.steps_per_s)
-        ]
+        types = cluster.gpu_types
+        rows = []
+        for one in configurations:
+            if one.gpu_type not in types:
+                raise ClusterError(
+                    f"{one.gpu_type!r} is not a GPU type of the cluster; it has {', '.join(types)}"
+                )
+            is_of_jobs = {*one.jobs} <= {*range(len(jobs))} and len({*one.jobs}) == len(one.steps_per_s) <= 2
+            numbers = (one.gpus - 1, *one.steps_per_s, one.power_w, one.clock_mhz)
+            if not is_of_jobs or not all(0 <= number < math.inf for number in numbers):
+                raise ClusterError(
+                    f"{one} is wrong; give one of {len(jobs)} jobs, or two, with their steps/s"
+                )
+            if one.gpus <= cluster.workers[one.gpu_type] and all(one.steps_per_s):
+                of_both = (*one.jobs, NOBODY)[:2], (*one.steps_per_s, 0.0)[:2]
+                rows.append(
+                    (of_both[0], types.index(one.gpu_type), one.gpus, of_both[1])
+                    + (one.power_w, one.clock_mhz, one.is_unconsolidated)
+                )
         found = Configurations.none()
         if rows:
             kinds = (getattr(found, each.name).dtype for each in fields(found))
@@ -178,22 +185,24 @@ class Demand:
         return np.array([active.steps_left for active in self.jobs], dtype=np.float64)
 
     @cached_property
-    def alone_steps_per_s(self) -> FloatArray:
-        """Return the best throughput of each job alone on each type, shape (jobs, types); 0 for none.
+    def fastest_alone(self) -> IntArray:
+        """Return the fastest configuration of each job alone on each type, (jobs, types); -1 for none.
 
         It is that on its usual number of GPUs, its scale factor.
         """
-        table = np.zeros((len(self.jobs), len(self.workers)))
-        alone = self.configurations.only(self._is_usual)
-        np.maximum.at(table, (alone.jobs[:, 0], alone.gpu_type), alone.steps_per_s[:, 0])
+        found = self.configurations
+        table = np.full((len(self.jobs), len(self.workers)), NO_CONFIGURATION, dtype=np.int64)
+        is_usual = found.is_alone & (found.gpus == self.scale_factors[found.jobs[:, 0]])
+        slowest_first = np.argsort(found.steps_per_s[:, 0], kind="stable")
+        usual = slowest_first[is_usual[slowest_first]]
+        table[found.jobs[usual, 0], found.gpu_type[usual]] = usual
         return table
 
     @cached_property
-    def _is_usual(self) -> BoolArray:
-        """Return which configurations are of one job on its usual number of GPUs."""
-        found = self.configurations
-        is_usual: BoolArray = found.is_alone & (found.gpus == self.scale_factors[found.jobs[:, 0]])
-        return is_usual
+    def alone_steps_per_s(self) -> FloatArray:
+        """Return the throughput of each of `fastest_alone`, shape (jobs, types); 0 for none."""
+        rates: FloatArray = np.append(self.configurations.steps_per_s[:, 0], 0.0)[self.fastest_alone]
+        return rates
 
     @cached_property
     def fastest_steps_per_s(self) -> FloatArray:
@@ -207,18 +216,6 @@ class Demand:
         """Return the throughput of each job whose time is divided as the GPUs among the types."""
         proportional: FloatArray = self.alone_steps_per_s @ (self.workers / self.workers.sum())
         return proportional
-
-    @cached_property
-    def fastest_alone(self) -> IntArray:
-        """Return the fastest configuration of each job alone on each type, (jobs, types); -1 for none.
-
-        It is that on its usual number of GPUs, its scale factor.
-        """
-        table = np.full((len(self.jobs), len(self.workers)), NO_CONFIGURATION, dtype=np.int64)
-        slowest_first = np.argsort(self.configurations.steps_per_s[:, 0], kind="stable")
-        alone = slowest_first[self._is_usual[slowest_first]]
-        table[self.configurations.jobs[alone, 0], self.configurations.gpu_type[alone]] = alone
-        return table
 
     @cached_property
     def dollars_per_hour(self) -> FloatArray:
@@ -287,27 +284,3 @@ class Demand:
         if bool(self.configurations.is_alone.all()):
             return self
         return replace(self, configurations=self.configurations.only(self.configurations.is_alone))
-
-
-def _checked(one: Configuration, index_of: dict[str, int], num_jobs: int) -> Configuration:
-    if one.gpu_type not in index_of:
-        raise ClusterError(f"{one.gpu_type!r} is not a GPU type of the cluster; it has {', '.join(index_of)}")
-    if (
-        len(one.jobs) not in (1, 2)
-        or len({*one.jobs}) != len(one.jobs)
-        or len(one.steps_per_s) != len(one.jobs)
-    ):
-        raise ClusterError(
-            f"a configuration has jobs {one.jobs}; give one job, or two that differ, with a throughput each"
-        )
-    if not all(0 <= job < num_jobs for job in one.jobs):
-        raise ClusterError(f"a configuration has jobs {one.jobs}, of {num_jobs}; give their indices")
-    if one.gpus < 1 or one.power_w < 0 or one.clock_mhz < 0:
-        raise ClusterError(
-            f"a configuration has {one.gpus} GPUs, {one.power_w} W, {one.clock_mhz} MHz; correct it"
-        )
-    if not all(np.isfinite(rate) and rate >= 0 for rate in one.steps_per_s):
-        raise ClusterError(
-            f"a configuration has {one.steps_per_s} steps/s; give finite numbers of at least 0"
-        )
-    return one

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from placements.meaning import Meaning
 
 
 class ClusterError(ValueError):
@@ -25,50 +28,44 @@ def require(is_right: bool, where: str, value: object, wanted: str) -> None:
 class GpuCluster:
     """GPUs of several types.
 
-    Attributes:
-        workers: GPUs of each type, in the order in which types are shown.
-        dollars_per_hour: Price of one GPU of each type; types without a price have none.
-        gpus_per_server: GPUs of each type in one server; 1 where nothing is said.
-        power_cap_w: What all GPUs together may draw on average, in W; none by default.
-        idle_power_w: What one GPU of each type draws while no job is on it, in W; 0 where nothing is said, as
-            for GPUs that are switched off or given back.
-
     Raises:
-        ClusterError: A number is out of its range, or a type has a price or servers but no GPUs.
+        ClusterError: A number is out of its range, or a type has a price, servers or power but no GPUs.
     """
 
-    workers: Mapping[str, int]
-    dollars_per_hour: Mapping[str, float] = field(default_factory=dict)
-    gpus_per_server: Mapping[str, int] = field(default_factory=dict)
-    power_cap_w: float = math.inf
-    idle_power_w: Mapping[str, float] = field(default_factory=dict)
+    workers: Annotated[Mapping[str, int], Meaning("GPUs of each type, in the order in which they are shown")]
+    dollars_per_hour: Annotated[Mapping[str, float], Meaning("price of one GPU of each type; else none")] = (
+        field(default_factory=dict)
+    )
+    gpus_per_server: Annotated[Mapping[str, int], Meaning("GPUs of each type in one server; else 1")] = field(
+        default_factory=dict
+    )
+    power_cap_w: Annotated[float, Meaning("what all GPUs together may draw on average", "W")] = math.inf
+    idle_power_w: Annotated[
+        Mapping[str, float],
+        Meaning("what a GPU of each type draws while no job is on it; else 0, as if switched off", "W"),
+    ] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check the numbers."""
         if not self.workers:
             raise ClusterError("cluster.workers is empty; give GPUs of at least one type, as v100: 36")
-        for gpu_type, count in self.workers.items():
-            is_count = isinstance(count, int) and not isinstance(count, bool) and count >= 0
-            require(is_count, f"cluster.workers.{gpu_type}", count, "a number of GPUs; give 0 or more")
-        for name in ("dollars_per_hour", "gpus_per_server", "idle_power_w"):
+        for name, least in (
+            ("workers", 0),
+            ("dollars_per_hour", 0),
+            ("gpus_per_server", 1),
+            ("idle_power_w", 0),
+        ):
             for gpu_type, value in getattr(self, name).items():
-                if gpu_type not in self.workers:
-                    raise ClusterError(
-                        f"cluster.{name}: {gpu_type!r} is not a GPU type of the cluster; "
-                        f"it has {', '.join(self.workers)}"
-                    )
-                least = 1 if name == "gpus_per_server" else 0
-                if not (math.isfinite(value) and value >= least):
-                    raise ClusterError(
-                        f"cluster.{name}.{gpu_type}: {value!r} is out of range; give {least} or more"
-                    )
+                wanted = f"a GPU type of the cluster; it has {', '.join(self.workers)}"
+                require(gpu_type in self.workers, f"cluster.{name}", gpu_type, wanted)
+                is_count = isinstance(value, int) and not isinstance(value, bool)
+                is_right = least <= value < math.inf and (is_count or name != "workers")
+                noun = "a number of GPUs" if name == "workers" else "in range"
+                require(is_right, f"cluster.{name}.{gpu_type}", value, f"{noun}; give {least} or more")
         require(self.power_cap_w > 0, "cluster.power_cap_w", self.power_cap_w, "above 0; give watts")
         idle_w = sum(self.idle_power_w.get(gpu_type, 0.0) * count for gpu_type, count in self.workers.items())
-        if idle_w >= self.power_cap_w:
-            raise ClusterError(
-                f"cluster.power_cap_w: {self.power_cap_w!r} W are drawn by idle GPUs alone, which draw "
-                f"{idle_w:.6g} W; give more"
-            )
+        wanted = f"above what idle GPUs alone draw, {idle_w:.6g} W; give more"
+        require(idle_w < self.power_cap_w, "cluster.power_cap_w", self.power_cap_w, wanted)
 
     @property
     def gpu_types(self) -> tuple[str, ...]:

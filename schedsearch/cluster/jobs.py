@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
+from placements.meaning import Meaning
 from schedsearch.cluster.gpu_cluster import require
 
 
@@ -12,39 +14,36 @@ from schedsearch.cluster.gpu_cluster import require
 class Job:
     """A training job.
 
-    Attributes:
-        name: Its own among all jobs.
-        type: What it trains, as tables of throughputs name it.
-        steps: Mini-batches until it is done, of all its GPUs together; may be a fraction.
-        scale_factor: GPUs that it runs on at once; what is its fair share is counted for these.
-        weight: Weight of its share in fair policies: twice the weight, twice the throughput. Above 0.
-        arrival_s: When it is submitted, in seconds.
-        slo_s: Seconds after its arrival in which it should be done; infinite for none.
-        entity: Owner of the job in hierarchical policies; "" for nobody.
-        other_scale_factors: Further numbers of GPUs that it may run on instead; a step stays the same work.
-
     Raises:
         ClusterError: A number is out of its range.
     """
 
-    name: str
-    type: str
-    steps: float
-    scale_factor: int = 1
-    weight: float = 1.0
-    arrival_s: float = 0.0
-    slo_s: float = math.inf
-    entity: str = ""
-    other_scale_factors: tuple[int, ...] = ()
+    name: Annotated[str, Meaning("its own among all jobs")]
+    type: Annotated[str, Meaning("what it trains, as throughputs name it")]
+    steps: Annotated[
+        float, Meaning("mini-batches until it is done, of all its GPUs together; may be a fraction")
+    ]
+    scale_factor: Annotated[
+        int, Meaning("number of GPUs that it runs on, for which its share is counted")
+    ] = 1
+    weight: Annotated[float, Meaning("weight in fair policies: twice the weight, twice the throughput")] = 1.0
+    arrival_s: Annotated[float, Meaning("when it is submitted", "s")] = 0.0
+    slo_s: Annotated[float, Meaning("time after its arrival in which it should be done", "s")] = math.inf
+    entity: Annotated[str, Meaning("its owner in hierarchical policies")] = ""
+    other_scale_factors: Annotated[
+        tuple[int, ...], Meaning("further numbers of GPUs that it may run on; a step stays the same work")
+    ] = ()
 
     def __post_init__(self) -> None:
         """Check the numbers."""
+        counts = self.scale_factors
+        has_right_counts = min(counts) >= 1 and len({*counts}) == len(counts)
         for name, wanted, is_right in (
-            ("steps", "a number of steps above 0", math.isfinite(self.steps) and self.steps > 0),
+            ("steps", "a number of steps above 0", 0 < self.steps < math.inf),
             ("scale_factor", "a number of GPUs above 0", self.scale_factor >= 1),
-            ("other_scale_factors", "other numbers of GPUs above 0", self._has_right_counts),
-            ("weight", "a weight above 0", math.isfinite(self.weight) and self.weight > 0),
-            ("arrival_s", "a time of 0 s or later", math.isfinite(self.arrival_s) and self.arrival_s >= 0),
+            ("other_scale_factors", "other numbers of GPUs above 0", has_right_counts),
+            ("weight", "a weight above 0", 0 < self.weight < math.inf),
+            ("arrival_s", "a time of 0 s or later", 0 <= self.arrival_s < math.inf),
             ("slo_s", "a time above 0 s after the arrival", self.slo_s > 0),
         ):
             require(is_right, f"job {self.name}: {name}", getattr(self, name), f"{wanted}; correct it")
@@ -53,11 +52,6 @@ class Job:
     def scale_factors(self) -> tuple[int, ...]:
         """Return all numbers of GPUs that it may run on, the usual one first."""
         return (self.scale_factor, *self.other_scale_factors)
-
-    @property
-    def _has_right_counts(self) -> bool:
-        counts = self.scale_factors
-        return min(counts) >= 1 and len({*counts}) == len(counts)
 
 
 @dataclass(frozen=True)

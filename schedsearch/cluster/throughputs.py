@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +12,9 @@ import numpy as np
 from schedsearch.cluster.demand import NOBODY, Configuration, Configurations, Demand, IntArray
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import ActiveJob, Job
+
+_Kind = tuple[str, tuple[int, ...]]
+"""Type of a job, and the numbers of GPUs that it may run on, the usual one first."""
 
 
 @dataclass(frozen=True)
@@ -98,53 +101,39 @@ class Throughputs:
         numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
         kind_of = np.array([numbers[kind] for kind in kinds], dtype=np.int64)
         first = np.arange(len(jobs))
-        alone = [self._of_one(cluster, *kind) for kind in numbers]
+        alone = [self._of(cluster, kind) for kind in numbers]
         found = [_of_jobs(alone, kind_of, first, np.full(len(jobs), NOBODY))]
         if shares_space:
-            pairs = [self._of_two(cluster, *one, *other) for one in numbers for other in numbers]
+            pairs = [self._of(cluster, one, other) for one in numbers for other in numbers]
             first, second = np.triu_indices(len(jobs), 1)
             found.append(_of_jobs(pairs, kind_of[first] * len(numbers) + kind_of[second], first, second))
         return Demand(cluster, tuple(jobs), Configurations.joined(found), now_s)
 
-    def _of_one(self, cluster: GpuCluster, job_type: str, counts: tuple[int, ...]) -> Configurations:
-        ways = (
-            Configuration(
-                (0,), gpu_type, gpus, (point.steps_per_s,), point.power_w, point.clock_mhz, is_apart
-            )
-            for gpus in counts
-            for gpu_type in self.alone.get((job_type, gpus), {})
-            for table, is_apart in self.placed(cluster, gpu_type, gpus)
-            for point in table.alone.get((job_type, gpus), {}).get(gpu_type, ())
-        )
-        return self._kept((_fitting(cluster, counts), job_type, counts), cluster, ways)
-
-    def _of_two(
-        self, cluster: GpuCluster, one: str, counts: tuple[int, ...], other: str, of_other: tuple[int, ...]
-    ) -> Configurations:
-        gpus = counts[0]  # two jobs share GPUs on their usual number only
-        ways = (
-            Configuration((0, 1), gpu_type, gpus, rates, is_unconsolidated=is_apart)
-            for gpu_type in self.pair(one, other, gpus)
-            if gpus == of_other[0]
-            for table, is_apart in self.placed(cluster, gpu_type, gpus)
-            for rates in [table.pair(one, other, gpus).get(gpu_type, (0.0, 0.0))]
-        )
-        return self._kept((_fitting(cluster, counts[:1]), one, gpus, other, of_other[0]), cluster, ways)
-
-    def _kept(
-        self, key: tuple[Any, ...], cluster: GpuCluster, ways: Iterable[Configuration]
-    ) -> Configurations:
-        """Return the configurations of one kind of jobs, made once for the same types of GPUs."""
+    def _of(self, cluster: GpuCluster, one: _Kind, other: _Kind | None = None) -> Configurations:
+        """Return the configurations of jobs of these kinds, made once for the same types of GPUs."""
+        counts = one[1] if other is None else one[1][:1]  # two jobs share GPUs on their usual number only
+        fits = tuple(cluster.placements(name, gpus) for name in cluster.workers for gpus in counts)
+        key = tuple(cluster.workers), fits, one, other
         if key not in self._known:
+            ways = self._alone(cluster, *one) if other is None else self._shared(cluster, one, other)
             two = [ActiveJob(Job(name, "", 1.0), 1.0) for name in "ab"]
             self._known[key] = Demand.of(cluster, two, ways).configurations
         return self._known[key]
 
+    def _alone(self, cluster: GpuCluster, job_type: str, counts: tuple[int, ...]) -> Iterator[Configuration]:
+        for gpus in counts:
+            for name in self.alone.get((job_type, gpus), {}):
+                for table, is_apart in self.placed(cluster, name, gpus):
+                    for point in table.alone.get((job_type, gpus), {}).get(name, ()):
+                        rates, clock_mhz = (point.steps_per_s,), point.clock_mhz
+                        yield Configuration((0,), name, gpus, rates, point.power_w, clock_mhz, is_apart)
 
-def _fitting(cluster: GpuCluster, counts: tuple[int, ...]) -> tuple[tuple[str, tuple[bool, ...]], ...]:
-    return tuple(
-        (gpu_type, cluster.placements(gpu_type, gpus)) for gpu_type in cluster.workers for gpus in counts
-    )
+    def _shared(self, cluster: GpuCluster, one: _Kind, other: _Kind) -> Iterator[Configuration]:
+        gpus = one[1][0]
+        for name in self.pair(one[0], other[0], gpus) if gpus == other[1][0] else ():
+            for table, is_apart in self.placed(cluster, name, gpus):
+                rates = table.pair(one[0], other[0], gpus).get(name, (0.0, 0.0))
+                yield Configuration((0, 1), name, gpus, rates, is_unconsolidated=is_apart)
 
 
 def _of_jobs(

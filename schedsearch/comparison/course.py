@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from placements import Placement
 from placements.pieces import backwards_of
@@ -19,7 +19,6 @@ from schedsearch.baselines.chosen_modes import with_chosen_modes
 from schedsearch.baselines.structure import TooFewMicroBatchesError
 from schedsearch.comparison.rows import (
     DOES_NOT_FIT,
-    NOT_APPLICABLE,
     ComparedRow,
     joined,
     missing_memory,
@@ -58,27 +57,6 @@ IN_SLICES = " in slices"
 
 VARIANTS = {**NEEDS, **{name: (f"{shape}{IN_SLICES}", split) for name, (shape, split) in SLICED.items()}}
 """The shape that each hand-made schedule needs."""
-
-
-class Made(NamedTuple):
-    """A schedule made by hand.
-
-    Attributes:
-        title: The name of its row.
-        schedule: None where there is none.
-        note: A remark, or the reason why there is no schedule.
-        proved: The word beside it where there is none.
-        period_ms: Time that one more micro-batch adds, once all devices are filled; None where it
-            has no rule for more.
-        is_whole: Whether it has all micro-batches, so that a search may begin with it.
-    """
-
-    title: str
-    schedule: Schedule | None = None
-    note: str = ""
-    proved: str = NOT_APPLICABLE
-    period_ms: float | None = None
-    is_whole: bool = True
 
 
 @dataclass
@@ -153,39 +131,40 @@ class ComparisonCourse:
         except UnplacedError as error:
             yield ComparedRow(name, variant[0], note=str(error))
             return
-        for title, schedule, note, proved, period_ms, is_whole in self.by_hand(name, placed, number):
-            if schedule is None:
-                yield ComparedRow(title, variant[0], proved, note=note)
+        for row in self.by_hand(name, placed, number):
+            if row.found is None:
+                yield replace(row, placement=variant[0])
                 continue
-            if is_whole:
-                self.made[variant] = min(self.made.get(variant, schedule), schedule, key=quality)
-            row = row_of(title, placed, schedule, note)
-            bound = self.bound_of(variant, placed)
-            yield replace(row, makespan_bound_ms=bound, period_ms=period_ms or row.period_ms)
+            if row.found.num_micro_batches == number:
+                self.made[variant] = min(self.made.get(variant, row.found), row.found, key=quality)
+            yield replace(row, makespan_bound_ms=self.bound_of(variant, placed))
 
-    def by_hand(self, name: str, placed: PlacedStages, number: int) -> Iterator[Made]:
-        """Yield the schedules that a hand-made one gives for the model on its shape."""
-        placement = placed.placement
+    def by_hand(self, name: str, placed: PlacedStages, number: int) -> Iterator[ComparedRow]:
+        """Yield the rows that a hand-made schedule gives for the model on its shape, without bounds."""
+        placement, make = placed.placement, HAND_MADE[name]
         if placement.decisions:
-            made = with_chosen_modes(placement, number, {name: HAND_MADE[name]})
+            made = with_chosen_modes(placement, number, {name: make})
             how, best = min(made, key=lambda each: quality(each[1]), default=("", None))
-            note = "no modes chosen by hand fit its memory, or it is not defined for this model"
-            note = f"modes: {how.partition(', ')[2]}" if best else note
-            yield Made(name, best, joined(note, *placed.notes), DOES_NOT_FIT)
+            if best is None:
+                note = "no modes chosen by hand fit its memory, or it is not defined for this model"
+                yield ComparedRow(name, proved=DOES_NOT_FIT, note=joined(note, *placed.notes))
+            else:
+                yield row_of(name, placed, best, joined(f"modes: {how.partition(', ')[2]}", *placed.notes))
             return
         try:
-            schedule = HAND_MADE[name](placement, number)
+            schedule = make(placement, number)
+        except TooFewMicroBatchesError as error:
+            title, *numbers = error.args
+            in_samples = TooFewMicroBatchesError(title, *(each * placed.num_samples for each in numbers))
+            yield ComparedRow(name, note=in_samples.reason)
         except UnsuitablePlacementError as error:
-            if isinstance(error, TooFewMicroBatchesError):
-                yield Made(name, note=error.in_samples(placed.num_samples))
-            else:
-                yield Made(name, note=error.reason)
-            return
-        if missing := missing_memory(placed, peak_memory(schedule).tolist()):
-            yield Made(name, None, joined(missing, *placed.notes), DOES_NOT_FIT)
-            return
-        period_ms = _growth_ms(HAND_MADE[name], placed, number)
-        yield Made(name, validate(schedule), joined(*placed.notes), period_ms=period_ms)
+            yield ComparedRow(name, note=error.reason)
+        else:
+            if missing := missing_memory(placed, peak_memory(schedule).tolist()):
+                yield ComparedRow(name, proved=DOES_NOT_FIT, note=joined(missing, *placed.notes))
+                return
+            row = row_of(name, placed, validate(schedule), joined(*placed.notes))
+            yield replace(row, period_ms=_growth_ms(make, placed, number) or row.period_ms)
 
     def bound_of(self, variant: Variant, placed: PlacedStages) -> float:
         """Return the ms that no schedule on a shape beats."""
@@ -272,13 +251,7 @@ class ComparisonCourse:
 
 
 def best_row(name: str, tried: Sequence[ShapeAttempt], reasons: Sequence[str]) -> ComparedRow:
-    """Return the row of the best schedule on any of the shapes that were tried, or why there is none.
-
-    Args:
-        name: Name of the row.
-        tried: The shapes.
-        reasons: Why others could not be tried.
-    """
+    """Return the row of the best schedule on any of the shapes that were tried, or why there is none."""
     best = min(tried, key=lambda each: (each.quality, each.result is None), default=None)
     if best is None:
         return ComparedRow(name, proved="infeasible", note=joined(*reasons))

@@ -166,11 +166,9 @@ def row_of(name: str, placed: PlacedStages, schedule: Schedule, note: str) -> Co
 
 
 def judged(row: ComparedRow, bound_ms: float) -> ComparedRow:
-    """Return a row with the best bound that is known, and what that proves.
+    """Return a row with a bound on its own blocks with the best bound known, and what that proves.
 
-    Args:
-        row: Its bound is of its own blocks.
-        bound_ms: Likewise of split backwards on the same shape, than which whole ones are never better.
+    The other bound is of split backwards on the same shape, than which whole ones are never better.
     """
     if row.makespan_ms is None or row.makespan_bound_ms is None or row.found is None:
         return row

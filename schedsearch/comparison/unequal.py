@@ -12,15 +12,15 @@ from placements.stages.stage_chain import PlacedStages, Stage, StageChain, exact
 from schedsearch.comparison.course import (
     IN_SLICES,
     ComparisonCourse,
-    Made,
     ShapeAttempt,
     UnplacedError,
     Variant,
 )
-from schedsearch.comparison.rows import DOES_NOT_FIT, joined, missing_memory
+from schedsearch.comparison.rows import DOES_NOT_FIT, ComparedRow, joined, missing_memory, row_of
 from schedsearch.core.answer import SearchReport, SearchResult
 from schedsearch.core.objective import Objective
 from schedsearch.metrics import peak_memory
+from schedsearch.schedule import Schedule
 from schedsearch.unequal.micro_batches import (
     MicroBatchError,
     MicroBatchRow,
@@ -132,28 +132,30 @@ class UnequalCourse(ComparisonCourse):
     model: UnequalModel = field(default_factory=lambda: UnequalModel(()))
     batches: dict[Variant, UnequalBatch] = field(default_factory=dict)
 
-    def by_hand(self, name: str, placed: PlacedStages, number: int) -> Iterator[Made]:
-        """Yield the schedules of a hand-made one with the micro-batches as they come and sorted.
+    def by_hand(self, name: str, placed: PlacedStages, number: int) -> Iterator[ComparedRow]:
+        """Yield the rows of a hand-made schedule with the micro-batches as they come and sorted.
 
         On replicas they are of the slowest one in each usual assignment.
         """
-        batch, notes, is_defined = self._batch(placed), placed.notes, False
-        if self.model.replicas is not None:
+        batch, replicas = self._batch(placed), self.model.replicas
+        of: dict[str, Schedule | None] = {}
+        if replicas is not None:
             for title, shared in replicas_by_hand(self._work(placed), [name]).items():
-                is_defined = True
-                if shared is None:
-                    yield Made(title, None, joined(*notes), DOES_NOT_FIT)
-                    continue
-                note = joined(f"the slowest of {self.model.replicas} replicas", *notes)
-                yield Made(title, shared.of_slowest(Objective.MAKESPAN), note, is_whole=False)
+                of[title] = None if shared is None else shared.of_slowest(Objective.MAKESPAN)
         else:
-            for title, schedule in by_hand(batch, [name]).items():
-                is_defined = True
-                if not self.model.given_order or title.endswith(AS_GIVEN):
-                    why = "" if schedule else _why_not(title, placed, batch)
-                    yield Made(title, schedule, joined(why, *notes), DOES_NOT_FIT)
-        if not is_defined:
-            yield Made(name, note="is not defined for these devices or this number of micro-batches")
+            found = by_hand(batch, [name])
+            of = {
+                each: found[each] for each in found if not self.model.given_order or each.endswith(AS_GIVEN)
+            }
+        slowest = "" if replicas is None else f"the slowest of {replicas} replicas"
+        for title, schedule in of.items():
+            if schedule is None:
+                why = _why_not(title, placed, batch) if replicas is None else ""
+                yield ComparedRow(title, proved=DOES_NOT_FIT, note=joined(why, *placed.notes))
+            else:
+                yield row_of(title, placed, schedule, joined(slowest, *placed.notes))
+        if not of:
+            yield ComparedRow(name, note="is not defined for these devices or this number of micro-batches")
 
     def _batch(self, placed: PlacedStages) -> UnequalBatch:
         """Return the micro-batches on a shape."""

@@ -79,13 +79,7 @@ class OfSize:
     def without_search(
         cls, placement: Placement, micro_batches: int, least: Fraction = Fraction(0)
     ) -> OfSize:
-        """Return what is known before any query.
-
-        Args:
-            placement: What runs where, without optimizer blocks.
-            micro_batches: Micro-batches per repetend.
-            least: Ticks per micro-batch that no repetend beats.
-        """
+        """Return what is known before any query, where no repetend beats so many ticks per micro-batch."""
         path, best = critical_path(placement), placement.at_best
         needed = [minimum_memory(best, device) + static for device, static in enumerate(placement.static)]
         bound = {
@@ -116,8 +110,9 @@ class OfSize:
         A repetend can be stretched to a longer period by an idle tick at the end of each round, but then its
         latency and its span may grow.
         """
-        limited = Objective.SPAN in self.limit or Objective.LATENCY in self.limit
-        return objective is not Objective.PERIOD or not limited
+        return (
+            objective is not Objective.PERIOD or not {Objective.SPAN, Objective.LATENCY} & self.limit.keys()
+        )
 
     def keeps_limits(self, repetend: Repetend) -> bool:
         """Return whether a repetend reaches what earlier objectives reached."""
@@ -171,8 +166,7 @@ class OfSize:
 
     def with_period_bound(self, period_per_micro_batch: Fraction) -> OfSize:
         """Take note of ticks per micro-batch that no repetend beats."""
-        least = math.ceil(period_per_micro_batch * self.micro_batches)
-        bound = max(self.bound[Objective.PERIOD], least)
+        bound = max(self.bound[Objective.PERIOD], math.ceil(period_per_micro_batch * self.micro_batches))
         return replace(self, bound={**self.bound, Objective.PERIOD: bound})
 
     def with_limit(self, objective: Objective) -> OfSize:
@@ -229,8 +223,8 @@ class Known:
     @property
     def repetends(self) -> dict[int, Repetend]:
         """The best repetend of each number of micro-batches so far."""
-        found = {size: known.repetend for size, known in sorted(self.of_size.items())}
-        return {size: repetend for size, repetend in found.items() if repetend is not None}
+        found = sorted(self.of_size.items())
+        return {size: known.repetend for size, known in found if known.repetend is not None}
 
     @cached_property
     def best(self) -> OfSize | None:
@@ -244,11 +238,16 @@ class Known:
                 known = known.beginning_with(repetend.repeated(size // part))
         return None if known.repetend is None else known.with_tightened_limits()
 
+    def quality(self, known: OfSize) -> tuple[Fraction | int, ...]:
+        """Return what makes one repetend better than another: less, from the first figure on."""
+        return *(known.value(objective) for objective in self.before), known.period_per_micro_batch
+
     @property
     def rate(self) -> Fraction:
         """Ticks per micro-batch of the best repetend; before there is one, of one block after another."""
-        found = None if self.best is None else self.best.period_per_micro_batch
-        return Fraction(serial_period(self.placement)) if found is None else found
+        if self.best is None:
+            return Fraction(serial_period(self.placement))
+        return self.best.period_per_micro_batch
 
     @property
     def is_proved(self) -> bool:
@@ -278,7 +277,7 @@ class Known:
         return tuple(
             Attempt(
                 size,
-                known.repetend.period if known.repetend is not None else None,
+                None if known.repetend is None else known.repetend.period,
                 known.bound[Objective.PERIOD],
                 max(known.refuted, default=None),
                 known.seconds,
@@ -290,7 +289,7 @@ class Known:
     def bound(self) -> Fraction:
         """Ticks per micro-batch that no repetend beats, of any number of micro-batches asked for."""
         tried = {each.micro_batches: Fraction(each.bound, each.micro_batches) for each in self.tried}
-        if not set(self.sizes) <= set(tried):
+        if not set(self.sizes) <= tried.keys():
             return self.period_bound
         return max(self.period_bound, min(tried.values()))
 
@@ -299,15 +298,13 @@ class Known:
         """Ticks per micro-batch that the answer does not beat, which may be of a number not asked for."""
         return self.bound if len(self.sizes) == 1 or self.is_done else self.period_bound
 
-    def quality(self, known: OfSize) -> tuple[Fraction | int, ...]:
-        """Return what makes one repetend better than another: less, from the first figure on."""
-        return *(known.value(objective) for objective in self.before), known.period_per_micro_batch
-
     @property
     def limits(self) -> dict[Objective, int]:
         """What the objectives before the period reached with the first number of micro-batches asked for."""
-        reached = self.of_size[self.sizes[0]].limit if self.sizes[0] in self.of_size else {}
-        return {objective: value for objective, value in reached.items() if objective in self.before}
+        first = self.of_size.get(self.sizes[0])
+        return (
+            {} if first is None else {each: first.limit[each] for each in self.before if each in first.limit}
+        )
 
     def known_of(self, size: int) -> OfSize:
         """Return what is known of repetends of a number of micro-batches, within the limits."""

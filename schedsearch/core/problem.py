@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
 from placements import Placement
-from placements.placement_file import placement_to_dict
 from schedsearch.core.answer import SearchError, SearchResult
 from schedsearch.core.objective import FINITE, Objective
-from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
 from schedsearch.solver.portfolio import SOLVERS
 
@@ -20,9 +18,6 @@ BeginWith = Schedule | SearchResult
 
 GIVEN = "what the search began with"
 """Name of what finds it, in a search's progress."""
-
-REMEDY = "give a schedule of this placement, or leave it out"
-"""What to do about one that does not suit."""
 
 OBJECTIVES = (Objective.PERIOD, Objective.MAKESPAN)
 """What is made least by default, in this order."""
@@ -147,58 +142,9 @@ class Problem:
             if limit is not None and not limit > 0:
                 raise SearchError(f"search.{name}: {limit:.15g} is not a positive number of {unit}")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the problem as plain data, the placement in its file form.
-
-        Raises:
-            SearchError: It begins with what is no schedule.
-        """
-        data = {field.name: getattr(self, field.name) for field in fields(self)}
-        data["objectives"] = [str(name) for name in self.objectives]
-        data["begin_with"] = None if self.begin_with is None else _plain_orders(self.begin_with)
-        return data | {"placement": placement_to_dict(self.placement)}
-
 
 def seconds_of(time_limit_s: float | None, work_limit: float | None) -> float:
     """Return the seconds that a search has; infinite where work alone limits it."""
     if time_limit_s is not None:
         return time_limit_s
     return TIME_LIMIT_S if work_limit is None else math.inf
-
-
-def parts_of(begin_with: BeginWith) -> tuple[Schedule, Repetend | None]:
-    """Return the schedule without optimizer blocks, and the repetend that was found with it, if one was.
-
-    Raises:
-        SearchError: It is no schedule, or the repetend is not of its blocks.
-    """
-    found: Any = begin_with
-    schedule, repetend = (
-        (found.schedule, found.repetend) if isinstance(found, SearchResult) else (found, None)
-    )
-    if not isinstance(schedule, Schedule):
-        raise SearchError(f"search.begin_with: there is no schedule in it; {REMEDY}")
-    schedule = schedule.per_micro_batch
-    if repetend is not None and not _is_of(schedule.placement, repetend):
-        raise SearchError(f"search.begin_with: its repetend is not of its own blocks; {REMEDY}")
-    return schedule, repetend
-
-
-def _plain_orders(begin_with: BeginWith) -> dict[str, Any]:
-    """Return what a search takes of it, as plain data: the orders of the devices."""
-    schedule, repetend = parts_of(begin_with)
-    lanes = range(len(schedule.placement.lanes))
-    return {
-        "orders": list(schedule.lane_orders),
-        "cycles": [] if repetend is None else [repetend.cycle(lane) for lane in lanes],
-        **({"chosen": schedule.chosen} if schedule.chosen else {}),
-    }
-
-
-def _is_of(placement: Placement, repetend: Repetend) -> bool:
-    """Return whether a repetend, which may be from a file, has every block of each of its micro-batches."""
-    return repetend.micro_batches >= 1 and all(
-        each.keys() == placement.by_name.keys()
-        and all(len(row) == repetend.micro_batches for row in each.values())
-        for each in (repetend.start, repetend.modulo_stage)
-    )

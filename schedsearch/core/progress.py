@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -19,8 +18,8 @@ from schedsearch.core.objective import Objective
 _PLAIN_S = 10.0
 """Seconds from one plain line to the next."""
 
-_TICK_S = 1.0
-"""Seconds after which a call from Python draws its bar, and then draws it again."""
+_CALL_S = 1.0
+"""Seconds after which a call from Python draws its first bar."""
 
 
 def _is_seen() -> bool:
@@ -49,13 +48,12 @@ class _Bar:
     One bar is drawn at a time: the first event of another ends its line.
     """
 
-    _drawn: ClassVar[_Bar | None] = None
+    _form: ClassVar[str]
+    _drawn: ClassVar[tqdm[NoReturn] | None] = None
 
-    def __init__(self, name: str, form: str) -> None:
-        self._name = name
-        self._form = form
+    def __init__(self, name: str, delay_s: float = 0.0) -> None:
+        self._name, self._delay_s, self._begin = name, delay_s, time.time()
         self._bar: tqdm[NoReturn] | None = None
-        self._begin = time.time()
 
     def __enter__(self) -> Self:
         return self
@@ -63,17 +61,16 @@ class _Bar:
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.close()
-            self._bar = _Bar._drawn = None
 
     write = staticmethod(tqdm.write)  # prints a line on standard output, above the bar
 
-    def _show(self, text: str, done: int, total: int | None) -> None:
+    def _show(self, text: str, done: int, total: int | None = None) -> None:
         bar = self._bar
-        if bar is None:
+        if bar is None or bar.disable:  # closed
             if _Bar._drawn is not None:
-                _Bar._drawn.__exit__()
+                _Bar._drawn.close()
             is_seen = _is_seen()
-            bar = self._bar = tqdm(
+            bar = self._bar = _Bar._drawn = tqdm(
                 desc=self._name,
                 total=total,
                 bar_format=self._form,
@@ -82,9 +79,9 @@ class _Bar:
                 file=None if is_seen else _Lines(),
                 dynamic_ncols=is_seen,
                 mininterval=0.1 if is_seen else _PLAIN_S,
+                delay=max(0.0, self._begin + self._delay_s - time.time()),
             )
             bar.start_t = self._begin
-            _Bar._drawn = self
         bar.total = total
         bar.set_postfix_str(text, refresh=False)
         bar.update(done - bar.n)
@@ -97,35 +94,46 @@ class SearchBar(_Bar):
         told: All of these.
     """
 
-    def __init__(self, tick_ms: float, name: str = "search") -> None:
-        super().__init__(name, "{desc}: {elapsed}{postfix}, {n_fmt} queries")
+    _form = "{desc}: {elapsed}{postfix}, {n_fmt} queries"
+
+    def __init__(self, tick_ms: float, name: str = "search", delay_s: float = 0.0) -> None:
+        super().__init__(name, delay_s)
         self._tick_ms = tick_ms
         self.told: list[SearchProgress] = []
 
     def __call__(self, progress: SearchProgress) -> None:
         """Show one event."""
         self.told.append(progress)
-        self._show(_found(progress, self._tick_ms), progress.queries, None)
+
+        def in_units(value: float) -> str:
+            return (
+                f"{value:g} units"
+                if progress.phase == Objective.MEMORY
+                else f"{value * self._tick_ms:,.6g} ms"
+            )
+
+        best = "none yet" if progress.best is None else in_units(progress.best)
+        by = f", {progress.found_by}" if progress.found_by else ""
+        text = f"{progress.phase.replace('_', ' ')} {best} (bound {in_units(progress.bound)}){by}"
+        self._show(text, progress.queries)
 
 
 class IterationBar(_Bar):
     """A bar that counts iterations, nobody knows of how many; called with each as it ends."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name, "{desc}: {n_fmt} iterations, {elapsed}{postfix}")
-        self._done = 0
+    _form = "{desc}: {n_fmt} iterations, {elapsed}{postfix}"
+    _done = 0
 
     def __call__(self, iteration: object) -> None:
         """Show one more, as text."""
         self._done += 1
-        self._show(str(iteration), self._done, None)
+        self._show(str(iteration), self._done)
 
 
 class StepBar(_Bar):
     """A bar over a known number of steps; called with (what is done, how many are done, of how many)."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name, "{desc}: {percentage:3.0f}% {n_fmt}/{total_fmt}, {elapsed}{postfix}")
+    _form = "{desc}: {percentage:3.0f}% {n_fmt}/{total_fmt}, {elapsed}{postfix}"
 
     def __call__(self, step: str, done: int, total: int) -> None:
         """Show one event."""
@@ -133,55 +141,42 @@ class StepBar(_Bar):
 
 
 class PlanProgress(ExitStack):
-    """A bar of the planner, then one of each search of a schedule."""
+    """A bar of steps, and one of each search."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "plan", delay_s: float = 0.0) -> None:
         super().__init__()
-        self._planner = self.enter_context(StepBar("plan"))
+        self._delay_s = delay_s
+        self.step = self.enter_context(StepBar(name, delay_s))
         self._searches: dict[str, SearchBar] = {}
 
     def planner(self, done: int, total: int, best_ms: float | None, bound_ms: float) -> None:
-        """Show how many numbers of stages, GPUs and micro-batches are done, the best plan and the bound."""
+        """Show how many numbers of stages, GPUs and micro-batches are done, the best plan and the bound.
+
+        There is none of all plans while there are other batches and shapes.
+        """
         best = "none yet" if best_ms is None else f"{best_ms:,.6g} ms"
-        self._planner(f"{best}{_of_formula(bound_ms)}", done, total)
+        self.step(best + (f" (bound {bound_ms:,.6g} ms by the formula)" if bound_ms else ""), done, total)
 
     def layouts(self, done: int, total: int) -> None:
         """Show how many layouts are rated."""
-        self._planner("layouts", done, total)
+        self.step("layouts", done, total)
 
     def search(self, name: str, tick_ms: float, progress: SearchProgress) -> None:
-        """Show one event of the search of a plan's schedule."""
+        """Show one event of a search."""
         if name not in self._searches:
-            self._searches[name] = self.enter_context(SearchBar(tick_ms, name))
+            self._searches[name] = self.enter_context(SearchBar(tick_ms, name, self._delay_s))
         self._searches[name](progress)
 
 
-def _found(progress: SearchProgress, tick_ms: float) -> str:
-    """Return what a search has found and proved."""
-
-    def in_units(value: float) -> str:
-        return f"{value:g} units" if progress.phase == Objective.MEMORY else f"{value * tick_ms:,.6g} ms"
-
-    best = "none yet" if progress.best is None else in_units(progress.best)
-    by = f", {progress.found_by}" if progress.found_by else ""
-    return f"{progress.phase.replace('_', ' ')} {best} (bound {in_units(progress.bound)}){by}"
-
-
-def _of_formula(bound_ms: float) -> str:
-    """Return what a planner proves: nothing of all while there are other batches and shapes."""
-    return f" (bound {bound_ms:,.6g} ms by the formula)" if bound_ms else ""
-
-
-_TEXTS: Mapping[str, Mapping[str, Callable[..., str]]] = {
-    "search": {"on_progress": lambda on, event: _found(event, on.tick_ms)},
-    "compare": {"on_progress": lambda _, row, on, event: f"{row}, {on.name}: {_found(event, on.tick_ms)}"},
-    "frontier": {"on_progress": lambda _, step, done, total: f"{step} {done}/{total}"},
-    "plan": {
-        "on_progress": lambda _, done, total, best_ms, bound_ms: f"{done}/{total}{_of_formula(bound_ms)}",
-        "on_search": lambda _, plan, tick_ms, event: f"{plan}: {_found(event, tick_ms)}",
+_HOOKS: Mapping[str, Callable[[PlanProgress, Any], dict[str, Callable[..., None]]]] = {
+    "search": lambda show, on: {"on_progress": lambda event: show.search("search", on.tick_ms, event)},
+    "compare": lambda show, _: {
+        "on_progress": lambda row, on, event: show.search(f"{row}, {on.name}", on.tick_ms, event)
     },
+    "frontier": lambda show, _: {"on_progress": show.step},
+    "plan": lambda show, _: {"on_progress": show.planner, "on_search": show.search},
 }
-"""For each entry point with a bar: the text of an event, with the first argument before it, by its hook."""
+"""For each entry point with a bar: who is told of its events, given its first argument."""
 
 
 @cache
@@ -192,26 +187,11 @@ def with_bar(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def called(*args: Any, **options: Any) -> Any:
         if options.get("on_progress") is not None or not _is_seen():
             return function(*args, **options)
-        texts, ended = [""], threading.Event()
-
-        def draw() -> None:
-            with _Bar(name, "{desc}: {elapsed}{postfix}") as bar:
-                while not ended.wait(_TICK_S):
-                    bar._show(texts[-1], 0, None)
-                if bar._bar is not None:
-                    bar._show(texts[-1], 0, None)
-
-        thread = threading.Thread(target=draw, daemon=True)  # between two events there may be many seconds
-        thread.start()
-        try:
-            first = args[0] if args else options.get("placement")
-            for hook, text in _TEXTS[name].items():
-                if options.get(hook) is None:
-                    options[hook] = lambda *event, text=text: texts.append(text(first, *event))
-            return function(*args, **options)
-        finally:
-            ended.set()
-            thread.join()
+        with PlanProgress(name, _CALL_S) as show:
+            hooks = _HOOKS[name](show, args[0] if args else options.get("placement"))
+            return function(
+                *args, **options | {hook: on for hook, on in hooks.items() if not options.get(hook)}
+            )
 
     called.__module__, called.__name__, called.__qualname__ = "schedsearch", name, name  # so it is pickled
     return called

@@ -27,7 +27,7 @@ from schedsearch.energy.interchange import frequencies_csv, frontier_csv, zeus_f
 from schedsearch.energy.limits.folding import PeriodicSchedule, has_order_of, repetend_of
 from schedsearch.energy.limits.periodic import PeriodicPlan, periodic_plan, switched_periodic_plan
 from schedsearch.energy.limits.plan import LimitedPlan
-from schedsearch.energy.limits.power_cap import PowerCap, capped_plan, device_power_w
+from schedsearch.energy.limits.power_cap import PowerCap, capped_plan
 from schedsearch.energy.limits.switched import switched_plan
 from schedsearch.energy.limits.switching import (
     SwitchingLimits,
@@ -65,7 +65,6 @@ __all__ = [
     "changes_per_iteration",
     "compute_frontier",
     "cost_curve",
-    "device_power_w",
     "exact_plan",
     "frequencies_csv",
     "frontier_csv",

@@ -52,14 +52,10 @@ def draw_bars(
     same_axis: bool = True,
     width: float = COLUMN_INCHES,
 ) -> Figure:
-    """Draw panels above each other, with one legend below them all.
+    """Draw one or more panels above each other, with one legend below them all.
 
-    Args:
-        panels: Panels; at least one.
-        y_label: Label of the axis of values.
-        logarithmic: Whether values are drawn by their logarithms.
-        same_axis: Whether all panels have the same axis of values.
-        width: Width in inches; by default that of a column of a paper.
+    Values may be drawn by their logarithms, and all panels may have the same axis; the width is in inches, by
+    default that of a column of a paper.
     """
     groups = [values for panel in panels for values in panel.groups.values()]
     series = list(dict.fromkeys(name for values in groups for name in values))
@@ -125,11 +121,7 @@ class MemoryPanel:
 
 
 def draw_layout_memory(panels: Sequence[MemoryPanel]) -> Figure:
-    """Draw panels above each other, with one legend below them all; the first row of each is on top.
-
-    Args:
-        panels: Panels; at least one.
-    """
+    """Draw one or more panels above each other, with one legend below; the first row of each is on top."""
     rows = [row for panel in panels for row in panel.rows.values()]
     names = dict.fromkeys(part for row in rows for part in row)
     parts = [part for part in names if any(row.get(part, 0.0) >= _LEAST_GIB for row in rows)]

@@ -95,12 +95,7 @@ Drawing = Callable[[Axes | None], Axes]
 
 
 class Figure(PlainFigure):
-    """A figure without overlaps that a notebook shows; matplotlib's own ones are text there without pyplot.
-
-    Args:
-        width: Width in inches.
-        height: Likewise.
-    """
+    """A figure of some inches, without overlaps, that a notebook shows; matplotlib's own are text there."""
 
     def __init__(self, width: float, height: float = 1.0) -> None:
         super().__init__(figsize=(width, height), layout="constrained")
@@ -175,12 +170,8 @@ def panels_in(
 ) -> Iterator[tuple[Figure, Any]]:
     """Give a new figure, and its axes to draw on by rows, each with its title on the left.
 
-    Args:
-        titles: Title of each panel; fewer than there are axes leave the last of these out.
-        inches: Width and height.
-        columns: Panels beside each other.
-        grid_along: The axes of the light grid; None for no grid.
-        how: As of `subplots`.
+    Fewer titles than there are axes leave the last of these out. The grid is light, along some axes or none;
+    the rest is as of `subplots`.
     """
     figure = Figure(*inches)
     with mpl.rc_context(style(figure)):
@@ -203,9 +194,7 @@ def save(figure: PlainFigure, path: Path) -> None:
 def save_drawing(draw: Drawing, path: Path) -> bytes:
     """Write a drawing as PNG for the screen, and as PDF and SVG as wide as a column; return the PNG.
 
-    Args:
-        draw: What draws it; called once for each width.
-        path: Path of the files, without a suffix.
+    It is drawn once for each width; the path has no suffix.
     """
     column = Figure(COLUMN_INCHES, 0.75 * COLUMN_INCHES)
     with mpl.rc_context(style(column)):
@@ -304,9 +293,7 @@ def rows_inches(num_rows: int, each: float) -> float:
 def label_rows(axes: Axes, names: Sequence[str]) -> None:
     """Label the rows, the first on top; a column's figure becomes as high as they need.
 
-    Args:
-        axes: Where the rows are.
-        names: What each is of a device: its number, and what else there is.
+    A name is a device's number, and what else there is of a device.
     """
     figure, num_rows = axes.figure.figure, len(names)
     if is_narrow(figure) and len(figure.axes) <= 2:  # the rows, and the bar of their colours

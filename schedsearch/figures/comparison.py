@@ -60,10 +60,7 @@ def draw_timelines(
 ) -> Figure:
     """Draw one timeline for each schedule, by the title that stands above it, on one axis of time.
 
-    Args:
-        schedules: Schedules; at least one.
-        width: Width in inches; `canvas.COLUMN_INCHES` for a column of a paper.
-        repetend_ms: Times of boundaries to mark, by the title; None for none.
+    Times of boundaries are marked, by the title. The width is in inches, `canvas.COLUMN_INCHES` for a column.
     """
     timed = {title: _timed(schedule) for title, schedule in schedules.items()}
     return _stacked(timed, width, repetend_ms=repetend_ms or {})
@@ -72,9 +69,7 @@ def draw_timelines(
 def draw_power(timelines: Mapping[str, TimedBlocks], blocking_power_w: float) -> Figure:
     """Draw timelines by the titles that stand above them; each has an axis of time as long as itself.
 
-    Args:
-        timelines: Timelines with powers, at least one: the colours of the blocks.
-        blocking_power_w: Power of a GPU that waits: the colour where nothing runs.
+    Their powers are the colours of the blocks, that of a GPU that waits the colour where nothing runs.
     """
     max_w = max(power for each in timelines.values() for power in (each.power_w or {}).values())
     return _stacked(timelines, _WIDTH, power_range_w=(blocking_power_w, max_w))

@@ -67,16 +67,10 @@ def draw_panels(
     logarithmic: bool = False,
     width: float | None = None,
 ) -> Figure:
-    """Draw panels that share both axes, with one legend below them all.
+    """Draw one or more panels that share both axes, with one legend below them all.
 
-    Args:
-        panels: Panels; at least one.
-        x_label: Label of the axis of places.
-        y_label: Label of the axis of values.
-        title: Shown above; not in a column of a paper, which has a caption.
-        logarithmic: Whether values are drawn by their logarithms.
-        width: Width in inches; `canvas.COLUMN_INCHES` for a column of a paper, None for as wide as the panels
-            need.
+    The title stands above, but not in a column of a paper, which has a caption. The width is in inches,
+    `canvas.COLUMN_INCHES` for a column, None for as wide as the panels need.
     """
     figure = _draw(panels, (x_label, y_label, title), 0.0, width)
     if logarithmic:
@@ -114,12 +108,8 @@ def draw_steps(
 ) -> Figure:
     """Draw panels of steps that share the axis of places, with one legend below them all.
 
-    Args:
-        panels: Panels by the title that stands above each, its steps by the name of the line; at least one
-            panel.
-        x_label: Label of the axis of places.
-        y_label: Label of the axes of values, which begin at 0.
-        width: Width in inches; `canvas.COLUMN_INCHES` for a column of a paper.
+    The panels are by their titles, their steps by the name of the line. Values begin at 0; the width is in
+    inches, `canvas.COLUMN_INCHES` for a column of a paper.
     """
     columns = min(2, len(panels))
     inches = width, (0.24 * math.ceil(len(panels) / columns) + 0.2) * width

@@ -237,10 +237,7 @@ def kind_handles(
 ) -> list[Patch | Line2D]:
     """Return a legend entry for each kind of block that the placement has, and each mode that is drawn.
 
-    Args:
-        placement: Where the blocks and their modes are from.
-        repetend: Whether boundaries of its repetend are drawn.
-        modes: Modes that are drawn, in any order.
+    One more where boundaries of its repetend are drawn.
     """
     present = {(len(block.devices) > 1, block.kind): block for block in placement.blocks}
     order = [(shared, kind) for shared in (False, True) for kind in Kind if (shared, kind) in present]

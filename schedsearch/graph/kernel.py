@@ -92,15 +92,7 @@ def push(
 ) -> bool:
     """Let each node start as late as each of its edges asks, in one pass; return whether all did.
 
-    Args:
-        source: As of `critical_cycle`, and all others too.
-        target: Likewise.
-        ticks: Likewise.
-        rounds: Likewise.
-        period: Period in the unit of the ticks.
-        slip: By how much a node may start too early; 0 where times are whole.
-        starts: Grow.
-        pushed_by: Takes the edges.
+    The period is in the unit of the ticks; a node may start too early by `slip`, 0 where times are whole.
     """
     is_done = True
     for edge in range(len(source)):
@@ -124,15 +116,7 @@ def follow(
 ) -> None:
     """Let each node start when its edge says; one of each cycle, and those without an edge, when it did.
 
-    Args:
-        source: As of `critical_cycle`, and all others too.
-        ticks: Likewise.
-        rounds: Likewise.
-        period: Period in ticks.
-        starts: Change.
-        pushed_by: The edges.
-        seen: As `longest_around` leaves it.
-        path: Likewise.
+    What was seen, and the path, are as `longest_around` leaves them.
     """
     for node in path:
         edge = pushed_by[node]
@@ -146,13 +130,8 @@ def longest_around(
 ) -> tuple[int, int]:
     """Find the cycles of the edges by which nodes are pushed.
 
-    Args:
-        source: As of `critical_cycle`, and all others too.
-        ticks: Likewise.
-        rounds: Likewise.
-        pushed_by: The edges.
-        seen: Takes from which node each was seen.
-        path: Takes the nodes, each after the one that pushes it, but for one of each cycle.
+    `seen` takes from which node each was seen, `path` the nodes, each after the one that pushes it, but for
+    one of each cycle.
 
     Returns:
         The longest period of a cycle, rounded up, and a node of it; `FOREVER` if one takes no rounds, and

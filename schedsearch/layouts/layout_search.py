@@ -1,22 +1,22 @@
 """The best layout for a schedule: neighbours of layouts, and bounds that hold for all of them, in turn.
 
-A longest path of each layout that is looked at bounds all others (`LongestPath`). Neighbours that no path
-leaves room for are not timed. The least bound over all layouts, by `min_bound` or for 1F1B by a table, says
-when a layout is proved to be the best, and which layout to look at next. All work is counted.
+A longest path of each layout that is looked at bounds all others. Neighbours that no path leaves room for are
+not timed. The least bound over all layouts, by `min_bound` or for 1F1B by a table, says when a layout is
+proved to be the best, and which layout to look at next. All work is counted.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, pairwise
+from itertools import combinations
 
 import numpy as np
 
 from placements.planners.partition import least_largest, min_largest
 from schedsearch.layouts.layout_model import LayoutProblem, Sizes, min_bound
-from schedsearch.layouts.order_graph import Ints, LongestPath
+from schedsearch.layouts.order_graph import Ints
 from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.interrupts import INTERRUPTS
 
@@ -27,7 +27,7 @@ _MOST_LISTED = 20_000
 """Layouts that are all timed where there are no more."""
 
 _BATCH = 64
-"""Neighbours that are timed at once."""
+"""Layouts that are timed at once."""
 
 _SLOWER = 1.1
 """A stage, or a device, that takes so many times as long as others: the longest path goes through it."""
@@ -58,9 +58,7 @@ class BestLayout:
         return self.bound >= self.ticks
 
 
-def best_layout(
-    problem: LayoutProblem, starts: tuple[Sizes, ...] = (), work_limit: float = 20.0
-) -> BestLayout:
+def best_layout(problem: LayoutProblem, starts: Sequence[Sizes] = (), work_limit: float = 20.0) -> BestLayout:
     """Return the best layout that is found, and what bounds all.
 
     Args:
@@ -68,13 +66,21 @@ def best_layout(
         starts: Layouts to begin with, such as the even one.
         work_limit: Units of work, of about a second each.
     """
-    search = _Search(problem, work_limit)
-    if problem.fits_nowhere:
-        search.bound = math.inf
-    elif search.num_layouts <= _MOST_LISTED:
-        search.list_all()
+    search, last, number = _Search(problem, work_limit), problem.num_pieces, problem.graph.num_stages
+    if math.comb(last - 1, number - 1) <= _MOST_LISTED:
+        ends = np.array([(0, *each, last) for each in combinations(range(1, last), number - 1)])
+        for first in range(0, len(ends), _BATCH):
+            search.time(np.diff(ends[first : first + _BATCH], axis=1))
+        search.bound = search.ticks
     else:
-        search.look_from(starts)
+        search.paths += search.usual_paths()
+        starts = [*starts, min_largest(problem.pieces[:2].sum(0).tolist(), number)]
+        if number == problem.graph.num_devices:
+            found, search.bound = _table_of_stages(problem)
+            starts = [found, *starts] if found else starts
+        for sizes in dict.fromkeys(starts):
+            if search.best is None or not search.is_over:
+                search.descend(sizes)
         with INTERRUPTS.answered():
             search.bound_and_look()
     return BestLayout(search.best, search.ticks, min(search.bound, search.ticks), search.work)
@@ -82,8 +88,7 @@ def best_layout(
 
 def min_capacity(problem: LayoutProblem) -> float:
     """Return with how many units of memory a layout for 1F1B fits at the least."""
-    cum_a, cum_w = (np.cumsum([0, *row]) for row in (problem.activation, problem.weight))
-    sums = (cum_w + row.max() * cum_a for row in problem.graph.held)
+    sums = (problem.sums[3] + held.max() * problem.sums[2] for held in problem.graph.held)
     return least_largest(each[None] - each[:, None] for each in sums)[1]
 
 
@@ -97,41 +102,23 @@ class _Search:
     ticks: float = math.inf
     bound: float = 0.0
     work: float = 0.0
-    paths: list[LongestPath] = field(default_factory=list)
-
-    @property
-    def num_layouts(self) -> int:
-        """Ways to divide the pieces."""
-        return math.comb(self.problem.num_pieces - 1, self.problem.graph.num_stages - 1)
+    paths: list[Ints] = field(default_factory=list)
 
     @property
     def is_over(self) -> bool:
         return self.work >= self.work_limit or self.bound >= self.ticks or INTERRUPTS.seen
 
-    def list_all(self) -> None:
-        """Time every layout."""
-        last, number = self.problem.num_pieces, self.problem.graph.num_stages
-        rows = [
-            [end - first for first, end in pairwise((0, *ends, last))]
-            for ends in combinations(range(1, last), number - 1)
-        ]
-        for first in range(0, len(rows), _BATCH):
-            self._time(np.array(rows[first : first + _BATCH]))
-        self.bound = self.ticks
-
-    def look_from(self, starts: tuple[Sizes, ...]) -> None:
-        """Go from each layout to better neighbours."""
-        self.paths += self._usual_paths()
-        first = (
-            self._table_of_stages()
-            if self.problem.graph.num_stages == self.problem.graph.num_devices
-            else None
-        )
-        times = [f + b for f, b in zip(self.problem.forward, self.problem.backward, strict=True)]
-        balanced = min_largest(times, self.problem.graph.num_stages)
-        for sizes in dict.fromkeys((*([first] if first else []), *starts, balanced)):
-            if self.best is None or not self.is_over:
-                self._descend(sizes)
+    def usual_paths(self) -> Iterator[Ints]:
+        """Yield longest paths where all stages are alike but one, or those of one device."""
+        graph, number = self.problem.graph, self.problem.graph.num_stages
+        even = np.maximum(self.problem.sums[:2, -1] // number, 1)
+        stages = np.arange(number)
+        slow = [stages % graph.num_devices == device for device in range(graph.num_devices)]
+        slow += [stages == stage for stage in stages] if number > graph.num_devices else []
+        for each in slow:
+            times = np.ceil(np.outer(even, np.where(each, _SLOWER, 1))).ravel()
+            self.work += len(graph.kinds) / _EVENTS_OF_WORK
+            yield graph.longest_path(np.append(times, self.problem.transfer).astype(np.int64)[:, None])
 
     def bound_and_look(self) -> None:
         """Ask for the least bound and look at the layout that keeps to it, until they meet."""
@@ -139,161 +126,101 @@ class _Search:
         rng = np.random.default_rng(0)
         while not self.is_over:
             most = None if self.best is None else int(self.ticks)
-            left = min(_MODEL_WORK, self.work_limit - self.work)
-            found = min_bound(
-                self.problem, self.paths, most, self.best, SolverBudget(left, 600, 0, self._spend)
-            )
-            self.bound = max(self.bound, min(found.ticks, self.ticks))
-            if found.sizes is None and found.ticks == math.inf:
-                self.bound = self.ticks  # infinite where nothing fits
-                return
-            sizes = found.sizes if found.sizes is not None else self.best
-            if sizes is None:
+            budget = SolverBudget(min(_MODEL_WORK, self.work_limit - self.work), 600, 0, self._spend)
+            bound, found = min_bound(self.problem, self.paths, most, self.best, budget)
+            self.bound = max(self.bound, min(bound, self.ticks))  # infinite where nothing fits
+            sizes = found or self.best
+            if bound == math.inf or sizes is None:
                 continue
-            if sizes in seen:
-                sizes = self._shaken(sizes, rng)
+            self.descend(_shaken(sizes, rng) if sizes in seen else sizes)
             seen.add(sizes)
-            self._descend(sizes)
 
     def _spend(self, work: float) -> None:
         self.work += work
 
-    def _shaken(self, sizes: Sizes, rng: np.random.Generator) -> Sizes:
-        """Return a layout some moves away."""
-        found = list(sizes)
-        for _ in range(3):
-            source, target = rng.integers(len(found), size=2)
-            if found[source] > 1:
-                found[source] -= 1
-                found[target] += 1
-        return tuple(found)
-
-    def _time(self, rows: Ints) -> tuple[Ints, Ints]:
+    def time(self, rows: Ints) -> tuple[Ints, Ints]:
         """Time layouts that are allowed, and keep the best; return them, with their ticks."""
-        rows = rows[self.problem.is_allowed(rows)]
+        rows = rows[self.problem.excess(rows) == 0]
         if not len(rows):
             return rows, np.zeros(0, np.int64)
-        self.work += len(rows) * self.problem.graph.num_events / _EVENTS_OF_WORK
-        ticks = self.problem.makespans(rows)
+        self.work += len(rows) * len(self.problem.graph.kinds) / _EVENTS_OF_WORK
+        ticks = self.problem.graph.makespans(self.problem.times(rows))
         if ticks.min() < self.ticks:
-            self.ticks, self.best = int(ticks.min()), tuple(map(int, rows[ticks.argmin()]))
+            self.ticks, self.best = int(ticks.min()), tuple(rows[ticks.argmin()].tolist())
         return rows, ticks
 
-    def _descend(self, sizes: Sizes) -> None:
-        """Go to better neighbours as long as there are some; first to some that fit."""
-        at = self._fitting(sizes)
-        if at is None:
-            return
-        _, ticks = self._time(np.array([at]))
-        if not len(ticks):
-            return
-        now = int(ticks[0])
-        self._add_path(at)
-        while not self.is_over:
-            found = self._better(at, now)
-            if found is None:
+    def descend(self, sizes: Sizes) -> None:
+        """Go to better neighbours as long as there are some; first to some that need less memory."""
+        rows = np.array([sizes])
+        while excess := self.problem.excess(rows)[0]:
+            others = _neighbours(rows[0])
+            excesses = self.problem.excess(others)
+            if excesses.min() >= excess:
                 return
-            at, now = found
-            self._add_path(at)
+            rows = others[[excesses.argmin()]]
+        rows, ticks = self.time(rows)
+        while len(rows):
+            self.work += len(self.problem.graph.kinds) / _EVENTS_OF_WORK
+            self.paths.append(self.problem.graph.longest_path(self.problem.times(rows)))
+            if self.is_over:
+                return
+            rows, ticks = self._better(rows[0], ticks[0])
 
-    def _better(self, sizes: Sizes, ticks: int) -> tuple[Sizes, int] | None:
-        """Return a better neighbour of a layout; the first batch of the most promising that has one."""
+    def _better(self, sizes: Ints, ticks: int) -> tuple[Ints, Ints]:
+        """Return a better neighbour, of the first batch of the most promising that has one; or none."""
         rows = _neighbours(sizes)
-        rows = rows[self.problem.is_allowed(rows)]
-        bounds = self._bounds_of(rows)
+        rows = rows[self.problem.excess(rows) == 0]
+        bounds = (np.array(self.paths) @ self.problem.times(rows)).max(0)
         order = np.argsort(bounds, kind="stable")
         order = order[bounds[order] < ticks]
-        step = max(1, min(_BATCH, 2 * _EVENTS_OF_WORK // (10 * self.problem.graph.num_events)))
-        for first in range(0, len(order), step):
-            some, times = self._time(rows[order[first : first + step]])
-            if len(times) and times.min() < ticks:
-                return tuple(map(int, some[times.argmin()])), int(times.min())
+        step = max(1, min(_BATCH, _EVENTS_OF_WORK // (5 * len(self.problem.graph.kinds))))
+        for first in range(0, len(order) if not self.is_over else 0, step):
+            some, times = self.time(rows[order[first : first + step]])
+            if times.min() < ticks:
+                return some[[times.argmin()]], times[[times.argmin()]]
             if self.is_over:
-                return None
-        return None
-
-    def _fitting(self, sizes: Sizes) -> Sizes | None:
-        """Return a layout that fits, from one that may not by moves that need less memory; None for none."""
-        rows = np.array([sizes])
-        if self.problem.capacity is None or self.problem.is_allowed(rows)[0]:
-            return sizes
-        excess = self._excess(rows)[0]
-        while excess:
-            rows = _neighbours(tuple(map(int, rows[0])))
-            excesses = self._excess(rows)
-            if excesses.min() >= excess:
-                return None
-            excess, rows = excesses.min(), rows[[excesses.argmin()]]
-        return tuple(map(int, rows[0]))
-
-    def _excess(self, rows: Ints) -> Ints:
-        over = np.maximum(self.problem.peaks(rows) - (self.problem.capacity or 0), 0)
-        return np.asarray(over.sum(1))
-
-    def _add_path(self, sizes: Sizes) -> None:
-        self.work += self.problem.graph.num_events / _EVENTS_OF_WORK
-        self.paths.append(self.problem.path_of(sizes))
-
-    def _bounds_of(self, rows: Ints) -> Ints:
-        """Return what paths say of layouts."""
-        if not len(rows):
-            return np.zeros(0, np.int64)
-        counts = np.array([path.counts for path in self.paths])
-        late = np.array([path.num_transfers for path in self.paths]) * self.problem.transfer
-        return np.asarray((counts @ self.problem.of_stages(rows)[0] + late[:, None]).max(0))
-
-    def _usual_paths(self) -> Iterator[LongestPath]:
-        """Yield longest paths where all stages are alike but one, or those of one device."""
-        graph, p = self.problem.graph, self.problem.graph.num_devices
-        total = sum(self.problem.forward), sum(self.problem.backward)
-        even = np.repeat([max(each // graph.num_stages, 1) for each in total], graph.num_stages)
-        stages = np.arange(2 * graph.num_stages) % graph.num_stages
-        slow = [stages % p == device for device in range(p)]
-        slow += [stages == stage for stage in range(graph.num_stages)] if graph.num_stages > p else []
-        for each in slow:
-            times = np.where(each, np.ceil(even * _SLOWER), even).astype(np.int64)
-            self.work += graph.num_events / _EVENTS_OF_WORK
-            yield graph.longest_path(times, self.problem.transfer)
-
-    def _table_of_stages(self) -> Sizes | None:
-        """Bound 1F1B by the stages one by one, and return the layout with the least bound.
-
-        Stage i of p begins after the forwards of those before it, and ends before their backwards. It runs
-        ``p - i`` forwards, waits for its first backward, runs the others in turn, and after its last forward
-        as many backwards. Each wait is as long as the stages behind it take once. The sums before and behind
-        a stage of the pieces from a to b depend on a and b alone, so that a table over stages and pieces has
-        the least bound of all layouts.
-        """
-        problem, p = self.problem, self.problem.graph.num_devices
-        m = problem.graph.num_events // (2 * p)
-        cum_f, cum_b = (np.cumsum([0, *row]) for row in (problem.forward, problem.backward))
-        cum_a, cum_w = (np.cumsum([0, *row]) for row in (problem.activation, problem.weight))
-        f, b = cum_f[None] - cum_f[:, None], cum_b[None] - cum_b[:, None]  # (from, to)
-        ahead, behind = (cum_f + cum_b)[:, None], (cum_f + cum_b)[-1] - (cum_f + cum_b)[None]
-        stages = []
-        for i in range(p):
-            w = min(p - i, m)
-            late = 2 * problem.transfer
-            rest = behind + (p - 1 - i) * late
-            bound = (
-                ahead
-                + i * late
-                + np.maximum(w * f, f + rest)
-                + (m - w) * (f + b)
-                + np.maximum(w * b, b + rest)
-            )
-            if problem.capacity is not None:
-                held = (cum_w[None] - cum_w[:, None]) + w * (cum_a[None] - cum_a[:, None])
-                bound = np.where(held > problem.capacity, math.inf, bound)
-            stages.append(bound)
-        found, least = least_largest(stages)
-        self.bound = max(self.bound, least)
-        return found
+                break
+        return rows[:0], bounds[:0]
 
 
-def _neighbours(sizes: Sizes) -> Ints:
+def _table_of_stages(problem: LayoutProblem) -> tuple[Sizes | None, float]:
+    """Bound 1F1B by its stages one by one; return the layout with the least bound, and that.
+
+    Stage i of p begins after the forwards of those before it, and ends before their backwards. It runs
+    ``p - i`` forwards, waits for its first backward, runs the others in turn, and after its last forward as
+    many backwards. Each wait is as long as the stages behind it take once. The sums before and behind a stage
+    of the pieces from a to b depend on a and b alone, so that a table over stages and pieces has the least
+    bound of all layouts.
+    """
+    p, late = problem.graph.num_devices, 2 * problem.transfer
+    m = len(problem.graph.kinds) // (2 * p)
+    f, b, activation, weight = problem.sums[:, None, :] - problem.sums[:, :, None]  # (from, to)
+    passes = problem.sums[:2].sum(0)
+    ahead, behind = passes[:, None], passes[-1] - passes[None]
+    stages = []
+    for i in range(p):
+        w = min(p - i, m)
+        rest = behind + (p - 1 - i) * late
+        waits = np.maximum(w * f, f + rest) + (m - w) * (f + b) + np.maximum(w * b, b + rest)
+        fits = True if problem.capacity is None else weight + w * activation <= problem.capacity
+        stages.append(np.where(fits, ahead + i * late + waits, math.inf))
+    return least_largest(stages)
+
+
+def _shaken(sizes: Sizes, rng: np.random.Generator) -> Sizes:
+    """Return a layout some moves away."""
+    found = list(sizes)
+    for _ in range(3):
+        source, target = rng.integers(len(found), size=2)
+        if found[source] > 1:
+            found[source] -= 1
+            found[target] += 1
+    return tuple(found)
+
+
+def _neighbours(sizes: Ints) -> Ints:
     """Return the layouts in which a piece of one stage is another's."""
     number = len(sizes)
     moves = np.eye(number, dtype=np.int64)[None] - np.eye(number, dtype=np.int64)[:, None]
-    rows = np.array(sizes) + moves.reshape(-1, number)
+    rows = sizes + moves.reshape(-1, number)
     return np.asarray(rows[(rows >= 1).all(1)])

@@ -7,18 +7,14 @@ Every figure is that of the schedule itself, made by `schedsearch.baselines` and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
+import numpy as np
+
 from placements.layouts.layer_file import ModelLayers
-from placements.layouts.layout import (
-    MTP,
-    LayoutError,
-    PipelineLayout,
-    even_layout,
-    layout_of_sizes,
-)
+from placements.layouts.layout import MTP, LayoutError, PipelineLayout, even_layout, layout_of_sizes
 from placements.layouts.measured_layers import read_measured
 from placements.layouts.megatron_arguments import MegatronPipeline, group_size
 from placements.layouts.megatron_notation import write_notation
@@ -94,16 +90,12 @@ class BestLayouts(TableResult):
     """The best layouts of a model.
 
     Attributes:
-        layers: The model.
-        num_devices: Devices of the pipeline.
         num_micro_batches: Micro-batches of an iteration.
         rows: A row for each number of chunks.
         given: A row for each layout that was given, by its name.
         interrupted: Whether a Ctrl-C ended the search; the rows are the best until then.
     """
 
-    layers: ModelLayers
-    num_devices: int
     num_micro_batches: int
     rows: tuple[LayoutRow, ...]
     given: Mapping[str, LayoutRow]
@@ -130,7 +122,6 @@ def layout(
     transfer_ms: float = 0.0,
     given: Mapping[str, MegatronPipeline] | None = None,
     work_limit: float = WORK_LIMIT,
-    on_row: Callable[[LayoutRow], None] | None = None,
 ) -> BestLayouts:
     """Return the best layouts of a model, by its layers' times and memory.
 
@@ -144,7 +135,6 @@ def layout(
         transfer_ms: Time from the end of a block to where its output is on the next device.
         given: Layouts of one's own by name, to put beside the best.
         work_limit: Units of work, of about a second each, for all numbers of chunks together.
-        on_row: Told of each row of a number of chunks.
 
     Raises:
         LayoutError: A number or a file is wrong, or a layout is of another model.
@@ -156,25 +146,20 @@ def layout(
             "weight_mib into the layers.csv that is written without memory_mib, and give that as layers"
         )
     chunks = (num_chunks,) if isinstance(num_chunks, int) else tuple(num_chunks)
-    for name, numbers in (
-        ("num_devices", (num_devices,)),
-        ("num_micro_batches", (num_micro_batches,)),
-        ("num_chunks", chunks),
-    ):
-        for number in numbers or (0,):
-            if type(number) is not int or number < 1:
-                raise LayoutError(f"{name}: {number!r} is not a whole number above 0; give one")
+    numbers = {"num_devices": [num_devices], "num_micro_batches": [num_micro_batches], "num_chunks": chunks}
+    for name, values in numbers.items():
+        for value in values or (0,):
+            if type(value) is not int or value < 1:
+                raise LayoutError(f"{name}: {value!r} is not a whole number above 0; give one")
     limits = SharedLimits(work_limit, searches=len(set(chunks)))
-    setting = _Setting(model, num_devices, num_micro_batches, memory_mib, transfer_ms, limits)
+    setting = _Setting(model, num_devices, num_micro_batches, memory_mib, transfer_ms)
     own = {name: setting.given(each) for name, each in (given or {}).items()}
     rows = []
     with INTERRUPTS.answered() as ending:
         for number in dict.fromkeys(chunks):
             starts = [row.found for row in own.values() if row.found and row.found.num_chunks == number]
-            rows.append(setting.best(number, starts))
-            if on_row is not None:
-                on_row(rows[-1])
-    return BestLayouts(model, num_devices, num_micro_batches, tuple(rows), own, ending.interrupted)
+            rows.append(setting.best(number, starts, limits))
+    return BestLayouts(num_micro_batches, tuple(rows), own, ending.interrupted)
 
 
 @dataclass(frozen=True)
@@ -186,33 +171,29 @@ class _Setting:
     num_micro_batches: int
     memory_mib: float | None
     transfer_ms: float
-    limits: SharedLimits
 
-    def best(self, num_chunks: int, starts: Sequence[PipelineLayout]) -> LayoutRow:
+    def best(self, num_chunks: int, starts: Sequence[PipelineLayout], limits: SharedLimits) -> LayoutRow:
         """Return the row of the best layout with so many chunks."""
-        empty = LayoutRow(_name(num_chunks), num_chunks)
-        if reason := self._why_not(num_chunks):
-            self.limits.searches -= 1
-            return replace(empty, note=reason)
-        group = group_size(self.num_devices, self.num_micro_batches) if num_chunks > 1 else None
-        empty = replace(empty, group=group)
-        even = even_layout(self.num_devices, num_chunks, self.layers.parts)
-        if even is not None:
-            priced = self._priced(even, empty)
-            empty = replace(empty, even_ms=priced.iteration_ms if priced.status == GIVEN else None)
-        problem = self._problem(num_chunks, group)
-        first = tuple(self._sizes(each) for each in (*starts, *([even] if even else [])))
-        work_limit = self.limits.share()["work_limit"]
+        row = self._empty(num_chunks)
+        if row.note:
+            limits.searches -= 1
+            return row
+        if even := even_layout(self.num_devices, num_chunks, self.layers.parts):
+            priced = self._priced(even, row)
+            row = replace(row, even_ms=priced.iteration_ms if priced.status == GIVEN else None)
+        sizes = [self._sizes(each) for each in (*starts, *([even] if even else []))]
+        work_limit = limits.share()["work_limit"]
         assert work_limit is not None, "a layout has a limit"
-        answer = best_layout(problem, tuple(each for each in first if each), work_limit)
-        self.limits.spend(answer.work)
+        answer = best_layout(self._problem(row), [each for each in sizes if min(each) > 0], work_limit)
+        limits.spend(answer.work)
         if answer.sizes is None:
-            status = DOES_NOT_FIT if answer.is_proved else NOT_FOUND
-            min_mib = math.ceil(min_capacity(self._problem(1, None)) / 10**PLACES)
+            min_mib = math.ceil(min_capacity(self._problem(self._empty(1))) / 10**PLACES)
             note = f"memory_mib: {self.memory_mib:g} holds no layout; num_chunks=1 needs {min_mib:,} MiB"
-            return replace(empty, status=status, note=note)
-        row = self._priced(self._layout(answer.sizes), empty)
-        assert row.schedule_found is not None and row.iteration_ms is not None, "it fits"
+            return replace(row, status=DOES_NOT_FIT if answer.is_proved else NOT_FOUND, note=note)
+        firsts = np.array([*(first for first, _ in self._pieces()), len(self.layers.parts)])
+        parts = np.diff(firsts[np.cumsum((0, *answer.sizes))])
+        row = self._priced(layout_of_sizes(self.num_devices, self.layers.parts, tuple(parts.tolist())), row)
+        assert row.iteration_ms is not None, "it fits"
         assert round(row.iteration_ms * 10**PLACES) == answer.ticks, "the schedule takes what was searched"
         bound_ms = row.iteration_ms if answer.is_proved else math.ceil(answer.bound) / 10**PLACES
         return replace(row, bound_ms=bound_ms, status=PROVED if answer.is_proved else BOUNDED)
@@ -229,40 +210,35 @@ class _Setting:
                 f"layout: has {own.num_devices} pipeline ranks, and num_devices is {self.num_devices}; give "
                 "the same"
             )
-        if reason := self._why_not(own.num_chunks):
-            raise LayoutError(reason)
-        size = group or group_size(self.num_devices, self.num_micro_batches)
-        empty = LayoutRow(_name(own.num_chunks), own.num_chunks, group=size if own.num_chunks > 1 else None)
-        return self._priced(own, empty)
+        row = self._empty(own.num_chunks)
+        if row.note:
+            raise LayoutError(row.note)
+        return self._priced(own, replace(row, group=group or row.group if own.num_chunks > 1 else None))
 
-    def _why_not(self, num_chunks: int) -> str:
-        num_stages, pieces = self.num_devices * num_chunks, len(self._pieces())
-        if self.num_devices > pieces:
-            return (
-                f"num_devices: {self.num_devices} are more than the {pieces} pieces of the model; use fewer"
-            )
-        if num_stages > pieces:
-            return (
-                f"num_chunks: {num_stages} stages are more than the {pieces} pieces of the model; use fewer"
-            )
-        if num_chunks > 1 and self.num_devices == 1:
-            return "num_chunks: one device has one stage; use num_chunks=1"
-        if num_chunks > 1 and self.num_micro_batches < self.num_devices:
-            return (
-                f"num_micro_batches: interleaved 1F1B needs at least {self.num_devices}, as many as devices; "
-                "raise it"
-            )
-        return ""
+    def _empty(self, num_chunks: int) -> LayoutRow:
+        """Return a row without a layout; its note says why there can be none, if so."""
+        p, m, pieces = self.num_devices, self.num_micro_batches, len(self._pieces())
+        if num_chunks == 1:
+            few = f"num_devices: {p} are more than the {pieces} pieces of the model; use fewer"
+            return LayoutRow("one_f_one_b", 1, note=few if p > pieces else "")
+        reasons = {
+            f"num_devices: {p} are more than the {pieces} pieces of the model; use fewer": p > pieces,
+            f"num_chunks: {p * num_chunks} stages are more than the {pieces} pieces of the model; use "
+            "fewer": p * num_chunks > pieces,
+            "num_chunks: one device has one stage; use num_chunks=1": p == 1,
+            f"num_micro_batches: interleaved 1F1B needs at least {p}, as many as devices; raise it": m < p,
+        }
+        note = next((reason for reason, holds in reasons.items() if holds), "")
+        group = None if note else group_size(p, m)
+        return LayoutRow("interleaved_one_f_one_b", num_chunks, note=note, group=group)
 
     def _priced(self, found: PipelineLayout, row: LayoutRow) -> LayoutRow:
         """Return a row with what a layout takes, by its schedule."""
         placement = place_layout(found, self.layers, None, self.transfer_ms).placement
         schedule = validate(run(placement, found.num_chunks, self.num_micro_batches, row.group))
         peak_mib = placement.mib(int(peak_memory(schedule).max()))
+        assert peak_mib is not None, "layers have memory"
         fits = self.memory_mib is None or peak_mib <= self.memory_mib
-        if fits and self.memory_mib is not None:
-            limited = place_layout(found, self.layers, self.memory_mib, self.transfer_ms).placement
-            validate(schedule.under(limited))
         return replace(
             row,
             layout=write_notation(found),
@@ -280,38 +256,19 @@ class _Setting:
         pieces = [(i, i + 1) for i in range(len(parts)) if parts[i] != MTP]
         return pieces if not number else [*pieces[:-1], (first, first + number), pieces[-1]]
 
-    def _problem(self, num_chunks: int, group: int | None) -> LayoutProblem:
-        pieces, layers = self._pieces(), self.layers.layers
+    def _problem(self, row: LayoutRow) -> LayoutProblem:
+        graph = graph_of(self.num_devices, row.num_chunks, self.num_micro_batches, row.group)
+        figures = [
+            [int(rounded(getattr(each, name)) * 10**PLACES) for each in self.layers.layers]
+            for name in ("forward_ms", "backward_ms", "activation_mib", "weight_mib")
+        ]
+        pieces = np.array([[sum(row[first:end]) for first, end in self._pieces()] for row in figures])
+        pieces[:2] = np.maximum(pieces[:2], 1)
+        capacity = None if self.memory_mib is None else int(rounded(self.memory_mib) * 10**PLACES)
+        transfer = int(rounded(self.transfer_ms) * 10**PLACES)
+        return LayoutProblem(graph, pieces, capacity, transfer, self.layers.num_mtp > 0)
 
-        def figures(name: str) -> tuple[int, ...]:
-            of_parts = [int(rounded(getattr(each, name)) * 10**PLACES) for each in layers]
-            least = 1 if name.endswith("_ms") else 0
-            return tuple(max(least, sum(of_parts[first:end])) for first, end in pieces)
-
-        return LayoutProblem(
-            graph_of(self.num_devices, num_chunks, self.num_micro_batches, group),
-            figures("forward_ms"),
-            figures("backward_ms"),
-            figures("activation_mib"),
-            figures("weight_mib"),
-            None if self.memory_mib is None else int(rounded(self.memory_mib) * 10**PLACES),
-            int(rounded(self.transfer_ms) * 10**PLACES),
-            len(pieces) - 2 if self.layers.num_mtp else None,
-        )
-
-    def _layout(self, sizes: Sizes) -> PipelineLayout:
-        pieces, at, found = self._pieces(), 0, []
-        for size in sizes:
-            found.append(sum(end - first for first, end in pieces[at : at + size]))
-            at += size
-        return layout_of_sizes(self.num_devices, self.layers.parts, tuple(found))
-
-    def _sizes(self, found: PipelineLayout) -> Sizes | None:
-        """Return the pieces of each stage of a layout; None where it has an empty stage."""
+    def _sizes(self, found: PipelineLayout) -> Sizes:
+        """Return the pieces of each stage of a layout."""
         merged = max(self.layers.num_mtp - 1, 0)
-        sizes = tuple(len(stage) - merged * (MTP in stage) for stage in found.stages)
-        return sizes if min(sizes) > 0 else None
-
-
-def _name(num_chunks: int) -> str:
-    return "one_f_one_b" if num_chunks == 1 else "interleaved_one_f_one_b"
+        return tuple(len(stage) - merged * (MTP in stage) for stage in found.stages)

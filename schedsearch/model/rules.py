@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 
-from schedsearch.model.memory_precedence import MemoryCheck, checks, precedence_is_enough, precedences
+from schedsearch.model.memory_precedence import checked_rooms, precedence_is_enough, precedences
 from schedsearch.model.variables import PeriodicVariables, Units, Variables
 from schedsearch.proof.timeline import Timeline
 from schedsearch.schedule import Instance
@@ -86,40 +86,34 @@ def respect_memory(v: Variables, device: int) -> None:
     placement = v.placement
     modes = [each for name, each in v.start if placement.decision_of.get(name) is not None]
     is_simple = v.keeps_order and not modes and len(placement.memory_streams[device]) < 2
-    for check in checks(placement, device) if is_simple else ():
-        enough = precedence_is_enough(placement, check)
+    for name, room in checked_rooms(placement, device).items() if is_simple else ():
+        enough = precedence_is_enough(placement, device, name)
         if enough or not isinstance(v, PeriodicVariables):
-            take_turns(v, check)
+            _take_turns(v, device, name, room)
         if not enough:
-            count_memory(v, device, lambda block: block.memory_on(device), check.room, [check.block])
+            _count_memory(v, device, lambda block: block.memory_on(device), room, name)
     if placement.free_memory is not None and not is_simple:
         room = placement.free_memory[device]
-        count_memory(v, device, lambda block: block.memory_on(device), room, transient=True)
+        _count_memory(v, device, lambda block: block.memory_on(device), room, transient=True)
     if placement.host_memory is not None:
-        count_memory(v, device, lambda block: block.host_memory, placement.host_memory[device])
+        _count_memory(v, device, lambda block: block.host_memory, placement.host_memory[device])
 
 
-def take_turns(v: Variables, check: MemoryCheck) -> None:
+def _take_turns(v: Variables, device: int, name: str, room: int) -> None:
     """A block that allocates waits for those that release before it.
 
     In a finite schedule that says nothing of the first micro-batch, as it fits on its own.
     """
-    starting = [i for i in v.start if i[0] == check.block and (i[1] or isinstance(v, PeriodicVariables))]
-    for precedence in precedences(v.placement, check) if starting else ():
+    starting = [i for i in v.start if i[0] == name and (i[1] or isinstance(v, PeriodicVariables))]
+    for precedence in precedences(v.placement, device, name, room) if starting else ():
         for instance in starting:
             releasing = v.instance(precedence.releasing, precedence.waits_for(instance[1]))
             if releasing is not None:
                 v.wait_for_end(releasing[0], instance, 0, -releasing[1])
 
 
-def count_memory(
-    v: Variables,
-    device: int,
-    units: Units,
-    room: int,
-    blocks: Sequence[str] | None = None,
-    *,
-    transient: bool = False,
+def _count_memory(
+    v: Variables, device: int, units: Units, room: int, at: str | None = None, *, transient: bool = False
 ) -> None:
     """Once a block has started, what it and those before it hold is at most the room for it.
 
@@ -128,19 +122,18 @@ def count_memory(
         device: Device whose memory it is, or that of its host.
         units: What a block adds to it.
         room: Most that may be in use, with what blocks need only while they run where that counts.
-        blocks: Names of the blocks at whose starts that is checked; None for all that add or need some.
+        at: Name of the block at whose starts that is checked; None for all that add or need some.
         transient: Whether what blocks need only while they run counts.
     """
     here = v.on(device)
     needs = {i: [(literal, block.transient) for literal, block in v.modes(i)] for i in here if transient}
     for instance in here:
         adds = [(literal, units(block)) for literal, block in v.modes(instance)]
-        own = [(literal, each) for literal, each in (*adds, *needs.get(instance, ())) if each]
         both = itertools.zip_longest(adds, needs.get(instance, ()), fillvalue=(1, 0))
         takes = any(one + other > 0 for (_, one), (_, other) in both)
-        if not takes if blocks is None else instance[0] not in blocks:
+        if not takes if at is None else instance[0] != at:
             continue
-        terms = list(own)
+        terms = [(literal, each) for literal, each in (*adds, *needs.get(instance, ())) if each]
         for other in here:
             if other == instance:
                 continue

@@ -6,9 +6,8 @@ in which to read:
 
 - `passed`: what a pass returns.
 - `lowered`: a placement with its modes chosen and a device for each stream, and back.
-- `streams`: each stream becomes a device.
 - `slow_streams`: streams that slow each other down, searched at their worst.
-- `border`: the list of passes, in which order they are gone through.
+- `border`: the passes in their order, and streams, each of which becomes a device.
 - `modes`: the modes of a schedule kept, and what is left made plain.
 - `begin_with`: a schedule to begin with, on the placement that is searched.
 """

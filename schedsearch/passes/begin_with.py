@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from placements import Placement
-from schedsearch.core.answer import SearchError
-from schedsearch.core.problem import REMEDY, BeginWith, parts_of
+from schedsearch.core.answer import SearchError, SearchResult
+from schedsearch.core.problem import BeginWith
 from schedsearch.passes.lowered import Lowered
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import CyclicOrderError, Schedule, as_soon_as_possible
 from schedsearch.starts.serial import serial_period
 from schedsearch.starts.steady_state import fits, steady_state
 from schedsearch.validate import InvalidScheduleError, validate
+
+_REMEDY = "give a schedule of this placement, or leave it out"
 
 
 class StartingPoint(NamedTuple):
@@ -43,20 +44,20 @@ def starting_point_on(placement: Placement, num_micro_batches: int, begin_with: 
     Raises:
         SearchError: It is no schedule, of other blocks, or nothing of it can be run on the placement.
     """
-    schedule, repetend = parts_of(begin_with)
-    here, there = placement.per_micro_batch, schedule.placement
-    _require_same_blocks(here, there)
-    found: Schedule | None = None
-    reason = ""
+    given: Any = begin_with
+    schedule, repetend = (
+        (given.schedule, given.repetend) if isinstance(given, SearchResult) else (given, None)
+    )
+    if not isinstance(schedule, Schedule):
+        raise SearchError(f"search.begin_with: there is no schedule in it; {_REMEDY}")
+    schedule, here = schedule.per_micro_batch, placement.per_micro_batch
+    _require_same_blocks(here, schedule.placement)
+    if repetend is not None and not _is_of(schedule.placement, repetend):
+        raise SearchError(f"search.begin_with: its repetend is not of its own blocks; {_REMEDY}")
+    number, found, reason = schedule.num_micro_batches, None, ""
     try:
         found = validate(
-            as_soon_as_possible(
-                here,
-                schedule.num_micro_batches,
-                schedule.lane_orders,
-                schedule.chosen,
-                schedule.memory_waits,
-            )
+            as_soon_as_possible(here, number, schedule.lane_orders, schedule.chosen, schedule.memory_waits)
         )
     except CyclicOrderError as error:
         reason = str(error)
@@ -65,14 +66,16 @@ def starting_point_on(placement: Placement, num_micro_batches: int, begin_with: 
     if not here.is_plain:
         repetend = None if found is None else _with_modes(found)
     elif repetend is not None:
-        repetend = _on(here, repetend)
+        cycles = [repetend.cycle(device) for device in range(here.num_devices)]
+        longest = repetend.micro_batches * serial_period(here)
+        repetend = Repetend.of_min_period(here, repetend.micro_batches, cycles, 1, longest)
+        repetend = repetend if repetend is not None and fits(repetend) else None
     elif found is not None:
         repetend = steady_state(found, here.num_devices)
-    if found is not None and found.num_micro_batches != num_micro_batches:
-        found = None
-        reason = f"it has {schedule.num_micro_batches} micro-batches, and no steady state"
+    if found is not None and number != num_micro_batches:
+        found, reason = None, f"it has {number} micro-batches, and no steady state"
     if found is None and repetend is None:
-        raise SearchError(f"search.begin_with: it does not run on {here.name}: {reason}; {REMEDY}")
+        raise SearchError(f"search.begin_with: it does not run on {here.name}: {reason}; {_REMEDY}")
     return StartingPoint(repetend, found)
 
 
@@ -87,29 +90,26 @@ def _with_modes(found: Schedule) -> Repetend | None:
 
 
 def _require_same_blocks(here: Placement, there: Placement) -> None:
-    mine, other = ({block.name: block.devices for block in each.blocks} for each in (here, there))
+    def named(devices: tuple[int, ...]) -> str:
+        return f"device{'s' if len(devices) > 1 else ''} {', '.join(map(str, devices))}"
+
+    mine, other = (
+        {block.name: named(block.devices) for block in each.blocks}
+        | {"the whole": f"{each.num_devices} devices"}
+        for each in (here, there)
+    )
     for name in mine | other:
         if mine.get(name) != other.get(name):
             raise SearchError(
-                f"search.begin_with: {name} is on {_named(other.get(name))} there, and on "
-                f"{_named(mine.get(name))} in {here.name}; {REMEDY}"
+                f"search.begin_with: {name} is on {other.get(name, 'no device')} there, and on "
+                f"{mine.get(name, 'no device')} in {here.name}; {_REMEDY}"
             )
-    if here.num_devices != there.num_devices:
-        raise SearchError(
-            f"search.begin_with: it is for {there.num_devices} devices, and {here.name} for "
-            f"{here.num_devices}; {REMEDY}"
-        )
 
 
-def _named(devices: Sequence[int] | None) -> str:
-    if devices is None:
-        return "no device"
-    return f"device{'s' if len(devices) > 1 else ''} {', '.join(map(str, devices))}"
-
-
-def _on(placement: Placement, repetend: Repetend) -> Repetend | None:
-    """Return a repetend's orders on a placement of the same blocks; None where they do not run or fit."""
-    size = repetend.micro_batches
-    cycles = [repetend.cycle(device) for device in range(placement.num_devices)]
-    found = Repetend.of_min_period(placement, size, cycles, 1, size * serial_period(placement))
-    return found if found is not None and fits(found) else None
+def _is_of(placement: Placement, repetend: Repetend) -> bool:
+    """Return whether a repetend, which may be from a file, has every block of each of its micro-batches."""
+    return repetend.micro_batches >= 1 and all(
+        each.keys() == placement.by_name.keys()
+        and all(len(row) == repetend.micro_batches for row in each.values())
+        for each in (repetend.start, repetend.modulo_stage)
+    )

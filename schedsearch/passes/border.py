@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from schedsearch.core.answer import SearchReport, SearchResult
 from schedsearch.core.problem import Problem
-from schedsearch.passes import slow_streams, streams
-from schedsearch.passes.passed import Pass, Passed
+from schedsearch.passes import slow_streams
+from schedsearch.passes.lowered import Lowered
+from schedsearch.passes.passed import Pass, Passed, on
 
-PASSES: tuple[Pass, ...] = (slow_streams.lower, streams.lower)
+
+def streams(problem: Problem, on_progress: SearchReport) -> Passed | None:
+    """Return the problem with each stream as a device, where its memory is its own and nothing is decided."""
+    placement = problem.placement
+    other = None if placement.is_plain or placement.decisions else Lowered.of(placement, ((),))
+    return None if other is None else Passed(on(problem, other.plain, other.lower), on_progress, other.lift)
+
+
+PASSES: tuple[Pass, ...] = (slow_streams.lower, streams)
 """In the order in which a problem goes through them; its answer comes back in the contrary one.
 
 Modes are chosen while the search goes on, see `schedsearch.procedures.modes` and
@@ -19,15 +26,15 @@ Modes are chosen while the search goes on, see `schedsearch.procedures.modes` an
 
 def lower(problem: Problem, on_progress: SearchReport) -> Passed:
     """Return the problem behind all passes."""
-    passed = Passed(problem, on_progress, lambda found: found)
+    lifts = []
     for each in PASSES:
-        further = each(passed.problem, passed.on_progress)
-        if further is not None:
-            passed = further._replace(lift=_both(further.lift, passed.lift))
-    return passed
+        if (passed := each(problem, on_progress)) is not None:
+            problem, on_progress, lift = passed
+            lifts.append(lift)
 
+    def lifted(found: SearchResult) -> SearchResult:
+        for lift in reversed(lifts):
+            found = lift(found)
+        return found
 
-def _both(
-    first: Callable[[SearchResult], SearchResult], then: Callable[[SearchResult], SearchResult]
-) -> Callable[[SearchResult], SearchResult]:
-    return lambda found: then(first(found))
+    return Passed(problem, on_progress, lifted)

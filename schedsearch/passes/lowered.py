@@ -11,6 +11,8 @@ from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, Schedule, ScheduledBlock
 from schedsearch.validate import validate
 
+_MARK = " of "
+
 
 @dataclass(frozen=True)
 class Lowered:
@@ -34,32 +36,44 @@ class Lowered:
             whole: With decisions, streams or both.
             chosen: The choices of each micro-batch; an empty one where nothing is to be decided.
         """
-        lanes = [whole.as_run(each).by_lane for each in chosen]
-        if any(each is None for each in lanes):
-            return None
-        placed = [each for each in lanes if each is not None]
-        if len({each.num_devices for each in placed}) > 1:
-            return None  # a mode leaves a lane without blocks
+        placed = [lanes for each in chosen if (lanes := whole.as_run(each).by_lane) is not None]
+        if len(placed) < len(chosen) or len({each.num_devices for each in placed}) > 1:
+            return None  # the latter where a mode leaves a lane without blocks
         if len(placed) == 1:
             return cls(whole, chosen, placed[0])
+        optimizer = {block.name for block in placed[0].optimizer_blocks}
+        names = [
+            {block.name: f"{block.name}{_MARK}{n}" for block in each.blocks} for n, each in enumerate(placed)
+        ]
+        names = [each | {name: name for name in optimizer} for each in names]
         blocks: list[Block] = []
         transfer = []
-        for n, each in enumerate(placed):
+        for own, each in zip(names, placed, strict=True):
             for block in each.per_micro_batch.blocks:
-                after = tuple(_name(name, n) for name in block.after)
-                blocks.append(replace(block, name=_name(block.name, n), after=after))
-            transfer += [(_name(a, n), _name(b, n), ticks) for a, b, ticks in each.per_micro_batch.transfer]
-        optimizer = {block.name for block in placed[0].optimizer_blocks}
+                after = tuple(own[name] for name in block.after)
+                blocks.append(replace(block, name=own[block.name], after=after))
+            transfer += [(own[a], own[b], ticks) for a, b, ticks in each.per_micro_batch.transfer]
         for block in placed[0].optimizer_blocks:
             sources = [
-                name if name in optimizer else _name(name, n)
-                for n, each in enumerate(placed)
+                own[name]
+                for own, each in zip(names, placed, strict=True)
                 for name in each.by_name[block.name].after
-                if name not in optimizer or not n
             ]
-            blocks.append(replace(block, after=tuple(sources)))
+            blocks.append(replace(block, after=tuple(dict.fromkeys(sources))))
         plain = replace(placed[0], blocks=tuple(blocks), transfer=tuple(transfer))
         return cls(whole, chosen, plain)
+
+    def own(self, name: str) -> tuple[str, int]:
+        """Return the name that a block of the plain placement has in the whole, and its micro-batch."""
+        if len(self.chosen) == 1:
+            return name, 0
+        own, _, number = name.rpartition(_MARK)
+        return own, int(number)
+
+    def _lowered(self, name: str, micro_batch: int) -> Instance:
+        """Return the block of the plain placement that is one of the whole, and its micro-batch there."""
+        size = len(self.chosen)
+        return f"{name}{_MARK}{micro_batch % size}" if size > 1 else name, micro_batch // size
 
     def repetend(self, found: Repetend) -> Repetend:
         """Return a repetend of the plain placement as one of the whole placement."""
@@ -74,14 +88,9 @@ class Lowered:
 
     def lowered_repetend(self, repetend: Repetend) -> Repetend:
         """Return a repetend of the whole placement, with these modes, as one of the plain placement."""
-        size = len(self.chosen)
-        first = {
-            (_name(name, n % size) if size > 1 else name, n // size): start
-            for (name, n), start in repetend.first_starts.items()
-        }
-        return Repetend.from_first_starts(
-            self.plain.per_micro_batch, repetend.micro_batches // size, repetend.period, first
-        )
+        first = {self._lowered(*instance): start for instance, start in repetend.first_starts.items()}
+        size = repetend.micro_batches // len(self.chosen)
+        return Repetend.from_first_starts(self.plain.per_micro_batch, size, repetend.period, first)
 
     def schedule(self, found: Schedule) -> Schedule:
         """Return a schedule of the plain placement as one of the whole placement."""
@@ -94,8 +103,18 @@ class Lowered:
                 own, number = self.own(name)
                 blocks.append(ScheduledBlock(start, n * size + number, own))
         chosen = self.chosen * found.num_micro_batches if self.whole.decisions else ()
-        whole = self.whole if len(found.placement.optimizer_blocks) else self.whole.per_micro_batch
+        whole = self.whole if found.placement.optimizer_blocks else self.whole.per_micro_batch
         return Schedule(whole, number_of, tuple(blocks), chosen)
+
+    def lowered_schedule(self, schedule: Schedule) -> Schedule:
+        """Return a schedule of the whole placement, with these modes, on the plain one."""
+        size, optimizer = len(self.chosen), {block.name for block in self.plain.optimizer_blocks}
+        blocks = []
+        for start, n, name in schedule.blocks:
+            lowered = (name, n // size) if name in optimizer else self._lowered(name, n)
+            blocks.append(ScheduledBlock(start, lowered[1], lowered[0]))
+        plain = self.plain if schedule.placement.optimizer_blocks else self.plain.per_micro_batch
+        return Schedule(plain, schedule.num_micro_batches // size, tuple(blocks))
 
     def lower(self, found: Schedule | SearchResult) -> Schedule | SearchResult:
         """Return what the whole placement ran with these modes, of one micro-batch, as the plain one does."""
@@ -109,18 +128,6 @@ class Lowered:
             repetend=None if repetend is None else self.lowered_repetend(repetend),
         )
 
-    def lowered_schedule(self, schedule: Schedule) -> Schedule:
-        """Return a schedule of the whole placement, with these modes, on the plain one."""
-        size, optimizer = len(self.chosen), {block.name for block in self.plain.optimizer_blocks}
-        blocks = [
-            ScheduledBlock(
-                start, n // size, _name(name, n % size) if size > 1 and name not in optimizer else name
-            )
-            for start, n, name in schedule.blocks
-        ]
-        plain = self.plain if schedule.placement.optimizer_blocks else self.plain.per_micro_batch
-        return Schedule(plain, schedule.num_micro_batches // size, tuple(blocks))
-
     def lift(self, found: SearchResult) -> SearchResult:
         """Return what a search of the plain placement found as an answer for the whole one."""
         schedule, repetend = found.schedule, found.repetend
@@ -129,17 +136,3 @@ class Lowered:
             schedule=None if schedule is None else validate(self.schedule(schedule)),
             repetend=None if repetend is None else self.repetend(repetend),
         )
-
-    def own(self, name: str) -> tuple[str, int]:
-        """Return the name that a block of the plain placement has in the whole, and its micro-batch."""
-        if len(self.chosen) == 1:
-            return name, 0
-        own, _, number = name.rpartition(_MARK)
-        return own, int(number)
-
-
-_MARK = " of "
-
-
-def _name(name: str, micro_batch: int) -> str:
-    return f"{name}{_MARK}{micro_batch}"

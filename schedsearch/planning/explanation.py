@@ -1,27 +1,21 @@
-"""A planner's choice and its reasons, in words: stages, layers, what else there was, what ran out of memory.
+"""A planner's choice in words: the best plan with its stages, and what else there was.
 
 The module knows Markdown. It decides nothing.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 
 from placements.cluster import Cluster
-from placements.models.layers import Layer
-from placements.models.parallel import Cost, LayerStrategy
-from placements.planners.hybrid.plan_options import Obstacle, Trial
-from placements.planners.hybrid.stage_tables import LayerCosts, layer_table
+from placements.models.parallel import LayerStrategy
 from schedsearch.core.answer import Status
-from schedsearch.planning.plans import Plans, ProposedPlan, RankedPlan
-
-_OTHERS = 3
-"""Other strategies of a layer that are shown."""
+from schedsearch.planning.plans import Plans, RankedPlan, capacities_gib
 
 
 def explain(plans: Plans, costs_in_words: str = "") -> str:
-    """Return the best plan, why each layer is shared as it is, and what was tried, as Markdown.
+    """Return the best plan with its stages, and all plans in order, as Markdown.
 
     Args:
         plans: What was found.
@@ -29,15 +23,13 @@ def explain(plans: Plans, costs_in_words: str = "") -> str:
     """
     lines = [f"# {plans.model.name} on {in_words(plans.cluster)}", ""]
     if not plans.proposed:
-        lines += ["No plan was found before the interruption.", ""]
-        return "\n".join([*lines, *_trials(plans)])
+        return "\n".join([*lines, "No plan was found before the interruption.", ""])
     best = plans.best
     lines += [f"Best plan: {best.name}.", "", *_headline(plans, best), ""]
     lines += [f"{costs_in_words[:1].upper()}{costs_in_words[1:]}.", ""] if costs_in_words else []
     lines += ["## Stages", "", *_stages(best, plans), ""]
-    lines += ["## Why the layers are shared so", "", *_layers(best, plans), ""]
-    lines += ["## Ranking", "", *_ranking(plans), ""]
-    lines += ["## What was tried", "", *_trials(plans)] if plans.searches else []
+    lines += ["## Ranking", "", *table(ranking(plans)), "", f"{legend(plans)}."]
+    lines += [text for line in plans.left_out for text in ("", f"Left out: {line}.")]
     return "\n".join(lines) + "\n"
 
 
@@ -62,11 +54,9 @@ def strategy_in_words(strategy: LayerStrategy) -> str:
     parts = []
     if strategy.tensor_parallel > 1:
         name = "ulysses" if strategy.sequence == "ulysses" else "tp"
-        parts.append(
-            f"{name} {strategy.tensor_parallel}" + (" (apart)" if not strategy.tensor_innermost else "")
-        )
-    if strategy.sequence == "megatron" and strategy.tensor_parallel > 1:
-        parts[-1] += " with sequence parallel"
+        apart = "" if strategy.tensor_innermost else " (apart)"
+        with_sequence = " with sequence parallel" if strategy.sequence == "megatron" else ""
+        parts.append(f"{name} {strategy.tensor_parallel}{apart}{with_sequence}")
     if strategy.context_parallel > 1:
         parts.append(f"cp {strategy.context_parallel}")
     if strategy.data_parallel > 1:
@@ -74,8 +64,7 @@ def strategy_in_words(strategy: LayerStrategy) -> str:
     if strategy.zero and parts:
         parts[-1] += f" (ZeRO-{strategy.zero})"
     if strategy.expert_parallel > 1:
-        whole = " (whole experts)" if strategy.whole_experts else ""
-        parts.append(f"ep {strategy.expert_parallel}{whole}")
+        parts.append(f"ep {strategy.expert_parallel}{' (whole experts)' if strategy.whole_experts else ''}")
     if strategy.recompute != "none":
         parts.append("recomputed" if strategy.recompute == "full" else "attention recomputed")
     return ", ".join(parts) or "one GPU"
@@ -83,7 +72,7 @@ def strategy_in_words(strategy: LayerStrategy) -> str:
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return rows as a Markdown table; the first is its head."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     shown = [
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
         for row in rows
@@ -91,163 +80,64 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
     return [shown[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *shown[1:]]
 
 
-def _headline(plans: Plans, best: ProposedPlan) -> Iterator[str]:
-    plan, ranked = best.plan, best.ranked
-    formula = (
-        f" By the formula an iteration takes {best.formula_ms:,.5g} ms, "
-        f"{best.formula_samples_per_s:.4g} samples/s."
-        if best.formula_ms is not None
-        else ""
+def _headline(plans: Plans, best: RankedPlan) -> Iterator[str]:
+    plan, samples = best.plan, best.plan.global_batch_size
+    line = (
+        f"{samples} samples in {plan.num_micro_batches} micro-batches of {plan.micro_batch_size}; "
+        f"{plan.num_gpus} of {plans.cluster.num_gpus} GPUs."
     )
-    yield (
-        f"{plan.global_batch_size} samples in {plan.num_micro_batches} micro-batches of "
-        f"{plan.micro_batch_size}; "
-        f"{best.num_gpus} of {plans.cluster.num_gpus} GPUs.{formula}"
-    )
-    if ranked is not None and ranked.iteration_ms is not None:
-        hand_made = "" if ranked.one_f_one_b_ms is None else f"; 1F1B takes {ranked.one_f_one_b_ms:,.5g} ms"
+    if best.formula_ms is not None:
+        rate = 1e3 * samples / best.formula_ms
+        line += f" By the formula an iteration takes {best.formula_ms:,.5g} ms, {rate:.4g} samples/s."
+    yield line
+    if best.iteration_ms is not None:
+        is_proved = best.status is Status.OPTIMAL
+        proved = "makespan proved" if is_proved else f"not proved, bound {best.iteration_bound_ms:,.5g} ms"
+        hand_made = "" if best.one_f_one_b_ms is None else f"; 1F1B takes {best.one_f_one_b_ms:,.5g} ms"
         yield (
-            f"Its searched schedule takes {ranked.iteration_ms:,.5g} ms ({_proved(ranked)}{hand_made}), "
+            f"Its searched schedule takes {best.iteration_ms:,.5g} ms ({proved}{hand_made}), "
             f"{best.samples_per_s:.4g} samples/s."
         )
 
 
-def _proved(ranked: RankedPlan) -> str:
-    if ranked.status is Status.OPTIMAL:
-        return "makespan proved"
-    return f"not proved, bound {ranked.iteration_bound_ms:,.5g} ms"
-
-
-def _stages(best: ProposedPlan, plans: Plans) -> Iterator[str]:
-    plan = best.plan
-    rows = [["stage", "GPUs", "layers", "ms", "update ms", "peak GiB", "in flight"]]
-    figures = zip(best.capacities_gib(plans.options), best.peaks_mib, best.in_flight, strict=True)
-    for number, (capacity_gib, peak_mib, in_flight) in enumerate(figures):
-        gpus, estimate = plan.stages[number].gpus, best.rated.stages[number]
-        runs = [
+def _stages(best: RankedPlan, plans: Plans) -> Iterator[str]:
+    """Yield a line for each stage: its GPUs, how they share its layers, and the most that one holds."""
+    plan, shared = best.plan, best.shared
+    memory = zip(best.peaks_mib, capacities_gib(plan, plans.options), strict=True)
+    for number, (peak_mib, capacity_gib) in enumerate(memory):
+        gpus = plan.stages[number].gpus
+        runs = (
             f"{count} {each.name}{'s' * (count > 1)}: {strategy_in_words(how)}"
             for each, how, count in plan.runs(number)
-        ]
-        rows.append(
-            [
-                str(number),
-                "-".join(str(gpu) for gpu in dict.fromkeys((gpus.start, gpus.stop - 1))),
-                "; ".join(runs),
-                f"{estimate.time_ms:.4g}",
-                f"{estimate.update_ms:.4g}",
-                f"{peak_mib / 1024:.1f} of {capacity_gib:.1f}",
-                str(in_flight),
-            ]
         )
-    yield "ms: of a micro-batch, forward and backward. Peak: of one GPU"
-    yield "with the schedule. In flight: micro-batches begun and not ended."
-    yield ""
-    yield from table(rows)
-    shared = best.shared
-    if shared is not None:
-        runs = [
-            f"{len(list(equal))} {name}" for name, equal in groupby(shared.layers, lambda each: each.name)
-        ]
-        yield ""
         yield (
-            f"On all GPUs besides: {', '.join(runs)}: {strategy_in_words(shared.strategy)}; "
-            f"{shared.time_ms:.4g} ms per micro-batch, {shared.held_mib / 1024:.2g} GiB of each GPU, which "
-            "the peaks count."
+            f"- stage {number} on GPUs {gpus.start}-{gpus.stop - 1}: {'; '.join(runs)}; "
+            f"{peak_mib / 1024:.1f} of {capacity_gib:.1f} GiB"
+        )
+    if shared is not None:
+        names = Counter(layer.name for layer in shared.layers)
+        layers = ", ".join(f"{count} {name}" for name, count in names.items())
+        yield (
+            f"- on all GPUs besides: {layers}: {strategy_in_words(shared.strategy)}; {shared.time_ms:.4g} ms "
+            f"per micro-batch, {shared.held_mib / 1024:.2g} GiB of each GPU, which the peaks count"
         )
 
 
-def _layers(best: ProposedPlan, plans: Plans) -> Iterator[str]:
-    """Yield, for each kind of layer and strategy of a stage, what it costs beside the fastest others."""
-    head = "stage,layer,strategy,ms,of it copies,update ms,states GiB,kept GiB,and then"
-    rows = [head.split(",")]
-    seen: set[object] = set()
-    plan = best.plan
-    for number in range(plan.num_stages):
-        for layer, chosen, count in plan.runs(number):
-            key = (layer, chosen, plan.group(number).pattern, best.rated.stages[number].in_flight)
-            if key not in seen:
-                seen.add(key)
-                rows += _choices(best, plans, number, layer, chosen, count)
-    yield "Time of one micro-batch through one layer, and of the layer's update, once in an iteration."
-    yield "Below each the fastest other ways: how much longer a micro-batch through all these layers is,"
-    yield "with its share of the update and without what a change of layout costs, and the peak of a GPU."
-    yield ""
-    yield from table(rows)
-
-
-def _choices(
-    best: ProposedPlan,
-    plans: Plans,
-    number: int,
-    layer: Layer,
-    chosen: LayerStrategy,
-    count: int,
-) -> Iterator[list[str]]:
-    plan, in_flight = best.plan, best.in_flight[number]
-    group, m = plan.group(number), plan.num_micro_batches
-    costs: LayerCosts = plans.costs
-    options = plans.options.trees
-    found = layer_table(costs, layer, options, plan.micro_batch_size, m, group)
-    by_strategy = dict(zip(found.strategies, found.costs, strict=True))
-    own = by_strategy.get(chosen) or costs.cost(layer, chosen, plan.micro_batch_size, m, group)
-    capacity_mib = best.capacities_gib(plans.options)[number] * 1024
-
-    def whole_ms(cost: Cost) -> float:
-        return cost.forward.time_ms + cost.backward.time_ms + cost.update_ms / m
-
-    others = sorted(
-        (each for each in by_strategy if each != chosen), key=lambda each: whole_ms(by_strategy[each])
-    )[:_OTHERS]
-    for strategy in (chosen, *others):
-        cost = own if strategy == chosen else by_strategy[strategy]
-        time_ms = cost.forward.time_ms + cost.backward.time_ms
-        held = count * (
-            (cost.static_bytes - own.static_bytes) + in_flight * (cost.kept_bytes - own.kept_bytes)
-        )
-        peak_mib = best.peaks_mib[number] + held / 2**20
-        verdict = "chosen"
-        if strategy != chosen:
-            longer = count * (whole_ms(cost) - whole_ms(own))
-            fits = "" if peak_mib <= capacity_mib else ", which does not fit"
-            verdict = f"{longer:+.3g} ms, {peak_mib / 1024:.1f} GiB{fits}"
-        yield [
-            str(number),
-            layer.name,
-            strategy_in_words(strategy),
-            f"{time_ms:.4g}",
-            f"{(cost.forward.copy_ms + cost.backward.copy_ms) / time_ms:.0%}" if time_ms else "",
-            f"{cost.update_ms:.3g}",
-            f"{cost.static_bytes / 2**30:.3g}",
-            f"{cost.kept_bytes / 2**30:.3g}",
-            verdict,
-        ]
-
-
-def ranking(plans: Plans, is_brief: bool = False) -> list[list[str]]:
-    """Return the plans in order as rows of text; the first is the head.
-
-    Args:
-        plans: What was found.
-        is_brief: Without the formula, bounds and 1F1B, to fit in 80 columns.
-    """
-    others = {"formula ms": "formula_ms", "bound ms": "iteration_bound_ms", "1F1B ms": "one_f_one_b_ms"}
-    rows = [
-        ["plan", "ms", "samples/s", "tokens/s/GPU", "MFU", "GiB", "proved", *({} if is_brief else others)]
-    ]
+def ranking(plans: Plans) -> list[list[str]]:
+    """Return the plans in order as rows of text; the first is the head."""
+    rows = [["plan", "ms", "samples/s", "tokens/s/GPU", "MFU", "GiB", "proved"]]
     for row in plans.rows():
         time_ms = row["formula_ms"] if row["iteration_ms"] is None else row["iteration_ms"]
+        time = _number(time_ms, ",.0f" if time_ms and time_ms >= 1e5 else ",.5g")
         rows.append(
             [
-                str(row["name"]),
-                ("=" if row["equal"] else "")
-                + _number(time_ms, ",.0f" if time_ms and time_ms >= 1e5 else ",.5g"),
+                row["name"],
+                ("=" if row["equal"] else "") + time,
                 _number(row["samples_per_s"], ",.4g"),
                 _number(row["tokens_per_s_per_gpu"], ",.5g"),
                 _number(row["mfu_percent"], ".1f", " %"),
                 _number(row["peak_memory_mib"] / 1024, ".1f"),
-                str(row["proved"] or "formula")
-                + (f": {row['note']}" if row["note"] and not is_brief else ""),
-                *([] if is_brief else [_number(row[name], ",.5g") for name in others.values()]),
+                row["proved"] or "formula",
             ]
         )
     return rows
@@ -268,37 +158,3 @@ def legend(plans: Plans) -> str:
 
 def _number(value: float | None, form: str, unit: str = "") -> str:
     return "" if value is None else f"{value:{form}}{unit}"
-
-
-def _ranking(plans: Plans) -> Iterator[str]:
-    """Yield the plans in order, by the formula and by their schedules."""
-    yield from table(ranking(plans))
-    yield ""
-    yield f"{legend(plans)}."
-    for line in plans.left_out:
-        yield ""
-        yield f"Left out: {line}."
-
-
-def _trials(plans: Plans) -> Iterator[str]:
-    """Yield the best of each number of stages and GPUs, or why there is no plan with them."""
-    rows = [["batch", "stages", "GPUs each", "micro-batches", "ms", "why not"]]
-    best: dict[tuple[int, int, int], Trial] = {}
-    for batch, trial in plans.trials:
-        key = (batch, trial.num_stages, trial.gpus_per_stage)
-        known = best.get(key)
-        if known is None or _rank_of(trial) < _rank_of(known):
-            best[key] = trial
-    solved = [item for item in best.items() if not item[1].fails_by(Obstacle.BOUND)]
-    for (batch, stages, gpus), trial in sorted(solved, key=lambda item: _rank_of(item[1])):
-        time_ms = "" if trial.time_ms is None else f"{trial.time_ms:,.5g}"
-        rows.append([str(batch), str(stages), str(gpus), str(trial.num_micro_batches), time_ms, trial.reason])
-    yield from table(rows)
-    yield ""
-    bounded = sum(trial.fails_by(Obstacle.BOUND) for _, trial in plans.trials)
-    if bounded:
-        yield f"{bounded} of {len(plans.trials)} rows were not solved: none of their plans can be better."
-
-
-def _rank_of(trial: Trial) -> tuple[float, float]:
-    return (trial.time_ms if trial.time_ms is not None else float("inf"), trial.bound_ms)

@@ -54,16 +54,9 @@ def memory_part(tensor: StageTensor) -> str:
 
 
 def memory_by_part(run: UniformRun, stage: int) -> dict[str, float]:
-    """Return what a GPU of a stage holds when it holds most, by part.
+    """Return the GiB that a GPU of a stage holds when it holds most, by part, in order.
 
-    Blocks have whole MiB, rounded up, which is the last part.
-
-    Args:
-        run: A layout with its schedule.
-        stage: Number of the stage.
-
-    Returns:
-        GiB of all parts in order; their sum is that of `UniformRun.gib_by_stage`.
+    Blocks have whole MiB, rounded up, which is the last part; the sum is that of `UniformRun.gib_by_stage`.
     """
     found = defaultdict[str, float](float)
     for tensor in run.memory(stage):
@@ -73,30 +66,25 @@ def memory_by_part(run: UniformRun, stage: int) -> dict[str, float]:
 
 
 def time_by_part(run: UniformRun) -> dict[str, float]:
-    """Return an iteration by part, of the stage that computes longest.
+    """Return the ms of an iteration by part, of the stage that computes longest; their sum is all of it.
 
     Parts of a pass are as long as its block in the schedule. The ends of the pipeline are what the stage
     waits for before its first block, and at the end for slower stages.
 
     Args:
         run: A layout with its schedule, whose exchanges run beside the pipeline.
-
-    Returns:
-        Milliseconds by part; their sum is `UniformRun.iteration_ms`.
     """
-    placement, m = run.placement, run.layout.num_micro_batches
-    stage = busiest_stage(run)
+    placement, stage = run.placement, busiest_stage(run)
     found = dict.fromkeys(TIME_PARTS, 0.0)
-    for chunk in (i for i, device in enumerate(run.devices) if device == stage):
-        for blocks, parts in zip(_blocks(run, chunk), _passes(run, stage, chunk), strict=True):
-            time_ms = m * placement.ms(sum(placement.by_name[name].time for name in blocks))
-            whole_ms = sum(parts.values())
+    for chunk in run.chunks_on(stage):
+        for ticks, parts in zip(_ticks(run, chunk), _passes(run, stage, chunk), strict=True):
+            share = run.layout.num_micro_batches * placement.ms(ticks) / sum(parts.values())
             for part, part_ms in parts.items():
-                found[part] += time_ms * part_ms / whole_ms
+                found[part] += share * part_ms
     end = run.ends[stage]
     first_ms = placement.ms(run.schedule.start_of[run.schedule.order(stage)[0]])
     others = (
-        first_ms + run.iteration_ms - end.ms,
+        first_ms + run.iteration_ms - sum(end),
         end.backward_ms - first_ms - sum(found.values()),
         *(end.scatter_ms, end.step_ms, end.gather_ms, end.slowdown_ms),
     )
@@ -105,43 +93,32 @@ def time_by_part(run: UniformRun) -> dict[str, float]:
 
 def busiest_stage(run: UniformRun) -> int:
     """Return the stage that computes longest, the first of several."""
-    placement = run.placement
-    busy = [0] * run.plan.num_stages
-    for chunk, stage in enumerate(run.devices):
-        busy[stage] += sum(placement.by_name[name].time for names in _blocks(run, chunk) for name in names)
+    busy = [sum(sum(_ticks(run, i)) for i in run.chunks_on(stage)) for stage in range(run.plan.num_stages)]
     return busy.index(max(busy))
 
 
-def _blocks(run: UniformRun, chunk: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of a chunk's blocks in a forward and in a backward."""
-    backward = tuple(f"{kind}{chunk}" for kind in "BW" if f"{kind}{chunk}" in run.placement.by_name)
-    return (f"F{chunk}",), backward
+def _ticks(run: UniformRun, chunk: int) -> tuple[int, int]:
+    """Return the ticks of a chunk's forward and of its backward, of which a schedule may split the latter."""
+    times = {name: block.time for name, block in run.placement.by_name.items()}
+    return times[f"F{chunk}"], sum(times.get(f"{kind}{chunk}", 0) for kind in "BIW")
 
 
 def _passes(run: UniformRun, stage: int, chunk: int) -> tuple[dict[str, float], dict[str, float]]:
     """Return the modelled times of a chunk's forward and backward by part."""
-    plan = run.plan
-    forward, backward = defaultdict[str, float](float), defaultdict[str, float](float)
+    plan, found = run.plan, (defaultdict[str, float](float), defaultdict[str, float](float))
     for (layer, strategy), count in Counter(run.layers_of(run.chunks[chunk])).items():
         times = layer_times(
             *(layer, strategy, plan.micro_batch_size, plan.num_micro_batches, plan.group(stage)),
             run.costs.options,
         )
-        for found, of_pass in ((forward, times.forward), (backward, times.backward)):
-            for part, part_ms in of_pass.items():
-                found[part] += count * part_ms
-    return dict(forward), dict(backward)
+        for of_chunk, of_layer in zip(found, (times.forward, times.backward), strict=True):
+            for part, part_ms in of_layer.items():
+                of_chunk[part] += count * part_ms
+    return found
 
 
 class PartRow(NamedTuple):
-    """A part of two layouts.
-
-    Attributes:
-        part: Its name.
-        unit: Of the figures: ms, or GiB.
-        best: Of the one.
-        own: Of the other.
-    """
+    """A part of two layouts: its name, the unit of the figures, ms or GiB, and what each layout has."""
 
     part: str
     unit: str
@@ -155,21 +132,15 @@ class PartRow(NamedTuple):
 
 
 def beside(best: UniformRun, own: UniformRun) -> Iterator[PartRow]:
-    """Yield the parts of two layouts side by side: of time, its sum, of memory, its sum.
-
-    Args:
-        best: The one.
-        own: The other.
-    """
-    times = time_by_part(best), time_by_part(own)
-    stages = (run.gib_by_stage.index(max(run.gib_by_stage)) for run in (best, own))
-    memories = tuple(memory_by_part(run, stage) for run, stage in zip((best, own), stages, strict=True))
-    for unit, (one, other), parts, total in (
-        ("ms", times, (*TIME_PARTS, *PIPELINE_PARTS), "iteration"),
-        ("GiB", memories, MEMORY_PARTS, "memory of a GPU"),
+    """Yield the parts of two layouts side by side: of time, and of memory of their fullest stages."""
+    runs = best, own
+    stages = [run.gib_by_stage.index(max(run.gib_by_stage)) for run in runs]
+    memories = [memory_by_part(run, stage) for run, stage in zip(runs, stages, strict=True)]
+    for unit, (one, other), total in (
+        ("ms", [time_by_part(run) for run in runs], "iteration"),
+        ("GiB", memories, "memory of a GPU"),
     ):
-        for part in parts:
-            row = PartRow(part, unit, one[part], other[part])
-            if row.best or row.own:
-                yield row
+        for part in one:
+            if one[part] or other[part]:
+                yield PartRow(part, unit, one[part], other[part])
         yield PartRow(total, unit, sum(one.values()), sum(other.values()))

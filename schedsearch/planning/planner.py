@@ -5,8 +5,10 @@ The planner proposes by a formula, the schedule decides. The module does not kno
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from placements.cluster import Cluster, read_cluster
@@ -16,22 +18,20 @@ from placements.models.layers import BF16, HALF
 from placements.models.memory import FRAMEWORKS
 from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import USUAL, Paradigm, TreeOptions
-from placements.planners.hybrid.placing.planned_placement import CHUNKED, SHARED_VOCABULARY
+from placements.planners.hybrid.placing.planned_placement import SHARED_VOCABULARY
 from placements.planners.hybrid.placing.shared_layers import PartCosts
-from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResult
-from placements.planners.hybrid.search.layout_search import LayoutOptions
+from placements.planners.hybrid.plan_options import Obstacle, PlanOptions, PlanSearchResult
+from placements.planners.hybrid.search.layout_search import LayoutOptions, LayoutSearch
 from placements.planners.hybrid.search.plan_search import PlannerReport, search_plans
 from placements.planners.hybrid.search.rules_of_thumb import rules_of_thumb
 from placements.planners.hybrid.shape_costs import FrameworkCosts, ShapeCosts
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.hybrid.uniform import Layout
 from placements.planners.parallel_plan import PlanError
-from schedsearch.planning.layout_plans import LayoutPlans, plan_layouts, why_no_layout
-from schedsearch.planning.plans import Plans, ProposedPlan
-from schedsearch.planning.power import mixed_profile
+from schedsearch.planning.layout_plans import plan_layouts, why_no_layout
+from schedsearch.planning.plans import LayoutPlans, Plans, RankedPlan
 from schedsearch.planning.ranking import RankingReport, rank
-from schedsearch.planning.shape_plans import SHAPES, ShapePlans, layout_proposals
-from schedsearch.planning.short_memory import why_no_plan
+from schedsearch.planning.shape_plans import SHAPES, chain_plans, vocabulary_plans
 
 RANKS = ("schedule", "formula", "energy")
 """Measures that rank plans: the searched schedule, the planner's formula, the energy at a deadline."""
@@ -100,7 +100,7 @@ def plan(
         ClusterError: A cluster is wrong.
 
     >>> found = plan("gpt3_1.3b", "a100_8", 64, rank_by="formula")
-    >>> found.best.rated.plan.num_gpus
+    >>> found.best.plan.num_gpus
     8
     """
     model = in_bf16(read_model(model)) if isinstance(model, str) else model
@@ -109,81 +109,78 @@ def plan(
     options = options or PlanOptions(TreeOptions(sequence_parallel=is_computed))
     options = options if time_limit_s is None else replace(options, time_limit_s=time_limit_s)
     costs = FrameworkCosts(model, TRAINED) if costs is None else costs
-    _check(rank_by, shapes, num_chunks, deadline_ms, planner)
+    _check(rank_by, shapes, deadline_ms, planner)
     sizes = list(batch) if isinstance(batch, Sequence) else [batch]
     alone = "" if planner == "hybrid" else _why_no_layouts(cluster, costs, options, rank_by, shapes)
     if alone and (own or planner == "layouts"):
         raise PlanError(f"{'explain' if own else 'planner'}: layouts cannot be compared: {alone}")
-    with_layouts = planner != "hybrid" and not alone
+    with_layouts, with_hybrid = planner != "hybrid" and not alone, planner != "layouts"
     if on_progress is not None and (with_layouts or len(sizes) * len(shapes) > 1):
         on_progress = _without_bound(on_progress)
-    chain, with_hybrid = PartCosts(model.chained, costs), planner != "layouts"
-    num_trunks = len(set(shapes) & set(SHARED_VOCABULARY))
-    steps = len(sizes) * (with_hybrid * (1 + num_trunks) + with_layouts)
+    trunks = [shape for shape in dict.fromkeys(shapes) if shape in SHARED_VOCABULARY]
+    steps = len(sizes) * (with_hybrid * (1 + len(trunks)) + with_layouts)
     end_s = time.monotonic() + options.time_limit_s
     share = replace(options, time_limit_s=options.time_limit_s / 2 / steps)
-    searches = {size: _searched(chain, cluster, size, share, on_progress) for size in sizes if with_hybrid}
-    interrupted = any(found.interrupted for found in searches.values())
-    making = ShapePlans(PartCosts(model, costs), cluster, list(searches), share, num_chunks, on_progress)
-    proposed, was_interrupted = _proposed(making, shapes if searches else (), searches, interrupted)
-    interrupted = interrupted or was_interrupted
-    if interrupted and searches and not proposed:
-        searches = {size: rules_of_thumb(chain, cluster, size, options) for size in searches}
-        proposed, _ = _proposed(making, ("v_shape",), searches, interrupted)
-    left_out = [*dict.fromkeys(making.left_out), *([f"layouts: not compared: {alone}"] if alone else [])]
+    chain, whole = PartCosts(model.chained, costs), PartCosts(model, costs)
+    searches: dict[int, PlanSearchResult] = {}
+    made: list[RankedPlan | str] = []
+    interrupted = False
+    if with_hybrid:
+        searches = {size: _searched(chain, cluster, size, share, on_progress) for size in sizes}
+        interrupted = any(found.interrupted for found in searches.values())
+        chains = [each for found in searches.values() for each in found.plans]
+        chains = sorted(chains, key=lambda each: -each.samples_per_s)[: options.num_plans]
+        try:
+            for shape in dict.fromkeys(shapes):
+                if shape not in trunks:
+                    made += chain_plans(shape, chains, whole, options, num_chunks)
+                elif not interrupted:
+                    made += vocabulary_plans(shape, sizes, whole, cluster, share, on_progress)
+        except KeyboardInterrupt:
+            interrupted = True
+    proposed = [each for each in made if isinstance(each, RankedPlan)]
+    left_out = list(dict.fromkeys(each for each in made if isinstance(each, str)))
+    left_out += [f"layouts: not compared: {alone}"] if alone else []
     known: dict[int, LayoutPlans] = {}
-    if with_layouts and isinstance(costs, ShapeCosts) and not interrupted:
+    why_none = ""
+    for size in sizes if with_layouts and not interrupted else ():
+        assert isinstance(costs, ShapeCosts), "else there are no layouts"
         allowed = _allowed(layouts or LayoutOptions(), options)
-        apart = replace(costs.options, exchanges_apart=True)
-        for size in sizes:
-            mine = [each for each in own if each.batch == size]
-            try:
-                known[size] = plan_layouts(
-                    *(model, cluster, size, apart, allowed, options.num_plans, on_layouts),
-                    own=mine,
-                    time_limit_s=share.time_limit_s,
-                )
-            except PlanError as error:
-                if own or planner == "layouts":
-                    raise
-                left_out.append(f"layouts: {error}")
-    proposed += [each for found in known.values() for each in layout_proposals(found, rank_by == "formula")]
+        search = LayoutSearch(model, cluster, size, replace(costs.options, exchanges_apart=True), allowed)
+        mine = [each for each in own if each.batch == size]
+        try:
+            known[size] = plan_layouts(search, options.num_plans, on_layouts, mine, share.time_limit_s)
+            why_none = why_none or why_no_layout(search, known[size])
+        except PlanError as error:
+            if own or not with_hybrid:
+                raise
+            left_out.append(f"layouts: {error}")
+    proposed += [each for found in known.values() for each in found.plans]
     interrupted = interrupted or any(found.interrupted for found in known.values())
-    if searches and not any(found.plans for found in searches.values()) and not interrupted:
-        if any(found.out_of_time for found in searches.values()):
-            why = (
-                f"time_limit_s: {options.time_limit_s:g} s were over before a plan of {model.name} on "
-                f"{cluster.num_gpus} GPUs was found; give more, or fewer numbers to try"
-            )
-        else:
-            why = why_no_plan(cluster, chain, options, searches)
-        if not proposed:
-            raise PlanError(why)
-        left_out.insert(0, f"v_shape: {why}")
+    if with_hybrid and not any(found.plans for found in searches.values()) and not interrupted:
+        why_none = _why_no_plan(cluster, chain, options, searches)
+        left_out.insert(0, f"v_shape: {why_none}")
+    elif with_hybrid:
+        why_none = f"shapes: no plan of these can be made: {', '.join(left_out[:1])}; add v_shape"
     if not proposed and not interrupted:
-        if not searches:
-            raise PlanError(why_no_layout(known[sizes[0]]))
-        raise PlanError(f"shapes: no plan of these can be made: {left_out[0]}; add v_shape")
-    if rank_by != "formula":
-        by_name = {each.name: each for each in proposed if each.ranked is None}
-        new, by_energy = list(by_name.values()), rank_by == "energy"
-        proposed = [each for each in proposed if each.ranked is not None]
-        proposed += rank(
-            new,
+        raise PlanError(why_none)
+    if rank_by == "formula":
+        proposed = [each.by_formula for each in proposed]
+    else:
+        unique = {each.name: each for each in proposed if each.status is None}
+        proposed = [each for each in proposed if each.status is not None] + rank(
+            list(unique.values()),
             max(end_s - time.monotonic(), 1e-3),
-            profiles=[mixed_profile(each.placement, each.plan.stage_gpus) for each in new if by_energy],
-            deadline_ms=deadline_ms if by_energy else None,
+            deadline_ms=deadline_ms if rank_by == "energy" else None,
             seed=seed,
             on_progress=on_search,
             interrupted=interrupted,
         )
     if rank_by != "energy":
-        proposed = _in_order(proposed, own)
-    first = proposed[0].found if proposed else None
-    known = {size: found.with_first(first) for size, found in known.items()}
+        proposed = list(_in_order(proposed, own))
+    found = tuple(proposed)
     return Plans(
-        *(model, cluster, options, costs, rank_by, tuple(proposed), searches, tuple(left_out), interrupted),
-        layouts=known,
+        *(model, cluster, options, costs, rank_by, found, searches, known, tuple(left_out), interrupted)
     )
 
 
@@ -212,6 +209,40 @@ def _why_no_layouts(
     return next((reason for reason, holds in reasons.items() if holds), "")
 
 
+def _why_no_plan(
+    cluster: Cluster, costs: LayerCosts, options: PlanOptions, searches: Mapping[int, PlanSearchResult]
+) -> str:
+    """Return why no chain of stages was found; where memory is short, with how much would do."""
+    of_model = f"{costs.model.name} on {cluster.num_gpus} GPUs"
+    if any(found.out_of_time for found in searches.values()):
+        limit = f"time_limit_s: {options.time_limit_s:g} s were over before a plan of {of_model} was found"
+        return f"{limit}; give more, or fewer numbers to try"
+    trials = [trial for found in searches.values() for trial in found.trials]
+    if not any(trial.fails_by(Obstacle.MEMORY) for trial in trials):
+        reason = trials[0].reason if trials else "nothing was tried"
+        return f"{costs.model.name}: nothing can be planned: {reason}"
+
+    def stop(_: int, __: int, min_ms: float | None, ___: float) -> None:
+        if min_ms is not None:  # the first plan is enough
+            raise KeyboardInterrupt
+
+    def fits(tenths: int) -> bool:
+        allowed = replace(options, memory_gib=tenths / 10, num_plans=1)
+        return any(search_plans(costs, cluster, size, allowed, stop).plans for size in searches)
+
+    low = math.floor(options.reserve_gib * 10)
+    high = next((each for each in (2**i + low for i in range(4, 20)) if fits(each)), None)
+    remedy = "recomputation or a smaller batch"
+    if high is not None:
+        tenths = bisect_left(range(high), True, low + 1, key=fits)
+        remedy = f"at least {tenths / 10:.1f} GiB, or more GPUs,"
+    own_gib = cluster.group(0, 1).memory_gib if options.memory_gib is None else options.memory_gib
+    return (
+        f"memory_gib: {own_gib:g} GiB less {options.reserve_gib:g} in reserve are too little for {of_model}; "
+        f"{remedy} would do"
+    )
+
+
 def _allowed(layouts: LayoutOptions, options: PlanOptions) -> LayoutOptions:
     """Return the layouts that are tried, as far as the options of all plans restrict them."""
     trees, usual = options.trees, options.trees.paradigms == USUAL
@@ -237,70 +268,38 @@ def _without_bound(report: PlannerReport) -> PlannerReport:
 
 
 def _searched(
-    costs: LayerCosts,
-    cluster: Cluster,
-    batch: int,
-    options: PlanOptions,
-    on_progress: PlannerReport | None,
+    costs: LayerCosts, cluster: Cluster, batch: int, options: PlanOptions, on_progress: PlannerReport | None
 ) -> PlanSearchResult:
     if options.method == "megatron":
         return rules_of_thumb(costs, cluster, batch, options)
     return search_plans(costs, cluster, batch, options, on_progress)
 
 
-def _check(
-    rank_by: str, shapes: Sequence[str], num_chunks: int, deadline_ms: float | None, planner: str | None
-) -> None:
-    if planner not in (None, *PLANNERS):
-        raise PlanError(f"planner: {planner!r} is not known; use {' or '.join(PLANNERS)}, or none for both")
-    if rank_by not in RANKS:
-        raise PlanError(f"rank: {rank_by!r} is not known; use {', '.join(RANKS)}")
-    if not shapes:
-        raise PlanError(f"shapes: is empty; give one or more of {', '.join(SHAPES)}")
-    for shape in shapes:
-        if shape not in SHAPES:
-            raise PlanError(f"shapes: {shape!r} is not known; use {', '.join(SHAPES)}")
-    if type(num_chunks) is not int or num_chunks < 1:
-        raise PlanError(f"num_chunks: {num_chunks!r} is not a whole number of at least 1; give one")
+def _check(rank_by: str, shapes: Sequence[str], deadline_ms: float | None, planner: str | None) -> None:
+    names = [("planner", planner, PLANNERS), ("rank", rank_by, RANKS)]
+    for where, name, known in names + [("shapes", shape, SHAPES) for shape in shapes or ("",)]:
+        if name is not None and name not in known:
+            raise PlanError(f"{where}: {name!r} is not known; use {', '.join(known)}")
     if rank_by == "energy" and (deadline_ms is None or not deadline_ms > 0):
         raise PlanError(
             f"deadline_ms: {deadline_ms} is not a time above 0, by which energy is compared; give one"
         )
 
 
-def _proposed(
-    making: ShapePlans, shapes: Sequence[str], searches: dict[int, PlanSearchResult], interrupted: bool
-) -> tuple[list[ProposedPlan], bool]:
-    """Return the plans of all shapes, and whether that was interrupted; then no more are searched."""
-    chains = sorted(
-        (each for found in searches.values() for each in found.plans),
-        key=lambda each: -each.samples_per_s,
-    )[: making.options.num_plans]
-    proposed: list[ProposedPlan] = []
-    try:
-        for shape in dict.fromkeys(shapes):
-            if not interrupted or shape in ("v_shape", *CHUNKED):
-                proposed += making.of(shape, chains)
-    except KeyboardInterrupt:
-        return proposed, True
-    return proposed, False
-
-
-def _in_order(proposed: Sequence[ProposedPlan], own: Sequence[Layout]) -> list[ProposedPlan]:
-    """Return plans by throughput without those that look the same, and of equal ones the simplest first.
+def _in_order(proposed: Sequence[RankedPlan], own: Sequence[Layout]) -> Iterator[RankedPlan]:
+    """Yield plans by throughput without those that look the same, and of equal ones the simplest first.
 
     A layout of the user's own that is the fastest of all stays the first.
     """
-    unique: dict[str, ProposedPlan] = {}
+    unique: dict[str, RankedPlan] = {}
     for each in sorted(proposed, key=lambda each: -(each.samples_per_s or 0.0)):
         unique.setdefault(each.name, each)
-    left, found = list(unique.values()), list[ProposedPlan]()
-    is_own = bool(left) and getattr(left[0].found, "layout", None) in own
-    fastest = left[0] if is_own else None
+    left = list(unique.values())
+    fastest = left[0] if left and left[0].run is not None and left[0].run.layout in own else None
     while left:
         rate = left[0].samples_per_s
         near = [each for each in left if (each.samples_per_s or 0.0) * (1 + NEAR_TIE) >= (rate or 0.0)]
         left = left[len(near) :]
         near.sort(key=lambda each: (each is not fastest, each.complexity))
-        found += [near[0], *(replace(each, is_equal=rate is not None) for each in near[1:])]
-    return found
+        yield near[0]
+        yield from (replace(each, is_equal=rate is not None) for each in near[1:])

@@ -6,7 +6,7 @@ The module does not know who planned it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from placements import Placement, Profile
 from placements.hardware import Gpu, modelled_profile
@@ -27,42 +27,31 @@ def mixed_profile(placement: Placement, gpus: Sequence[Mapping[Gpu, int]]) -> Pr
         placement: Its block times are those at the highest clocks.
         gpus: GPUs of each device: how many of each kind.
     """
-    whole = _total(gpus)
+    whole = sum(map(Counter, gpus), Counter[Gpu]())
     if len(whole) == 1:
         return modelled_profile(placement, next(iter(whole)))
-    blocking_w = _mean_blocking_w(whole)
     points = {}
     for block in placement.blocks:
-        own = _total([gpus[device] for device in block.devices])
-        difference_w = blocking_w - _mean_blocking_w(own)
-        points[block.name] = tuple(
-            OperatingPoint(each.clock_mhz, each.time_ms, each.energy_mj + difference_w * each.time_ms)
-            for each in _shared_points(own, block.time * placement.tick_ms)
-        )
-    return Profile(" and ".join(gpu.name for gpu in whole), points, blocking_w)
-
-
-def _total(gpus: Sequence[Mapping[Gpu, int]]) -> Counter[Gpu]:
-    whole: Counter[Gpu] = Counter()
-    for each in gpus:
-        whole.update(each)
-    return whole
+        own = sum((Counter(gpus[device]) for device in block.devices), Counter[Gpu]())
+        more_w = _mean_blocking_w(whole) - _mean_blocking_w(own)
+        points[block.name] = tuple(_points(own, block.time * placement.tick_ms, more_w))
+    return Profile(" and ".join(gpu.name for gpu in whole), points, _mean_blocking_w(whole))
 
 
 def _mean_blocking_w(gpus: Counter[Gpu]) -> float:
     return sum(count * gpu.blocking_power_w for gpu, count in gpus.items()) / gpus.total()
 
 
-def _shared_points(gpus: Counter[Gpu], time_ms: float) -> list[OperatingPoint]:
-    """Return the clocks of the slowest kind, with the mean energy of all GPUs."""
-    slowest = min(gpus, key=lambda gpu: gpu.peak_tflops)
+def _points(gpus: Counter[Gpu], time_ms: float, more_w: float) -> Iterator[OperatingPoint]:
+    """Yield the clocks of the slowest kind, with the mean energy of all GPUs and of more power."""
     of_kind = {gpu: gpu.operating_points(time_ms) for gpu in gpus}
-    shared = []
+    slowest = min(gpus, key=lambda gpu: gpu.peak_tflops)
     for point in of_kind[slowest]:
         energy_mj = gpus[slowest] * point.energy_mj
         for gpu, count in gpus.items():
             if gpu is not slowest:
-                fast = (each.energy_mj for each in of_kind[gpu] if each.time_ms <= point.time_ms)
-                energy_mj += count * min(fast)
-        shared.append(OperatingPoint(point.clock_mhz, point.time_ms, energy_mj / gpus.total()))
-    return shared
+                energy_mj += count * min(
+                    each.energy_mj for each in of_kind[gpu] if each.time_ms <= point.time_ms
+                )
+        energy_mj = energy_mj / gpus.total() + more_w * point.time_ms
+        yield OperatingPoint(point.clock_mhz, point.time_ms, energy_mj)

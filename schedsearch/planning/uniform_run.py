@@ -14,14 +14,14 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from placements import Kind, Placement
-from placements.cluster import Cluster, DeviceGroup
+from placements.cluster import Cluster
 from placements.layouts.megatron_arguments import group_size
 from placements.models.chain import ModelShape
 from placements.models.costing.layer_costs import layer_memory
 from placements.models.costing.options import CostOptions
 from placements.models.layers import Layer
-from placements.models.memory import STATE_KINDS, MemoryItem, MemoryKind
-from placements.models.parallel import Cost, LayerStrategy, Pass
+from placements.models.memory import STATE_KINDS, MemoryItem
+from placements.models.parallel import LayerStrategy
 from placements.models.piece_placement import PieceCost
 from placements.pieces import PIPELINES
 from placements.planners.hybrid.placing.planned_placement import chunk_pieces, placement_of_pieces
@@ -37,52 +37,8 @@ from schedsearch.validate import validate
 _MAX_BLOCKS = 2_000_000
 """Blocks of a schedule that is made; more would take minutes and gigabytes."""
 
-_UNLIMITED = 100.0
+UNLIMITED = 100.0
 """Memory of a device, of its GPU's: what does not fit is timed too."""
-
-
-@dataclass(frozen=True)
-class Factors:
-    """Factors on modelled times, from a run of the user's.
-
-    Attributes:
-        compute: Factor of products and what runs between them.
-        communication: Factor of what GPUs exchange.
-    """
-
-    compute: float = 1.0
-    communication: float = 1.0
-
-    def of(self, cost: Cost) -> Cost:
-        """Return a cost with longer or shorter times."""
-        return replace(
-            cost,
-            forward=self._of_pass(cost.forward),
-            backward=self._of_pass(cost.backward),
-            update_ms=self.communication * cost.update_ms,
-            scatter_ms=self.communication * cost.scatter_ms,
-            gather_ms=self.communication * cost.gather_ms,
-        )
-
-    def _of_pass(self, one: Pass) -> Pass:
-        return Pass(self.compute * one.product_ms, self.communication * one.copy_ms)
-
-
-NO_FACTORS = Factors()
-"""Times as modelled."""
-
-
-@dataclass(frozen=True)
-class _FactoredCosts(ShapeCosts):
-    """Costs by shape, multiplied."""
-
-    factors: Factors = NO_FACTORS
-
-    def cost(
-        self, layer: Layer, strategy: LayerStrategy, samples: int, num_micro_batches: int, group: DeviceGroup
-    ) -> Cost:
-        """Return what a layer costs."""
-        return self.factors.of(super().cost(layer, strategy, samples, num_micro_batches, group))
 
 
 class StageTensor(NamedTuple):
@@ -120,11 +76,6 @@ class StageEnd(NamedTuple):
     gather_ms: float = 0.0
     slowdown_ms: float = 0.0
 
-    @property
-    def ms(self) -> float:
-        """When all of it is done."""
-        return self.backward_ms + self.scatter_ms + self.step_ms + self.gather_ms + self.slowdown_ms
-
 
 @dataclass(frozen=True)
 class UniformRun:
@@ -138,7 +89,6 @@ class UniformRun:
         overlap: Gradients are summed, and new weights gathered, beside the pipeline. None: where the GPUs
             that hold the same weights are in several nodes, as large runs are configured; Megatron-LM does
             it only when asked.
-        factors: Factors on times.
         schedule_name: A key of `schedsearch.baselines.HAND_MADE`; None for 1F1B, interleaved with several
             chunks.
     """
@@ -148,7 +98,6 @@ class UniformRun:
     layout: Layout
     options: CostOptions = field(default_factory=CostOptions)
     overlap: bool | None = None
-    factors: Factors = NO_FACTORS
     schedule_name: str | None = None
 
     @cached_property
@@ -163,16 +112,13 @@ class UniformRun:
     @cached_property
     def overlaps_exchanges(self) -> bool:
         """Gradients are summed, and new weights gathered, beside the pipeline."""
-        if self.overlap is not None:
-            return self.overlap
         group = self.plan.group(0)
-        return not group.fits_in_nodes(group.count)
+        return not group.fits_in_nodes(group.count) if self.overlap is None else self.overlap
 
     @cached_property
     def costs(self) -> ShapeCosts:
         """What its layers cost."""
-        options = replace(self.options, exchanges_apart=self.overlaps_exchanges)
-        return _FactoredCosts(self.model, options, self.factors)
+        return ShapeCosts(self.model, replace(self.options, exchanges_apart=self.overlaps_exchanges))
 
     @cached_property
     def chunks(self) -> tuple[range, ...]:
@@ -186,10 +132,12 @@ class UniformRun:
         """The stage of each chunk: they go around the devices, or to and fro where the schedule asks."""
         degrees = self.layout.degrees
         shape = "wave_shape" if self._needs[0] == "wave_shape" else "loop_shape"
-        if degrees.chunks == 1:
-            return tuple(range(degrees.pipeline))
-        (found,) = PIPELINES[shape](degrees.pipeline, degrees.chunks)
+        (found,) = PIPELINES["v_shape" if degrees.chunks == 1 else shape](degrees.pipeline, degrees.chunks)
         return tuple(found)
+
+    def chunks_on(self, stage: int) -> list[int]:
+        """Return the numbers of a stage's chunks."""
+        return [i for i, device in enumerate(self.devices) if device == stage]
 
     @property
     def _name(self) -> str:
@@ -222,35 +170,29 @@ class UniformRun:
     @cached_property
     def placement(self) -> Placement:
         """Its pieces as blocks, on devices that have any memory."""
-        plan = self.plan
-        gib = [_UNLIMITED * plan.group(0).memory_gib] * plan.num_stages
-        return placement_of_pieces(f"{self.model.name} run", plan, self.pieces, gib)
+        gib = [UNLIMITED * self.plan.group(0).memory_gib] * self.plan.num_stages
+        return placement_of_pieces(f"{self.model.name} run", self.plan, self.pieces, gib)
 
     @cached_property
     def schedule(self) -> Schedule:
-        """Its schedule, with every rule checked.
+        """Its schedule, with every rule checked; interleaved 1F1B in the groups that Megatron-LM is told.
 
         Raises:
             PlanError: It has too many blocks.
             UnsuitablePlacementError: There are fewer micro-batches than it needs.
         """
-        number = self.layout.num_micro_batches
-        if (count := len(self.placement.blocks) * number) > _MAX_BLOCKS:
+        placement, number, p = self.placement, self.layout.num_micro_batches, self.layout.degrees.pipeline
+        if (count := len(placement.blocks) * number) > _MAX_BLOCKS:
             raise PlanError(f"{count} blocks are more than the {_MAX_BLOCKS} that are simulated; use fewer")
-        return validate(self._made(number))
-
-    def _made(self, number: int) -> Schedule:
-        """Return the hand-made schedule; interleaved 1F1B in the groups that Megatron-LM is told."""
-        placement, num_devices = self.placement, self.layout.degrees.pipeline
-        if self._name != interleaved_one_f_one_b.__name__ or number < num_devices:
-            return HAND_MADE[self._name](placement, number)
-        found = interleaved_one_f_one_b(placement.per_micro_batch, number, group_size(num_devices, number))
-        return with_optimizer(placement, found)
+        if self._name != interleaved_one_f_one_b.__name__ or number < p:
+            return validate(HAND_MADE[self._name](placement, number))
+        found = interleaved_one_f_one_b(placement.per_micro_batch, number, group_size(p, number))
+        return validate(with_optimizer(placement, found))
 
     @cached_property
     def iteration_ms(self) -> float:
         """Time of an iteration: the last of its devices' updates, and what no pipeline hides of exchanges."""
-        return max(end.ms for end in self.ends)
+        return max(sum(end) for end in self.ends)
 
     @cached_property
     def ends(self) -> tuple[StageEnd, ...]:
@@ -268,11 +210,10 @@ class UniformRun:
             if not self.overlaps_exchanges:
                 found.append(StageEnd(placement.ms(starts[update.name, last]), step_ms))
                 continue
-            costs = [piece.cost for piece in self.pieces if piece.devices == update.devices]
-            numbers = [i for i, piece in enumerate(self.pieces) if piece.devices == update.devices]
-            blocks = [placement.by_name[f"{'W' if self._needs[1] else 'B'}{i}"] for i in numbers]
+            chunks = self.chunks_on(update.devices[0])
+            blocks = [placement.by_name[f"{'W' if self._needs[1] else 'B'}{i}"] for i in chunks]
             ends_ms = [placement.ms(starts[block.name, last] + block.time) for block in blocks]
-            now_ms = 0.0
+            costs, now_ms = [self.pieces[i].cost for i in chunks], 0.0
             for end_ms, cost in sorted(zip(ends_ms, costs, strict=True), key=lambda each: each[0]):
                 now_ms = max(now_ms, end_ms) + cost.scatter_ms
             scatter_ms, gather_ms = now_ms - max(ends_ms), costs[0].gather_ms
@@ -291,30 +232,30 @@ class UniformRun:
 
         What its chunks keep is counted for as many micro-batches as each holds when the stage holds most.
         Where that is in a backward, layers whose backward has run already keep nothing of its micro-batch.
-
-        Args:
-            stage: Its number.
         """
+        plan, options = self.plan, self.costs.options
         held, running = self._at_peak(stage)
-        sums: dict[tuple[str, str, str], tuple[float, int]] = {}
-        for chunk in (i for i, device in enumerate(self.devices) if device == stage):
-            items = self._items(stage, chunk)
+        found: dict[tuple[str, str, str], tuple[float, int]] = {}
+        for chunk in self.chunks_on(stage):
+            items = [
+                layer_memory(
+                    layer, how, plan.micro_batch_size, plan.num_micro_batches, plan.group(stage), options
+                )
+                for layer, how in self.layers_of(self.chunks[chunk])
+            ]
             last = _last_at_peak(items) if chunk == running else -1
-            for i, of_layer in enumerate(items):
-                for item in of_layer:
-                    count = held.get(chunk, 0) + (i <= last) if item.kind == "kept" else 1
-                    key, size = (item.kind, item.name, item.rule), count * item.num_bytes
-                    before, most = sums.get(key, (0.0, 0))
-                    if item.kind == "buffer":
-                        sums[key] = size, 1
-                    elif item.kind != "backward" or i == last:
-                        sums[key] = before + size, max(most, count)
+            for i, item in ((i, item) for i, of_layer in enumerate(items) for item in of_layer):
+                count = held.get(chunk, 0) + (i <= last) if item.kind == "kept" else 1
+                key: tuple[str, str, str] = item.kind, item.name, item.rule
+                size, most = found.get(key, (0.0, 0)) if item.kind != "buffer" else (0.0, 0)
+                if item.kind != "backward" or i == last:
+                    found[key] = size + count * item.num_bytes, max(most, count)
         order = (*STATE_KINDS, "kept", "backward", "buffer")
-        for (kind, name, rule), (size, count) in sorted(
-            sums.items(), key=lambda each: (order.index(each[0][0]), -each[1][0])
+        for key, (size, count) in sorted(
+            found.items(), key=lambda each: (order.index(each[0][0]), -each[1][0])
         ):
             if size:
-                yield StageTensor(kind, name, size / 2**30, count, rule)
+                yield StageTensor(key[0], key[1], size / 2**30, count, key[2])
 
     def _at_peak(self, stage: int) -> tuple[dict[int, int], int | None]:
         """Return what a stage does when it holds most.
@@ -323,15 +264,14 @@ class UniformRun:
             Of how many micro-batches each chunk keeps tensors, without the one whose backward runs; and the
             chunk of that backward, None where a forward runs.
         """
-        placement, held = self.placement, Counter[int]()
-        most, found = -1.0, dict[int, int]()
+        held, most = Counter[int](), -1.0
+        found = dict[int, int]()
         running: int | None = None
         for name, _ in self.schedule.order(stage):
-            block = placement.by_name[name]
-            if block.kind in (Kind.O, Kind.I):
+            kind, chunk = self.placement.by_name[name].kind, int(name[1:])
+            if kind in (Kind.O, Kind.I):
                 continue
-            chunk, is_backward = int(name[1:]), block.kind in (Kind.B, Kind.W)
-            cost = self.pieces[chunk].cost
+            cost, is_backward = self.pieces[chunk].cost, kind is not Kind.F
             held[chunk] += -1 if is_backward else 1
             kept = sum(count * self.pieces[i].cost.kept_bytes for i, count in held.items())
             total = kept + (cost.backward_peak_bytes if is_backward else cost.forward_bytes)
@@ -339,27 +279,14 @@ class UniformRun:
                 most, found, running = total, dict(held), chunk if is_backward else None
         return found, running
 
-    def _items(self, stage: int, chunk: int) -> list[tuple[MemoryItem, ...]]:
-        """Return the tensors of each layer of a chunk."""
-        plan, options = self.plan, self.costs.options
-        sizes = plan.micro_batch_size, plan.num_micro_batches
-        return [
-            layer_memory(layer, strategy, *sizes, plan.group(stage), options)
-            for layer, strategy in self.layers_of(self.chunks[chunk])
-        ]
-
 
 def _last_at_peak(items: list[tuple[MemoryItem, ...]]) -> int:
     """Return the layer in whose backward a chunk holds most; see `Cost.backward_peak_bytes`."""
-    kept, most, found = 0.0, -1.0, 0
-    for i, of_layer in enumerate(items):
-        kept += _num_bytes(of_layer, "kept")
-        if kept + _num_bytes(of_layer, "backward") > most:
-            most, found = kept + _num_bytes(of_layer, "backward"), i
-    return found
+    kept = list(accumulate(_num_bytes(of_layer, "kept") for of_layer in items))
+    return max(range(len(items)), key=lambda i: kept[i] + _num_bytes(items[i], "backward"))
 
 
-def _num_bytes(items: Iterable[MemoryItem], kind: MemoryKind) -> float:
+def _num_bytes(items: Iterable[MemoryItem], kind: str) -> float:
     return sum(item.num_bytes for item in items if item.kind == kind)
 
 

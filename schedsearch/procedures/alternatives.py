@@ -1,14 +1,13 @@
 """Several schedules of one period to choose among: samples of the repetend, hand-made ones, and the search's.
 
 A search ends with one schedule where many are as good: repetends of the least period differ in span and in
-the order of their blocks, and each may be begun and ended otherwise. What else is to be least, such as the
-energy at some deadline, is for `schedsearch.energy.orders.ordering` to judge; this module does not know it.
+the order of their blocks. What else is to be least, such as the energy at some deadline, is for
+`schedsearch.energy.orders.ordering` to judge; this module does not know it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,8 +22,7 @@ from schedsearch.core.objective import VALUE, Objective
 from schedsearch.core.problem import OBJECTIVES
 from schedsearch.metrics import peak_memory
 from schedsearch.procedures.neighbourhoods import neighbourhood
-from schedsearch.procedures.neighbourhoods.improvement import improve
-from schedsearch.procedures.samples import sample
+from schedsearch.procedures.samples import Sampler
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, with_optimizer
 from schedsearch.solver.effort import Effort, OutOfTimeError
@@ -38,9 +36,6 @@ _SAMPLERS = ("z3", "cpsat")
 _PATIENCE = 30
 """Samples in a row that may bring nothing new before the search for more ends."""
 
-_SHARE_TO_SHORTEN = 0.05
-"""Share of the work left that is spent on shortening one sample that is longer than the search's schedule."""
-
 
 @dataclass(frozen=True)
 class ScheduleCandidate:
@@ -49,9 +44,8 @@ class ScheduleCandidate:
     Attributes:
         schedule: Valid, under the memory that the search was held to.
         repetend: Its steady state, or that of the search where it repeats nothing or is made by hand.
-        origin: ``search``, ``repetend`` (the search's, unrolled), ``sample``, ``shortened`` (a sample),
-            ``gathered`` (the one before, with its shared blocks at the ends), or the name of a hand-made
-            schedule.
+        origin: ``search``, ``repetend`` (the search's, unrolled), ``sample``, ``gathered`` (the one before,
+            with its shared blocks at the ends), or the name of a hand-made schedule.
     """
 
     schedule: Schedule
@@ -77,11 +71,11 @@ def schedules_of_equal_period(
     """Yield different schedules of the period that a search found, its own first.
 
     Then come its repetend unrolled, the hand-made schedules that fit the placement and its memory, and
-    samples of repetends of that period with spans from the least on (see `sample`), unrolled; one that is
-    longer than the search's schedule is also shortened. Each but the hand-made ones is there
-    again with blocks of several devices, such as embeddings, at its ends (see `neighbourhood.gathered`). No
-    two have the same orders and modes. Their makespans may differ; hand-made ones may have a period of their
-    own. Of a placement with modes or streams there are the search's and those made by hand alone.
+    samples of repetends of that period with spans from the least on (see `Sampler`), unrolled. Each but the
+    hand-made ones is there again with blocks of several devices, such as embeddings, at its ends (see
+    `neighbourhood.gathered`). No two have the same orders and modes. Their makespans may differ; hand-made
+    ones may have a period of their own. Of a placement with modes or streams there are the search's and
+    those made by hand alone.
 
     Args:
         placement: What runs where; its `memory` is the capacity.
@@ -135,81 +129,52 @@ def _candidates(
     """Yield candidates, some of them equal, and None for a sample that brought none."""
     schedule, repetend = result.schedule, result.repetend
     assert schedule is not None
-    may_gather = may_reorder(limit) and placement.is_plain
 
-    def unrolled(repetend: Repetend, origin: str) -> ScheduleCandidate:
-        whole = with_optimizer(placement, repetend.unroll(number))
-        return ScheduleCandidate(validate(whole), repetend, origin)
-
-    def with_gathered(candidate: ScheduleCandidate) -> Iterator[ScheduleCandidate]:
+    def with_gathered(
+        schedule: Schedule, repetend: Repetend | None, origin: str
+    ) -> Iterator[ScheduleCandidate]:
         """Yield a candidate, and the same with its shared blocks at the ends where that is valid."""
-        yield candidate
-        if may_gather:
+        yield ScheduleCandidate(validate(schedule), repetend, origin)
+        if may_reorder(limit) and placement.is_plain:
             with contextlib.suppress(InvalidScheduleError):
-                gathered = validate(neighbourhood.gathered(candidate.schedule))
-                yield replace(candidate, schedule=gathered, origin="gathered")
+                yield ScheduleCandidate(validate(neighbourhood.gathered(schedule)), repetend, "gathered")
 
-    yield from with_gathered(ScheduleCandidate(validate(schedule), repetend, "search"))
+    yield from with_gathered(schedule, repetend, "search")
     if repetend is not None:
-        yield from with_gathered(unrolled(repetend, "repetend"))
-    if may_reorder(limit):
-        for name, hand_made in _by_hand(placement, number):
-            yield ScheduleCandidate(hand_made, repetend, name)
-    if repetend is None or not placement.is_plain:
-        return
-    best = replace(repetend, placement=placement.per_micro_batch)
-    for found in _samples(best, number, result.span_bound, limit, effort, seed):
-        for each in found:
-            made = unrolled(each, "sample")
-            yield from with_gathered(made)
-            if made.schedule.makespan > schedule.makespan and may_reorder(limit):
-                part = Effort(limit=(effort.limit - effort.spent) * _SHARE_TO_SHORTEN)
-                shorter = improve(made.schedule, part, bound=schedule.makespan, seed=seed)
-                effort.spend(part.spent)
-                if shorter.interrupted:
-                    raise KeyboardInterrupt
-                yield from with_gathered(replace(made, schedule=shorter.best, origin="shortened"))
-        yield None
-
-
-def _by_hand(placement: Placement, number: int) -> Iterator[tuple[str, Schedule]]:
-    """Yield schedules made by hand, with the modes that people choose where there are some."""
-    if placement.is_plain:
-        yield from applicable(placement, number).items()
-        return
-    for name, made in with_chosen_modes(placement.per_micro_batch, number, HAND_MADE):
-        yield name, validate(with_optimizer(placement, made))
+        yield from with_gathered(with_optimizer(placement, repetend.unroll(number)), repetend, "repetend")
+    if may_reorder(limit) and placement.is_plain:
+        for name, by_hand in applicable(placement, number).items():
+            yield ScheduleCandidate(by_hand, repetend, name)
+    elif may_reorder(limit):  # with the modes that people choose
+        for name, by_hand in with_chosen_modes(placement.per_micro_batch, number, HAND_MADE):
+            yield ScheduleCandidate(validate(with_optimizer(placement, by_hand)), repetend, name)
+    if repetend is not None and placement.is_plain:
+        best = replace(repetend, placement=placement.per_micro_batch)
+        for found in _samples(best, number, result.span_bound, limit, effort, seed):
+            for each in found:
+                yield from with_gathered(with_optimizer(placement, each.unroll(number)), each, "sample")
+            yield None
 
 
 def _samples(
-    best: Repetend,
-    number: int,
-    span: int,
-    limit: Mapping[Objective, int],
-    effort: Effort,
-    seed: int,
+    best: Repetend, number: int, span: int, limit: Mapping[Objective, int], effort: Effort, seed: int
 ) -> Iterator[list[Repetend]]:
     """Yield new samples of a repetend, none at times, until nothing new comes."""
     known = OfSize.without_search(best.placement, best.micro_batches)
     known = replace(known, repetend=best, limit=limit)
     began, period = time.monotonic(), best.period
-    samplers = [Account(SOLVERS[name](), seed, began, effort, lambda _: None) for name in _SAMPLERS]
+    solvers = [Account(SOLVERS[name](), seed, began, effort, lambda _: None) for name in _SAMPLERS]
     spans = [span, None, span + period // 2, span + period, span + 2 * period]
-    seen, in_vain = {best.unroll(number).blocks}, 0
-    for i in itertools.count():
-        most = spans[i % len(spans)]
+    sampler, seen = Sampler(spans, _PATIENCE), {best.unroll(number).blocks}
+    while not sampler.ended and (sampler.number == 0 or not effort.is_over):
+        account = solvers[sampler.number % len(solvers)]
         try:
             with INTERRUPTS.watched():  # Ctrl-C is put off until the solver can be left
-                sampled = sample(known, most, i, Budget(samplers[i % len(samplers)], effort.limit))
+                sampled = sampler.sample(known, Budget(account, effort.limit))
         except OutOfTimeError:
             return
-        if not sampled and most is not None and most < best.span:  # perhaps none has so short a span
-            spans.remove(most)
-        fresh = [each for each in sampled if each.period == period]
-        fresh = [replace(each, placement=best.placement) for each in fresh]
-        fresh = [each for each in fresh if each.unroll(number).blocks not in seen]
+        sampled = [replace(each, placement=best.placement) for each in sampled if each.period == period]
+        fresh = [each for each in sampled if each.unroll(number).blocks not in seen]
         seen |= {each.unroll(number).blocks for each in fresh}
-        in_vain = 0 if fresh else in_vain + 1
+        sampler.in_vain = 0 if fresh else sampler.in_vain
         yield fresh
-        if in_vain >= _PATIENCE or effort.is_over:
-            return

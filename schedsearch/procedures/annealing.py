@@ -51,8 +51,7 @@ class Annealing(Procedure):
     """
 
     name: ClassVar[str] = "annealing"
-    share_of_few: float = 0.5
-    share_of_many: float = 0.5
+    share: float = 0.5
     share_kept: float = 0.5
     coolings: int = 50
     steps: int = 400

@@ -6,7 +6,6 @@ import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import ClassVar
 
 from placements import Placement
@@ -35,6 +34,11 @@ _WORK_OF_BLOCK = 1.5e-5
 _SECONDS_OF_BLOCK = 2.5e-5
 """Seconds that a block of a hand-made schedule takes on a slow machine: none is begun that would end late."""
 
+_GROUPS = "interleaved in groups"
+
+_BY_HAND = (*(name for name in HAND_MADE if name != "gpipe"), _GROUPS, "gpipe")
+"""Names of schedules made by hand, in the order in which they are tried."""
+
 
 @dataclass
 class _Supply(Procedure):
@@ -62,26 +66,24 @@ class HandMade(_Supply):
     """
 
     name: ClassVar[str] = "hand_made"
-    share_of_few: float = 0.8
-    share_of_many: float = 0.8
+    share: float = 0.8
 
     def _made(self, known: Known, effort: Effort) -> Iterator[Start]:
-        placement, enough = known.placement, known.period_bound
-        depth = max(placement.num_devices, 2)
-        for name, make in _makers():
+        placement, depth = known.placement, max(known.placement.num_devices, 2)
+        for name in _BY_HAND:
             repeats = False
-            for times in (4, 6):  # some repeat only after a long warmup
+            for number in (4 * depth, 6 * depth):  # some repeat only after a long warmup
                 effort.require_s()
-                if not _has_time(placement, times * depth, effort):
+                if not _has_time(placement, number, effort):
                     return
-                for schedule in () if repeats else make(placement, times * depth):
+                for schedule in () if repeats else _made_by_hand(name, placement, number):
                     effort.require_s()
                     effort.spend(len(schedule.blocks) * _WORK_OF_STEADY_BLOCK)
                     repetend = steady_state(schedule, placement.num_devices)
                     if repetend is not None:
                         repeats = True
                         yield Start(repetend, name)
-                        if repetend.period_per_micro_batch <= enough:
+                        if repetend.period_per_micro_batch <= known.period_bound:
                             return
 
 
@@ -93,8 +95,7 @@ class Greedy(_Supply):
     """
 
     name: ClassVar[str] = "greedy"
-    share_of_few: float = 0.2
-    share_of_many: float = 0.2
+    share: float = 0.2
 
     def _made(self, known: Known, effort: Effort) -> Iterator[Start]:
         for repetend in greedy_repetends(known.placement, known.period_bound):
@@ -112,10 +113,10 @@ def hand_made(placement: Placement, number: int, effort: Effort) -> Iterator[Mad
         number: Micro-batches of the schedule.
         effort: Told what is done; none is begun that would end after the time limit.
     """
-    for name, make in _makers():
+    for name in _BY_HAND:
         if not _has_time(placement, number, effort):
             return
-        for schedule in make(placement, number):
+        for schedule in _made_by_hand(name, placement, number):
             effort.spend(len(schedule.blocks) * _WORK_OF_BLOCK)
             with contextlib.suppress(InvalidScheduleError):  # it needs more memory
                 yield Made(validate(schedule), name)
@@ -149,17 +150,10 @@ def _has_time(placement: Placement, number: int, effort: Effort) -> bool:
     return len(placement.blocks) * number * _SECONDS_OF_BLOCK < effort.left_s
 
 
-def _makers() -> Iterator[tuple[str, Callable[[Placement, int], Iterator[Schedule]]]]:
-    """Yield a name and what makes the schedules so called, none where they are not defined."""
-
-    def one(name: str, placement: Placement, number: int) -> Iterator[Schedule]:
-        with contextlib.suppress(UnsuitablePlacementError):
-            yield HAND_MADE[name](placement, number)
-
-    def several(placement: Placement, number: int) -> Iterator[Schedule]:
-        with contextlib.suppress(UnsuitablePlacementError):
+def _made_by_hand(name: str, placement: Placement, number: int) -> Iterator[Schedule]:
+    """Yield the schedules so called, none where they are not defined."""
+    with contextlib.suppress(UnsuitablePlacementError):
+        if name == _GROUPS:
             yield from interleavings(placement, number)
-
-    yield from ((name, partial(one, name)) for name in HAND_MADE if name != "gpipe")
-    yield "interleaved in groups", several
-    yield "gpipe", partial(one, "gpipe")
+        else:
+            yield HAND_MADE[name](placement, number)

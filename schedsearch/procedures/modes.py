@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -37,18 +38,15 @@ class Modes(Procedure):
     """
 
     name: ClassVar[str] = "modes"
-    share_of_few: float = 0.5
-    share_of_many: float = 0.6
+    share: float = 0.5
     steps: int = 8
     search_orders: Callable[[Known, Budget], Iterator[Start]] | None = None
     _tried: set[tuple[Chosen, ...]] = field(default_factory=set, init=False, repr=False)
     _round: int = field(default=0, init=False, repr=False)
 
-    def share(self, known: Known) -> float:
-        """Return the share of a round's work that it gets at most; 0 where nothing is decided."""
-        if not known.placement.decisions:
-            return 0.0
-        return self.share_of_many if known.has_many_blocks else self.share_of_few
+    def suits(self, known: Known) -> bool:
+        """Return whether anything is decided."""
+        return bool(known.placement.decisions)
 
     def run(self, known: Known, budget: Budget) -> Iterator[Start]:
         """Yield ever better repetends, each with its modes."""
@@ -82,54 +80,40 @@ def choices_at(placement: Placement, micro_batches: int, period: int) -> Iterato
     Each device spends the time that it has left over on modes that hold less; of several micro-batches, some
     may do so, other ones on each device.
     """
-    best: dict[int, list[int]] = {}
+    best: dict[int, Sequence[int]] = {}
     for device in range(placement.num_devices):
         needs = needs_of(placement, device)
         here = [i for i, each in needs.items() if i is not None and i not in best and len(each) > 1]
-        fixed = [each for i, each in needs.items() if i is None or len(each) == 1]
-        if not here:
-            continue
-        for i, numbers in zip(here, _cheapest(needs, here, fixed, micro_batches, period), strict=True):
-            best[i] = numbers
-    decisions = range(len(placement.decisions))
-    chosen = [best.get(i, [0] * micro_batches) for i in decisions]
+        fixed = [each[0] for i, each in needs.items() if i is None or len(each) == 1]
+        best |= zip(here, _cheapest([needs[i] for i in here], fixed, micro_batches, period), strict=True)
+    chosen = [best.get(i, [0] * micro_batches) for i in range(len(placement.decisions))]
     for shift in range(micro_batches):
-        turned = [
-            numbers[(shift * i) % micro_batches :] + numbers[: (shift * i) % micro_batches]
-            for i, numbers in enumerate(chosen)
-        ]
-        yield tuple(tuple(numbers[n] for numbers in turned) for n in range(micro_batches))
+        yield tuple(
+            tuple(numbers[(n + shift * i) % micro_batches] for i, numbers in enumerate(chosen))
+            for n in range(micro_batches)
+        )
 
 
 def _cheapest(
-    needs: dict[int | None, list[Need]],
-    here: Sequence[int],
-    fixed: Sequence[list[Need]],
-    size: int,
-    period: int,
-) -> list[list[int]]:
+    needs: Sequence[Sequence[Need]], fixed: Sequence[Need], size: int, period: int
+) -> Sequence[Sequence[int]]:
     """Return for each decision of a device what each micro-batch chooses: within the period, least memory."""
-    taken: dict[int, int] = {}
+    taken = Counter[int]()
     for each in fixed:
-        for lane, ticks in each[0].time.items():
-            taken[lane] = taken.get(lane, 0) + ticks * size
+        taken.update({lane: ticks * size for lane, ticks in each.time.items()})
 
-    def quality(mix: Sequence[tuple[int, ...]]) -> tuple[int, int, int]:
-        time, held = dict(taken), 0
-        for i, numbers in zip(here, mix, strict=True):
+    def quality(mix: Sequence[Sequence[int]]) -> tuple[int, int, int]:
+        time, held = taken.copy(), 0
+        for modes, numbers in zip(needs, mix, strict=True):
             for number in numbers:
-                need = needs[i][number]
-                held += need.held
-                for lane, ticks in need.time.items():
-                    time[lane] = time.get(lane, 0) + ticks
-        over = max(0, max(time.values(), default=0) - period)
-        return over, held, sum(time.values())
+                held += modes[number].held
+                time.update(modes[number].time)
+        return max(0, max(time.values(), default=0) - period), held, time.total()
 
-    options = [list(itertools.combinations_with_replacement(range(len(needs[i])), size)) for i in here]
+    options = [list(itertools.combinations_with_replacement(range(len(each)), size)) for each in needs]
     if math.prod(map(len, options)) <= _MAX_MIXES:
-        return [list(numbers) for numbers in min(itertools.product(*options), key=quality)]
+        return min(itertools.product(*options), key=quality)
     mix = [own[0] for own in options]
-    for k, own in itertools.chain(enumerate(options), enumerate(options)):
-        candidates = [[*mix[:k], numbers, *mix[k + 1 :]] for numbers in own]
-        mix = min(candidates, key=quality)
-    return [list(numbers) for numbers in mix]
+    for k, own in (*enumerate(options), *enumerate(options)):
+        mix = min(([*mix[:k], numbers, *mix[k + 1 :]] for numbers in own), key=quality)
+    return mix

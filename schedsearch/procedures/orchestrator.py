@@ -22,9 +22,7 @@ from schedsearch.procedures.modes import Modes
 from schedsearch.procedures.period import PeriodSearch
 from schedsearch.procedures.registry import chosen
 from schedsearch.procedures.whole import WholeSearch
-from schedsearch.proof.ends import device_span_bound
 from schedsearch.proof.load_and_path import critical_path, period_bound
-from schedsearch.proof.makespan import makespan_bound
 from schedsearch.solver.effort import Effort, OutOfTimeError
 from schedsearch.solver.interrupts import Ending
 from schedsearch.solver.portfolio import SOLVERS
@@ -53,35 +51,28 @@ class Orchestrator:
             SearchError: What to begin with is not for this placement, or a procedure is unknown.
         """
         self.problem = problem
-        placement, wanted = problem.placement, problem.wanted
+        placement, wanted, number = problem.placement, problem.wanted, problem.num_micro_batches
         self.with_period = Objective.PERIOD in wanted
         position = wanted.index(Objective.PERIOD) if self.with_period else -1
         before, self.after = wanted[: max(position, 0)], wanted[position + 1 :]
+        self.last = wanted[-1] if wanted[-1] in FINITE else Objective.MAKESPAN
         given = StartingPoint()
         if problem.begin_with is not None:
-            given = starting_point_on(placement, problem.num_micro_batches, problem.begin_with)
+            given = starting_point_on(placement, number, problem.begin_with)
+        self.given = given.repetend
         procedures, self.uses = chosen(problem.strategies, problem.without)
         for each in procedures:
             if isinstance(each, Modes):
                 each.search_orders = self._search_orders
         began = time.monotonic()
-        work_limit = min(problem.work_limit or math.inf, LONGEST_S)
-        self.effort = Effort(began + problem.seconds, limit=work_limit)
+        self.effort = Effort(began + problem.seconds, limit=min(problem.work_limit or math.inf, LONGEST_S))
         self.account = Account(SOLVERS[problem.solver](), problem.seed, began, self.effort, on_progress)
         known = Known(
             placement.per_micro_batch, problem.sizes, period_bound(placement), before, seed=problem.seed
         )
         self.period = PeriodSearch(known, self.account, procedures, self.uses)
-        self.last = wanted[-1] if wanted[-1] in FINITE else Objective.MAKESPAN
-        self.whole = WholeSearch(
-            placement,
-            problem.num_micro_batches,
-            self.last,
-            given.schedule if self.last in wanted else None,
-            self.account,
-            self.uses,
-        )
-        self.given = given.repetend
+        schedule = given.schedule if self.last in wanted else None
+        self.whole = WholeSearch(placement, number, self.last, schedule, self.account, self.uses)
 
     def run(self) -> SearchResult:
         """Search until all is proved, nothing is left, or a limit or a Ctrl-C ends it; return the answer."""
@@ -117,28 +108,18 @@ class Orchestrator:
                 period.run(end if whole.is_done(after) else self.effort.share(end, 0.5))
             known = period.known
             if (best := known.best) is not None:
-                if known.is_done and known.placement.is_plain:
-                    for each in set(VALUE) - {
-                        Objective.PERIOD
-                    }:  # what is proved of them now is of that period
+                if known.is_done and known.placement.is_plain:  # what is proved now is of that period
+                    for each in set(VALUE) - {Objective.PERIOD}:
                         self.account.proved.pop(each, None)
-                source = whole.source
-                if source is None or known.quality(best) < known.quality(source):
+                if whole.source is None or known.quality(best) < known.quality(whole.source):
                     whole.begin_with(best, self.with_period and best.micro_batches in known.sizes)
-                self._after_period(end)
+                if after and not whole.polished:
+                    first = max(self.effort.share(end, _SHARE_OF_REPETENDS), min(end, _FIRST_REPETENDS))
+                    whole.polish(after, first if self.last in after else end)
+                if self.last in after:
+                    whole.shorten(end)
             if (not self.with_period or known.is_done) and whole.is_done(after):
                 return
-
-    def _after_period(self, end: float) -> None:
-        """Make the objectives after the period less, until so much work is done."""
-        whole, after = self.whole, self.after
-        if after and not whole.polished:
-            until = end
-            if self.last in after:
-                until = max(self.effort.share(end, _SHARE_OF_REPETENDS), min(end, _FIRST_REPETENDS))
-            whole.polish(after, until)
-        if self.last in after:
-            whole.shorten(end)
 
     def _search_orders(self, known: Known, budget: Budget) -> Iterator[Start]:
         """Yield the best repetends of a plain placement that all procedures but modes find in a round."""
@@ -153,35 +134,27 @@ class Orchestrator:
 
     def _answer(self, ending: Ending) -> SearchResult:
         known, whole, problem = self.period.known, self.whole, self.problem
-        placement, number = problem.placement, problem.num_micro_batches
         found = known.best
         if found is not None and whole.source is not None:
             found = min(whole.source, found, key=known.quality)
+        least = {
+            each: whole.bound
+            if each is self.last
+            else goal.bound(problem.placement, problem.num_micro_batches)
+            for each, goal in FINITE.items()
+        }
         repetend, schedule, span_bound = None, None, critical_path(known.placement)
         status, reason = known.failure
-        if found is not None and found.repetend is not None:
-            reason = ""
-            repetend = replace(found.repetend, placement=known.placement)  # a query may have had less memory
-            schedule, span_bound = whole.best(found), found.bound[Objective.SPAN]
-            is_least = known.rate <= known.bound
-            if not self.with_period:
-                is_least = FINITE[self.last].value(schedule) <= whole.bound
-            status = Status.OPTIMAL if is_least and not ending.interrupted else Status.FEASIBLE
-        bounds = {Objective.MAKESPAN: makespan_bound, Objective.DEVICE_SPAN: device_span_bound}
-        least = {
-            each: whole.bound if each is self.last else bound(placement, number)
-            for each, bound in bounds.items()
-        }
         proved = status is Status.INFEASIBLE
-        if schedule is not None:
-            others = set(problem.wanted) - {Objective.PERIOD, *bounds}  # more may tell of these
-            proved = (
-                status is Status.OPTIMAL
-                and not ((ending.out_of_time or ending.out_of_work) and others)
-                and all(
-                    FINITE[each].value(schedule) <= least[each] for each in bounds if each in problem.wanted
-                )
-            )
+        if found is not None and found.repetend is not None:
+            repetend = replace(found.repetend, placement=known.placement)  # a query may have had less memory
+            schedule, span_bound, reason = whole.best(found), found.bound[Objective.SPAN], ""
+            meets = {each for each, goal in FINITE.items() if goal.value(schedule) <= least[each]}
+            is_least = known.rate <= known.bound if self.with_period else self.last in meets
+            status = Status.OPTIMAL if is_least and not ending.interrupted else Status.FEASIBLE
+            others = set(problem.wanted) - {Objective.PERIOD, *FINITE}  # more may tell of these
+            is_open = (ending.out_of_time or ending.out_of_work) and others
+            proved = status is Status.OPTIMAL and not is_open and set(problem.wanted) & {*FINITE} <= meets
         return SearchResult(
             status=status,
             repetend=repetend if self.with_period else None,

@@ -64,7 +64,7 @@ class PeriodSearch:
         """
         many, budget = self.known.has_many_blocks, Budget(self.account, until)
         finds = [] if self.known.before else self._procedures  # no others know objectives before the period
-        asks_last = many or self.known.round == 1
+        asks_last, queries = many or self.known.round == 1, self._queries
         if many:
             self._find([each for each in finds if each.is_first], budget)
             finds = [each for each in finds if not each.is_first]
@@ -75,9 +75,16 @@ class PeriodSearch:
         self.begin(asking.until)
         if self.known.best is None:
             return
-        if not self.known.before and not self._meets_bound(asking) and asks_last:
+        if queries is not None and not self.known.before:
+            self.take(Queries.name, queries.of_bound(self.known, asking))
+        if asks_last and self.known.known_of(1).is_open(Objective.PERIOD):
             self._find(finds, asking)
-        self._ask(asking)
+        if queries is not None:
+            self.take(Queries.name, queries.of_one(self.known, asking))
+        if self._states is not None and not self.known.is_proved:
+            self.take(States.name, self._states.run(self.known, asking))
+        if queries is not None:
+            self.take(Queries.name, queries.of_more(self.known, asking))
         if not asks_last:
             self._find(finds, budget)
         seed = self.known.seed + _SEEDS_OF_ROUND
@@ -88,23 +95,8 @@ class PeriodSearch:
         for procedure in procedures:
             if self.known.is_proved:
                 return
-            if share := procedure.share(self.known):
-                self.take(procedure.name, procedure.run(self.known, budget.share(share)))
-
-    def _meets_bound(self, budget: Budget) -> bool:
-        """Ask shortly whether the period of one micro-batch can meet its bound; return whether it does."""
-        if self._queries is not None:
-            self.take(Queries.name, self._queries.of_bound(self.known, budget))
-        return not self.known.known_of(1).is_open(Objective.PERIOD)
-
-    def _ask(self, budget: Budget) -> None:
-        """Ask about all blocks at once, of one micro-batch and of more, and raise the bound."""
-        if self._queries is not None:
-            self.take(Queries.name, self._queries.of_one(self.known, budget))
-        if self._states is not None and not self.known.is_proved:
-            self.take(States.name, self._states.run(self.known, budget))
-        if self._queries is not None:
-            self.take(Queries.name, self._queries.of_more(self.known, budget))
+            if procedure.suits(self.known):
+                self.take(procedure.name, procedure.run(self.known, budget.share(procedure.share)))
 
     def take(self, name: str, findings: Iterable[Finding]) -> None:
         """Take findings, tell of repetends that are better, and count the work as that of a procedure."""

@@ -20,24 +20,19 @@ class Procedure(ABC):
     Attributes:
         name: What options and results call it.
         is_first: Whether it runs before a solver is asked anything, where there are many blocks.
-        share_of_few: Share of a round's work that it gets at most where a solver is asked about all blocks
-            first; 0 where it is of no use.
-        share_of_many: Likewise where there are too many blocks for that.
+        share: Share of a round's work that it gets at most.
         share_kept: Share that is kept for it from the queries, where these come before it: of few blocks, in
             all rounds but the first.
     """
 
     name: ClassVar[str]
     is_first: ClassVar[bool] = False
-    share_of_few: float = 0.0
-    share_of_many: float = 0.0
+    share: float = 0.0
     share_kept: float = 0.0
 
-    def share(self, known: Known) -> float:
-        """Return the share of a round's work that it gets at most; 0 for placements that it is not for."""
-        if not known.placement.is_plain:
-            return 0.0
-        return self.share_of_many if known.has_many_blocks else self.share_of_few
+    def suits(self, known: Known) -> bool:
+        """Return whether it is for such placements."""
+        return known.placement.is_plain
 
     @abstractmethod
     def run(self, known: Known, budget: Budget) -> Iterator[Finding]:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from placements import Placement
 from schedsearch.core.answer import Status
 from schedsearch.core.budget import Budget
 from schedsearch.core.known import Finding, Known, NoRepetend, OfSize, Start
 from schedsearch.core.objective import Objective
 from schedsearch.proof.load_and_path import min_period
-from schedsearch.solver.effort import OutOfTimeError
 from schedsearch.solver.query import Answer, Query
 from schedsearch.starts.serial import serial_period, serial_repetend
 from schedsearch.state_space import min_period as min_period_of_states
@@ -35,14 +33,14 @@ With several micro-batches and more blocks, it is rarely answered in the time of
 _UNKNOWN_IN_A_ROW = 4
 """Queries without an answer after which a bisection ends, until there is more work for each."""
 
-_WORK_OF_REASON = 8.0
-"""Work of each question on how much memory would do, in units of about a second."""
-
 _WORK_OF_STATE = 4e-6
 """Units of work to look at a state."""
 
 FIRST_REPETEND = "one block after another"
 """Name of what finds the first repetend, which no search is without."""
+
+DOES_NOT_FIT = "one micro-batch alone does not fit the memory in any order; raise search.memory"
+"""Why a placement with capacities has no schedule."""
 
 
 def first_repetend(known: Known, budget: Budget) -> Iterator[Finding]:
@@ -53,8 +51,7 @@ def first_repetend(known: Known, budget: Budget) -> Iterator[Finding]:
     if repetend is not None:
         yield Start(repetend.with_min_period(min_period(placement, 1)), FIRST_REPETEND)
     elif answer is Answer.NO:
-        yield NoRepetend(Status.INFEASIBLE, "")  # should the reason not be found in time
-        yield NoRepetend(Status.INFEASIBLE, _why_infeasible(placement, budget))
+        yield NoRepetend(Status.INFEASIBLE, DOES_NOT_FIT)
 
 
 @dataclass
@@ -78,70 +75,50 @@ class Bisection:
         """
         for position, objective in enumerate(objectives):
             kept = known
-            for each in self.minimise(kept.without_limits(objectives[position:]), objective, budget):
-                is_kept = objective in kept.limit and kept.value(objective) <= each.value(objective)
-                known = kept.with_proofs_of(each) if is_kept else each
+            for found in self.minimise(kept.without_limits(objectives[position:]), objective, budget):
+                is_kept = objective in kept.limit and kept.value(objective) <= found.value(objective)
+                known = kept.with_proofs_of(found) if is_kept else found
                 yield known
 
     def minimise(self, known: OfSize, objective: Objective, budget: Budget) -> Iterator[OfSize]:
         """Bisect an objective between its bound and the best value, and keep what it reaches as a limit.
 
-        A query that gets no answer splits what is open: above it there may be repetends to find, below it
-        refutations. What stays open is asked again with more work.
+        First for a lesser value, as if what gets no answer were refuted; then for a greater bound below the
+        least value without an answer. What stays open is asked again with four times the work.
         """
-        work = _first_slice(budget)
+        instances = known.micro_batches * len(known.placement.blocks)
+        is_easy = known.micro_batches == 1 or instances < _EASY_INSTANCES
+        from_below = objective is Objective.LATENCY or (objective is Objective.PERIOD and is_easy)
+        work = first_slice(budget)
         while known.is_open(objective) and (left := budget.left) > 0:
-            queries = budget.account.queries
-            known, unknown = yield from self._descend(known, objective, work, budget)
+            queries, low, in_a_row = budget.account.queries, known.bound[objective], 0
+            unknown: int | None = None
+            candidate = low if from_below else (low + known.value(objective)) // 2
+            while low < known.value(objective) and budget.left > 0 and in_a_row < _UNKNOWN_IN_A_ROW:
+                answer, known = self.ask(known, objective, candidate, work, budget)
+                yield known
+                in_a_row = in_a_row + 1 if answer is Answer.UNKNOWN else 0
+                if answer is Answer.UNKNOWN:
+                    unknown = candidate if unknown is None else min(unknown, candidate)
+                if candidate < known.value(objective):
+                    low = candidate + 1
+                candidate = (low + known.value(objective)) // 2
             high = known.value(objective) if unknown is None else unknown
-            known = yield from self._ascend(known, objective, high, work, budget)
+            while (bound := known.bound[objective]) < min(high, known.value(objective)):
+                if budget.is_over or self.given.get((objective, bound), 0.0) >= work:
+                    break  # what is above the bound is harder to refute
+                candidate = (bound + high) // 2 if known.is_monotone(objective) else bound
+                answer, known = self.ask(known, objective, candidate, work, budget)
+                yield known
+                if answer is not Answer.NO:
+                    high = candidate
             if budget.account.queries == queries and work >= left:
                 break  # all that is open was asked for longer than there is work left now
             work *= 4
         if known.repetend is not None:
             yield known.with_limit(objective)
 
-    def look_at_bound(self, known: OfSize, budget: Budget) -> Iterator[OfSize]:
-        """Ask once, shortly, whether the period can meet its bound."""
-        if known.is_open(Objective.PERIOD):
-            bound = known.bound[Objective.PERIOD]
-            yield self._try(known, Objective.PERIOD, bound, _first_slice(budget), budget)[1]
-
-    def _descend(
-        self, known: OfSize, objective: Objective, work: float, budget: Budget
-    ) -> Generator[OfSize, None, tuple[OfSize, int | None]]:
-        """Bisect for a lesser value as if what gets no answer were refuted; return the least such value."""
-        low, unknown, in_a_row = known.bound[objective], None, 0
-        instances = known.micro_batches * len(known.placement.blocks)
-        is_easy = known.micro_batches == 1 or instances < _EASY_INSTANCES
-        from_below = objective is Objective.LATENCY or (objective is Objective.PERIOD and is_easy)
-        candidate = low if from_below else (low + known.value(objective)) // 2
-        while low < known.value(objective) and budget.left > 0 and in_a_row < _UNKNOWN_IN_A_ROW:
-            answer, known = self._try(known, objective, candidate, work, budget)
-            yield known
-            in_a_row = in_a_row + 1 if answer is Answer.UNKNOWN else 0
-            if answer is Answer.UNKNOWN:
-                unknown = candidate if unknown is None else min(unknown, candidate)
-            if candidate < known.value(objective):
-                low = candidate + 1
-            candidate = (low + known.value(objective)) // 2
-        return known, unknown
-
-    def _ascend(
-        self, known: OfSize, objective: Objective, high: int, work: float, budget: Budget
-    ) -> Generator[OfSize, None, OfSize]:
-        """Bisect for a greater bound below a value that got no answer."""
-        while (bound := known.bound[objective]) < min(high, known.value(objective)):
-            if budget.is_over or self.given.get((objective, bound), 0.0) >= work:
-                break  # what is above the bound is harder to refute
-            candidate = (bound + high) // 2 if known.is_monotone(objective) else bound
-            answer, known = self._try(known, objective, candidate, work, budget)
-            yield known
-            if answer is not Answer.NO:
-                high = candidate
-        return known
-
-    def _try(
+    def ask(
         self, known: OfSize, objective: Objective, candidate: int, work: float, budget: Budget
     ) -> tuple[Answer, OfSize]:
         """Ask for a value; return the answer, and what is known with the repetend or the proof."""
@@ -163,7 +140,8 @@ class Bisection:
         return answer, known
 
 
-def _first_slice(budget: Budget) -> float:
+def first_slice(budget: Budget) -> float:
+    """Return the work of a first question."""
     return min(max(_FIRST_SLICE[0], budget.left * _FIRST_SHARE), _FIRST_SLICE[1])
 
 
@@ -182,8 +160,11 @@ class Queries:
     )
 
     def of_bound(self, known: Known, budget: Budget) -> Iterator[Finding]:
-        """Ask shortly whether the period of one micro-batch can meet its bound."""
-        return self._of_size[1].look_at_bound(known.known_of(1), self._for_one(known, budget))
+        """Ask once, shortly, whether the period of one micro-batch can meet its bound."""
+        of_one, part = known.known_of(1), self._for_one(known, budget)
+        if of_one.is_open(Objective.PERIOD):
+            bound = of_one.bound[Objective.PERIOD]
+            yield self._of_size[1].ask(of_one, Objective.PERIOD, bound, first_slice(part), part)[1]
 
     def of_one(self, known: Known, budget: Budget) -> Iterator[Finding]:
         """Make the period of one micro-batch less, after the objectives before it.
@@ -244,47 +225,3 @@ class States:
         budget.effort.spend(most * _WORK_OF_STATE)
         if found is not None and (earlier is None or found.ticks >= earlier.ticks):
             yield found
-
-
-def _why_infeasible(placement: Placement, budget: Budget) -> str:
-    """Return in one line why a placement with capacities has no schedule."""
-    try:
-        needs = list(_needs(placement, budget))
-    except OutOfTimeError:
-        needs = ["raise search.memory"]
-    return " ".join(["one micro-batch alone does not fit the memory in any order;", *needs])
-
-
-def _needs(placement: Placement, budget: Budget) -> Iterator[str]:
-    """Yield what would make it fit: on one device, where that is enough, or else on all."""
-    memory = placement.memory
-    assert memory is not None, "without capacities everything fits"
-    needed = [
-        sum(max(block.memory_on(device), 0) + block.transient for block in placement.on(device))
-        for device in range(len(memory))
-    ]
-
-    def min_more(high: int, devices: Sequence[int]) -> int | None:
-        """Return how much more memory, at most `high`, on devices marked 1 lets one micro-batch fit."""
-        low = 0
-
-        def fits(more: int) -> bool:
-            capacity = [each + more * mark for each, mark in zip(memory, devices, strict=True)]
-            query = Query(placement.with_memory(capacity), 1, serial_period(placement))
-            return budget.ask(query, _WORK_OF_REASON)[0] is Answer.YES
-
-        if not fits(high):
-            return None
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if fits(middle) else (middle, high)
-        return high
-
-    for device, capacity in enumerate(memory):
-        more = min_more(needed[device], [int(other == device) for other in range(len(memory))])
-        if more is not None:
-            instead = f"{capacity + more} instead of {capacity}"
-            yield f"it would with {instead} on device {device}; raise search.memory"
-            return
-    more = min_more(max(needed), [1] * len(memory))
-    yield (f"it would with {more} more on each device; " if more else "") + "raise search.memory"

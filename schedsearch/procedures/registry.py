@@ -11,16 +11,13 @@ from schedsearch.procedures.modes import Modes
 from schedsearch.procedures.neighbourhoods.improvement import NEIGHBOURHOODS
 from schedsearch.procedures.procedure import Procedure
 from schedsearch.procedures.queries import Queries, States
-from schedsearch.procedures.samples import Samples
+from schedsearch.procedures.samples import SAMPLES
 
 PROCEDURES: dict[str, type[Procedure]] = {kind.name: kind for kind in (HandMade, Greedy, Annealing, Modes)}
 """Procedures that find repetends, by name, in the order in which they run."""
 
-OF_SCHEDULE = (*BEGINNINGS, Samples.name, NEIGHBOURHOODS, Queries.name, States.name)
-"""Names of what makes the whole schedule shorter; see `schedsearch.procedures.whole`."""
-
-NAMES = tuple(dict.fromkeys((*PROCEDURES, Queries.name, States.name, *OF_SCHEDULE)))
-"""What `search.strategies` and `search.without` may name."""
+NAMES = tuple(dict.fromkeys((*PROCEDURES, Queries.name, States.name, *BEGINNINGS, SAMPLES, NEIGHBOURHOODS)))
+"""What `search.strategies` and `search.without` may name; some make the whole schedule shorter."""
 
 
 def chosen(
@@ -37,15 +34,14 @@ def chosen(
     """
     asked = NAMES if strategies is None else strategies
     for option, names in (("strategies", asked), ("without", without)):
-        for each in names:
-            if not isinstance(each, Procedure) and each not in NAMES:
+        for name in names:
+            if not isinstance(name, Procedure) and name not in NAMES:
                 raise SearchError(
-                    f"search.{option}: {each!r} is not a strategy; use some of {', '.join(NAMES)}"
+                    f"search.{option}: {name!r} is not a strategy; use some of {', '.join(NAMES)}"
                 )
-    used = [each for each in asked if _name_of(each) not in without]
-    objects = [PROCEDURES[each]() if isinstance(each, str) and each in PROCEDURES else each for each in used]
-    return [each for each in objects if isinstance(each, Procedure)], frozenset(map(_name_of, used))
-
-
-def _name_of(procedure: str | Procedure) -> str:
-    return procedure if isinstance(procedure, str) else procedure.name
+    named = {each if isinstance(each, str) else each.name: each for each in asked}
+    used = {name: each for name, each in named.items() if name not in without}
+    made = [
+        PROCEDURES[name]() if each == name and name in PROCEDURES else each for name, each in used.items()
+    ]
+    return [each for each in made if isinstance(each, Procedure)], frozenset(used)

@@ -26,7 +26,7 @@ from schedsearch.passes.lowered import Lowered
 from schedsearch.procedures.beginnings import BEGINNINGS
 from schedsearch.procedures.neighbourhoods.improvement import IMPROVEMENTS, Improvement
 from schedsearch.procedures.queries import Bisection
-from schedsearch.procedures.samples import Samples
+from schedsearch.procedures.samples import SAMPLES, Sampler
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, with_optimizer
 from schedsearch.validate import InvalidScheduleError, validate
@@ -43,13 +43,20 @@ _OF_SCHEDULES = frozenset({Objective.MEMORY, Objective.LATENCY})
 _MAX_BLOCKS = 2000
 """Blocks of the longest schedule that is made by hand with modes."""
 
+_PATIENCE = 12
+"""Sampled repetends in a row that may bring no shorter schedule before there are enough."""
+
+_MAX_INSTANCES = 600
+"""Blocks times micro-batches of the largest repetend that is sampled; with more, a question takes long."""
+
+_MAX_UNROLLED = 100_000
+"""Blocks of the longest schedule for which repetends are sampled: each sample is unrolled."""
+
 
 class WholeSearch:
     """The search for the objectives after the period, and for the schedule.
 
     Attributes:
-        placement: What runs where.
-        objective: What is made less of the whole schedule.
         known: What is known of the repetend that is unrolled, on the plain placement that is worked on; None
             before there is one.
         polished: Whether there is nothing more to do about it.
@@ -69,10 +76,10 @@ class WholeSearch:
         Args:
             placement: What runs where.
             num_micro_batches: Micro-batches of the schedule.
-            objective: What is made less.
+            objective: What is made less of the whole schedule.
             given: A schedule that the caller begins with, without optimizer blocks; None for none.
             account: Whom to ask, and who counts the work.
-            uses: Names of the procedures; see `schedsearch.procedures.registry.OF_SCHEDULE`.
+            uses: Names of the procedures; see `schedsearch.procedures.registry.NAMES`.
         """
         self.placement, self.num_micro_batches = placement, num_micro_batches
         self.objective, self._goal = objective, FINITE[objective]
@@ -104,11 +111,6 @@ class WholeSearch:
         self._shortest: Schedule | None = None
         self._improvement: Improvement | None = None
         self._starts: dict[str, Iterator[Made]] = {}
-
-    @property
-    def _is_free(self) -> bool:
-        """Whether all of the memory may be used, so that what is proved is proved of any schedule."""
-        return self._lowered is not None and self._within in (None, self._lowered.plain)
 
     @property
     def source(self) -> OfSize | None:
@@ -151,7 +153,7 @@ class WholeSearch:
             best = replace(plain, repetend=kept.repetend, limit=limit)
         self.known = best.with_limit(Objective.PERIOD)
         self.polished = self._closed = not is_searched
-        self._samples, self._bisection = Samples(), Bisection()
+        self._bisection, self._sampler = Bisection(), Sampler([], _PATIENCE)
 
     @cached_property
     def _others(self) -> list[Schedule]:
@@ -199,22 +201,49 @@ class WholeSearch:
         if self._lowered is None:
             return
         assert self.known is not None
-        budget, samples = Budget(self.account, until), self._samples
+        budget = Budget(self.account, until)
         others = [objective for objective in objectives if objective not in FINITE]
         for known in self._bisection.minimise_in_turn(self.known, others, budget):
             self.known = known
-        wants_samples = self.objective in objectives and Samples.name in self.uses
-        if wants_samples and not samples.ended:
-            unrolled = len(self._lowered.plain.blocks) * self._number
-            with self._counted(Samples.name):
-                for known, value in samples.run(
-                    self.known, unrolled, self._quality, self._bound, self._bisection, budget
-                ):
-                    self.known = known
-                    if value is not None:
-                        self._report(value, self._bound, "sample of the repetend")
+        instances = len(self.known.placement.blocks) * self.known.micro_batches
+        is_small = len(self._lowered.plain.blocks) * self._number <= _MAX_UNROLLED
+        wants_samples = self.objective in objectives and SAMPLES in self.uses
+        wants_samples = wants_samples and is_small and instances <= _MAX_INSTANCES
+        is_enough = not wants_samples or self._sampler.ended
+        if not is_enough:
+            with self._counted(SAMPLES):
+                is_enough = self._sample(budget)
         self._closed = not any(self.known.is_open(objective) for objective in others)
-        self.polished = self._closed and (samples.ended or not wants_samples)
+        self.polished = self._closed and is_enough
+
+    def _sample(self, budget: Budget) -> bool:
+        """Take samples of repetends of the best period; keep the one that unrolls to the shortest schedule.
+
+        Where two are equally short, the one with more slack is better, since lower clocks can use it.
+
+        Returns:
+            Whether there are enough.
+        """
+        assert self.known is not None and self.known.repetend is not None
+        sampler = self._sampler
+        if budget.is_over:
+            return False
+        if Objective.SPAN not in self.known.limit and not sampler.number:
+            for known in self._bisection.minimise(self.known, Objective.SPAN, budget):
+                self.known = known.without_limits([Objective.SPAN])
+        repetend = self.known.repetend
+        assert repetend is not None
+        period, span, best = repetend.period, repetend.span, self._quality(repetend)
+        if not sampler.spans:
+            sampler.spans = [None, span, span + period // 2, span + period, span + 2 * period]
+        while best[1] > self._bound and not sampler.ended and not budget.is_over:
+            for candidate in sampler.sample(self.known, budget):
+                if (quality := self._quality(candidate)) < best:
+                    sampler.in_vain = 0 if quality[:2] < best[:2] else sampler.in_vain
+                    self.known = replace(self.known, repetend=candidate).with_tightened_limits()
+                    best = quality
+            self._report(best[1], self._bound, "sample of the repetend")
+        return best[1] <= self._bound or sampler.ended
 
     def shorten(self, until: float) -> None:
         """Shorten the whole schedule; the next call goes on where this one ends.
@@ -248,10 +277,10 @@ class WholeSearch:
                     if (made := next(starts, None)) is None:
                         break
                     self._offer(made)
-        if self.proved or self.effort.spent >= until or not self.uses & IMPROVEMENTS:
-            return
         best = self._shortest
         assert best is not None
+        if self.proved or self.effort.spent >= until or not self.uses & IMPROVEMENTS:
+            return
         if self._improvement is None:
             self._improvement = Improvement(
                 best,
@@ -311,6 +340,11 @@ class WholeSearch:
             self._shortest = settled
             self._report(self._goal.value(settled), self._bound, made.made_by)
 
+    @property
+    def _is_free(self) -> bool:
+        """Whether all of the memory may be used, so that what is proved is proved of any schedule."""
+        return self._lowered is not None and self._within in (None, self._lowered.plain)
+
     def _counted(self, name: str) -> AbstractContextManager[None]:
         """Count what is done inside as the work of a procedure."""
         return self.account.counted(self.objective, name, self._value)
@@ -334,12 +368,9 @@ class WholeSearch:
             found: What is known of the best repetend.
         """
         assert found.repetend is not None
-        unrolled = (
-            self._unroll(found.repetend)
-            if self.placement.is_plain
-            else found.repetend.unroll(self.num_micro_batches)
-        )
-        schedules = [unrolled]
+        is_plain = self.placement.is_plain
+        unroll = self._unroll if is_plain else lambda each: each.unroll(self.num_micro_batches)
+        schedules = [unroll(found.repetend)]
         if self._shortest is not None and self._lowered is not None:
             schedules.append(self._lowered.schedule(self._shortest))
         schedules += self._others if Objective.LATENCY not in found.limit else []

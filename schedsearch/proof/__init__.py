@@ -5,10 +5,9 @@ search. In the order in which to read:
 
 - `bound`: a bound on the period, its value, and what it relies on.
 - `timeline`: the time of a schedule, whole or without the blocks that devices share.
-- `device_states`: what a device can hold without getting stuck; or, with too many states, what fits.
+- `device_states`: what a device can hold without getting stuck, or where these are too many, what fits.
 - `memory_occupancy`: the period by Little's law.
 - `mode_choice`: the period where blocks have modes, by time and memory over all mixes of them.
-- `conflicts`: the period by what cannot run at once, as each two share some device.
 - `load_and_path`: the period by load, and by all of these; the span by the critical path.
 - `sequences`: the makespan by what runs one after the other on a device, and on two in a row.
 - `ends`: how long a device must be idle at both ends, under its memory; the device span.

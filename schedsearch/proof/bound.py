@@ -10,9 +10,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from placements import Placement
 from placements.meaning import Meaning
 
@@ -33,9 +30,6 @@ class Bound:
     def value(self, placement: Placement) -> Fraction:
         """Return the ticks per micro-batch that it proves, if what it relies on is true.
 
-        Args:
-            placement: What runs where.
-
         Raises:
             ValueError: It is of another placement, or proves nothing; the message says why.
         """
@@ -43,10 +37,6 @@ class Bound:
 
     def is_shown(self, placement: Placement, time_limit_s: float) -> bool | None:
         """Return whether what it relies on besides adding up is true; None if it takes too long to see.
-
-        Args:
-            placement: What runs where.
-            time_limit_s: Seconds.
 
         Raises:
             ValueError: As of `value`.
@@ -60,22 +50,3 @@ class Bound:
 def repeated(placement: Placement) -> Placement:
     """Return what repeats of a placement, with one stream a device and nothing to decide on; never worse."""
     return placement.per_micro_batch.relaxed
-
-
-_FINEST_WEIGHT = 10_000
-"""Weights are whole numbers up to this."""
-
-_ROUNDED = 1e-6
-"""How much a weight may differ from a whole number that stands for it exactly."""
-
-
-def in_whole_numbers(weights: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the smallest whole numbers in the ratios of some weights, or about so."""
-    greatest = weights.max(initial=0.0)
-    if greatest <= 0:
-        return np.zeros(len(weights), dtype=np.int64)
-    scales = np.arange(1, _FINEST_WEIGHT + 1)
-    scaled = weights[:, None] / greatest * scales
-    exact = np.flatnonzero(np.abs(scaled - np.rint(scaled)).max(axis=0) < _ROUNDED * scales)
-    whole = np.rint(scaled[:, exact[0] if len(exact) else -1]).astype(np.int64)
-    return np.array(whole // np.gcd.reduce(whole))

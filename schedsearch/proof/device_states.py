@@ -7,7 +7,6 @@ and memory full of what cannot go on without more of it is never given back.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,17 +14,14 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from placements import Placement
+from placements import Block, Placement
 from schedsearch.proof.timeline import Timeline
 
 Counts = NDArray[np.int64]
 """How many micro-batches are between the pairs of each group; shape ``(states, groups)``."""
 
-Pair = tuple[int, int]
-"""Two blocks, as indices, of which the second waits for the first."""
-
-Group = tuple[tuple[Pair, int], ...]
-"""Pairs of blocks, and how often a micro-batch between each counts."""
+Group = tuple[tuple[str, str, int], ...]
+"""Pairs of blocks of which the second waits for the first, and what a micro-batch between them counts."""
 
 _MAX_STATES = 1_500
 """States of a device beyond which only what fits counts; more raised no bound of 140 random placements."""
@@ -49,19 +45,17 @@ class DeviceStates:
     each other, those of micro-batches of which none has started. What is left ends all that has begun, and is
     valid, as what a micro-batch holds of a group is never less than nothing.
 
-    Where they are too many, there are the greatest of those whose memory fits: memory for 100 units holds two
-    micro-batches of 37, not 2.7.
+    Where they are too many, what is held is counted in some unit, each pair's rounded down, and so is the
+    memory: that for 100 units holds two micro-batches of 37, not 2.7.
 
     Attributes:
         device: Device whose states they are.
-        blocks: Names of the blocks that are counted.
-        groups: Pairs of these; the second of a pair waits for the first through no third.
-        held: Every state.
+        groups: What is counted.
+        held: Every state, or the one with the greatest count.
         running: For each block of the device, the states in which it runs; its start is in them.
     """
 
     device: int
-    blocks: tuple[str, ...]
     groups: tuple[Group, ...]
     held: Counts
     running: Mapping[str, Counts]
@@ -69,18 +63,22 @@ class DeviceStates:
 
 @lru_cache(maxsize=8)
 def device_states(placement: Placement) -> tuple[DeviceStates, ...]:
-    """Return the states of each device on which they are not too many.
+    """Return the states of each device where they say more than its capacity.
 
     Args:
         placement: What runs where, without optimizer blocks.
     """
     if placement.free_memory is None:
         return ()
-    most = min(_MAX_STATES, _MAX_STATES_IN_ALL // placement.num_devices)
     ancestors = Timeline(placement, frozenset()).ancestors
     courses = [_Course(placement, device, ancestors) for device in range(placement.num_devices)]
-    found = [_walked(course, most) or _fitting(course, most) for course in courses if course.blocks]
-    return tuple(each for each in found if each is not None and all(map(len, each.running.values())))
+    most = min(_MAX_STATES, _MAX_STATES_IN_ALL // placement.num_devices)
+    found: list[DeviceStates] = []
+    for course in courses:
+        if course.blocks:
+            walked = _walked(course, most)
+            found += [walked] if walked is not None else _rounded(course)
+    return tuple(found)
 
 
 class _Course:
@@ -99,14 +97,17 @@ class _Course:
     def __init__(self, placement: Placement, device: int, ancestors: Mapping[str, frozenset[str]]) -> None:
         assert placement.free_memory is not None
         self.device, self.capacity = device, placement.free_memory[device]
-        has = {block.name for block in placement.on(device) if block.memory_on(device)}
-        before_some = has.union(*(ancestors[name] for name in has))
         here = [block for block in placement.topological_order if device in block.devices]
-        counted = has | {b.name for b in here if b.name in before_some and ancestors[b.name] & has}
-        self.blocks = [block for block in here if block.name in counted]
-        self.others = [block for block in here if block.name not in counted]
+        has = {block.name for block in here if block.memory_on(device)}
+        before_some = has.union(*(ancestors[name] for name in has))
+
+        def is_counted(block: Block) -> bool:
+            return block.name in has or (block.name in before_some and bool(ancestors[block.name] & has))
+
+        self.blocks = [block for block in here if is_counted(block)]
+        self.others = [block for block in here if not is_counted(block)]
         index = {block.name: i for i, block in enumerate(self.blocks)}
-        self.after = [{index[name] for name in ancestors[b.name] & counted} for b in self.blocks]
+        self.after = [{index[name] for name in ancestors[b.name] & index.keys()} for b in self.blocks]
         self.pairs = [
             (a, b)
             for b, after in enumerate(self.after)
@@ -116,12 +117,15 @@ class _Course:
         self.memory = [block.memory_on(device) for block in self.blocks]
         self.needs = [block.memory_on(device) + block.transient for block in self.blocks]
 
+    def group(self, times: Sequence[int]) -> Group:
+        """Return pairs that count so often."""
+        names = [(self.blocks[a].name, self.blocks[b].name) for a, b in self.pairs]
+        return tuple((*pair, count) for pair, count in zip(names, times, strict=True))
+
     def states(self, groups: Sequence[Group], held: Counts, running: Sequence[Counts]) -> DeviceStates:
         """Return the states, given those in which each block runs: the counted ones, then the others."""
-        blocks = [block.name for block in self.blocks]
-        names = (*blocks, *(block.name for block in self.others))
-        by_name = dict(zip(names, running, strict=True))
-        return DeviceStates(self.device, tuple(blocks), tuple(groups), held, by_name)
+        names = [block.name for block in (*self.blocks, *self.others)]
+        return DeviceStates(self.device, tuple(groups), held, dict(zip(names, running, strict=True)))
 
 
 State = tuple[int, ...]
@@ -143,16 +147,24 @@ def _walked(course: _Course, most: int) -> DeviceStates | None:
         in_use = sum(units * count for units, count in zip(course.memory, state, strict=True))
         for i, after in enumerate(course.after):
             if in_use + course.needs[i] <= course.capacity and all(state[j] > state[i] for j in after):
-                following = _without_completed((*state[:i], state[i] + 1, *state[i + 1 :]), groups)
-                steps.append((state, i, following))
+                counts = [*state]
+                counts[i] += 1
+                for group in groups:
+                    if completed := min(counts[j] for j in group):
+                        for j in group:
+                            counts[j] -= completed
+                steps.append((state, i, following := tuple(counts)))
                 if following not in seen:
                     seen.add(following)
                     todo.append(following)
         if len(seen) > most:
             return None
-    returning = _returning(steps, nothing)
-    steps = [step for step in steps if step[2] in returning]
-    if len({i for _, i, _ in steps}) < len(course.blocks):
+    graph = nx.DiGraph([(state, following) for state, _, following in steps])
+    returning = nx.ancestors(graph, nothing) | {nothing} if steps else {nothing}
+    after_start = [
+        [after for _, j, after in steps if j == i and after in returning] for i in range(len(nothing))
+    ]
+    if not all(after_start):
         return None
     first, second = np.array(course.pairs).T
 
@@ -160,102 +172,46 @@ def _walked(course: _Course, most: int) -> DeviceStates | None:
         return np.array(states[:, first] - states[:, second])
 
     starts = np.array(sorted(returning))
-    in_uses = starts @ np.array(course.memory)
-    running = [np.array([after for _, j, after in steps if j == i]) for i in range(len(course.blocks))]
-    running += [starts[in_uses + block.transient <= course.capacity] for block in course.others]
-    return course.states(
-        [((pair, 1),) for pair in course.pairs], between(starts), [between(states) for states in running]
-    )
+    free = course.capacity - starts @ np.array(course.memory)
+    running = [between(np.array(states)) for states in after_start]
+    running += [between(starts[block.transient <= free]) for block in course.others]
+    if not all(map(len, running)):
+        return None
+    pairs = course.group([1] * len(course.pairs))
+    return course.states([(pair,) for pair in pairs], between(starts), running)
 
 
-def _without_completed(counts: State, groups: Sequence[Sequence[int]]) -> State:
-    left = list(counts)
-    for group in groups:
-        completed = min(counts[i] for i in group)
-        for i in group:
-            left[i] -= completed
-    return tuple(left)
+def _rounded(course: _Course) -> Iterator[DeviceStates]:
+    """Yield the most that fits in some units; nothing where that says no more than the capacity.
 
-
-def _returning(steps: Sequence[tuple[State, int, State]], nothing: State) -> set[State]:
-    """Return the states from which the device can come to hold nothing again."""
-    before: dict[State, list[State]] = {}
-    for state, _, following in steps:
-        before.setdefault(following, []).append(state)
-    found, todo = {nothing}, [nothing]
-    while todo:
-        new = [state for state in before.get(todo.pop(), ()) if state not in found]
-        found.update(new)
-        todo += new
-    return found
-
-
-def _fitting(course: _Course, most: int) -> DeviceStates | None:
-    """Return the greatest states whose memory fits; None where that says no more than the capacity.
-
-    Micro-batches between pairs of blocks hold multiples of a few amounts, each of which is a group.
+    The units are what a micro-batch holds between pairs of blocks.
     """
     held = _held_between(course)
-    units: list[int] = []
-    for amount in sorted({amount for amount in held or () if amount}):
-        if all(amount % smaller for smaller in units):
-            units.insert(0, amount)
-    if held is None or units in ([], [1]):
-        return None
-    capacity = course.capacity
-    if math.prod(capacity // unit + 1 for unit in units[:-1]) > most:
-        return None
-    number = [next(i for i, unit in enumerate(units) if amount % unit == 0) for amount in held]
-    times = np.zeros((len(units), len(held)), dtype=np.int64)
-    times[number, range(len(held))] = [amount // units[i] for amount, i in zip(held, number, strict=True)]
-    groups = [
-        tuple((pair, int(count)) for pair, count in zip(course.pairs, row, strict=True) if count)
-        for row in times
-    ]
-
-    def fit(free: int, there: Counts) -> Counts:
-        """Return how many of each amount fit, besides those that are there."""
-        ways = [there + more for more in _fill(units, free - int(there @ np.array(units)))]
-        return np.array(ways, dtype=np.int64).reshape(-1, len(units))
-
-    nothing = np.zeros(len(units), dtype=np.int64)
-    running = []
-    for i in range(len(course.blocks)):
-        before, after = (
-            times[:, [p for p, pair in enumerate(course.pairs) if pair[end] == i]].sum(axis=1)
-            for end in (1, 0)
-        )
-        running.append(fit(capacity - max(0, course.needs[i]), before) + after - before)
-    running += [fit(capacity - block.transient, nothing) for block in course.others]
-    return course.states(groups, fit(capacity, nothing), running)
+    for unit in sorted({amount for amount in held if amount > 1}):
+        counts = [amount // unit for amount in held]
+        if unit * sum(counts) == sum(held) and course.capacity % unit == 0:
+            continue
+        running = []
+        for i, needs in enumerate(course.needs):
+            before, after = ([p for p, pair in enumerate(course.pairs) if pair[end] == i] for end in (1, 0))
+            others = (course.capacity - max(0, needs) - sum(held[p] for p in before)) // unit
+            running.append(others + sum(counts[p] for p in after))
+        running += [(course.capacity - block.transient) // unit for block in course.others]
+        limits = [np.array([[most]], dtype=np.int64) for most in (course.capacity // unit, *running)]
+        yield course.states([course.group(counts)], limits[0], limits[1:])
 
 
-def _held_between(course: _Course) -> list[int] | None:
+def _held_between(course: _Course) -> list[int]:
     """Return what a micro-batch holds between each pair besides what it holds between others.
 
-    It is None where that is not known: a block that waits for two others leaves open between which of them it
-    is held.
+    There is nothing where that is not known: a block that waits for two others leaves open between which of
+    them it is held.
     """
     before = {b: a for a, b in course.pairs}
-    if len(before) < len(course.pairs):
-        return None
     released = [-units for units in course.memory]
     for block in reversed(range(len(released))):  # a block comes after those that it waits for
         if block in before:
             released[before[block]] += released[block]
     held = [released[b] for _, b in course.pairs]
-    whole = not any(amount for block, amount in enumerate(released) if block not in before)
-    return held if whole and min(held, default=0) >= 0 else None
-
-
-def _fill(units: Sequence[int], free: int) -> Iterator[list[int]]:
-    """Yield the numbers of each amount with which no more of the last fit memory."""
-    if free < 0:
-        return
-    first, *others = units
-    if not others:
-        yield [free // first]
-        return
-    for count in range(free // first + 1):
-        for rest in _fill(others, free - count * first):
-            yield [count, *rest]
+    is_known = len(before) == len(course.pairs) and min(held, default=0) >= 0
+    return held if is_known and not any(released[b] for b in range(len(released)) if b not in before) else []

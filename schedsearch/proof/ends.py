@@ -7,10 +7,11 @@ running backwards, after the last of its earlier blocks has ended.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
+from typing import NamedTuple
 
 from placements import Kind, Placement
 from schedsearch.proof.sequences import one_device
@@ -23,19 +24,18 @@ _MAX_STATES = 500
 Names = frozenset[str]
 
 
-@dataclass(frozen=True)
-class _State:
+class _State(NamedTuple):
     """How far a micro-batch is on a device, seen from one end.
 
     Attributes:
-        done: Names of its blocks that lie between that end and now.
-        work: Ticks of these.
         held: Memory that it holds.
+        work: Ticks of its blocks that lie between that end and now.
+        done: Names of these.
     """
 
-    done: Names
-    work: int
     held: int
+    work: int
+    done: Names
 
 
 def ends_bound(timeline: Timeline, num_micro_batches: int) -> int:
@@ -49,10 +49,12 @@ def ends_bound(timeline: Timeline, num_micro_batches: int) -> int:
     where memory does not let it, both count. Blocks with heads and tails of their own may leave a device idle
     in between too (`one_device`).
     """
-    bound = max(start + timeline.length[name] for name, start in timeline.heads.items())
+    heads, tails = timeline.heads, timeline.tails
+    bound = max(start + timeline.length[name] for name, start in heads.items())
     for device in range(timeline.placement.num_devices):
         ends = _Ends(timeline, device, num_micro_batches)
-        bound = max(bound, ends.bound(timeline.heads, timeline.tails), ends.one_after_another())
+        in_a_row = one_device((heads[name], ticks, tails[name]) for name, ticks in ends.work.items())
+        bound = max(bound, ends.bound(heads, tails), in_a_row)
     return bound + num_micro_batches * timeline.shared_time
 
 
@@ -78,42 +80,36 @@ class _Ends:
 
     def __init__(self, timeline: Timeline, device: int, num_micro_batches: int) -> None:
         placement = timeline.placement
-        self.timeline, self.number = timeline, num_micro_batches
+        self.number, length = num_micro_batches, timeline.length
         self.capacity = None if placement.free_memory is None else placement.free_memory[device]
         here = placement.on(device)
-        self.blocks = [block for block in here if block not in timeline.shared]
-        runs = {b.name: len(micro_batches_of(placement, b.name, num_micro_batches)) for b in self.blocks}
-        self.work = {name: number * timeline.length[name] for name, number in runs.items()}
-        self.once = [block.name for block in self.blocks if block.kind is Kind.O]
+        counted = [block for block in here if block not in timeline.shared]
+        runs = {b.name: len(micro_batches_of(placement, b.name, num_micro_batches)) for b in counted}
+        self.work = {name: number * length[name] for name, number in runs.items()}
+        self.once = {block.name: length[block.name] for block in counted if block.kind is Kind.O}
         names = frozenset(block.name for block in here if block.kind is not Kind.O)
         self.before = {b.name: timeline.ancestors[b.name] & names for b in here}
         self.after = {a: frozenset(b for b in names if a in self.before[b]) for a in names}
         memory = {block.name: block.memory_on(device) for block in here}
         self.needs = {b.name: max(0, memory[b.name] + b.transient) for b in here}
         self.needs_to_end = {b.name: max(b.transient, -memory[b.name]) for b in here}
-        started = _closed_sets([b.name for b in here if b.name in names], self.before)
-        self.knows_all = started is not None
-        ticks = {block.name: timeline.length[block.name] for block in self.blocks}
+        closed = _closed_sets([b.name for b in here if b.name in names], self.before)
+        self.knows_all = closed is not None
 
         def state(done: Names, started: Names) -> _State:
-            held = sum(memory[name] for name in started)
-            return _State(done, sum(ticks.get(name, 0) for name in done), held)
+            work = sum(length[name] for name in done if name in self.work)
+            return _State(sum(memory[name] for name in started), work, done)
 
-        self.started = [state(done, done) for done in started or (Names(), names)]
-        self.left = [state(names - done, done) for done in started or (Names(), names)]
-
-    def one_after_another(self) -> int:
-        """Return the ticks of the device's work, each block between its head and its tail."""
-        heads, tails = self.timeline.heads, self.timeline.tails
-        return one_device((heads[name], ticks, tails[name]) for name, ticks in self.work.items())
+        self.started = [state(done, done) for done in closed or (Names(), names)]
+        self.left = [state(names - done, done) for done in closed or (Names(), names)]
 
     def bound(self, heads: Mapping[str, int], tails: Mapping[str, int]) -> int:
         """Return the device's work and idle time at its ends, by heads and tails of its blocks in ticks."""
-        firsts = {block.name: heads[block.name] for block in self.blocks}
-        lasts = {name: tails[name] for name in firsts if name not in self.once}
-        first = dict(self._idle(firsts, self.before, self.started, self.needs))
-        last = dict(self._idle(lasts, self.after, self.left, self.needs_to_end))
-        idle = max(0, *first.values(), *last.values()) if first or last else 0
+        firsts = {name: heads[name] for name in self.work}
+        lasts = {name: tails[name] for name in self.work if name not in self.once}
+        first = self._idle(firsts, self.before, self.started, self.needs)
+        last = self._idle(lasts, self.after, self.left, self.needs_to_end)
+        idle = max([0, *first.values(), *last.values()])
         for later, at_begin in first.items():
             for earlier, at_end in last.items():
                 if at_begin + at_end > idle and self._are_apart(later, earlier):
@@ -126,8 +122,8 @@ class _Ends:
         before: Mapping[str, Names],
         states: Sequence[_State],
         needs: Mapping[str, int],
-    ) -> Iterator[tuple[Names, int]]:
-        """Yield the blocks at each distance or more from an end, and what is idle between it and these.
+    ) -> dict[Names, int]:
+        """Map the blocks at each distance or more from an end to what is idle between it and these.
 
         Where not all states are known it is the least distance alone. All blocks have that, so that before
         them a micro-batch is in one of the two known states.
@@ -138,23 +134,21 @@ class _Ends:
             states: States of a micro-batch seen from the end.
             needs: Units of memory that must be free for each block to come next.
         """
-        once = {name: self.timeline.length[name] for name in self.once}
-        for least in set(distance.values()) if self.knows_all else {*sorted(distance.values())[:1]}:
+        found: dict[Names, int] = {}
+        for least in sorted(set(distance.values()))[: None if self.knows_all else 1]:
             far = frozenset(name for name, ticks in distance.items() if ticks >= least)
             near = [state for state in states if not state.done & far]
-            of_near, most = _Work.of(near), dict[tuple[object, int], int]()
-            idle = []
+            of_near, idle = _worthy(near), list[int]()
             for name in far:
                 own = [state for state in near if before[name] <= state.done]
                 if own:  # else it cannot be the first
-                    of_own = of_near if len(own) == len(near) else _Work.of(own)
-                    key = of_own.most, needs[name]
-                    if key not in most:
-                        room = None if self.capacity is None else self.capacity - needs[name]
-                        most[key] = _max_work(of_own, of_near, self.number, room)
-                    idle.append(distance[name] - most[key])
+                    of_own = of_near if len(own) == len(near) else _worthy(own)
+                    room = None if self.capacity is None else self.capacity - needs[name]
+                    idle.append(distance[name] - _max_work(of_own, of_near, self.number, room))
             if idle:
-                yield far, max(0, min(idle) - sum(ticks for name, ticks in once.items() if name not in far))
+                once = sum(ticks for name, ticks in self.once.items() if name not in far)
+                found[far] = max(0, min(idle) - once)
+        return found
 
     def _are_apart(self, later: Names, earlier: Names) -> bool:
         """Return whether the last of some blocks cannot end before the first of others starts."""
@@ -164,34 +158,23 @@ class _Ends:
         return self.capacity is not None and self.number * min(between) > self.capacity
 
 
-@dataclass(frozen=True)
-class _Work:
-    """The most that states do for the memory that they hold.
-
-    Attributes:
-        most: (memory, ticks of work) of the states that are worth most at some price of memory; first those
-            that do most of all.
-    """
-
-    most: tuple[tuple[int, int], ...]
-
-    @classmethod
-    def of(cls, states: Sequence[_State]) -> _Work:
-        """Return it for some states: one at least."""
-        points = {(state.held, state.work) for state in states}
-        held, work = max(points, key=lambda point: (point[1], -point[0]))
-        found = [(held, work)]
-        while lighter := [(Fraction(work - w, held - h), h, w) for h, w in points if h < held]:
-            _, held, work = min(lighter)
-            found.append((held, work))
-        return cls(tuple(found))
-
-    def at(self, price: Fraction) -> Fraction:
-        """Return the most that work is worth above the price of what is held."""
-        return max(work - price * held for held, work in self.most)
+Points = tuple[tuple[int, int], ...]
+"""Memory and ticks of work of the states that are worth most at some price; first those of the most work."""
 
 
-def _max_work(own: _Work, others: _Work, number: int, room: int | None) -> int:
+def _worthy(states: Iterable[_State]) -> Points:
+    """Return those of some states."""
+    points = {state[:2] for state in states}
+    held, work = max(points, key=lambda point: (point[1], -point[0]), default=(0, 0))
+    found = [(held, work)]
+    while lighter := [(Fraction(work - w, held - h), h, w) for h, w in points if h < held]:
+        _, held, work = min(lighter)
+        found.append((held, work))
+    return tuple(found)
+
+
+@lru_cache(maxsize=1024)
+def _max_work(own: Points, others: Points, number: int, room: int | None) -> int:
     """Return an upper bound on the ticks of work of some micro-batches whose memory fits, one of them given.
 
     Proof. For any price of a unit of memory, from 0 on, the work is at most the price of the room, and of
@@ -204,10 +187,14 @@ def _max_work(own: _Work, others: _Work, number: int, room: int | None) -> int:
         number: Number of micro-batches.
         room: Units that they may hold; None for any number.
     """
+
+    def worth(points: Points, price: Fraction) -> Fraction:
+        return max(work - price * held for held, work in points)
+
     prices = [Fraction(0)]
-    for points in (own.most, others.most) if room is not None else ():
+    for points in (own, others) if room is not None else ():
         prices += [Fraction(a[1] - b[1], a[0] - b[0]) for a, b in pairwise(points)]
-    return int(min(price * (room or 0) + own.at(price) + (number - 1) * others.at(price) for price in prices))
+    return int(min(p * (room or 0) + worth(own, p) + (number - 1) * worth(others, p) for p in prices))
 
 
 def _closed_sets(names: Sequence[str], before: Mapping[str, Names]) -> set[Names] | None:

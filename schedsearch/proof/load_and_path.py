@@ -12,7 +12,6 @@ from placements import Placement
 from placements.block import COMPUTE
 from placements.streams import lane_name
 from schedsearch.proof.bound import Bound, repeated
-from schedsearch.proof.conflicts import Conflicts, conflicts
 from schedsearch.proof.memory_occupancy import MemoryOccupancy, memory_occupancy
 from schedsearch.proof.mode_choice import ModeChoice, mode_choice
 from schedsearch.proof.timeline import Timeline
@@ -93,7 +92,6 @@ BOUNDS: dict[type[Bound], Callable[[Placement], Bound | None]] = {
     Load: load,
     SideBySide: side_by_side,
     ModeChoice: mode_choice,
-    Conflicts: conflicts,
     MemoryOccupancy: memory_occupancy,
 }
 """What finds a bound of each kind, or None where it proves nothing; those that take longer come later."""

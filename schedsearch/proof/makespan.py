@@ -6,7 +6,6 @@ import math
 from fractions import Fraction
 
 from placements import Placement
-from schedsearch.proof.conflicts import conflicts
 from schedsearch.proof.ends import ends_bound
 from schedsearch.proof.memory_occupancy import memory_occupancy_on
 from schedsearch.proof.timeline import Timeline, timelines
@@ -15,29 +14,20 @@ from schedsearch.proof.timeline import Timeline, timelines
 def makespan_bound(placement: Placement, num_micro_batches: int) -> int:
     """Return a lower bound on the ticks of a schedule of so many micro-batches.
 
-    It is the greatest of three bounds: over all timelines of `schedsearch.proof.timeline` each device's work
-    and what it is idle at both ends (`ends_bound`), and memory occupancy over the whole makespan; and what
-    cannot run at once (`Conflicts.bound`), which begins at the least head of its blocks and leaves the least
-    tail.
+    It is the greatest of two bounds over all timelines of `schedsearch.proof.timeline`: each device's work
+    and what it is idle at both ends (`ends_bound`), and memory occupancy over the whole makespan.
 
     Proof of memory occupancy. Little's law holds for the whole of a schedule as it does for its steady state
-    (see `memory_occupancy_bound`), and what memory a device leaves unused at the ends adds to what is in use:
-    both fit in its capacity times the makespan. A makespan below the bound so far need not be looked at, so
+    (see `MemoryOccupancy`), and what memory a device leaves unused at the ends adds to what is in use: both
+    fit in its capacity times the makespan. A makespan below the bound so far need not be looked at, so
     `_unused_memory` may rely on that many ticks.
     """
     placement = placement.relaxed
     bound = max(ends_bound(timeline, num_micro_batches) for timeline in timelines(placement))
-    if (shared := conflicts(placement)) is not None:
-        whole = Timeline(placement, frozenset())
-        names = [block.name for block in placement.per_micro_batch.blocks if shared.weight_of(block)]
-        ends = min(whole.heads[name] for name in names) + min(whole.tails[name] for name in names)
-        bound = max(bound, math.ceil(num_micro_batches * shared.value(placement)) + ends)
     for timeline in timelines(placement.per_micro_batch):
         left = bound - num_micro_batches * timeline.shared_time
-        unused = [
-            Fraction(_unused_memory(timeline, device, left), num_micro_batches)
-            for device in range(placement.num_devices)
-        ]
+        devices = range(placement.num_devices)
+        unused = [Fraction(_unused_memory(timeline, d, left), num_micro_batches) for d in devices]
         proof = memory_occupancy_on(timeline, unused)
         if proof is not None:
             bound = max(bound, math.ceil(proof.value(timeline.placement, unused) * num_micro_batches))
@@ -52,22 +42,17 @@ def _unused_memory(timeline: Timeline, device: int, makespan: int) -> int:
     fills in steps of at most the largest allocation; it empties likewise. Steps up and down are counted only
     where the makespan leaves room for both one after the other. With transient memory nothing is claimed.
     """
-    placement = timeline.placement
-    if placement.free_memory is None or any(block.transient for block in placement.on(device)):
+    here, free = timeline.placement.on(device), timeline.placement.free_memory
+    allocating = [block for block in here if block.memory_on(device) > 0]
+    releasing = [block for block in here if block.memory_on(device) < 0]
+    if free is None or not allocating or not releasing or any(block.transient for block in here):
         return 0
-    capacity = placement.free_memory[device]
-    allocating = [block for block in placement.on(device) if block.memory_on(device) > 0]
-    releasing = [block for block in placement.on(device) if block.memory_on(device) < 0]
-    if not allocating or not releasing:
-        return 0
-    ticks = min(timeline.heads[block.name] for block in allocating) + min(
-        timeline.tails[block.name] for block in releasing
-    )
-    unused = capacity * ticks
+    ticks = min(timeline.heads[b.name] for b in allocating) + min(timeline.tails[b.name] for b in releasing)
+    unused = free[device] * ticks
     for blocks in (allocating, releasing):
         step = max(abs(block.memory_on(device)) for block in blocks)
         time = min(timeline.length[block.name] for block in blocks)
-        missing = range(capacity - step, 0, -step)
+        missing = range(free[device] - step, 0, -step)
         unused += time * sum(missing)
         ticks += time * len(missing)
     return unused if ticks <= makespan else 0

@@ -38,10 +38,8 @@ def minimum_memory(placement: Placement, device: int) -> int:
     needs = [block for block in placement.on(device) if block.memory_on(device) > 0 or block.transient > 0]
     missing = {block.name: set(placement.successors[block.name]) for block in needs}
     course = _Course(placement, device, set(missing).union(*missing.values()))
-    return max(
-        (block.transient + course.min_in_use({block.name}, missing[block.name]) for block in needs),
-        default=0,
-    )
+    in_use = (b.transient + course.min_in_use({b.name}, missing[b.name]) for b in needs)
+    return max(in_use, default=0)
 
 
 def min_in_use(placement: Placement, device: int, started: set[str], missing: set[str]) -> int:
@@ -69,21 +67,30 @@ def require_capacity(placement: Placement) -> None:
         CapacityError: A device's memory is too small, or blocks may release it before others allocate it; the
             message names the device.
     """
-    numbers = range(max((len(each.choices) for each in placement.decisions), default=1))
+    if placement.memory is None:
+        return
+    as_run = [placement]
     if placement.decisions:  # what a decision's blocks allocate they release, so one choice of each at a time
-        for number in numbers:
-            chosen = tuple(min(number, len(each.choices) - 1) for each in placement.decisions)
-            _require_no_early_release(placement.as_run(chosen))
-        placement = placement.as_run(chosen) if copies_in(placement) else placement.at_best
-    else:
-        _require_no_early_release(placement)
-    needs = [minimum_memory(placement, device) for device in range(placement.num_devices)]
-    for device, capacity in enumerate(placement.memory or ()):
+        numbers = range(max(len(each.choices) for each in placement.decisions))
+        last = [len(each.choices) - 1 for each in placement.decisions]
+        as_run = [placement.as_run(tuple(min(number, each) for each in last)) for number in numbers]
+    for each in as_run:
+        for device in range(placement.num_devices):
+            course = _Course(each, device)
+            if (early := course.max_released(course.memory)) > 0:
+                raise CapacityError(
+                    f"blocks: one micro-batch may release {early} of memory on device {device} before it "
+                    "allocates it",
+                    "put the blocks that release 'after' those that allocate",
+                )
+    least = as_run[-1] if copies_in(placement) else placement.at_best
+    needs = [minimum_memory(least, device) for device in range(placement.num_devices)]
+    for device, capacity in enumerate(placement.memory):
         needed, static = needs[device], placement.static[device]
         if needed + static > capacity:
             besides = f" besides {_shown(placement, static)} of static memory" if static else ""
-            least = max(map(sum, zip(needs, placement.static, strict=True)))
-            remedy = f"give each device {_shown(placement, least)} or more"
+            enough = max(map(sum, zip(needs, placement.static, strict=True)))
+            remedy = f"give each device {_shown(placement, enough)} or more"
             if 0 < _FAR_TOO_SMALL * capacity <= needed + static:
                 remedy += ", and all in one unit, if this is GiB and that MiB"
             raise CapacityError(
@@ -95,19 +102,6 @@ def require_capacity(placement: Placement) -> None:
 
 def _shown(placement: Placement, units: int) -> str:
     return f"{units}" if placement.memory_unit_mib is None else f"{placement.mib(units):.10g} MiB"
-
-
-def _require_no_early_release(placement: Placement) -> None:
-    """Check that no device's memory is released before it is allocated."""
-    for device in range(placement.num_devices) if placement.memory is not None else ():
-        course = _Course(placement, device)
-        early = course.max_released(course.memory)
-        if early > 0:
-            raise CapacityError(
-                f"blocks: one micro-batch may release {early} of memory on device {device} before it "
-                "allocates it",
-                "put the blocks that release 'after' those that allocate",
-            )
 
 
 class _Course:
@@ -129,36 +123,28 @@ class _Course:
         self.before: dict[str, frozenset[str]] = {}
         upto: dict[str, frozenset[str]] = {}
         for block in placement.topological_order:
-            found = frozenset[str]().union(*(upto[name] for name in block.after))
-            upto[block.name] = found
+            upto[block.name] = frozenset[str]().union(*(upto[name] for name in block.after))
             if block.name in asked:
-                self.before[block.name] = found
-                upto[block.name] = found | {block.name}
+                self.before[block.name] = upto[block.name]
+                upto[block.name] |= {block.name}
 
     def min_in_use(self, started: set[str], missing: set[str]) -> int:
         """See the function of the same name; all blocks named are among those asked for."""
         before = started.union(*(self.before[name] for name in started))
-        free = [
-            name
-            for name in self.memory
-            if name not in before and name not in missing and not self.before[name] & missing
-        ]
-        return sum(self.memory.get(name, 0) for name in before) - self.max_released(free)
+        free = self.memory.keys() - before - missing
+        can = [name for name in self.memory if name in free and not self.before[name] & missing]
+        return sum(self.memory.get(name, 0) for name in before) - self.max_released(can)
 
     def max_released(self, names: Iterable[str]) -> int:
         """Return the most that blocks among some can release in total, each with those that it is after."""
         import networkx as nx
 
-        network = nx.DiGraph()
+        network, names = nx.DiGraph(), set(names)
         network.add_nodes_from(["source", "sink"])
-        total, names = 0, set(names)
         for name in names:
             units = self.memory[name]
-            if units < 0:
-                total -= units
-                network.add_edge("source", ("block", name), capacity=-units)
-            else:
-                network.add_edge(("block", name), "sink", capacity=units)
-            for earlier in self.before[name] & names:
-                network.add_edge(("block", name), ("block", earlier))
+            ends = ("source", ("block", name)) if units < 0 else (("block", name), "sink")
+            network.add_edge(*ends, capacity=abs(units))
+            network.add_edges_from((("block", name), ("block", a)) for a in self.before[name] & names)
+        total = -sum(min(0, self.memory[name]) for name in names)
         return total - int(nx.minimum_cut_value(network, "source", "sink")) if total else 0

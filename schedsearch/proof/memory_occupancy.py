@@ -15,11 +15,17 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from placements import Block, Placement
-from schedsearch.proof.bound import Amount, Bound, in_whole_numbers, repeated
-from schedsearch.proof.check.held_limit import HeldLimit
+from placements import Placement
+from schedsearch.proof.bound import Amount, Bound, repeated
+from schedsearch.proof.check.states import HeldLimit
 from schedsearch.proof.device_states import Counts, DeviceStates, device_states
 from schedsearch.proof.timeline import Timeline, timelines
+
+_FINEST_WEIGHT = 10_000
+"""Weights are whole numbers up to this."""
+
+_ROUNDED = 1e-6
+"""How much a weight may differ from a whole number that stands for it exactly."""
 
 
 @dataclass(frozen=True)
@@ -79,16 +85,14 @@ class MemoryOccupancy(Bound):
         if unknown := named.union(*({*each.weight, *each.spare} for each in self.held)) - length.keys():
             raise ValueError(f"there is no block {min(unknown)!r}")
         left = _weighted_memory(placement, self.device_weight, self.held)
-        occupied = sum(
-            weight * _occupied(timeline, device) for device, weight in enumerate(self.device_weight)
-        )
+        occupied = sum(w * _occupied(timeline, device) for device, w in enumerate(self.device_weight))
         occupied += sum(amount * length[name] for each in self.held for name, amount in each.spare.items())
         for a, b, amount in self.flow:
             if a not in placement.by_name[b].after:
                 raise ValueError(f"{b} is not after {a}, so nothing can be passed on")
             left[a] -= amount
             left[b] += amount
-            occupied += amount * (length[a] + timeline.transfer_time(a, b))
+            occupied += amount * _apart(timeline, a, b)
         if any(left.values()):
             raise ValueError("what some blocks allocate is not what the others release")
         idle = sum((w * each for w, each in zip(self.device_weight, unused, strict=False)), Fraction(0))
@@ -128,8 +132,8 @@ def memory_occupancy_on(timeline: Timeline, unused: Sequence[Fraction] = ()) -> 
     placement = timeline.placement
     if placement.free_memory is None or not any(b.memory or b.transient for b in placement.blocks):
         return None
-    known = [(), device_states(placement)]
-    found = (_priced(timeline, unused, states) for states in known[: 1 + bool(known[1])])
+    states = device_states(placement)
+    found = (_priced(timeline, unused, known) for known in ([(), states] if states else [()]))
     bounds = [bound for bound in found if bound is not None]
     return max(bounds, key=lambda bound: bound.value(placement, unused), default=None)
 
@@ -137,19 +141,22 @@ def memory_occupancy_on(timeline: Timeline, unused: Sequence[Fraction] = ()) -> 
 def _priced(
     timeline: Timeline, unused: Sequence[Fraction], known: Sequence[DeviceStates]
 ) -> MemoryOccupancy | None:
+    """Return the bound at the best prices: weights of devices, and limits of what they hold."""
     import networkx as nx
 
-    placement = timeline.placement
-    prices = _prices(timeline, unused, known)
-    if prices is None:
+    placement, devices = timeline.placement, range(timeline.placement.num_devices)
+    found = _best_prices(timeline, unused, known)
+    whole = [] if found is None else _in_whole_numbers(found).tolist()
+    if not any(whole):
         return None
-    device_weight, held = prices
-    memory = _weighted_memory(placement, device_weight, held)
+    device_weight, amounts = tuple(whole[: len(devices)]), iter(whole[len(devices) :])
+    prices = [np.array([next(amounts) for _ in states.groups], dtype=np.int64) for states in known]
+    held = tuple(_held_limit(states, each) for states, each in zip(known, prices, strict=True) if each.any())
     graph = nx.DiGraph()
-    for block in placement.blocks:
-        graph.add_node(block.name, demand=-memory[block.name])
-        for name in block.after:
-            graph.add_edge(name, block.name, weight=-_apart(timeline, name, block))
+    for name, memory in _weighted_memory(placement, device_weight, held).items():
+        graph.add_node(name, demand=-memory)
+    for a, b in _waits(placement):
+        graph.add_edge(a, b, weight=-_apart(timeline, a, b))
     try:
         _, flows = nx.network_simplex(graph)
     except nx.NetworkXUnfeasible:  # not all that release wait for those that allocate
@@ -158,9 +165,13 @@ def _priced(
     return MemoryOccupancy(device_weight, flow, tuple(sorted(timeline.devices)), held)
 
 
-def _apart(timeline: Timeline, name: str, block: Block) -> int:
+def _waits(placement: Placement) -> list[tuple[str, str]]:
+    return [(name, block.name) for block in placement.blocks for name in block.after]
+
+
+def _apart(timeline: Timeline, a: str, b: str) -> int:
     """Return the least ticks from an input's start to a block's."""
-    return timeline.length[name] + timeline.transfer_time(name, block.name)
+    return timeline.length[a] + timeline.transfer_time(a, b)
 
 
 def _weighted_memory(
@@ -183,10 +194,10 @@ def _occupied(timeline: Timeline, device: int) -> int:
     return sum(max(-b.memory_on(device), b.transient) * timeline.length[b.name] for b in here)
 
 
-def _prices(
+def _best_prices(
     timeline: Timeline, unused: Sequence[Fraction], known: Sequence[DeviceStates]
-) -> tuple[tuple[int, ...], tuple[HeldLimit, ...]] | None:
-    """Return the weights of devices and the limits of what they hold with which the bound is greatest.
+) -> NDArray[np.float64] | None:
+    """Return the weights of devices and the prices of groups of pairs with which the bound is greatest.
 
     The program's variables are the bound's own data: weights, flow, and for each device with states its
     limit, what each block leaves spare of it, and the price of a micro-batch between a group of pairs. For
@@ -200,31 +211,28 @@ def _prices(
     row = {block.name: i for i, block in enumerate(placement.blocks)}
     gain, of_limits, changes = list[float](), list[float](), list[tuple[int, int, int]]()
 
-    def add(ticks: float, limit: float, changed: Iterable[tuple[int, int]] = ()) -> int:
-        """Add a variable: what it gains, its share of all limits, and how it changes the balance of rows."""
-        changes.extend((change, where, len(gain)) for where, change in changed)
+    def add(ticks: float, limit: float = 0, changed: Iterable[tuple[str, int]] = ()) -> None:
+        """Add a variable: what it gains, its share of all limits, and how it changes blocks' balance."""
+        changes.extend((change, row[name], len(gain)) for name, change in changed)
         gain.append(ticks)
         of_limits.append(limit)
-        return len(gain) - 1
 
     for device, capacity in enumerate(placement.free_memory):
-        here = ((row[block.name], block.memory_on(device)) for block in placement.on(device))
+        here = ((block.name, block.memory_on(device)) for block in placement.on(device))
         add(_occupied(timeline, device) + float(unused[device] if unused else 0), capacity, here)
-    for block in placement.blocks:
-        for name in block.after:
-            add(_apart(timeline, name, block), 0, [(row[name], -1), (row[block.name], 1)])
+    for a, b in _waits(placement):
+        add(_apart(timeline, a, b), 0, [(a, -1), (b, 1)])
     in_states = [csr_array((0, len(gain)))]
-    priced: list[int] = []
+    of_groups: list[int] = []
     for states in known:
-        running = [name for name in states.running if length[name]]
+        running = {name: counts for name, counts in states.running.items() if length[name]}
         add(0, 1)
         for name in running:
-            add(length[name], 0)
+            add(length[name])
         for group in states.groups:
-            starts = ((row[states.blocks[a]], times) for (a, _), times in group)
-            ends = ((row[states.blocks[b]], -times) for (_, b), times in group)
-            priced.append(add(0, 0, [*starts, *ends]))
-        in_states.append(csr_array(_at_most(states, running)))
+            of_groups.append(len(gain))
+            add(0, 0, [change for a, b, times in group for change in ((a, times), (b, -times))])
+        in_states.append(csr_array(_at_most([states.held, *running.values()])))
     change, rows, columns = zip(*changes, strict=True)
     balance = csr_array((change, (rows, columns)), shape=(len(row), len(gain)), dtype=float)
     answer = linprog(
@@ -236,27 +244,20 @@ def _prices(
         bounds=(0, None),
         method="highs",
     )
-    if answer.status != 0:
-        return None
-    devices = range(placement.num_devices)
-    whole = in_whole_numbers(answer.x[[*devices, *priced]])
-    if not whole.any():
-        return None
-    amounts = iter(whole[len(devices) :].tolist())
-    of_states = [(states, [next(amounts) for _ in states.groups]) for states in known]
-    held = tuple(_held_limit(states, each) for states, each in of_states if any(each))
-    return tuple(whole[: len(devices)].tolist()), held
+    return answer.x[[*range(placement.num_devices), *of_groups]] if answer.status == 0 else None
 
 
-def _at_most(states: DeviceStates, running: Sequence[str]) -> NDArray[np.float64]:
-    """Return rows of the program, a state each: the limit, what each block leaves spare, and the prices."""
+def _at_most(several: Sequence[Counts]) -> NDArray[np.float64]:
+    """Return rows of the program, a state each: the limit, what each block leaves spare, and the prices.
+
+    Of the first states no block runs; then come those of each block.
+    """
     rows = []
-    for number, counts in enumerate([states.held, *(states.running[name] for name in running)]):
-        greatest = _greatest(counts)
-        limits = np.zeros((len(greatest), 1 + len(running)))
+    for number, counts in enumerate(map(_greatest, several)):
+        limits = np.zeros((len(counts), len(several)))
         limits[:, number] = 1
         limits[:, 0] = -1
-        rows.append(np.hstack([limits, greatest]))
+        rows.append(np.hstack([limits, counts]))
     return np.vstack(rows)
 
 
@@ -270,16 +271,27 @@ def _greatest(between: Counts) -> Counts:
     return rows[kept]
 
 
-def _held_limit(states: DeviceStates, amounts: Sequence[int]) -> HeldLimit:
+def _held_limit(states: DeviceStates, prices: NDArray[np.int64]) -> HeldLimit:
     """Return the least limit at prices of what is between the pairs of each group."""
-    prices = np.array(amounts, dtype=np.int64)
     limit = int((states.held @ prices).max())
     spare = {name: limit - int((counts @ prices).max()) for name, counts in states.running.items()}
     between = (
-        (states.blocks[a], states.blocks[b], times * amount)
-        for group, amount in zip(states.groups, amounts, strict=True)
-        for (a, b), times in group
+        (a, b, times * amount)
+        for group, amount in zip(states.groups, prices.tolist(), strict=True)
+        for a, b, times in group
     )
     return HeldLimit(
-        states.device, tuple(between), limit, {name: amount for name, amount in spare.items() if amount}
+        states.device, tuple(between), limit, {name: each for name, each in spare.items() if each}
     )
+
+
+def _in_whole_numbers(weights: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the smallest whole numbers in the ratios of some weights, or about so."""
+    greatest = weights.max(initial=0.0)
+    if greatest <= 0:
+        return np.zeros(len(weights), dtype=np.int64)
+    scales = np.arange(1, _FINEST_WEIGHT + 1)
+    scaled = weights[:, None] / greatest * scales
+    exact = np.flatnonzero(np.abs(scaled - np.rint(scaled)).max(axis=0) < _ROUNDED * scales)
+    whole = np.rint(scaled[:, exact[0] if len(exact) else -1]).astype(np.int64)
+    return np.array(whole // np.gcd.reduce(whole))

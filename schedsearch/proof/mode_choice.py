@@ -50,15 +50,14 @@ class ModeChoice(Bound):
         free = 0 if placement.free_memory is None else placement.free_memory[self.device]
         if self.memory and not free:
             raise ValueError(f"the memory of device {self.device} has a price, but no limit")
+
+        def cost(need: Need) -> Fraction:
+            ticks = sum(price * need.time.get(lane, 0) for lane, price in self.lanes.items())
+            return ticks + (Fraction(self.memory * need.held, free) if self.memory else Fraction(0))
+
+        needs = needs_of(placement, self.device).values()
         paid = sum(self.lanes.values(), self.memory)
-        total = Fraction(0)
-        for needs in needs_of(placement, self.device).values():
-            total += min(
-                sum(price * need.time.get(lane, 0) for lane, price in self.lanes.items())
-                + (Fraction(self.memory * need.held, free) if self.memory else 0)
-                for need in needs
-            )
-        return total / paid if paid else total
+        return sum((min(map(cost, each)) for each in needs), Fraction(0)) / (paid or 1)
 
     def __str__(self) -> str:
         return f"modes of device {self.device}, whatever their mix"
@@ -87,21 +86,27 @@ class Need:
 
 def _on(placement: Placement, device: int) -> ModeChoice:
     """Return the bound of a device at the best prices: a linear program of these and what decisions cost."""
+    import numpy as np
     from scipy.optimize import linprog
 
     needs = list(needs_of(placement, device).values())
     lanes = [number for number, (owner, _) in enumerate(placement.lanes) if owner == device]
     free = 0 if placement.free_memory is None else placement.free_memory[device]
-    rows = []
-    for i, choices in enumerate(needs):
-        for need in choices:
-            prices = [-need.time.get(lane, 0) for lane in lanes] + [-need.held / free if free else 0]
-            rows.append([*prices, *(float(j == i) for j in range(len(needs)))])
-    num_prices = len(lanes) + 1
-    goal = [0.0] * num_prices + [-1.0] * len(needs)
-    limits = [(0, None)] * len(lanes) + [(0, None if free else 0)] + [(0, None)] * len(needs)
-    paid = [[1.0] * num_prices + [0.0] * len(needs)]
-    found = linprog(goal, rows, [0.0] * len(rows), paid, [1.0], limits, method="highs")
+    costs = [
+        [-need.time.get(lane, 0) for lane in lanes] + [-need.held / free if free else 0]
+        for choices in needs
+        for need in choices
+    ]
+    num_prices, of_decisions = len(lanes) + 1, np.eye(len(needs)).repeat([*map(len, needs)], axis=0)
+    found = linprog(
+        [0.0] * num_prices + [-1.0] * len(needs),
+        np.hstack([costs, of_decisions]),
+        np.zeros(len(costs)),
+        [[1.0] * num_prices + [0.0] * len(needs)],
+        [1.0],
+        [(0, None)] * len(lanes) + [(0, None if free else 0)] + [(0, None)] * len(needs),
+        method="highs",
+    )
     *of_lanes, memory = (round(price * _SCALE) for price in found.x[:num_prices])
     return ModeChoice(device, dict(zip(lanes, of_lanes, strict=True)), memory)
 
@@ -123,8 +128,7 @@ def needs_of(placement: Placement, device: int) -> dict[int | None, list[Need]]:
 
 def _need(placement: Placement, names: Iterable[str], device: int) -> Need:
     """Return what blocks of a placement without decisions need of a device."""
-    blocks = [placement.by_name[name] for name in names if name in placement.by_name]
-    here = [block for block in blocks if device in block.devices]
+    here = [b for name in names if (b := placement.by_name.get(name)) and device in b.devices]
     time: dict[int, int] = {}
     for block in here:
         for lane in placement.lanes_of(block):
@@ -147,20 +151,15 @@ def _least_held(placement: Placement, device: int, blocks: Iterable[Block]) -> i
 
     whole = Timeline(placement, frozenset())
     units = {block.name: block.memory_on(device) for block in blocks if block.memory_on(device)}
-    takes = [name for name, each in units.items() if each > 0]
-    gives = [name for name, each in units.items() if each < 0]
-    if len(takes) == len(gives) == 1:
-        between = whole.ticks_from({takes[0]}).get(gives[0])
-        return units[takes[0]] * between if between is not None else 0
+    if not units:
+        return 0
     network = nx.DiGraph()
     for name, each in units.items():
         network.add_node(name, demand=-each)
-    for name in takes:
-        ticks = whole.ticks_from({name})
-        for other in gives:
-            if other in ticks:
-                network.add_edge(name, other, weight=-ticks[other])
+        ticks = whole.ticks_from({name}) if each > 0 else {}
+        gives = [other for other in ticks if units.get(other, 0) < 0]
+        network.add_weighted_edges_from((name, other, -ticks[other]) for other in gives)
     try:
-        return -int(nx.min_cost_flow_cost(network)) if units else 0
+        return -int(nx.min_cost_flow_cost(network))
     except nx.NetworkXUnfeasible:
         return 0

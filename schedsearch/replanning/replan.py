@@ -238,7 +238,11 @@ class _HurtJob:
         whole = [each for each in pipelines if each is not None]
         if not whole:
             return _Way("no pipeline is whole")
-        works = [_load_ms(each) for each in whole]
+        loads = [(each, each.per_micro_batch) for each in whole]
+        works = [
+            each.ms(max(sum(block.time for block in bare.on(d)) for d in range(bare.num_devices)))
+            for each, bare in loads
+        ]
         unit = min(works) / 1000
         ways = [dealt({i: round(work / unit) for i, work in enumerate(works)}, self.job.total)]
         if len(whole) == self.job.num_replicas:
@@ -246,24 +250,22 @@ class _HurtJob:
         found = []
         for shares in ways:
             took = [self.time_ms(whole[i], number) for i, number in shares.items() if number]
-            known = [each for each in took if each is not None]
-            if len(known) == len(took):
+            if None not in took:
                 numbers = ", ".join(map(str, sorted(shares.values(), reverse=True)))
-                found.append((max(known), f"micro-batches {numbers}"))
+                found.append((max(each or 0.0 for each in took), f"micro-batches {numbers}"))
         took_ms, status = min(found, default=(None, "does not fit the memory"))
         return _Way(status, took_ms=took_ms)
 
     def time_ms(self, pipeline: Placement, number: int) -> float | None:
         """Return the time of one pipeline; None where it does not fit the memory."""
+        if pipeline == self.job.updated and number == self.job.num_micro_batches:
+            return self.ms(self.before)
         key = pipeline, number
         if key not in self.times:
-            if pipeline == self.job.updated and number == self.job.num_micro_batches:
-                self.times[key] = self.ms(self.before)
-            else:
-                limits = self.limits.share()
-                limits["work_limit"] = min(limits["work_limit"] or _PIPELINE_WORK, _PIPELINE_WORK)
-                found = self.searched(pipeline, number, 0, limits)
-                self.times[key] = None if found is None else self.ms(found)
+            limits = self.limits.share()
+            limits["work_limit"] = min(limits["work_limit"] or _PIPELINE_WORK, _PIPELINE_WORK)
+            found = self.searched(pipeline, number, 0, limits)
+            self.times[key] = None if found is None else self.ms(found)
         return self.times[key]
 
 
@@ -323,9 +325,3 @@ def _of_one(job: ReplicatedJob, found: Schedule) -> Schedule:
         for order in map(found.order, range(found.placement.num_devices))
     ]
     return as_soon_as_possible(job.pipeline, job.num_micro_batches, orders)
-
-
-def _load_ms(pipeline: Placement) -> float:
-    """Return the time of a micro-batch on the device that it takes longest."""
-    each = pipeline.per_micro_batch
-    return max(pipeline.ms(sum(block.time for block in each.on(d))) for d in range(each.num_devices))

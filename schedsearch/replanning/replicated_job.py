@@ -10,15 +10,10 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
-from typing import Annotated
 
 from placements import Block, Kind, Placement
 from placements.copies.replicas import replicated
-from placements.meaning import Meaning
 from placements.modes import Chosen
-from placements.plain_data import in_file
-from placements.tables import csv_records
 from schedsearch.core.objective import Objective
 from schedsearch.proof.timeline import Timeline
 from schedsearch.schedule import Instance, Schedule, require_plain
@@ -101,14 +96,11 @@ class ReplicatedJob:
         require_plain(self.pipeline, "replan", "use a placement without them")
         whole = replicated(self.updated, [self.num_replicas] * self.pipeline.num_devices)
         own = {block.name: divmod(block.devices[0], self.num_replicas) for block in whole.blocks}
-
-        def slowed(block: Block) -> Block:
-            return replace(block, time=round(block.time * self.slowdown.get(own[block.name], 1)))
-
         links = {frozenset(link): factor for link, factor in self.slow_links.items()}
+        times = {block.name: block.time * self.slowdown.get(own[block.name], 1) for block in whole.blocks}
         return replace(
             whole,
-            blocks=tuple(map(slowed, whole.blocks)),
+            blocks=tuple(replace(block, time=round(times[block.name])) for block in whole.blocks),
             transfer=tuple(
                 (a, b, round(ticks * links.get(frozenset((own[a], own[b])), 1)))
                 for a, b, ticks in whole.transfer
@@ -117,19 +109,10 @@ class ReplicatedJob:
 
     def alone(self, replica: int) -> Placement:
         """Return one of the pipelines as it is now, with its slow devices and links; lost ones as before."""
-        whole = self.placement.as_run((replica,) * self.pipeline.num_devices)
-
-        def plain(name: str) -> str:
-            return name.rpartition("@")[0]
-
-        times = {
-            plain(block.name): block.time for block in whole.blocks if block.name.endswith(f"@{replica}")
-        }
-        return replace(
-            self.updated,
-            blocks=tuple(replace(block, time=times[block.name]) for block in self.updated.blocks),
-            transfer=tuple((plain(a), plain(b), ticks) for a, b, ticks in whole.transfer),
-        )
+        whole, copy = self.placement.as_run((replica,) * self.pipeline.num_devices), f"@{replica}"
+        blocks = [replace(block, time=whole.by_name[block.name + copy].time) for block in self.updated.blocks]
+        transfer = [(a.rpartition("@")[0], b.rpartition("@")[0], ticks) for a, b, ticks in whole.transfer]
+        return replace(self.updated, blocks=tuple(blocks), transfer=tuple(transfer))
 
     def work(self, device: int, copy: int) -> int:
         """Return the ticks that a micro-batch takes on a copy of a device."""
@@ -197,14 +180,11 @@ class ReplicatedJob:
         update = {block.devices[0]: block.time for block in self.updated.optimizer_blocks}
         for device in range(plain.num_devices):
             works = {copy: self.work(device, copy) for copy in self.left(device)}
-            shares = dealt(works, self.total)
+            shares, names = dealt(works, self.total), [block.name for block in plain.on(device)]
+            head = tail = 0
+            if objective is not Objective.DEVICE_SPAN:
+                head, tail = min(map(line.heads.__getitem__, names)), min(map(line.tails.__getitem__, names))
             load = max(shares[copy] * works[copy] for copy in works)
-            here = plain.on(device)
-            if objective is Objective.DEVICE_SPAN:
-                best = max(best, load + update.get(device, 0))
-                continue
-            head = min(line.heads[block.name] for block in here)
-            tail = min(line.tails[block.name] for block in here)
             best = max(best, head + load + max(update.get(device, 0), tail))
         return best
 
@@ -226,47 +206,17 @@ def dealt(works: Mapping[int, int], number: int) -> dict[int, int]:
     return shares
 
 
-def copies_of(names: Iterable[str]) -> frozenset[Copy]:
+def copies_of(names: Iterable[object]) -> frozenset[Copy]:
     """Return copies by their names: ``1@2`` is device 1 of pipeline 2.
 
     Raises:
         ReplanError: A name is another.
     """
-    try:
-        return frozenset(map(copy_of, names))
-    except ReplanError as error:
-        raise ReplanError(f"lost: {error}") from None
-
-
-def copy_of(name: str) -> Copy:
-    """Return a copy by its name."""
-    device, _, copy = str(name).partition("@")
-    if not (device.isdecimal() and copy.isdecimal()):
-        raise ReplanError(f"{name!r} is not a copy of a device; write 1@2 for device 1 of pipeline 2")
-    return int(device), int(copy)
-
-
-@dataclass(frozen=True)
-class SlowRow:
-    """A row of the table of slow devices."""
-
-    device: Annotated[str, Meaning("device 1 of pipeline 2 as 1@2, or a link as 0@2-1@2")]
-    slowdown: Annotated[float, Meaning("how many times as long it takes", min=1)]
+    return frozenset(_copy_of("lost", str(name)) for name in names)
 
 
 Slow = tuple[dict[Copy, float], dict[tuple[Copy, Copy], float]]
 """How many times as long copies of devices take, and links between two."""
-
-
-def read_slow(path: str | Path) -> Slow:
-    """Return the slow devices and links of a CSV file; the columns are those of `SlowRow`.
-
-    Raises:
-        ReplanError: The file is wrong; the line names it, the row and the remedy.
-    """
-    with in_file(path, ReplanError):
-        rows = csv_records(Path(path), "slow device", ReplanError, SlowRow)
-        return _slow((row.device, row.slowdown) for _, row in rows)
 
 
 def slow_of(words: Iterable[object]) -> Slow:
@@ -275,27 +225,27 @@ def slow_of(words: Iterable[object]) -> Slow:
     Raises:
         ReplanError: A word is another.
     """
-    found = []
+    copies, links = {}, {}
     for word in words:
-        device, _, factor = str(word).rpartition(":")
+        names, _, factor = str(word).rpartition(":")
+        one, dash, other = names.partition("-")
         try:
-            found.append((device, float(factor)))
+            value = float(factor)
         except ValueError:
             raise ReplanError(
                 f"slow: {word!r} does not say how slow; write 1@2:1.5 for device 1 of pipeline 2 at 1.5 times"
             ) from None
-    try:
-        return _slow(found)
-    except ReplanError as error:
-        raise ReplanError(f"slow: {error}") from None
-
-
-def _slow(rows: Iterable[tuple[str, float]]) -> Slow:
-    copies, links = {}, {}
-    for name, factor in rows:
-        one, dash, other = name.partition("-")
         if dash:
-            links[copy_of(one), copy_of(other)] = factor
+            links[_copy_of("slow", one), _copy_of("slow", other)] = value
         else:
-            copies[copy_of(one)] = factor
+            copies[_copy_of("slow", one)] = value
     return copies, links
+
+
+def _copy_of(field: str, name: str) -> Copy:
+    device, _, copy = name.partition("@")
+    if not (device.isdecimal() and copy.isdecimal()):
+        raise ReplanError(
+            f"{field}: {name!r} is not a copy of a device; write 1@2 for device 1 of pipeline 2"
+        )
+    return int(device), int(copy)

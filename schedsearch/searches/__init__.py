@@ -1,8 +1,7 @@
-"""The searches by name, with one question and one answer, kept on disk and as files.
+"""The searches by name, with one question and one answer, and its file form.
 
 In the order in which to read:
 
 - `methods`: what is asked, and what answers it
-- `cache`: results kept on disk
 - `search_file`: the file form of a result, without its schedule
 """

@@ -1,7 +1,6 @@
 """Ways to search a schedule, by the name that the command line uses, with one question and one answer.
 
-Ours, `schedsearch.procedures.search`, and the two of `schedsearch.tessel`. A method knows nothing of caches
-and processes.
+Ours, `schedsearch.procedures.search`, and the two of `schedsearch.tessel`.
 """
 
 from __future__ import annotations

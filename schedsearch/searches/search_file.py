@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_type_hints
 
 from placements import Placement
 from placements.modes import Chosen
 from placements.plain_data import Field, plain
-from schedsearch.core.answer import Attempt, EndedBy, InFlightPeriod, SearchResult, Status, StrategyWork
+from schedsearch.core.answer import EndedBy, InFlightPeriod, SearchResult, Status
 from schedsearch.core.objective import Objective
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
@@ -55,45 +55,37 @@ def repetend_from_dict(field: Field, placement: Placement, micro_batches: int, p
     return Repetend(placement.per_micro_batch, micro_batches, period, start, modulo_stage, chosen)
 
 
+_NAMED: dict[type, dict[str, Any]] = {
+    kind: {each.value: each for each in kind} for kind in (Objective, EndedBy)
+}
+
+_FIELDS = (
+    *("queries", "ended_by", "reason", "solver", "sizes", "span_bound", "universal_bound"),
+    *("tried", "strategies"),
+)
+"""Fields of a result that a file has under their names, in ``search``."""
+
+
 def search_to_dict(result: SearchResult) -> dict[str, Any]:
     """Return what a result tells besides its schedule, its repetend and their bounds."""
-    return {
-        "queries": result.queries,
-        "ended_by": result.ended_by.value,
-        "reason": result.reason,
-        "solver": result.solver,
-        "sizes": list(result.sizes),
-        "limits": {str(objective): limit for objective, limit in result.limits.items()},
-        "span_bound": result.span_bound,
-        "universal_bound": result.universal_bound,
-        "tried": plain(result.tried),
-        "least_period": plain(result.min_period),
-        "strategies": plain(result.strategies),
-        "by_in_flight": [
-            {"in_flight": each.in_flight, "bound": each.bound, "seconds": each.seconds, "period": None}
-            | (
-                {"period": each.repetend.period, **repetend_to_dict(each.repetend)}
-                if each.repetend is not None
-                else {}
-            )
-            for each in result.by_in_flight
-        ],
-    }
+    by_in_flight = []
+    for each in result.by_in_flight:
+        found = {} if each.repetend is None else repetend_to_dict(each.repetend)
+        period = None if each.repetend is None else each.repetend.period
+        by_in_flight.append(
+            {"in_flight": each.in_flight, "bound": each.bound, "seconds": each.seconds, "period": period}
+            | found
+        )
+    fields = {name: plain(getattr(result, name)) for name in _FIELDS}
+    fields |= {"limits": plain(result.limits), "least_period": plain(result.min_period)}
+    return fields | {"by_in_flight": by_in_flight}
 
 
 def search_from_dict(
     data: Field, schedule: Schedule | None, repetend: Repetend | None, placement: Placement | None
 ) -> SearchResult:
-    """Build a result from the plain data of its whole file.
-
-    Args:
-        data: Plain data with ``search``, ``search_status``, ``period_bound``, ``makespan_bound`` and
-            ``search_seconds``.
-        schedule: Schedule of the file; None for none.
-        repetend: Likewise.
-        placement: Placement of both.
-    """
-    search = data["search"]
+    """Build a result from the plain data of its whole file, given its schedule and repetend, if any."""
+    search, types = data["search"], get_type_hints(SearchResult)
     limits = search["limits"]
     by_in_flight = []
     for row in search["by_in_flight"].items():
@@ -107,23 +99,13 @@ def search_from_dict(
         repetend,
         schedule,
         period_bound=data["period_bound"].number(),
-        span_bound=search["span_bound"].whole(),
         makespan_bound=data["makespan_bound"].whole(),
         device_span_bound=data["device_span_bound"].whole(),
-        queries=search["queries"].whole(),
         seconds=data["search_seconds"].number(),
-        tried=search["tried"].typed(tuple[Attempt, ...], {}),
-        ended_by=EndedBy(search["ended_by"].choice(tuple(EndedBy))),
-        reason=str(search["reason"].value),
-        sizes=search["sizes"].whole_numbers(),
         limits={each: limits[each].whole() for each in Objective if each in limits.mapping()},
-        solver=str(search["solver"].value),
-        min_period=search["least_period"].typed(MinPeriod | None, {}),
-        strategies=search["strategies"].typed(
-            tuple[StrategyWork, ...], {Objective: {each.value: each for each in Objective}}
-        ),
-        universal_bound=search["universal_bound"].number(),
+        min_period=search["least_period"].typed(MinPeriod | None),
         by_in_flight=tuple(by_in_flight),
+        **{name: search[name].typed(types[name], _NAMED) for name in _FIELDS},
     )
 
 

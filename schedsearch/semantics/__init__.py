@@ -2,8 +2,7 @@
 
 It knows neither torch nor how a schedule was found. In the order in which to read:
 
-    versions   what each block reads and makes, in one of four modes
-    residency  which versions a device holds at each moment, and what they take of its memory
+    versions   what each block reads and makes, in one of four modes, and how many versions a device holds
     check      the rules of the modes, checked without knowing how versions were found
-    stages     which blocks share weights, read from a placement; all of the above for a schedule
+    stages     which blocks share weights, read from a placement; the versions of a schedule
 """

@@ -5,14 +5,11 @@ Shares no code with what finds them: it counts the updates of every stage again,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from placements import Kind, Placement
 from schedsearch.schedule import Instance
 from schedsearch.semantics.versions import Orders, StageWeights, WeightMode, WeightVersions
-
-Newest = Mapping[Instance, int]
-"""For each (forward block, micro-batch) how many updates its stage has made before."""
 
 
 class WrongVersionError(ValueError):
@@ -51,68 +48,60 @@ def check_versions(placement: Placement, orders: Orders, versions: WeightVersion
                     f"version {made} of {name} is made of the micro-batches {numbers}, not all in a row"
                 )
     if versions.updates.mode is WeightMode.VERTICAL_SYNC:
-        _check_same_on_all_stages(placement, versions, newest)
+        sources = _sources(placement)
+        for (name, n), read in versions.reads.items():
+            if name in sources and read != (wanted := min(newest[source, n] for source in sources[name])):
+                raise WrongVersionError(
+                    f"{name} of micro-batch {n} reads version {read}, but the newest of the input stage is "
+                    f"{wanted}"
+                )
     return versions
 
 
 def _check_copy(
     placement: Placement, order: Sequence[Instance], versions: WeightVersions, stage: StageWeights
-) -> Newest:
+) -> dict[Instance, int]:
     """Hold the rules of one copy of a stage; return the newest version at each of its forward blocks."""
     mode, each = versions.updates.mode, versions.updates.micro_batches_per_update
     if mode is WeightMode.FLUSH:
         each = sum(name in stage.forward for name, _ in order)
-    forward_read: dict[Instance, int] = {}
-    newest_at_forward: dict[Instance, int] = {}
+    newest_at: dict[Instance, int] = {}
     gradients = 0
     for name, n in order:
         pair = versions.pairs.get(name, name)
         if pair not in stage.forward:
             continue
         newest, read = gradients // each, versions.reads[name, n]
-        where = f"{name} of micro-batch {n} reads version {read}"
-        if read > newest:
-            raise WrongVersionError(f"{where}, which is made later: the newest is {newest}")
+        wrong = "" if read <= newest else f"which is made later: the newest is {newest}"
         if name in stage.forward:
-            forward_read[name, n] = read
+            newest_at[name, n] = newest
             if mode is WeightMode.FLUSH and read != 0:
-                raise WrongVersionError(f"{where}, but with a flush there is 0 alone")
-            if mode is WeightMode.WEIGHT_STASHING and read != newest:
-                raise WrongVersionError(f"{where}, but the newest of its stage is {newest}")
-            newest_at_forward[name, n] = newest
-            continue
-        if read != forward_read[pair, n]:
-            raise WrongVersionError(f"{where}, but {pair} read {forward_read[pair, n]}")
-        if placement.by_name[name].kind is Kind.I:
-            continue
-        if versions.makes[pair, n] != newest + 1:
-            raise WrongVersionError(
-                f"the gradient of {pair} of micro-batch {n} goes into version {versions.makes[pair, n]}, but "
-                f"the next is {newest + 1}"
-            )
-        if mode is WeightMode.DOUBLE_BUFFERING and read != max(newest - 1, 0):
-            raise WrongVersionError(f"{where}, but the one before the newest is {max(newest - 1, 0)}")
-        gradients += 1
-    return newest_at_forward
+                wrong = "but with a flush there is 0 alone"
+            elif mode is WeightMode.WEIGHT_STASHING and read != newest:
+                wrong = wrong or f"but the newest of its stage is {newest}"
+        elif read != versions.reads[pair, n]:
+            wrong = wrong or f"but {pair} read {versions.reads[pair, n]}"
+        elif placement.by_name[name].kind is not Kind.I:
+            made, old = versions.makes[pair, n], max(newest - 1, 0)
+            if made != newest + 1:
+                raise WrongVersionError(
+                    f"the gradient of {pair} of micro-batch {n} goes into version {made}, but the next is "
+                    f"{newest + 1}"
+                )
+            if mode is WeightMode.DOUBLE_BUFFERING and read != old:
+                wrong = f"but the one before the newest is {old}"
+            gradients += 1
+        if wrong:
+            raise WrongVersionError(f"{name} of micro-batch {n} reads version {read}, {wrong}")
+    return newest_at
 
 
-def _check_same_on_all_stages(placement: Placement, versions: WeightVersions, newest: Newest) -> None:
-    """Ensure one version for each micro-batch of each forward graph: the newest that all its inputs have."""
-    graph_of = {block.name: {block.name} for block in placement.blocks if block.kind is Kind.F}
-    for block in placement.blocks:
-        for name in block.after:
-            if block.kind is placement.by_name[name].kind is Kind.F:
-                joined = graph_of[name] | graph_of[block.name]
-                graph_of |= dict.fromkeys(joined, joined)
-    inputs = {
-        name
-        for name in graph_of
-        if not any(placement.by_name[each].kind is Kind.F for each in placement.by_name[name].after)
-    }
-    for name, n in newest:
-        wanted = min(newest[source, n] for source in graph_of[name] & inputs)
-        if versions.reads[name, n] != wanted:
-            raise WrongVersionError(
-                f"{name} of micro-batch {n} reads version {versions.reads[name, n]}, but the newest of the "
-                f"input stage is {wanted}"
-            )
+def _sources(placement: Placement) -> dict[str, set[str]]:
+    """Return for each forward block those of its forward graph that take no output of another."""
+    inputs = {block.name: block.after for block in placement.blocks if block.kind is Kind.F}
+    part_of = {name: {name} for name in inputs}
+    for name, after in inputs.items():
+        for source in inputs.keys() & set(after):
+            joined = part_of[name] | part_of[source]
+            part_of |= dict.fromkeys(joined, joined)
+    return {name: {a for a in part if not inputs.keys() & set(inputs[a])} for name, part in part_of.items()}

@@ -47,33 +47,24 @@ def versions_of(
             default those of the chains.
 
     Raises:
-        WeightVersionError: See `find_versions`; or the placement has no such chains, the mode is not known,
-            or stages of different numbers of replicas have no common versions.
+        WeightVersionError: See `find_versions`; or the placement has no such chains, or the mode is not
+            known.
     """
     placement = schedule.placement.per_micro_batch
     found, own = pipelines(placement) if pairs is None else [], dict(pairs or {})
     if pairs is None and not found:
         raise WeightVersionError(
-            "weight_versions",
-            f"{placement.name} is no chain of stages with mirrored backward blocks; use a "
-            "placement that is, or give the pairs",
+            f"{placement.name} is no chain of stages with mirrored backward blocks; use a placement that is, "
+            "or give the pairs"
         )
     if mode not in list(WeightMode):
-        raise WeightVersionError("weight_versions", f"{mode!r} is not known; use {', '.join(WeightMode)}")
+        raise WeightVersionError(f"{mode!r} is not known; use {', '.join(WeightMode)}")
     weights: dict[object, list[str]] = {}  # replicas of one place on the same devices share them
     for number, chain in enumerate(found):
         for place, stage in enumerate(chain):
             key = (place, stage.devices) if replicated else (number, place)
             weights.setdefault(key, []).append(stage.forward)
-            own[stage.backward] = stage.forward
-            if stage.weight is not None:
-                own[stage.weight] = stage.forward
-    if mode == WeightMode.VERTICAL_SYNC and len({len(names) for names in weights.values()}) > 1:
-        raise WeightVersionError(
-            "weight_versions",
-            "vertical_sync needs as many replicas of every stage, else these make different "
-            "numbers of versions; use weight_stashing",
-        )
+            own |= {name: stage.forward for name in (stage.backward, stage.weight) if name is not None}
     return find_versions(
         placement,
         orders_of(schedule),

@@ -2,12 +2,14 @@
 
 Version 0 is there at the start, and update t makes version t of version t - 1. An update of a stage is made
 as soon as the gradients of its micro-batches are complete on that stage: with a flush once, of all; without
-one after every few, while others are in flight (dissertation, Sec. 2.4.3 and 3.2.1). Only the order of the
+one after every few, while others are in flight (dissertation, Sec. 2.4.3 and 3.2.1). A version is held from
+when it is made until no micro-batch is to read it any more; the newest always is. Only the order of the
 blocks on each device counts, not their times.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -27,7 +29,7 @@ class WeightVersionError(ValueError):
         reason: The rest of the message.
     """
 
-    def __init__(self, field: str, reason: str) -> None:
+    def __init__(self, reason: str, field: str = "weight_versions") -> None:
         super().__init__(field, reason)
         self.field, self.reason = field, reason
 
@@ -115,23 +117,45 @@ class WeightVersions:
     makes: Mapping[Instance, int]
     pairs: Mapping[str, str]
 
-    @property
-    def num_updates(self) -> int:
-        """How many updates the first stage makes."""
-        return max(made for (name, _), made in self.makes.items() if name in self.stages[0].forward)
-
     def staleness(self, stage: StageWeights) -> tuple[int, ...]:
         """Return for each input of a stage how many updates lie between what it reads and what it updates.
 
         The delay of the dissertation's update rules: 0 with a flush, p - s on stage s of p (from 1 on) with
         weight stashing once the pipeline is full, p - 1 with vertical sync, 1 with 2BW.
         """
-        inputs = sorted(
-            (stage.input_number(*instance), instance)
-            for instance in self.makes
-            if instance[0] in stage.forward
-        )
-        return tuple(self.makes[instance] - 1 - self.reads[instance] for _, instance in inputs)
+        inputs = [instance for instance in self.makes if instance[0] in stage.forward]
+        inputs.sort(key=lambda instance: stage.input_number(*instance))
+        return tuple(self.makes[instance] - 1 - self.reads[instance] for instance in inputs)
+
+    def held(self, placement: Placement, order: Sequence[Instance], stage: StageWeights) -> list[int]:
+        """Return after each block of a device's order how many versions of a stage's weights it holds.
+
+        Before the first block that is one.
+        """
+        own = [instance for instance in order if instance[0] in stage.forward]
+        reads_left = Counter(self.reads[instance] for instance in own)
+        gradients_left = Counter(self.makes[instance] for instance in own)
+        newest, counts = 0, []
+        for name, n in order:
+            if self.pairs.get(name) in stage.forward and placement.by_name[name].kind is not Kind.I:
+                reads_left[self.reads[name, n]] -= 1
+                gradients_left[newest + 1] -= 1
+                newest += not gradients_left[newest + 1]
+            counts.append(len({newest, *(v for v, left in reads_left.items() if left and v <= newest)}))
+        return counts
+
+    def peak_held(self, placement: Placement, orders: Orders) -> dict[str, int]:
+        """Return the most versions of its weights that each stage holds at any one time, by the stage's name.
+
+        Weight stashing in 1F1B holds p - s + 1 on stage s of p (from 1 on), vertical sync p on each, and 2BW
+        two (dissertation, Sec. 2.4.3 and 3.2.1).
+        """
+        return {
+            stage.name: max(
+                max([1, *self.held(placement, o, stage)]) for o in stage.orders(placement, orders)
+            )
+            for stage in self.stages
+        }
 
 
 def find_versions(
@@ -159,14 +183,12 @@ def find_versions(
             version.
     """
     forward = [block for block in placement.topological_order if block.kind is Kind.F]
-    stages = tuple(
-        stages or (StageWeights((block.name,), block.groups if block.in_turns else ()) for block in forward)
-    )
-    if updates.mode is WeightMode.VERTICAL_SYNC and len({stage.num_takers for stage in stages}) > 1:
+    stages = tuple(stages or (StageWeights((b.name,), b.groups if b.in_turns else ()) for b in forward))
+    mode = updates.mode
+    if mode is WeightMode.VERTICAL_SYNC and len({(s.num_takers, len(s.forward)) for s in stages}) > 1:
         raise WeightVersionError(
-            "weight_versions",
             "vertical_sync needs as many copies of every stage, else these make different numbers of "
-            f"versions; use {WeightMode.WEIGHT_STASHING}",
+            f"versions; use {WeightMode.WEIGHT_STASHING}"
         )
     halves = {name for name in pairs if placement.by_name[name].kind is Kind.I}
     at_hand: dict[Instance, int] = {}
@@ -181,39 +203,36 @@ def find_versions(
                 pair = "" if name in halves else pairs.get(name, "")
                 if name in stage.forward:
                     at_hand[name, n] = reads[name, n] = done // each
-                    if updates.mode is WeightMode.DOUBLE_BUFFERING:
+                    if mode is WeightMode.DOUBLE_BUFFERING:
                         reads[name, n] = max(stage.input_number(name, n) // of_all - 1, 0)
                 elif pair in stage.forward:
                     if stage.input_number(pair, n) // of_all != done // each:
                         raise WeightVersionError(
-                            "weight_versions",
                             f"the gradient of {pair} of micro-batch {n} is complete before or after those of "
                             f"its update; use {WeightMode.FLUSH}, or a schedule that runs backward blocks in "
-                            "the order of the micro-batches",
+                            "the order of the micro-batches"
                         )
                     makes[pair, n] = done // each + 1
                     done += 1
     if at_hand.keys() != makes.keys():
         raise WeightVersionError(
-            "weight_versions",
             "not every forward block has a backward block, so there is nothing to update; "
-            "use a placement that is trained",
+            "use a placement that is trained"
         )
-    if updates.mode is WeightMode.VERTICAL_SYNC:
+    if mode is WeightMode.VERTICAL_SYNC:
         sources = _input_stages(placement)
         reads = {(name, n): min(at_hand[each, n] for each in sources[name]) for name, n in at_hand}
     for (name, n), version in sorted(reads.items(), key=lambda each: each[0][::-1]):
         if version > at_hand[name, n]:
             remedy = "use weight_stashing"
-            if updates.mode is WeightMode.DOUBLE_BUFFERING:
+            if mode is WeightMode.DOUBLE_BUFFERING:
                 remedy = (
                     f"raise micro_batches_per_update (1F1B needs {placement.num_devices - 1} at least), or "
                     "use another schedule"
                 )
             raise WeightVersionError(
-                "weight_versions",
-                f"{updates.mode} lets {name} of micro-batch {n} read version {version}, but "
-                f"its device has made only {at_hand[name, n]}; {remedy}",
+                f"{mode} lets {name} of micro-batch {n} read version {version}, but its device has made only "
+                f"{at_hand[name, n]}; {remedy}"
             )
     backward = {(name, n): reads[pair, n] for name, pair in pairs.items() for n in range(num_micro_batches)}
     return WeightVersions(updates, stages, reads | backward, makes, pairs)
@@ -226,9 +245,9 @@ def _gradients_per_update(stage: StageWeights, num_micro_batches: int, updates: 
     if each < 1 or inputs % (each * stage.num_takers):
         on_all = f" on each of its {stage.num_takers} copies" if stage.teams else ""
         raise WeightVersionError(
-            "micro_batches_per_update",
             f"{each}{on_all} is not a divisor of the {inputs} inputs of {stage.name}; "
             "give a divisor, or another number of micro-batches",
+            "micro_batches_per_update",
         )
     return each
 

@@ -9,5 +9,4 @@ there is a barrier. In the order in which to read:
 - `timing`: their ends
 - `iterations`: how long iterations take
 - `requests`: when the requests of an inference come and how long each takes
-- `robustness`: schedules beside each other under several conditions
 """

@@ -24,14 +24,8 @@ def drawn_times(
 ) -> dict[Instance, NDArray[np.float64]]:
     """Return the ticks of each block of each micro-batch in each iteration; each of shape ``(iterations,)``.
 
-    Args:
-        placement: Placement of the blocks.
-        num_micro_batches: Micro-batches of an iteration.
-        conditions: Conditions that fit the placement.
-        iterations: How many.
-        seed: Seed of all draws. A block's draws follow from its place in the placement, and not from a
-            schedule or its mode.
-        chosen: The choices of each micro-batch, as of a schedule; empty where blocks run as they are written.
+    A block's draws follow from the seed and its place in the placement, and not from a schedule or its mode.
+    `chosen` has the choices of each micro-batch; it is empty where blocks run as they are written.
     """
     generator = np.random.default_rng(seed)
     times: dict[Instance, NDArray[np.float64]] = {}

@@ -72,12 +72,7 @@ class IterationSteps(NamedTuple):
 
 
 def steps_of(schedule: Schedule, conditions: Conditions) -> IterationSteps:
-    """Return a schedule's blocks in order with what they send.
-
-    Args:
-        schedule: Valid.
-        conditions: Conditions that fit its placement.
-    """
+    """Return the blocks of a valid schedule in order with what they send, under conditions that fit it."""
     placement = schedule.placement
     memory_waits = list(schedule.memory_waits)
     groups = list(_groups(schedule, no_sooner(memory_waits)))

@@ -29,12 +29,9 @@ _PARTS = 1000
 
 
 def ends_together(steps: IterationSteps, times: Ticks, earliest: Mapping[int, Ticks] | None = None) -> Ticks:
-    """Return when each block ends, all iterations at once.
+    """Return when each block ends, all iterations at once; no link may be shared.
 
-    Args:
-        steps: None of whose links is shared.
-        times: What blocks take.
-        earliest: Ticks before which a step does not start, by position, as that of a request that comes.
+    A step does not start before its ticks of `earliest`, by position, as those of a request that comes.
     """
     ends = np.zeros_like(times)
     free_from = np.zeros((steps.num_links, times.shape[1]))
@@ -113,10 +110,7 @@ def ends_by_events(steps: IterationSteps, times: Ticks) -> Ticks:
 def ends_side_by_side(schedule: Schedule, steps: IterationSteps, times: Ticks) -> tuple[Ticks, Ticks]:
     """Return when each block ends, and how long it took, where streams slow each other down.
 
-    Args:
-        schedule: Valid; of a placement with slowdown.
-        steps: Its blocks, none of whose messages has a link.
-        times: What blocks take while nothing slows them down.
+    No message may have a link; `times` are those of blocks that nothing slows down.
 
     Raises:
         ConditionsError: Blocks start together, as they swap memory, which no such iteration knows.

@@ -33,24 +33,20 @@ def decide(query: Query, budget: SolverBudget = AMPLE) -> Decision:
         return Answer.NO, None
     model = CpSatModel()
     v = write_query(query, model, _last_round(query))
-    solver = _solver(replace(budget, work=budget.work * _WORK))
+    solver = within(replace(budget, work=budget.work * _WORK), for_orders=False)
     answer = solve(solver, model, budget.spend, budget.unwanted, 1 / _WORK)
     return answer, repetend_of(query, v, solver.value) if answer is Answer.YES else None
 
 
-def _solver(budget: SolverBudget) -> cp_model.CpSolver:
+def within(budget: SolverBudget, for_orders: bool = True) -> cp_model.CpSolver:
+    """Return a solver that spends no more than a budget, for orders of blocks on devices or for repetends."""
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1  # more would make answers depend on the machine
     solver.parameters.max_deterministic_time = budget.work
     solver.parameters.max_time_in_seconds = budget.timeout_s
     solver.parameters.random_seed = budget.seed
-    return solver
-
-
-def within(budget: SolverBudget) -> cp_model.CpSolver:
-    """Return a solver that spends no more than a budget, for orders of blocks on devices."""
-    solver = _solver(budget)
-    solver.parameters.use_strong_propagation_in_disjunctive = True
+    if for_orders:
+        solver.parameters.use_strong_propagation_in_disjunctive = True
     return solver
 
 
@@ -63,18 +59,18 @@ def solve(
 ) -> Answer:
     """Solve, unless Ctrl-C comes first, or another thread wants no answer any more.
 
-    Args:
-        solver: Solver with its parameters.
-        model: What to solve.
-        spend: Told how much work was done.
-        unwanted: Set by that thread.
-        work_of_time: Units of work for one of the solver's deterministic time.
+    A unit of the solver's deterministic time is `work_of_time` units of work.
 
     Raises:
         KeyboardInterrupt: There was a Ctrl-C.
     """
     solver.parameters.catch_sigint_signal = False
-    status = interruptible(lambda: _solved(solver, model), solver.stop_search, unwanted)
+    try:
+        status = interruptible(lambda: solver.solve(model), solver.stop_search, unwanted)
+    except IndexError:  # its presolve may fail to keep a hint (OR-Tools 9.15, issue 5288)
+        log.warning("CP-SAT failed with hints; it runs again without them")
+        model.clear_hints()  # type: ignore[no-untyped-call]
+        status = interruptible(lambda: solver.solve(model), solver.stop_search, unwanted)
     spend(
         solver.response_proto.deterministic_time * work_of_time
         + len(model.proto.constraints) * _WORK_OF_CONSTRAINT
@@ -82,19 +78,6 @@ def solve(
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return Answer.YES
     return Answer.NO if status == cp_model.INFEASIBLE else Answer.UNKNOWN
-
-
-def _solved(solver: cp_model.CpSolver, model: CpSatModel) -> cp_model.CpSolverStatus:
-    """Return the solver's status; without its hints where it fails on them.
-
-    OR-Tools 9.15 may end with an error inside, where its presolve cannot keep a hint (OR-Tools, issue 5288).
-    """
-    try:
-        return solver.solve(model)
-    except IndexError:
-        log.warning("CP-SAT failed with hints; it runs again without them")
-        model.clear_hints()  # type: ignore[no-untyped-call]
-        return solver.solve(model)
 
 
 def is_optimal(solver: cp_model.CpSolver) -> bool:

@@ -54,11 +54,8 @@ class Effort:
         """Whether there is no time left, or no work."""
         return self.spent >= self.limit or self.left_s <= 0
 
-    def require_s(self, keep_s: float = 0.0) -> float:
+    def require_s(self) -> float:
         """Return the seconds left, if there are any and some work too.
-
-        Args:
-            keep_s: Seconds to leave for what follows.
 
         Raises:
             OutOfTimeError: There are none.
@@ -68,8 +65,7 @@ class Effort:
         INTERRUPTS.raise_if_seen()
         if self.spent >= self.limit:
             raise OutOfWorkError
-        left_s = self.left_s - keep_s
-        if left_s <= 0:
+        if (left_s := self.left_s) <= 0:
             raise OutOfTimeError
         return left_s
 
@@ -82,19 +78,18 @@ class Effort:
         with INTERRUPTS.answered() as ending, told_of_compilations(self.postpone):
             try:
                 yield ending
-            except OutOfWorkError:
-                ending.out_of_work = True
-            except OutOfTimeError:
-                ending.out_of_time = True
+            except OutOfTimeError as error:
+                ending.out_of_work = isinstance(error, OutOfWorkError)
+                ending.out_of_time = not ending.out_of_work
 
-    def budget(self, work: float, seed: int, keep_s: float = 0.0) -> SolverBudget:
+    def budget(self, work: float, seed: int) -> SolverBudget:
         """Return what one call of a solver may spend: that much work, or what is left.
 
         Raises:
             OutOfTimeError: There is nothing left.
             KeyboardInterrupt: There was a Ctrl-C.
         """
-        left_s = self.require_s(keep_s)
+        left_s = self.require_s()
         return SolverBudget(self.at_most(work), left_s, seed, self.spend)
 
     def at_most(self, work: float) -> float:

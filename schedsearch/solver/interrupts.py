@@ -16,6 +16,9 @@ from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
+_LOOK_S = 0.02
+"""Seconds between two looks for Ctrl-C."""
+
 
 @dataclass
 class Ending:
@@ -24,13 +27,6 @@ class Ending:
     interrupted: bool = False
     out_of_time: bool = False
     out_of_work: bool = False
-
-
-@dataclass(eq=False)
-class _Watch:
-    """Whether there was a Ctrl-C while one thread, with those that work for it, waited."""
-
-    seen: bool = False
 
 
 class Interrupts:
@@ -43,7 +39,7 @@ class Interrupts:
     """
 
     def __init__(self) -> None:
-        self._watches: list[_Watch] = []
+        self._watches: list[threading.Event] = []  # of each thread, with those that work for it
         self._thread = threading.local()
 
     @contextmanager
@@ -57,16 +53,16 @@ class Interrupts:
             yield
             self.raise_if_seen()
             return
-        watch = self._thread.watch = _Watch()
+        watch = self._thread.watch = threading.Event()
         self._watches.append(watch)
         is_main = threading.current_thread() is threading.main_thread()
         handler: Any = signal.getsignal(signal.SIGINT) if is_main else None
 
         def note(number: int, frame: FrameType | None) -> None:
-            if watch.seen:
+            if watch.is_set():
                 handler(number, frame)
             for each in self._watches:
-                each.seen = True
+                each.set()
 
         if callable(handler):
             signal.signal(signal.SIGINT, note)
@@ -80,15 +76,14 @@ class Interrupts:
             self._thread.watch = None
 
     @property
-    def _watch(self) -> _Watch | None:
+    def _watch(self) -> threading.Event | None:
         return getattr(self._thread, "watch", None)
 
     def threads(self, number: int) -> ThreadPoolExecutor:
         """Return threads that work for this one: what it waits for, they do."""
-        return ThreadPoolExecutor(number, initializer=self._join, initargs=(self._watch,))
-
-    def _join(self, watch: _Watch | None) -> None:
-        self._thread.watch = watch
+        return ThreadPoolExecutor(
+            number, initializer=lambda watch: setattr(self._thread, "watch", watch), initargs=(self._watch,)
+        )
 
     @contextmanager
     def answered(self) -> Iterator[Ending]:
@@ -103,7 +98,7 @@ class Interrupts:
     @property
     def seen(self) -> bool:
         """Whether there was one while this thread watches."""
-        return self._watch is not None and self._watch.seen
+        return self._watch is not None and self._watch.is_set()
 
     def raise_if_seen(self) -> None:
         """Raise KeyboardInterrupt if there was one while this thread watches."""
@@ -113,10 +108,6 @@ class Interrupts:
 
 INTERRUPTS = Interrupts()
 """State of this process; signals belong to the process too."""
-
-
-_LOOK_S = 0.02
-"""Seconds between two looks for Ctrl-C."""
 
 
 def interruptible(
@@ -150,15 +141,13 @@ def interruptible(
         solving = executor.submit(timed)
         try:
             while not wait([solving], timeout=_LOOK_S).done:
-                INTERRUPTS.raise_if_seen()
-                is_unwanted = unwanted is not None and unwanted.is_set()
+                is_unwanted = INTERRUPTS.seen or (unwanted is not None and unwanted.is_set())
                 if is_unwanted or any(time.clock_gettime(clock) > cpu_limit_s for clock in clocks):
                     stop()
-            INTERRUPTS.raise_if_seen()
-        except BaseException:
+        finally:  # a second Ctrl-C comes at once
             while not wait([solving], timeout=_LOOK_S).done:
                 stop()
-            raise
+        INTERRUPTS.raise_if_seen()
         return solving.result()
 
 

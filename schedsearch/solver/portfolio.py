@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import replace
 from threading import Event
@@ -50,19 +50,22 @@ def portfolio(*solvers: Solver, only_first: bool = False) -> Solver:
     """
 
     def decide(query: Query, budget: SolverBudget = AMPLE) -> Decision:
-        deadline, effort, answer = time.monotonic() + budget.timeout_s, Effort(), _UNKNOWN
+        deadline, effort = time.monotonic() + budget.timeout_s, Effort(limit=budget.work)
         for round_ in range(_ROUNDS + 1):
             work = _WORK * _GROWTH**round_ if round_ < _ROUNDS else math.inf
-            left = budget.work - effort.spent
             asked = solvers[:1] if only_first and round_ else solvers
             if round_ == 0 or len(asked) == 1:
-                each = replace(budget, work=work, spend=effort.spend)
-                answer = _in_turn(asked, query, each, deadline, effort.spent + left, effort)
+                answer = _in_turn(asked, query, replace(budget, work=work), deadline, effort)
             else:
-                each = SolverBudget(min(work, left), seed=budget.seed)
-                answer = _at_once(asked, query, each, deadline)
-                effort.spend(each.work if each.work < math.inf else 0.0)
-            if answer != _UNKNOWN or time.monotonic() >= deadline or effort.spent >= budget.work:
+                most = effort.at_most(work)
+                each = SolverBudget(most, seed=budget.seed)
+                answer = (
+                    _in_turn(asked, query, each, deadline, Effort())
+                    if usable_cores() == 1
+                    else _at_once(asked, query, each, deadline)
+                )
+                effort.spend(most if most < math.inf else 0.0)
+            if answer != _UNKNOWN or time.monotonic() >= deadline or effort.is_over:
                 break
         budget.spend(effort.spent)
         return answer
@@ -71,42 +74,37 @@ def portfolio(*solvers: Solver, only_first: bool = False) -> Solver:
 
 
 def _in_turn(
-    asked: Sequence[Solver], query: Query, each: SolverBudget, deadline: float, until: float, effort: Effort
+    asked: tuple[Solver, ...], query: Query, budget: SolverBudget, deadline: float, effort: Effort
 ) -> Decision:
     """Ask one after the other until one knows; what time and work there is, they share equally."""
     for i, ask in enumerate(asked):
         left_s = (deadline - time.monotonic()) / (len(asked) - i)
-        most = min(each.work, (until - effort.spent) / (len(asked) - i))
-        answer = ask(query, replace(each, timeout_s=left_s, work=most)) if left_s > 0 else _UNKNOWN
-        if answer != _UNKNOWN:
+        most = min(budget.work, (effort.limit - effort.spent) / (len(asked) - i))
+        part = replace(budget, timeout_s=left_s, work=most, spend=effort.spend)
+        if left_s > 0 and (answer := ask(query, part)) != _UNKNOWN:
             return answer
     return _UNKNOWN
 
 
-def _at_once(asked: Sequence[Solver], query: Query, each: SolverBudget, deadline: float) -> Decision:
-    """Ask all at the same time where there are several cores; the answer is that of asking in turn.
+def _at_once(asked: tuple[Solver, ...], query: Query, budget: SolverBudget, deadline: float) -> Decision:
+    """Ask all at the same time; the answer is that of asking in turn.
 
     Raises:
         KeyboardInterrupt: One was interrupted.
     """
-    if usable_cores() == 1:
-        return _in_turn(asked, query, each, deadline, math.inf, Effort())
     unwanted = Event()
+    part = replace(budget, timeout_s=max(deadline - time.monotonic(), 0.01), unwanted=unwanted)
     with INTERRUPTS.threads(len(asked)) as executor:
-        left_s = max(deadline - time.monotonic(), 0.01)
-        budget = replace(each, timeout_s=left_s, unwanted=unwanted)
-        asking = [executor.submit(ask, query, budget) for ask in asked]
+        asking = [executor.submit(ask, query, part) for ask in asked]
         try:
             open_ = set(asking)
             while open_:
                 _, open_ = wait(open_, return_when=FIRST_COMPLETED)
                 answers = [call.result() if call.done() else None for call in asking]
-                for answer in answers:
-                    if answer is not None and answer[0] is Answer.NO:
-                        return answer
+                no = [each for each in answers if each is not None and each[0] is Answer.NO]
                 first = next((each for each in answers if each is None or each[0] is Answer.YES), None)
-                if first is not None:
-                    return first
+                if no or first is not None:
+                    return next(iter(no), first) or _UNKNOWN
         finally:
             unwanted.set()
     return _UNKNOWN

@@ -99,13 +99,7 @@ def write_query(query: Query, model: Model, last_round: int | None = None) -> Pe
 
 
 def repetend_of(query: Query, v: PeriodicVariables, value: Callable[[Term], int]) -> Repetend:
-    """Return the repetend of a solver's answer.
-
-    Args:
-        query: What was asked.
-        v: Its variables.
-        value: Returns the value of a variable in the answer.
-    """
+    """Return the repetend of a solver's answer, which tells the value of each variable."""
     numbers = range(len(query.placement.decisions))
     chosen = tuple(
         tuple(next(k for k, each in enumerate(v.choices[i, n]) if value(each)) for i in numbers)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from placements import Placement
-from schedsearch.baselines.structure import BaselineStage, UnsuitablePlacementError, V, stages_in
+from schedsearch.baselines.structure import BaselineStage, UnsuitablePlacementError, V
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 
 _FORWARD, _INPUT, _WEIGHT = range(3)
@@ -48,7 +48,7 @@ def in_turns(placement: Placement, num_micro_batches: int) -> Iterator[Schedule]
         num_micro_batches: Number of micro-batches, at least 1.
     """
     with contextlib.suppress(UnsuitablePlacementError):
-        stages = stages_in(placement, "turns", V, split=True)
+        stages = V.chains(placement, "turns", split=True)[0]
         for choice in CHOICES:
             orders = _Turns(placement, num_micro_batches, stages, choice).orders()
             if orders is not None:

@@ -7,8 +7,8 @@ dropped, and so are those that cannot end by the limit asked for.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -78,48 +78,26 @@ def min_makespan(
     if model is None:
         return None
     apart = num_micro_batches * model.apart
-    budget = _Budget(time.monotonic() + time_limit_s, max_states, OF_PORTION * model.size)
-    start = empty_state(model, num_micro_batches)
-    low = max(bound - apart, int(_least_rest(model, num_micro_batches, start)[0]))
+    search = _Search(model, num_micro_batches, time.monotonic() + time_limit_s, max_states)
+    low = max(bound - apart, int(_least_rest(model, num_micro_batches, search.empty)[0]))
     step = 0
     while low <= at_most - apart:
         limit = min(low + step, at_most - apart)
         try:
-            found = _LimitedSearch(model, num_micro_batches, limit, budget).run()
+            path = search.path(limit)
         except _OutOfBudgetError:
             break
-        if found is not None:
-            schedule = _schedule(model, num_micro_batches, found)
-            return MinMakespan(schedule.makespan, schedule, budget.used)
+        if path is not None:
+            schedule = _schedule(model, num_micro_batches, path)
+            return MinMakespan(schedule.makespan, schedule, search.used)
         low, step = limit + 1, max(1, 2 * step)
         if on_progress is not None:
             on_progress(low + apart)
-    return MinMakespan(low + apart, None, budget.used)
+    return MinMakespan(low + apart, None, search.used)
 
 
 class _OutOfBudgetError(Exception):
     """Ends a search that takes too long, or too many states."""
-
-
-@dataclass
-class _Budget:
-    """The time and the states that a search may still use."""
-
-    deadline: float
-    max_states: int
-    portion: int
-    used: int = 0
-
-    def use(self, states: int) -> None:
-        """Count a portion of states."""
-        self.look(states + self.portion)
-        self.used += states + self.portion
-
-    def look(self, states: int) -> None:
-        """End the search if there was a Ctrl-C, time is up, or it has made more states than it may use."""
-        INTERRUPTS.raise_if_seen()
-        if self.used + states > self.max_states or time.monotonic() > self.deadline:
-            raise _OutOfBudgetError
 
 
 def _least_rest(model: StateSpaceModel, number: int, states: States) -> Ints:
@@ -130,11 +108,10 @@ def _least_rest(model: StateSpaceModel, number: int, states: States) -> Ints:
     must run. This holds for any part of its blocks.
     """
     rest = np.zeros(len(states), dtype=np.int64)
-    ready = np.zeros(
-        (model.size, len(states)), dtype=np.int64
-    )  # before, inputs of the next start are not there
-    for i, activity in enumerate(model.activities):
-        for j in activity.after:
+    # Ticks before which inputs of the next start are not there.
+    ready = np.zeros((model.size, len(states)), dtype=np.int64)
+    for i, after in enumerate(model.after):
+        for j in after:
             ends = np.where(
                 states.started[j] > states.started[i],
                 np.where(states.started[j] - (states.left[j] > 0) > states.started[i], 0, states.left[j]),
@@ -156,87 +133,88 @@ def _least_rest(model: StateSpaceModel, number: int, states: States) -> Ints:
     return rest
 
 
-@dataclass(eq=False)
-class _LimitedSearch:
-    """The search of a schedule that ends by a limit.
+class _Search:
+    """The search of schedules that end by a limit, within a time and a number of states.
 
     Attributes:
-        kept: For each tick, in order, the number of the first of its states, and the states; they are
-            numbered in the order in which they are kept, and their parents were kept before them.
+        used: States that were looked at.
+        empty: The state in which nothing has run.
     """
 
-    model: StateSpaceModel
-    num_micro_batches: int
-    limit: int
-    budget: _Budget
-    kept: list[tuple[int, int, States]] = field(default_factory=list)
+    def __init__(self, model: StateSpaceModel, number: int, deadline: float, max_states: int) -> None:
+        self.model, self.number, self.deadline, self.max_states = model, number, deadline, max_states
+        self.transitions = Transitions(model, self._look)
+        self.empty = empty_state(model, number)
+        self.used = 0
 
-    def run(self) -> list[tuple[int, Counts]] | None:
-        """Return ticks and how often each activity has started by then, or None if none ends in time."""
-        transitions = Transitions(self.model)
-        pending = {0: [empty_state(self.model, self.num_micro_batches)]}
+    def _look(self, states: int) -> None:
+        """End the search if there was a Ctrl-C, time is up, or it has made more states than it may use."""
+        INTERRUPTS.raise_if_seen()
+        if self.used + states > self.max_states or time.monotonic() > self.deadline:
+            raise _OutOfBudgetError
+
+    def _use(self, states: int) -> None:
+        """Count a portion of states."""
+        states += OF_PORTION * self.model.size
+        self._look(states)
+        self.used += states
+
+    def path(self, limit: int) -> list[tuple[int, Counts]] | None:
+        """Return ticks and how often each activity has started by then, or None if none ends in time.
+
+        States are numbered in the order in which they are kept, their parents before them.
+        """
+        pending = {0: [self.empty]}
+        kept: list[tuple[int, int, States]] = []  # tick, number of the first of its states, and these
         number = 0
         while pending:
             tick = min(pending)
             states = joined(pending.pop(tick))
-            self.budget.use(len(states))
-            states = transitions.unique(states)
-            ended = (states.started == self.num_micro_batches).all(axis=0) & ~states.left.any(axis=0)
+            self._use(len(states))
+            states = self.transitions.unique(states)
+            ended = (states.started == self.number).all(axis=0) & ~states.left.any(axis=0)
             if ended.any():
-                return self._path(tick, states.at(np.flatnonzero(ended)))
-            states = transitions.undominated(states, self.budget.look)
-            self.kept.append((tick, number, states))
-            for after, following in self._following(transitions, states, tick):
-                numbered = States(following.started, following.left, following.parent + number)
-                pending.setdefault(tick + after, []).append(numbered)
+                return _path(tick, states.at(np.flatnonzero(ended)), kept)
+            states = self.transitions.undominated(states)
+            kept.append((tick, number, states))
+            for begin in range(0, len(states), _MAX_AT_ONCE):
+                part = states.at(np.arange(begin, min(begin + _MAX_AT_ONCE, len(states))))
+                following, after = self.transitions.next_states(part, self.number)
+                self._use(len(following))
+                end = tick + after + _least_rest(self.model, self.number, following)
+                for ticks in np.unique(after[end <= limit]).tolist():
+                    which = following.at(np.flatnonzero((end <= limit) & (after == ticks)))
+                    numbered = States(which.started, which.left, which.parent + begin + number)
+                    pending.setdefault(tick + ticks, []).append(numbered)
             number += len(states)
         return None
 
-    def _following(self, transitions: Transitions, states: States, tick: int) -> Iterator[tuple[int, States]]:
-        """Yield the states that follow after so many ticks, and can still end by the limit."""
-        for begin in range(0, len(states), _MAX_AT_ONCE):
-            part = states.at(np.arange(begin, min(begin + _MAX_AT_ONCE, len(states))))
-            following, ticks = transitions.next_states(
-                part, self.num_micro_batches, undominated=True, look=self.budget.look
-            )
-            self.budget.use(len(following))
-            in_time = np.flatnonzero(
-                tick + ticks + _least_rest(self.model, self.num_micro_batches, following) <= self.limit
-            )
-            following, ticks = following.at(in_time), ticks[in_time]
-            for after in np.unique(ticks).tolist():
-                which = following.at(np.flatnonzero(ticks == after))
-                yield after, States(which.started, which.left, which.parent + begin)
 
-    def _path(self, tick: int, ended: States) -> list[tuple[int, Counts]]:
-        """Return the states that lead to the first of some, and that one."""
-        path, number = [(tick, ended.started[:, 0])], int(ended.parent[0])
-        for at, first, states in reversed(self.kept):
-            if number >= first:
-                path.append((at, states.started[:, number - first]))
-                number = int(states.parent[number - first])
-                if at == 0:
-                    break
-        return path[::-1]
+def _path(tick: int, ended: States, kept: list[tuple[int, int, States]]) -> list[tuple[int, Counts]]:
+    """Return the states that lead to the first of some, and that one."""
+    path, number = [(tick, ended.started[:, 0])], int(ended.parent[0])
+    for at, first, states in reversed(kept):
+        if number >= first:
+            path.append((at, states.started[:, number - first]))
+            number = int(states.parent[number - first])
+            if at == 0:
+                break
+    return path[::-1]
 
 
 def _schedule(model: StateSpaceModel, num_micro_batches: int, path: list[tuple[int, Counts]]) -> Schedule:
     """Return the schedule of a path from state to state; the n-th run of a block is that of micro-batch n."""
-    blocks: list[ScheduledBlock] = []
-    now = 0
-    for micro_batch in range(num_micro_batches):
-        for block in model.first:
-            blocks.append(ScheduledBlock(now, micro_batch, block.name))
-            now += block.time
-    begin = end = now
-    for (tick, earlier), (_, later) in pairwise(path):
-        for i in model.blocks:
-            if later[i] > earlier[i]:
-                blocks.append(ScheduledBlock(begin + tick, int(earlier[i]), model.activities[i].name))
-                end = max(end, begin + tick + model.activities[i].time)
-    now = end
-    for micro_batch in range(num_micro_batches):
-        for block in model.last:
-            blocks.append(ScheduledBlock(now, micro_batch, block.name))
-            now += block.time
+    begin = num_micro_batches * sum(block.time for block in model.first)
+    blocks = [
+        ScheduledBlock(begin + tick, int(earlier[i]), name)
+        for (tick, earlier), (_, later) in pairwise(path)
+        for i, name in enumerate(model.names)
+        if model.devices[i] and later[i] > earlier[i]
+    ]
+    end = max((start + model.placement.by_name[name].time for start, _, name in blocks), default=begin)
+    for now, several in ((0, model.first), (end, model.last)):
+        for micro_batch in range(num_micro_batches):
+            for block in several:
+                blocks.append(ScheduledBlock(now, micro_batch, block.name))
+                now += block.time
     return Schedule(model.placement, num_micro_batches, tuple(blocks))

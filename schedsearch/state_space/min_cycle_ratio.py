@@ -9,7 +9,6 @@ ticks to its micro-batches is the least period; node potentials prove it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -85,19 +84,15 @@ def min_period(
 
 def _branches(placement: Placement) -> list[tuple[int, ...]]:
     """Return groups of devices that no blocks connect, but for those that run on all devices."""
-    group = list(range(placement.num_devices))
-
-    def join(devices: Iterable[int]) -> None:
-        groups = {group[device] for device in devices}
-        group[:] = [min(groups) if each in groups else each for each in group]
-
     within = {b.name: b for b in placement.per_micro_batch.blocks if len(b.devices) < placement.num_devices}
+    groups = [{device} for device in range(placement.num_devices)]
     for block in within.values():
-        join(block.devices)
-        for name in block.after:
-            if name in within:
-                join((*block.devices, *within[name].devices))
-    found = [tuple(d for d, each in enumerate(group) if each == number) for number in sorted(set(group))]
+        joined_by = set(block.devices).union(
+            *(within[name].devices for name in block.after if name in within)
+        )
+        apart = [group for group in groups if not group & joined_by]
+        groups = [*apart, joined_by.union(*(group for group in groups if group & joined_by))]
+    found = sorted(tuple(sorted(group)) for group in groups)
     return [devices for devices in found if placement.on(devices[0])] if len(found) > 1 else []
 
 
@@ -110,16 +105,19 @@ def _min_period(
     graph = _explore(model, deadline, max_states)
     if graph is None:
         return None
-    try:
-        ratio, cycle = graph.min_ratio(known - model.apart)
-    except OverflowError:
+    components = len(model.components)
+    ratio = (known - model.apart) / components
+    found = graph.min_ratio(ratio)
+    if found is None:
         return None
+    ratio, progress = found
     cut_out = tuple(block.name for block in (*model.first, *model.last))
-    return MinPeriod(ratio + model.apart, cycle, cut_out, graph.num_states, devices)
+    cycle = Fraction(progress, components) if progress else None
+    return MinPeriod(ratio * components + model.apart, cycle, cut_out, graph.num_states, devices)
 
 
 @dataclass(frozen=True, eq=False)
-class StateGraph:
+class _StateGraph:
     """States of the steady state, and the edges between them, sorted by where they lead.
 
     Attributes:
@@ -128,7 +126,6 @@ class StateGraph:
         target: Where it leads; ascending.
         ticks: How long it takes.
         progress: Micro-batches that it completes, summed over components.
-        components: Number of these.
     """
 
     num_states: int
@@ -136,38 +133,33 @@ class StateGraph:
     target: Ints
     ticks: Ints
     progress: Ints
-    components: int
 
-    def min_ratio(self, known: Fraction) -> tuple[Fraction, Fraction | None]:
-        """Return the least ticks per micro-batch of any cycle, at most `known`, and its micro-batches.
+    def min_ratio(self, best: Fraction) -> tuple[Fraction, int] | None:
+        """Return the least ticks per progress of any cycle, at most a ratio, and the progress of the cycle.
+
+        That is 0 where no cycle is better. It is None where the gains of paths may not fit 64 bits.
 
         Each round looks for a cycle that is better than the best so far: one whose progress times the best
         ratio is more than its ticks, and so one that forbids a period of 0 where each edge gains that much in
         a round. Without one the greatest gains of paths are potentials: no edge gains more than their
         difference, so no cycle gains.
-
-        Raises:
-            OverflowError: The gains of paths may not fit 64 bits.
         """
-        best, cycle = known / self.components, None
+        progress = 0
         while True:
             INTERRUPTS.raise_if_seen()
-            greatest = max(
-                int(self.ticks.max()) * best.denominator, int(self.progress.max()) * best.numerator
-            )
-            if 2 * greatest * (self.num_states + len(self.source)) >= FOREVER:
-                raise OverflowError("paths through the states are too long for 64 bits")
+            most = max(int(self.ticks.max()) * best.denominator, int(self.progress.max()) * best.numerator)
+            if 2 * most * (self.num_states + len(self.source)) >= FOREVER:
+                return None
             gains = self.progress * best.numerator - self.ticks * best.denominator
-            each = np.ones_like(gains)
-            found = DifferenceSystem(self.num_states, self.source, self.target, gains, each).forbidding(0)
+            system = DifferenceSystem(self.num_states, self.source, self.target, gains, np.ones_like(gains))
+            found = system.forbidding(0)
             if not found:
-                return best * self.components, cycle
+                return best, progress
             progress = int(self.progress[found].sum())
             best = Fraction(int(self.ticks[found].sum()), progress)
-            cycle = Fraction(progress, self.components)
 
 
-def _explore(model: StateSpaceModel, deadline: float, max_states: int) -> StateGraph | None:
+def _explore(model: StateSpaceModel, deadline: float, max_states: int) -> _StateGraph | None:
     """Return all states that can be reached, or None if they are too many."""
     transitions = Transitions(model)
     number: dict[bytes, int] = {}
@@ -194,11 +186,9 @@ def _explore(model: StateSpaceModel, deadline: float, max_states: int) -> StateG
             first += len(part)
             at_once = max(1, len(part) * _STATES_AT_ONCE // max(1, len(following)))
         ids, frontier = np.concatenate([new for new, _ in found]), joined([states for _, states in found])
-    source, target, ticks, progress = (np.concatenate([edge[i] for edge in edges]) for i in range(4))
+    source, target, ticks, progress = map(np.concatenate, zip(*edges, strict=True))
     order = np.argsort(target, kind="stable")  # the same, however the states were cut into portions
-    return StateGraph(
-        len(number), source[order], target[order], ticks[order], progress[order], len(model.components)
-    )
+    return _StateGraph(len(number), *(column[order] for column in (source, target, ticks, progress)))
 
 
 def _normalise(model: StateSpaceModel, states: States) -> Ints:

@@ -17,36 +17,23 @@ MAX_TICKS = 2**31
 """Ticks of a block from which on the sums over states might not fit 64 bits; other bounds are used then."""
 
 
-@dataclass(frozen=True)
-class Activity:
-    """A block, or a transfer, which needs no device and starts by itself.
-
-    Attributes:
-        name: The block's; of a transfer, who sends to whom.
-        time: Ticks.
-        devices: Those that it needs; none for a transfer.
-        after: Indices of the activities that it waits for.
-        tail: Least ticks from its end to the end of its micro-batch.
-    """
-
-    name: str
-    time: int
-    devices: tuple[int, ...]
-    after: tuple[int, ...]
-    tail: int
-
-
 @dataclass(frozen=True, eq=False)
 class StateSpaceModel:
     """The part of a placement that needs a search: see `model_of`.
+
+    An activity is a block, or a transfer, which needs no device and starts by itself. They are in topological
+    order.
 
     Attributes:
         placement: All of it, without optimizer blocks.
         first: Blocks that can all run before everything else, at no loss, in this order.
         last: Blocks that can all run after everything else, at no loss, in this order.
-        activities: The others, and transfers; in topological order.
-        memory: Units that each activity allocates on each device when it starts, negative where it releases
-            them; shape ``(num_devices, activities)``.
+        names: The block of each activity; of a transfer, who sends to whom.
+        after: Activities that each waits for.
+        on: Activities on each device.
+        time: Ticks of each; shape ``(activities,)``.
+        memory: Units that each allocates on each device when it starts, negative where it releases them;
+            shape ``(num_devices, activities)``.
         transient: More units that it needs while it runs; same shape.
         capacity: Units of each device, less its static memory; None for no limit.
     """
@@ -54,7 +41,10 @@ class StateSpaceModel:
     placement: Placement
     first: tuple[Block, ...]
     last: tuple[Block, ...]
-    activities: tuple[Activity, ...]
+    names: tuple[str, ...]
+    after: tuple[tuple[int, ...], ...]
+    on: tuple[tuple[int, ...], ...]
+    time: Ints
     memory: Ints
     transient: Ints
     capacity: tuple[int, ...] | None
@@ -62,7 +52,7 @@ class StateSpaceModel:
     @property
     def size(self) -> int:
         """Return the number of activities."""
-        return len(self.activities)
+        return len(self.names)
 
     @property
     def apart(self) -> int:
@@ -70,32 +60,18 @@ class StateSpaceModel:
         return sum(block.time for block in (*self.first, *self.last))
 
     @cached_property
-    def time(self) -> Ints:
-        """Return the ticks of each activity."""
-        return np.array([activity.time for activity in self.activities], dtype=np.int64)
-
-    @cached_property
     def tail(self) -> Ints:
         """Return the least ticks from each activity's end to the end of its micro-batch."""
-        return np.array([activity.tail for activity in self.activities], dtype=np.int64)
+        tail = np.zeros(self.size, dtype=np.int64)
+        for i in reversed(range(self.size)):
+            for j in self.after[i]:
+                tail[j] = max(tail[j], self.time[i] + tail[i])
+        return tail
 
     @cached_property
-    def on(self) -> tuple[tuple[int, ...], ...]:
-        """Return the activities on each device."""
-        return tuple(
-            tuple(i for i, activity in enumerate(self.activities) if device in activity.devices)
-            for device in range(self.placement.num_devices)
-        )
-
-    @cached_property
-    def blocks(self) -> tuple[int, ...]:
-        """Return the activities that are blocks."""
-        return tuple(i for i, activity in enumerate(self.activities) if activity.devices)
-
-    @cached_property
-    def transfers(self) -> tuple[int, ...]:
-        """Return the activities that are transfers."""
-        return tuple(i for i, activity in enumerate(self.activities) if not activity.devices)
+    def devices(self) -> tuple[tuple[int, ...], ...]:
+        """Return the devices of each activity; none for a transfer."""
+        return tuple(tuple(d for d, here in enumerate(self.on) if i in here) for i in range(self.size))
 
     @cached_property
     def must_agree(self) -> tuple[int, ...]:
@@ -117,10 +93,9 @@ class StateSpaceModel:
     def components(self) -> tuple[tuple[int, ...], ...]:
         """Group the activities that wait for each other, directly or not."""
         group = list(range(self.size))
-        for i, activity in enumerate(self.activities):
-            for j in activity.after:
-                old, new = group[j], group[i]
-                group = [new if g == old else g for g in group]
+        for i, after in enumerate(self.after):
+            for j in after:
+                group = [group[i] if g == group[j] else g for g in group]
         return tuple(tuple(i for i in range(self.size) if group[i] == g) for g in sorted(set(group)))
 
 
@@ -143,25 +118,35 @@ def model_of(placement: Placement) -> StateSpaceModel | None:
     order = placement.topological_order
     first = _apart(placement, order, lambda block: block.after)
     last = _apart(placement, order[::-1], lambda block: placement.successors[block.name])
-    last = [block for block in last if block not in first]
+    last = [block for block in reversed(last) if block not in first]
     if len(first) + len(last) == len(placement.blocks) or any(ticks for _, _, ticks in placement.transfer):
         last, first = [], []
-    apart = {block.name for block in (*first, *last)}
-    rest = [block for block in placement.topological_order if block.name not in apart]
-    activities = _activities(placement, rest)
-    shape = (placement.num_devices, len(activities))
-    memory, transient = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
-    for i, activity in enumerate(activities):
-        for device in activity.devices:
-            block = placement.by_name[activity.name]
-            memory[device, i], transient[device, i] = block.memory_on(device), block.transient
+    activities: list[tuple[str, Block | None, int, tuple[int, ...]]] = []
+    index: dict[str, int] = {}
+    for block in order:
+        if block in first or block in last:
+            continue
+        after: list[int] = []
+        for name in block.after:
+            if name in index and (ticks := placement.transfer_time(name, block.name)):
+                after.append(len(activities))
+                activities.append((f"{name} to {block.name}", None, ticks, (index[name],)))
+            elif name in index:
+                after.append(index[name])
+        index[block.name] = len(activities)
+        activities.append((block.name, block, block.time, tuple(after)))
+    names, blocks, times, inputs = zip(*activities, strict=True)
+    devices = range(placement.num_devices)
     return StateSpaceModel(
         placement,
         tuple(first),
-        tuple(reversed(last)),
-        tuple(activities),
-        memory,
-        transient,
+        tuple(last),
+        names,
+        inputs,
+        tuple(tuple(i for i, block in enumerate(blocks) if block and d in block.devices) for d in devices),
+        np.array(times, dtype=np.int64),
+        np.array([[block.memory_on(d) if block else 0 for block in blocks] for d in devices]),
+        np.array([[b.transient if b and d in b.devices else 0 for b in blocks] for d in devices]),
         placement.free_memory,
     )
 
@@ -175,34 +160,9 @@ def _apart(
     for block in order:
         if (
             len(block.devices) == placement.num_devices
-            and not any(block.memory_on(device) for device in block.devices)
+            and not any(map(block.memory_on, block.devices))
             and (free is None or block.transient <= min(free))
             and all(name in found for name in neighbors(block))
         ):
             found[block.name] = block
     return list(found.values())
-
-
-def _activities(placement: Placement, blocks: Sequence[Block]) -> list[Activity]:
-    """Return blocks, in topological order, and what they send, each after what it waits for."""
-    found: list[tuple[str, int, tuple[int, ...], list[int]]] = []
-    index: dict[str, int] = {}
-    for block in blocks:
-        after = []
-        for name in block.after:
-            if name not in index:
-                continue
-            after.append(index[name])
-            if ticks := placement.transfer_time(name, block.name):
-                found.append((f"{name} to {block.name}", ticks, (), [index[name]]))
-                after[-1] = len(found) - 1
-        index[block.name] = len(found)
-        found.append((block.name, block.time, block.devices, after))
-    tails = [0] * len(found)
-    for i, (_, time, _, after) in reversed(list(enumerate(found))):
-        for j in after:
-            tails[j] = max(tails[j], time + tails[i])
-    return [
-        Activity(name, time, devices, tuple(after), tail)
-        for (name, time, devices, after), tail in zip(found, tails, strict=True)
-    ]

@@ -51,10 +51,6 @@ class States:
         return States(self.started[:, which], self.left[:, which], self.parent[which])
 
 
-def _go_on(states: int) -> None:
-    """Let any number of states take any time."""
-
-
 def empty_state(model: StateSpaceModel, num_micro_batches: int) -> States:
     """Return the one state in which nothing has run."""
     longer_than_any = int(model.time.max()) + 1  # see `Transitions.next_states`
@@ -82,22 +78,26 @@ class Transitions:
     Every start can be put off or brought forward to a tick at which something ends: on a device, memory
     changes only when something starts there, so a block that starts as soon as its inputs and devices are
     there keeps each device's order, and with it the memory. So it is enough to decide at these ticks.
+
+    Args:
+        model: Whose activities run.
+        look: Called every now and then.
     """
 
-    def __init__(self, model: StateSpaceModel) -> None:
-        self.model = model
+    def __init__(self, model: StateSpaceModel, look: Look = lambda _: None) -> None:
+        self.model, self.look = model, look
         random = np.random.default_rng(0)
         self._mix = random.integers(1, 2**63, size=2 * model.size, dtype=np.uint64) | np.uint64(1)
         self._longest = int(model.time.max())
-        shared = [i for i in model.blocks if len(model.activities[i].devices) > 1]
+        self._transfers = [i for i, devices in enumerate(model.devices) if not devices]
+        shared = [i for i, devices in enumerate(model.devices) if len(devices) > 1]
         alone = [tuple(i for i in here if i not in shared) for here in model.on]
         self._exclusive = (*((i,) for i in shared), *(here for here in alone if here))
-        self._must_agree = list(model.must_agree)
 
     def _inputs_are_there(self, states: States, i: int) -> Marks:
         """Return in which states an activity does not run, and all that its next run waits for has ended."""
         there: Marks = states.left[i] == 0
-        for j in self.model.activities[i].after:
+        for j in self.model.after[i]:
             ended = states.started[j] - (states.left[j] > 0)
             there &= ended > states.started[i]
         return there
@@ -108,92 +108,53 @@ class Transitions:
         can = self._inputs_are_there(states, i)
         if limit is not None:
             can &= states.started[i] < limit
-        for device in model.activities[i].devices:
+        for device in model.devices[i]:
             for j in model.on[device]:
                 can &= states.left[j] == 0
         which = np.flatnonzero(can)
-        for device in model.activities[i].devices:
-            if model.capacity is None or not len(which):
-                break
-            more = int(model.memory[device, i] + model.transient[device, i])
-            if model.memory[device, i] > 0 or model.transient[device, i] > 0:
-                in_use = np.zeros(len(which), dtype=np.int64)
+        if model.capacity is None:
+            return which
+        for device in model.devices[i]:
+            needed = int(model.memory[device, i] + model.transient[device, i])
+            if len(which) and (model.memory[device, i] > 0 or model.transient[device, i] > 0):
+                in_use = np.full(len(which), needed, dtype=np.int64)
                 for j in model.on[device]:
                     if model.memory[device, j]:
                         in_use += model.memory[device, j] * states.started[j, which].astype(np.int64)
-                which = which[in_use + more <= model.capacity[device]]
+                which = which[in_use <= model.capacity[device]]
         return which
 
-    def next_states(
-        self, states: States, limit: int | None, undominated: bool = False, look: Look = _go_on
-    ) -> tuple[States, Ints]:
+    def next_states(self, states: States, limit: int | None) -> tuple[States, Ints]:
         """Return the states that follow, each when the next activity ends, and the ticks until then.
 
         Args:
             states: In none of them has a transfer that could start not started.
             limit: Number of micro-batches; None for no end of them.
-            undominated: Leave out some that `undominated` would drop: those in which a block could have
-                started that would end by then, and that is not one of `StateSpaceModel.must_agree`.
-            look: Called every now and then.
         """
         states = States(states.started, states.left, np.arange(len(states)))
         for exclusive in self._exclusive:
-            states = self._with_one_of(states, exclusive, limit, undominated)
-            look(len(states))
+            found = [states]
+            for i in exclusive:
+                which = self._can_start(states, i, limit)
+                if len(which):
+                    after = states.at(which)  # copies
+                    self._start(after, i, np.arange(len(which)))
+                    found.append(after)
+            states = joined(found)
+            self.look(len(states))
         states = states.at(np.flatnonzero(states.left.any(axis=0)))
         longer_than_any = self._longest + 1
         ticks = np.where(states.left > 0, states.left, longer_than_any).min(axis=0, initial=longer_than_any)
-        if undominated:
-            keep = ~self._wasteful(states, ticks, limit)
-            states, ticks = states.at(np.flatnonzero(keep)), ticks[keep]
         left = np.where(states.left > 0, states.left - ticks, 0).astype(states.left.dtype)
         states = States(states.started, left, states.parent)
-        self._start_transfers(states)
+        for i in self._transfers:  # at once: they need no device, so to wait gains nothing
+            self._start(states, i, np.flatnonzero(self._inputs_are_there(states, i)))
         return states, ticks.astype(np.int64)
 
-    def _wasteful(self, states: States, ticks: Counts, limit: int | None) -> Marks:
-        """Return in which states a block is left waiting that would end before anything else does."""
-        wasteful = np.zeros(len(states), dtype=bool)
-        for i in self.model.blocks:
-            if i not in self.model.must_agree:
-                which = self._can_start(states, i, limit)
-                wasteful[which[ticks[which] >= self.model.time[i]]] = True
-        return wasteful
-
-    def _start_transfers(self, states: States) -> None:
-        """Start, in place, each transfer that can: it needs no device, so to wait gains nothing."""
-        for i in self.model.transfers:
-            which = np.flatnonzero(self._inputs_are_there(states, i))
-            states.started[i, which] += 1
-            states.left[i, which] = self.model.time[i]
-
-    def _with_one_of(
-        self, states: States, exclusive: tuple[int, ...], limit: int | None, undominated: bool
-    ) -> States:
-        """Return the states, and those in which one of some activities that exclude each other starts.
-
-        Where a block of one device and one tick could start, the states in which its device waits are left
-        out: nothing ends before the block would. All that its device could run instead is among these
-        activities, or is shared and was decided before; not so for a shared block, for which another may
-        yet start on one of its devices.
-        """
-        waiting = np.ones(len(states), dtype=bool)
-        found = []
-        for i in exclusive:
-            which = self._can_start(states, i, limit)
-            if len(which):
-                found.append(self._start(states.at(which), i))
-                alone = len(self.model.activities[i].devices) == 1
-                if undominated and alone and self.model.time[i] == 1 and i not in self.model.must_agree:
-                    waiting[which] = False
-        return joined([states.at(np.flatnonzero(waiting)), *found]) if found else states
-
-    def _start(self, states: States, i: int) -> States:
-        """Return copies of states in which an activity has just started."""
-        started, left = states.started.copy(), states.left.copy()
-        started[i] += 1
-        left[i] = self.model.time[i]
-        return States(started, left, states.parent)
+    def _start(self, states: States, i: int, which: Ints) -> None:
+        """Start an activity, in place, in some of the states."""
+        states.started[i, which] += 1
+        states.left[i, which] = self.model.time[i]
 
     def unique(self, states: States) -> States:
         """Return the states, each once: sorted by a hash, equal ones are neighbours.
@@ -212,7 +173,7 @@ class Transitions:
         keep[later[repeated]] = False
         return states.at(np.flatnonzero(keep))
 
-    def undominated(self, states: States, look: Look = _go_on) -> States:
+    def undominated(self, states: States) -> States:
         """Return the states without some that are dominated: nothing better follows than from another one.
 
         State a dominates state b, at the same tick, if in a
@@ -235,7 +196,6 @@ class Transitions:
 
         Args:
             states: All at the same tick, none there twice.
-            look: Called every now and then.
         """
         scores = self._scores(states)
         order, group_begin = self._grouped_best_first(states, scores)
@@ -244,7 +204,7 @@ class Transitions:
         kept = np.ones(len(order), dtype=bool)
         undecided = np.arange(len(order))  # kept so far, and worse in rank than all rivals so far
         for rival_rank in range(min(int(rank.max(initial=0)), _MAX_RIVALS)):
-            look(0)
+            self.look(0)
             undecided = undecided[(rank[undecided] > rival_rank) & kept[undecided]]
             if not len(undecided):
                 break
@@ -275,10 +235,9 @@ class Transitions:
 
         A group is what has started each of `StateSpaceModel.must_agree` equally often: only such states can
         dominate each other. In a group they are by the sum of their scores, so that none dominates an earlier
-        one.
-        Both arrays have the shape ``(states,)``.
+        one. Both arrays have the shape ``(states,)``.
         """
-        same_counts = states.started[self._must_agree]
+        same_counts = states.started[list(self.model.must_agree)]
         order = np.lexsort((-scores.sum(axis=0), *same_counts))
         same_counts = same_counts[:, order]
         begins = np.ones(len(order), dtype=bool)

@@ -209,13 +209,10 @@ def test_wrong_arguments(arguments: tuple[Any, Any], message: str) -> None:
 
 def test_slices_are_put_beside_whole_sequences() -> None:
     slices = {"num_slices": 4, "attention_share": 0.4, "kv_share": 0.1}
-    found = compare(
-        chain(memory_mib=400, sequence_slices=slices), ["one_f_one_b", "seq_one_f_one_b", "slimpipe"], 4
-    )
+    found = compare(chain(memory_mib=400, sequence_slices=slices), ["one_f_one_b", "seq_one_f_one_b"], 4)
     rows = by_name(found)
     assert rows["one_f_one_b"].proved == DOES_NOT_FIT
     assert rows["seq_one_f_one_b"].placement == "v_shape in 4 slices"
-    assert rows["slimpipe"].placement == "loop_shape in 4 slices"
     assert rows["seq_one_f_one_b"].peak_memory_mib < 50 + 2 * 100
     assert by_name(compare(chain(), ["seq_one_f_one_b"], 4))["seq_one_f_one_b"].note.startswith(
         "sequence_slices: has no"

@@ -15,7 +15,7 @@ from experiments.benchmarks.timing import load_solvers
 from placements.gpus import GPUS
 from placements.models.gpt.gpt_config import GptConfig
 from placements.slices.gpt_slices import gpt_in_slices
-from schedsearch.baselines import HAND_MADE, SLICED, UnsuitablePlacementError, seq_one_f_one_b
+from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError, seq_one_f_one_b
 from schedsearch.core.objective import Objective
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.procedures.search import search
@@ -98,7 +98,7 @@ def in_slices(*, tokens: int, partition: str, memory_of: str, work_limit: float)
         free = seq_one_f_one_b(placement.with_memory(None), _SEQUENCES)
         placement = placement.with_memory(int(max(peak_memory(free))))
     hand: dict[str, Schedule] = {}
-    for name in ("gpipe", *SLICED):
+    for name in ("gpipe", "seq_one_f_one_b"):
         try:
             hand[name] = validate(HAND_MADE[name](placement, _SEQUENCES))
         except (UnsuitablePlacementError, InvalidScheduleError):

@@ -123,7 +123,7 @@ def _memories(name: str, num_devices: int) -> list[int]:
     placement = PLACEMENTS[name](num_devices)
     found = set()
     for schedule, make_by_hand in HAND_MADE.items():
-        if schedule not in ("gpipe", "breadth_first"):
+        if schedule != "gpipe":
             try:
                 made = make_by_hand(placement, _MEMORY_OF // _num_inputs(name))
             except UnsuitablePlacementError:

@@ -10,18 +10,15 @@ factor)": [steps/s of this, of other]}}}``. A table has a row for each way to ru
     BERT,1,a100,11.0,,,,
     BERT,1,a100,7.5,,,ResNet-50,6.0
 
-The first four columns are needed. Steps per second and watts are of all its GPUs together. Several clocks are
-several rows; a row with another type of job is the two on the same GPUs, and a zero there says that they
-cannot share. What a table does not name cannot run. One more column, ``unconsolidated_steps_per_s``, is the
-speed of the same GPUs each in a server of its own, which Gavel's form has in types named so.
-
-The types from which jobs are generated are in a file of their own: ``index,job_type,may_be_distributed``, in
-the order of drawing.
+Several clocks are several rows; a row with another type of job is the two on the same GPUs, and a zero there
+says that they cannot share. What a file does not name cannot run. The types from which jobs are generated are
+in a file of their own: ``index,job_type,may_be_distributed``, in the order of drawing.
 """
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -30,13 +27,10 @@ from typing import Annotated, NamedTuple
 
 from placements.meaning import Meaning
 from placements.plain_data import Field, in_file, json_file
-from placements.tables import Row, csv_records, csv_rows, read_csv
+from placements.tables import csv_records
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.inputs.cells import at_least_0, count_of_gpus
+from schedsearch.cluster.inputs.cells import at_least_0
 from schedsearch.cluster.throughputs import JobOperatingPoint, Throughputs
-
-REQUIRED = ("job_type", "scale_factor", "gpu_type", "steps_per_s")
-OPTIONAL = ("power_w", "clock_mhz", "unconsolidated_steps_per_s", "other_job_type", "other_steps_per_s")
 
 ALONE = "null"
 """The key in Gavel's form of the throughput of a job alone."""
@@ -46,8 +40,31 @@ UNCONSOLIDATED = "_unconsolidated"
 
 _WANTED = "Gavel's JSON or a CSV table of throughputs"
 
-_Alone = dict[tuple[str, int], dict[str, tuple[JobOperatingPoint, ...]]]
-_Pairs = dict[tuple[str, str, int], dict[str, tuple[float, float]]]
+
+class ThroughputRow(NamedTuple):
+    """One way to run a type of job, or two types on the same GPUs."""
+
+    job_type: Annotated[str, Meaning("type of job")]
+    scale_factor: Annotated[int, Meaning("number of GPUs that it runs on", min=1)]
+    gpu_type: Annotated[str, Meaning("type of these GPUs")]
+    steps_per_s: Annotated[
+        float,
+        Meaning("of all its GPUs together; 0: it cannot run there, as if the row were not there", min=0),
+    ]
+    power_w: Annotated[float, Meaning("power of all its GPUs, on average; 0: not known", "W", min=0)] = 0.0
+    clock_mhz: Annotated[int, Meaning("clock of its GPUs; 0: as they are delivered", "MHz", min=0)] = 0
+    unconsolidated_steps_per_s: Annotated[
+        float | None,
+        Meaning("of the same GPUs, each in a server of its own; read with `placement_sensitive=true`", min=0),
+    ] = None
+    other_job_type: Annotated[str | None, Meaning("another type of job on the same GPUs")] = None
+    other_steps_per_s: Annotated[
+        float | None, Meaning("its steps per second there; 0: the two cannot share", min=0)
+    ] = None
+
+
+PlacedRow = tuple[str, ThroughputRow]
+"""A row after its place in the file, with which messages begin."""
 
 
 def read_throughputs(path: str | Path, *, unconsolidated: bool = False) -> Throughputs:
@@ -60,58 +77,91 @@ def read_throughputs(path: str | Path, *, unconsolidated: bool = False) -> Throu
     Raises:
         ClusterError: The file cannot be read, is wrong, or lacks what is to be read.
     """
+    with in_file(path, ClusterError):
+        found = throughputs_of(_rows(path, False))
+        if not found.alone:
+            raise ClusterError(f"has no throughputs; give {_WANTED}")
+        if not unconsolidated:
+            return found
+        apart = throughputs_of(_rows(path, True))
+        if not apart.alone:
+            raise ClusterError(
+                "does not say how fast a job is on several servers; give GPU types that end in "
+                f"{UNCONSOLIDATED} in Gavel's JSON, or the column unconsolidated_steps_per_s in a CSV table"
+            )
+        return replace(found, unconsolidated=apart)
+
+
+def _rows(path: str | Path, is_apart: bool) -> Iterator[PlacedRow]:
+    """Yield the rows of jobs in as few servers as they need, or of those on several servers."""
     if Path(path).suffix.lower() == ".json":
         with json_file(path, _WANTED, ClusterError) as data:
-            found = gavel_throughputs(data)
-            apart = gavel_throughputs(data, UNCONSOLIDATED) if unconsolidated else None
-    else:
-        with in_file(path, ClusterError):
-            text = read_csv(path, ClusterError, _WANTED)
-            rows = [*csv_rows(text, "type of job", ClusterError, REQUIRED, OPTIONAL, others=False)]
-            found = _table(rows, "steps_per_s")
-            apart = _table(rows, "unconsolidated_steps_per_s") if unconsolidated else None
-    if apart is not None and not apart.alone:
-        raise ClusterError(
-            f"{path}: does not say how fast a job is on several servers; give GPU types that end in "
-            f"{UNCONSOLIDATED} in Gavel's JSON, or the column unconsolidated_steps_per_s in a CSV table"
+            yield from _gavel_rows(data, UNCONSOLIDATED * is_apart)
+        return
+    for line, row in csv_records(Path(path), "type of job", ClusterError, ThroughputRow):
+        if not is_apart:
+            yield f"line {line}", row
+        elif row.unconsolidated_steps_per_s is not None:
+            yield f"line {line}", row._replace(steps_per_s=row.unconsolidated_steps_per_s)
+
+
+def throughputs_of(rows: Iterable[PlacedRow]) -> Throughputs:
+    """Return the throughputs of rows.
+
+    Raises:
+        ClusterError: Two rows say the same, or a row of two jobs has what only one job can have.
+    """
+    alone: dict[tuple[str, int], dict[str, tuple[JobOperatingPoint, ...]]] = {}
+    pairs: dict[tuple[str, str, int], dict[str, tuple[float, float]]] = {}
+    for where, row in rows:
+        one, gpus, gpu_type, other = row.job_type, row.scale_factor, row.gpu_type, row.other_job_type
+        if (other is None) != (row.other_steps_per_s is None):
+            raise ClusterError(
+                f"{where}: gives one of other_job_type and other_steps_per_s; give both or none"
+            )
+        if other is None or row.other_steps_per_s is None:
+            points = alone.setdefault((one, gpus), {}).get(gpu_type, ())
+            if row.clock_mhz in [point.clock_mhz for point in points]:
+                raise ClusterError(
+                    f"{where}: {one} on {gpus} {gpu_type} is given twice at this clock; keep one"
+                )
+            points += (JobOperatingPoint(row.steps_per_s, row.power_w, row.clock_mhz),)
+            alone[one, gpus][gpu_type] = tuple(sorted(points, key=lambda point: -point.steps_per_s))
+            continue
+        if row.power_w or row.clock_mhz or row.unconsolidated_steps_per_s is not None:
+            raise ClusterError(
+                f"{where}: has power_w, clock_mhz or unconsolidated_steps_per_s for two jobs on the same "
+                "GPUs; leave them empty"
+            )
+        rates = row.steps_per_s, row.other_steps_per_s
+        mirrored = pairs.get((other, one, gpus), {}).get(gpu_type, rates[::-1])[::-1]
+        before = pairs.setdefault((one, other, gpus), {}).setdefault(
+            gpu_type, rates if one == other else mirrored
         )
-    return replace(found, unconsolidated=apart)
-
-
-def gavel_throughputs(data: Field, suffix: str = "") -> Throughputs:
-    """Return the throughputs of plain data in Gavel's form, of the GPU types whose names end so."""
-    alone: _Alone = {}
-    pairs: _Pairs = {}
-    for name in data.mapping("throughputs by GPU type", _WANTED):
-        gpu_type = name.removesuffix(UNCONSOLIDATED)
-        for key in data[name].mapping() if name == gpu_type + suffix else ():
-            row = data[name][key]
-            job_type, scale_factor = _kind_of(key, row)
-            for other in row.mapping():
-                cell = row[other]
-                if other == ALONE:
-                    rate = rate_of(cell)
-                    alone.setdefault((job_type, scale_factor), {})[gpu_type] = (JobOperatingPoint(rate),)
-                    continue
-                other_type, other_factor = _kind_of(other, cell)
-                if other_factor != scale_factor:
-                    raise cell.wrong(f"of jobs with {scale_factor} GPUs", "pair jobs of one scale factor")
-                _add_gavel_pair(pairs, (job_type, other_type, scale_factor), gpu_type, cell)
-    if not alone and not suffix:
-        raise data.wrong("throughputs", f"give {_WANTED}")
+        if before != rates:
+            raise ClusterError(
+                f"{where}: {one} with {other} on {gpus} {gpu_type} has {list(before)} steps/s elsewhere; "
+                "make both entries equal"
+            )
     return Throughputs(alone, pairs)
 
 
-def _add_gavel_pair(pairs: _Pairs, key: tuple[str, str, int], gpu_type: str, cell: Field) -> None:
-    """Add a pair, which stands in the file twice, once in the row of each of its types."""
-    one, other, scale_factor = key
-    first, second = rates_of_two(cell)
-    mirrored = pairs.get((other, one, scale_factor))
-    if mirrored is None or one == other:
-        pairs.setdefault(key, {})[gpu_type] = (first, second)
-    elif mirrored.setdefault(gpu_type, (second, first)) != (second, first):
-        shown = list(mirrored[gpu_type])
-        raise cell.wrong(f"what {other} has beside {one}, {shown}", "make both entries equal")
+def _gavel_rows(data: Field, suffix: str) -> Iterator[PlacedRow]:
+    """Yield the rows of plain data in Gavel's form, of the GPU types whose names end so."""
+    for name in data.mapping("throughputs by GPU type", f"give {_WANTED}"):
+        gpu_type = name.removesuffix(UNCONSOLIDATED)
+        for key in data[name].mapping() if name == gpu_type + suffix else ():
+            row = data[name][key]
+            job_type, gpus = _kind_of(key, row)
+            for other in row.mapping():
+                cell = row[other]
+                if other == ALONE:
+                    yield cell.where, ThroughputRow(job_type, gpus, gpu_type, rate_of(cell))
+                    continue
+                other_type, of_other = _kind_of(other, cell)
+                if of_other != gpus:
+                    raise cell.wrong(f"of jobs with {gpus} GPUs", "pair jobs of one scale factor")
+                yield cell.where, row_of_two(job_type, other_type, gpus, gpu_type, cell)
 
 
 def _kind_of(key: str, field: Field) -> tuple[str, int]:
@@ -136,55 +186,13 @@ def rate_of(cell: Field) -> float:
     return at_least_0(cell, "a throughput in steps/s", "give a finite number of 0 or more")
 
 
-def rates_of_two(cell: Field) -> tuple[float, float]:
-    """Return the throughputs of two jobs on the same GPUs, in steps/s."""
-    rates = cell.items("the throughputs of two jobs", "give [steps/s, steps/s]")
+def row_of_two(one: str, other: str, gpus: int, gpu_type: str, cell: Field) -> ThroughputRow:
+    """Return the row of two jobs on the same GPUs, whose throughputs are a list."""
+    wanted = "the throughputs of two jobs", "give [steps/s, steps/s]"
+    rates = [rate_of(item) for item in cell.items(*wanted)]
     if len(rates) != 2:
-        raise cell.wrong("the throughputs of two jobs", "give [steps/s, steps/s]")
-    first, second = map(rate_of, rates)
-    return first, second
-
-
-def _table(rows: list[Row], column: str) -> Throughputs:
-    """Return the throughputs of a column; rows that leave it empty are left out, but in the first."""
-    alone: _Alone = {}
-    pairs: _Pairs = {}
-    for row in rows:
-        if column not in row and column not in REQUIRED:
-            continue
-        job_type, gpu_type = row.text("job_type"), row.text("gpu_type")
-        scale_factor = count_of_gpus(row["scale_factor"])
-        rate = rate_of(row[column])
-        if "other_job_type" in row:
-            _add_pair(pairs, row, (job_type, row.text("other_job_type"), scale_factor), gpu_type, rate)
-            continue
-        points = alone.setdefault((job_type, scale_factor), {}).get(gpu_type, ())
-        point = _point(row, rate)
-        if any(point.clock_mhz == other.clock_mhz for other in points):
-            raise row.wrong(
-                f"{job_type} on {scale_factor} {gpu_type} is given twice at this clock; keep one row"
-            )
-        fastest_first = sorted((*points, point), key=lambda one: -one.steps_per_s)
-        alone[job_type, scale_factor][gpu_type] = tuple(fastest_first)
-    return Throughputs(alone, pairs)
-
-
-def _point(row: Row, rate: float) -> JobOperatingPoint:
-    if "other_steps_per_s" in row:
-        raise row.wrong("has other_steps_per_s but no other_job_type; name it or leave both empty")
-    power_w = at_least_0(row["power_w"], "a power in W") if "power_w" in row else 0.0
-    clock = row["clock_mhz"].whole("a clock in MHz", "give 0 or more", min=0) if "clock_mhz" in row else 0
-    return JobOperatingPoint(rate, power_w, clock)
-
-
-def _add_pair(pairs: _Pairs, row: Row, key: tuple[str, str, int], gpu_type: str, rate: float) -> None:
-    for column in ("power_w", "clock_mhz", "unconsolidated_steps_per_s"):
-        if column in row:
-            raise row.wrong(f"has {column} for two jobs on the same GPUs; leave it empty")
-    first, second, scale_factor = key
-    if any(gpu_type in pairs.get(one, {}) for one in (key, (second, first, scale_factor))):
-        raise row.wrong(f"{first} with {second} on {scale_factor} {gpu_type} is given twice; keep one row")
-    pairs.setdefault(key, {})[gpu_type] = (rate, rate_of(row["other_steps_per_s"]))
+        raise cell.wrong(*wanted)
+    return ThroughputRow(one, gpus, gpu_type, rates[0], other_job_type=other, other_steps_per_s=rates[1])
 
 
 class _TypeRow(NamedTuple):

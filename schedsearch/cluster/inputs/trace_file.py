@@ -1,26 +1,52 @@
-"""The jobs of a trace file, with steps, and files of jobs: Gavel's two tab-separated forms, and CSV.
+"""The jobs of a trace: Gavel's two tab-separated forms without a header, and CSV with one.
 
-A job of which only the duration is known has as many steps as it does in that time on the GPU type that the
-file names, or else where its type is fastest. One without a type gets one by a seeded draw among those that
-have a throughput at its number of GPUs, one draw for each such row in the order of the file.
+Gavel's are told apart by the number of columns: that of its physical experiments, whose SLO is a multiple of
+the duration or -1 for none, and an older one of the traces from Microsoft's cluster. CSV has our own columns,
+or those of the public traces of Philly and Helios and of Alibaba's simulator, in `COLUMNS`; others are passed
+over. A job of which only the duration is known has as many steps as it does in that time where its type is
+fastest. One without a type gets one by a seeded draw among those
+that have a throughput at its number of GPUs, one draw for each such row in the order of the file. A part of a
+GPU is rounded up to a whole one. The status is not read: a job that failed used its GPUs too.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from random import Random
 
-from placements.plain_data import in_file
-from placements.tables import read_csv
+from placements.plain_data import Field, in_file
+from placements.tables import Cell, Row, csv_rows, read_csv
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
-from schedsearch.cluster.inputs.cells import nearest
-from schedsearch.cluster.inputs.trace_rows import Submission, submissions
+from schedsearch.cluster.inputs.cells import above_0, at_least_0, date_of
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.throughputs import Throughputs
+
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "name": ("name", "jobid", "job_id", "job_name"),
+    "arrival": ("arrival_s", "submitted_time", "submit_time"),
+    "GPUs": ("scale_factor", "num_gpus", "num_gpu", "gpu_num"),
+    "type": ("job_type",),
+    "steps": ("steps",),
+    "duration": ("duration_s", "duration", "run_time"),
+    "weight": ("weight",),
+    "SLO": ("slo_s",),
+    "entity": ("entity", "vc", "user"),
+}
+"""Names that the column of each thing may have, of which the first that is there counts."""
+
+_SLO_FACTOR, _NO_SLO = "slo_factor", -1
+
+_PHYSICAL = ("job_type", "", "", "", "", "steps", "scale_factor", "weight", _SLO_FACTOR, "arrival_s")
+_MSR = ("job_type", "", "", "", "steps", "arrival_s", "scale_factor")
+"""Columns of Gavel's forms under our names; those without are not read."""
+
+_UNKNOWN = ("none", "na", "nan", "null")
+"""How public traces write that a time or a number was not recorded."""
 
 
 @dataclass(frozen=True)
@@ -30,23 +56,19 @@ class Trace:
     Attributes:
         jobs: By arrival; each is named as in the file, or after its place there, from 0.
         skipped: How many were left out because their (type, scale factor) has no throughput.
-        not_run: How many rows of a CSV trace were left out that used no GPU, or for no time.
+        not_run: How many rows were left out that used no GPU, or for no time.
     """
 
     jobs: tuple[Job, ...]
     skipped: Mapping[tuple[str, int], int] = field(default_factory=dict)
     not_run: int = 0
 
-    @property
-    def num_skipped(self) -> int:
-        """Return how many jobs have no throughput."""
-        return sum(self.skipped.values())
-
     def skipped_text(self) -> str:
         """Return what was left out, on one line; empty where nothing was."""
         found = sorted(self.skipped.items(), key=lambda item: (-item[1], item[0]))
         kinds = ", ".join(f"{count} of {_shown(kind)}" for kind, count in found)
-        texts = [f"{self.num_skipped} jobs have no throughput and are skipped: {kinds}"] if found else []
+        number = sum(self.skipped.values())
+        texts = [f"{number} jobs have no throughput and are skipped: {kinds}"] if found else []
         texts += [f"{self.not_run} rows used no GPU or no time and are skipped"] if self.not_run else []
         return "; ".join(texts)
 
@@ -55,16 +77,14 @@ def read_trace(
     path: str | Path,
     throughputs: Throughputs,
     *,
-    strict: bool = False,
     seed: int = 0,
     cluster: GpuCluster | None = None,
 ) -> Trace:
     """Return the jobs of a trace file.
 
     Args:
-        path: The file; see `trace_rows` for its forms.
+        path: The file.
         throughputs: Throughputs of all types of jobs.
-        strict: A job whose type has no throughput at its scale factor, or that used no GPU, is an error.
         seed: Draws the types of jobs that have none.
         cluster: Where given, a job that needs more GPUs than it has of any type is an error.
 
@@ -74,42 +94,112 @@ def read_trace(
     """
     with in_file(path, ClusterError):
         text = read_csv(path, ClusterError, "a trace of Gavel or a CSV file")
-        return _trace(submissions(text), throughputs, strict=strict, random=Random(seed), cluster=cluster)
-
-
-def _trace(
-    rows: Iterable[Submission],
-    throughputs: Throughputs,
-    *,
-    strict: bool,
-    random: Random,
-    cluster: GpuCluster | None,
-) -> Trace:
-    types = _types_by_scale_factor(throughputs)
-    names = {job_type for job_type, _ in throughputs.alone}
-    jobs: dict[str, Job] = {}
-    skipped: Counter[tuple[str, int]] = Counter()
-    not_run = 0
-    for row in rows:
-        with in_file(f"line {row.line}", ClusterError):
-            if not row.is_run:
+        rows = _gavel_rows(text) if "\t" in text.lstrip().partition("\n")[0] else _csv_rows(text)
+        arrivals_s, random = _arrivals_s(rows), Random(seed)
+        fastest = _fastest(throughputs)
+        jobs: dict[str, Job] = {}
+        skipped: Counter[tuple[str, int]] = Counter()
+        not_run = 0
+        for place, row in enumerate(rows):
+            gpus = math.ceil(_number(row, "GPUs", at_least_0, "a number of GPUs", 0.0))
+            steps = _number(row, "steps", above_0, "a number of steps", 0.0)
+            duration_s = _number(row, "duration", at_least_0, "a duration in seconds", 0.0)
+            if not gpus or not (steps or duration_s):
                 not_run += 1
-                _skip("used no GPU, or for no time", strict)
                 continue
-            _check(row, names, jobs)
-            typed = row if row.job_type else _drawn(row, types, random)
-            if typed.job_type not in types.get(typed.scale_factor, ()):
-                skipped[typed.kind] += 1
-                _skip(f"{_shown(typed.kind)} has no throughput", strict)
+            kind = _text(row, "type") or _drawn(fastest.get(gpus, {}), random), gpus
+            if kind[0] not in fastest.get(gpus, ()):
+                _check_type(row, throughputs)
+                skipped[kind] += 1
                 continue
-            _check_fits(typed, throughputs, cluster)
-            jobs[typed.name] = _job(typed, throughputs)
-    return Trace(tuple(sorted(jobs.values(), key=lambda job: job.arrival_s)), dict(skipped), not_run)
+            _check_fits(row, kind, throughputs, cluster)
+            rate = throughputs.rate(*kind, fastest[gpus][kind[0]])
+            steps = steps or duration_s * rate
+            slo_s = _number(row, "SLO", above_0, "a time after the arrival in seconds", math.inf)
+            if _SLO_FACTOR in row:
+                factor = above_0(row[_SLO_FACTOR], "a multiple of the job's duration", "give -1 for none")
+                slo_s = factor * steps / rate
+            name = _text(row, "name") or str(place)
+            if name in jobs:
+                raise row.wrong(f"the name {name!r} is given twice; rename one of the jobs")
+            weight = _number(row, "weight", above_0, "a weight", 1.0)
+            arrival_s = arrivals_s.get(row.line)
+            if arrival_s is None:
+                raise row.wrong("lacks the arrival; give it, or remove the row")
+            jobs[name] = Job(name, *(kind[0], steps, gpus, weight, arrival_s, slo_s), _text(row, "entity"))
+        return Trace(tuple(sorted(jobs.values(), key=lambda job: job.arrival_s)), dict(skipped), not_run)
 
 
-def _skip(reason: str, strict: bool) -> None:
-    if strict:
-        raise ClusterError(f"{reason}; remove the row, or read the trace without strict")
+def _gavel_rows(text: str) -> list[Row]:
+    lines = [(line, text.split("\t")) for line, text in enumerate(text.splitlines(), 1) if text.strip()]
+    header = _MSR if len(lines[0][1]) == len(_MSR) else _PHYSICAL
+    rows = []
+    for line, cells in lines:
+        if len(cells) != len(header):
+            raise ClusterError(
+                f"line {line}: has {len(cells)} tab-separated columns; a physical trace of Gavel has "
+                f"{len(_PHYSICAL)}, one of its MSR traces {len(_MSR)}, on all lines alike"
+            )
+        named = {
+            name: cell.strip() for name, cell in zip(header, cells, strict=True) if name and cell.strip()
+        }
+        row = Row(line, named, ClusterError)
+        if _SLO_FACTOR in row and row[_SLO_FACTOR].parsed == _NO_SLO:
+            del named[_SLO_FACTOR]
+        rows.append(row)
+    return rows
+
+
+def _csv_rows(text: str) -> list[Row]:
+    """Return the rows without the cells that say that nothing is known."""
+    known = [name for names in COLUMNS.values() for name in names]
+    rows = [
+        replace(row, cells={name: cell for name, cell in row.cells.items() if cell.lower() not in _UNKNOWN})
+        for row in csv_rows(text, "job", ClusterError, (), known)
+    ]
+    for kind in ("arrival", "GPUs"):
+        if not any(_cell(row, kind) for row in rows):
+            raise ClusterError(
+                f"line 1: has no column of {kind}; add one of {', '.join(COLUMNS[kind])}, with commas between"
+            )
+    return rows
+
+
+def _arrivals_s(rows: Sequence[Row]) -> dict[int, float]:
+    """Return the arrivals by line: as they are, or from the first submission on, all dates or all seconds."""
+    cells = {row.line: cell for row in rows if (cell := _cell(row, "arrival")) is not None}
+    if any("arrival_s" in row for row in rows):
+        remedy = "give 0 or more, or name the column of dates submit_time"
+        return {line: at_least_0(cell, "an arrival in seconds", remedy) for line, cell in cells.items()}
+    are_dates = next(iter(cells.values())).parsed is None
+    times = {line: (_date_s if are_dates else _seconds)(cell) for line, cell in cells.items()}
+    first = min(times.values())
+    return {line: time - first for line, time in times.items()}
+
+
+def _date_s(cell: Cell) -> float:
+    date = date_of(cell.value)
+    if date is None:
+        raise cell.wrong("a date as 2017-10-07 01:11:39", "write all of the column so, or all in seconds")
+    return date.timestamp()
+
+
+def _seconds(cell: Cell) -> float:
+    return float(cell.number("a time in seconds", "write all of the column so, or all as dates", 0, 1e11))
+
+
+def _cell(row: Row, kind: str) -> Cell | None:
+    return next((row[name] for name in COLUMNS[kind] if name in row), None)
+
+
+def _text(row: Row, kind: str) -> str:
+    cell = _cell(row, kind)
+    return cell.value if cell else ""
+
+
+def _number(row: Row, kind: str, read: Callable[[Field, str], float], wanted: str, default: float) -> float:
+    cell = _cell(row, kind)
+    return read(cell, wanted) if cell else default
 
 
 def _shown(kind: tuple[str, int]) -> str:
@@ -117,69 +207,40 @@ def _shown(kind: tuple[str, int]) -> str:
     return f"{job_type or 'any type'} on {gpus} GPU{'s' if gpus > 1 else ''}"
 
 
-def _types_by_scale_factor(throughputs: Throughputs) -> dict[int, dict[str, str]]:
+def _fastest(throughputs: Throughputs) -> dict[int, dict[str, str]]:
     """Return by scale factor the types of jobs that can run, with the GPU type on which each is fastest."""
     found: dict[int, dict[str, str]] = {}
-    for job_type, gpus in throughputs.alone:
-        fastest = _fastest(job_type, gpus, throughputs)
-        if fastest:
-            found.setdefault(gpus, {})[job_type] = fastest
+    for kind, row in throughputs.alone.items():
+        gpu_type = max(row, key=lambda one: throughputs.rate(*kind, one))
+        if throughputs.rate(*kind, gpu_type) > 0:
+            found.setdefault(kind[1], {})[kind[0]] = gpu_type
     return found
 
 
-def _fastest(job_type: str, gpus: int, throughputs: Throughputs) -> str:
-    """Return the GPU type on which a type of job is fastest; "" where it runs on none."""
-    rates = {
-        gpu_type: throughputs.rate(job_type, gpus, gpu_type) for gpu_type in throughputs.alone[job_type, gpus]
-    }
-    fastest = max(rates, key=rates.__getitem__, default="")
-    return fastest if fastest and rates[fastest] > 0 else ""
+def _drawn(types: Mapping[str, str], random: Random) -> str:
+    """Return one of the types; one number is drawn even where there is nothing to choose from."""
+    choices = [*types] or [""]
+    return choices[int(random.random() * len(choices))]
 
 
-def _check(row: Submission, names: AbstractSet[str], jobs: Mapping[str, Job]) -> None:
-    if row.name in jobs:
-        raise ClusterError(f"the name {row.name!r} is given twice; rename one of the jobs")
-    if row.job_type and row.job_type not in names:
-        raise ClusterError(
-            f"the throughputs have no type of job {row.job_type!r}; add it to them, or "
-            f"write {nearest(row.job_type, names)!r}"
+def _check_type(row: Row, throughputs: Throughputs) -> None:
+    job_type, known = _text(row, "type"), {name for name, _ in throughputs.alone}
+    if job_type and job_type not in known:
+        near = get_close_matches(job_type, known, n=1, cutoff=0.0)
+        raise row.wrong(
+            f"the throughputs have no type of job {job_type!r}; add it to them, or write {near[0]!r}"
         )
 
 
-def _drawn(row: Submission, types: Mapping[int, Mapping[str, str]], random: Random) -> Submission:
-    """Return a row with a type; one number is drawn even where there is nothing to choose from."""
-    choices = [*types.get(row.scale_factor, ())] or [""]
-    return replace(row, job_type=choices[int(random.random() * len(choices))])
-
-
-def _check_fits(row: Submission, throughputs: Throughputs, cluster: GpuCluster | None) -> None:
-    if cluster is None:
-        return
-    fits = [
-        gpu_type
+def _check_fits(
+    row: Row, kind: tuple[str, int], throughputs: Throughputs, cluster: GpuCluster | None
+) -> None:
+    if cluster is not None and not any(
+        workers >= kind[1] and throughputs.rate(*kind, gpu_type) > 0
         for gpu_type, workers in cluster.workers.items()
-        if workers >= row.scale_factor and throughputs.rate(*row.kind, gpu_type) > 0
-    ]
-    if not fits:
+    ):
         has = ", ".join(f"{workers} {gpu_type}" for gpu_type, workers in cluster.workers.items())
-        raise ClusterError(
-            f"{_shown(row.kind)} does not run on any type of which the cluster has enough ({has}); "
-            f"give it more GPUs, or remove the job"
+        raise row.wrong(
+            f"{_shown(kind)} does not run on any type of which the cluster has enough ({has}); "
+            "give it more GPUs, or remove the job"
         )
-
-
-def _job(row: Submission, throughputs: Throughputs) -> Job:
-    fastest = _fastest(*row.kind, throughputs)
-    ran_on = row.gpu_type if throughputs.rate(*row.kind, row.gpu_type) > 0 else fastest
-    steps = row.steps or row.duration_s * throughputs.rate(*row.kind, ran_on)
-    slo_s = min(row.slo_s, row.slo_factor * steps / throughputs.rate(*row.kind, fastest))
-    return Job(
-        row.name,
-        row.job_type,
-        float(steps),
-        row.scale_factor,
-        float(row.weight),
-        float(row.arrival_s),
-        slo_s,
-        row.entity,
-    )

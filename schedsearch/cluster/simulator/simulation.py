@@ -38,6 +38,10 @@ _BLANK = np.array(tuple(_COLUMNS.values()), dtype=[(name, type(value)) for name,
 """The row of a job at first."""
 
 
+FROM_KEYBOARD = "interrupted from the keyboard"
+"""The reason of an outcome that a Ctrl-C ended."""
+
+
 class ClusterProgress(NamedTuple):
     """How far a simulation is.
 
@@ -62,7 +66,7 @@ def simulate_cluster(
     options: SimulationOptions | None = None,
     on_progress: Callable[[ClusterProgress], None] | None = None,
 ) -> Outcome:
-    """Return what becomes of jobs on a cluster.
+    """Return what becomes of jobs on a cluster; a Ctrl-C ends the simulation between two rounds.
 
     Args:
         trace: Jobs in the order of their arrival; may be without end if the options have a window.
@@ -77,7 +81,10 @@ def simulate_cluster(
             the window, or the policy gives no time to anybody.
     """
     simulation = ClusterSimulation(trace, cluster, throughputs, policy, options or SimulationOptions())
-    simulation.run(on_progress)
+    with INTERRUPTS.answered() as ending:
+        simulation.run(on_progress)
+    if ending.interrupted:
+        simulation.reason = FROM_KEYBOARD
     return simulation.outcome()
 
 

@@ -6,11 +6,9 @@ In the order in which to read:
 - `power_cap`: the shortest iteration under a limit on average power.
 - `power_shape`: power over time, and the plan of least energy under limits on its peak, ramps and swing.
 - `robust`: a plan that keeps its deadline with a confidence although times vary.
-- `switching`: how often and how fast devices change clocks, and what clocks do then.
-- `switching_kernel`: the same compiled.
-- `annealing`: simulated annealing of clocks under these limits.
-- `switching_bound`: what no plan under them can beat.
-- `switched`: plans whose clocks change no more often than a device can change them.
+- `switching`: how often and how fast devices change clocks, as one problem.
+- `annealing`: what clocks do under these limits, and simulated annealing of them, compiled.
+- `switched`: plans whose clocks change seldom, and what no such plan can beat.
 - `folding`: a periodic schedule of any length as a graph of constant size.
 - `periodic`: plans whose clocks repeat with the repetend; such that change seldom, too.
 """

@@ -12,11 +12,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from schedsearch.energy.graph import Ints
-from schedsearch.energy.limits.switching import SwitchArrays, SwitchingProblem
-from schedsearch.energy.limits.switching_kernel import simulate
-from schedsearch.energy.simulation import undominated
+from schedsearch.energy.graph import Floats, Ints
 from schedsearch.graph.compiled import compiled
 
 ROUNDS = 6
@@ -39,73 +37,133 @@ PRICE = 3.0
 """Times the shadow price of time that a millisecond too late costs, at first."""
 
 
-class _Moves(NamedTuple):
-    """What steps choose from.
+class SwitchArrays(NamedTuple):
+    """A problem under switching limits as arrays for compiled loops; columns are clocks.
 
     Attributes:
-        modes: Clocks of each block that no other beats in both time and energy, fastest first; shape
+        row: Row of each instance's block in its mode; shape ``(instances,)``.
+        time_ms: Time of each block in its mode at each clock, infinite where it has it not; shape
             ``(blocks, clocks)``.
-        num_modes: How many these are.
-        place: Where a clock is among them, or would be.
+        energy_mj: Likewise, effective, on all devices of the block.
+        first: Where the waits of each instance begin; shape ``(instances + 1,)``.
+        tail: Who is waited for.
+        delay_ms: Delay, at least.
+        is_adjacent: Whether a device runs the head just after the tail.
+        order: Instances of all devices, one device after the other, in its order.
+        begins: Where each device begins there, and the end.
+        group: Clock group of each instance.
         members: Instances of all groups, one group after the other.
-        begins: Where each group begins there, and the end.
+        groups: Where each group begins there, and the end.
+        latency_ms: Latency from each clock to each other.
+        dwell_ms: See `SwitchingLimits`, but for rounding errors.
+        back_to_back: Likewise.
+        latest_ms: For the length of the iteration.
     """
 
-    modes: Ints
-    num_modes: Ints
-    place: Ints
-    members: Ints
+    row: Ints
+    time_ms: Floats
+    energy_mj: Floats
+    first: Ints
+    tail: Ints
+    delay_ms: Floats
+    is_adjacent: NDArray[np.bool_]
+    order: Ints
     begins: Ints
+    group: Ints
+    members: Ints
+    groups: Ints
+    latency_ms: Floats
+    dwell_ms: float
+    back_to_back: bool
+    latest_ms: float
 
 
-def annealed(problem: SwitchingProblem, starts: list[Ints], price_w: float) -> list[Ints]:
-    """Return the best clocks that keep the limits and were found from some others; empty without any.
+def annealed(arrays: SwitchArrays, starts: list[Ints], price_w: float) -> list[Ints]:
+    """Return the best clocks that keep the limits from each start and pass, and other ones where none do.
 
     Args:
-        problem: Problem whose clocks are chosen.
+        arrays: Problem whose clocks are chosen.
         starts: Column of each instance's clock, the same within a clock group; they need not keep the limits.
         price_w: Shadow price of the iteration's time.
     """
-    arrays, size = problem.arrays, problem.graph.size
-    moves = _moves(arrays)
+    size = len(arrays.row)
     range_mj = float(np.median([np.ptp(row[np.isfinite(row)]) for row in arrays.energy_mj])) or 1.0
     typical_ms = float(np.median(arrays.time_ms[np.isfinite(arrays.time_ms)]))
-    steps = min(MAX_STEPS, STEPS_OF_ONE * len(moves.begins), math.ceil(MAX_WORK / size))
+    steps = min(MAX_STEPS, STEPS_OF_ONE * (len(arrays.groups) - 1), math.ceil(MAX_WORK / size))
     passes = min(max(PASSES_OF_ONE // size, MIN_PASSES), MAX_PASSES)
-    best, min_mj = list[Ints](), np.inf
-    for number, start in enumerate(starts * passes):
-        price, own_mj, column = PRICE * max(price_w, range_mj / typical_ms), np.inf, start
-        for round_ in range(ROUNDS):
-            heats = FIRST_HEAT * COOLER**round_ * range_mj, LAST_HEAT * range_mj
-            now, found, found_mj, is_kept = _steps(
-                arrays, moves, column.copy(), price, *heats, steps, ROUNDS * number + round_
+    found = []
+    for number, column in enumerate(starts * passes):
+        price, best_mj = PRICE * max(price_w, range_mj / typical_ms), np.inf
+        for turn in range(ROUNDS):
+            heats = FIRST_HEAT * COOLER**turn * range_mj, LAST_HEAT * range_mj
+            last, best, mj, is_kept = _steps(
+                arrays, column.copy(), price, *heats, steps, ROUNDS * number + turn
             )
-            if found_mj < own_mj:
-                own_mj, column = found_mj, found
-            elif own_mj == np.inf:
-                column = now
+            if mj < best_mj:
+                best_mj, column = mj, best
+            elif best_mj == np.inf:
+                column = last
             if not is_kept:
                 price *= 2
-            if found_mj < min_mj:
-                best, min_mj = [found], found_mj
-    return best
+        found.append(column)
+    return found
 
 
-def _moves(arrays: SwitchArrays) -> _Moves:
-    modes = np.zeros(arrays.time_ms.shape, dtype=np.int64)
-    num_modes, place = np.zeros(len(modes), dtype=np.int64), np.zeros_like(modes)
-    for row, (time, energy) in enumerate(zip(arrays.time_ms, arrays.energy_mj, strict=True)):
-        kept = undominated(time, energy, np.zeros(len(time)))
-        modes[row, : len(kept)], num_modes[row] = kept, len(kept)
-        place[row] = np.searchsorted(time[kept], time).clip(max=len(kept) - 1)
-    members = np.argsort(arrays.group, kind="stable")
-    return _Moves(modes, num_modes, place, members, np.cumsum([0, *np.bincount(arrays.group)]))
+@compiled
+def simulate(a: SwitchArrays, column: Ints, start: Floats, end: Floats) -> tuple[float, float]:
+    """Write when instances start and end.
+
+    Returns:
+        The length of the iteration, and the ms by which it and the stretches miss the limits.
+    """
+    length = 0.0
+    for i in range(len(column)):
+        ready = 0.0
+        for edge in range(a.first[i], a.first[i + 1]):
+            tail, delay = a.tail[edge], a.delay_ms[edge]
+            if a.is_adjacent[edge]:
+                delay = max(delay, a.latency_ms[column[tail], column[i]])
+            ready = max(ready, end[tail] + delay)
+        start[i] = ready
+        end[i] = ready + a.time_ms[a.row[i], column[i]]
+        length = max(length, end[i])
+    for device in range(len(a.begins) - 1):
+        low, high = a.begins[device], a.begins[device + 1]
+        if a.back_to_back and low < high:
+            first, last = a.order[low], a.order[high - 1]
+            if column[first] != column[last]:
+                length = max(length, end[last] - start[first] + a.latency_ms[column[last], column[first]])
+    over = max(0.0, length - a.latest_ms)
+    if a.dwell_ms > 0:
+        for device in range(len(a.begins) - 1):
+            over += _too_short(a, a.begins[device], a.begins[device + 1], column, start, length)
+    return length, over
+
+
+@compiled
+def _too_short(a: SwitchArrays, low: int, high: int, column: Ints, start: Floats, length: float) -> float:
+    """Return by how many ms the stretches of a device between two changes are shorter than the dwell.
+
+    A first stretch that follows nothing, and a last one that nothing follows, may be short.
+    """
+    short, first, last = 0.0, -1.0, -1.0
+    for k in range(low, high):
+        i = a.order[k]
+        before = a.order[k - 1 if k > low else high - 1 if a.back_to_back else low]
+        if column[before] != column[i]:
+            if last < 0:
+                first = start[i]
+            else:
+                short += max(0.0, a.dwell_ms - (start[i] - last))
+            last = start[i]
+    if a.back_to_back and last >= 0:
+        short += max(0.0, a.dwell_ms - (first + length - last))
+    return short
 
 
 @compiled
 def _steps(
-    arrays: SwitchArrays,
-    moves: _Moves,
+    a: SwitchArrays,
     column: Ints,
     price: float,
     first_heat: float,
@@ -118,13 +176,12 @@ def _steps(
     Also returns whether those at the end keep the limits.
     """
     np.random.seed(seed)
-    row, energy_mj = arrays.row, arrays.energy_mj
-    start, end = np.empty(len(row)), np.empty(len(row))
-    changed, before = np.empty(2 * len(row), np.int64), np.empty(2 * len(row), np.int64)
-    _, over = simulate(arrays, column, start, end)
+    start, end = np.empty(len(column)), np.empty(len(column))
+    changed, before = np.empty(2 * len(column), np.int64), np.empty(2 * len(column), np.int64)
+    _, over = simulate(a, column, start, end)
     now = 0.0
-    for i in range(len(row)):
-        now += energy_mj[row[i], column[i]]
+    for i in range(len(column)):
+        now += a.energy_mj[a.row[i], column[i]]
     best, best_mj = column.copy(), now if over <= 0 else np.inf
     cost = now + price * over
     for step in range(steps):
@@ -132,11 +189,11 @@ def _steps(
         count, other = 0, now
         for _ in range(1 if np.random.random() < 0.5 else 2):
             if other < np.inf:
-                count, more = _change(arrays, moves, column, changed, before, count)
+                count, more = _change(a, column, changed, before, count)
                 other += more
         most = cost - heat * np.log(max(1e-300, np.random.random()))
         if count > 0 and other <= most:
-            _, over = simulate(arrays, column, start, end)
+            _, over = simulate(a, column, start, end)
             if other + price * over <= most:
                 now, cost, count = other, other + price * over, 0
                 if over <= 0 and now < best_mj:
@@ -144,54 +201,46 @@ def _steps(
                     best[:] = column
         for k in range(count - 1, -1, -1):
             column[changed[k]] = before[k]
-    return column, best, best_mj, simulate(arrays, column, start, end)[1] <= 0
+    return column, best, best_mj, simulate(a, column, start, end)[1] <= 0
 
 
 @compiled
-def _change(
-    arrays: SwitchArrays, moves: _Moves, column: Ints, changed: Ints, before: Ints, count: int
-) -> tuple[int, float]:
+def _change(a: SwitchArrays, column: Ints, changed: Ints, before: Ints, count: int) -> tuple[int, float]:
     """Give some blocks of a device that follow each other one clock, and all that share theirs.
 
     Returns how many have changed in all, and the energy that it takes, infinite where one of them has not
     that clock.
     """
-    device = int(np.random.random() * (len(arrays.begins) - 1))
-    low, high = arrays.begins[device], arrays.begins[device + 1]
-    if low == high:
-        return count, 0.0
-    at = low + int(np.random.random() * (high - low))
-    begin, end = at, at + 1
+    at = int(np.random.random() * len(a.order))
+    device = np.searchsorted(a.begins, at, side="right") - 1
+    low, high = a.begins[device], a.begins[device + 1]
+    begin, end, clock = at, at + 1, column[a.order[at]]
     which = np.random.random()
     if which < 0.6:  # a stretch, or its part before or after
-        clock = column[arrays.order[at]]
-        while which < 0.42 and begin > low and column[arrays.order[begin - 1]] == clock:
+        while which < 0.42 and begin > low and column[a.order[begin - 1]] == clock:
             begin -= 1
-        while (which < 0.25 or which >= 0.42) and end < high and column[arrays.order[end]] == clock:
+        while (which < 0.25 or which >= 0.42) and end < high and column[a.order[end]] == clock:
             end += 1
     else:
         end = min(high, at + 1 + int((high - low) ** np.random.random()))
-    which = np.random.random()
+    which, most = np.random.random(), len(a.latency_ms) - 1
     if which < 0.4 and begin > low:
-        clock = column[arrays.order[begin - 1]]
+        clock = column[a.order[begin - 1]]
     elif which < 0.7 and end < high:
-        clock = column[arrays.order[end]]
+        clock = column[a.order[end]]
+    elif which < 0.85:  # near
+        clock = min(max(column[a.order[begin]] + int((np.random.random() - 0.5) * 10), 0), most)
     else:
-        row = arrays.row[arrays.order[begin]]
-        mode = int(np.random.random() * moves.num_modes[row])
-        if which < 0.85:
-            near = moves.place[row, column[arrays.order[begin]]] + int((np.random.random() - 0.5) * 10)
-            mode = min(max(near, 0), moves.num_modes[row] - 1)
-        clock = moves.modes[row, mode]
+        clock = int(np.random.random() * (most + 1))
     more = 0.0
     for k in range(begin, end):
-        i = arrays.order[k]
+        i = a.order[k]
         if column[i] == clock:
             continue
-        group = arrays.group[i]
-        for place in range(moves.begins[group], moves.begins[group + 1]):
-            member = moves.members[place]
-            energy = arrays.energy_mj[arrays.row[member]]
+        group = a.group[i]
+        for place in range(a.groups[group], a.groups[group + 1]):
+            member = a.members[place]
+            energy = a.energy_mj[a.row[member]]
             if not energy[clock] < np.inf:
                 return count, np.inf
             more += energy[clock] - energy[column[member]]

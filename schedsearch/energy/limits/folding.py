@@ -15,23 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from placements import Placement
 from schedsearch.energy.cost import CostCurve
-from schedsearch.energy.graph import EnergyError, Floats, Ints, device_orders, instance_graph
-from schedsearch.energy.limits.switching import SwitchingLimits
+from schedsearch.energy.graph import EnergyError, instance_graph
 from schedsearch.energy.programs import Timing
-from schedsearch.graph import DifferenceSystem
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, Schedule, with_optimizer
 
-IterationPart = Literal["warmup", "steady", "cooldown"]
+MOST_MICRO_BATCHES_PER_REPETEND = 4
+"""Up to which `repetend_of` looks for the pattern of a schedule that does not say it."""
 
 
 class ClockGroup(NamedTuple):
@@ -45,46 +41,10 @@ class ClockGroup(NamedTuple):
             on backwards; 0 in the steady part.
     """
 
-    part: IterationPart
+    part: Literal["warmup", "steady", "cooldown"]
     block: str
     lane: int
     turn: int
-
-
-class SteadyGraph(NamedTuple):
-    """One round of the steady part: which blocks wait for which, in this round or an earlier one.
-
-    Attributes:
-        nodes: Block and lane.
-        tail: Node that is waited for, for each wait.
-        head: Node that waits.
-        rounds: Earlier, in which the tail runs.
-        delay_ms: Least time from end to start.
-        is_adjacent: Whether a device runs the head just after the tail.
-    """
-
-    nodes: tuple[tuple[str, int], ...]
-    tail: Ints
-    head: Ints
-    rounds: Ints
-    delay_ms: Floats
-    is_adjacent: NDArray[np.bool_]
-
-    def period_ms(self, time_ms: Floats, clock_mhz: Ints, limits: SwitchingLimits) -> float:
-        """Return how long each round takes in the long run: the longest cycle of waits.
-
-        Args:
-            time_ms: How long each node runs; shape ``(nodes,)``.
-            clock_mhz: Clock of each node.
-            limits: Say what a change of clock takes.
-        """
-        latency_ms = limits.latencies_ms(clock_mhz[self.tail], clock_mhz[self.head])
-        delay_ms = np.where(self.is_adjacent, np.maximum(self.delay_ms, latency_ms), self.delay_ms)
-        weight = time_ms[self.tail] + delay_ms
-        finest_ms = float(weight.sum()) * _FINEST or 1.0
-        whole = np.rint(weight / finest_ms).astype(np.int64)
-        cycle = DifferenceSystem(len(time_ms), self.tail, self.head, whole, self.rounds).critical_cycle()
-        return float(weight[cycle].sum() / self.rounds[cycle].sum()) if cycle else 0.0
 
 
 @dataclass(frozen=True)
@@ -106,56 +66,40 @@ class PeriodicSchedule:
     free_rounds: int = 0
 
     def schedule(self, num_micro_batches: int) -> Schedule:
-        """Return the schedule of so many micro-batches."""
+        """Return the schedule of so many micro-batches.
+
+        Raises:
+            EnergyError: There are none.
+        """
+        if num_micro_batches < 1:
+            raise EnergyError(f"num_micro_batches: {num_micro_batches} is not at least 1")
         return with_optimizer(self.placement, self.repetend.unroll(num_micro_batches))
 
     def num_rounds(self, num_micro_batches: int) -> int:
         """Return how many rounds of micro-batches there are, the last one perhaps not whole."""
         return -(-num_micro_batches // self.repetend.micro_batches)
 
-    @cached_property
-    def steady(self) -> SteadyGraph:
-        """The waits of the last round of a schedule that is long enough for all of them to be in it."""
-        rounds = 3 * self.repetend.in_flight
-        schedule = self.repetend.unroll(rounds * self.repetend.micro_batches)
-        graph = instance_graph(schedule)
-        positions = [self.position(instance) for instance in graph.instances]
-        names = [(name, lane) for (name, _), (lane, _) in zip(graph.instances, positions, strict=True)]
-        place = {node: i for i, node in enumerate(dict.fromkeys(names))}
-        at, node = np.array([at for _, at in positions]), np.array([place[name] for name in names])
-        pairs = {pair for order in device_orders(schedule, graph) for pair in pairwise(order.tolist())}
-        waits = np.flatnonzero(at[graph.head] == rounds - 1)
-        tail, head = graph.tail[waits], graph.head[waits]
-        adjacent = [pair in pairs for pair in zip(tail.tolist(), head.tolist(), strict=True)]
-        arcs = node[tail], node[head], rounds - 1 - at[tail], graph.delay_ms[waits]
-        return SteadyGraph(tuple(place), *arcs, np.array(adjacent, dtype=np.bool_))
-
-    def position(self, instance: Instance) -> tuple[int, int]:
-        """Return the lane and the round of a block of one micro-batch."""
+    def round(self, instance: Instance) -> int:
+        """Return the round in which a block of one micro-batch runs."""
         name, micro_batch = instance
         turn, lane = divmod(micro_batch, self.repetend.micro_batches)
         if name not in self.repetend.modulo_stage:
-            return 0, turn + 2 * self.repetend.in_flight
-        return lane, turn + self.repetend.in_flight - 1 - self.repetend.modulo_stage[name][lane]
+            return turn + 2 * self.repetend.in_flight
+        return turn + self.repetend.in_flight - 1 - self.repetend.modulo_stage[name][lane]
 
     def groups(self, instance: Instance, num_micro_batches: int) -> tuple[ClockGroup, ...]:
         """Return with what an instance shares its clock: one group, or two where the steady part is empty."""
         name, micro_batch = instance
         if name not in self.repetend.modulo_stage:
             return (ClockGroup("cooldown", name, 0, 0),)
-        lane, at = self.position(instance)
-        turn = micro_batch // self.repetend.micro_batches
-        last = self.num_rounds(num_micro_batches) - 1
+        turn, lane = divmod(micro_batch, self.repetend.micro_batches)
+        at, last = self.round(instance), self.num_rounds(num_micro_batches) - 1
         found = []
         if at < self.repetend.in_flight - 1 + self.free_rounds:
             found.append(ClockGroup("warmup", name, lane, turn))
         if at > last - self.free_rounds:
             found.append(ClockGroup("cooldown", name, lane, last - turn))
         return tuple(found) or (ClockGroup("steady", name, lane, 0),)
-
-
-_FINEST = 2.0**-40
-"""Share of the sum of all times that is less than any real difference of times."""
 
 
 class Folded(NamedTuple):
@@ -186,55 +130,40 @@ def fold(
     Raises:
         EnergyError: There are no micro-batches.
     """
-    if num_micro_batches < 1:
-        raise EnergyError(f"num_micro_batches: {num_micro_batches} is not at least 1")
-    reach = int(periodic.steady.rounds.max(initial=0))
-    begin = periodic.repetend.in_flight - 1 + periodic.free_rounds + settling_rounds
-    ends = 2 * begin - periodic.repetend.in_flight + 2
+    in_flight = periodic.repetend.in_flight
+    begin = in_flight - 1 + periodic.free_rounds + settling_rounds
+    reach = max(in_flight - 1, 1)  # no block waits for one that is further back
+    ends = 2 * begin - in_flight + 2
     left_out = max(periodic.num_rounds(num_micro_batches) - ends - reach, 0)
     number = num_micro_batches - left_out * periodic.repetend.micro_batches
-    window = range(begin, begin + reach + 1) if left_out else range(0)
     graph = instance_graph(periodic.schedule(number))
-    positions = [periodic.position(instance) for instance in graph.instances]
+    at = np.array([periodic.round(instance) for instance in graph.instances])
     shared = [periodic.groups(instance, number)[-1] for instance in graph.instances]
+    inside = np.array([group.part == "steady" for group in shared]) & (left_out > 0)
+    inside &= (at >= begin) & (at <= begin + reach)
+    at_node = np.where(inside, begin, at).tolist()  # a node of the folded rounds stands for the first of them
     groups = {group: i for i, group in enumerate(dict.fromkeys(shared))}
-    nodes: dict[tuple[str, int, int], int] = {}
-    node_of, group_of, at_of = list[int](), list[int](), list[int]()
-    for (name, _), (lane, at), group in zip(graph.instances, positions, shared, strict=True):
-        node = nodes.setdefault((name, lane, window.start if at in window else at), len(nodes))
-        node_of.append(node)
-        at_of.append(at)
-        if node == len(group_of):
-            group_of.append(groups[group])
-    edges: dict[tuple[int, int, int], float] = {}  # a node of the window stands for its first round
-    for source, target, delay in graph.edges:
-        before, after = at_of[source], at_of[target]
-        rounds = 0
-        if before in window:
-            rounds = before - window.start + (0 if after in window else left_out)
-        if after in window:
-            rounds -= after - window.start
-        edge = (node_of[target], node_of[source], rounds)
-        edges[edge] = max(edges.get(edge, 0.0), delay)
-    head, tail, rounds_of, delay_of = (
-        np.array([(*edge, edges[edge]) for edge in sorted(edges)]).reshape(-1, 4).T
-    )
-    count = np.bincount([groups[group] for group in shared], minlength=len(groups))
+    keys = list(zip(shared, at_node, strict=True))
+    nodes = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+    node = np.array([nodes[key] for key in keys])
+    since, tail, head = at - begin, graph.tail, graph.head
+    rounds = np.where(inside[tail], since[tail] + np.where(inside[head], 0, left_out), 0)
+    rounds -= np.where(inside[head], since[head], 0)
+    arcs, which = np.unique(np.column_stack([node[head], node[tail], rounds]), axis=0, return_inverse=True)
+    delay = np.zeros(len(arcs))
+    np.maximum.at(delay, which.ravel(), graph.delay_ms)
+    count = np.bincount([groups[group] for group in shared])
     steady = np.array([group.part == "steady" for group in groups])
     timing = Timing(
-        tail.astype(np.int64),
-        head.astype(np.int64),
-        delay_of,
-        rounds_of.astype(np.int64),
-        np.array(group_of),
+        arcs[:, 1],
+        arcs[:, 0],
+        delay,
+        arcs[:, 2],
+        np.array([groups[group] for group, _ in nodes]),
         [curves[group.block] for group in groups],
         (count + left_out * steady).astype(np.float64),
     )
     return Folded(timing, tuple(groups), left_out > 0)
-
-
-MOST_MICRO_BATCHES_PER_REPETEND = 4
-"""Up to which `repetend_of` looks for the pattern of a schedule that does not say it."""
 
 
 def repetend_of(make: Callable[[int], Schedule], num_micro_batches: int) -> Repetend:
@@ -251,14 +180,20 @@ def repetend_of(make: Callable[[int], Schedule], num_micro_batches: int) -> Repe
         EnergyError: The schedule is not periodic.
     """
     schedule = make(num_micro_batches).per_micro_batch
-    size = 8 * (schedule.placement.num_devices + MOST_MICRO_BATCHES_PER_REPETEND)
-    long = make(max(size, num_micro_batches)).per_micro_batch
+    placement = schedule.placement
+    size = max(8 * (placement.num_devices + MOST_MICRO_BATCHES_PER_REPETEND), num_micro_batches)
+    start = make(size).per_micro_batch.start_of
     for lanes in range(1, MOST_MICRO_BATCHES_PER_REPETEND + 1):
-        repetend = _pattern(long, lanes)
-        if repetend is not None and has_order_of(repetend, schedule):
-            return repetend
+        middle = size // 2 // lanes * lanes
+        pattern = [(block.name, lane) for block in placement.blocks for lane in range(lanes)]
+        first = {(name, lane): start[name, middle + lane] for name, lane in pattern}
+        periods = {start[name, middle + lanes + lane] - first[name, lane] for name, lane in pattern}
+        if len(periods) == 1 and min(periods) >= 1:
+            repetend = Repetend.from_first_starts(placement, lanes, periods.pop(), first)
+            if has_order_of(repetend, schedule):
+                return repetend
     raise EnergyError(
-        f"periodic: the schedule of {schedule.placement.name} repeats nothing of up to "
+        f"periodic: the schedule of {placement.name} repeats nothing of up to "
         f"{MOST_MICRO_BATCHES_PER_REPETEND} micro-batches; use one that is an unrolled repetend"
     )
 
@@ -267,22 +202,4 @@ def has_order_of(repetend: Repetend, schedule: Schedule) -> bool:
     """Tell whether a schedule is the repetend unrolled, and not shortened since."""
     schedule = schedule.per_micro_batch
     unrolled = repetend.unroll(schedule.num_micro_batches)
-    return all(
-        unrolled.order(device) == schedule.order(device) for device in range(schedule.placement.num_devices)
-    )
-
-
-def _pattern(schedule: Schedule, lanes: int) -> Repetend | None:
-    """Return what repeats in the middle of a schedule, or None where it does not repeat there."""
-    placement, start = schedule.placement, schedule.start_of
-    middle = schedule.num_micro_batches // 2 // lanes * lanes
-    first = {
-        (block.name, lane): start[block.name, middle + lane]
-        for block in placement.blocks
-        for lane in range(lanes)
-    }
-    periods = {start[name, middle + lanes + lane] - ticks for (name, lane), ticks in first.items()}
-    period = periods.pop()
-    if periods or period < 1:
-        return None
-    return Repetend.from_first_starts(placement, lanes, period, first)
+    return all(unrolled.order(d) == schedule.order(d) for d in range(schedule.placement.num_devices))

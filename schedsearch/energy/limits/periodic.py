@@ -17,11 +17,9 @@ if devices waited at the least, and the plan is counted as they do.
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -31,22 +29,14 @@ from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, LowerBoun
 from schedsearch.energy.graph import EnergyError, Floats
 from schedsearch.energy.limits.folding import ClockGroup, Folded, PeriodicSchedule, fold
 from schedsearch.energy.limits.plan import LimitedPlan
-from schedsearch.energy.limits.switched import best_state
+from schedsearch.energy.limits.switched import min_effective_mj
 from schedsearch.energy.limits.switching import ClockChanges, SwitchingLimits, SwitchingProblem
 from schedsearch.energy.programs import RelaxedTimes, SolverError, Timing, min_energy
-from schedsearch.energy.simulation import simulate_at_clocks, simulated_plan, waiting_w
+from schedsearch.energy.simulation import simulate_at_clocks, simulated_plan
 from schedsearch.schedule import Instance, micro_batches_of, require_plain
-
-log = logging.getLogger(__name__)
-
-WIDTH = 2
-"""Partly rounded plans that are kept while clocks are fixed one after another."""
 
 SETTLING_ROUNDS = 4
 """Whole rounds on each side that need not keep the rhythm yet; doubled where they are too few."""
-
-MOST_UNFOLDED = 4000
-"""Instances of the whole schedule up to which a plan's bound is a linear program of all of them."""
 
 ROUNDING = 1e-11
 """Share of the deadline that is less than any real difference of times."""
@@ -66,7 +56,7 @@ class PeriodicPlan:
         num_micro_batches: The plan was made for.
         deadline_ms: It keeps for so many.
         period_ms: With r rounds more, the iteration ends at most r periods after the deadline. None where
-            the schedule is too short to be folded.
+            the schedule is too short to be folded, or changes of clock take time.
     """
 
     periodic: PeriodicSchedule
@@ -75,33 +65,6 @@ class PeriodicPlan:
     num_micro_batches: int
     deadline_ms: float
     period_ms: float | None
-
-    @cached_property
-    def relaxed_mj(self) -> float:
-        """Return an energy of all devices until the deadline that no plan with the same groups goes below.
-
-        It is the optimum of the linear program of the whole schedule in which groups may take any time
-        between those of their clocks, and every block may start when it likes: every plan with these groups
-        is an answer of it. The program with a folded middle, which makes the plan, proves nothing: its rounds
-        must be a period apart, so that its optimum can be above that of the whole (by up to 2 % for an
-        X-shape).
-        Above `MOST_UNFOLDED` instances, and where the solver fails, this is all blocks at their cheapest.
-        """
-        periodic, number = self.periodic, self.num_micro_batches
-        curves = cost_curves(periodic.placement, self.profile)
-        is_whole = number * len(periodic.placement.blocks) <= MOST_UNFOLDED
-        settling = periodic.num_rounds(number) if is_whole else SETTLING_ROUNDS
-        timing = fold(periodic, curves, number, settling).timing
-        if not is_whole:
-            log.info(
-                "%d micro-batches have more than %d block instances: the bound for clocks that repeat is "
-                "only the least energy of every block",
-                number,
-                MOST_UNFOLDED,
-            )
-        relaxed = _min_energy(timing, self.deadline_ms * (1 + TIME_TOLERANCE)) if is_whole else None
-        effective_mj = timing.min_possible_mj if relaxed is None else relaxed.energy_mj
-        return effective_mj + waiting_w(periodic.placement, self.profile) * self.deadline_ms
 
     def unrolled(self, num_micro_batches: int, bound: LowerBound | None = None) -> FrequencyPlan:
         """Return the plan for any number of micro-batches, with time and energy of its simulation.
@@ -116,44 +79,27 @@ class PeriodicPlan:
         Raises:
             EnergyError: There are no micro-batches.
         """
-        if num_micro_batches < 1:
-            raise EnergyError(f"num_micro_batches: {num_micro_batches} is not at least 1")
         schedule = self.periodic.schedule(num_micro_batches)
-        names = [block.name for block in schedule.placement.blocks]
         clocks = {
-            name: tuple(
-                self._clock_of((name, n), num_micro_batches)
-                for n in micro_batches_of(schedule.placement, name, num_micro_batches)
+            block.name: tuple(
+                self._clock_of((block.name, n), num_micro_batches)
+                for n in micro_batches_of(schedule.placement, block.name, num_micro_batches)
             )
-            for name in names
+            for block in schedule.placement.blocks
         }
         done = simulate_at_clocks(schedule, self.profile, clocks)
         return simulated_plan(clocks, done, bound.at(done.time_ms) if bound else 0.0)
 
     def _clock_of(self, instance: Instance, num_micro_batches: int) -> int:
         """Return the clock of an instance; that of the steady part where its own group was not planned."""
-        name, lane = instance[0], self.periodic.position(instance)[0]
-        groups = [
-            group for group in self.periodic.groups(instance, num_micro_batches) if group in self.clock_mhz
-        ]
-        if not groups:
-            groups = [group for group in (ClockGroup("steady", name, lane, 0),) if group in self.clock_mhz]
+        name, n = instance
+        steady = ClockGroup("steady", name, n % self.periodic.repetend.micro_batches, 0)
         known = {point.clock_mhz: point.time_ms for point in self.profile.points[name]}
-        clocks = [self.clock_mhz[group] for group in groups] or [min(known, key=known.__getitem__)]
-        return min(clocks, key=known.__getitem__)
-
-    def with_clocks(self, clock_mhz: Mapping[ClockGroup, int], limits: SwitchingLimits) -> PeriodicPlan:
-        """Return the plan with other clocks, whose changes take what the limits say."""
-        if self.period_ms is None:
-            return replace(self, clock_mhz=clock_mhz)
-        steady = self.periodic.steady
-        clocks = {node: clock_mhz[ClockGroup("steady", *node, 0)] for node in steady.nodes}
-        times = [
-            next(point.time_ms for point in self.profile.points[name] if point.clock_mhz == clock)
-            for (name, _), clock in clocks.items()
-        ]
-        period_ms = steady.period_ms(np.array(times), np.array(list(clocks.values())), limits)
-        return replace(self, clock_mhz=clock_mhz, period_ms=period_ms)
+        for groups in (self.periodic.groups(instance, num_micro_batches), (steady,)):
+            clocks = [self.clock_mhz[group] for group in groups if group in self.clock_mhz]
+            if clocks:
+                return min(clocks, key=known.__getitem__)
+        return min(known, key=known.__getitem__)
 
     def to_dict(self) -> dict[str, object]:
         """Return the clocks as plain data: for each part a list for each block and lane.
@@ -187,26 +133,43 @@ def periodic_plan(
     require_plain(periodic.placement, "a plan of clocks that repeat", "use one without that")
     profile.require(periodic.placement)
     profile.require_one_config("periodic")
-    start = _relaxed(periodic, cost_curves(periodic.placement, profile), num_micro_batches, deadline_ms)
-    best = start.fixed()
-    curves, groups = start.folded.timing.curves, start.folded.groups
-    clocks = {g: int(c.clock_mhz[i]) for g, c, i in zip(groups, curves, best.reclaimed(), strict=True)}
-    period_ms = best.relaxed.period_ms if start.folded.is_folded else None
+    curves = cost_curves(periodic.placement, profile)
+    folded, relaxed = _relaxed(periodic, curves, num_micro_batches, deadline_ms)
+    timing = folded.timing
+    span_mj = timing.count * [float(np.ptp(curve.energy_mj)) for curve in timing.curves]
+    by_energy: list[int] = np.argsort(-span_mj, kind="stable").tolist()  # those that matter most first
+    fixed = np.full(len(timing.curves), -1)
+    for group in (group for group in by_energy if folded.groups[group].part == "steady"):
+        near = _neighbors(timing.curves[group].time_ms, float(relaxed.planned_ms[group]))
+        ways = []
+        for fixed[group] in near:
+            found = relaxed if len(near) == 1 else _min_energy(timing.fixed(fixed), deadline_ms)
+            if found is not None:
+                ways.append((found.energy_mj, int(fixed[group]), found))
+        fixed[group] = -1
+        if ways:
+            _, fixed[group], relaxed = min(ways, key=lambda way: way[0])
+    modes = _reclaimed(timing, relaxed, deadline_ms, by_energy)
+    clocks = {
+        group: int(curve.clock_mhz[i])
+        for group, curve, i in zip(folded.groups, timing.curves, modes, strict=True)
+    }
+    period_ms = relaxed.period_ms if folded.is_folded else None
     return PeriodicPlan(periodic, profile, clocks, num_micro_batches, deadline_ms, period_ms)
 
 
 def switched_periodic_plan(
-    alone: PeriodicPlan, limits: SwitchingLimits, free: FrequencyPlan, lower_bound_mj: float = 0.0
+    alone: PeriodicPlan, limits: SwitchingLimits, free: FrequencyPlan
 ) -> tuple[PeriodicPlan, LimitedPlan[SwitchingLimits, ClockChanges]]:
     """Return a plan of little energy whose clocks repeat, and that keeps limits and deadline.
 
     Instances of one clock group change together then, and the limits hold from each repetend to the next.
+    The bound is of all plans under the limits, also of those that do not repeat.
 
     Args:
         alone: The periodic plan without limits, for the same micro-batches and deadline.
         limits: Limits to be kept, also from each repetend to the next.
         free: The plan without limits that does not repeat.
-        lower_bound_mj: Energy until the deadline that no plan under the limits is below, where it is known.
 
     Returns:
         Its clocks, and the same for all micro-batches, with time and energy under the limits.
@@ -215,42 +178,37 @@ def switched_periodic_plan(
         EnergyError: No plan was found that keeps the deadline.
     """
     number, deadline_ms, periodic = alone.num_micro_batches, alone.deadline_ms, alone.periodic
-    problem = SwitchingProblem(
-        periodic.schedule(number), alone.profile, None, limits, deadline_ms * (1 + TIME_TOLERANCE)
-    )
+    latest_ms = deadline_ms * (1 + TIME_TOLERANCE)
+    problem = SwitchingProblem(periodic.schedule(number), alone.profile, None, limits, latest_ms)
     groups = [periodic.groups(instance, number)[-1] for instance in problem.graph.instances]
     numbers = {group: i for i, group in enumerate(dict.fromkeys(groups))}
     problem = replace(problem, group=np.array([numbers[group] for group in groups]))
     column = problem.columns(alone.unrolled(number).clock_mhz)
-    best = best_state(problem, column, 0.0, "no plan that repeats and was found")
-    clocks = dict(zip(groups, problem.clock_mhz[best.column].tolist(), strict=True))
-    min_mj = max(alone.relaxed_mj, lower_bound_mj) - problem.waiting_w * deadline_ms
-    return alone.with_clocks(clocks, limits), problem.limited(best, free, deadline_ms, min_mj)
+    column, best = problem.plan_from(column, free, deadline_ms, 0.0, "no plan that repeats and was found")
+    clocks = dict(zip(groups, problem.clock_mhz[column].tolist(), strict=True))
+    bound_mj = min_effective_mj(problem) + problem.waiting_w * deadline_ms
+    return replace(alone, clock_mhz=clocks, period_ms=None), best.above(bound_mj)
 
 
 def _relaxed(
     periodic: PeriodicSchedule, curves: Mapping[str, CostCurve], num_micro_batches: int, deadline_ms: float
-) -> _Partly:
+) -> tuple[Folded, RelaxedTimes]:
     """Return the folded problem with its relaxed times.
 
     Where the deadline cannot be kept because the ends need more rounds to settle, they get them; with all
-    rounds there is nothing left to fold. Where no program has an answer, the fastest clocks are what is left,
-    which proves nothing of the energy.
+    rounds there is nothing left to fold. Where no program has an answer, the fastest clocks are what is left.
 
     Raises:
         EnergyError: The deadline is shorter than the iteration of the fastest clocks.
     """
-    settling = SETTLING_ROUNDS
-    while True:
+    settling, is_folded = SETTLING_ROUNDS, True
+    while is_folded:
         folded = fold(periodic, curves, num_micro_batches, settling)
-        timing = folded.timing
-        relaxed = _min_energy(timing, deadline_ms)
+        relaxed = _min_energy(folded.timing, deadline_ms)
         if relaxed is not None:
-            return _Partly(folded, timing, deadline_ms, relaxed)
-        if not folded.is_folded:
-            break
-        settling *= 2
-    fastest = timing.fixed(np.zeros(len(timing.curves), dtype=np.int64))
+            return folded, relaxed
+        settling, is_folded = 2 * settling, folded.is_folded
+    timing = folded.timing
     time = np.array([curve.time_ms[0] for curve in timing.curves])
     start = _starts(timing, time, 0.0, math.inf)
     assert start is not None, "without a period there are no cycles"
@@ -260,9 +218,7 @@ def _relaxed(
             f"deadline_ms: {deadline_ms:.12g} cannot be kept by a plan that repeats, the shortest iteration "
             f"takes {shortest_ms:.6g} ms; give at least that"
         )
-    return _Partly(
-        folded, fastest, deadline_ms, RelaxedTimes(time, 0.0, shortest_ms, fastest.min_possible_mj)
-    )
+    return folded, RelaxedTimes(time, 0.0, shortest_ms, 0.0)
 
 
 def _min_energy(timing: Timing, deadline_ms: float) -> RelaxedTimes | None:
@@ -270,6 +226,40 @@ def _min_energy(timing: Timing, deadline_ms: float) -> RelaxedTimes | None:
     with contextlib.suppress(SolverError):
         return min_energy(timing, deadline_ms)
     return None
+
+
+def _neighbors(time_ms: Floats, planned_ms: float) -> list[int]:
+    """Return the modes next to a planned time; only one where it is that time."""
+    slower = int(np.searchsorted(time_ms, planned_ms * (1 + SAME_TIME), side="right"))
+    faster = max(slower - 1, 0)
+    is_one = slower == len(time_ms) or time_ms[faster] >= planned_ms * (1 - SAME_TIME)
+    return [faster] if is_one else [faster, slower]
+
+
+def _reclaimed(timing: Timing, relaxed: RelaxedTimes, deadline_ms: float, by_energy: list[int]) -> list[int]:
+    """Return the mode of each group: first no slower than planned, then as slow as slack allows."""
+
+    def starts(modes: list[int], since_ms: Floats | None = None) -> Floats | None:
+        time = np.array([curve.time_ms[i] for curve, i in zip(timing.curves, modes, strict=True)])
+        return _starts(timing, time, relaxed.period_ms, deadline_ms * (1 + TIME_TOLERANCE), since_ms)
+
+    start = None
+    for share in (SAME_TIME, -SAME_TIME, -1e-6):
+        allowed = (relaxed.planned_ms * (1 + share)).tolist()
+        pairs = zip(timing.curves, allowed, strict=True)
+        modes = [max(int((curve.time_ms <= ms).sum()) - 1, 0) for curve, ms in pairs]
+        start = starts(modes)
+        if start is not None:
+            break
+    assert start is not None, "planned times keep the deadline"
+    for group in by_energy:
+        while modes[group] + 1 < len(timing.curves[group].time_ms):
+            slower = [*modes[:group], modes[group] + 1, *modes[group + 1 :]]
+            moved = starts(slower, start)
+            if moved is None:
+                break
+            modes, start = slower, moved
+    return modes
 
 
 def _starts(
@@ -297,85 +287,3 @@ def _starts(
             return start
         start[heads] = np.maximum(start[heads], ready)
     return None
-
-
-@dataclass(frozen=True, eq=False)
-class _Partly:
-    """A folded graph of which some clocks may be fixed already.
-
-    Attributes:
-        folded: Who waits for whom.
-        left: The same with what each group may still be.
-        deadline_ms: Deadline to be kept.
-        relaxed: The best if groups that are not fixed could take any time.
-    """
-
-    folded: Folded
-    left: Timing
-    deadline_ms: float
-    relaxed: RelaxedTimes
-
-    @property
-    def by_energy(self) -> list[int]:
-        """The groups, those whose clock matters most first."""
-        timing = self.folded.timing
-        span = timing.count * [float(np.ptp(curve.energy_mj)) for curve in timing.curves]
-        order: list[int] = np.argsort(-span, kind="stable").tolist()
-        return order
-
-    def neighbors(self, group: int) -> list[int]:
-        """Return the options next to a group's planned time; only one where it is that time."""
-        time, planned = self.folded.timing.curves[group].time_ms, float(self.relaxed.planned_ms[group])
-        slower = int(np.searchsorted(time, planned * (1 + SAME_TIME), side="right"))
-        faster = max(slower - 1, 0)
-        is_one = slower == len(time) or time[faster] >= planned * (1 - SAME_TIME)
-        return [faster] if is_one else [faster, slower]
-
-    def fix(self, group: int, option: int) -> _Partly | None:
-        """Return the problem with a group at one option, or None where the deadline cannot be kept then."""
-        curves = list(self.left.curves)
-        curves[group] = self.folded.timing.curves[group].only(option)
-        left = replace(self.left, curves=curves)
-        if len(self.neighbors(group)) == 1:
-            return replace(self, left=left)
-        relaxed = _min_energy(left, self.deadline_ms)
-        return None if relaxed is None else replace(self, left=left, relaxed=relaxed)
-
-    def fixed(self) -> _Partly:
-        """Return the problem with the groups of the steady part fixed one after another.
-
-        The best few ways are followed.
-        """
-        kept = [self]
-        for group in self.by_energy:
-            if self.folded.groups[group].part == "steady":
-                ways = [each.fix(group, option) for each in kept for option in each.neighbors(group)]
-                best = sorted((way for way in ways if way), key=lambda way: way.relaxed.energy_mj)[:WIDTH]
-                kept = best or kept[:1]
-        return kept[0]
-
-    def reclaimed(self) -> list[int]:
-        """Return the option of each group: first no slower than planned, then as slow as slack allows."""
-        curves, timing = self.folded.timing.curves, self.folded.timing
-        until_ms = self.deadline_ms * (1 + TIME_TOLERANCE)
-
-        def starts(choice: list[int], since_ms: Floats | None = None) -> Floats | None:
-            time = np.array([curve.time_ms[i] for curve, i in zip(curves, choice, strict=True)])
-            return _starts(timing, time, self.relaxed.period_ms, until_ms, since_ms)
-
-        start = None
-        for share in (SAME_TIME, -SAME_TIME, -1e-6):
-            allowed = (self.relaxed.planned_ms * (1 + share)).tolist()
-            choice = [max(int((c.time_ms <= ms).sum()) - 1, 0) for c, ms in zip(curves, allowed, strict=True)]
-            start = starts(choice)
-            if start is not None:
-                break
-        assert start is not None, "planned times keep the deadline"
-        for group in self.by_energy:
-            while choice[group] + 1 < len(curves[group].time_ms):
-                slower = [*choice[:group], choice[group] + 1, *choice[group + 1 :]]
-                moved = starts(slower, start)
-                if moved is None:
-                    break
-                choice, start = slower, moved
-        return choice

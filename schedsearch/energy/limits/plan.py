@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from schedsearch.energy.frontier import FrequencyPlan
+from schedsearch.energy.frontier import FrequencyPlan, proved
 
 Limits = TypeVar("Limits")
 Outcome = TypeVar("Outcome")
@@ -48,3 +48,7 @@ class LimitedPlan(Generic[Limits, Outcome]):
         if self.min_ms > 0:
             return self.plan.time_ms / self.min_ms - 1
         return self.energy_mj / self.lower_bound_mj - 1 if self.lower_bound_mj > 0 else math.nan
+
+    def above(self, lower_bound_mj: float) -> LimitedPlan[Limits, Outcome]:
+        """Return the plan with an energy until the deadline that no plan under the limits is below."""
+        return replace(self, lower_bound_mj=proved(lower_bound_mj, self.energy_mj))

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -58,21 +57,6 @@ class PowerCap:
             if value is not None and not 0 < value < math.inf:
                 raise EnergyError(f"{name}: {value:g} is not a power above 0; give watts")
 
-    def above(self, job_w: float, device_w: float) -> PowerCap:
-        """Return what the limits leave above the power of waiting, that of all devices and of a GPU.
-
-        Raises:
-            EnergyError: Nothing.
-        """
-        for name, waiting_w in (("job_w", job_w), ("device_w", device_w)):
-            value = getattr(self, name)
-            if value is not None and value <= waiting_w:
-                raise EnergyError(
-                    f"{name}: {value:g} W is not above the {waiting_w:g} W of waiting; "
-                    "give more, or fewer devices"
-                )
-        return PowerCap(self.job_w and self.job_w - job_w, self.device_w and self.device_w - device_w)
-
 
 class AveragePower(NamedTuple):
     """What a cap looks at.
@@ -84,12 +68,6 @@ class AveragePower(NamedTuple):
 
     running_ms: float
     power_w: tuple[float, ...]
-
-
-def device_power_w(schedule: Schedule, profile: Profile, plan: FrequencyPlan) -> tuple[float, ...]:
-    """Return the average power in watts of a GPU of each device over an iteration, blocking included."""
-    effective_mj, _ = _of_devices(ClockProblem(schedule, profile), plan)
-    return tuple((profile.min_blocking_power_w + effective_mj / plan.time_ms).tolist())
 
 
 def _of_devices(problem: ClockProblem, plan: FrequencyPlan) -> tuple[Floats, Floats]:
@@ -119,7 +97,16 @@ def capped_plan(
         EnergyError: The cap leaves nothing above the blocking power, or no plan was found that keeps it.
     """
     problem = ClockProblem(schedule, profile)
-    above = cap.above(problem.waiting_w, profile.min_blocking_power_w)
+    left: dict[str, float | None] = {}
+    for name, waiting_w in (("job_w", problem.waiting_w), ("device_w", profile.min_blocking_power_w)):
+        value = getattr(cap, name)
+        if value is not None and value <= waiting_w:
+            raise EnergyError(
+                f"{name}: {value:g} W is not above the {waiting_w:g} W of waiting; "
+                "give more, or fewer devices"
+            )
+        left[name] = value and value - waiting_w
+    above = PowerCap(**left)
     min_ms, choices = _relaxed(problem, above)
     clocks = [*choices, *(plan.clock_mhz for plan in frontier.plans)]
     found = [each for each in (_stretched(problem, above, each) for each in clocks) if each is not None]
@@ -130,9 +117,9 @@ def capped_plan(
             "give more"
         )
     plan, running_ms = min(found, key=lambda each: (each[0].time_ms, each[0].energy_mj))
-    power = AveragePower(running_ms, device_power_w(schedule, profile, plan))
-    min_ms = proved(min_ms, plan.time_ms)
-    return LimitedPlan(plan, cap, power, free=frontier.shortest, min_ms=min_ms)
+    power_w = profile.min_blocking_power_w + _of_devices(problem, plan)[0] / plan.time_ms
+    power = AveragePower(running_ms, tuple(power_w.tolist()))
+    return LimitedPlan(plan, cap, power, free=frontier.shortest, min_ms=proved(min_ms, plan.time_ms))
 
 
 def _relaxed(problem: ClockProblem, above: PowerCap) -> tuple[float, list[Clocks]]:
@@ -141,29 +128,24 @@ def _relaxed(problem: ClockProblem, above: PowerCap) -> tuple[float, list[Clocks
     A longer iteration keeps any limit. Where the solver finds none all the same, the least time is that
     without limits, and there are no clocks.
     """
-    timing, limits = free_timing(problem.graph, problem.curves), list(_energy_limits(problem, above))
-    least_ms, kept = problem.span_ms[0], []
+    timing, placement = free_timing(problem.graph, problem.curves), problem.schedule.placement
+    limits = [] if above.job_w is None else [EnergyLimit(np.ones(problem.graph.size), above.job_w)]
+    for device in range(placement.num_devices) if above.device_w is not None else ():
+        share = {block.name: 1 / placement.gpus_of(block) for block in placement.on(device)}
+        weight = np.array([share.get(name, 0.0) for name, _ in problem.graph.instances])
+        limits.append(EnergyLimit(weight, above.device_w or 0.0))
+    least_ms, plans = problem.span_ms[0], []
     with contextlib.suppress(SolverError):
         shortest = min_energy(timing, None, limits)
-        least_ms = least_ms if shortest is None else shortest.time_ms
-        for stretch in STRETCHES if shortest is not None else ():
-            plan = min_energy(timing, least_ms * stretch, limits)
-            kept += [] if plan is None else [(plan.planned_ms, plan.time_ms)]
+        if shortest is not None:
+            least_ms = shortest.time_ms
+            plans = [min_energy(timing, least_ms * stretch, limits) for stretch in STRETCHES]
+    kept = [(plan.planned_ms, plan.time_ms) for plan in plans if plan is not None]
     if not kept:
         return least_ms, []
     planned, deadlines = zip(*kept, strict=True)
     ways = rounded(problem, np.column_stack(planned), np.array(deadlines))
     return least_ms, [clocks for _, choice in ways for clocks in problem.clocks(choice)]
-
-
-def _energy_limits(problem: ClockProblem, above: PowerCap) -> Iterator[EnergyLimit]:
-    """Yield what a cap says of the effective energies of the instances."""
-    placement, instances = problem.schedule.placement, problem.graph.instances
-    if above.job_w is not None:
-        yield EnergyLimit(np.ones(len(instances)), above.job_w)
-    for device in range(placement.num_devices) if above.device_w is not None else ():
-        share = {block.name: 1 / placement.gpus_of(block) for block in placement.on(device)}
-        yield EnergyLimit(np.array([share.get(name, 0.0) for name, _ in instances]), above.device_w or 0.0)
 
 
 def _stretched(
@@ -176,11 +158,11 @@ def _stretched(
     plan = problem.plan(clock_mhz, 0.0)
     each_mj, each_w = _of_devices(problem, plan)
     gpus = problem.waiting.num_gpus
-    limits: list[tuple[float, float, float]] = []  # energy, power after the end, most power on average
-    if above.job_w is not None:
-        limits.append((float(gpus @ each_mj), float(gpus @ each_w), above.job_w))
-    if above.device_w is not None:
-        limits += [(mj, w, above.device_w) for mj, w in zip(each_mj.tolist(), each_w.tolist(), strict=True)]
+    # energy, power after the end, most power on average
+    limits = [(float(gpus @ each_mj), float(gpus @ each_w), above.job_w or math.inf)]
+    limits += [
+        (*each, above.device_w or math.inf) for each in zip(each_mj.tolist(), each_w.tolist(), strict=True)
+    ]
     least = [(mj - w * plan.time_ms) / (most_w - w) for mj, w, most_w in limits if w < most_w]
     length_ms = max([plan.time_ms, *least])
     wait_ms = length_ms - plan.time_ms

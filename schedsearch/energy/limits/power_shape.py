@@ -78,8 +78,9 @@ class PowerLimits:
 
     def __post_init__(self) -> None:
         for name in (*_UNITS, "window_ms", "low_hz", "high_hz"):
-            if getattr(self, name) is not None:
-                _check_above_0(name, getattr(self, name))
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise EnergyError(f"{name}: {value:g} is not above 0 and finite; give another")
         if self.low_hz > self.high_hz:
             raise EnergyError(f"low_hz: {self.low_hz:g} is above high_hz {self.high_hz:g}; swap them")
 
@@ -98,28 +99,26 @@ class ShapedPower(NamedTuple):
     """What the limits look at.
 
     Attributes:
-        length_ms: Time after which the iteration repeats: the plan's, or the deadline.
+        trace: Power of one copy until the iteration repeats: at the plan's end, or at the deadline.
         stagger_ms: Time from the start of each copy to that of the next.
         copies: Copies of the job, data-parallel.
         shape: Power shape of all copies.
         energy_mj: Energy of a copy until the deadline, with the wait at its end.
-        trace: Power of one copy over `length_ms`.
     """
 
-    length_ms: float
+    trace: PowerTrace
     stagger_ms: float
     copies: int
     shape: PowerShape
     energy_mj: float
-    trace: PowerTrace
 
     def price_over(self, other: ShapedPower) -> tuple[float, float]:
-        """Return the shares by which energy and time are above those of another; below 0 if they are less."""
-        return self.energy_mj / other.energy_mj - 1, self.length_ms / other.length_ms - 1
+        """Return the shares by which it needs more energy and time than another one; below 0 if less."""
+        return self.energy_mj / other.energy_mj - 1, self.trace.length_ms / other.trace.length_ms - 1
 
 
 def power_trace(
-    schedule: Schedule, profile: Profile, clock_mhz: Clocks, length_ms: float | None = None
+    schedule: Schedule, profile: Profile, clock_mhz: Clocks, length_ms: float = 0.0
 ) -> PowerTrace:
     """Return the power of all devices over an iteration; its integral is the energy of `simulate_at_clocks`.
 
@@ -128,18 +127,15 @@ def power_trace(
 
     Raises:
         ProfileError: The profile lacks a block.
-        EnergyError: A clock is missing or not in the profile, or the length is below the last block's end.
+        EnergyError: A clock is missing or not in the profile.
     """
     graph = instance_graph(schedule)
     time_ms, energy_mj, clock = at_clocks(schedule, profile, clock_mhz, graph)
     start = graph.earliest_start(time_ms)[:, 0]
     end = start + time_ms[:, 0]
-    length_ms = end.max() if length_ms is None else length_ms
-    if not end.max() * (1 - TIME_TOLERANCE) <= length_ms < math.inf:
-        raise EnergyError(f"length_ms: {length_ms:g} is not {end.max():.12g} ms or more; give at least that")
     running_w = (energy_mj / time_ms)[:, 0]
     waiting_w = np.array([profile.blocking_w(each) for each in clock[:, 0].tolist()])
-    at_ms = np.unique(np.concatenate([[0.0, max(length_ms, end.max())], start, end]))
+    at_ms = np.unique(np.concatenate([[0.0, length_ms], start, end]))
     power_w = np.zeros(len(at_ms) - 1)
     for order, gpus in zip(device_orders(schedule, graph), schedule.placement.gpus, strict=True):
         first_w = waiting_w[order[0]] if len(order) else profile.min_blocking_power_w
@@ -155,23 +151,18 @@ def power_trace(
     return PowerTrace(at_ms, power_w)
 
 
-def shape_of(
-    trace: PowerTrace,
-    copies: int = 1,
-    stagger_ms: float = 0.0,
-    window_ms: float = 100.0,
-    band_hz: tuple[float, float] = (0.1, 20.0),
-) -> PowerShape:
+def shape_of(trace: PowerTrace, limits: PowerLimits, copies: int = 1, stagger_ms: float = 0.0) -> PowerShape:
     """Return the shape of copies of a job, each shifted by the stagger around an iteration that repeats.
 
-    Raises:
-        EnergyError: There is no copy, or the stagger, the window or the band makes no sense.
+    Only the window and the band of the limits count.
     """
-    PowerLimits(window_ms=window_ms, low_hz=band_hz[0], high_hz=band_hz[1])  # checks them
-    frequency_hz, amplitude_w = spectrum(trace, copies, stagger_ms, band_hz[1])
-    band_w = float(np.linalg.norm(amplitude_w[frequency_hz >= band_hz[0] * (1 - ROUNDING)])) / math.sqrt(2)
-    peak_w, ramp_w_per_s = _windowed(trace, _starts_ms(trace.length_ms, copies, stagger_ms), window_ms)
-    return PowerShape(peak_w, ramp_w_per_s, band_w, copies * trace.energy_mj / trace.length_ms)
+    frequency_hz, amplitude_w = spectrum(trace, copies, stagger_ms, limits.high_hz)
+    in_band = frequency_hz >= limits.low_hz * (1 - ROUNDING)
+    band_w = float(np.linalg.norm(amplitude_w[in_band])) / math.sqrt(2)
+    starts_ms = np.arange(float(copies)) * stagger_ms % trace.length_ms
+    return PowerShape(
+        *_windowed(trace, starts_ms, limits.window_ms), band_w, copies * trace.energy_mj / trace.length_ms
+    )
 
 
 def spectrum(trace: PowerTrace, copies: int, stagger_ms: float, high_hz: float) -> tuple[Floats, Floats]:
@@ -179,12 +170,8 @@ def spectrum(trace: PowerTrace, copies: int, stagger_ms: float, high_hz: float) 
 
     They are the multiples of one over the length of the iteration, ascending, without 0. An amplitude is that
     of a sine: twice the modulus of the Fourier coefficient, and its root mean square times the root of 2.
-
-    Raises:
-        EnergyError: There is no copy, or the stagger or the frequency makes no sense.
     """
-    _check_above_0("high_hz", high_hz)
-    starts_ms = _starts_ms(trace.length_ms, copies, stagger_ms)
+    starts_ms = np.arange(copies) * stagger_ms
     number = np.arange(1.0, math.floor(high_hz * trace.length_ms / 1e3 * (1 + ROUNDING)) + 1)
     turn = -2j * np.pi * number[:, None] / trace.length_ms
     coefficient_w = np.diff(np.exp(turn * trace.at_ms)) @ trace.power_w / (turn[:, 0] * trace.length_ms)
@@ -216,8 +203,8 @@ def shaped_plan(
         ProfileError: The profile lacks a block.
         EnergyError: No plan keeps the deadline, or none that was tried keeps the limits.
     """
-    _check_above_0("deadline_ms", deadline_ms)
-    _starts_ms(deadline_ms, copies, 0.0)  # checks the copies
+    if copies < 1:
+        raise EnergyError(f"copies: {copies} is no count of copies; give at least 1")
     free, problem = frontier.at(deadline_ms), ClockProblem(schedule, profile)
     names = schedule.placement.runs
     clocks = set.intersection(*({point.clock for point in profile.points[name]} for name in names))
@@ -233,12 +220,11 @@ def shaped_plan(
         for share in shares
     )
     trace_of = cache(lambda i, length_ms: power_trace(schedule, profile, plans[i].clock_mhz, length_ms))
-    options = limits.window_ms, (limits.low_hz, limits.high_hz)
 
     def shaped(i: int, length_ms: float, stagger_ms: float) -> ShapedPower:
         trace = trace_of(i, length_ms)
-        shape = shape_of(trace, copies, stagger_ms, *options)
-        return ShapedPower(length_ms, stagger_ms, copies, shape, energy_mj[i], trace)
+        shape = shape_of(trace, limits, copies, stagger_ms)
+        return ShapedPower(trace, stagger_ms, copies, shape, energy_mj[i])
 
     nearest = (math.inf, "")
     for _, stagger_ms, i, length_ms in tries:
@@ -265,35 +251,21 @@ def _windowed(trace: PowerTrace, starts_ms: Floats, window_ms: float) -> tuple[f
 
     The average bends only where an end of the window meets a step of a copy, and so it is highest there.
     """
-    length_ms, all_mj = trace.length_ms, len(starts_ms) * trace.energy_mj
-    edges_ms = np.add.outer(starts_ms, trace.at_ms[:-1]).ravel() % length_ms
-    order = edges_ms.argsort()
-    edges_ms = np.append(edges_ms[order], edges_ms.min() + length_ms)
-    jumps_w = np.tile(np.diff(trace.power_w, prepend=trace.power_w[-1]), len(starts_ms))[order]
-    above_first_mj = np.append(0.0, (jumps_w.cumsum() * np.diff(edges_ms)).cumsum())
-    # The jumps tell the power but for a constant, which the energy of all tells.
-    until_mj = above_first_mj + (edges_ms - edges_ms[0]) * ((all_mj - above_first_mj[-1]) / length_ms)
+    length_ms = trace.length_ms
+    edges_ms = np.sort(np.add.outer(starts_ms, trace.at_ms[:-1]).ravel() % length_ms)
+    edges_ms = np.append(edges_ms, edges_ms[0] + length_ms)
+    middle_ms = np.subtract.outer((edges_ms[1:] + edges_ms[:-1]) / 2, starts_ms) % length_ms
+    power_w = trace.power_w[np.searchsorted(trace.at_ms[1:-1], middle_ms, side="right")].sum(axis=1)
+    until_mj = np.append(0.0, (power_w * np.diff(edges_ms)).cumsum())
+
+    def energy_mj(until_ms: Floats) -> Floats:
+        turns, rest_ms = np.divmod(until_ms - edges_ms[0], length_ms)
+        found: Floats = turns * until_mj[-1] + np.interp(edges_ms[0] + rest_ms, edges_ms, until_mj)
+        return found
+
     from_ms = np.sort(np.append(edges_ms[:-1], (edges_ms[:-1] - window_ms) % length_ms))
     from_ms = np.append(from_ms, from_ms[0] + length_ms)
-    turns, to_ms = np.divmod(from_ms + window_ms - edges_ms[0], length_ms)
-    within_mj = turns * all_mj + np.interp(edges_ms[0] + to_ms, edges_ms, until_mj)
-    turns, to_ms = np.divmod(from_ms - edges_ms[0], length_ms)
-    within_mj -= turns * all_mj + np.interp(edges_ms[0] + to_ms, edges_ms, until_mj)
+    within_mj = energy_mj(from_ms + window_ms) - energy_mj(from_ms)
     is_piece = np.diff(from_ms) > ROUNDING * length_ms
     ramps = np.diff(within_mj)[is_piece] / np.diff(from_ms)[is_piece] / window_ms
     return float(within_mj.max()) / window_ms, 1e3 * float(np.abs(ramps).max())
-
-
-def _starts_ms(length_ms: float, copies: int, stagger_ms: float) -> Floats:
-    """Return when each copy starts, around the iteration."""
-    if copies < 1:
-        raise EnergyError(f"copies: {copies} is no count of copies; give at least 1")
-    if not 0 <= stagger_ms < math.inf:
-        raise EnergyError(f"stagger_ms: {stagger_ms:g} is not a time from 0 on; give milliseconds")
-    starts_ms: Floats = np.arange(copies, dtype=np.float64) * stagger_ms % length_ms
-    return starts_ms
-
-
-def _check_above_0(name: str, value: float) -> None:
-    if not 0 < value < math.inf:
-        raise EnergyError(f"{name}: {value:g} is not above 0 and finite; give another")

@@ -13,7 +13,6 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import SupportsIndex
 
 import numpy as np
 
@@ -96,19 +95,9 @@ def robust_plan(
     """Return the plan of the frontier of least mean energy of those that keep a deadline with a confidence.
 
     The slower a plan, the fewer of its iterations keep the deadline. Bisection finds the slowest that keeps
-    it with the confidence; the next `NEIGHBORS` slower ones do not. Of it and the plans that need least on
-    profiled times, that of least mean energy until the deadline is returned. Shares are of samples, with a
-    standard error of ``sqrt(c (1 - c) / samples)`` at a confidence c; allow for that in the confidence.
-
-    Args:
-        schedule: Any valid schedule; only its orders are used.
-        profile: Cost of each of its blocks at each clock.
-        frontier: Frontier of the schedule.
-        deadline_ms: For the end of the iteration; finite.
-        spread: How much times vary.
-        confidence: Least share of the iterations that are to end by the deadline; between 0 and 1.
-        samples: How many iterations; at least 100, to tell 99 % from certainty.
-        seed: Seed of all random factors, 0 or more; they are the same for every plan.
+    it in the share `confidence` of the samples; the next `NEIGHBORS` slower ones do not. Of it and the plans
+    that need least on profiled times, that of least mean energy until the deadline is returned. A share has
+    a standard error of ``sqrt(c (1 - c) / samples)`` at a confidence c; allow for that in the confidence.
 
     Returns:
         A plan of the frontier, whose time and energy are those of profiled times, with its simulated
@@ -117,7 +106,7 @@ def robust_plan(
     Raises:
         ProfileError: The profile lacks a block.
         EnergyError: The deadline is before the end of the shortest plan, or kept too seldom by every plan,
-            or a number is out of its range.
+            or the confidence is out of its range.
     """
     if not 0 < confidence < 1:
         raise EnergyError(f"confidence: {confidence:g} is not between 0 and 1; give a share, as 0.95")
@@ -147,9 +136,6 @@ class Samples:
     """The random factors of all iterations, drawn once for all plans of a problem."""
 
     def __init__(self, problem: ClockProblem, spread: Spread, samples: int, seed: int) -> None:
-        for name, value, least in (("samples", samples, 100), ("seed", seed, 0)):
-            if not isinstance(value, SupportsIndex) or value < least:
-                raise EnergyError(f"{name}: {value!r} is not a whole number of {least} or more; give one")
         self.problem, placement = problem, problem.schedule.placement
         jitter = Conditions(jitter=spread.time_spread)
         ticks = drawn_times(placement, problem.schedule.num_micro_batches, jitter, samples, seed)
@@ -158,14 +144,13 @@ class Samples:
         each = zip(problem.graph.instances, blocks, strict=True)
         self.factor = np.array([ticks[instance] / block.time for instance, block in each])
         random = np.random.default_rng((seed, 1))  # not the stream of the block times
-        drawn: dict[tuple[int, int], Floats] = {}
+        place = {edge[:2]: i for i, edge in enumerate(problem.graph.edges)}
+        latency_ms = np.zeros((len(place), samples))
         for order in problem.orders if spread.latency_ms[1] > 0 else ():
             for pair in pairwise(order.tolist()):
-                latency_ms = random.uniform(*spread.latency_ms, samples)
-                drawn[pair] = np.maximum(drawn.get(pair, 0.0), latency_ms)
-        edges = zip(problem.graph.tail.tolist(), problem.graph.head.tolist(), strict=True)
-        none = np.zeros(samples)
-        self.latency_ms = np.array([drawn.get(edge, none) for edge in edges]) if drawn else None
+                own = latency_ms[place[pair]]
+                np.maximum(own, random.uniform(*spread.latency_ms, samples), out=own)
+        self.latency_ms = latency_ms if spread.latency_ms[1] > 0 else None
 
     def outcome(self, clock_mhz: Clocks) -> PlanIterations:
         """Return the iterations of a plan."""

@@ -1,15 +1,35 @@
-"""Plans whose clocks change seldom: clocks annealed under the limits, with what no such plan can beat."""
+"""Plans whose clocks change seldom, and what no such plan can beat.
+
+The bound is by prices for time: each device's order is then on its own.
+
+With a price for every wait of one block for another (the flow of a relaxed problem; any prices make a valid
+bound), the starts drop out, and what is left is a choice of clocks for each device: energy, plus the price
+of the time of its blocks, plus, at each change of clock, the price of the latency there. Going through the
+order once, with a stretch of blocks of one clock after the other, finds the least of these. Two changes whose
+windows of time lie closer together than the dwell exclude each other.
+
+The bound is of timetables in which a block may also start later than it could. What the change between
+iterations costs is left out.
+"""
 
 from __future__ import annotations
 
+import contextlib
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+
 from placements import Profile
 from schedsearch.energy.frontier import TIME_TOLERANCE, Frontier
-from schedsearch.energy.graph import EnergyError, Ints
+from schedsearch.energy.graph import Floats
 from schedsearch.energy.limits.plan import LimitedPlan
-from schedsearch.energy.limits.switching import ClockChanges, SwitchingLimits, SwitchingProblem, SwitchState
-from schedsearch.energy.limits.switching_bound import min_effective_mj
-from schedsearch.energy.simulation import all_maximum_clocks
+from schedsearch.energy.limits.switching import ClockChanges, SwitchingLimits, SwitchingProblem
+from schedsearch.energy.programs import SolverError, free_timing, min_energy
 from schedsearch.schedule import Schedule, require_one_stream
+
+SHARES = (1.0, 0.95, 0.85)
+"""Of the deadline, for which prices are tried: time is worth more where changes take some."""
 
 
 def switched_plan(
@@ -27,38 +47,90 @@ def switched_plan(
     latest_ms = deadline_ms * (1 + TIME_TOLERANCE)
     problem = SwitchingProblem(schedule, profile, frontier.relaxed, limits, latest_ms)
     price_w = problem.bound.price_w(deadline_ms)
-    best = best_state(problem, problem.columns(free.clock_mhz), price_w, "no plan that was found")
-    return problem.limited(best, free, deadline_ms, min_effective_mj(problem))
+    column = problem.columns(free.clock_mhz)
+    _, best = problem.plan_from(column, free, deadline_ms, price_w, "no plan that was found")
+    return best.above(min_effective_mj(problem) + problem.waiting_w * deadline_ms)
 
 
-def best_state(problem: SwitchingProblem, column: Ints, price_w: float, kept_by: str) -> SwitchState:
-    """Return the state of least effective energy that was found.
-
-    Simulated annealing changes the clocks of stretches, from the plan without limits, and from one clock
-    for each device.
+def min_effective_mj(problem: SwitchingProblem) -> float:
+    """Return an effective energy that no plan within the limits is below.
 
     Args:
-        problem: Problem under limits.
-        column: Clock of each instance in the plan without limits.
-        price_w: Shadow price of time there.
-        kept_by: What keeps nothing, for the message.
-
-    Raises:
-        EnergyError: None was found that keeps the limits.
+        problem: Problem without clock groups; its `latest_ms` is kept by some plan.
     """
-    from schedsearch.energy.limits.annealing import annealed  # loads numba, which is slow
+    bounds = [float(problem.arrays.energy_mj.min(axis=1)[problem.arrays.row].sum())]
+    timing = free_timing(problem.graph, problem.curves)
+    for deadline_ms in {max(share * problem.latest_ms, problem.span_ms[0]) for share in SHARES}:
+        with contextlib.suppress(SolverError):
+            relaxed = min_energy(timing, deadline_ms)
+            if relaxed is not None:
+                bounds.append(bound_at_prices(problem, relaxed.edge_price))
+    return max(bounds)
 
-    if problem.limits.are_none:
-        return problem.state(column)
-    starts = [column, problem.one_for_each_device()]
-    maximum = problem.columns(all_maximum_clocks(problem.schedule, problem.profile))
-    states = [problem.state(each) for each in (*starts, maximum)]
-    states += [problem.state(each) for each in annealed(problem, starts, price_w)]
-    kept = [state for state in states if state.is_kept]
-    if not kept:
-        raise EnergyError(
-            f"deadline_ms: {problem.latest_ms / (1 + TIME_TOLERANCE):.12g} is kept by {kept_by} "
-            f"under a dwell of {problem.limits.dwell_ms:g} ms and {problem.limits.latency_ms:g} ms per "
-            "change of clock; give more time"
-        )
-    return min(kept, key=lambda state: state.effective_mj)
+
+def bound_at_prices(problem: SwitchingProblem, edge_price_w: Floats) -> float:
+    """Return the bound that prices prove.
+
+    Args:
+        problem: Problem without clock groups.
+        edge_price_w: What a millisecond of each edge of the graph is worth, in millijoules; not below 0, and
+            otherwise anything.
+    """
+    graph, arrays, size = problem.graph, problem.arrays, problem.graph.size
+    fastest = arrays.time_ms.min(axis=1)[arrays.row][:, None]
+    earliest = graph.earliest_start(fastest)[:, 0]
+    latest = (graph.latest_end(fastest, np.array([problem.latest_ms])) - fastest)[:, 0]
+    inflow = np.bincount(graph.head, edge_price_w, minlength=size)
+    outflow = np.bincount(graph.tail, edge_price_w, minlength=size)
+    until_end = np.maximum(inflow - outflow, 0.0)
+    price = outflow + until_end
+    found = float(edge_price_w @ graph.delay_ms) - problem.latest_ms * float(until_end.sum())
+    found += float((price - inflow) @ earliest)
+    times = np.nan_to_num(arrays.time_ms[arrays.row], posinf=0.0)
+    shares = np.bincount(np.concatenate(problem.orders), minlength=size)
+    each = (arrays.energy_mj[arrays.row] + price[:, None] * times) / np.maximum(shares, 1)[:, None]
+    # what the quickest change between neighbours costs, shared among the devices where they are neighbours
+    others = ~np.eye(len(problem.clock_mhz), dtype=np.bool_)
+    latency_ms = arrays.latency_ms[others].min(initial=problem.limits.latency_ms)
+    longer = np.maximum(latency_ms - graph.delay_ms, 0.0) * edge_price_w
+    dear = dict(zip(zip(graph.tail.tolist(), graph.head.tolist(), strict=True), longer.tolist(), strict=True))
+    number = Counter(pair for order in problem.orders for pair in pairwise(order.tolist()))
+    for order in problem.orders:
+        if len(order):
+            change = [dear.get(pair, 0.0) / number[pair] for pair in pairwise(order.tolist())]
+            windows = earliest[order], latest[order], problem.limits.dwell_ms * (1 - TIME_TOLERANCE)
+            found += _least_of_order(each[order], change, *windows)
+    return found
+
+
+def _least_of_order(
+    cost: Floats, change: list[float], earliest_ms: Floats, latest_ms: Floats, dwell_ms: float
+) -> float:
+    """Return the least cost of clocks for an order of blocks.
+
+    The first stretch may be short, as it may be one with that before, and so may the last.
+
+    Args:
+        cost: Cost of each block at each clock, infinite where the block does not have the clock; shape
+            ``(blocks, clocks)``.
+        change: Cost of a change before each block but the first.
+        earliest_ms: Start of each block.
+        latest_ms: Likewise.
+        dwell_ms: Least time from change to change.
+    """
+    blocks, clocks = cost.shape
+    lacks = ~np.isfinite(cost)
+    lacking = np.vstack([np.zeros((1, clocks), dtype=np.int64), lacks.cumsum(axis=0)])
+    until = np.vstack([np.zeros((1, clocks)), np.where(lacks, 0.0, cost).cumsum(axis=0)])
+    first = np.where(lacking == 0, until, np.inf)
+    begun = np.full((blocks, clocks), np.inf)  # the least until a stretch begins, less `until`
+    running = np.full(clocks, np.inf)
+    ripe = 0  # the last change that is a dwell before
+    for q in range(1, blocks):
+        while ripe + 1 < q and latest_ms[q] - earliest_ms[ripe + 1] >= dwell_ms:
+            ripe += 1
+            running = np.minimum(np.where(lacks[ripe - 1], np.inf, running), begun[ripe])
+        before = np.where(lacking[q] == lacking[ripe], running + until[q], np.inf)
+        begun[q] = change[q - 1] + np.minimum(first[q], before).min() - until[q]
+    last = np.where(lacking[blocks] == lacking[:blocks], begun + until[blocks], np.inf)
+    return float(min(first[blocks].min(), last.min()))

@@ -19,23 +19,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from placements import Profile
 from placements.hardware import ClockLatency
-from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, proved
-from schedsearch.energy.graph import EnergyError, Floats, Ints
+from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan
+from schedsearch.energy.graph import EnergyError, Ints
 from schedsearch.energy.limits.plan import LimitedPlan
 from schedsearch.energy.problem import ClockProblem, clocks_by_block
-from schedsearch.energy.simulation import (
-    ClockedIteration,
-    at_clocks,
-    simulated_plan,
-)
+from schedsearch.energy.simulation import ClockedIteration, all_maximum_clocks, at_clocks, simulated_plan
 from schedsearch.schedule import Schedule
+
+if TYPE_CHECKING:
+    from schedsearch.energy.limits.annealing import SwitchArrays
 
 
 @dataclass(frozen=True)
@@ -64,13 +62,6 @@ class SwitchingLimits:
             if not 0 <= getattr(self, name) < math.inf:
                 raise EnergyError(f"{name}: {getattr(self, name):g} is not a time; give 0 ms or more")
 
-    def latencies_ms(self, before_mhz: Ints, after_mhz: Ints) -> Floats:
-        """Return what changes between clocks take, 0 between equal ones; arrays that numpy can broadcast."""
-        if self.table is None:
-            return np.where(before_mhz == after_mhz, 0.0, self.latency_ms)
-        between: Floats = np.vectorize(self.table.between_ms, otypes=[np.float64])(before_mhz, after_mhz)
-        return between
-
     @property
     def are_none(self) -> bool:
         """Tell whether every plan keeps them at no cost."""
@@ -83,13 +74,9 @@ def num_clock_changes(schedule: Schedule, clock_mhz: Mapping[str, Sequence[int]]
 
 
 def changes_per_iteration(schedule: Schedule, clock_mhz: Mapping[str, Sequence[int]]) -> tuple[int, ...]:
-    """Return how often each device changes its clock in each iteration of many, one after the other.
-
-    This is `num_clock_changes`, and one more where a device's last clock is not its first.
-    """
-    return tuple(
-        sum(a != b for a, b in pairwise([*row[-1:], *row])) for row in _clocks_by_device(schedule, clock_mhz)
-    )
+    """Return the same for each of many iterations: one more where the last clock is not the first."""
+    rows = _clocks_by_device(schedule, clock_mhz)
+    return tuple(sum(a != b for a, b in pairwise([*row[-1:], *row])) for row in rows)
 
 
 def _clocks_by_device(schedule: Schedule, clock_mhz: Mapping[str, Sequence[int]]) -> list[list[int]]:
@@ -116,63 +103,6 @@ class ClockChanges(NamedTuple):
     per_iteration: tuple[int, ...]
 
 
-class SwitchArrays(NamedTuple):
-    """A problem under switching limits as arrays for compiled loops; columns are clocks.
-
-    Attributes:
-        row: Row of each instance's block in its mode; shape ``(instances,)``.
-        time_ms: Time of each block in its mode at each clock, infinite where it has it not; shape
-            ``(blocks, clocks)``.
-        energy_mj: Likewise, effective, on all devices of the block.
-        first: Where the waits of each instance begin; shape ``(instances + 1,)``.
-        tail: Who is waited for.
-        delay_ms: Delay, at least.
-        is_adjacent: Whether a device runs the head just after the tail.
-        order: Instances of all devices, one device after the other, in its order.
-        begins: Where each device begins there, and the end.
-        group: Clock group of each instance.
-        latency_ms: Latency from each clock to each other.
-        dwell_ms: See `SwitchingLimits`, but for rounding errors.
-        back_to_back: Likewise.
-        latest_ms: For the length of the iteration.
-    """
-
-    row: Ints
-    time_ms: Floats
-    energy_mj: Floats
-    first: Ints
-    tail: Ints
-    delay_ms: Floats
-    is_adjacent: NDArray[np.bool_]
-    order: Ints
-    begins: Ints
-    group: Ints
-    latency_ms: Floats
-    dwell_ms: float
-    back_to_back: bool
-    latest_ms: float
-
-
-class SwitchState(NamedTuple):
-    """Clocks and what they do.
-
-    Attributes:
-        column: Clock of each instance; a column of `SwitchArrays`.
-        start_ms: Start of each instance.
-        time_ms: Length of the iteration.
-        effective_mj: Energy above the blocking power, the least of any clock.
-        after_w: Power after the end above that.
-        is_kept: Whether all limits are kept.
-    """
-
-    column: Ints
-    start_ms: Floats
-    time_ms: float
-    effective_mj: float
-    after_w: float
-    is_kept: bool
-
-
 @dataclass(frozen=True, eq=False)
 class SwitchingProblem(ClockProblem):
     """A clock problem under limits on changes of clock.
@@ -197,17 +127,23 @@ class SwitchingProblem(ClockProblem):
     @cached_property
     def arrays(self) -> SwitchArrays:
         """All of it as arrays."""
-        clocks, graph, placement = self.clock_mhz, self.graph, self.schedule.placement
-        runs = placement.runs
-        time, energy = np.full((2, len(runs), len(clocks)), np.inf)
-        for row, (name, block) in enumerate(runs.items()):
+        from schedsearch.energy.limits.annealing import SwitchArrays  # loads numba, which is slow
+
+        clocks, graph, placement, limits = self.clock_mhz, self.graph, self.schedule.placement, self.limits
+        time, energy = np.full((2, len(placement.runs), len(clocks)), np.inf)
+        for row, (name, block) in enumerate(placement.runs.items()):
             for p in self.profile.points[name]:
                 effective_mj = p.energy_mj - self.profile.min_blocking_power_w * p.time_ms
                 column = np.searchsorted(clocks, p.clock_mhz)
                 time[row, column], energy[row, column] = p.time_ms, placement.gpus_of(block) * effective_mj
-        rows = {name: row for row, name in enumerate(runs)}
+        rows = {name: row for row, name in enumerate(placement.runs)}
         pairs = {pair for order in self.orders for pair in pairwise(order.tolist())}
         edges = zip(graph.tail.tolist(), graph.head.tolist(), strict=True)
+        group = np.arange(graph.size) if self.group is None else self.group
+        latency = np.where(clocks[:, None] == clocks, 0.0, limits.latency_ms)
+        if limits.table is not None:
+            between = np.vectorize(limits.table.between_ms, otypes=[np.float64])
+            latency = between(clocks[:, None], clocks)
         return SwitchArrays(
             np.array([rows[name] for name in graph.runs]),
             time,
@@ -218,99 +154,89 @@ class SwitchingProblem(ClockProblem):
             np.array([edge in pairs for edge in edges], dtype=np.bool_),
             np.concatenate(self.orders),
             np.cumsum([0, *map(len, self.orders)]),
-            np.arange(graph.size) if self.group is None else self.group,
-            self.limits.latencies_ms(clocks[:, None], clocks[None]),
-            self.limits.dwell_ms * (1 - TIME_TOLERANCE),
-            self.limits.back_to_back,
+            group,
+            np.argsort(group, kind="stable"),
+            np.cumsum([0, *np.bincount(group)]),
+            latency,
+            limits.dwell_ms * (1 - TIME_TOLERANCE),
+            limits.back_to_back,
             self.latest_ms,
         )
-
-    @property
-    def min_latency_ms(self) -> float:
-        """Return what the quickest change takes."""
-        others = ~np.eye(len(self.clock_mhz), dtype=np.bool_)
-        return float(self.arrays.latency_ms[others].min(initial=self.limits.latency_ms))
 
     def columns(self, clock_mhz: Mapping[str, Sequence[int]]) -> Ints:
         """Return the column of each instance's clock, from those of each block by micro-batch."""
         _, _, clock = at_clocks(self.schedule, self.profile, clock_mhz, self.graph)
         return np.searchsorted(self.clock_mhz, clock[:, 0]).astype(np.int64)
 
-    def state(self, column: Ints) -> SwitchState:
-        """Simulate clocks."""
-        from schedsearch.energy.limits.switching_kernel import simulate  # loads numba, which is slow
+    def simulated(self, column: Ints) -> tuple[ClockedIteration, float]:
+        """Return what clocks do, and by how many ms they miss the limits."""
+        from schedsearch.energy.limits.annealing import simulate
 
-        arrays = self.arrays
+        arrays, waiting = self.arrays, self.waiting
         start, end = np.empty((2, len(column)))
         length_ms, over_ms = simulate(arrays, column, start, end)
         clock = self.clock_mhz[column][:, None]
-        above_mj, after_w = self.waiting.of_all(
-            start[:, None], (end - start)[:, None], clock, np.array([length_ms])
+        took = (end - start)[:, None]
+        above_mj, after_w = waiting.of_all(start[:, None], took, clock, np.array([length_ms]))
+        used_mj = float(arrays.energy_mj[arrays.row, column].sum()) + float(above_mj[0])
+        found = ClockedIteration(
+            dict(zip(self.graph.instances, start.tolist(), strict=True)),
+            length_ms,
+            used_mj + self.waiting_w * length_ms,
+            None if waiting.is_even else self.waiting_w + float(after_w[0]),
         )
-        effective_mj = float(arrays.energy_mj[arrays.row, column].sum()) + float(above_mj[0])
-        return SwitchState(column, start, length_ms, effective_mj, float(after_w[0]), over_ms <= 0)
+        return found, over_ms
 
-    def one_for_each_device(self) -> Ints:
-        """Return one clock for all blocks of each device, or of devices that share blocks; as columns.
-
-        Each begins at the one at which its blocks are fastest together, and is lowered in turn as far as the
-        limits allow. Where blocks have no clock in common, each has its own fastest.
-        """
+    def at_one_clock(self) -> Ints:
+        """Return the lowest clock that all blocks can have under the limits, or else each block's fastest."""
         arrays = self.arrays
-        column: Ints = arrays.time_ms.argmin(axis=1)[arrays.row]
-        groups: list[set[int]] = []
-        for block in self.schedule.placement.blocks:
-            joined = [group for group in groups if group & set(block.devices)]
-            groups = [group for group in groups if group not in joined]
-            groups.append(set(block.devices).union(*joined))
-        ways = []
-        for group in groups:
-            members = np.unique(np.concatenate([self.orders[device] for device in group]))
-            total_ms = arrays.time_ms[arrays.row[members]].sum(axis=0)
-            order = np.lexsort((-self.clock_mhz, total_ms))  # of equally fast clocks the highest first
-            common = order[np.isfinite(total_ms[order])]
-            if len(common):
-                ways.append((members, common))
-                column[members] = common[0]
-        for members, common in ways:
-            kept, late = 0, len(common)
-            while late - kept > 1:
-                middle = (kept + late) // 2
-                column[members] = common[middle]
-                kept, late = (middle, late) if self.state(column).is_kept else (kept, middle)
-            column[members] = common[kept]
-        return column
+        for column in np.flatnonzero(np.isfinite(arrays.time_ms).all(axis=0)):
+            columns = np.full(self.graph.size, column)
+            if self.simulated(columns)[1] <= 0:
+                return columns
+        return self.columns(all_maximum_clocks(self.schedule, self.profile))
 
-    def simulation(self, state: SwitchState) -> ClockedIteration:
-        """Return a state as a simulation."""
-        return ClockedIteration(
-            dict(zip(self.graph.instances, state.start_ms.tolist(), strict=True)),
-            state.time_ms,
-            state.effective_mj + self.waiting_w * state.time_ms,
-            None if self.waiting.is_even else self.waiting_w + state.after_w,
-        )
+    def plan_from(
+        self, column: Ints, free: FrequencyPlan, deadline_ms: float, price_w: float, kept_by: str
+    ) -> tuple[Ints, LimitedPlan[SwitchingLimits, ClockChanges]]:
+        """Return the plan of least energy that was found, and the column of each instance's clock there.
 
-    def limited(
-        self, state: SwitchState, free: FrequencyPlan, deadline_ms: float, min_mj: float
-    ) -> LimitedPlan[SwitchingLimits, ClockChanges]:
-        """Return a state that keeps the limits as a plan.
+        Simulated annealing changes the clocks of stretches, from the plan without limits, and from one clock
+        for all blocks.
 
         Args:
-            state: State.
-            free: The plan without limits.
+            column: Clock of each instance in a plan without limits.
+            free: The plan of the frontier.
             deadline_ms: Deadline that both keep.
-            min_mj: Effective energy that no plan is below.
+            price_w: Shadow price of time there.
+            kept_by: What keeps nothing, for the message.
+
+        Raises:
+            EnergyError: None was found that keeps the limits.
         """
-        simulation = self.simulation(state)
-        (clocks,) = clocks_by_block(self.graph, self.clock_mhz[state.column][:, None])
-        waiting_mj = self.waiting_w * deadline_ms
-        bound_mj = proved(min_mj, state.effective_mj, waiting_mj) + waiting_mj
-        plan = simulated_plan(clocks, simulation, self.bound.at(simulation.time_ms))
-        found = ClockChanges(
-            simulation, num_clock_changes(self.schedule, clocks), changes_per_iteration(self.schedule, clocks)
-        )
-        energy_mj = state.effective_mj + waiting_mj
-        return LimitedPlan(plan, self.limits, found, free, deadline_ms, energy_mj, bound_mj)
+        from schedsearch.energy.limits.annealing import annealed
+
+        kept, tried = [], [column]
+        if not self.limits.are_none:
+            tried.append(self.at_one_clock())
+            tried += annealed(self.arrays, tried, price_w)
+        for each in tried:
+            found, over_ms = self.simulated(each)
+            if over_ms <= 0:
+                kept.append((found.energy_mj - self.waiting_w * found.time_ms, each, found))
+        if not kept:
+            raise EnergyError(
+                f"deadline_ms: {deadline_ms:.12g} is kept by {kept_by} under a dwell of "
+                f"{self.limits.dwell_ms:g} ms and {self.limits.latency_ms:g} ms per change of clock; "
+                "give more time"
+            )
+        effective_mj, column, found = min(kept, key=lambda each: each[0])
+        (clocks,) = clocks_by_block(self.graph, self.clock_mhz[column][:, None])
+        plan = simulated_plan(clocks, found, self.bound.at(found.time_ms))
+        changes = num_clock_changes(self.schedule, clocks), changes_per_iteration(self.schedule, clocks)
+        energy_mj = effective_mj + self.waiting_w * deadline_ms
+        outcome = ClockChanges(found, *changes)
+        return column, LimitedPlan(plan, self.limits, outcome, free, deadline_ms, energy_mj)
 
 
 def simulate_switching(
@@ -330,4 +256,4 @@ def simulate_switching(
     """
     limits = SwitchingLimits(0.0, latency_ms, back_to_back)
     problem = SwitchingProblem(schedule, profile, limits=limits)
-    return problem.simulation(problem.state(problem.columns(clock_mhz)))
+    return problem.simulated(problem.columns(clock_mhz))[0]

@@ -11,26 +11,20 @@ import contextlib
 import itertools
 import math
 import random
-import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from schedsearch.core.objective import MAKESPAN, FiniteObjective
 from schedsearch.procedures.neighbourhoods import neighbourhood
-from schedsearch.procedures.neighbourhoods.neighbourhood import Neighbourhood
-from schedsearch.schedule import Instance, Schedule
-from schedsearch.solver.budget import SolverBudget
+from schedsearch.procedures.neighbourhoods.neighbourhood import Aim, Neighbourhood
+from schedsearch.schedule import Schedule
 from schedsearch.solver.effort import Effort, OutOfTimeError
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.state_space import min_makespan
 from schedsearch.validate import validate
-
-if TYPE_CHECKING:  # as it loads OR-Tools, which is slow
-    from schedsearch.procedures.neighbourhoods.model import NeighbourhoodModel
-
 
 _GROWTH = 1.03
 """Factor by which a band grows after one that was solved to the optimum."""
@@ -52,9 +46,6 @@ IMPROVEMENTS = frozenset({QUERIES, STATES, NEIGHBOURHOODS})
 
 Step = tuple[str, Callable[[], None]]
 """A step of an improvement, with the name of what it is part of."""
-
-Ask = Callable[["NeighbourhoodModel", SolverBudget], tuple[dict[Instance, int] | None, int]]
-"""Asks a model for starts, and for a bound: 0 where none is sought."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +81,7 @@ def improve(schedule: Schedule, effort: Effort, **options: Any) -> Improvement:
 
     Args:
         schedule: A valid schedule.
-        effort: Its limits say when the best schedule found is returned; the solver gets only the seconds that
-            a step does not take itself, as far as steps until then tell.
+        effort: Its limits say when the best schedule found is returned.
         options: Other arguments of `Improvement`.
     """
     running = Improvement(schedule, effort, **options)
@@ -144,7 +134,6 @@ class Improvement:
         self.uses, self.counted = uses, counted
         self.on_progress = on_progress or (lambda best, bound, move: None)
         self.seeds, self.random = itertools.count(1000 * seed), random.Random(seed)
-        self.beside_s = 0.0  # the most that a step has taken beside the solver's call
         self.bound = max(bound, objective.bound(schedule.placement, schedule.num_micro_batches))
         self.begin_with(schedule)
 
@@ -153,7 +142,7 @@ class Improvement:
         self.move, self.solved = "start", True
         self.current = self.objective.settled(neighbourhood.in_order(schedule))
         self.best = min(schedule, self.current, key=self.objective.value)
-        self.steps = self.all_steps()
+        self.steps = self._all_steps()
         self.on_progress(self.value, self.bound, self.move)
 
     @property
@@ -173,7 +162,7 @@ class Improvement:
             until: Work after which to stop.
 
         Raises:
-            OutOfTimeError: The time limit is over, but for what a step takes beside the solver.
+            OutOfTimeError: The time limit is over.
             KeyboardInterrupt: There was a Ctrl-C.
         """
         while not self.proved and self.effort.spent < until:
@@ -183,40 +172,69 @@ class Improvement:
             with self.counted(name):
                 step()
 
-    def all_steps(self) -> Iterator[Step]:
+    def _all_steps(self) -> Iterator[Step]:
         """Yield steps until a round does nothing; each is taken before the next is asked for."""
         if NEIGHBOURHOODS in self.uses:
-            yield NEIGHBOURHOODS, self.gather
+            yield NEIGHBOURHOODS, self._gather
         for doublings in itertools.count():
             spent = self.effort.spent
-            for name, step in self.round(2.0 ** min(doublings, self.first_round.doublings)):
+            for name, step in self._round(2.0 ** min(doublings, self.first_round.doublings)):
                 if name in self.uses:
                     yield name, step
             if self.effort.spent == spent:
                 return
 
-    def gather(self) -> None:
+    def _round(self, more: float) -> Iterator[Step]:
+        """Yield the steps of a round, which may take so many times as much as in the first.
+
+        The states are searched, then the whole is ordered anew where it is small: first to be shorter, then
+        to prove that it cannot be. Then come neighbourhoods where it is large: warmup, cooldown, along all
+        the time, and bands of some devices, whose size follows what the solver can do.
+        """
+        first, num_devices = self.first_round, self.current.placement.num_devices
+        yield STATES, partial(self._search_states, more)
+        blocks = len(self.current.blocks)
+        if blocks <= first.whole_blocks:
+            aims = [(Aim.SHORTEN, more), (Aim.SHORTEN_QUICKLY, more), (Aim.PROVE, 2 * more)]
+            if self.best.num_micro_batches == 1:  # all blocks differ: so are several made one that differ
+                aims = [(Aim.PROVE_BY_CONFLICTS, 2 * more), (Aim.PROVE, more)]
+            for aim, work in aims:
+                yield QUERIES, partial(self._step, "all blocks anew", self._whole, aim, work)
+        if blocks <= 2 * first.neighbourhood_blocks:
+            return
+
+        def anew(move: str, begin: int, end: int, work: float, *devices: int) -> Step:
+            take = partial(self._between, begin, end, devices or None)
+            return NEIGHBOURHOODS, partial(self._step, move, take, Aim.SHORTEN, work)
+
+        size = band = min(first.neighbourhood_blocks * more, first.whole_blocks / 2)
+        length = max(1, int(self.current.makespan * size / blocks))
+        yield anew("warmup anew", 0, 2 * length, 2 * more)
+        last = self.current.makespan
+        yield anew("cooldown anew", last - 2 * length, last, 2 * more)
+        widths = [width for width in (2, 3, 4, 6, 8) if width < num_devices] + [num_devices]
+        for begin in itertools.count(0, max(1, length // 2)):
+            if begin >= (makespan := self.current.makespan):
+                return
+            if num_devices <= first.devices_at_once:
+                yield anew("some time anew", begin, begin + length, more)
+                makespan = self.current.makespan
+            if begin:
+                band = max(_SMALLEST, band * (_GROWTH if self.solved else 1 / _GROWTH))
+            width = self.random.choice(widths)
+            top = self.random.randrange(num_devices - width + 1)
+            long = max(1, int(makespan * (band * num_devices / width / blocks)))
+            since = self.random.randrange(-long // 2, makespan)
+            yield anew("some devices anew", since, since + long, 1.0, *range(top, top + width))
+
+    def _gather(self) -> None:
         """Gather shared blocks, if that is shorter."""
         gathered = self.objective.settled(neighbourhood.gathered(self.current))
         if self.objective.value(gathered) < self.objective.value(self.current):
             self.move = "shared blocks gathered"
-            self.keep(gathered)
+            self._keep(gathered)
 
-    def round(self, more: float) -> Iterator[Step]:
-        """Search the states, then solve the whole where it is small, and neighbourhoods where it is large.
-
-        Args:
-            more: How many times as much as in the first round it may take.
-        """
-        yield STATES, partial(self.search_states, more)
-        blocks, first = len(self.current.blocks), self.first_round
-        if blocks <= first.whole_blocks:
-            yield from ((QUERIES, step) for step in self.solve_whole(more))
-        if blocks > 2 * first.neighbourhood_blocks:
-            size = min(first.neighbourhood_blocks * more, first.whole_blocks / 2)
-            yield from ((NEIGHBOURHOODS, step) for step in self.solve_neighbourhoods(size, more))
-
-    def search_states(self, more: float) -> None:
+    def _search_states(self, more: float) -> None:
         """Search the states, which may find the least makespan, or raise the bound; they know no updates."""
         placement, first = self.best.placement, self.first_round
         has_many = len(placement.blocks) > first.blocks_with_states
@@ -230,119 +248,54 @@ class Improvement:
             bound=self.bound,
             time_limit_s=self.effort.require_s(),
             max_states=int(first.work_of_states * more**2 / _WORK_OF_STATE),
-            on_progress=self.raise_bound,
+            on_progress=self._raise_bound,
         )
         if found is not None:
             self.effort.spend(found.states * _WORK_OF_STATE)
-            self.raise_bound(min(found.bound, self.value))
+            self._raise_bound(min(found.bound, self.value))
             if found.schedule is not None:
-                self.keep(found.schedule)
+                self._keep(found.schedule)
 
-    def raise_bound(self, bound: int) -> None:
-        """Take note of a lower bound."""
-        if bound > self.bound:
-            self.bound = bound
-            self.on_progress(self.value, self.bound, self.move)
-
-    def solve_whole(self, more: float) -> Iterator[Callable[[], None]]:
-        """Order everything anew; first to be shorter, then to prove that it cannot be.
-
-        With one micro-batch all blocks differ: so are several made one that differ.
-        """
-        step = partial(self.step, "all blocks anew", self.whole)
-        if self.best.num_micro_batches == 1:
-            yield partial(step, lambda model, budget: model.prove_by_conflicts(budget), 2 * more)
-            yield partial(step, lambda model, budget: model.prove(budget), more)
-            return
-        yield partial(step, lambda model, budget: (model.shorten(budget), 0), more)
-        yield partial(step, lambda model, budget: (model.shorten_quickly(budget), 0), more)
-        yield partial(step, lambda model, budget: model.prove(budget), 2 * more)
-
-    def solve_neighbourhoods(self, size: float, more: float) -> Iterator[Callable[[], None]]:
-        """Order neighbourhoods of so many blocks anew: warmup, cooldown, along all the time, then bands."""
-        length, end = max(1, int(self.current.makespan * size / len(self.current.blocks))), 2 * more
-        yield partial(self.shorten, "warmup anew", 0, 2 * length, end)
-        last = self.current.makespan
-        yield partial(self.shorten, "cooldown anew", last - 2 * length, last, end)
-        bands, begin = self.bands(size), 0
-        while begin < self.current.makespan:
-            if self.current.placement.num_devices <= self.first_round.devices_at_once:
-                yield partial(self.shorten, "some time anew", begin, begin + length, more)
-            yield partial(self.shorten, "some devices anew", *next(bands))
-            begin += max(1, length // 2)
-
-    def bands(self, size: float) -> Iterator[tuple[int, int, float, tuple[int, ...]]]:
-        """Yield neighbourhoods of some neighbouring devices: begin, end, work and the devices.
-
-        Their size follows what the solver can do: it grows while they are solved to the optimum, and shrinks
-        otherwise.
-        """
-        num_devices = self.current.placement.num_devices
-        widths = [width for width in (2, 3, 4, 6, 8) if width < num_devices] + [num_devices]
-        while True:
-            width = self.random.choice(widths)
-            first = self.random.randrange(num_devices - width + 1)
-            makespan = self.current.makespan
-            length = max(1, int(makespan * (size * num_devices / width / len(self.current.blocks))))
-            begin = self.random.randrange(-length // 2, makespan)
-            yield begin, begin + length, 1.0, tuple(range(first, first + width))
-            size = max(_SMALLEST, size * (_GROWTH if self.solved else 1 / _GROWTH))
-
-    def shorten(
-        self, move: str, begin: int, end: int, more: float, devices: tuple[int, ...] | None = None
-    ) -> None:
-        """Order the neighbourhood between two ticks anew, and keep what is found.
-
-        Args:
-            move: Its name.
-            begin: Tick.
-            end: Tick.
-            more: Work, as of `round`.
-            devices: Devices whose order may change; None for all.
-        """
-        take = partial(self.between, begin, end, devices)
-        self.step(move, take, lambda model, budget: (model.shorten(budget), 0), more)
-
-    def step(self, move: str, take: Callable[[], Neighbourhood], ask: Ask, more: float) -> None:
+    def _step(self, move: str, take: Callable[[], Neighbourhood], aim: Aim, work: float) -> None:
         """Ask a neighbourhood's model for starts and a bound, and keep what is better.
+
+        Where starts make an equally long schedule, it goes on from there: that leads off a plateau.
 
         Raises:
             OutOfTimeError: There is no time for it.
         """
         from schedsearch.procedures.neighbourhoods.model import NeighbourhoodModel  # OR-Tools is slow to load
 
-        began = time.monotonic()
-        self.effort.require_s(keep_s=self.beside_s)
+        self.effort.require_s()
         self.effort.spend(len(self.current.blocks) * _WORK_OF_BLOCK)
         self.move = move
         model = NeighbourhoodModel(take())
         if not model.start:
             return
-        budget = self.effort.budget(self.first_round.work * more, next(self.seeds), self.beside_s)
-        asked = time.monotonic()
-        (starts, bound), answered = ask(model, budget), time.monotonic()
-        self.accept(starts)
-        self.raise_bound(bound)
+        starts, bound = model.solve(aim, self.effort.budget(self.first_round.work * work, next(self.seeds)))
+        if starts is not None and starts.items() - self.current.start_of.items():
+            self._keep(self.objective.settled(neighbourhood.with_starts(self.current, starts)))
+        self._raise_bound(bound)
         self.solved = model.solved
-        self.beside_s = max(self.beside_s, asked - began + time.monotonic() - answered)
 
-    def whole(self) -> Neighbourhood:
+    def _whole(self) -> Neighbourhood:
         """Return the whole schedule as a neighbourhood."""
         if self.objective.one_clock:
-            return self.between(0, self.current.makespan)
+            return self._between(0, self.current.makespan)
         return neighbourhood.by_own_clocks(self.current, self.bound, self.objective.value(self.current))
 
-    def between(self, begin: int, end: int, devices: tuple[int, ...] | None = None) -> Neighbourhood:
+    def _between(self, begin: int, end: int, devices: tuple[int, ...] | None = None) -> Neighbourhood:
         """Return the neighbourhood between two ticks."""
         clocks = self.objective.clocks(self.current)
         return neighbourhood.between(self.current, begin, end, self.bound, clocks, devices)
 
-    def accept(self, starts: dict[Instance, int] | None) -> None:
-        """Go on from an order of a neighbourhood unless it is longer; equal ones lead off a plateau."""
-        if starts is not None and starts.items() - self.current.start_of.items():
-            self.keep(self.objective.settled(neighbourhood.with_starts(self.current, starts)))
+    def _raise_bound(self, bound: int) -> None:
+        """Take note of a lower bound."""
+        if bound > self.bound:
+            self.bound = bound
+            self.on_progress(self.value, self.bound, self.move)
 
-    def keep(self, schedule: Schedule) -> None:
+    def _keep(self, schedule: Schedule) -> None:
         """Go on from a schedule unless it is longer."""
         value = self.objective.value(schedule)
         if value <= self.objective.value(self.current):

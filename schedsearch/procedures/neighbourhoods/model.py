@@ -6,13 +6,11 @@ Each block runs the micro-batches in order, which loses nothing, see `schedsearc
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from types import MappingProxyType
 
 from schedsearch.model import rules
 from schedsearch.model.cpsat_model import CpSatModel
 from schedsearch.model.variables import Term, Variables
-from schedsearch.procedures.neighbourhoods.neighbourhood import Neighbourhood
+from schedsearch.procedures.neighbourhoods.neighbourhood import Aim, Neighbourhood
 from schedsearch.schedule import Instance
 from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.cpsat import is_optimal, solve, within
@@ -22,8 +20,19 @@ Starts = dict[Instance, int]
 """Tick at which each (block, micro-batch) starts."""
 
 
+_BY_PAIRS = {"max_size_to_create_precedence_literals_in_disjunctive": 200}
+
+_PARAMETERS: dict[Aim, dict[str, int]] = {
+    Aim.SHORTEN: {},
+    Aim.SHORTEN_QUICKLY: {"use_strong_propagation_in_disjunctive": False, "linearization_level": 0},
+    Aim.PROVE: {"use_objective_lb_search": True, **_BY_PAIRS},
+    Aim.PROVE_BY_CONFLICTS: {"linearization_level": 0, **_BY_PAIRS},
+}
+"""Parameters of CP-SAT."""
+
+
 class NeighbourhoodModel:
-    """The model of a neighbourhood, solved once, as each way to solve it sets its own objective."""
+    """The model of a neighbourhood, solved once, with the objective and the parameters of an aim."""
 
     def __init__(self, neighbourhood: Neighbourhood) -> None:
         self.solved = False  # to the optimum, by the last call
@@ -54,7 +63,7 @@ class NeighbourhoodModel:
             for i in v.start:
                 self.model.add(self.makespan >= v.end(i) + neighbourhood.tail[i])
         else:  # by the clock of each device, which begins with its first start
-            for device in range(placement.num_devices):
+            for device in devices:
                 first = self.model.new_int_var(0, horizon, f"first {device}")
                 for i in v.on(device):
                     self.model.add(first <= v.start[i])
@@ -70,57 +79,29 @@ class NeighbourhoodModel:
         for device in sorted(neighbourhood.devices):
             rules.respect_memory(v, device)
 
-    def shorten(self, budget: SolverBudget) -> Starts | None:
-        """Return starts of a makespan at most the given one, or None when none are found.
-
-        Where makespans are equal, it prefers early ends on the other devices, which may help the next
-        neighbourhood.
-        """
-        objective: Term = self.makespan
-        most = self.neighbourhood.makespan
-        if self.neighbourhood.horizon is None:
-            ends = []
-            for device in range(self.neighbourhood.placement.num_devices):
-                end = self.model.new_int_var(0, most, f"end {device}")
-                for i in self.variables.on(device):
-                    self.model.add(end >= self.variables.end(i) + self.neighbourhood.tail[i])
-                ends.append(end)
-            objective = (len(ends) * most + 1) * objective + sum(ends)
-        self.model.minimize(objective)
-        return self._solve(budget)
-
-    def shorten_quickly(self, budget: SolverBudget) -> Starts | None:
-        """Return starts as `shorten` does, without a preference and with more guesses than reasoning."""
-        self.model.minimize(self.makespan)
-        guess = {"use_strong_propagation_in_disjunctive": False, "linearization_level": 0}
-        return self._solve(budget, guess)
-
-    def prove(self, budget: SolverBudget) -> tuple[Starts | None, int]:
-        """Return starts as `shorten` does, and a bound that no order beats, which it is rather for."""
-        return self._prove(budget, {"use_objective_lb_search": True})
-
-    def prove_by_conflicts(self, budget: SolverBudget) -> tuple[Starts | None, int]:
-        """Return starts and a bound, by learning which block of two comes first, from the best starts down.
-
-        That is by far the quickest where all blocks have times of their own, as in a job shop.
-        """
-        return self._prove(budget, {"linearization_level": 0})
-
-    def _prove(self, budget: SolverBudget, parameters: Mapping[str, int]) -> tuple[Starts | None, int]:
-        self.model.minimize(self.makespan)
-        max_pairs = "max_size_to_create_precedence_literals_in_disjunctive"
-        starts = self._solve(budget, {**parameters, max_pairs: 200})
-        proved = min(self.neighbourhood.makespan, math.ceil(self.solver.best_objective_bound - 1e-6))
-        return starts, max(self.neighbourhood.bound, proved)
-
-    def _solve(
-        self, budget: SolverBudget, parameters: Mapping[str, int] = MappingProxyType({})
-    ) -> Starts | None:
-        self.solver = solver = within(budget)
-        for name, value in parameters.items():
+    def solve(self, aim: Aim, budget: SolverBudget) -> tuple[Starts | None, int]:
+        """Return starts of a makespan at most the given one, or None, and a bound that no order beats."""
+        self.model.minimize(self._with_early_ends() if aim is Aim.SHORTEN else self.makespan)
+        solver = within(budget)
+        for name, value in _PARAMETERS[aim].items():
             setattr(solver.parameters, name, value)
         answer = solve(solver, self.model, budget.spend)
-        self.solved = is_optimal(solver)
+        self.solved, bound = is_optimal(solver), 0
+        if aim in (Aim.PROVE, Aim.PROVE_BY_CONFLICTS):
+            proved = min(self.neighbourhood.makespan, math.ceil(solver.best_objective_bound - 1e-6))
+            bound = max(self.neighbourhood.bound, proved)
         if answer is not Answer.YES:
-            return None
-        return {instance: solver.value(start) for instance, start in self.start.items()}
+            return None, bound
+        return {instance: solver.value(start) for instance, start in self.start.items()}, bound
+
+    def _with_early_ends(self) -> Term:
+        """Return the makespan and then the ends of other devices, which may help the next neighbourhood."""
+        if self.neighbourhood.horizon is not None:
+            return self.makespan
+        most, ends = self.neighbourhood.makespan, []
+        for device in range(self.neighbourhood.placement.num_devices):
+            end = self.model.new_int_var(0, most, f"end {device}")
+            for i in self.variables.on(device):
+                self.model.add(end >= self.variables.end(i) + self.neighbourhood.tail[i])
+            ends.append(end)
+        return (len(ends) * most + 1) * self.makespan + sum(ends)

@@ -9,10 +9,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from placements import Placement
 from schedsearch.core.objective import span_from
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
+
+
+class Aim(Enum):
+    """What a neighbourhood is solved for.
+
+    SHORTEN: the least makespan, and of those with equal ones the earliest ends. SHORTEN_QUICKLY: any shorter
+    one, with more guesses than reasoning. PROVE: a bound. PROVE_BY_CONFLICTS: likewise, by learning which
+    block of two comes first, from the best starts down; by far the quickest where all blocks have times of
+    their own, as in a job shop.
+    """
+
+    SHORTEN = "shorten"
+    SHORTEN_QUICKLY = "shorten quickly"
+    PROVE = "prove"
+    PROVE_BY_CONFLICTS = "prove by conflicts"
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,7 @@
 In the order in which to read:
 
 - `refutation`: a period that no repetend has, by Z3.
-- `cycles`: a minimum cycle ratio, state by state.
-- `held_limit`: what a device holds at any time, by Z3 or state by state.
+- `states`: a minimum cycle ratio, and what a device holds at any time, state by state.
 - `orders`: a makespan, by all orders of starts.
 - `certificate`: a repetend, a bound on the period with its reasons, and the file form.
 - `claims`: a certificate, claim by claim, and the bounds on makespan and span, which need no reasons.

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from placements import Placement
 from placements.plain_data import Field, plain
 from schedsearch.proof.bound import Bound
-from schedsearch.proof.check.cycles import MinCycleRatio
+from schedsearch.proof.check.states import MinCycleRatio
 from schedsearch.proof.load_and_path import BOUNDS
 from schedsearch.repetend import Repetend
 
@@ -85,25 +85,6 @@ class RepetendLimits:
 
 
 @dataclass(frozen=True)
-class Question:
-    """Is there a repetend like this?
-
-    Attributes:
-        placement: What runs where, without optimizer blocks; its capacities count.
-        micro_batches: Micro-batches per repetend.
-        period: Ticks.
-        span: Longest time from first start to last end of one round's micro-batches, in ticks; None for any.
-        latency: Longest time from first start to last end of each single micro-batch; None for any.
-    """
-
-    placement: Placement
-    micro_batches: int
-    period: int
-    span: int | None = None
-    latency: int | None = None
-
-
-@dataclass(frozen=True)
 class Certificate:
     """The claim that a repetend is valid, and that none of the sizes asked for beats a bound.
 
@@ -152,11 +133,7 @@ class Certificate:
 
     @property
     def universal_bound(self) -> Fraction:
-        """The ticks per micro-batch that the reasons prove for any number of micro-batches per repetend.
-
-        Raises:
-            CertificateError: As of `bounds`.
-        """
+        """The ticks per micro-batch that `bounds` prove for any number of micro-batches per repetend."""
         return max((value for _, value in self.bounds()), default=Fraction(0))
 
     def min_period(self, micro_batches: int) -> int:
@@ -172,13 +149,12 @@ class Certificate:
 
 def certificate_to_dict(certificate: Certificate) -> dict[str, Any]:
     """Return a certificate as plain data, without its placement and repetend."""
+    reasons = certificate.reasons
     return {
         "micro_batches_per_repetend": list(certificate.sizes),
         "period_bound": plain(certificate.period_bound),
         "limits": plain(certificate.limits, defaults=False),
-        "reasons": [
-            {"reason": reason.name, **plain(reason, defaults=False)} for reason in certificate.reasons
-        ],
+        "reasons": [{"reason": each.name, **plain(each, defaults=False)} for each in reasons],
     }
 
 
@@ -192,14 +168,12 @@ def certificate_from_dict(data: object, placement: Placement, repetend: Repetend
     kinds = {kind.name: kind for kind in known}
     names = ("micro_batches_per_repetend", "period_bound", "limits", "reasons")
     top = Field(data, "certificate", CertificateError).only(names)
+    reasons = top["reasons"].items()
     return Certificate(
         placement,
         top["micro_batches_per_repetend"].whole_numbers(),
         repetend,
         top["period_bound"].fraction(),
-        tuple(
-            each.record(kinds[each["reason"].choice(tuple(kinds))], ("reason",))
-            for each in top["reasons"].items()
-        ),
+        tuple(each.record(kinds[each["reason"].choice(tuple(kinds))], ("reason",)) for each in reasons),
         top["limits"].record(RepetendLimits),
     )

@@ -7,18 +7,13 @@ for these, a claim is said not to be rechecked.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from placements import Placement
 from placements.modes import Chosen
 from schedsearch.device_span import device_spans
-from schedsearch.proof.check.certificate import (
-    Certificate,
-    CertificateError,
-    Question,
-    Refutation,
-    RepetendLimits,
-)
-from schedsearch.proof.conflicts import conflicts
+from schedsearch.proof.check.certificate import Certificate, CertificateError, Refutation, RepetendLimits
 from schedsearch.proof.ends import device_span_bound
 from schedsearch.proof.load_and_path import critical_path
 from schedsearch.proof.makespan import makespan_bound
@@ -92,11 +87,22 @@ def check(certificate: Certificate, *, time_limit_s: float = 60.0) -> CheckRepor
         except ValueError as error:
             raise CertificateError(f"{bound.name}: {error}") from None
         claims.append(_claim(text, shown))
-    _check_that_bound_follows(certificate)
+    least, sizes = certificate.period_bound, certificate.sizes
+    for size in sizes:
+        if (period := certificate.min_period(size)) < least * size:
+            raise CertificateError(
+                f"bound: {certificate.in_ms(least)} per micro-batch does not follow for {size} micro-batches "
+                f"per repetend, where the reasons leave a period of {certificate.in_ms(period)} open"
+            )
     for i, refutation in enumerate(certificate.refutations):
         share_s = (deadline - time.monotonic()) / (len(certificate.refutations) - i)
         claims.append(_check_refutation(certificate, refutation, share_s))
-    claims.append(_bound_claim(certificate, all(claim.holds for claim in claims[1:])))
+    which = "any number of micro-batches"
+    if certificate.universal_bound < least:
+        limits = certificate.limits.in_words(certificate.placement)
+        which = " or ".join([*map(str, sizes[:-1]), f"{_counted(sizes[-1])}{limits}"])
+    text = f"bound: no repetend of {which} has a period below {certificate.in_ms(least)} per micro-batch"
+    claims.append(CheckedClaim(text, all(claim.holds for claim in claims[1:])))
     return CheckReport(tuple(claims), _meets_bound(certificate))
 
 
@@ -123,12 +129,11 @@ def _check_form(certificate: Certificate) -> None:
         raise CertificateError("repetend: is of another placement than the certificate")
     if repetend.period < 1 or repetend.micro_batches < 1:
         raise CertificateError("repetend: its period and its micro-batches are not both at least 1")
-    choices = [len(decision.choices) for decision in repetend.placement.decisions]
+    choices = [range(len(decision.choices)) for decision in repetend.placement.decisions]
     if len(repetend.chosen) != (repetend.micro_batches if choices else 0):
         raise CertificateError("repetend: has no choice of modes for just each of its micro-batches")
     for modes in repetend.chosen:
-        in_range = (0 <= k < count for k, count in zip(modes, choices, strict=False))
-        if len(modes) != len(choices) or not all(in_range):
+        if len(modes) != len(choices) or not all(map(range.__contains__, choices, modes)):
             raise CertificateError(f"repetend: the modes {list(modes)} are not of the placement")
     for what, numbers in (("start", repetend.start), ("ahead", repetend.modulo_stage)):
         if set(numbers) != set(repetend.placement.by_name):
@@ -154,75 +159,60 @@ def _check_repetend(certificate: Certificate) -> CheckedClaim:
     facts = f"{_counted(repetend.micro_batches)} in {certificate.in_ms(repetend.period)}"
     if rounds * repetend.micro_batches * len(repetend.start) > _MAX_BLOCKS:
         return CheckedClaim(f"repetend: {facts}; it spans too many rounds to unroll", holds=False)
-    question = Question(certificate.limits.on(certificate.placement), repetend.micro_batches, repetend.period)
+    placement, first = certificate.limits.on(certificate.placement), dict(repetend.first_starts)
     try:
-        validate(_unrolled(question, dict(repetend.first_starts), rounds, repetend.chosen))
+        _validate_rounds(placement, repetend.micro_batches, repetend.period, first, rounds, repetend.chosen)
     except InvalidScheduleError as error:
         raise CertificateError(f"repetend: is not valid; {error.reason}") from None
-    return CheckedClaim(
-        f"repetend: {facts}, {certificate.in_ms(certificate.period)} each; every round is valid"
-    )
+    each = certificate.in_ms(certificate.period)
+    return CheckedClaim(f"repetend: {facts}, {each} each; every round is valid")
 
 
-def _unrolled(
-    question: Question, first: dict[Instance, int], rounds: int, chosen: tuple[Chosen, ...]
-) -> Schedule:
-    """Return so many rounds in which each instance of round 0 comes again every period."""
-    origin, number = min(first.values()), question.micro_batches
+def _validate_rounds(
+    placement: Placement,
+    number: int,
+    period: int,
+    first: Mapping[Instance, int],
+    rounds: int,
+    chosen: tuple[Chosen, ...],
+) -> None:
+    """Check so many rounds in which each instance of round 0 comes again every period."""
+    origin = min(first.values())
     blocks = (
-        ScheduledBlock(ticks - origin + n * question.period, n * number + micro_batch, name)
+        ScheduledBlock(ticks - origin + n * period, n * number + micro_batch, name)
         for (name, micro_batch), ticks in first.items()
         for n in range(rounds)
     )
-    return Schedule(question.placement, rounds * number, tuple(blocks), chosen * rounds)
-
-
-def _check_that_bound_follows(certificate: Certificate) -> None:
-    for size in certificate.sizes:
-        period = certificate.min_period(size)
-        if period < certificate.period_bound * size:
-            bound, left = certificate.in_ms(certificate.period_bound), certificate.in_ms(period)
-            raise CertificateError(
-                f"bound: {bound} per micro-batch does not follow for {size} micro-batches per repetend, "
-                f"where the reasons leave a period of {left} open"
-            )
+    validate(Schedule(placement, rounds * number, tuple(blocks), chosen * rounds))
 
 
 def _check_refutation(certificate: Certificate, refutation: Refutation, time_limit_s: float) -> CheckedClaim:
     """Ask once more whether there is none."""
     limits, placement = certificate.limits, certificate.limits.on(certificate.placement)
-    which = f"{_counted(refutation.micro_batches)}{limits.in_words(placement)}"
+    size, period = refutation.micro_batches, refutation.period
+    if size < 1:
+        raise CertificateError(f"refutation: {_counted(size)} is not at least 1")
     text = (
-        f"refutation by {refutation.solver or 'a solver'}: no repetend of {which} has a period of "
-        f"{certificate.in_ms(refutation.period)}{' or less' if limits.keep_monotone else ''}"
+        f"refutation by {refutation.solver or 'a solver'}: no repetend of "
+        f"{_counted(size)}{limits.in_words(placement)} has a period of "
+        f"{certificate.in_ms(period)}{' or less' if limits.keep_monotone else ''}"
     )
-    if refutation.micro_batches < 1:
-        raise CertificateError(f"refutation: {_counted(refutation.micro_batches)} is not at least 1")
-    question = Question(placement, refutation.micro_batches, refutation.period, limits.span, limits.latency)
-    return _claim(text, _is_refuted(question, time_limit_s))
+    return _claim(text, _is_refuted(placement, size, period, time_limit_s, limits.span, limits.latency))
 
 
-def _is_refuted(question: Question, time_limit_s: float) -> bool | None:
+def _is_refuted(
+    placement: Placement, size: int, period: int, time_limit_s: float, span: int | None, latency: int | None
+) -> bool | None:
     """Return Z3's answer, None where a question is too large; a repetend found is shown to be one."""
-    if time_limit_s <= 0 or question.micro_batches * len(question.placement.blocks) > _MAX_INSTANCES:
+    if time_limit_s <= 0 or size * len(placement.blocks) > _MAX_INSTANCES:
         return None
     from schedsearch.proof.check.refutation import find_starts  # loads Z3
 
-    found, first, chosen = find_starts(question, time_limit_s)
+    found, first, chosen = find_starts(placement, size, period, time_limit_s, span, latency)
     if found:
-        rounds = 3 * ((max(first.values()) - min(first.values())) // question.period + 2)
-        validate(_unrolled(question, first, rounds, chosen))
+        rounds = 3 * ((max(first.values()) - min(first.values())) // period + 2)
+        _validate_rounds(placement, size, period, first, rounds, chosen)
     return None if found is None else not found
-
-
-def _bound_claim(certificate: Certificate, holds: bool) -> CheckedClaim:
-    bound, limits = certificate.period_bound, certificate.limits.in_words(certificate.placement)
-    if certificate.universal_bound >= bound:
-        which = "any number of micro-batches"
-    else:
-        which = " or ".join([*map(str, certificate.sizes[:-1]), f"{_counted(certificate.sizes[-1])}{limits}"])
-    least = certificate.in_ms(bound)
-    return CheckedClaim(f"bound: no repetend of {which} has a period below {least} per micro-batch", holds)
 
 
 def _meets_bound(certificate: Certificate) -> bool:
@@ -258,12 +248,9 @@ def check_makespan_bound(schedule: Schedule, bound: int, time_limit_s: float) ->
         raise CertificateError(
             f"makespan_bound: {bound} is above the makespan {schedule.makespan} of the schedule itself"
         )
-    text = (
-        f"makespan_bound: no schedule of as many micro-batches takes less than {placement.ms(bound):.10g} ms"
-    )
-    added_up, shared = makespan_bound(placement, number), conflicts(placement)
-    if shared is not None and not shared.is_shown(placement, time_limit_s):
-        return CheckedClaim(text, holds=False)
+    least_ms = f"{placement.ms(bound):.10g} ms"
+    text = f"makespan_bound: no schedule of as many micro-batches takes less than {least_ms}"
+    added_up = makespan_bound(placement, number)
     if bound <= added_up:
         return CheckedClaim(f"{text}; by adding up")
     from schedsearch.proof.check.orders import no_shorter_schedule
@@ -292,8 +279,8 @@ def check_device_span_bound(schedule: Schedule, bound: int) -> CheckedClaim:
         raise CertificateError(
             f"device_span_bound: {bound} is above the device span {longest} of the schedule itself"
         )
-    least = f"{placement.ms(bound):.10g} ms"
-    text = f"device_span_bound: in no schedule does each device take less than {least} by its own clock"
+    least_ms = f"{placement.ms(bound):.10g} ms"
+    text = f"device_span_bound: in no schedule does each device take less than {least_ms} by its own clock"
     added_up = device_span_bound(placement, schedule.num_micro_batches)
     return CheckedClaim(f"{text}; by adding up") if bound <= added_up else CheckedClaim(text, holds=False)
 
@@ -318,9 +305,8 @@ def check_span_bound(certificate: Certificate, bound: int, time_limit_s: float) 
         return CheckedClaim(f"{text}; by adding up")
     own = RepetendLimits(latency=repetend.latency, memory=max(repetend.peak_memory))
     for limits, condition in ((certificate.limits, ""), (own, ", with as little memory and latency")):
-        placement = limits.on(certificate.placement)
-        question = Question(placement, repetend.micro_batches, repetend.period, bound - 1, limits.latency)
-        shown = _is_refuted(question, time_limit_s / 2)
+        placement, size = limits.on(certificate.placement), repetend.micro_batches
+        shown = _is_refuted(placement, size, repetend.period, time_limit_s / 2, bound - 1, limits.latency)
         if shown is not False:
             return CheckedClaim(f"{text}{condition}", holds=shown is True)
     raise CertificateError(f"{text}, but there is one")

@@ -67,26 +67,21 @@ class _Walk:
     """The walk through all orders that may end by a limit."""
 
     def __init__(self, placement: Placement, num_micro_batches: int, limit: int) -> None:
-        self.limit, self.memory = limit, placement.free_memory
-        self.blocks = placement.topological_order
-        index = {block.name: i for i, block in enumerate(self.blocks)}
-        self.runs = [1 if block.kind is Kind.O else num_micro_batches for block in self.blocks]
-        self.after = [
-            [(index[name], placement.transfer_time(name, block.name)) for name in block.after]
-            for block in self.blocks
-        ]
-        self.on = [
-            [i for i, block in enumerate(self.blocks) if device in block.devices]
-            for device in range(placement.num_devices)
-        ]
-        self.tail, self.longest_transfer = [0] * len(self.blocks), [0] * len(self.blocks)
-        for i in reversed(range(len(self.blocks))):
+        self.limit, self.free = limit, placement.free_memory
+        self.blocks = blocks = placement.topological_order
+        index = {block.name: i for i, block in enumerate(blocks)}
+        self.runs = [1 if block.kind is Kind.O else num_micro_batches for block in blocks]
+        self.after = [[(index[a], placement.transfer_time(a, b.name)) for a in b.after] for b in blocks]
+        devices = range(placement.num_devices)
+        self.on = [[i for i, block in enumerate(blocks) if device in block.devices] for device in devices]
+        self.tail, self.longest_transfer = [0] * len(blocks), [0] * len(blocks)
+        for i in reversed(range(len(blocks))):
             for j, transfer in self.after[i]:
                 self.longest_transfer[j] = max(self.longest_transfer[j], transfer)
-                self.tail[j] = max(self.tail[j], transfer + self.blocks[i].time + self.tail[i])
+                self.tail[j] = max(self.tail[j], transfer + blocks[i].time + self.tail[i])
         self.never_allocates = [
             not block.transient and all(block.memory_on(device) <= 0 for device in block.devices)
-            for block in self.blocks
+            for block in blocks
         ]
 
     def followers(self, counts: Counts, several: list[Ends]) -> Iterator[tuple[Counts, Ends]]:
@@ -95,21 +90,24 @@ class _Walk:
         Nothing starts as late as another block would have ended that never allocates memory: the devices of
         that one are idle until then, so it may run at once, where it does no harm.
         """
-        can = [i for i in range(len(self.blocks)) if self._can_start(counts, i)]
+        after_of = {
+            i: (*counts[:i], counts[i] + 1, *counts[i + 1 :])
+            for i in range(len(self.blocks))
+            if self._can_start(counts, i)
+        }
         for ends in several:
-            begins = {i: self._earliest(counts, ends, i) for i in can}
+            begins = {i: self._earliest(counts, ends, i) for i in after_of}
             latest = min(
-                (begins[i] + self.blocks[i].time for i in can if self.never_allocates[i]),
+                (begin + self.blocks[i].time for i, begin in begins.items() if self.never_allocates[i]),
                 default=self.limit,
             )
             for i, begin in begins.items():
                 if begin < latest:
-                    after = (*counts[:i], counts[i] + 1, *counts[i + 1 :])
                     past = (begin, *(begin - transfer for transfer in self.longest_transfer))
                     new = list(map(max, ends, past))
                     new[i + 1] = begin + self.blocks[i].time
-                    if new[i + 1] + self.tail[i] <= self.limit and self._can_end(after, new):
-                        yield after, tuple(new)
+                    if new[i + 1] + self.tail[i] <= self.limit and self._can_end(after_of[i], new):
+                        yield after_of[i], tuple(new)
 
     def _needed(self, counts: Counts, i: int, j: int) -> int:
         """Return how often an input of a block must have run: an optimizer block waits for every run."""
@@ -120,20 +118,18 @@ class _Walk:
         block = self.blocks[i]
         if counts[i] == self.runs[i] or any(counts[j] < self._needed(counts, i, j) for j, _ in self.after[i]):
             return False
-        return self.memory is None or all(
+        return self.free is None or all(
             block.transient
             + sum(self.blocks[j].memory_on(device) * (counts[j] + (j == i)) for j in self.on[device])
-            <= self.memory[device]
+            <= self.free[device]
             for device in block.devices
         )
 
     def _earliest(self, counts: Counts, ends: Ends, i: int) -> int:
         """Return the tick at which a block can start."""
         free = (ends[j + 1] for device in self.blocks[i].devices for j in self.on[device])
-        inputs = (
-            ends[j + 1] + ticks for j, ticks in self.after[i] if counts[j] == self._needed(counts, i, j)
-        )
-        return max(ends[0], *free, *inputs)
+        needed = [(j, ticks) for j, ticks in self.after[i] if counts[j] == self._needed(counts, i, j)]
+        return max(ends[0], *free, *(ends[j + 1] + ticks for j, ticks in needed))
 
     def _can_end(self, counts: Counts, ends: list[int]) -> bool:
         """Return whether each device has time left for its work, and what waits for the last of it."""

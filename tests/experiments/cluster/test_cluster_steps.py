@@ -47,4 +47,3 @@ def test_options_of_policies() -> None:
     ]
     with pytest.raises(ValueError, match="policy las has no option 'entities'"):
         chosen_policy("las", entities)
-    assert chosen_policy("las", NONE, {"entities": {}, "budget_dollars": 3.0}).name == "las"

@@ -19,6 +19,7 @@ from experiments.cluster.outcome_files import CLUSTER, JOBS, save_outcome
 from experiments.cluster.running import Setting, SimulationPoint, check_points, jcts_before, run_point
 from experiments.cluster.workload import read_data
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
+from schedsearch.cluster.simulator.simulation import FROM_KEYBOARD
 
 POINT = SimulationPoint("las")
 FREE = GpuClusterOptions({"v100": 1}, None, None, None, None)
@@ -30,7 +31,7 @@ def setting(tmp_path: Path) -> Setting:
     (tmp_path / "own.csv").write_text("job_type,scale_factor,gpu_type,steps_per_s\na,1,v100,1\n")
     (tmp_path / "trace.csv").write_text("job_type,scale_factor,steps,arrival_s\na,1,900,0\na,1,900,10\n")
     given = dict.fromkeys(one.name for one in fields(ClusterCommandOptions))
-    given |= {"cluster": FREE, "policy_options": NO_POLICY_OPTIONS, "policy": "las", "strict": False}
+    given |= {"cluster": FREE, "policy_options": NO_POLICY_OPTIONS, "policy": "las"}
     given |= {"round_s": 360.0, "recompute_s": 0.0, "checkpoint_s": 0.0, "restart_s": 0.0}
     given |= {"data": str(tmp_path / "own.csv")}
     options = ClusterCommandOptions(**given)
@@ -49,6 +50,16 @@ def test_ctrl_c_while_files_are_written_waits_for_the_last(
     with pytest.raises(KeyboardInterrupt):
         run_point(POINT, setting, tmp_path / "las")
     assert jcts_before(POINT, setting, tmp_path / "las") == pytest.approx([1260.0, 1790.0])
+
+
+def test_ctrl_c_in_a_simulation_keeps_what_there_is(
+    setting: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running.StepBar, "__call__", lambda *_: raise_signal(SIGINT))
+    found, _ = run_point(POINT, setting, tmp_path / "las")
+    assert found.reason == FROM_KEYBOARD and found.end_s < 1790.0
+    assert (tmp_path / "las" / CLUSTER).exists()
+    assert jcts_before(POINT, setting, tmp_path / "las") is None, "it is simulated once more"
 
 
 def test_the_figures_that_tell_that_all_is_there_are_written_last(setting: Setting, tmp_path: Path) -> None:

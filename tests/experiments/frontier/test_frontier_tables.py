@@ -155,6 +155,7 @@ SWITCHED = LimitedPlan(
 )
 
 TRACE = PowerTrace(np.array([0.0, 10.0, 40.0]), np.array([300.0, 100.0]))
+FREE = PowerTrace(np.array([0.0, 32.0]), np.array([160.0]))
 
 PLANS = ConstrainedPlans(
     switched=SWITCHED,
@@ -174,9 +175,9 @@ PLANS = ConstrainedPlans(
     shaped=LimitedPlan(
         replace(CHOSEN, time_ms=35.0),
         PowerLimits(1500.0, 3000.0, 90.0, high_hz=60.0),
-        ShapedPower(40.0, 12.5, 2, PowerShape(1200.0, 2500.0, 75.0, 150.0), 8500.0, TRACE),
+        ShapedPower(TRACE, 12.5, 2, PowerShape(1200.0, 2500.0, 75.0, 150.0), 8500.0),
         replace(LATE, time_ms=32.0),
-        free_outcome=ShapedPower(32.0, 0.0, 2, PowerShape(1600.0, 4500.0, 95.0, 160.0), 8000.0, TRACE),
+        free_outcome=ShapedPower(FREE, 0.0, 2, PowerShape(1600.0, 4500.0, 95.0, 160.0), 8000.0),
     ),
 )
 

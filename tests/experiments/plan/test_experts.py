@@ -1,19 +1,13 @@
-"""Plans of models with experts: what is said of their costs, and the memory of one that ran."""
+"""The memory of a recipe with experts that ran."""
 
 from __future__ import annotations
 
-from experiments.plan.profiled_inputs import experts_in_words
 from placements.cluster import read_cluster
 from placements.models.costing.options import CostOptions
 from placements.models.memory import FRAMEWORKS
 from placements.models.zoo import read_model
 from placements.planners.hybrid.uniform import Degrees, Layout
 from schedsearch.planning.uniform_run import UniformRun
-
-
-def test_costs_of_experts_are_said_to_be_computed() -> None:
-    assert experts_in_words(read_model("qwen3_30b_a3b")).endswith("operator by operator, none of it measured")
-    assert experts_in_words(read_model("llama3_8b")) == ""
 
 
 def test_a_recipe_of_experts_fits_where_it_ran() -> None:

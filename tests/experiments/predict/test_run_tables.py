@@ -17,7 +17,6 @@ from experiments.predict.run_table import MODELS_FILE, Run, RunFolder, read_run_
 from experiments.predict.task import MEMORY_COLUMNS, RUN_COLUMNS
 from placements.files import write_json, write_text
 from placements.models.memory import FRAMEWORKS, Framework
-from schedsearch.planning.uniform_run import Factors
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -139,15 +138,15 @@ def test_a_run_fixes_the_factor(command: Command, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "times on a100 are multiplied with " in done.stdout
     found, runs = read(folder)
-    _, factors = calibrated(found, "pipeline", MEGATRON)
+    _, factor = calibrated(found, "pipeline", MEGATRON)
     plain, fixed = (
         {name: predict_run(found, run, MEGATRON, each) for name, run in runs.items()}
-        for each in (Factors(), factors)
+        for each in (1.0, factor)
     )
     assert fixed["pipeline"].predicted_ms == pytest.approx(3.0, rel=0.001)
     one = plain["one"].predicted_ms
     assert one is not None
-    assert fixed["one"].predicted_ms == pytest.approx(factors.compute * one, rel=0.01)
+    assert fixed["one"].predicted_ms == pytest.approx(factor * one, rel=0.01)
     assert fixed["one"].gib_by_stage == plain["one"].gib_by_stage
 
 

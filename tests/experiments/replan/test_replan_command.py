@@ -37,9 +37,8 @@ def test_a_lost_device_has_a_table_of_ways_and_their_schedules(command, tmp_path
     assert "unchanged: not possible; a device is lost" in done.stdout
 
 
-def test_slow_devices_and_links_come_from_a_table(command, tmp_path: Path) -> None:
-    (tmp_path / "slow.csv").write_text("device,slowdown\n1@0,2\n0@1-1@1,3\n")
-    done = command("replan", *USUAL, f"slow={tmp_path / 'slow.csv'}")
+def test_slow_devices_and_links_take_longer(command, tmp_path: Path) -> None:
+    done = command("replan", *USUAL, "slow=[1@0:2,0@1-1@1:3]")
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "out/replan.csv").read_text()
     ways = {row["way"]: float(row["iteration_ms"]) for row in csv.DictReader(text.splitlines())}

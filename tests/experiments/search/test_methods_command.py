@@ -38,26 +38,13 @@ def test_the_main_job_with_a_baseline(command, tmp_path: Path) -> None:
     assert "period and makespan proved" in report
 
 
-def test_a_search_again_comes_from_the_cache(command, tmp_path: Path) -> None:
-    line = ["search", *SMALL, "search.method=tessel", f"search.cache_dir={tmp_path / 'cache'}"]
-    done = command(*line)
-    assert done.returncode == 0, done.stderr
-    assert "from the cache" not in done.stdout
-    first = (tmp_path / "out/schedule.json").read_text()
-    assert len(list((tmp_path / "cache").iterdir())) == 1
-    done = command(*line)
-    assert f"read from the cache in {tmp_path / 'cache'}" in done.stdout
-    assert (tmp_path / "out/schedule.json").read_text() == first
-    assert "from the cache" not in command(*line, "search.seed=1").stdout
-
-
 def test_a_search_begins_with_a_file(command, tmp_path: Path) -> None:
     line = ["search", "placement=v_shape", "search.num_micro_batches=8", "search.memory=3"]
     assert command(*line, "search.work_limit=20").returncode == 0
     first = tmp_path / "first.json"
     (tmp_path / "out/schedule.json").rename(first)
     line.append("search.time_limit_s=1e-6")
-    done = command(*line, f"search.begin_with={first}", f"search.cache_dir={tmp_path / 'cache'}")
+    done = command(*line, f"search.begin_with={first}")
     assert done.returncode == 0, done.stderr
     again, before = (json.loads(path.read_text()) for path in (tmp_path / "out/schedule.json", first))
     for figure in ("period", "micro_batches_per_repetend", "makespan"):
@@ -76,10 +63,6 @@ def test_a_search_begins_with_a_file(command, tmp_path: Path) -> None:
             "search.method: 'tesel' is not known; did you mean tessel?",
         ),
         ("search.begin_with=none.json", "none.json: cannot be read"),
-        (
-            "search.cache_dir=/dev/null/x",
-            "search.cache_dir: /dev/null/x cannot be made (Not a directory); give another",
-        ),
     ],
 )
 def test_wrong_input(override: str, message: str, refused) -> None:

@@ -35,7 +35,7 @@ def test_stages_say_how_sequences_are_cut(command, tmp_path: Path) -> None:
     path = tmp_path / "stages.yaml"
     path.write_text(STAGES)
     options = ["placement=stages", f"placement.path={path}", "placement.shape=v_shape"]
-    done = command("search", *options, "placement.num_slices=2", "schedule=slimpipe")
+    done = command("search", *options, "placement.num_slices=2", "schedule=seq_one_f_one_b")
     assert done.returncode == 0, done.stderr
     schedule = validate(read_schedule(tmp_path / "out" / "schedule.json"))
     assert schedule.placement.name == "v_shape in 2 slices"

@@ -14,7 +14,7 @@ from small_runs import SMALL_GPT, SYNTHETIC, blocks_of, compared, edited, launch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from placements import Placement
+from placements import Kind, Placement
 from placements.models.gpt.checkpoints import optimal_checkpoints, stage_bytes
 from placements.shapes import m_shape, v_shape
 from runtime.codegen.codegen import generate
@@ -25,7 +25,7 @@ from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Run
 from runtime.program.lower import RecomputeError, blocks_to_recompute, lower, recomputed
 from runtime.program.tensor_flow import KEEP, MODES, RECOMPUTE, UnrunnablePlacementError, pair_backward
-from schedsearch.baselines import early_recompute_one_f_one_b, gpipe, with_early_recomputation
+from schedsearch.baselines import gpipe
 
 
 def saved_bytes(blocks: Blocks, block: str, arrived: Sequence[Tensor], mode: str) -> int:
@@ -187,13 +187,23 @@ def test_what_the_schedule_decides_is_not_decided_again() -> None:
     assert blocks_to_recompute(with_modes(v_shape(2)), []) == ()
 
 
-def test_a_forward_is_computed_again_before_its_gradient_arrives(tmp_path: Path) -> None:
-    """Early-recomputation 1F1B: the bits of the unpipelined model, and as its own line of the script."""
-    schedule = early_recompute_one_f_one_b(with_early_recomputation(v_shape(3, stage_memory=4)), 4)
-    programs = check(lower(schedule))
+def with_recomputation(num_devices: int) -> Placement:
+    """Return a V-shape whose stages, the last one aside, compute their forward again in blocks R0, R1, ..."""
+    whole, again = v_shape(num_devices, stage_memory=4), []
+    blocks = {block.name: block for block in whole.blocks}
+    for i in range(num_devices - 1):
+        forward, backward = blocks[f"F{i}"], blocks[f"B{i}"]
+        again.append(replace(forward, name=f"R{i}", kind=Kind.R, after=(f"F{i}",), memory=3))
+        blocks[f"F{i}"] = replace(forward, memory=1)
+        blocks[f"B{i}"] = replace(backward, after=(*backward.after, f"R{i}"))
+    return replace(whole, blocks=(*blocks.values(), *again))
+
+
+def test_a_forward_is_computed_again_in_a_block_of_its_own(tmp_path: Path) -> None:
+    """The bits of the unpipelined model, and its own line of the script."""
+    programs = check(lower(gpipe(with_recomputation(3), 4)))
     first = [str(each) for each in programs.instructions[0]]
-    again = first.index("run R0 #0")
-    assert first[again + 1 :][:2] == ["receive B1 -> B0 #0 from 1", "run B0 #0"], "it waits for no gradient"
+    assert first.index("run R0 #0") < first.index("run B0 #0")
     assert "run F0 #0 recompute" in first
     assert "run F2 #0" in [str(each) for each in programs.instructions[2]]
     found = compared(programs, ModelOptions.from_dict(SMALL_GPT | {"num_layers": 3}), "fork")
@@ -204,7 +214,7 @@ def test_a_forward_is_computed_again_before_its_gradient_arrives(tmp_path: Path)
 
 
 def test_early_recomputation_keeps_inputs_until_then() -> None:
-    placement = with_early_recomputation(v_shape(2, stage_memory=4))
+    placement = with_recomputation(2)
     blocks, _ = blocks_of(placement)
     blocks.run("F0", 0, [], RECOMPUTE)
     assert [each.has_graph for each in blocks.saved()] == [False]
@@ -213,8 +223,8 @@ def test_early_recomputation_keeps_inputs_until_then() -> None:
 
 
 def test_programs_that_keep_what_is_computed_again_are_not_safe() -> None:
-    placement = with_early_recomputation(v_shape(2, stage_memory=4))
-    programs = lower(early_recompute_one_f_one_b(placement, 2))
+    placement = with_recomputation(2)
+    programs = lower(gpipe(placement, 2))
     kept = edited(programs, 0, lambda program: program.__setitem__(0, Run("F0", 0)))
     with pytest.raises(
         UnsafeProgramsError, match="F0 of micro-batch 0 in mode 'keep', but its modes are recompute"

@@ -15,7 +15,7 @@ from runtime.program.deadlock import check
 from runtime.program.instructions import Run
 from runtime.program.lower import lower
 from runtime.verify.reference import ReferenceCase
-from schedsearch.baselines import seq_one_f_one_b, seq_one_f_one_b_zb, slimpipe, terapipe
+from schedsearch.baselines import gpipe, seq_one_f_one_b
 
 GPT = ModelOptions.from_dict(SMALL_GPT | {"sequence_length": 7, "num_layers": 4})
 
@@ -45,10 +45,9 @@ def test_slices_may_have_any_lengths(lengths):
 @pytest.mark.parametrize(
     ("make", "placement"),
     [
-        (terapipe, v_shape(2)),
         (seq_one_f_one_b, v_shape(2)),
-        (seq_one_f_one_b_zb, v_shape(2, split_backward=True)),
-        (slimpipe, loop_shape(2, 2)),
+        (gpipe, v_shape(2, split_backward=True)),
+        (gpipe, loop_shape(2, 2)),
     ],
 )
 def test_schedules_by_hand_run_and_train_alike(make, placement):

@@ -23,7 +23,6 @@ from runtime.program.instructions import Programs
 from runtime.program.loops import loops_of_each
 from runtime.program.lower import lower
 from schedsearch.baselines import (
-    breadth_first,
     chimera,
     dual_pipe,
     gpipe,
@@ -63,7 +62,6 @@ SCHEDULES: list[tuple[str, Callable[[int], Programs], int | None]] = [
     ("gpipe", lambda n: lower(gpipe(v_shape(4), n)), None),
     ("gpipe_m", lambda n: lower(gpipe(m_shape(4), n)), None),
     ("gpipe_k", lambda n: lower(gpipe(k_shape(2), n)), None),
-    ("breadth_first", lambda n: lower(breadth_first(loop_shape(2), n)), None),
     ("interleaved", lambda n: lower(interleaved_one_f_one_b(loop_shape(2), n)), None),
     ("chimera", lambda n: lower(chimera(x_shape(4), n)), None),
     ("zb_h1", lambda n: lower(zb_h1(v_shape(4, split_backward=True), n)), None),

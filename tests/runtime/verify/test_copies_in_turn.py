@@ -40,7 +40,6 @@ from runtime.program.lower import lower, orders_of, schedule_of, with_updates
 from schedsearch.baselines import pipedream
 from schedsearch.schedule import Schedule, as_soon_as_possible
 from schedsearch.semantics.check import check_versions
-from schedsearch.semantics.residency import peak_versions
 from schedsearch.semantics.versions import Updates, WeightMode, WeightVersionError, find_versions
 from schedsearch.validate import validate
 
@@ -330,7 +329,7 @@ def test_versions_are_those_of_each_copy() -> None:
     assert [found.reads["F0", n] for n in range(8)] == [0, 0, 0, 0, 1, 1, 2, 2]
     assert [found.makes["F0", n] for n in range(8)] == [1, 1, 2, 2, 3, 3, 4, 4]
     assert [found.reads["F1", n] for n in range(8)] == list(range(8))
-    assert peak_versions(stages, orders, found) == {"F0": 2, "F1": 1}
+    assert found.peak_held(stages, orders) == {"F0": 2, "F1": 1}
     with pytest.raises(WeightVersionError, match="vertical_sync needs as many copies of every stage"):
         find_versions(stages, orders, 8, Updates(WeightMode.VERTICAL_SYNC), pairs)
     with pytest.raises(WeightVersionError, match="3 on each of its 2 copies is not a divisor"):

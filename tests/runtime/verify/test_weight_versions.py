@@ -25,7 +25,6 @@ from runtime.program.deadlock import check
 from runtime.program.lower import lower, recomputed
 from schedsearch.baselines import chimera, gpipe, interleaved_one_f_one_b, one_f_one_b, zb_h1
 from schedsearch.schedule import Schedule
-from schedsearch.semantics.residency import peak_versions
 from schedsearch.semantics.stages import orders_of, versions_of
 
 UPDATES = 12
@@ -165,7 +164,7 @@ def test_a_device_holds_as_many_versions_as_are_foreseen(mode: str) -> None:
     schedule = one_f_one_b(v_shape(4, 1, 2), 5 * each)
     placement, orders = schedule.placement, orders_of(schedule)
     options = replace(SYNTHETIC, weight_versions=mode, micro_batches_per_update=each)
-    expected = peak_versions(placement, orders, versions_of(schedule, mode, each))
+    expected = versions_of(schedule, mode, each).peak_held(placement, orders)
     body, made = body_of(options, placement), {}
     versions = read_versions(options, placement, schedule.num_micro_batches, orders)
     blocks = {}

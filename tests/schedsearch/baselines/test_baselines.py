@@ -10,6 +10,7 @@ from strategies import placements as random_placements
 from strategies import with_transfer
 
 from placements import Block, Kind, Placement
+from placements.copies.replicas import replicated
 from placements.shapes import SHAPES, loop_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
 from schedsearch.baselines import (
     HAND_MADE,
@@ -18,6 +19,7 @@ from schedsearch.baselines import (
     gpipe,
     interleaved_one_f_one_b,
     one_f_one_b,
+    pipedream,
 )
 from schedsearch.core.answer import Status
 from schedsearch.metrics import peak_memory
@@ -41,10 +43,7 @@ HOMES: dict[str, tuple[Make, ...]] = {
     "eager_one_f_one_b": (CHAIN,),
     "one_f_one_b_plus": (m_shape, nn_shape),
     "interleaved_one_f_one_b": (LOOP, partial(LOOP, num_chunks=3)),
-    "breadth_first": (LOOP, partial(LOOP, num_chunks=3)),
     "chimera": (CROSS,),
-    "chimera_doubling": (CROSS,),
-    "gems": (CROSS,),
     "dual_pipe": (SPLIT_CROSS,),
     "zb_h1": (SPLIT_CHAIN,),
     "zb_h2": (SPLIT_CHAIN,),
@@ -132,12 +131,9 @@ WAVES: Make = partial(WAVE, num_chunks=4)
         ("zb_h1", SPLIT_CHAIN, {(4, 8): (27, 4), (4, 16): (51, 4), (8, 8): (31, 8), (8, 16): (55, 8)}),
         ("zb_h2", SPLIT_CHAIN, {(4, 8): (27, 7), (4, 16): (51, 7), (8, 16): (55, 15)}),
         ("chimera", CROSS, {(4, 8): (30, 4), (4, 16): (58, 4), (8, 8): (36, 8), (8, 16): (66, 8)}),
-        ("chimera_doubling", CROSS, {(4, 8): (27, 8), (4, 16): (51, 8), (8, 16): (57, 16)}),
-        ("gems", CROSS, {(4, 8): (75, 1), (4, 16): (147, 1), (8, 8): (143, 1), (8, 16): (279, 1)}),
         ("dual_pipe", SPLIT_CROSS, {(4, 8): (25, 5), (4, 16): (49, 5), (8, 16): (51, 9)}),
         ("interleaved_one_f_one_b", LOOP, {(4, 8): (28.5, 5.5), (8, 8): (34.5, 8), (8, 16): (58.5, 11.5)}),
         ("interleaved_one_f_one_b", LOOP_OF_4, {(4, 8): (26.25, 4.75), (8, 16): (53.25, 9.75)}),
-        ("breadth_first", LOOP, {(4, 8): (28.5, 8), (4, 16): (52.5, 16), (8, 16): (58.5, 16)}),
         ("zb_v", SPLIT_WAVE, {(4, 8): (25.5, 4), (4, 16): (49.5, 4), (8, 8): (31, 8), (8, 16): (51.5, 8)}),
         (
             "v_half",
@@ -178,6 +174,20 @@ def test_one_f_one_b_plus_has_the_papers_steady_bubble_rate(placement: Placement
     schedules = [HAND_MADE["one_f_one_b_plus"](placement, number) for number in (64, 65)]
     period = schedules[1].makespan - schedules[0].makespan
     assert 1 - placement.load(0) / period == pytest.approx(bubble_rate)
+
+
+def test_pipedream_is_1f1b_and_copies_of_a_stage_take_micro_batches_in_turn() -> None:
+    """The dissertation's Fig. 2.7: a first stage of two workers, which take odd and even inputs."""
+    assert pipedream(v_shape(4, 3, 7), 9) == one_f_one_b(v_shape(4, 3, 7), 9)
+    halves = v_shape(2, 1, 2)
+    longer = tuple(replace(b, time=2 * b.time) if b.name[1] == "0" else b for b in halves.blocks)
+    schedule = validate(pipedream(replicated(replace(halves, blocks=longer), [2, 1]), 12))
+    assert schedule.order(0)[:4] == (("F0@0", 0), ("F0@0", 2), ("B0@0", 0), ("F0@0", 4))
+    assert schedule.order(2)[:4] == (("F1@0", 0), ("B1@0", 0), ("F1@0", 1), ("B1@0", 1))
+    assert peak_memory(schedule).tolist() == [2, 2, 1]
+    assert schedule.makespan == 12 * 3 + 2 * 3, "the second stage is never idle between its first and last"
+    with pytest.raises(UnsuitablePlacementError, match="PipeDream needs a V-shape"):
+        pipedream(x_shape(4), 8)
 
 
 @pytest.mark.parametrize("transfer", [1, 2])
@@ -228,10 +238,9 @@ def test_interleaved_in_groups_takes_as_long_and_holds_half_of_each_more(
 
 def test_groups_that_do_not_go_with_the_devices_are_refused() -> None:
     validate(interleaved_one_f_one_b(LOOP(4), 12, 8))
-    with pytest.raises(UnsuitablePlacementError, match="needs groups of at least 4 micro-batches, not 3"):
-        interleaved_one_f_one_b(LOOP(4), 12, 3)
-    with pytest.raises(UnsuitablePlacementError, match="leaves a last one of 2 of 10 micro-batches"):
-        interleaved_one_f_one_b(LOOP(4), 10, 8)
+    for group, number, smallest in [(3, 12, 3), (8, 10, 2)]:
+        with pytest.raises(UnsuitablePlacementError, match=f"in groups of {group} .* not {smallest}; change"):
+            interleaved_one_f_one_b(LOOP(4), number, group)
 
 
 @pytest.mark.parametrize(("seed", "name"), [*enumerate(HOMES)])
@@ -335,6 +344,6 @@ def test_applicable_is_what_fits() -> None:
     assert set(applicable(wave.with_memory(8), 8)) == {"zb_v", "v_half", "v_min"}
     assert set(applicable(wave.with_memory(4), 8)) == {"v_min"}
     assert applicable(wave.with_memory(3), 8) == {}
-    assert set(applicable(LOOP(4), 6)) == {"gpipe", "interleaved_one_f_one_b", "breadth_first"}
-    assert set(applicable(LOOP(4), 3)) == {"gpipe", "breadth_first"}
+    assert set(applicable(LOOP(4), 6)) == {"gpipe", "interleaved_one_f_one_b"}
+    assert set(applicable(LOOP(4), 3)) == {"gpipe"}
     assert set(applicable(SHAPES["k_shape"](), 6)) == {"gpipe"}

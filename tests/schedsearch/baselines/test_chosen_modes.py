@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import schedsearch
 from experiments.benchmarks.inputs.made_placements import expert_layers, recomputing
-from experiments.benchmarks.measures.modes import dual_pipe_order
+from experiments.benchmarks.measures.modes import dual_pipe_order, steady_rate
 from placements.models.memory_levers import Offload, with_levers
 from placements.shapes import v_shape
 from schedsearch.baselines import HAND_MADE
-from schedsearch.baselines.chosen_modes import overlapped, steady_rate, with_chosen_modes
+from schedsearch.baselines.chosen_modes import with_chosen_modes
 from schedsearch.metrics import peak_memory
 from schedsearch.validate import validate
 
@@ -34,12 +34,11 @@ def test_copies_to_the_host_are_put_beside_1f1b() -> None:
     assert all(peak_memory(validate(schedule)).max() <= 30 for schedule in found.values())
 
 
-def test_pairs_on_two_streams_are_as_quick_as_in_dual_pipes_order() -> None:
-    """With the mean times of DeepSeek's trace both take 30.2 ms a layer, and none is below 29.5."""
+def test_pairs_on_two_streams_in_dual_pipes_order() -> None:
+    """With the mean times of DeepSeek's trace they take 30.2 ms a layer; none is below 29.5."""
     placement = expert_layers(4, 1).with_memory(10)
     (by_trace,) = dual_pipe_order(placement, 24)
-    free = min(map(steady_rate, overlapped(placement, 24)))
-    assert 29.54 < placement.ms(free) <= placement.ms(steady_rate(by_trace)) < 30.3
+    assert 29.54 < placement.ms(steady_rate(by_trace)) < 30.3
 
 
 def test_a_comparison_of_stages_with_modes() -> None:

@@ -234,8 +234,6 @@ def test_the_other_plans_for_a_real_job_are_counted_alike() -> None:
             assert frontier.energy_next_to(plan, until) == pytest.approx(energy)
     assert chosen.best.energy_mj == pytest.approx(frontier.energy_next_to(chosen.plan, deadline))
     assert chosen.best.lower_bound_mj <= chosen.best.energy_mj
-    bound_mj = ClockProblem(schedule, profile).bound.at(deadline)
-    assert bound_mj * (1 - 1e-6) <= repeated.relaxed_mj <= frontier.energy_next_to(unrolled, deadline)
     text, slowest = next(zeus_files(schedule, frontier))[1], frontier.plans[-1]
     effective_mj = slowest.energy_mj - bottom_w(placement, profile) * slowest.time_ms
     (total,) = re.findall(r"total cost: (\S+)", text)

@@ -67,10 +67,7 @@ def test_keeps_its_deadline_and_its_groups(periodic: PeriodicSchedule, n: int, s
     time, energy = accounted(schedule, profile, plan.clock_mhz)
     assert (plan.time_ms, plan.energy_mj) == pytest.approx((time, energy))
     assert time <= deadline * (1 + 1e-9)
-    waiting_w = profile.blocking_power_w * periodic.placement.num_devices
-    until_deadline = energy + waiting_w * (deadline - time)
-    assert bound.at(deadline) * (1 - 1e-7) <= made.relaxed_mj * (1 + 1e-7)
-    assert made.relaxed_mj <= until_deadline * (1 + 1e-7)
+    assert plan.lower_bound_mj <= energy * (1 + 1e-7)
     check_groups(made, n, plan.clock_mhz)
 
 
@@ -126,8 +123,7 @@ def test_against_every_choice_of_tied_clocks() -> None:
         made = periodic_plan(periodic, profile, 6, float(deadline))
         plan = made.unrolled(6)
         found = plan.energy_mj + 20 * (deadline - plan.time_ms)
-        assert made.relaxed_mj - 1e-6 <= best <= found + 1e-6
-        assert found <= 1.05 * best
+        assert best - 1e-6 <= found <= 1.05 * best
 
 
 def test_optimizer_blocks_come_once_in_the_cooldown() -> None:
@@ -142,22 +138,6 @@ def test_optimizer_blocks_come_once_in_the_cooldown() -> None:
     plan = periodic_plan(periodic, profile, 30, deadline).unrolled(30)
     assert plan.time_ms <= deadline * (1 + 1e-9)
     assert len(plan.clock_mhz["O0"]) == 1
-
-
-def test_warmup_and_cooldown_have_clocks_of_their_own(periodic: PeriodicSchedule) -> None:
-    repetend = periodic.repetend
-    n = repetend.micro_batches * (2 * repetend.in_flight + 6)
-    profile = noisy_profile(periodic.placement, 5, seed=9)
-    data = periodic_plan(periodic, profile, n, 1.1 * maximum_ms(periodic, profile, n)).to_dict()
-    for part in ("warmup", "steady", "cooldown"):
-        lengths = {name: [len(clocks) for clocks in lanes] for name, lanes in data[part].items()}
-        assert lengths == {
-            name: [
-                {"warmup": each + 1, "steady": 1, "cooldown": repetend.in_flight - each}[part]
-                for each in ahead
-            ]
-            for name, ahead in repetend.modulo_stage.items()
-        }
 
 
 def test_finds_the_pattern_of_a_schedule_made_by_hand() -> None:

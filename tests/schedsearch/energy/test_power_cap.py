@@ -17,7 +17,6 @@ from schedsearch.energy import (
     PowerCap,
     capped_plan,
     compute_frontier,
-    device_power_w,
 )
 from schedsearch.energy.limits.power_cap import AveragePower
 from schedsearch.schedule import Schedule
@@ -46,7 +45,7 @@ def test_keeps_the_cap_and_is_monotone(shape: str) -> None:
     schedule = one_f_one_b(v_shape(4), 8) if shape == "V" else one_f_one_b_plus(m_shape(3), 6)
     profile = noisy_profile(schedule.placement, 20, seed=6)
     frontier = compute_frontier(schedule, profile, 25)
-    device_w = max(device_power_w(schedule, profile, frontier.shortest))
+    device_w = max(capped_plan(schedule, profile, frontier, PowerCap()).outcome.power_w)
     job_w = frontier.shortest.energy_mj / frontier.shortest.time_ms
     for caps in (
         [PowerCap(job_w=share * job_w) for share in (1.2, 0.8, 0.5)],

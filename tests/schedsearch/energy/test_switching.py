@@ -8,14 +8,11 @@ from itertools import pairwise
 import pytest
 from energy.accounting import Clocks, Latency, change_ms, device_energy_mj, points_of, starts
 from energy.cases import every_choice, noisy_profile, profile_of
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from strategies import placements
 
 from placements import Profile
 from placements.hardware import ClockLatency
 from placements.shapes import m_shape, v_shape
-from schedsearch.baselines import gpipe, one_f_one_b, one_f_one_b_plus
+from schedsearch.baselines import one_f_one_b, one_f_one_b_plus
 from schedsearch.energy import (
     EnergyError,
     Frontier,
@@ -118,24 +115,6 @@ def test_keeps_every_limit(dwell: float, latency: float, shape: str, slowdown: f
     if dwell > 1e5:
         most = 0 if back else 2  # a first and a last stretch, which have no other end
         assert max(found.outcome.own) <= most
-
-
-@settings(max_examples=8, deadline=None)
-@given(st.data(), st.sampled_from(LIMITS), st.booleans())
-def test_any_placement(data: st.DataObject, limits: tuple[float, float], back: bool) -> None:
-    placement = data.draw(placements())
-    schedule = gpipe(placement, 3)
-    profile = profile_of(
-        5.0,
-        **{
-            block.name: [(100 * (4 - i), 10.0 + 3 * i, 400.0 - 60 * i) for i in range(3)][::-1]
-            for block in placement.blocks
-        },
-    )
-    frontier = compute_frontier(schedule, profile, 8)
-    deadline = data.draw(st.sampled_from([1.0, 1.2])) * frontier.all_maximum.time_ms
-    kept = SwitchingLimits(*limits, back)
-    check(schedule, profile, switched_plan(schedule, profile, frontier, kept, deadline), kept, deadline)
 
 
 @pytest.mark.parametrize("power", [60.0, ((600, 50.0), (1000, 62.0), (1410, 90.0))])

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from energy.cases import noisy_profile, profile_of
+from energy.cases import noisy_profile
 from energy.test_periodic import check_groups, maximum_ms, one_f_one_b_of, searched
 from energy.test_switching import check
 
@@ -13,7 +12,6 @@ from schedsearch.energy import (
     PeriodicSchedule,
     SwitchingLimits,
     periodic_plan,
-    simulate_switching,
     switched_periodic_plan,
 )
 
@@ -44,7 +42,6 @@ def test_keeps_limits_and_groups(periodic: PeriodicSchedule, n: int, limits: Swi
     check(periodic.schedule(n), alone.profile, switched, limits, alone.deadline_ms)
     check_groups(repeated, n, dict(switched.plan.clock_mhz))
     assert repeated.unrolled(n).clock_mhz == switched.plan.clock_mhz
-    assert switched.lower_bound_mj >= alone.relaxed_mj * (1 - 1e-9)
     assert switched.gap < 0.15
 
 
@@ -54,29 +51,3 @@ def test_a_deadline_that_is_too_short() -> None:
     alone = periodic_plan(alone.periodic, profile, 40, maximum_ms(alone.periodic, profile, 40))
     with pytest.raises(EnergyError, match="is kept by no plan that repeats and was found under a dwell of 0"):
         switched_periodic_plan(alone, SwitchingLimits(0.0, 50.0), alone.unrolled(40))
-
-
-def test_cycles_against_long_schedules(periodic: PeriodicSchedule) -> None:
-    """Many more rounds each take the longest cycle, with changes of clock or without."""
-    random = np.random.default_rng(3)
-    blocks = [block.name for block in periodic.placement.blocks]
-    for latency in (0.0, 0.5):
-        steps = [(100, 1.0), (200, 2.0)]
-        profile = profile_of(
-            1.0, **{name: [(mhz, ms * random.uniform(1, 2), 1.0) for mhz, ms in steps] for name in blocks}
-        )
-        clock = {name: int(random.choice([100, 200])) for name in blocks}
-        steady = periodic.steady
-        times = [
-            next(p.time_ms for p in profile.points[name] if p.clock_mhz == clock[name])
-            for name, _ in steady.nodes
-        ]
-        mhz = np.array([clock[name] for name, _ in steady.nodes])
-        period = steady.period_ms(np.array(times), mhz, SwitchingLimits(0.0, latency))
-        ends = [
-            simulate_switching(
-                periodic.schedule(n), profile, {name: [clock[name]] * n for name in blocks}, latency
-            ).time_ms
-            for n in (200, 220)
-        ]
-        assert ends[1] - ends[0] == pytest.approx(20 * period)

@@ -157,7 +157,7 @@ def test_layouts_of_another_model_are_refused() -> None:
 def test_a_limit_of_work_is_of_all_numbers_of_chunks_together(monkeypatch: pytest.MonkeyPatch) -> None:
     shares = []
 
-    def counted(problem: LayoutProblem, starts: tuple[Sizes, ...], work_limit: float) -> BestLayout:
+    def counted(problem: LayoutProblem, starts: list[Sizes], work_limit: float) -> BestLayout:
         shares.append(work_limit)
         return replace(best_layout(problem, starts, 0.01), work=2.0)
 

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 from made_up_layouts import BATCH, COSTS, routed, sixteen
 from told import told
 
-from placements.cluster import read_cluster
 from placements.planners.hybrid.search.layout_search import LayoutOptions, LayoutSearch
 from placements.planners.hybrid.uniform import Degrees, Layout
 from placements.planners.parallel_plan import PlanError
-from schedsearch.planning.layout_plans import LayoutPlans, layout_in_words, plan_layouts
+from schedsearch.planning.layout_plans import layout_in_words, plan_layouts, why_no_layout
+from schedsearch.planning.plans import LayoutPlans, RankedPlan
 from schedsearch.planning.uniform_run import UniformRun
+
+
+def search(**options: Any) -> LayoutSearch:
+    return LayoutSearch(routed(), sixteen(), BATCH, COSTS, LayoutOptions(**options))
 
 
 @cache
 def found() -> LayoutPlans:
-    return plan_layouts(routed(), sixteen(), BATCH, COSTS, LayoutOptions(max_context=2), 4)
+    return plan_layouts(search(max_context=2), 4)
 
 
 def test_every_layout_is_tried_once() -> None:
@@ -50,32 +56,32 @@ def test_the_formula_is_near_the_schedule_and_its_load_is_a_bound() -> None:
         assert 0.95 <= estimate.gib / max(run.gib_by_stage) <= 1.3
 
 
+def runs_of(plans: tuple[RankedPlan, ...]) -> list[UniformRun]:
+    return [plan.run for plan in plans if plan.run is not None]
+
+
 def test_the_best_plans() -> None:
-    plans = found().plans
-    times = [plan.run.iteration_ms for plan in plans]
-    assert times == sorted(times)
+    runs = runs_of(found().plans)
+    times = [run.iteration_ms for run in runs]
+    assert times == sorted(times) == [plan.iteration_ms for plan in found().plans]
     assert found().bound_ms <= times[0]
-    assert all(plan.gib <= found().limit_gib for plan in plans)
-    alone = found().without_pipeline
-    assert alone is not None and alone.layout.degrees.pipeline == 1
-    least = found().smallest
-    assert least is not None and least.gib == min(each.gib for each in found().estimates)
-    for plan in plans:
-        stage = plan.run.gib_by_stage.index(plan.gib)
-        assert sum(part.gib for part in plan.run.memory(stage)) == pytest.approx(plan.gib, rel=0.001)
+    for run in runs:
+        gib = max(run.gib_by_stage)
+        assert gib <= found().limit_gib
+        stage = run.gib_by_stage.index(gib)
+        assert sum(part.gib for part in run.memory(stage)) == pytest.approx(gib, rel=0.001)
 
 
 def test_little_memory_asks_for_more_sharing() -> None:
     """Less memory never makes an iteration shorter; with too little nothing fits."""
-    options = LayoutOptions(max_context=1, micro_batch_sizes=(1,))
-    before = 0.0
+    before, few = 0.0, {"max_context": 1, "micro_batch_sizes": (1,)}
     for reserve in (4.0, 50.0, 70.0):
-        plans = plan_layouts(routed(), sixteen(), BATCH, COSTS, replace(options, reserve_gib=reserve), 2)
-        assert plans.plans[0].run.iteration_ms >= before * (1 - 1e-9)
-        before = plans.plans[0].run.iteration_ms
-    none = plan_layouts(routed(), sixteen(), BATCH, COSTS, replace(options, reserve_gib=79.0), 2)
-    assert (none.plans, none.num_fitting, none.bound_ms) == ((), 0, float("inf"))
-    assert none.smallest is not None
+        plans = plan_layouts(search(**few, reserve_gib=reserve), 2).plans
+        assert runs_of(plans)[0].iteration_ms >= before * (1 - 1e-9)
+        before = runs_of(plans)[0].iteration_ms
+    none = plan_layouts(search(**few, reserve_gib=79.0), 2)
+    assert (none.plans, none.bound_ms) == ((), float("inf"))
+    assert "the smallest, TP 8, " in why_no_layout(search(**few), none)
 
 
 def run(degrees: Degrees, m: int, schedule: str | None = None, overlap: bool | None = None) -> UniformRun:
@@ -103,99 +109,54 @@ def test_exchanges_beside_the_pipeline_are_shorter_than_after_it() -> None:
     assert run(Degrees(1, 1, 16), 8).overlaps_exchanges
 
 
-def test_a_layout_in_words() -> None:
-    assert layout_in_words(Layout(Degrees(8, 2, 4, 2, 8), 2, 16, 3, "full")) == (
-        "TP 8, PP 2, CP 2, EP 8, DP 4, micro-batches 16 x 2, recompute full, ZeRO-3"
-    )
-
-
-def test_a_search_without_layouts() -> None:
-    search = LayoutSearch(routed(), sixteen(), 7, COSTS, LayoutOptions(max_pipeline=1, max_context=1))
-    assert [each.layout.degrees.data for each in search.estimates()] == []
-
-
 def test_interrupted_while_layouts_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those timed until then are kept, at least the best one; a second interrupt is passed on."""
-    before, seen = UniformRun.gib_by_stage, []
+    """Those timed until then are kept, at least the best one."""
+    before, seen = UniformRun.gib_by_stage, list[UniformRun]()
 
     def stop_at(*numbers: int) -> None:
         def gib(run: UniformRun) -> tuple[float, ...]:
             seen.append(run)
             if len(seen) in numbers:
-                raise KeyboardInterrupt
+                signal.raise_signal(signal.SIGINT)
             return tuple(before.func(run))
 
         seen.clear()
         monkeypatch.setattr(UniformRun, "gib_by_stage", property(gib))
 
-    options = LayoutOptions(max_context=2, micro_batch_sizes=(1,))
-    for number in (1, 3):
+    few = search(max_context=2, micro_batch_sizes=(1,))
+    for number in (1, 2):
         stop_at(number)
-        kept = plan_layouts(routed(), sixteen(), BATCH, COSTS, options, 4)
-        assert (kept.interrupted, kept.left) == (True, ())
+        kept = plan_layouts(few, 4)
+        assert (kept.interrupted, kept.num_left) == (True, 0)
         assert 1 <= len(kept.plans) < 4
-    stop_at(1, 2)
-    with pytest.raises(KeyboardInterrupt):
-        plan_layouts(routed(), sixteen(), BATCH, COSTS, options, 4)
-
-
-def test_the_nearest_layout_that_fits() -> None:
-    """It has the fewest settings that differ: of one that fits, none."""
-    fitting = [each for each in found().estimates if each.gib <= found().limit_gib]
-    assert found().nearest(fitting[-1].layout) == fitting[-1]
-    degrees = Degrees(1, 1, 16)
-    near = found().nearest(Layout(degrees, 1, 2, recompute="selective"))
-    assert near is not None and near.layout.degrees == degrees
-    assert replace(found(), limit_gib=0.0).nearest(fitting[0].layout) is None
 
 
 def test_own_layouts_are_timed_too() -> None:
     own = (Layout(Degrees(1, 1, 16), 2, 1), Layout(Degrees(2, 8, 1), 1, 32))
-    options = LayoutOptions(max_context=1, micro_batch_sizes=(1,))
-    plans = plan_layouts(routed(), sixteen(), BATCH, COSTS, options, 1, own=own)
-    assert tuple(each.layout for each in plans.own) == own
-    assert all(each.run.iteration_ms > 0 and each.gib > 0 for each in plans.own)
+    few = search(max_context=1, micro_batch_sizes=(1,))
+    assert tuple(run.layout for run in runs_of(plan_layouts(few, 1, own=own).own)) == own
     with told(
         PlanError,
         "CP 3, micro-batches 32 x 1: cp: 3 does not divide the 4096 tokens of a sample; use a divisor",
     ):
-        plan_layouts(routed(), sixteen(), BATCH, COSTS, options, own=[Layout(Degrees(context=3), 1, 32)])
+        plan_layouts(few, own=[Layout(Degrees(context=3), 1, 32)])
 
 
 def test_as_few_layers_are_computed_again_as_fit() -> None:
     layout = Layout(Degrees(2, 2, 4), 2, 4)
-    none, full = (
-        LayoutSearch(routed(), sixteen(), BATCH, COSTS).estimate(replace(layout, recompute=kind))
-        for kind in ("none", "full")
-    )
-    middle = LayoutOptions(memory_gib=(none.gib + full.gib) / 2, reserve_gib=0.0)
-    search = LayoutSearch(routed(), sixteen(), BATCH, COSTS, middle)
-    found = search.least_recomputed(layout)
-    number = found.layout.recomputed_layers
+    none, full = (search().estimate(replace(layout, recompute=kind)) for kind in ("none", "full"))
+    middle = search(memory_gib=(none.gib + full.gib) / 2, reserve_gib=0.0)
+    least = middle.least_recomputed(layout)
+    number = least.layout.recomputed_layers
     assert number is not None and 0 < number < 5
-    assert found.gib <= search.limit_gib
-    fewer = search.estimate(replace(found.layout, recomputed_layers=number - 1))
-    assert fewer.gib > search.limit_gib
-    assert none.time_ms <= fewer.time_ms < found.time_ms < full.time_ms
-    assert layout_in_words(found.layout).endswith(f"recompute full of {number} a chunk")
-    run = UniformRun(routed(), sixteen(), found.layout, COSTS, overlap=True)
-    assert found.time_ms == pytest.approx(run.iteration_ms, rel=0.15)
+    fewer = middle.estimate(replace(least.layout, recomputed_layers=number - 1))
+    assert least.gib <= middle.limit_gib < fewer.gib
+    assert none.time_ms <= fewer.time_ms < least.time_ms < full.time_ms
+    assert layout_in_words(least.layout).endswith(f"recompute full of {number} a chunk")
+    run = UniformRun(routed(), sixteen(), least.layout, COSTS, overlap=True)
+    assert least.time_ms == pytest.approx(run.iteration_ms, rel=0.15)
     again = [strategy.recompute for strategy in run.plan.strategies]
     assert again.count("full") == 2 * number
-
-
-def test_layers_are_computed_again_where_that_is_shorter_than_the_best() -> None:
-    """All of a model on one GPU, which cannot hold what every layer keeps."""
-    one = read_cluster("h100_1")
-    options = LayoutOptions((1,), reserve_gib=0.0)
-    sizes = [
-        LayoutSearch(routed(), one, 4, COSTS, options).estimate(Layout(Degrees(), 1, 4, recompute=kind)).gib
-        for kind in ("none", "full")
-    ]
-    tight = replace(options, memory_gib=sum(sizes) / 2)
-    best = LayoutSearch(routed(), one, 4, COSTS, tight).estimates()[0]
-    assert best.gib <= sum(sizes) / 2
-    assert best.layout.recomputed_layers is not None
 
 
 def test_exchanges_beside_products_are_shorter_by_formula_and_by_schedule() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
 from placements.gpus import A100_SXM_80GB, V100_SXM_32GB
@@ -53,23 +51,12 @@ def test_a_block_on_both_kinds_has_their_mean_energy() -> None:
     assert profile.fastest(name).energy_mj >= (0.9 * fast.energy_mj + 3 * slow.energy_mj) / 4
 
 
-def test_a_stage_of_two_kinds_is_one_device() -> None:
-    placement = v_shape(1)
-    gpus = [Counter({A100_SXM_80GB: 8, V100_SXM_32GB: 8})]
-    profile = mixed_profile(placement, gpus)
-    assert profile.device == "NVIDIA A100-SXM4-80GB and NVIDIA V100-SXM2-32GB"
-    mean_w = (A100_SXM_80GB.blocking_power_w + V100_SXM_32GB.blocking_power_w) / 2
-    assert profile.blocking_power_w == pytest.approx(mean_w)
-
-
 def test_plans_on_mixed_gpus_are_ranked_by_energy() -> None:
     """Once every device had the power of the first stage's GPU."""
     options = PlanOptions(num_stages=(2,), num_micro_batches=(4,), num_plans=1)
     arguments = {"options": options, "rank_by": "energy", "deadline_ms": 1e5, "time_limit_s": 12.0}
-    found = {
-        name: plan("gpt3_1.3b", name, 8, **arguments).best.ranked  # type: ignore[arg-type]
-        for name in ("a100_8", "a100_4+v100_4", "v100_4+a100_4", "v100_8")
+    joules = {
+        plan("gpt3_1.3b", name, 8, **arguments).best.energy_j  # type: ignore[arg-type]
+        for name in ("a100_8", "a100_4+v100_4", "v100_8")
     }
-    joules = {name: each.energy_j for name, each in found.items() if each is not None}
-    assert None not in joules.values()
-    assert len(set(joules.values())) == 4
+    assert len(joules - {None}) == 3

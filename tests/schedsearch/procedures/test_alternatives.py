@@ -34,7 +34,7 @@ def test_candidates_differ_and_have_the_period_of_the_search() -> None:
         assert each.schedule.num_micro_batches == 6
         assert each.repetend is not None
         assert each.repetend.period == result.repetend.period
-    assert {"sample", "shortened"} & {each.origin for each in found}
+    assert "sample" in {each.origin for each in found}
 
 
 def test_hand_made_schedules_are_candidates() -> None:

@@ -6,7 +6,6 @@ import signal
 import time
 from dataclasses import replace
 from itertools import pairwise
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import assume, given, settings
@@ -18,17 +17,11 @@ from strategies import tight
 from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, m_shape, v_shape, x_shape
 from schedsearch import state_space
-from schedsearch.baselines import gpipe, one_f_one_b
-from schedsearch.core.objective import MAKESPAN
-from schedsearch.procedures.neighbourhoods import improvement as improve_module
-from schedsearch.procedures.neighbourhoods import model as neighbourhood_model
-from schedsearch.procedures.neighbourhoods import neighbourhood
+from schedsearch.baselines import gpipe
 from schedsearch.procedures.neighbourhoods.improvement import improve
 from schedsearch.procedures.search import search
 from schedsearch.proof.makespan import makespan_bound
 from schedsearch.schedule import Schedule
-from schedsearch.solver import effort as effort_module
-from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.effort import Effort
 from schedsearch.validate import validate
 
@@ -182,46 +175,3 @@ def test_a_schedule_out_of_order_is_put_in_order() -> None:
     better = improve(schedule, work(ENOUGH))
     assert better.best.blocks == ((0, 0, "F"), (2, 1, "F"), (4, 2, "F"))
     assert better.proved
-
-
-class SlowModel:
-    """In place of a solver's model: takes a second to build and all the time that it is given."""
-
-    seconds = 0.0
-    deadline = 100.0
-    solved = True
-
-    def __init__(self, part: neighbourhood.Neighbourhood) -> None:
-        self.start = part.start
-        SlowModel.seconds += 1.0
-
-    def shorten(self, budget: SolverBudget) -> None:
-        assert budget.timeout_s <= self.deadline - SlowModel.seconds
-        SlowModel.seconds += min(budget.work, budget.timeout_s)
-        budget.spend(budget.work)
-
-    shorten_quickly = shorten
-
-    def prove(self, budget: SolverBudget) -> tuple[None, int]:
-        return self.shorten(budget), 0
-
-
-@pytest.mark.parametrize("number", [6, 60])
-def test_no_step_gets_more_than_the_time_left(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock that only steps advance; building a model came on top of what its step was given."""
-
-    def no_states(*_: object, time_limit_s: float, **__: object) -> None:
-        assert time_limit_s <= SlowModel.deadline - SlowModel.seconds
-        SlowModel.seconds += min(time_limit_s, 5.0)
-
-    schedule = one_f_one_b(v_shape(4, 1, 2).with_memory(4), number)
-    monkeypatch.setattr(SlowModel, "seconds", 0.0)
-    for module in (improve_module, effort_module):
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: SlowModel.seconds))
-    monkeypatch.setattr(improve_module, "min_makespan", no_states)
-    monkeypatch.setattr(neighbourhood_model, "NeighbourhoodModel", SlowModel)
-    without_bound = replace(MAKESPAN, bound=lambda *_: 0)
-    better = improve(schedule, Effort(SlowModel.deadline), objective=without_bound)
-    assert better.best.makespan == schedule.makespan
-    # Nothing is begun that may come late, once it is known how long a model takes.
-    assert SlowModel.deadline - 2 <= SlowModel.seconds <= SlowModel.deadline

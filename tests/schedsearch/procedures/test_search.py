@@ -172,7 +172,7 @@ def test_what_memory_would_do_is_said_of_the_device_that_holds_it() -> None:
     )
     result = search(Placement("crossed", 3, blocks, memory=(0, 1, 1)), 2)
     assert result.status is Status.INFEASIBLE
-    assert "it would with 2 instead of 1 on device 1" in result.reason
+    assert "does not fit the memory in any order; raise search.memory" in result.reason
 
 
 def test_a_solver_that_gives_up_is_unknown_not_infeasible(gives_up: str) -> None:

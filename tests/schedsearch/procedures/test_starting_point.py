@@ -13,7 +13,6 @@ from placements import Block, Kind, Placement
 from placements.shapes import v_shape
 from schedsearch.baselines import HAND_MADE
 from schedsearch.core.answer import SearchError, SearchProgress, SearchResult
-from schedsearch.core.problem import Problem
 from schedsearch.device_span import device_spans
 from schedsearch.procedures.search import search
 from schedsearch.schedule import Schedule, as_soon_as_possible
@@ -168,13 +167,3 @@ def test_a_repetend_of_other_blocks_is_refused(tight: SearchResult) -> None:
     wrong = replace(tight, repetend=replace(tight.repetend, start=start))
     with pytest.raises(SearchError, match="its repetend is not of its own blocks"):
         search(TIGHT, 8, begin_with=wrong)
-
-
-def test_a_request_depends_on_its_orders(tight: SearchResult) -> None:
-    """They are a part of the name of an entry in the cache."""
-    plain = [
-        Problem(TIGHT, 8, begin_with=begin_with).to_dict()
-        for begin_with in (None, tight, tight.schedule, HAND_MADE["gpipe"](v_shape(num_devices=4), 8))
-    ]
-    assert all(one != other for i, one in enumerate(plain) for other in plain[:i])
-    assert plain[1] == Problem(TIGHT, 8, begin_with=replace(tight, seconds=1.0)).to_dict()

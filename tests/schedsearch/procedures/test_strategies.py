@@ -38,9 +38,9 @@ def test_without_all_there_is_one_block_after_another() -> None:
 
 
 def test_an_object_has_parameters_of_its_own() -> None:
-    made, names = chosen([Annealing(share_of_few=0.2), "queries", "greedy"])
+    made, names = chosen([Annealing(share=0.2), "queries", "greedy"])
     assert [type(each) for each in made] == [Annealing, PROCEDURES["greedy"]]
-    assert made[0].share_of_few == 0.2 and names == {"annealing", "queries", "greedy"}
+    assert made[0].share == 0.2 and names == {"annealing", "queries", "greedy"}
     result = search(TIGHT, 8, work_limit=1.0, strategies=made)
     assert {each.name for each in result.strategies} <= {"annealing", "greedy"}
 

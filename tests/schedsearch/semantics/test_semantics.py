@@ -14,7 +14,6 @@ from placements.shapes import k_shape, loop_shape, v_shape, wave_shape, x_shape
 from schedsearch.baselines import chimera, gpipe, interleaved_one_f_one_b, one_f_one_b, zb_h1, zb_v
 from schedsearch.schedule import Instance, Schedule
 from schedsearch.semantics.check import WrongVersionError, check_versions
-from schedsearch.semantics.residency import held_versions, peak_memory_with_versions, peak_versions
 from schedsearch.semantics.stages import orders_of, versions_of
 from schedsearch.semantics.versions import (
     Updates,
@@ -34,7 +33,7 @@ def checked(schedule: Schedule, mode: str, micro_batches_per_update: int = 1) ->
 
 
 def peaks(schedule: Schedule, found: WeightVersions) -> list[int]:
-    return list(peak_versions(schedule.placement, orders_of(schedule), found).values())
+    return list(found.peak_held(schedule.placement, orders_of(schedule)).values())
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
@@ -86,7 +85,7 @@ def test_a_flush_has_one_version_and_one_update() -> None:
     schedule = gpipe(v_shape(4, 1, 2), 8)
     found = checked(schedule, "flush")
     assert set(found.reads.values()) == {0} and set(found.makes.values()) == {1}
-    assert found.num_updates == 1 and peaks(schedule, found) == [1] * 4
+    assert peaks(schedule, found) == [1] * 4
 
 
 @pytest.mark.parametrize("mode", ["weight_stashing", "vertical_sync", "double_buffering"])
@@ -137,8 +136,7 @@ def test_versions_that_are_held_are_those_of_a_run_step_by_step(depth: int, numb
     orders = orders_of(schedule)
     for device in range(depth):
         expected = held_by_reference_counts(orders[device], found, f"F{device}", f"B{device}")
-        held = held_versions(schedule.placement, orders, found, device)
-        assert [counts[f"F{device}"] for _, counts in held] == expected
+        assert found.held(schedule.placement, orders[device], found.stages[device]) == expected
 
 
 def held_by_reference_counts(
@@ -156,23 +154,6 @@ def held_by_reference_counts(
             kept = {version for version in kept if version in still or version == newest}
         counts.append(len(kept))
     return counts
-
-
-def test_memory_of_versions_comes_on_top_of_the_static_memory_and_the_activations() -> None:
-    placement = replace(v_shape(4, 1, 2), static_memory=(10, 10, 10, 10))
-    schedule = one_f_one_b(placement, 12)
-    weights = {f"F{stage}": 3 for stage in range(4)}
-    found = checked(schedule, "weight_stashing")
-    peak = peak_memory_with_versions(placement, orders_of(schedule), found, weights)
-    # p - s activations and p - s versions, of which static memory has one, with s from 0 on
-    assert peak.tolist() == [10 + 4 + 3 * 3, 10 + 3 + 2 * 3, 10 + 2 + 1 * 3, 10 + 1]
-    flush = checked(schedule, "flush")
-    assert peak_memory_with_versions(placement, orders_of(schedule), flush, weights).tolist() == [
-        14,
-        13,
-        12,
-        11,
-    ]
 
 
 def test_two_inputs_of_a_graph_go_by_the_older_version_of_the_two() -> None:

@@ -45,13 +45,11 @@ def test_gavels_traces(name: str, num_jobs: int, num_skipped: int) -> None:
     path = GAVEL / "traces" / f"{name}.trace"
     throughputs = read_throughputs(GAVEL / "simulation_throughputs.json")
     trace = read_trace(path, throughputs)
-    assert (len(trace.jobs), trace.num_skipped) == (num_jobs, num_skipped)
-    assert len(trace.jobs) + trace.num_skipped == len(path.read_text().splitlines())
+    assert (len(trace.jobs), sum(trace.skipped.values())) == (num_jobs, num_skipped)
+    assert len(trace.jobs) + sum(trace.skipped.values()) == len(path.read_text().splitlines())
     assert not any(kind in throughputs.alone for kind in trace.skipped)
     if num_skipped:
         assert trace.skipped_text().startswith(f"{num_skipped} jobs have no throughput and are skipped: ")
-        with pytest.raises(ClusterError, match=r"trace: line \d+: .* has no throughput; remove the row, or"):
-            read_trace(path, throughputs, strict=True)
 
 
 def test_gavels_forms(tmp_path: Path) -> None:
@@ -96,54 +94,20 @@ def test_philly_as_csv(tmp_path: Path) -> None:
     assert first == Job("app_2", "B", 150.0, 1, arrival_s=0.0, entity="ee9")
     assert second == Job("app_1", "A", 1600.0, 2, arrival_s=60.0, entity="ee9")
     assert trace.not_run == 1 and "1 rows used no GPU" in trace.skipped_text()
-    with pytest.raises(ClusterError, match="line 4: used no GPU, or for no time; remove the row"):
-        read_trace(tmp_path / "t.csv", THROUGHPUTS, strict=True)
 
 
 @pytest.mark.parametrize(
     "times",
     [
-        ("20200401", "20200402"),
         ("2020-04-01", "2020-04-02T00:00:00Z"),
-        ("2020/4/1 0:00", "2020/04/02 02:00:00 +0200"),
-        ("20200401000000", "20200402000000"),
+        ("2020-04-01 00:00:00.000", "2020-04-02T02:00:00+02:00"),
         ("1585699200", "1585785600.0"),
-        ("1585699200000", "1585785600000"),
-        ("1.5856992e15", "1.5857856e15"),
-        ("0", "86400"),
     ],
 )
-def test_times_of_any_form(tmp_path: Path, times: tuple[str, str]) -> None:
+def test_times_are_dates_or_seconds(tmp_path: Path, times: tuple[str, str]) -> None:
     rows = "".join(f"a{i},{time},1,3600\n" for i, time in enumerate(times))
     jobs = read(tmp_path, f"job_id,submit_time,gpu_num,duration\n{rows}")
     assert [job.arrival_s for job in jobs] == [0.0, 86400.0]
-
-
-def test_alibaba_tasks(tmp_path: Path) -> None:
-    """Tasks of one job are one job: two half GPUs are one, from the first start to the last end."""
-    text = (
-        "job_name,task_name,inst_num,status,start_time,end_time,plan_cpu,plan_gpu,gpu_type,job_type\n"
-        "j1,ps,1.0,Terminated,1000.0,1010.0,600,,MISC,A\n"
-        "j1,worker,2.0,Terminated,1002.0,1030.0,600,50.0,K80,A\n"
-        "j2,tensorflow,1.0,Terminated,1060.0,1070.0,600,25.0,T4,A\n"
-    )
-    one, other = read(tmp_path, text)
-    assert one == Job("j1", "A", 60.0, 1)
-    assert other == Job("j2", "A", 100.0, 1, arrival_s=60.0)
-
-
-def test_alibaba_tasks_that_never_started(tmp_path: Path) -> None:
-    """Its tables have no start of what waited: no job then, and no GPUs of a job whose other tasks ran."""
-    text = (
-        "job_name,task_name,inst_num,status,start_time,end_time,plan_gpu,job_type\n"
-        "j1,worker,1,Waiting,,,100,A\n"
-        "j2,worker,1,Terminated,1000,1010,100,A\n"
-        "j2,evaluator,1,Waiting,,,100,A\n"
-    )
-    (tmp_path / "t.csv").write_text(text)
-    trace = read_trace(tmp_path / "t.csv", THROUGHPUTS)
-    assert trace.jobs == (Job("j2", "A", 100.0, 1),)
-    assert trace.not_run == 1
 
 
 def test_types_are_drawn_by_the_seed(tmp_path: Path) -> None:
@@ -173,33 +137,32 @@ def test_types_are_drawn_by_the_seed(tmp_path: Path) -> None:
         ),
         (
             MSR.replace("30.0", "-30"),
-            "line 1, column arrival: '-30' is not an arrival in seconds; give 0 or more",
+            "line 1, column arrival_s: '-30' is not an arrival in seconds; give 0 or more",
         ),
         (PHYSICAL.replace("2.0", ""), None),
         (f"name,{OURS}a,A,5,1,0\na,A,5,1,0\n", "line 3: the name 'a' is given twice; rename one of the jobs"),
-        ("num_gpus,run_time\n1,5\n", "line 1: has no column of arrivals; add one of arrival_s, submitted_t"),
+        (
+            "num_gpus,run_time\n1,5\n",
+            "line 1: has no column of arrival; add one of arrival_s, submitted_time",
+        ),
         (
             "submit_time,num_gpus,run_time\nsoon,1,5\n",
-            "line 2, column submit_time: 'soon' is not a time",
+            "line 2, column submit_time: 'soon' is not a date as 2017-10-07 01:11:39; write all of the",
         ),
-        (
-            "start_time,end_time,num_gpus\n9,1,1\n",
-            "line 2, column end_time: '1' is not after start_time; correct",
-        ),
+        ("submit_time,num_gpus,run_time\n5,1,5\n,1,5\n", "line 3: lacks the arrival; give it, or remove the"),
         (f"slo_s,{OURS}0,A,5,1,0\n", "line 2, column slo_s: '0' is not a time after the arrival in seconds"),
         (
-            "submit_time,gpus,duration\n20200401,1,5\n20200402,1,5\n20200431,1,5\n",
-            "line 4, column submit_time: '20200431' is not a date as others of the column are; write all as",
+            "submit_time,num_gpu,duration\n2020-04-01,1,5\n5,1,5\n",
+            "line 3, column submit_time: '5' is not a date as 2017-10-07 01:11:39; write all of the column",
         ),
         (
-            "submit_time,gpus,duration\n0,1,5\n1585699200000,1,5\n",
-            "line 3, column submit_time: '1585699200000' is not in seconds from 0 on as line 2",
+            "submit_time,num_gpu,duration\n0,1,5\n1585699200000,1,5\n",
+            "line 3, column submit_time: '1585699200000' is not a time in seconds; write all of the column",
         ),
         (
-            "start_time,end_time,gpus,duration\n1585699200000,1585702800000,1,3600000\n",
-            "line 2, column duration: '3600000' is not in seconds: end_time is 3600 s after start_time; give",
+            f"{OURS}A,5,1,2020-04-01\n",
+            "line 2, column arrival_s: '2020-04-01' is not an arrival in seconds; give 0 or more, or name",
         ),
-        (f"{OURS}A,5,1,20200401\n", "line 2, column arrival_s: is in seconds; name dates submit_time"),
         ("submit_time,run_time\n1,5\n", "line 1: has no column of GPUs; add one of scale_factor, num_gpus,"),
     ],
 )

@@ -25,16 +25,14 @@ from schedsearch.procedures.search import search
 from schedsearch.proof.check.certificate import (
     Certificate,
     CertificateError,
-    Question,
     Refutation,
     RepetendLimits,
     certificate_from_dict,
     certificate_to_dict,
 )
 from schedsearch.proof.check.claims import check
-from schedsearch.proof.check.cycles import MinCycleRatio
-from schedsearch.proof.check.held_limit import HeldLimit
 from schedsearch.proof.check.refutation import find_starts
+from schedsearch.proof.check.states import HeldLimit, MinCycleRatio
 from schedsearch.proof.load_and_path import Load
 from schedsearch.proof.memory_need import CapacityError, require_capacity
 from schedsearch.proof.memory_occupancy import MemoryOccupancy
@@ -316,7 +314,7 @@ def test_the_question_asked_anew_equals_brute_force(placement: Placement) -> Non
     longest = sum(block.time for block in placement.blocks) + 4
     expected = min_period(placement, longest)
     periods = range(1, longest + 1)
-    answers = [find_starts(Question(placement, 1, period), 20)[0] for period in periods]
+    answers = [find_starts(placement, 1, period, 20)[0] for period in periods]
     yes = [period for period, answer in zip(periods, answers, strict=True) if answer]
     assert None not in answers
     assert yes == (list(range(expected, longest + 1)) if expected else [])
@@ -337,9 +335,9 @@ def test_the_question_asked_anew_has_the_answer_of_the_search(
         require_capacity(placement)
     except CapacityError:
         return
-    question = placement, micro_batches, period, span, latency
-    once = smt.decide(Query(*question), SolverBudget(timeout_s=2))[0]
-    again = find_starts(Question(*question), 2)[0]
+    query = Query(placement, micro_batches, period, span, latency)
+    once = smt.decide(query, SolverBudget(timeout_s=2))[0]
+    again = find_starts(placement, micro_batches, period, 2, span, latency)[0]
     assert once is Answer.UNKNOWN or again is None or again == (once is Answer.YES)
 
 

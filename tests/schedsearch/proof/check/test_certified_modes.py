@@ -20,7 +20,6 @@ from schedsearch.procedures.search import search
 from schedsearch.proof.check.certificate import (
     Certificate,
     CertificateError,
-    Question,
     Refutation,
     certificate_from_dict,
     certificate_to_dict,
@@ -44,7 +43,7 @@ def test_the_proof_of_each_small_placement_is_proved_again(name: str) -> None:
     placement = PLACEMENTS[name]
     found = search(placement, 4, micro_batches_per_repetend=1, objectives=["period"], work_limit=30)
     if found.repetend is None:
-        answer, _, _ = find_starts(Question(placement, 1, 12), 60)
+        answer, _, _ = find_starts(placement, 1, 12, 60)
         assert (found.status, answer) == (Status.INFEASIBLE, False)
         return
     certificate = certificate_of(placement, found)
