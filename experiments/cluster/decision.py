@@ -68,6 +68,7 @@ def allocation_to_dict(allocation: Allocation) -> dict[str, Any]:
         "dollars_per_hour": allocation.dollars_per_hour,
         "power_w": allocation.power_w,
         "configurations": [asdict(one) for one in used],
+        "notes": [*allocation.notes],
     }
 
 

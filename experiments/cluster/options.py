@@ -64,9 +64,6 @@ class PolicyOptions:
     budget_dollars: float | None = option(
         None, "for makespan_budget: dollars that all jobs together may cost"
     )
-    on_infeasible: str | None = option(
-        None, "what to do where SLOs cannot all be kept: error, or drop some of them; null: the policy's own"
-    )
     margin_s: float | None = option(
         None, "for policies with SLOs: how long before its SLO a job should be done, in s"
     )

@@ -82,6 +82,8 @@ def _decide(options: ClusterCommandOptions) -> dict[str, float | str]:
     log.info("%s", decision_table(decided))
     objective = float("nan") if decided["objective"] is None else decided["objective"]
     log.info("objective %.8g: %s", objective, decided["objective_is"])
+    for note in decided["notes"]:
+        log.warning("%s", note)
     if decided["dollars_per_hour"]:
         log.info("%.5g dollars per hour for the GPUs in use", decided["dollars_per_hour"])
     log.info("shares and objective in %s", directory / FILE)

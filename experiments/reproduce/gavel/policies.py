@@ -171,9 +171,7 @@ COST_ITEM = study_item(
             {
                 "throughput": SchedulingWay("max_total_throughput"),
                 "cost": SchedulingWay("min_cost"),
-                "cost with SLOs": SchedulingWay(
-                    "min_cost_slo", options={"on_infeasible": "drop", "margin_s": 1920.0}
-                ),
+                "cost with SLOs": SchedulingWay("min_cost_slo", options={"margin_s": 1920.0}),
             },
             ("dollars", "slo_violation_share"),
             (

@@ -85,18 +85,6 @@ class AllocationProgram:
         unit = max(float(np.abs(coefficients).max(initial=0.0)), TINY)
         return self._solved(coefficients / unit, self._most, sparse.csc_array((len(self._most), 0)))[0]
 
-    def maximize_gains(self, factors: FloatArray, jobs: IntArray) -> FloatArray:
-        """Return factor x throughput of these jobs where their sum is largest; none counts for more than 1.
-
-        Raises:
-            InfeasibleError: The floors cannot be kept.
-        """
-        units = 1 / (factors * self._fastest[jobs])
-        gains = sparse.csc_array(
-            (units, (self._row_of[jobs], np.arange(len(jobs)))), (len(self._most), len(jobs))
-        )
-        return self._solved(np.zeros(len(self.demand.configurations)), self._most, gains, 1.0)[1]
-
     def maximize_least(
         self, factors: FloatArray, jobs: IntArray | None = None, offsets: FloatArray | float = 0.0
     ) -> tuple[FloatArray, float]:
@@ -120,28 +108,26 @@ class AllocationProgram:
         most[rows] = -offsets * units
         least = -self._per_least / float(units.max())
         least[rows] = weights
-        shares, _, duals = self._solved(none, most, sparse.csc_array(least[:, None]))
+        shares, duals = self._solved(none, most, sparse.csc_array(least[:, None]))
         self.prices = weights * duals[rows]
         return shares, float((factors * self.demand.rates(shares)[chosen] - offsets).min())
 
     def _solved(
-        self, objective: FloatArray, most: FloatArray, others: sparse.csc_array, at_most: float = np.inf
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return the best shares of all configurations, the values of the others, and the rows' prices.
+        self, objective: FloatArray, most: FloatArray, others: sparse.csc_array
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the best shares of all configurations, and the rows' prices.
 
         Args:
             objective: Objective coefficient of each configuration.
             most: The bound of each row.
-            others: Columns beside the shares, which count 1 in the objective: the least, or gains.
-            at_most: Bound of each of them.
+            others: Columns beside the shares, which count 1 in the objective: the least, or none.
         """
-        num_others, num_shares, taken = others.shape[1], len(objective), self._taken
+        num_shares, taken = len(objective), self._taken
         while True:
             is_all = len(taken) == num_shares
             shown = self._matrix if is_all else self._matrix[:, taken]
-            gains = np.append(objective[taken], np.ones(num_others))
-            limits = np.append(np.full(len(taken), np.inf), np.full(num_others, at_most))
-            found = _best(gains, _beside(shown, others), most, limits)
+            gains = np.append(objective[taken], np.ones(others.shape[1]))
+            found = _best(gains, _beside(shown, others), most)
             if found is None:
                 if is_all:
                     raise InfeasibleError("no shares of the time keep all rules")
@@ -155,7 +141,7 @@ class AllocationProgram:
                 shares = np.zeros(num_shares)
                 shares[taken] = values[: len(taken)]
                 self._taken = taken
-                return shares, values[len(taken) :], prices
+                return shares, prices
             taken = np.union1d(taken, more)
 
     def _most_promising(self, rise: FloatArray) -> IntArray:
@@ -178,19 +164,18 @@ def _beside(matrix: sparse.csc_array, others: sparse.csc_array) -> sparse.csc_ar
 
 
 def _best(
-    gains: FloatArray, matrix: sparse.csc_array, most: FloatArray, limits: FloatArray
+    gains: FloatArray, matrix: sparse.csc_array, most: FloatArray
 ) -> tuple[FloatArray, FloatArray] | None:
-    """Return the values of 0 to their limits with the largest sum of gains, and the price of each row.
+    """Return the values of at least 0 with the largest sum of gains, and the price of each row.
 
     Returns:
         None where no values keep all rows.
     """
     if not len(gains):
         return (np.zeros(0), np.zeros(len(most))) if (most >= 0).all() else None
-    bounds = np.column_stack([np.zeros(len(limits)), limits])
     first, then = ("highs-ipm", "highs-ds") if len(gains) > _MANY else ("highs-ds", "highs-ipm")
     for method, options in ((first, _EXACT), (then, _EXACT), (then, {})):  # where one is not sure, the next
-        found = linprog(-gains, matrix, most, bounds=bounds, method=method, options=options)
+        found = linprog(-gains, matrix, most, method=method, options=options)
         if found.status == 0:
             return np.maximum(found.x, 0.0), np.maximum(-found.ineqlin.marginals, 0.0)
         if found.status == 2:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -51,7 +51,7 @@ class MinCost:
         """Return the allocation; its objective is the sum of steps/s per dollar/hour.
 
         Raises:
-            InfeasibleError: An SLO cannot be met, or a job has no throughput.
+            InfeasibleError: A job has no throughput.
             ClusterError: A type of the cluster has no price.
         """
         real = demand.without_pairs()
@@ -76,63 +76,22 @@ class MinCost:
 class MinCostWithSlos(MinCost):
     """Makes many steps per dollar, and each job is done within its SLO (dissertation, Sec. 6.4.3).
 
+    SLOs that cannot be kept are in `Allocation.notes`; see `set_floors`.
+
     Attributes:
-        on_infeasible: What is done where not all SLOs can be met: say so, or leave some out; then no other of
-            those left out could be met in addition, and `Allocation.notes` says which they are.
-        margin_s: Seconds by which a job is to be done before its SLO where it can, as rounds do not give
-            exactly the shares.
+        margin_s: Seconds by which a job is to be done before its SLO; rounds do not give exactly the shares.
     """
 
-    on_infeasible: Literal["error", "drop"] = "error"
     margin_s: float = 0.0
 
     name: ClassVar[str] = "min_cost_slo"
 
     def __post_init__(self) -> None:
-        """Check the options."""
-        where, choice = f"policy {self.name}", self.on_infeasible
-        require(choice in ("error", "drop"), f"{where}: on_infeasible", choice, "known; give error or drop")
-        _check_margin(where, self.margin_s)
+        """Check the margin."""
+        _check_margin(self.name, self.margin_s)
 
     def _set_floors(self, program: AllocationProgram) -> tuple[str, ...]:
-        demand, notes = program.demand, []
-        left_s = np.array([active.slo_left_s for active in demand.jobs])
-        alone_s = demand.steps_left / demand.alone_steps_per_s.max(axis=1)
-        seconds = np.maximum(left_s - self.margin_s, np.minimum(left_s, alone_s))
-        for job in np.flatnonzero(seconds < alone_s * (1 - EXACT)).tolist():
-            said = (
-                f"{self.name}: job {demand.jobs[job].name} has {seconds[job]:.6g} s left for its SLO, but "
-                f"needs {alone_s[job]:.6g} s on its fastest type alone"
-            )
-            if self.on_infeasible == "error":
-                raise InfeasibleError(f"{said}; give it at least that, or on_infeasible=drop")
-            seconds[job] = np.inf
-            notes.append(said)
-        seconds = np.maximum(seconds, alone_s)
-        jobs = np.flatnonzero(np.isfinite(seconds))
-        if not len(jobs) or _can_meet(program, seconds):
-            return tuple(notes)
-        program.set_floors(np.zeros(len(seconds)))
-        factors = seconds[jobs] / demand.steps_left[jobs]
-        if self.on_infeasible == "error":
-            _, part = program.maximize_least(factors, jobs)
-            raise InfeasibleError(
-                f"{self.name}: the SLOs of {len(jobs)} jobs cannot be met together; give each {1 / part:.4g} "
-                "times the time left, or on_infeasible=drop"
-            )
-        met = program.maximize_gains(factors, jobs)
-        kept = seconds.copy()
-        kept[jobs[met < 1 - EXACT]] = np.inf
-        for job in jobs[np.argsort(-met, kind="stable")].tolist():
-            if not np.isfinite(kept[job]):
-                kept[job] = seconds[job]
-                if not _can_meet(program, kept):
-                    kept[job] = np.inf
-                    notes.append(
-                        f"{self.name}: the SLO of job {demand.jobs[job].name} cannot be met beside the others"
-                    )
-        program.set_floors(demand.steps_left / kept)
-        return tuple(notes)
+        return set_floors(program, self.margin_s)
 
 
 @dataclass
@@ -204,10 +163,8 @@ class CheapestAboveFloors(ABC):
     """Takes the cheapest of all allocations that give each job its floor.
 
     A configuration has a clock, so these policies choose speeds too: a job that has time runs slowly, where a
-    step takes less energy. A job with an SLO must get the steps it has left over the time it has left. One
-    without, or whose SLO nothing can keep any more, must get a share of what max-min fairness would give it
-    beside the others' SLOs. The first are kept before the second; where they cannot all be kept, each has the
-    same share of what it needs.
+    step takes less energy. A job without an SLO, or whose SLO nothing can keep any more, must get a share of
+    what max-min fairness would give it beside the others' SLOs, which `set_floors` has.
 
     Attributes:
         min_share: Share of its max-min fair throughput that a job without SLO gets; 0 to 1.
@@ -229,7 +186,7 @@ class CheapestAboveFloors(ABC):
         """Check the numbers."""
         share = self.min_share
         require(0 <= share <= 1, f"policy {self.name}: min_share", share, "between 0 and 1; give a share")
-        _check_margin(f"policy {self.name}", self.margin_s)
+        _check_margin(self.name, self.margin_s)
 
     @abstractmethod
     def _costs(self, demand: Demand) -> tuple[FloatArray, float]:
@@ -245,35 +202,9 @@ class CheapestAboveFloors(ABC):
         costs, cost_of_idling = self._costs(demand)
         check_runnable(demand, self.name)
         program = AllocationProgram(demand)
-        notes = self._set_floors(program)
+        notes = set_floors(program, self.margin_s, self.min_share)
         shares = program.maximize(-costs)
         return Allocation(demand, shares, cost_of_idling + float(costs @ shares), notes)
-
-    def _set_floors(self, program: AllocationProgram) -> tuple[str, ...]:
-        """Set the floors of a program's demand, and return SLOs that cannot be kept, a line each."""
-        demand = program.demand
-        left_s = np.array([active.slo_left_s for active in demand.jobs])
-        best = _best_rates(program)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            needed = np.where(left_s > 0, demand.steps_left / left_s, np.inf)
-            hurried = np.where(left_s > self.margin_s, demand.steps_left / (left_s - self.margin_s), np.inf)
-        keeps_slo = np.isfinite(left_s) & (needed <= best)
-        lost = np.flatnonzero(np.isfinite(left_s) & ~keeps_slo).tolist()
-        notes = [f"job {demand.jobs[job].name}: nothing keeps its SLO; it has a fair share" for job in lost]
-        floors = np.where(keeps_slo, np.clip(hurried, MIN_ASKED * best, best), 0.0)
-        with_floor, others = np.flatnonzero(floors), np.flatnonzero(~keeps_slo)
-        program.set_floors(np.zeros(len(floors)))
-        _, share = program.maximize_least(1 / floors[with_floor], with_floor)
-        if share < 1:
-            floors *= max(share, 0.0) * KEPT
-            notes.append(f"the other SLOs cannot all be kept: each job has {share:.4g} of what it needs")
-        program.set_floors(floors)
-        if len(others):
-            factors = fair_factors(demand, self.name)[others]
-            _, least = program.maximize_least(factors, others)
-            floors[others] = self.min_share * max(least, 0.0) * KEPT / factors
-            program.set_floors(floors)
-        return tuple(notes)
 
 
 @dataclass(frozen=True)
@@ -310,17 +241,47 @@ class LeastCost(CheapestAboveFloors):
         return demand.dollars_per_hour + of_power * demand.added_power_w, of_power * demand.idle_power_w
 
 
-def _check_margin(where: str, margin_s: float) -> None:
-    require(0 <= margin_s < math.inf, f"{where}: margin_s", margin_s, "0 or more; give seconds")
+def _check_margin(policy: str, margin_s: float) -> None:
+    is_right = 0 <= margin_s < math.inf
+    require(is_right, f"policy {policy}: margin_s", margin_s, "0 or more; give seconds")
 
 
-def _can_meet(program: AllocationProgram, seconds: FloatArray) -> bool:
-    program.set_floors(program.demand.steps_left / seconds)
-    try:
-        program.maximize(np.zeros(len(program.demand.configurations)))
-    except InfeasibleError:
-        return False
-    return True
+def set_floors(program: AllocationProgram, margin_s: float, min_share: float = 0.0) -> tuple[str, ...]:
+    """Set what each job must get, so that SLOs are kept; return those that cannot be, a line each.
+
+    A job with an SLO must get the steps it has left over the time it has left, and be done a margin before
+    that where it can. Where not all of these can be had, each has the same share of what it needs. The other
+    jobs, and those whose SLO nothing can keep any more, come after them.
+
+    Args:
+        program: Rules of the demand.
+        margin_s: Seconds.
+        min_share: Share that the others must get of what max-min fairness would give them.
+    """
+    demand = program.demand
+    left_s = np.array([active.slo_left_s for active in demand.jobs])
+    best = _best_rates(program)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        needed = np.where(left_s > 0, demand.steps_left / left_s, np.inf)
+        hurried = np.where(left_s > margin_s, demand.steps_left / (left_s - margin_s), np.inf)
+    keeps_slo = np.isfinite(left_s) & (needed <= best * (1 + EXACT))
+    lost = np.flatnonzero(np.isfinite(left_s) & ~keeps_slo).tolist()
+    notes = [f"job {demand.jobs[job].name}: nothing keeps its SLO" for job in lost]
+    floors = np.where(keeps_slo, np.clip(hurried, MIN_ASKED * best, best), 0.0)
+    with_floor, others = np.flatnonzero(floors), np.flatnonzero(~keeps_slo)
+    program.set_floors(np.zeros(len(floors)))
+    _, share = program.maximize_least(1 / floors[with_floor], with_floor)
+    if share < 1:
+        floors *= max(share, 0.0) * KEPT
+    if share < KEPT:
+        notes.append(f"the other SLOs cannot all be kept: each job has {share:.4g} of what it needs")
+    program.set_floors(floors)
+    if len(others) and min_share:
+        factors = fair_factors(demand, "max-min fairness")[others]
+        _, least = program.maximize_least(factors, others)
+        floors[others] = min_share * max(least, 0.0) * KEPT / factors
+        program.set_floors(floors)
+    return tuple(notes)
 
 
 def _best_rates(program: AllocationProgram) -> FloatArray:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -43,7 +43,7 @@ class WaterFilling(SharesPolicy):
         if not levels:
             return np.zeros(len(demand.configurations)), math.inf
         pace = paces(np.ones(len(demand.jobs), dtype=np.bool_))
-        first = (levels[0].normalized[pace > 0] / pace[pace > 0]).min()
+        first = (levels[0][pace > 0] / pace[pace > 0]).min()
         return program.maximize(demand.coefficients(_factors(demand))), float(first)
 
     def _paces(self, demand: Demand) -> Paces:
@@ -111,20 +111,10 @@ class Hierarchical(WaterFilling):
         return paces
 
 
-class WaterLevel(NamedTuple):
-    """The result of one pass of water filling.
+def water_levels(program: AllocationProgram, paces: Paces) -> Iterator[FloatArray]:
+    """Yield what each job has for certain after each pass; the last levels stay in the program as its floors.
 
-    Attributes:
-        normalized: Scale factor x throughput / proportional throughput that each job has for certain.
-        can_rise: True for each job that is not yet known to be bottlenecked.
-    """
-
-    normalized: FloatArray
-    can_rise: BoolArray
-
-
-def water_levels(program: AllocationProgram, paces: Paces) -> Iterator[WaterLevel]:
-    """Yield the levels up to the last one, which stay in the program as its floors.
+    A level is scale factor x throughput / proportional throughput.
 
     The dissertation keeps for each job the throughput that it happened to get in the last linear program;
     we keep its level, which is at most that, because then the result does not depend on the solver's choice
@@ -148,7 +138,7 @@ def water_levels(program: AllocationProgram, paces: Paces) -> Iterator[WaterLeve
         program.set_floors(levels / factors)
         is_stuck = program.prices > NO_PRICE * program.prices.max()
         can_rise[raised[is_stuck]] = False
-        yield WaterLevel(levels.copy(), can_rise.copy())
+        yield levels.copy()
 
 
 def _factors(demand: Demand) -> FloatArray:

@@ -160,7 +160,9 @@ def test_an_agnostic_policy_divides_the_time_as_the_gpus() -> None:
     assert found.rates == pytest.approx(np.array([30.0, 28 / 3]))
 
 
-@pytest.mark.parametrize("name", ["las", "isolated", "makespan", "finish_time_fairness_packed", "sjf"])
+@pytest.mark.parametrize(
+    "name", ["las", "isolated", "makespan", "finish_time_fairness_packed", "water_filling"]
+)
 def test_a_job_without_throughput_is_named(name: str) -> None:
     case = case_of([1, 0], [[40.0, 10.0], [0.0, 4.0]])
     with pytest.raises(InfeasibleError, match="job 1 has no throughput on any GPU type that has its 1 GPUs"):
