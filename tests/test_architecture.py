@@ -68,7 +68,7 @@ OWNERS = {
         "schedsearch/proof/mode_choice.py",
         "schedsearch/cluster/policies/allox.py",
         "schedsearch/cluster/policies/program.py",
-        "schedsearch/energy/cost.py",
+        "schedsearch/energy/baselines/perseus.py",
         "schedsearch/energy/programs.py",
         "schedsearch/unequal/replica_bound.py",
         "experiments/cluster/loads.py",

@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of all that runs cases."""
     parser.add_argument("--quick", action="store_true", help="the smallest case of each part")
-    parser.add_argument("--without", nargs="+", metavar="NAME", help="strategies or generators to leave out")
+    parser.add_argument("--without", nargs="+", metavar="NAME", help="strategies to leave out")
     parser.add_argument("--beside", type=Path, metavar="FILE", help="compare with an earlier results file")
     parser.add_argument("--resume", action="store_true", help="keep the rows that --output has already")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""How the frontier is made: by which method, over which curves, and with how much work."""
+"""How the frontier is made: by which method, and with how much work."""
 
 from __future__ import annotations
 
@@ -38,10 +38,9 @@ def make_frontier(
             deadline_ms,
             work_limit=options.work_limit,
             on_progress=on_progress,
-            curve=options.curve,
         )
         return frontier, deadline_ms
-    frontier = perseus_frontier(schedule, profile, options.unit_ms, options.curve, on_progress)
+    frontier = perseus_frontier(schedule, profile, options.unit_ms, on_progress)
     shortest_ms = frontier.shortest.time_ms
     if shortest_ms <= deadline_ms * (1 + TIME_TOLERANCE):
         return frontier, deadline_ms
@@ -58,7 +57,7 @@ def make_frontier(
 
 def made_by(options: EnergyOptions) -> dict[str, object]:
     """Return how the frontier was made as plain data; ``unit_ms`` and ``work_limit`` where they apply."""
-    made: dict[str, object] = {"method": options.method, "curve": options.curve}
+    made: dict[str, object] = {"method": options.method}
     if options.method == "perseus":
         return made | {"unit_ms": options.unit_ms}
     return made | {"work_limit": options.work_limit}
@@ -66,10 +65,9 @@ def made_by(options: EnergyOptions) -> dict[str, object]:
 
 def describe_method(options: EnergyOptions, frontier: Frontier) -> str:
     """Return how the frontier was made in words."""
-    curve = "fitted exponentials" if options.curve == "exponential" else "convex hulls"
     if options.method == "perseus":
-        return f"Perseus's algorithm over {curve}, in units of {options.unit_ms:g} ms"
-    text = f"continuous optimum over {curve}, rounded to real clocks"
+        return f"Perseus's algorithm over fitted exponentials, in units of {options.unit_ms:g} ms"
+    text = "continuous optimum over convex hulls, rounded to real clocks"
     if options.work_limit > 0:
         proved = sum(plan.gap <= PROVED_GAP for plan in frontier.plans)
         text += f", improved with a work limit of {options.work_limit:g}; "

@@ -28,11 +28,6 @@ class EnergyOptions:
         "exact | perseus: the frontier of Perseus's own algorithm",
         choices=("exact", "perseus"),
     )
-    curve: str = option(
-        "hull",
-        "cost between clocks, for both methods: hull | exponential: the fit of Perseus",
-        choices=("hull", "exponential"),
-    )
     unit_ms: float = option(
         1.0, "time by which each step of perseus shortens the iteration, in ms; larger is quicker", above=0
     )
@@ -48,12 +43,6 @@ class EnergyOptions:
         max=10_000,
     )
     orders_work_limit: float = option(5, "work to compare them with, in units of about a second", above=0)
-    joint_deadlines: int = option(
-        0,
-        "deadlines at which modes, order and clocks are chosen together too, each with that work; 0: none",
-        min=0,
-        max=1000,
-    )
     export: str | None = option(
         None, "zeus: also writes a file for each plan, as Zeus's server reads it", choices=("zeus",)
     )

@@ -29,7 +29,7 @@ from experiments.frontier.options import EnergyOptions, FrontierCommandOptions
 from experiments.frontier.report import save_frontier_report
 from experiments.frontier.results import EnergyResult
 from experiments.frontier.savings import beside_hand_made, describe_savings
-from experiments.frontier.schedule_selection import asked_deadline_ms, save_joint_plans, select_schedule
+from experiments.frontier.schedule_selection import asked_deadline_ms, select_schedule
 from experiments.search.problem import SearchProblem, read_problem
 from experiments.search.results import SearchStepResult
 from experiments.search.search_step import search_and_save
@@ -76,10 +76,6 @@ def check_energy_on(options: FrontierCommandOptions, problem: SearchProblem) -> 
         PlacementError: A plan that is asked for knows no modes or streams.
     """
     check_clocks_of(problem.placement)
-    if options.energy.joint_deadlines and problem.batch is not None:
-        raise OptionError(
-            "energy.joint_deadlines: chooses modes, and micro-batches that differ have none; leave it out"
-        )
     check_constrained_plans_on(options, problem)
     if (deadline_ms := options.energy.deadline_ms) is not None and problem.batch is None:
         bound = makespan_bound(problem.placement, options.search.num_micro_batches)
@@ -114,7 +110,6 @@ def search_and_tune(
     )
     save_frontier(options.energy, found, tuned, directory)
     save_constrained_plans(tuned, directory)
-    save_joint_plans(options, found, tuned, directory)
     tables = (*describe_savings(tuned), *describe_baselines(found.schedule, tuned))
     for line in (*tables, *describe_constrained_plans(tuned)):
         log.info("%s", line)

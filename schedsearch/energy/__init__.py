@@ -3,15 +3,15 @@
 In the order in which to read:
 
 - `graph`: the blocks of all micro-batches as a graph of who waits for whom.
-- `cost`: what a block costs at each clock, the lower convex hull of that, and Perseus's exponential.
+- `cost`: what a block costs at each clock, and the lower convex hull of that.
 - `frontier`: plans, the frontier of those that none beats in both time and energy, and what no plan can beat.
 - `simulation`: time and energy of clocks, waiting included.
 - `relaxation`: the whole frontier by minimum cuts if blocks could take any time between two clocks.
 - `problem`: all of these as one clock problem, which everything below is handed.
 - `kernels`: the loops over instances and plans, compiled.
-- `programs`: linear programs; the relaxed problem as one.
+- `programs`: linear programs; the relaxed problem as one, for `limits`.
 - `generators`: what makes plans of real clocks.
-- `improving`: plans improved some instances at a time, and the exact plan of a small schedule.
+- `improving`: plans improved some instances at a time, with proof where a schedule is small.
 - `planning`: from a schedule and a profile to the frontier.
 - `orders`: order and clocks together.
 - `limits`: plans that a real job can run.
@@ -19,10 +19,9 @@ In the order in which to read:
 - `interchange`: files for other programs.
 """
 
-from schedsearch.energy.cost import CostCurve, cost_curve
+from schedsearch.energy.cost import CostCurve
 from schedsearch.energy.frontier import FrequencyPlan, Frontier, OnProgress
 from schedsearch.energy.graph import EnergyError, InstanceGraph, instance_graph
-from schedsearch.energy.improving import exact_plan
 from schedsearch.energy.interchange import frequencies_csv, frontier_csv, zeus_files, zeus_stages
 from schedsearch.energy.limits.folding import PeriodicSchedule, has_order_of, repetend_of
 from schedsearch.energy.limits.periodic import PeriodicPlan, periodic_plan, switched_periodic_plan
@@ -38,11 +37,9 @@ from schedsearch.energy.limits.switching import (
 from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder, best_order
 from schedsearch.energy.planning import compute_frontier
 from schedsearch.energy.problem import ClockProblem
-from schedsearch.energy.relaxation import Breakpoint, breakpoints
 from schedsearch.energy.simulation import ClockedIteration, all_maximum_clocks, simulate_at_clocks
 
 __all__ = [
-    "Breakpoint",
     "ClockProblem",
     "ClockedIteration",
     "CostCurve",
@@ -60,12 +57,9 @@ __all__ = [
     "SwitchingLimits",
     "all_maximum_clocks",
     "best_order",
-    "breakpoints",
     "capped_plan",
     "changes_per_iteration",
     "compute_frontier",
-    "cost_curve",
-    "exact_plan",
     "frequencies_csv",
     "frontier_csv",
     "has_order_of",

@@ -16,12 +16,10 @@ least energy until some deadline, and which one that is has to be asked for ever
 from __future__ import annotations
 
 import math
-import sys
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -34,20 +32,14 @@ from placements.profiles.operating_point import Clock, config_of
 from schedsearch.energy.graph import EnergyError, Floats
 from schedsearch.results import FileResult
 
-_OF_ALL_MAXIMUM = ("time_ms", "energy_mj", "waiting_w")
-"""What the file form tells of the plan to compare with."""
-
 SCHEMA_VERSION = 1
 """Version of the frontier's file form."""
-
-_AGAIN = "compute the frontier again"
 
 OnProgress = Callable[[str, int, int], None]
 """Called with what is done (such as "rounding"), how much of it is done, and how much there is."""
 
 TIME_TOLERANCE = 1e-9
 """Share by which a plan may be later than the deadline it was made for; rounding errors only."""
-
 
 BOUND_TOLERANCE = 1e-6
 """Share of the energies that were added up by which a proved bound may be above what was found.
@@ -90,13 +82,8 @@ class LowerBound:
 
     def price_w(self, time_ms: float) -> float:
         """Return the shadow price of time there: what a shorter iteration costs, in millijoules per ms."""
-        if len(self.time_ms) == 1 or time_ms >= self.time_ms[-1]:
-            return 0.0
         after = max(int(np.searchsorted(self.time_ms, time_ms, side="right")), 1)
-        slope = np.diff(self.effective_mj[after - 1 : after + 1]) / np.diff(
-            self.time_ms[after - 1 : after + 1]
-        )
-        return float(-slope[0])
+        return float(np.append(-np.diff(self.effective_mj) / np.diff(self.time_ms), 0.0)[after - 1])
 
 
 @dataclass(frozen=True)
@@ -110,15 +97,13 @@ class FrequencyPlan:
         lower_bound_mj: No plan of this time, at any clocks, uses less; from the relaxed problem.
         waiting_w: Power of all devices after the end, next to a straggler, at the clocks of their last
             blocks; None where the blocking power does not depend on the clock.
-        made_by: The generator that found it, of `schedsearch.energy.planning.GENERATORS`; empty for others.
     """
 
     clock_mhz: Mapping[str, tuple[int, ...]]
     time_ms: float
     energy_mj: float
-    lower_bound_mj: float
+    lower_bound_mj: float = 0.0
     waiting_w: float | None = None
-    made_by: str = field(default="", compare=False)
 
     @property
     def power_w(self) -> float:
@@ -129,6 +114,35 @@ class FrequencyPlan:
     def gap(self) -> float:
         """Return by how much of the lower bound the plan may be above the best one."""
         return self.energy_mj / self.lower_bound_mj - 1 if self.lower_bound_mj > 0 else math.nan
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the file form as plain data."""
+        names = ("time_ms", "energy_mj", "lower_bound_mj", "waiting_w")
+        numbers = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return numbers | clocks_to_dict(self.clock_mhz)
+
+    @classmethod
+    def from_field(cls, plan: Field) -> FrequencyPlan:
+        """Read the file form."""
+        clock_mhz = plan["clock_mhz"].typed(Mapping[str, tuple[int, ...]])
+        configs = plan.get("config", {})
+        for block, names in configs.typed(Mapping[str, tuple[str, ...]]).items():
+            plain = clock_mhz.get(block, ())
+            if len(names) != len(plain):
+                raise configs[block].wrong(
+                    f"a list of {len(plain)} configurations", "give one for each micro-batch"
+                )
+            pairs = zip(plain, names, strict=True)
+            clock_mhz[block] = tuple(Clock(mhz, name) if name else mhz for mhz, name in pairs)
+        return plan.record(cls, clock_mhz=clock_mhz)
+
+
+def clocks_to_dict(clock_mhz: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    """Return the clocks of a plan as plain data: ``clock_mhz``, and ``config`` where blocks have some."""
+    named = {block: list(map(config_of, clocks)) for block, clocks in clock_mhz.items()}
+    configs = {block: each for block, each in named.items() if any(each)}
+    plain = {block: list(map(int, clocks)) for block, clocks in clock_mhz.items()}
+    return {"clock_mhz": plain} | ({"config": configs} if configs else {})
 
 
 @dataclass(frozen=True)
@@ -165,7 +179,7 @@ class Frontier(FileResult):
         all_maximum: FrequencyPlan,
         placement: Placement,
         profile: Profile,
-        relaxed: LowerBound | None = None,
+        relaxed: LowerBound,
         interrupted: bool = False,
     ) -> Frontier:
         """Return the frontier of some plans of a placement."""
@@ -182,8 +196,8 @@ class Frontier(FileResult):
         )
 
     @property
-    def all_gpus(self) -> int:
-        """Return the GPUs of all devices together.
+    def waiting_w(self) -> float:
+        """Return the power of all devices while all wait at the clock of least blocking power.
 
         Raises:
             EnergyError: The frontier was read from a file that does not tell the number of devices.
@@ -191,16 +205,7 @@ class Frontier(FileResult):
         number = self.num_devices if self.num_gpus is None else self.num_gpus
         if number is None:
             raise EnergyError("num_devices: is not in the frontier's file; add it")
-        return number
-
-    @property
-    def waiting_w(self) -> float:
-        """Return the power of all devices while all wait at the clock of least blocking power.
-
-        Raises:
-            EnergyError: See `all_gpus`.
-        """
-        return self.blocking_power_w * self.all_gpus
+        return self.blocking_power_w * number
 
     @property
     def shortest(self) -> FrequencyPlan:
@@ -212,10 +217,6 @@ class Frontier(FileResult):
         """Return the plan of least `FrequencyPlan.energy_mj`: the best without straggler or deadline."""
         return min(self.plans, key=lambda plan: plan.energy_mj)
 
-    @cached_property
-    def _times_ms(self) -> tuple[float, ...]:
-        return tuple(plan.time_ms for plan in self.plans)
-
     def at(self, deadline_ms: float) -> FrequencyPlan:
         """Return the best plan for an iteration that ends at the deadline, such as a straggler's end.
 
@@ -226,12 +227,14 @@ class Frontier(FileResult):
         Raises:
             EnergyError: The deadline is before the end of the shortest plan.
         """
-        if not deadline_ms >= self._times_ms[0] * (1 - TIME_TOLERANCE):
+        shortest_ms = self.shortest.time_ms
+        if not deadline_ms >= shortest_ms * (1 - TIME_TOLERANCE):
             raise EnergyError(
                 f"deadline_ms: {deadline_ms:.12g} is below the shortest iteration of "
-                f"{self._times_ms[0]:.6g} ms; give at least that"
+                f"{shortest_ms:.6g} ms; give at least that"
             )
-        last = max(bisect_right(self._times_ms, deadline_ms * (1 + TIME_TOLERANCE)) - 1, 0)
+        until_ms = max(deadline_ms * (1 + TIME_TOLERANCE), shortest_ms)
+        last = bisect_right(self.plans, until_ms, key=lambda plan: plan.time_ms) - 1
         if self.plans[last].waiting_w is None:
             return self.plans[last]
         return min(self.plans[: last + 1], key=lambda plan: self.energy_next_to(plan, deadline_ms))
@@ -269,10 +272,10 @@ class Frontier(FileResult):
         """Return the file form as plain data.
 
         ``plans`` is the frontier of time and total energy. Those that only pay next to a straggler, at whose
-        pace the iteration lasts, are apart in ``straggler_plans``.
+        pace the iteration lasts, are apart in ``straggler_plans``. `all_maximum` has no clocks and no bound.
         """
         alone = {id(plan) for plan in self.without_straggler}
-        maximum = _plan_to_dict(self.all_maximum)
+        left_out = ("clock_mhz", "config", "lower_bound_mj")
         curve = {str(clock): watts for clock, watts in self.blocking_power_by_clock}
         return {
             "schema_version": SCHEMA_VERSION,
@@ -280,38 +283,30 @@ class Frontier(FileResult):
             **({"blocking_power_by_clock": curve} if curve else {}),
             "num_devices": self.num_devices,
             **({} if self.num_gpus is None else {"num_gpus": self.num_gpus}),
-            "all_maximum": {key: maximum[key] for key in _OF_ALL_MAXIMUM if key in maximum},
-            "plans": [_plan_to_dict(plan) for plan in self.without_straggler],
-            "straggler_plans": [_plan_to_dict(plan) for plan in self.plans if id(plan) not in alone],
+            "all_maximum": {k: v for k, v in self.all_maximum.to_dict().items() if k not in left_out},
+            "plans": [plan.to_dict() for plan in self.without_straggler],
+            "straggler_plans": [plan.to_dict() for plan in self.plans if id(plan) not in alone],
         }
 
     @classmethod
     def from_dict(cls, data: object) -> Frontier:
         """Build a frontier from its file form, where all but the plans and `blocking_power_w` may be missing.
 
-        The file form holds neither the clocks nor the lower bound of `all_maximum`; they read as empty
-        and 0.
-
         Raises:
             EnergyError: A field is missing or wrong.
         """
-        top = Field(data, "frontier", EnergyError, is_root=True)
+        top = Field(data, "frontier", EnergyError, is_root=True, is_open=True)
         top.version(SCHEMA_VERSION, default=SCHEMA_VERSION)
-        alone = _read_plans(top["plans"])
-        if not alone:
-            raise top["plans"].wrong("a list of at least one plan", _AGAIN)
-        maximum = top["all_maximum"]
+        if not top["plans"].items():
+            raise top["plans"].wrong("a list of at least one plan", "compute the frontier again")
+        read = [*top["plans"].items(), *top.get("straggler_plans", []).items()]
         return cls(
-            plans=tuple(
-                sorted((*alone, *_read_plans(top.get("straggler_plans", []))), key=lambda plan: plan.time_ms)
-            ),
-            all_maximum=FrequencyPlan(
-                {}, _finite(maximum["time_ms"]), _finite(maximum["energy_mj"]), 0.0, _read_waiting_w(maximum)
-            ),
-            blocking_power_w=_finite(top["blocking_power_w"]),
-            num_devices=_read_count(top.get("num_devices")),
-            num_gpus=_read_count(top.get("num_gpus")),
-            blocking_power_by_clock=_read_curve(top.get("blocking_power_by_clock", {})),
+            tuple(sorted(map(FrequencyPlan.from_field, read), key=lambda plan: plan.time_ms)),
+            top["all_maximum"].record(FrequencyPlan, clock_mhz={}),
+            top["blocking_power_w"].typed(float),
+            top.get("num_devices").typed(int | None),
+            top.get("num_gpus").typed(int | None),
+            tuple(sorted(top.get("blocking_power_by_clock", {}).typed(Mapping[int, float]).items())),
         )
 
     @classmethod
@@ -324,81 +319,3 @@ class Frontier(FileResult):
         data = read_json(path, "a frontier.json", EnergyError)
         with in_file(path, EnergyError):
             return cls.from_dict(data)
-
-
-def _plan_to_dict(plan: FrequencyPlan) -> dict[str, Any]:
-    return {
-        "time_ms": plan.time_ms,
-        "energy_mj": plan.energy_mj,
-        "lower_bound_mj": plan.lower_bound_mj,
-        **({} if plan.waiting_w is None else {"waiting_w": plan.waiting_w}),
-        **({"made_by": plan.made_by} if plan.made_by else {}),
-        **clocks_to_dict(plan.clock_mhz),
-    }
-
-
-def clocks_to_dict(clock_mhz: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    """Return the clocks of a plan as plain data: ``clock_mhz``, and ``config`` where blocks have some."""
-    named = {block: list(map(config_of, clocks)) for block, clocks in clock_mhz.items()}
-    configs = {block: each for block, each in named.items() if any(each)}
-    plain = {block: list(map(int, clocks)) for block, clocks in clock_mhz.items()}
-    return {"clock_mhz": plain} | ({"config": configs} if configs else {})
-
-
-def _read_plan(field: Field) -> FrequencyPlan:
-    clocks, configs, made_by = field["clock_mhz"], field.get("config", {}), field.get("made_by")
-    configs.mapping(remedy=_AGAIN)
-    return FrequencyPlan(
-        {name: _read_clocks(clocks[name], configs.get(name)) for name in clocks.mapping(remedy=_AGAIN)},
-        _finite(field["time_ms"]),
-        _finite(field["energy_mj"]),
-        _finite(field.get("lower_bound_mj", 0.0)),
-        _read_waiting_w(field),
-        "" if made_by.value is None else made_by.text("a name", _AGAIN),
-    )
-
-
-def _read_waiting_w(plan: Field) -> float | None:
-    power = plan.get("waiting_w")
-    return None if power.value is None else _finite(power)
-
-
-def _read_count(field: Field) -> int | None:
-    return None if field.value is None else field.whole(remedy="give the placement's")
-
-
-def _read_curve(field: Field) -> tuple[tuple[int, float], ...]:
-    for clock in field.mapping(remedy=_AGAIN):
-        if not (isinstance(clock, str) and clock.isdecimal() and int(clock)):
-            raise EnergyError(f"{field.where}: {clock!r} is not a clock; give whole MHz above 0")
-    return tuple(sorted((int(clock), _finite(field[clock])) for clock in field.value))
-
-
-def _read_clocks(field: Field, configs: Field) -> tuple[int, ...]:
-    clocks = field.items("a list of clocks", "give one for each micro-batch")
-    if not clocks:
-        raise field.wrong("a list of clocks", "give one for each micro-batch")
-    plain = tuple(clock.whole("a clock", "give whole MHz above 0", 1) for clock in clocks)
-    if configs.value is None:
-        return plain
-    names = configs.items("a list of configurations", "give one for each micro-batch")
-    if len(names) != len(plain):
-        raise configs.wrong(f"a list of {len(plain)} configurations", "give one for each micro-batch")
-    named = [name.text("a name", _AGAIN) if name.value != "" else "" for name in names]
-    return tuple(Clock(mhz, name) if name else mhz for mhz, name in zip(plain, named, strict=True))
-
-
-def _read_plans(field: Field) -> list[FrequencyPlan]:
-    plans = [_read_plan(plan) for plan in field.items("a list of plans", _AGAIN)]
-    for i, (before, after) in enumerate(pairwise(plans)):
-        is_equal = after.time_ms == before.time_ms and after.waiting_w is not None
-        if after.time_ms <= before.time_ms and not is_equal:
-            raise EnergyError(
-                f"{field.where}[{i + 1}].time_ms: {after.time_ms:g} is not above {before.time_ms:g}; "
-                "sort the plans by time"
-            )
-    return plans
-
-
-def _finite(field: Field) -> float:
-    return float(field.number("a number", "give a finite one", -sys.float_info.max, sys.float_info.max))

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 
 import numpy as np
@@ -203,21 +204,14 @@ def _add_memory_waits(schedule: Schedule, delays: dict[tuple[Instance, Instance]
 
 def _topological(instances: list[Instance], delays: dict[tuple[Instance, Instance], float]) -> list[Instance]:
     """Return the instances, each later than those it waits for."""
-    followers: dict[Instance, list[Instance]] = {instance: [] for instance in instances}
-    missing = dict.fromkeys(instances, 0)
+    sorter = TopologicalSorter[Instance](dict.fromkeys(instances, ()))
     for source, target in delays:
-        followers[source].append(target)
-        missing[target] += 1
-    order = [instance for instance in instances if missing[instance] == 0]
-    for instance in order:
-        for follower in followers[instance]:
-            missing[follower] -= 1
-            if missing[follower] == 0:
-                order.append(follower)
-    if len(order) < len(instances):
-        name, n = next(instance for instance in instances if missing[instance] > 0)
+        sorter.add(target, source)
+    try:
+        return list(sorter.static_order())
+    except CycleError as error:
+        name, n = error.args[1][0]
         raise EnergyError(
             f"schedule: {name} of micro-batch {n} waits for itself, because a device's order contradicts "
             "the dependencies; give a schedule that passes validate"
-        )
-    return order
+        ) from None

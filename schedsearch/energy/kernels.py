@@ -41,44 +41,19 @@ def starts(first: Ints, tail: Ints, delay_ms: Floats, time_ms: Floats) -> Floats
 
 
 @compiled
-def slowest_within(mode_ms: Floats, row: Ints, allowed_ms: Floats) -> Ints:
-    """Return the slowest mode of each instance that takes no longer than allowed, or the fastest.
-
-    Args:
-        mode_ms: Time of each mode, ascending, padded with infinity; shape ``(blocks, modes)``.
-        row: Row of each instance there.
-        allowed_ms: Shape ``(instances, plans)``.
-    """
-    choice = np.empty(allowed_ms.shape, dtype=np.int64)
-    for i in range(len(row)):
-        times = mode_ms[row[i]]
-        for plan in range(allowed_ms.shape[1]):
-            choice[i, plan] = max(np.searchsorted(times, allowed_ms[i, plan], side="right") - 1, 0)
-    return choice
-
-
-@compiled
 def chosen_in_turn(
-    first: Ints,
-    tail: Ints,
-    delay_ms: Floats,
-    mode_ms: Floats,
-    row: Ints,
-    until_ms: Floats,
-    faster: Ints,
-    slower: Ints,
+    first: Ints, tail: Ints, delay_ms: Floats, mode_ms: Floats, row: Ints, until_ms: Floats, most: Ints
 ) -> Ints:
-    """Return the modes of instances that each start as soon as they can and end when they must.
+    """Return the slowest modes with which instances that each start as soon as they can end in time.
 
     Args:
-        first: As of `starts`, with the three after it.
+        first: As of `starts`, with the two after it.
         tail: Likewise.
         delay_ms: Likewise.
-        mode_ms: As of `slowest_within`.
-        row: Likewise.
+        mode_ms: Time of each mode, ascending, padded with infinity; shape ``(blocks, modes)``.
+        row: Row of each instance there.
         until_ms: When each must end; shape ``(instances, plans)``.
-        faster: The mode of each that is taken where the slower one is too long; likewise.
-        slower: Likewise; without rows for the slowest of all that is not.
+        most: The slowest mode that it may take; likewise.
     """
     size, plans = until_ms.shape
     choice = np.empty((size, plans), dtype=np.int64)
@@ -89,14 +64,28 @@ def chosen_in_turn(
             start = 0.0
             for edge in range(first[i], first[i + 1]):
                 start = max(start, end[tail[edge], plan] + delay_ms[edge, 0])
-            allowed = until_ms[i, plan] - start
-            if len(slower):
-                mode = slower[i, plan] if times[slower[i, plan]] <= allowed else faster[i, plan]
-            else:
-                mode = max(np.searchsorted(times, allowed, side="right") - 1, 0)
+            fits = np.searchsorted(times, until_ms[i, plan] - start, side="right") - 1
+            mode = min(max(fits, 0), most[i, plan])
             choice[i, plan] = mode
             end[i, plan] = start + times[mode]
     return choice
+
+
+@compiled
+def _residual(
+    tail: Ints, head: Ints, lengths: Ints, limits: Ints, flow: Ints, event: Ints, arc: int, node: int
+) -> tuple[int, int]:
+    """Return the ticks that an arc can spare for more flow from a node, and how much more it then takes."""
+    span, place = event[head[arc]] - event[tail[arc]], 0
+    if tail[arc] == node:
+        while limits[arc, place] <= flow[arc]:
+            place += 1
+        return span - lengths[arc, place], limits[arc, place] - flow[arc]
+    if flow[arc] == 0:
+        return NO_LIMIT, 0
+    while limits[arc, place] < flow[arc]:
+        place += 1
+    return lengths[arc, place] - span, flow[arc] - (limits[arc, place - 1] if place > 0 else 0)
 
 
 @compiled
@@ -147,9 +136,9 @@ def push_and_move(
                 for node in queue[:count]:
                     for k in range(leaving[node], leaving[node + 1]):
                         arc = arc_of[k]
-                        other = head[arc] if tail[arc] == node else tail[arc]
-                        if by[other] == -1:
-                            least = min(least, _slack(tail, head, lengths, limits, flow, event, arc, node))
+                        if by[head[arc] if tail[arc] == node else tail[arc]] == -1:
+                            slack, _ = _residual(tail, head, lengths, limits, flow, event, arc, node)
+                            least = min(least, slack)
                 for node in range(nodes):
                     if by[node] == -1:
                         event[node] -= least
@@ -160,53 +149,25 @@ def push_and_move(
             for k in range(leaving[node], leaving[node + 1]):
                 arc = arc_of[k]
                 other = head[arc] if tail[arc] == node else tail[arc]
-                if by[other] == -1 and _slack(tail, head, lengths, limits, flow, event, arc, node) == 0:
-                    by[other] = arc
-                    queue[count] = other
-                    count += 1
+                if by[other] == -1:
+                    slack, _ = _residual(tail, head, lengths, limits, flow, event, arc, node)
+                    if slack == 0:
+                        by[other] = arc
+                        queue[count] = other
+                        count += 1
         if is_moving:
             return pushed, moved
-        amount, node = NO_LIMIT, sink
+        path, node = 0, sink  # the arcs of the path back, in the place of the queue
+        amount = NO_LIMIT
         while node != source:
             arc = by[node]
-            room = flow[arc]
-            place = 0
-            if head[arc] == node:
-                while limits[arc, place] <= flow[arc]:
-                    place += 1
-                room = limits[arc, place] - flow[arc]
-            else:
-                while limits[arc, place] < flow[arc]:
-                    place += 1
-                if place > 0:
-                    room -= limits[arc, place - 1]
-            amount = min(amount, room)
             node = tail[arc] if head[arc] == node else head[arc]
-        node = sink
-        while node != source:
-            arc = by[node]
-            if head[arc] == node:
+            amount = min(amount, _residual(tail, head, lengths, limits, flow, event, arc, node)[1])
+            queue[path] = arc if tail[arc] == node else -1 - arc
+            path += 1
+        for arc in queue[:path]:
+            if arc >= 0:
                 flow[arc] += amount
-                node = tail[arc]
             else:
-                flow[arc] -= amount
-                node = head[arc]
+                flow[-1 - arc] -= amount
         pushed += amount
-
-
-@compiled
-def _slack(
-    tail: Ints, head: Ints, lengths: Ints, limits: Ints, flow: Ints, event: Ints, arc: int, node: int
-) -> int:
-    """Return the ticks that an arc has to spare for more flow from a node; no limit where it takes none."""
-    span = event[head[arc]] - event[tail[arc]]
-    place = 0
-    if tail[arc] == node:
-        while limits[arc, place] <= flow[arc]:
-            place += 1
-        return int(span - lengths[arc, place])
-    if flow[arc] == 0:
-        return NO_LIMIT
-    while limits[arc, place] < flow[arc]:
-        place += 1
-    return int(lengths[arc, place] - span)

@@ -9,7 +9,6 @@ once.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,8 +19,8 @@ from numpy.typing import NDArray
 
 from placements import Profile
 from schedsearch.energy.cost import CostCurve, cost_curves
-from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, LowerBound
-from schedsearch.energy.graph import EnergyError, Floats, InstanceGraph, Ints, instance_graph
+from schedsearch.energy.frontier import FrequencyPlan, LowerBound
+from schedsearch.energy.graph import Floats, InstanceGraph, Ints, instance_graph
 from schedsearch.energy.relaxation import breakpoints
 from schedsearch.energy.simulation import (
     WaitingPower,
@@ -45,16 +44,12 @@ class ModeTable:
         clock: Clock of each mode, with its configuration if it has one; shape ``(blocks, most modes)``.
         time_ms: Ascending in each row.
         energy_mj: Effective energy on all devices of the block; the padding is infinite.
-        next_on_hull: For each mode the first slower one on the lower convex hull, or the last mode.
-        last_on_hull: For each mode itself or the first faster one, whichever is on the hull.
     """
 
     row: Ints
     clock: NDArray[Any]
     time_ms: Floats
     energy_mj: Floats
-    next_on_hull: Ints
-    last_on_hull: Ints
 
     @classmethod
     def of(cls, runs: Sequence[str], curves: Mapping[str, CostCurve]) -> ModeTable:
@@ -63,15 +58,11 @@ class ModeTable:
         shape = (len(names), max(len(curve.time_ms) for curve in curves.values()))
         clock = np.zeros(shape, dtype=object if any(curve.config for curve in curves.values()) else np.int64)
         time, energy = np.full((2, *shape), np.inf)
-        hull = np.zeros((2, *shape), dtype=np.int64)
         for row, curve in enumerate(curves.values()):
             count = len(curve.time_ms)
-            after = np.searchsorted(curve.hull, np.arange(count), side="right")
             clock[row, :count] = curve.clocks
             time[row, :count], energy[row, :count] = curve.time_ms, curve.energy_mj
-            hull[0, row, :count] = curve.hull[np.minimum(after, len(curve.hull) - 1)]
-            hull[1, row, :count] = curve.hull[after - 1]
-        return cls(np.array([names[name] for name in runs]), clock, time, energy, *hull)
+        return cls(np.array([names[name] for name in runs]), clock, time, energy)
 
     @cached_property
     def clock_mhz(self) -> Ints:
@@ -100,10 +91,11 @@ class ModeTable:
         Args:
             allowed_ms: Shape ``(instances, plans)``.
         """
-        from schedsearch.energy.kernels import slowest_within  # loads numba, which is slow
-
-        choice: Ints = slowest_within(self.time_ms, self.row, allowed_ms)
-        return choice
+        choice = np.empty(allowed_ms.shape, dtype=np.int64)
+        for row, times in enumerate(self.time_ms):
+            members = self.row == row
+            choice[members] = np.searchsorted(times, allowed_ms[members], side="right") - 1
+        return np.maximum(choice, 0)
 
 
 @dataclass(frozen=True)
@@ -147,6 +139,13 @@ class ClockProblem:
         return ModeTable.of(self.graph.runs, self.curves)
 
     @cached_property
+    def hulls(self) -> ModeTable:
+        """Those of them on the lower convex hulls."""
+        return ModeTable.of(
+            self.graph.runs, {name: each.only(each.hull) for name, each in self.curves.items()}
+        )
+
+    @cached_property
     def waiting_w(self) -> float:
         """The power of all devices while all wait at the clock of least power."""
         return waiting_w(self.schedule.placement, self.profile)
@@ -162,8 +161,8 @@ class ClockProblem:
         if self.known_bound is not None:
             return self.known_bound
         points = [(point.time_ms, point.energy_mj) for point in breakpoints(self.graph, self.curves)]
-        time, energy = zip(*reversed(points), strict=True)
-        return LowerBound(np.array(time), np.array(energy), self.waiting_w)
+        time, energy = np.array(points[::-1]).T
+        return LowerBound(time, energy, self.waiting_w)
 
     @cached_property
     def span_ms(self) -> tuple[float, float]:
@@ -171,20 +170,6 @@ class ClockProblem:
         ends = np.column_stack([np.zeros_like(self.table.last), self.table.last])
         shortest, longest = self.graph.makespan(self.table.times(ends)).tolist()
         return shortest, longest
-
-    def reachable(self, deadline_ms: float) -> float:
-        """Return the shortest length of the iteration.
-
-        Raises:
-            EnergyError: The deadline is below that, or no time.
-        """
-        shortest_ms = self.span_ms[0]
-        if not shortest_ms * (1 - TIME_TOLERANCE) <= deadline_ms < math.inf:
-            raise EnergyError(
-                f"deadline_ms: {deadline_ms:.12g} cannot be kept, the shortest iteration takes "
-                f"{shortest_ms:.6g} ms; give at least that"
-            )
-        return shortest_ms
 
     def clocks(self, choice: Ints) -> list[dict[str, tuple[int, ...]]]:
         """Return the clocks of each plan of a choice of modes; shape ``(instances, plans)``."""
@@ -221,12 +206,7 @@ class ClockProblem:
 
 
 def clocks_by_block(graph: InstanceGraph, clock: NDArray[Any] | Ints) -> list[dict[str, tuple[int, ...]]]:
-    """Return for each plan the clocks of each block, by micro-batch.
-
-    Args:
-        graph: Graph whose instances the clocks are of.
-        clock: Shape ``(instances, plans)``.
-    """
+    """Return for each plan the clocks of each block, by micro-batch; shape ``(instances, plans)``."""
     members: dict[str, list[tuple[int, int]]] = {}
     for i, (name, n) in enumerate(graph.instances):
         members.setdefault(name, []).append((n, i))

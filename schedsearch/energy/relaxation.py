@@ -23,8 +23,9 @@ Node ``2i`` is the start and ``2i + 1`` the end of instance i; then come the sou
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,8 +45,7 @@ MOST_UNITS = 2**46
 _NO_LIMIT = np.iinfo(np.int64).max
 
 
-@dataclass(frozen=True, eq=False)
-class Breakpoint:
+class Breakpoint(NamedTuple):
     """A length of the iteration at which the best times change direction.
 
     Attributes:
@@ -54,12 +54,14 @@ class Breakpoint:
         event_ms: When each instance starts, and when its followers may; shape ``(instances, 2)``.
         price_w: What a millisecond of each instance is worth between here and the next longer breakpoint, in
             millijoules; shape ``(instances,)``.
+        edge_price_w: The same of each edge of the graph; without one of price 0 the energy is the same.
     """
 
     time_ms: float
     energy_mj: float
     event_ms: Floats
     price_w: Floats
+    edge_price_w: Floats
 
 
 def breakpoints(graph: InstanceGraph, curves: Mapping[str, CostCurve]) -> Iterator[Breakpoint]:
@@ -70,30 +72,54 @@ def breakpoints(graph: InstanceGraph, curves: Mapping[str, CostCurve]) -> Iterat
     """
     from schedsearch.energy.kernels import push_and_move  # loads numba, which is slow
 
-    size = graph.size
-    slowest = np.array([[curves[name].time_ms[-1]] for name in graph.runs])
+    size, edges, each = graph.size, len(graph.tail), np.arange(graph.size)
+    row = {name: i for i, name in enumerate(curves)}
+    block = np.array([row[name] for name in graph.runs])
+    slowest_ms = np.array([curve.time_ms[-1] for curve in curves.values()])[block]
     energy = float(sum(curves[name].energy_mj[-1] for name in graph.runs))
-    tick_ms = float(graph.makespan(slowest)[0]) / TICKS_PER_ITERATION
-    powers = np.concatenate([_powers_w(curve) for curve in curves.values()])
-    unit_w = (float(np.median(powers)) if len(powers) else 1.0) / UNITS_PER_MEDIAN_POWER
-    tail, head, delay = _arcs(graph, tick_ms)
-    own_lengths, own_limits = _segments(graph, curves, tick_ms, unit_w)
-    lengths = np.vstack([own_lengths, np.repeat(delay[:, None], own_lengths.shape[1], axis=1)])
-    limits = np.vstack([own_limits, np.full((len(delay), own_limits.shape[1]), _NO_LIMIT)])
-    node, arc_of = np.concatenate([tail, head]), np.tile(np.arange(len(tail)), 2)
-    order = np.argsort(node, kind="stable")
-    leaving = np.searchsorted(node[order], np.arange(2 * size + 3)).astype(np.int64)
-    network = leaving, arc_of[order], tail, head, lengths, limits
+    tick_ms = float(graph.makespan(slowest_ms[:, None])[0]) / TICKS_PER_ITERATION
+    powers = [_powers_w(curve) for curve in curves.values()]
+    is_flat = not any(map(len, powers))
+    unit_w = (1.0 if is_flat else float(np.median(np.concatenate(powers)))) / UNITS_PER_MEDIAN_POWER
+
+    # what each arc is long and takes, those of the instances first, then edges, then from source and to sink
+    source, sink = 2 * size, 2 * size + 1
+    first, last = np.setdiff1d(each, graph.head), np.setdiff1d(each, graph.tail)
+    tail = np.concatenate([2 * each, 2 * graph.tail + 1, np.full(len(first), source), 2 * last + 1])
+    head = np.concatenate([2 * each + 1, 2 * graph.head, 2 * first, np.full(len(last), sink)])
+    most = max(len(curve.hull) for curve in curves.values())
+    length = np.zeros((len(row), most), dtype=np.int64)
+    limit = np.full((len(row), most), _NO_LIMIT)
+    for i, (curve, power_w) in enumerate(zip(curves.values(), powers, strict=True)):
+        ticks = np.rint(curve.time_ms[curve.hull][::-1] / tick_ms).astype(np.int64)
+        length[i] = ticks[-1]
+        length[i, : len(ticks)] = ticks
+        limit[i, : len(power_w)] = np.clip(np.floor(power_w / unit_w), 1, MOST_UNITS).astype(np.int64)
+    delay = np.zeros((len(tail) - size, most), dtype=np.int64)
+    delay[:edges] = np.rint(graph.delay_ms / tick_ms).astype(np.int64)[:, None]
+    arc_of = np.argsort(np.concatenate([tail, head]), kind="stable") % len(tail)
+    leaving = np.concatenate([[0], np.bincount(np.concatenate([tail, head])).cumsum()])
+    lengths, limits = (
+        np.vstack([length[block], delay]),
+        np.vstack([limit[block], np.full_like(delay, _NO_LIMIT)]),
+    )
+
+    def events(time: Ints) -> Ints:
+        """Return the tick of each node when no instance of given times waits needlessly."""
+        start = graph.earliest_start(time[:, None].astype(np.float64), delay[:edges, :1].astype(np.float64))
+        both = np.column_stack([start[:, 0], start[:, 0] + time]).astype(np.int64)
+        return np.concatenate([both.ravel(), [0, both[:, 1].max()]])
+
     flow, amount = np.zeros(len(tail), dtype=np.int64), 0
-    event = _events(graph, own_lengths[:, 0], delay)
-    shortest = _events(graph, own_lengths[:, -1], delay)[-1]
+    event, shortest = events(length[block, 0]), events(length[block, -1])[-1]
     while True:
         event_ms = tick_ms * event[: 2 * size].reshape(-1, 2).astype(np.float64)
-        length = int(event[-1] - event[-2])
-        yield Breakpoint(length * tick_ms, energy, event_ms, unit_w * flow[:size].astype(np.float64))
-        if length <= shortest:
+        price_w, edge_price_w, _ = np.split(unit_w * flow, [size, size + edges])
+        ticks_left = int(event[-1] - event[-2])
+        yield Breakpoint(ticks_left * tick_ms, energy, event_ms, price_w, edge_price_w)
+        if ticks_left <= shortest:
             return
-        pushed, moved = push_and_move(*network, flow, event)
+        pushed, moved = push_and_move(leaving, arc_of, tail, head, lengths, limits, flow, event)
         amount += int(pushed)
         energy += amount * unit_w * moved * tick_ms
 
@@ -105,45 +131,7 @@ def _powers_w(curve: CostCurve) -> Floats:
     return powers
 
 
-def _arcs(graph: InstanceGraph, tick_ms: float) -> tuple[Ints, Ints, Ints]:
-    """Return tail and head of all arcs, those of the instances first, and the ticks of the others."""
-    each = np.arange(graph.size)
-    source, sink = 2 * graph.size, 2 * graph.size + 1
-    first, last = np.setdiff1d(each, graph.head), np.setdiff1d(each, graph.tail)
-    tail = np.concatenate([2 * each, 2 * graph.tail + 1, np.full(len(first), source), 2 * last + 1])
-    head = np.concatenate([2 * each + 1, 2 * graph.head, 2 * first, np.full(len(last), sink)])
-    ticks = np.rint(graph.delay_ms / tick_ms).astype(np.int64)
-    return tail, head, np.concatenate([ticks, np.zeros(len(first) + len(last), dtype=np.int64)])
-
-
-def _segments(
-    graph: InstanceGraph, curves: Mapping[str, CostCurve], tick_ms: float, unit_w: float
-) -> tuple[Ints, Ints]:
-    """Return lengths and limits of the instances' arcs; see `schedsearch.energy.kernels.push_and_move`."""
-    row = {name: i for i, name in enumerate(curves)}
-    most = max(len(curve.hull) for curve in curves.values())
-    length = np.zeros((len(row), most), dtype=np.int64)
-    limit = np.full((len(row), most), _NO_LIMIT)
-    for i, curve in enumerate(curves.values()):
-        ticks = np.rint(curve.time_ms[curve.hull][::-1] / tick_ms).astype(np.int64)
-        units = np.clip(np.floor(_powers_w(curve) / unit_w), 1, MOST_UNITS).astype(np.int64)
-        length[i] = ticks[-1]
-        length[i, : len(ticks)] = ticks
-        limit[i, : len(units)] = units
-    block = np.array([row[name] for name in graph.runs])
-    return length[block], limit[block]
-
-
-def _events(graph: InstanceGraph, time: Ints, delay: Ints) -> Ints:
-    """Return the tick of each node when every instance takes the given time and none waits needlessly."""
-    delays = delay[: len(graph.tail), None].astype(np.float64)
-    start = graph.earliest_start(time[:, None].astype(np.float64), delays)[:, 0]
-    both = np.column_stack([start, start + time]).astype(np.int64)
-    return np.concatenate([both.ravel(), [0, both[:, 1].max()]])
-
-
-@dataclass(frozen=True, eq=False)
-class RelaxedPlans:
+class RelaxedPlans(NamedTuple):
     """The relaxed frontier, and its plans for some deadlines.
 
     Attributes:
@@ -172,24 +160,43 @@ def relaxed_plans(
         waiting_w: Power of all devices while they wait.
         on_progress: Told how many of the deadlines are planned.
     """
-    times, energies, planned, prices = [], [], [], []
-    left = len(deadline_ms)
-    before: Breakpoint | None = None
-    for point in points:
-        times.append(point.time_ms)
-        energies.append(point.energy_mj)
-        while left > 0 and deadline_ms[left - 1] >= point.time_ms:
-            left -= 1
-            planned.append(planned_between(before or point, point, float(deadline_ms[left])))
-            prices.append(point.price_w)
-            if on_progress is not None:
-                on_progress("relaxing", len(planned), len(deadline_ms))
-        before = point
-    assert before is not None, "a frontier has at least one breakpoint"
-    planned += [planned_between(before, before, before.time_ms)] * left
-    prices += [before.price_w] * left
-    bound = LowerBound(np.array(times[::-1]), np.array(energies[::-1]), waiting_w)
+    ends, planned, prices = [], [], []
+
+    def noted() -> Iterator[Breakpoint]:
+        for point in points:
+            ends.append((point.time_ms, point.energy_mj))
+            yield point
+
+    falling = deadline_ms[::-1].tolist()
+    for ms, (longer, shorter) in zip(falling, around(noted(), falling), strict=True):
+        planned.append(planned_between(longer, shorter, ms))
+        prices.append(shorter.price_w)
+        if on_progress is not None:
+            on_progress("relaxing", len(planned), len(falling))
+    time, energy = np.array(ends[::-1]).T
+    bound = LowerBound(time, energy, waiting_w)
     return RelaxedPlans(bound, np.column_stack(planned[::-1]), np.column_stack(prices[::-1]))
+
+
+def around(
+    points: Iterable[Breakpoint], falling_ms: Iterable[float]
+) -> Iterator[tuple[Breakpoint, Breakpoint]]:
+    """Yield for each deadline the breakpoints next longer and next shorter; beyond the ends twice the same.
+
+    Args:
+        points: The breakpoints, longest iteration first; all are taken if all deadlines are.
+        falling_ms: The deadlines, latest first.
+    """
+    longer: Breakpoint | None = None
+    deadlines = deque(falling_ms)
+    for point in points:
+        while deadlines and deadlines[0] >= point.time_ms:
+            deadlines.popleft()
+            yield longer or point, point
+        longer = point
+    assert longer is not None, "a frontier has at least one breakpoint"
+    for _ in deadlines:
+        yield longer, longer
 
 
 def planned_between(longer: Breakpoint, shorter: Breakpoint, deadline_ms: float) -> Floats:

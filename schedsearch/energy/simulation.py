@@ -19,7 +19,6 @@ import numpy as np
 
 from placements import OperatingPoint, Placement, Profile
 from placements.profiles.operating_point import config_of
-from schedsearch.energy.cost import lower_hull
 from schedsearch.energy.frontier import FrequencyPlan
 from schedsearch.energy.graph import (
     EnergyError,
@@ -110,8 +109,7 @@ class ClockedIteration:
         start_ms: Start of each (block, micro-batch), from the begin of the iteration.
         time_ms: Length of the iteration.
         energy_mj: Energy of all devices from the begin to the end of the iteration.
-        waiting_w: Power of all devices after the end, next to a straggler, at the clocks of their last
-            blocks; None where the blocking power does not depend on the clock.
+        waiting_w: Power of all devices after the end, as of `FrequencyPlan`.
     """
 
     start_ms: Mapping[Instance, float]
@@ -128,8 +126,7 @@ def simulate_at_clocks(
 ) -> ClockedIteration:
     """Return time and energy of a schedule at given clocks (Perseus, Sec. 4.1, Eq. 3, without straggler).
 
-    A block uses its energy once on each GPU of each of its devices. A device that waits stays at the clock of
-    the block before, and before its first block at that of its first block.
+    A block uses its energy once on each GPU of each of its devices.
 
     Args:
         schedule: Gives the order of the blocks on each device; its start times are not used.
@@ -170,7 +167,7 @@ def at_clocks(
     """Return time, energy on one GPU and MHz of every instance at its clock; shape ``(instances, 1)`` each.
 
     Raises:
-        EnergyError: A clock is missing or not in the profile.
+        EnergyError: See `operating_points`.
     """
     chosen = operating_points(schedule, profile, clock_mhz)
     points = [chosen[instance] for instance in graph.instances]
@@ -195,10 +192,10 @@ def operating_points(
                 f"clock_mhz.{name}: has {len(clocks)} clocks for {len(runs)} micro-batches; give one for each"
             )
         for n, clock in zip(runs, clocks, strict=True):
-            known = by_clock[schedule.run_name(name, n)]
-            if clock not in known:
-                raise EnergyError(f"clock_mhz.{name}[{n}]: {_not_known(clock, known)}")
-            chosen[name, n] = known[clock]
+            run = schedule.run_name(name, n)
+            if clock not in by_clock[run]:
+                raise EnergyError(f"clock_mhz.{name}[{n}]: {_not_known(clock, profile.points[run])}")
+            chosen[name, n] = by_clock[run][clock]
     return chosen
 
 
@@ -209,13 +206,13 @@ def _by_clock(points: Sequence[OperatingPoint]) -> dict[int, OperatingPoint]:
     return known | {point.clock: point for point in points}
 
 
-def _not_known(clock: int, known: Mapping[int, OperatingPoint]) -> str:
-    configs = [point.config for point in known.values() if point.clock_mhz == int(clock)]
+def _not_known(clock: int, points: Sequence[OperatingPoint]) -> str:
+    configs = ", ".join(point.config for point in points if point.clock_mhz == int(clock) and point.config)
     if configs and not config_of(clock):
-        return f"{clock} MHz has the configurations {', '.join(configs)} in the profile; name one of them"
+        return f"{clock} MHz has the configurations {configs} in the profile; name one of them"
     if configs:
-        return f"{clock} MHz of config {config_of(clock)} is not in the profile; it has {', '.join(configs)}"
-    clocks = {int(clock) for clock in known}
+        return f"{clock} MHz of config {config_of(clock)} is not in the profile; it has {configs}"
+    clocks = {point.clock_mhz for point in points}
     return (
         f"{clock} MHz is not in the profile; its clocks are {min(clocks)} to {max(clocks)} MHz, "
         f"{len(clocks)} of them"
@@ -248,45 +245,10 @@ def undominated(time_ms: Floats, energy_mj: Floats, after_w: Floats) -> Ints:
     order = np.lexsort((after_w, energy_mj, time_ms))
     if not after_w.any():
         energy = energy_mj[order]
-        least = np.minimum.accumulate(energy)
-        return order[energy < np.concatenate([[np.inf], least[:-1]])]
-    kept = np.empty(len(order), dtype=np.int64)
-    count = 0
-    for i in order.tolist():
-        others = kept[:count]
-        until = energy_mj[others] + after_w[others] * (time_ms[i] - time_ms[others])
-        if not ((until <= energy_mj[i]) & (after_w[others] <= after_w[i])).any():
-            kept[count] = i
-            count += 1
-    return kept[:count]
-
-
-def best_until(
-    deadline_ms: Sequence[float] | Floats, time_ms: Floats, energy_mj: Floats, after_w: Floats
-) -> Ints:
-    """Return the plan of least energy until each deadline, of those that keep it.
-
-    Args:
-        deadline_ms: None before the end of the first plan.
-        time_ms: End of each plan, ascending; energies and powers as in `undominated`.
-        energy_mj: Likewise.
-        after_w: Likewise.
-    """
-    number = np.searchsorted(time_ms, deadline_ms, side="right")
-    return np.array(
-        [
-            int((energy_mj[:n] + after_w[:n] * (deadline - time_ms[:n])).argmin())
-            for deadline, n in zip(deadline_ms, number.tolist(), strict=True)
-        ],
-        dtype=np.int64,
-    )
-
-
-def best_after(time_ms: float, end_ms: Floats, energy_mj: Floats, after_w: Floats) -> Ints:
-    """Return the plans that are best for some deadline of at least a time that all plans keep.
-
-    The less a plan draws after its end, the more it may use until then: a lower convex hull.
-    """
-    until = energy_mj + after_w * (time_ms - end_ms)
-    order = undominated(after_w, until, np.zeros(len(until)))
-    return order[lower_hull(after_w[order], until[order])]
+        return order[energy < np.append(np.inf, np.minimum.accumulate(energy)[:-1])]
+    kept = order[:0]
+    for i in order:
+        until = energy_mj[kept] + after_w[kept] * (time_ms[i] - time_ms[kept])
+        if not ((until <= energy_mj[i]) & (after_w[kept] <= after_w[i])).any():
+            kept = np.append(kept, i)
+    return kept

@@ -5,7 +5,6 @@ All are simulated and counted as our own plans are, with the same lower bound.
 - `envpipe`: EnvPipe lowers the clocks of blocks that are not on the critical path.
 - `zeus`: one clock for all, or one for each stage.
 - `perseus`: Perseus's own steps along the frontier.
-- `max_flow`: the minimum cuts that these steps need.
 """
 
 from __future__ import annotations
@@ -14,39 +13,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from placements import Profile
 from schedsearch.energy.baselines.envpipe import envpipe
-from schedsearch.energy.baselines.perseus import UNIT_MS, perseus_frontier, perseus_plans
+from schedsearch.energy.baselines.perseus import UNIT_MS, perseus_frontier
 from schedsearch.energy.baselines.zeus import zeus_global, zeus_per_stage
-from schedsearch.energy.cost import ExponentialCurve, exponential_curve
 from schedsearch.energy.frontier import FrequencyPlan, LowerBound, OnProgress
 from schedsearch.energy.graph import EnergyError
 from schedsearch.energy.problem import ClockProblem, Clocks
 from schedsearch.energy.simulation import all_maximum_clocks
 from schedsearch.schedule import Schedule
 
-__all__ = [
-    "BASELINES",
-    "UNIT_MS",
-    "ExponentialCurve",
-    "compute_baselines",
-    "exponential_curve",
-    "perseus_frontier",
-]
-
-
-def _all_maximum(problem: ClockProblem) -> Iterable[Clocks]:
-    yield all_maximum_clocks(problem.schedule, problem.profile)
-
-
-def _envpipe(problem: ClockProblem) -> Iterable[Clocks]:
-    yield envpipe(problem)
-
+__all__ = ["BASELINES", "UNIT_MS", "compute_baselines", "perseus_frontier"]
 
 _CLOCKS: Mapping[str, Callable[[ClockProblem], Iterable[Clocks]]] = {
-    "all_maximum": _all_maximum,
-    "envpipe": _envpipe,
+    "all_maximum": lambda problem: [all_maximum_clocks(problem.schedule, problem.profile)],
+    "envpipe": lambda problem: [envpipe(problem)],
     "zeus_global": zeus_global,
     "zeus_per_stage": zeus_per_stage,
 }
+
+BASELINES = (*_CLOCKS, "perseus")
+"""Names of the baselines."""
 
 
 def compute_baselines(
@@ -79,16 +64,6 @@ def compute_baselines(
     return {
         name: problem.pareto_plans(_CLOCKS[name](problem))
         if name in _CLOCKS
-        else perseus_plans(problem, unit_ms, on_progress=on_progress).plans
+        else perseus_frontier(schedule, profile, unit_ms, on_progress, bound).plans
         for name in names
     }
-
-
-def _alone(name: str) -> Callable[[Schedule, Profile], tuple[FrequencyPlan, ...]]:
-    return lambda schedule, profile: compute_baselines([name], schedule, profile)[name]
-
-
-BASELINES: Mapping[str, Callable[[Schedule, Profile], tuple[FrequencyPlan, ...]]] = {
-    name: _alone(name) for name in (*_CLOCKS, "perseus")
-}
-"""The plans of each baseline for a schedule; ``perseus`` with a unit of `UNIT_MS`."""

@@ -33,18 +33,20 @@ def envpipe(problem: ClockProblem) -> Clocks:
     step. It ends when all of the path is at its highest clocks, as in the envelope. Where measured times do
     not fall with the clock, the highest clock is the fastest one, and a step leads to the next faster one.
     """
-    graph = problem.graph
+    graph, schedule = problem.graph, problem.schedule
     curves = {}
-    for name, each in problem.profile.points.items():
-        points = sorted(each, key=lambda point: (point.time_ms, -point.clock_mhz))
-        clock, time, energy = zip(*((p.clock_mhz, p.time_ms, p.energy_mj) for p in points), strict=True)
-        curves[name] = CostCurve(np.array(clock), np.array(time), np.array(energy))
+    for name, points in problem.profile.points.items():
+        rows = sorted((point.time_ms, -point.clock_mhz, point.energy_mj) for point in points)
+        time, minus_clock, energy = np.array(rows).T
+        curves[name] = CostCurve((-minus_clock).astype(np.int64), time, energy)
     table = ModeTable.of(graph.runs, curves)
-    path, inside = _CriticalPath(problem.schedule, graph), envelope(problem.schedule)
+    index = {each: i for i, each in enumerate(graph.instances)}
+    neighbors = {(index[a], index[b]) for order in schedule.lane_orders for a, b in pairwise(order)}
+    inside = envelope(schedule)
     least = table.energy_mj.argmin(axis=1)[table.row]  # waiting not counted; of equal ones the fastest
     choice = np.where([each in inside for each in graph.instances], 0, least)
     while True:
-        critical = path.of(table.times(choice[:, None])[:, 0])
+        critical = _critical_path(graph, neighbors, table.times(choice[:, None])[:, 0])
         slower = critical[choice[critical] > 0]
         clocks = table.clock_mhz[table.row, choice]
         if len(slower) == 0:
@@ -81,31 +83,21 @@ def last_devices(placement: Placement) -> set[int]:
     return {device for name in own if depth[name] == deepest for device in devices[name]}
 
 
-class _CriticalPath:
-    """Walks back from the end, on the same device where the block before was waited for, else to an input."""
+def _critical_path(graph: InstanceGraph, neighbors: set[tuple[int, int]], time_ms: Floats) -> Ints:
+    """Return the instances of one critical path.
 
-    def __init__(self, schedule: Schedule, graph: InstanceGraph) -> None:
-        index = {each: i for i, each in enumerate(graph.instances)}
-        self.graph = graph
-        self.on_device: list[list[int]] = [[] for _ in graph.instances]
-        self.inputs: list[list[tuple[int, float]]] = [[] for _ in graph.instances]
-        for order in schedule.lane_orders:
-            for before, after in pairwise(index[each] for each in order):
-                self.on_device[after].append(before)
-        for before, after, delay in graph.edges:
-            self.inputs[after].append((before, delay))
-
-    def of(self, time_ms: Floats) -> Ints:
-        """Return the instances of one critical path; each instance's time is given."""
-        start = self.graph.earliest_start(time_ms[:, None])[:, 0]
-        end = start + time_ms
-        threshold_ms = THRESHOLD * float(end.max())
-        at = int(end.argmax())
-        path = [at]
-        while self.inputs[at]:
-            before = max(self.on_device[at], key=lambda i: end[i], default=None)
-            if before is None or start[at] - end[before] > threshold_ms:
-                before, _ = max(self.inputs[at], key=lambda edge: end[edge[0]] + edge[1])
-            at = before
-            path.append(at)
-        return np.array(path)
+    It walks back from the end, on the same device where the block before was waited for, else to an input.
+    """
+    start = graph.earliest_start(time_ms[:, None])[:, 0]
+    end = start + time_ms
+    path = [int(end.argmax())]
+    while True:
+        at = path[-1]
+        edges = slice(graph.first[at], graph.first[at + 1])
+        inputs = graph.tail[edges].tolist()
+        if not inputs:
+            return np.array(path)
+        before = max((i for i in inputs if (i, at) in neighbors), key=lambda i: end[i], default=None)
+        if before is None or start[at] - end[before] > THRESHOLD * float(end.max()):
+            before = inputs[int((end[inputs] + graph.delay_ms[edges]).argmax())]
+        path.append(before)

@@ -1,6 +1,6 @@
 """Perseus's own way to the frontier: shorten the iteration by a unit of time per minimum cut.
 
-Perseus, Sec. 4.2 and 4.3 and App. D, Algorithms 1 to 3, to compare with:
+Perseus, Sec. 4.1 to 4.3 and App. D, Algorithms 1 to 3, to compare with:
 `schedsearch.energy.compute_frontier` needs no unit of time, no fit, and rounds better. The cuts are those of
 `schedsearch.energy.relaxation`, where all times are whole units: its breakpoints are then whole, and between
 two of them each unit is one step.
@@ -14,19 +14,20 @@ simulation.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from itertools import chain, islice, pairwise
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 
 from placements import Profile
-from schedsearch.energy.cost import CostCurve, exponential_curve
-from schedsearch.energy.frontier import TIME_TOLERANCE, Frontier, OnProgress
+from schedsearch.energy.cost import CostCurve
+from schedsearch.energy.frontier import TIME_TOLERANCE, Frontier, LowerBound, OnProgress
 from schedsearch.energy.generators import PlanPool
-from schedsearch.energy.graph import EnergyError, Floats, InstanceGraph
+from schedsearch.energy.graph import EnergyError, Floats
 from schedsearch.energy.problem import ClockProblem
-from schedsearch.energy.relaxation import breakpoints, planned_between
+from schedsearch.energy.relaxation import around, breakpoints, planned_between
 from schedsearch.energy.simulation import all_maximum_clocks
 from schedsearch.schedule import Schedule
 
@@ -45,13 +46,16 @@ _ALMOST = 1e-6
 _PLANS_AT_ONCE = 100
 """Plans rounded in one go."""
 
+_RATES = (1e-3, 1e2)
+"""Least and greatest curvature of a fit: how often the energy falls by e over the times of the options."""
+
 
 def perseus_frontier(
     schedule: Schedule,
     profile: Profile,
     unit_ms: float,
-    curve: str = "exponential",
     on_progress: OnProgress | None = None,
+    bound: LowerBound | None = None,
 ) -> Frontier:
     """Return the frontier that Perseus finds (Perseus, Algorithm 1).
 
@@ -60,37 +64,59 @@ def perseus_frontier(
         profile: Cost of each of its blocks at each clock; where a clock has several configurations, the
             fastest is taken.
         unit_ms: Time by which each step shortens the iteration (the paper's tau).
-        curve: What stands for the options of a block: ``exponential``, as in the paper, or their lower convex
-            ``hull``.
         on_progress: Told how many of the units between T* and T_min are cut off.
+        bound: What no plan can beat, where it is at hand.
 
     Raises:
         ProfileError: The profile lacks a block of the schedule.
-        EnergyError: The unit is no time above 0 or too short, the curve is not known, or the schedule is not
-            valid.
+        EnergyError: The unit is no time above 0 or too short, or the schedule is not valid.
     """
-    problem = ClockProblem(schedule, profile.in_fastest_configs())
-    return perseus_plans(problem, unit_ms, curve, on_progress)
-
-
-def perseus_plans(
-    problem: ClockProblem, unit_ms: float, curve: str = "exponential", on_progress: OnProgress | None = None
-) -> Frontier:
-    """Return the frontier of `perseus_frontier` for a problem whose bound may be known already."""
-    candidates = PlanPool(problem)
-    steps = energy_schedules(problem, unit_ms, curve, on_progress)
+    problem = ClockProblem(schedule, profile.in_fastest_configs(), bound)
+    pool = PlanPool(problem)
+    steps = energy_schedules(problem, unit_ms, on_progress)
     while some := list(islice(steps, _PLANS_AT_ONCE)):
         planned_ms = np.column_stack([step.planned_ms for step in some])
         # the slowest clock that is not slower than planned (Perseus, Algorithm 2, last line)
-        candidates.add("perseus", problem.table.slowest_within(planned_ms * (1 + TIME_TOLERANCE)))
-    schedule, profile = problem.schedule, problem.profile
-    all_maximum = problem.plan(all_maximum_clocks(schedule, profile))
-    plans = candidates.best(None, problem.bound)
-    return Frontier.of(plans, all_maximum, schedule.placement, profile, problem.bound)
+        pool.add(problem.table.slowest_within(planned_ms * (1 + TIME_TOLERANCE)))
+    all_maximum = problem.plan(all_maximum_clocks(schedule, problem.profile))
+    plans = pool.best(None, problem.bound)
+    return Frontier.of(plans, all_maximum, schedule.placement, problem.profile, problem.bound)
 
 
-@dataclass(frozen=True, eq=False)
-class EnergySchedule:
+def exponential(curve: CostCurve) -> EnergyOf:
+    """Return the a * exp(b * t) + c of least squares; there is one for any number of options, in any unit.
+
+    For a given rate, a and c are a linear regression, so that the rate alone is searched for. One option
+    gives a constant, two the straight line between them, which the smallest rate all but is.
+    """
+    from scipy.optimize import minimize_scalar
+
+    fastest_ms, least_mj = float(curve.time_ms[0]), float(curve.energy_mj[-1])
+    span_ms, range_mj = float(curve.time_ms[-1]) - fastest_ms, float(curve.energy_mj[0]) - least_mj
+    if span_ms <= 0 or range_mj <= 0:
+        return lambda time_ms: np.full_like(time_ms, least_mj)
+    time, energy = (curve.time_ms - fastest_ms) / span_ms, (curve.energy_mj - least_mj) / range_mj
+
+    def regression(rate: float) -> tuple[float, float, float]:
+        """Return the sum of squares, the amplitude, which is never negative, and the offset."""
+        falling = np.exp(-rate * time)
+        centered = falling - falling.mean()
+        amplitude = float(centered @ energy / (centered @ centered))
+        offset = float(energy.mean() - amplitude * falling.mean())
+        return float(((amplitude * falling + offset - energy) ** 2).sum()), amplitude, offset
+
+    def squares(log_rate: float) -> float:
+        return regression(np.exp(log_rate))[0]
+
+    found = minimize_scalar(squares, bounds=np.log(_RATES), method="bounded", options={"xatol": 1e-9})
+    rate = float(np.exp(found.x))
+    _, amplitude, offset = regression(rate)
+    return lambda time_ms: (
+        (amplitude * np.exp(-rate * (time_ms - fastest_ms) / span_ms) + offset) * range_mj + least_mj
+    )
+
+
+class EnergySchedule(NamedTuple):
     """A time planned for each instance (Perseus, Sec. 3.2), before it is turned into clocks.
 
     Attributes:
@@ -106,86 +132,50 @@ class EnergySchedule:
 
 
 def energy_schedules(
-    problem: ClockProblem, unit_ms: float, curve: str = "exponential", on_progress: OnProgress | None = None
+    problem: ClockProblem,
+    unit_ms: float,
+    on_progress: OnProgress | None = None,
+    fit: Callable[[CostCurve], EnergyOf] = exponential,
 ) -> Iterator[EnergySchedule]:
     """Yield the energy schedules from least energy to least time, one unit apart (Perseus, Algorithm 1).
 
     Raises:
         EnergyError: See `perseus_frontier`.
     """
-    curves = _curves_in_units(problem, unit_ms, curve)
-    graph = _in_units(problem.graph, unit_ms)
-    fastest, slowest = (np.array([[curves[name].time_ms[i]] for name in graph.runs]) for i in (0, -1))
-    longest, shortest = (round(float(graph.makespan(each)[0])) for each in (slowest, fastest))
-    if longest > MOST_UNITS:
-        raise EnergyError(
-            f"unit_ms: {unit_ms:g} is too short for an iteration of {longest * unit_ms:.6g} ms; "
-            f"give at least {longest * unit_ms / MOST_UNITS:.3g}"
-        )
-    slowest_ms = np.array([problem.curves[name].time_ms[-1] for name in graph.runs])
-    energy = [(curves[name].time_ms[0], curves[name].energy_mj) for name in graph.runs]
-
-    def step(length: int, planned: Floats) -> EnergySchedule:
-        units = np.minimum(np.rint(planned), slowest[:, 0])
-        planned_ms = np.where(units == slowest[:, 0], slowest_ms, units * unit_ms)
-        mj = math.fsum(each[int(n - least)] for n, (least, each) in zip(units, energy, strict=True))
-        if on_progress is not None and longest > shortest:
-            on_progress("cutting", longest - length, longest - shortest)
-        return EnergySchedule(planned_ms, length * unit_ms, mj)
-
-    points = breakpoints(graph, curves)
-    first = next(points)
-    yield step(longest, first.event_ms[:, 1] - first.event_ms[:, 0])
-    length = longest - 1
-    for longer, shorter in pairwise(chain([first], points)):
-        while length >= shorter.time_ms - 0.5:
-            yield step(length, planned_between(longer, shorter, float(length)))
-            length -= 1
-
-
-def _in_units(graph: InstanceGraph, unit_ms: float) -> InstanceGraph:
-    """Return the graph with its delays in whole units."""
-    return replace(graph, delay_ms=np.floor(graph.delay_ms / unit_ms + _ALMOST))
-
-
-def _curves_in_units(problem: ClockProblem, unit_ms: float, curve: str) -> dict[str, CostCurve]:
-    """Return the curves of the blocks at whole units, from the fastest option to that of least energy.
-
-    Between the fastest option and the unit below it there is no energy to know: the last step costs at
-    least as much as the one before.
-
-    Raises:
-        EnergyError: The unit is no time above 0 or too short, or the curve is not known.
-    """
     if not 0 < unit_ms < math.inf:
         raise EnergyError(
             f"unit_ms: {unit_ms:g} is not a time above 0; give milliseconds, such as {UNIT_MS:g}"
         )
-    if curve not in CURVES:
-        raise EnergyError(f"curve: {curve!r} is not known; use {' or '.join(CURVES)}")
-    slowest_ms = max(float(each.time_ms[-1]) for each in problem.curves.values())
-    if slowest_ms > MOST_UNITS * unit_ms:
+    if (longest_ms := problem.span_ms[1]) > MOST_UNITS * unit_ms:
         raise EnergyError(
-            f"unit_ms: {unit_ms:g} is too short for blocks of {slowest_ms:.6g} ms; "
-            f"give at least {slowest_ms / MOST_UNITS:.3g}"
+            f"unit_ms: {unit_ms:g} is too short for an iteration of {longest_ms:.6g} ms; "
+            f"give at least {longest_ms / MOST_UNITS:.3g}"
         )
-    found = {}
-    for name, each in problem.curves.items():
-        first, last = (math.floor(each.time_ms[i] / unit_ms + _ALMOST) for i in (0, -1))
-        units = np.arange(first, last + 1)
-        energy = CURVES[curve](each)(np.maximum(units * unit_ms, each.time_ms[0]))
-        steps = np.maximum.accumulate(np.maximum(energy[:-1] - energy[1:], 0.0)[::-1])
-        convex = energy[-1] + np.append(0.0, steps.cumsum())[::-1]
-        found[name] = CostCurve(units, units.astype(np.float64), convex)
-    return found
+    curves = {name: _in_units(curve, unit_ms, fit(curve)) for name, curve in problem.curves.items()}
+    graph = replace(problem.graph, delay_ms=np.floor(problem.graph.delay_ms / unit_ms + _ALMOST))
+    slowest = np.array([curves[name].time_ms[-1] for name in graph.runs])
+    slowest_ms = np.array([problem.curves[name].time_ms[-1] for name in graph.runs])
+    fastest = np.array([[curves[name].time_ms[0]] for name in graph.runs])
+    longest, shortest = (round(float(graph.makespan(each)[0])) for each in (slowest[:, None], fastest))
+    lengths = range(longest, shortest - 1, -1)
+    for length, pair in zip(lengths, around(breakpoints(graph, curves), lengths), strict=False):
+        planned = np.minimum(np.rint(planned_between(*pair, length)), slowest)
+        planned_ms = np.where(planned == slowest, slowest_ms, planned * unit_ms)
+        ends, energies = zip(*((point.time_ms, point.energy_mj) for point in reversed(pair)), strict=True)
+        if on_progress is not None and longest > shortest:
+            on_progress("cutting", longest - length, longest - shortest)
+        yield EnergySchedule(planned_ms, length * unit_ms, float(np.interp(length, ends, energies)))
 
 
-def _hull(curve: CostCurve) -> EnergyOf:
-    return lambda time_ms: np.interp(time_ms, curve.time_ms[curve.hull], curve.energy_mj[curve.hull])
+def _in_units(curve: CostCurve, unit_ms: float, energy_of: EnergyOf) -> CostCurve:
+    """Return a curve at whole units, from the fastest option to that of least energy.
 
-
-CURVES: Mapping[str, Callable[[CostCurve], EnergyOf]] = {
-    "exponential": lambda curve: exponential_curve(curve).energy_mj,
-    "hull": _hull,
-}
-"""The energy of a block between its options."""
+    Between the fastest option and the unit below it there is no energy to know: the last step costs at
+    least as much as the one before.
+    """
+    first, last = (math.floor(curve.time_ms[i] / unit_ms + _ALMOST) for i in (0, -1))
+    units = np.arange(first, last + 1)
+    energy = energy_of(np.maximum(units * unit_ms, curve.time_ms[0]))
+    steps = np.maximum.accumulate(np.maximum(energy[:-1] - energy[1:], 0.0)[::-1])
+    convex = energy[-1] + np.append(0.0, steps.cumsum())[::-1]
+    return CostCurve(units, units.astype(np.float64), convex)

@@ -6,7 +6,7 @@ profiled at the clock of its device runs at its highest clock below it, or else 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 
 from placements import Kind, OperatingPoint
 from placements.block import COMPUTE
@@ -17,9 +17,8 @@ def zeus_global(problem: ClockProblem) -> Iterator[Clocks]:
     """Yield plans with one clock for all blocks on all devices, from the highest downwards (ZeusGlobal)."""
     names = list(problem.schedule.placement.runs)
     for limit in _clocks_of(problem, names):
-        yield problem.for_every_micro_batch(
-            {name: _at_most(problem, name, limit).clock_mhz for name in names}
-        )
+        clocks = {name: _at_most(problem, name, limit).clock_mhz for name in names}
+        yield problem.for_every_micro_batch(clocks)
 
 
 def zeus_per_stage(problem: ClockProblem) -> Iterator[Clocks]:
@@ -27,60 +26,43 @@ def zeus_per_stage(problem: ClockProblem) -> Iterator[Clocks]:
 
     The heaviest device is the one with the longest forward time of a micro-batch at the highest clocks. For
     each of its clocks, from the highest downwards, every other device goes down from its highest clock to
-    where its forward time is nearest to the heaviest one's. A device without forward
-    blocks keeps its highest clock. A block on several devices runs at the lowest clock of these: it is only
-    done when the slowest of its devices is.
+    where its forward time is nearest to the heaviest one's, of equally near clocks to the lowest. A device
+    without forward blocks keeps its highest clock. A block on several devices runs at the lowest clock of
+    these: it is only done when the slowest of its devices is.
 
     The original stops as soon as any device is at its lowest limit; here that one stays there and the others
-    go on, which only adds plans, and is needed where a device has one clock.
+    go on, which only adds plans, and is needed where a device has one clock. The original goes down until it
+    gets further from the target, which a single step does where times are noisy.
     """
-    placement = problem.schedule.placement
-    runs = placement.runs
-    computed = {
-        device: [name for name, block in runs.items() if device in block.devices and block.stream == COMPUTE]
-        for device in range(placement.num_devices)
-    }
-    devices = [device for device, names in computed.items() if names]
-    steps = {device: _clocks_of(problem, computed[device]) for device in devices}
-    forward = {device: _forward_ms(problem, device) for device in devices}
-    heaviest = max(devices, key=lambda device: forward[device](steps[device][0]))
-    for limit in steps[heaviest]:
-        limits = {
-            device: limit
-            if device == heaviest
-            else _balanced(steps[device], forward[device], forward[heaviest](limit))
-            for device in devices
-        }
-        yield problem.for_every_micro_batch(
-            {
-                name: _at_most(
-                    problem, name, min(limits.get(each, limit) for each in block.devices)
-                ).clock_mhz
-                for name, block in runs.items()
+    schedule, runs = problem.schedule, problem.schedule.placement.runs
+    steps, forward_ms = dict[int, list[int]](), dict[int, dict[int, float]]()
+    for device in range(schedule.placement.num_devices):
+        own = [name for name, b in runs.items() if device in b.devices and b.stream == COMPUTE]
+        first = [b for b in schedule.as_run(0).on(device) if b.kind is Kind.F and b.stream == COMPUTE]
+        names = [schedule.run_name(block.name, 0) for block in first]
+        if own:
+            steps[device] = _clocks_of(problem, own)
+            forward_ms[device] = {
+                limit: sum(_at_most(problem, name, limit).time_ms for name in names)
+                for limit in steps[device]
             }
-        )
+    heaviest = max(steps, key=lambda device: forward_ms[device][steps[device][0]])
+    for limit in steps[heaviest]:
+        target_ms, limits = forward_ms[heaviest][limit], {}
+        for device, times in forward_ms.items():
+            nearest = min(reversed(steps[device]), key=lambda clock: abs(times[clock] - target_ms))
+            limits[device] = nearest if any(times.values()) else steps[device][0]
+        limits[heaviest] = limit
+        clocks = {
+            name: _at_most(
+                problem, name, min(limits.get(device, limit) for device in block.devices)
+            ).clock_mhz
+            for name, block in runs.items()
+        }
+        yield problem.for_every_micro_batch(clocks)
 
 
-def _balanced(steps: list[int], forward_ms: Callable[[int], float], target_ms: float) -> int:
-    """Return the clock whose forward time is nearest to the target; of equally near ones the lowest.
-
-    The original goes down until it gets further from the target, which a single step does where times are
-    noisy.
-    """
-    if forward_ms(steps[0]) == 0:
-        return steps[0]
-    return min(reversed(steps), key=lambda clock: abs(forward_ms(clock) - target_ms))
-
-
-def _forward_ms(problem: ClockProblem, device: int) -> Callable[[int], float]:
-    """Return the forward time of the first micro-batch on a device, as a function of the device's clock."""
-    schedule = problem.schedule
-    forwards = (b.name for b in schedule.as_run(0).on(device) if b.kind is Kind.F and b.stream == COMPUTE)
-    names = [schedule.run_name(name, 0) for name in forwards]
-    return lambda limit: sum(_at_most(problem, name, limit).time_ms for name in names)
-
-
-def _clocks_of(problem: ClockProblem, names: list[str]) -> list[int]:
+def _clocks_of(problem: ClockProblem, names: Iterable[str]) -> list[int]:
     """Return the clocks that any of some blocks was profiled at, highest first."""
     points = problem.profile.points
     return sorted({point.clock_mhz for name in names for point in points[name]}, reverse=True)

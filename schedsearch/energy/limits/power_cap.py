@@ -145,7 +145,7 @@ def _relaxed(problem: ClockProblem, above: PowerCap) -> tuple[float, list[Clocks
         return least_ms, []
     planned, deadlines = zip(*kept, strict=True)
     ways = rounded(problem, np.column_stack(planned), np.array(deadlines))
-    return least_ms, [clocks for _, choice in ways for clocks in problem.clocks(choice)]
+    return least_ms, [clocks for choice in ways for clocks in problem.clocks(choice)]
 
 
 def _stretched(

@@ -2,41 +2,39 @@
 
 Perseus tunes the clocks of one given order of blocks (Perseus, Sec. 3 and 4). Schedules of one period and
 makespan leave lower clocks different room, mostly in warmup and cooldown, and this chooses among them. The
-relaxed problem, one linear program, judges each; what may be best gets a plan of real clocks. From the best
-one, neighbors in a device's order are swapped as long as that lowers the relaxed energy. A schedule that is
-small enough gets its best order and clocks from one program. What no order can beat is said beside (`joint`).
+relaxed problem judges each; what may be best gets a plan of real clocks. From the best ones, neighbors in a
+device's order are swapped as long as that lowers the relaxed energy. What no order can beat is said beside.
 Where schedules come from is not known here; see `schedsearch.procedures.alternatives`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from placements import Profile
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, OnProgress, proved
 from schedsearch.energy.graph import EnergyError
 from schedsearch.energy.orders.any_order import any_order_mj
-from schedsearch.energy.orders.joint import best_order_and_clocks, is_small
 from schedsearch.energy.planning import plan_for
 from schedsearch.energy.problem import ClockProblem
-from schedsearch.energy.programs import SolverError, free_timing, min_energy
-from schedsearch.energy.simulation import simulate_at_clocks
+from schedsearch.energy.relaxation import around, breakpoints
 from schedsearch.schedule import CyclicOrderError, Instance, Schedule, as_soon_as_possible
-from schedsearch.solver.effort import Effort, OutOfTimeError
+from schedsearch.solver.effort import Effort
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.validate import InvalidScheduleError, validate
 
 TOLERANCE = 1e-7
-"""Share of energy that is not worth another order; beyond the rounding errors of the linear program."""
+"""Share of energy that is not worth another order; beyond rounding errors."""
 
 _NO_PRICE = 1e-6
 """Share of the greatest price of an edge below which a price is a rounding error."""
 
 _WORK_OF_INSTANCE = 2e-4
-"""Units of work of a schedule's linear program, for each of its instances."""
+"""Units of work of a schedule's relaxed problem, for each of its instances."""
 
 PLAN_WORK = 0.25
 """Units of work to improve the plan of a schedule with."""
@@ -57,7 +55,7 @@ class RatedOrder:
         candidate: Which of the candidates it is, or was made of by swaps; from 0.
         is_swapped: Whether neighbors were swapped.
         lower_bound_mj: No clocks need less energy until the deadline, but for rounding errors; infinite where
-            none keep the deadline, and all blocks at their cheapest where the solver failed.
+            none keep the deadline.
         plan: The best found for the deadline; None where the bound did not promise enough.
         energy_mj: Energy of all devices until the deadline, with that plan; infinite without.
     """
@@ -106,62 +104,25 @@ class OrderChoice:
         first = self.judged[0]
         return 1 - self.best.energy_mj / first.energy_mj if first.plan is not None else None
 
-    @property
-    def loss(self) -> float:
-        """Return by how much of the bound the first candidate may be above the best order, modes and clocks.
 
-        Where it was chosen without clocks, that is what choosing so costs at most; infinite if it is late.
-        """
-        return self.judged[0].energy_mj / self.lower_bound_mj - 1 if self.lower_bound_mj > 0 else math.nan
+def relaxed(
+    schedule: Schedule, profile: Profile, deadline_ms: float
+) -> tuple[float, dict[tuple[Instance, Instance], float]]:
+    """Return a schedule's relaxed optimum for a deadline (Perseus, Sec. 4.2), infinite if it has none.
 
-    @property
-    def gap(self) -> float:
-        """Return by how much of the bound the choice may be above the best order and clocks."""
-        return self.best.energy_mj / self.lower_bound_mj - 1 if self.lower_bound_mj > 0 else math.nan
-
-
-@dataclass(frozen=True)
-class Relaxed:
-    """A schedule's relaxed optimum.
-
-    Attributes:
-        energy_mj: Energy of all devices until the deadline.
-        price_w: What each wait of one instance for another costs: the power that it takes to make up for it.
-    """
-
-    energy_mj: float
-    price_w: dict[tuple[Instance, Instance], float]
-
-
-def relaxed(schedule: Schedule, profile: Profile, deadline_ms: float) -> Relaxed | None:
-    """Return the relaxed optimum of a schedule for a deadline (Perseus, Sec. 4.2), or None if it has none.
-
-    Raises:
-        SolverError: The solver failed, or says of a deadline that the fastest clocks keep that it cannot be.
+    Returns:
+        Energy of all devices until the deadline in mJ; and what each wait of one instance for another costs:
+        the power in W that it takes to make up for it.
     """
     problem = ClockProblem(schedule, profile)
-    graph, timing = problem.graph, free_timing(problem.graph, problem.curves)
-    until_ms = deadline_ms * (1 + TIME_TOLERANCE)
-    found = min_energy(timing, until_ms)
-    if found is None:
-        if problem.span_ms[0] <= until_ms:
-            raise SolverError(
-                f"deadline_ms: {deadline_ms:.12g} is too near the shortest iteration to be judged"
-            )
-        return None
-    waiting_mj = problem.waiting_w * deadline_ms
-    pairs = ((graph.instances[tail], graph.instances[head]) for tail, head, _ in graph.edges)
-    return Relaxed(found.energy_mj + waiting_mj, dict(zip(pairs, found.edge_price.tolist(), strict=True)))
-
-
-def _lower_bound_mj(schedule: Schedule, profile: Profile, deadline_ms: float) -> float:
-    try:
-        found = relaxed(schedule, profile, deadline_ms)
-    except SolverError:
-        problem = ClockProblem(schedule, profile)
-        min_mj = float(problem.table.energy(problem.table.last[:, None])[0])
-        return min_mj + problem.waiting_w * deadline_ms
-    return math.inf if found is None else found.energy_mj
+    if problem.span_ms[0] > deadline_ms * (1 + TIME_TOLERANCE):
+        return math.inf, {}
+    pair = next(around(breakpoints(problem.graph, problem.curves), [deadline_ms]))
+    times, energies = zip(*((point.time_ms, point.energy_mj) for point in reversed(pair)), strict=True)
+    energy_mj = float(np.interp(deadline_ms, times, energies)) + problem.waiting_w * deadline_ms
+    each, prices = problem.graph.instances, pair[1].edge_price_w.tolist()
+    edges = zip(problem.graph.tail.tolist(), problem.graph.head.tolist(), prices, strict=True)
+    return energy_mj, {(each[tail], each[head]): price for tail, head, price in edges}
 
 
 def best_order(
@@ -173,7 +134,7 @@ def best_order(
     max_swaps: int = 0,
     work_limit: float = math.inf,
     keeps: Keeps = lambda _: True,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = lambda _what, _done, _all: None,
 ) -> OrderChoice:
     """Return the schedule that needs the least energy until a deadline, with its plan.
 
@@ -197,184 +158,71 @@ def best_order(
         EnergyError: No candidate keeps the deadline at any clocks.
         InvalidScheduleError: A candidate is not valid.
     """
-    effort = Effort(limit=work_limit)
-    running = _Choice(profile, deadline_ms, effort, on_progress or (lambda _what, _done, _all: None))
-    with INTERRUPTS.answered() as ending:
-        running.judge_all(candidates)
-        running.plan_best(max_plans)
-        if max_swaps > 0:
-            running.swap(max_swaps, keeps)
-            running.order_jointly(keeps)
-    running.interrupted = ending.interrupted
-    return running.chosen()
+    effort, judged = Effort(limit=work_limit), list[RatedOrder]()
 
-
-def joint_frontier(
-    candidates: Sequence[Schedule],
-    profile: Profile,
-    deadline_ms: Sequence[float],
-    *,
-    max_swaps: int = 0,
-    work_limit: float = math.inf,
-    keeps: Keeps = lambda _: True,
-    on_deadline: Callable[[int], None] = lambda _: None,
-) -> tuple[OrderChoice, ...]:
-    """Return for each deadline the schedule and clocks of least energy that were found; see `best_order`.
-
-    The first candidate is what was chosen before clocks were: `OrderChoice.loss` bounds what that costs. What
-    is best at a deadline is a candidate for the next.
-
-    Args:
-        candidates: Schedules of one placement and number of micro-batches.
-        profile: Cost of each block in each mode at each clock.
-        deadline_ms: Deadlines that some candidate keeps, ascending.
-        max_swaps: For each deadline, as of `best_order`.
-        work_limit: Likewise.
-        keeps: Likewise.
-        on_deadline: Told how many deadlines are done.
-
-    Raises:
-        ProfileError: The profile lacks a block.
-        EnergyError: No candidate keeps a deadline.
-        InvalidScheduleError: A candidate is not valid.
-    """
-    found: list[OrderChoice] = []
-    known = list(candidates)
-    for deadline in deadline_ms:
-        choice = best_order(known, profile, deadline, max_swaps=max_swaps, work_limit=work_limit, keeps=keeps)
-        found.append(choice)
-        on_deadline(len(found))
-        if choice.schedule not in known:
-            known.append(choice.schedule)
-        if choice.interrupted:
-            break
-    return tuple(found)
-
-
-@dataclass
-class _Choice:
-    """One choice's state: all that is judged so far."""
-
-    profile: Profile
-    deadline_ms: float
-    effort: Effort
-    on_progress: OnProgress
-    judged: list[RatedOrder] = field(default_factory=list)
-    proved_mj: float = 0.0
-    interrupted: bool = False
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the work is done; tells of Ctrl-C by raising."""
+    def is_over() -> bool:
         INTERRUPTS.raise_if_seen()
-        return self.effort.is_over
+        return effort.is_over
 
-    @property
-    def min_mj(self) -> float:
-        """The least energy of a plan so far."""
-        return min(each.energy_mj for each in self.judged)
+    def planned(each: RatedOrder) -> RatedOrder:
+        effort.spend(PLAN_WORK + 2 * _work_of(each.schedule))
+        problem = ClockProblem(each.schedule, profile)
+        plan = plan_for(problem, deadline_ms, PLAN_WORK)
+        if plan is None:
+            return each
+        after_w = problem.waiting_w if plan.waiting_w is None else plan.waiting_w
+        energy_mj = plan.energy_mj + after_w * max(deadline_ms - plan.time_ms, 0.0)
+        return replace(each, plan=plan, energy_mj=energy_mj)
 
-    def judge_all(self, candidates: Iterable[Schedule]) -> None:
-        """Bound the energy of every candidate; plan the first, so that there is something to choose."""
+    def min_mj() -> float:
+        return min(each.energy_mj for each in judged) * (1 - TOLERANCE)
+
+    with INTERRUPTS.answered() as ending:
         for i, schedule in enumerate(candidates):
-            bound_mj = _lower_bound_mj(validate(schedule), self.profile, self.deadline_ms)
-            self.effort.spend(_work_of(schedule))
-            self.judged.append(RatedOrder(schedule, i, False, bound_mj))
-            if i == 0:
-                self.plan(0)
-            self.on_progress("orders", i + 1, i + 1)
-            if self.is_over:
+            bound_mj, _ = relaxed(validate(schedule), profile, deadline_ms)
+            effort.spend(_work_of(schedule))
+            each = RatedOrder(schedule, i, False, bound_mj)
+            judged.append(planned(each) if i == 0 else each)
+            on_progress("orders", i + 1, i + 1)
+            if is_over():
                 break
-        if not self.judged:
-            raise EnergyError("candidates: there are none; give at least one schedule")
-
-    def plan(self, i: int) -> None:
-        """Give a judged schedule its plan, simulated anew, if it keeps the deadline."""
-        each, deadline_ms = self.judged[i], self.deadline_ms
-        self.effort.spend(PLAN_WORK + 2 * _work_of(each.schedule))
-        problem = ClockProblem(each.schedule, self.profile)
-        with contextlib.suppress(EnergyError):
-            plan = plan_for(problem, deadline_ms, PLAN_WORK)
-            if plan is not None:
-                again = simulate_at_clocks(each.schedule, self.profile, plan.clock_mhz)
-                after_w = problem.waiting_w if again.waiting_w is None else again.waiting_w
-                energy_mj = again.energy_mj + after_w * max(deadline_ms - again.time_ms, 0.0)
-                self.judged[i] = replace(each, plan=plan, energy_mj=energy_mj)
-
-    def add(self, schedule: Schedule, candidate: int, bound_mj: float) -> None:
-        """Judge and plan a schedule that was made of a candidate."""
-        self.judged.append(RatedOrder(schedule, candidate, True, bound_mj))
-        self.plan(len(self.judged) - 1)
-
-    def plan_best(self, most: int) -> None:
-        """Plan those of the least bounds, until no bound is below the best energy."""
-        order = sorted(range(1, len(self.judged)), key=lambda i: self.judged[i].lower_bound_mj)
-        for i in order[:most]:
-            bound_mj = self.judged[i].lower_bound_mj
-            if bound_mj == math.inf or bound_mj >= self.min_mj * (1 - TOLERANCE):
+        for each in sorted(judged[1:], key=lambda each: each.lower_bound_mj)[:max_plans]:
+            if each.lower_bound_mj >= min_mj() or (is_over() and min_mj() < math.inf):
                 break
-            if self.is_over and self.min_mj < math.inf:
-                break
-            self.plan(i)
-
-    def swap(self, most: int, keeps: Keeps) -> None:
-        """Go on from the candidates of the least bounds by swaps, and plan what comes of each."""
-        by_bound = sorted(self.judged, key=lambda each: each.lower_bound_mj)
+            judged[each.candidate] = planned(each)
+        by_bound = sorted(judged, key=lambda each: each.lower_bound_mj)
         starts = [each for each in by_bound[:_STARTS] if each.lower_bound_mj < math.inf]
         done = 0
-        for i, start in enumerate(starts):
-            if most <= done or self.is_over:
-                return
-            left = len(starts) - i
-            until = self.effort.share(self.effort.limit, 1 / left)
-            reached, tried = start.schedule, 0
-            swaps = _swaps(
-                start.schedule, self.profile, self.deadline_ms, math.ceil((most - done) / left), keeps
-            )
-            for tried, better, mj in swaps:
-                self.effort.spend(_work_of(start.schedule))
-                if better is not None:
-                    reached, bound_mj = better, mj
-                self.on_progress("swaps", done + tried, most)
-                if INTERRUPTS.seen or self.effort.spent >= until:
+        for left, start in zip(range(len(starts), 0, -1), starts, strict=True):
+            if done >= max_swaps or is_over():
+                break
+            until, tried, better = effort.share(effort.limit, 1 / left), 0, start
+            most = math.ceil((max_swaps - done) / left)
+            for tried, schedule, mj in _swaps(start.schedule, profile, deadline_ms, most, keeps):
+                effort.spend(_work_of(schedule))
+                if mj < better.lower_bound_mj:
+                    better = RatedOrder(schedule, start.candidate, True, mj)
+                on_progress("swaps", done + tried, max_swaps)
+                if INTERRUPTS.seen or effort.spent >= until:
                     break
             done += tried
-            if reached is not start.schedule:
-                self.add(reached, start.candidate, bound_mj)
-
-    def order_jointly(self, keeps: Keeps) -> None:
-        """Find the best order, modes and clocks of a small schedule by a program, as far as the work goes."""
-        now = min(self.judged, key=lambda each: each.energy_mj)
-        if now.plan is None or self.is_over or not is_small(now.schedule):
-            return
-        problem = ClockProblem(now.schedule, self.profile)
-        with contextlib.suppress(OutOfTimeError):
-            budget = self.effort.budget(math.inf, 0)
-            found = best_order_and_clocks(problem, now.plan.clock_mhz, self.deadline_ms, budget)
-            if found is None:
-                return
-            self.proved_mj = found.bound_mj + problem.waiting_w * self.deadline_ms
-            if found.schedule is not None and keeps(found.schedule):
-                bound_mj = _lower_bound_mj(found.schedule, self.profile, self.deadline_ms)
-                self.add(found.schedule, now.candidate, bound_mj)
-
-    def chosen(self) -> OrderChoice:
-        """Return the best; of equals the first."""
-        best: RatedOrder | None = None
-        for each in self.judged:
-            if each.plan is not None and (best is None or each.energy_mj < best.energy_mj * (1 - TOLERANCE)):
-                best = each
-        if best is None:
-            if self.interrupted:
-                raise KeyboardInterrupt
-            ms = min(ClockProblem(each.schedule, self.profile).span_ms[0] for each in self.judged)
-            raise EnergyError(
-                f"deadline_ms: {self.deadline_ms:.12g} cannot be kept by any of {len(self.judged)} "
-                f"schedules; the shortest takes {ms:.6g} ms at the highest clocks, give at least that"
-            )
-        bound_mj = max(self.proved_mj, any_order_mj(best.schedule, self.profile, self.deadline_ms))
-        bound_mj = proved(bound_mj, best.energy_mj)
-        return OrderChoice(best, self.deadline_ms, tuple(self.judged), bound_mj, self.interrupted)
+            if better is not start:
+                judged.append(planned(better))
+    if not judged and not ending.interrupted:
+        raise EnergyError("candidates: there are none; give at least one schedule")
+    best = min(judged, key=lambda each: each.energy_mj, default=None)
+    if best is None or best.plan is None:
+        if ending.interrupted:
+            raise KeyboardInterrupt
+        ms = min(ClockProblem(each.schedule, profile).span_ms[0] for each in judged)
+        raise EnergyError(
+            f"deadline_ms: {deadline_ms:.12g} cannot be kept by any of {len(judged)} "
+            f"schedules; the shortest takes {ms:.6g} ms at the highest clocks, give at least that"
+        )
+    # of equals the first
+    best = next(each for each in judged if each.energy_mj * (1 - TOLERANCE) <= best.energy_mj)
+    bound_mj = proved(any_order_mj(best.schedule, profile, deadline_ms), best.energy_mj)
+    return OrderChoice(best, deadline_ms, tuple(judged), bound_mj, ending.interrupted)
 
 
 def _work_of(schedule: Schedule) -> float:
@@ -383,35 +231,31 @@ def _work_of(schedule: Schedule) -> float:
 
 def _swaps(
     schedule: Schedule, profile: Profile, deadline_ms: float, most: int, keeps: Keeps
-) -> Iterator[tuple[int, Schedule | None, float]]:
-    """Yield after each swap how many were tried, and the better schedule with its bound, if it is one.
+) -> Iterator[tuple[int, Schedule, float]]:
+    """Yield after each swap how many were tried, and the best schedule so far with its bound.
 
     Only neighbors whose order has a price are swapped, dearest first: without a wait of price 0 the relaxed
     optimum is the same, and that is at most the optimum with the wait turned round. Pairs that were of no use
     come last after a change elsewhere.
     """
-    tried, refused = 0, set[tuple[Instance, Instance]]()
-    with contextlib.suppress(SolverError):  # no swap is made of which nothing is known
-        now = relaxed(schedule, profile, deadline_ms)
-        while now is not None:
-            price, late, is_better = now.price_w, set(refused), False
-            dear = [pair for pair in price if price[pair] > _NO_PRICE * max(price.values())]
-            for pair in sorted(dear, key=lambda pair: (pair in late, -price[pair])):
-                other = swapped(schedule, *pair)
-                refused.add(pair)
-                if other is None or not keeps(other):
-                    continue
-                found, tried = relaxed(other, profile, deadline_ms), tried + 1
-                is_better = found is not None and found.energy_mj < now.energy_mj * (1 - TOLERANCE)
-                if found is not None and is_better:
-                    schedule, now = other, found
-                yield tried, schedule if is_better else None, now.energy_mj
-                if tried >= most:
-                    return
-                if is_better:
-                    break
-            if not is_better:
+    tried, refused, is_better = 0, set[tuple[Instance, Instance]](), True
+    now_mj, price = relaxed(schedule, profile, deadline_ms)
+    while is_better:
+        late, is_better = set(refused), False
+        dear = [pair for pair in price if price[pair] > _NO_PRICE * max(price.values())]
+        for pair in sorted(dear, key=lambda pair: (pair in late, -price[pair])):
+            other = swapped(schedule, *pair)
+            refused.add(pair)
+            if other is None or not keeps(other):
+                continue
+            (other_mj, other_price), tried = relaxed(other, profile, deadline_ms), tried + 1
+            if other_mj < now_mj * (1 - TOLERANCE):
+                schedule, now_mj, price, is_better = other, other_mj, other_price, True
+            yield tried, schedule, now_mj
+            if tried >= most:
                 return
+            if is_better:
+                break
 
 
 def swapped(schedule: Schedule, first: Instance, second: Instance) -> Schedule | None:

@@ -89,7 +89,6 @@ def test_the_frontier_of_perseus_is_planned_drawn_and_written(command, tmp_path:
     ]
     options += [
         "energy.method=perseus",
-        "energy.curve=exponential",
         "energy.unit_ms=3",
         "energy.slowdown=1.1",
     ]
@@ -100,7 +99,7 @@ def test_the_frontier_of_perseus_is_planned_drawn_and_written(command, tmp_path:
     out = tmp_path / "out"
     schedule = read_schedule(out / "schedule.json")
     profile = Profile.from_csv(out / "profile.csv", blocking_power_w=83.64)
-    expected = perseus_frontier(schedule, profile, 3.0, "exponential")
+    expected = perseus_frontier(schedule, profile, 3.0)
     found = Frontier.from_json(out / "frontier.json")
     assert len(found.plans) == len(expected.plans) > 5
     for plan, wanted in zip(found.plans, expected.plans, strict=True):
@@ -112,7 +111,7 @@ def test_the_frontier_of_perseus_is_planned_drawn_and_written(command, tmp_path:
     names = {each["name"] for each in json.loads((out / "baselines.json").read_text())["plans"]}
     assert names == {"perseus", "all_maximum"}
     data = json.loads((out / "frontier.json").read_text())
-    assert (data["method"], data["curve"], data["unit_ms"]) == ("perseus", "exponential", 3.0)
+    assert (data["method"], data["unit_ms"]) == ("perseus", 3.0)
     plan = json.loads((out / "plan.json").read_text())
     chosen = expected.at(plan["deadline_ms"])
     assert plan["time_ms"] == pytest.approx(chosen.time_ms)
@@ -156,10 +155,10 @@ def test_plans_solved_exactly(command, tmp_path: Path) -> None:
     options += ["search.num_micro_batches=2", "energy.slowdown=1.1", "energy.baselines=[]"]
     energies = {}
     for work in (0, 20):
-        done = command("frontier", *options, f"energy.work_limit={work}", "energy.curve=exponential")
+        done = command("frontier", *options, f"energy.work_limit={work}")
         assert done.returncode == 0, done.stderr
         data = json.loads((tmp_path / "out/frontier.json").read_text())
-        assert (data["method"], data["curve"], "unit_ms" in data) == ("exact", "exponential", False)
+        assert (data["method"], "unit_ms" in data) == ("exact", False)
         assert data["work_limit"] == work
         plan = json.loads((tmp_path / "out/plan.json").read_text())
         energies[work] = plan["energy_until_deadline_mj"]

@@ -61,8 +61,6 @@ def test_what_a_run_cannot_do_is_refused_before_the_search(tmp_path: Path) -> No
     lengths = "runtime.sequence_lengths=[4,24,8,12]"
     error = refusal("run", [*OPTIONS, given, lengths, "runtime.order_ahead_ms=1"], out)
     assert error.startswith("runtime.clocks: true makes clocks for one order of the blocks")
-    error = refusal("run", [*OPTIONS, given, "energy.joint_deadlines=2"], out)
-    assert error.startswith("energy.joint_deadlines: chooses modes, and micro-batches that differ have none")
     absent = table(tmp_path / "batch.csv", "4,F0,0\n4,B0,0\n")
     error = refusal("run", [*OPTIONS, absent], out)
     assert error.startswith(

@@ -17,7 +17,10 @@ from strategies import placements
 from placements import Kind, OperatingPoint, Placement, Profile
 from schedsearch.baselines import gpipe
 from schedsearch.energy import FrequencyPlan
+from schedsearch.energy.improving import improved
+from schedsearch.energy.problem import ClockProblem
 from schedsearch.schedule import Instance, Schedule
+from schedsearch.solver.effort import Effort
 
 STAGE_PROFILES = SHARED_DATA / "perseus" / "stage_profile"
 
@@ -181,3 +184,14 @@ def every_choice(schedule: Schedule, profile: Profile) -> Iterator[dict[str, tup
 def all_plans(schedule: Schedule, profile: Profile) -> list[tuple[float, float]]:
     """Time and energy of every choice of clocks."""
     return [accounted(schedule, profile, clocks) for clocks in every_choice(schedule, profile)]
+
+
+def exact_plan(schedule: Schedule, profile: Profile, deadline_ms: float) -> FrequencyPlan:
+    """Return the plan of a small schedule that one program proves to be the best for a deadline."""
+    problem = ClockProblem(schedule, profile)
+    size = problem.graph.size
+    found = improved(problem, np.zeros(size, int), range(size), deadline_ms, Effort().budget(60.0, 0))
+    assert found is not None
+    (clocks,) = problem.clocks(found.choice[:, None])
+    plan = problem.plan(clocks, 0.0)
+    return replace(plan, lower_bound_mj=found.bound_mj + problem.waiting_w * plan.time_ms)

@@ -26,7 +26,6 @@ from schedsearch.energy import (
     best_order,
     capped_plan,
     compute_frontier,
-    exact_plan,
     periodic_plan,
     repetend_of,
     simulate_at_clocks,
@@ -276,6 +275,3 @@ def test_a_curve_of_one_power_is_that_number() -> None:
     assert not outside.waits_by_clock
     schedule = one_f_one_b(placement, 3)
     assert compute_frontier(schedule, outside, 9) == compute_frontier(schedule, profile, 9)
-    assert exact_plan(one_f_one_b(placement, 1), outside, 1e4) == exact_plan(
-        one_f_one_b(placement, 1), profile, 1e4
-    )

@@ -13,7 +13,6 @@ from schedsearch.energy import (
     PowerCap,
     capped_plan,
     compute_frontier,
-    exact_plan,
     improving,
 )
 from schedsearch.energy.frontier import BOUND_TOLERANCE, proved
@@ -22,7 +21,6 @@ from schedsearch.energy.limits import power_cap
 
 SCHEDULE = one_f_one_b(v_shape(1), 2)
 PROFILE = profile_of(10.0, F0=STEPS, B0=STEPS)
-DEADLINE_MS = 60.0
 
 
 def test_rounding_errors_are_taken_off_and_nothing_else() -> None:
@@ -42,8 +40,6 @@ def test_a_wrong_bound_of_the_exact_solver_is_seen(monkeypatch: pytest.MonkeyPat
         return None if answer is None else answer._replace(bound_mj=answer.bound_mj + 10.0)
 
     monkeypatch.setattr(improving, "improved", wrong)
-    with pytest.raises(AssertionError, match="the bound .* is above"):
-        exact_plan(SCHEDULE, PROFILE, DEADLINE_MS)
     with pytest.raises(AssertionError, match="the bound .* is above"):
         compute_frontier(SCHEDULE, PROFILE, 3, work_limit=10)
 

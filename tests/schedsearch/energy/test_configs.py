@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from energy.cases import exact_plan
 
 from placements import OperatingPoint, Profile, ProfileError
 from placements.profiles.operating_point import Clock, config_of
@@ -19,7 +20,6 @@ from schedsearch.energy import (
     SwitchingLimits,
     all_maximum_clocks,
     compute_frontier,
-    exact_plan,
     frequencies_csv,
     num_clock_changes,
     simulate_at_clocks,

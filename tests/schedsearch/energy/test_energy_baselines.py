@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import math
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,10 +25,11 @@ from strategies import placements
 from placements import Block, Kind, OperatingPoint, Placement, Profile
 from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
-from schedsearch.energy import EnergyError, compute_frontier, cost_curve, simulate_at_clocks
-from schedsearch.energy.baselines import BASELINES, compute_baselines, exponential_curve, perseus_frontier
+from schedsearch.energy import CostCurve, EnergyError, compute_frontier, simulate_at_clocks
+from schedsearch.energy.baselines import BASELINES, compute_baselines, perseus_frontier
 from schedsearch.energy.baselines.envpipe import envpipe
-from schedsearch.energy.baselines.perseus import energy_schedules
+from schedsearch.energy.baselines.perseus import EnergyOf, energy_schedules, exponential
+from schedsearch.energy.cost import cost_curve
 from schedsearch.energy.problem import ClockProblem
 
 GPUS = {"a100_sxm": 83.64, "a40": 70.38}
@@ -64,7 +64,7 @@ def test_strange_profiles(name: str, points: list[tuple[int, float, float]]) -> 
     placement = m_shape(3)
     schedule = gpipe(placement, 3)
     profile = profile_of(5.0, **{block.name: points for block in placement.blocks})
-    check_plans(schedule, profile, BASELINES[name](schedule, profile))
+    check_plans(schedule, profile, compute_baselines([name], schedule, profile)[name])
 
 
 # EnvPipe
@@ -123,7 +123,7 @@ def test_envpipe_ends_at_the_fastest_clocks() -> None:
     assert any(
         min(point.time_ms for point in points) < points[-1].time_ms for points in profile.points.values()
     )
-    (plan,) = BASELINES["envpipe"](schedule, profile)
+    (plan,) = compute_baselines(["envpipe"], schedule, profile)["envpipe"]
     assert plan.time_ms == pytest.approx(compute_frontier(schedule, profile, 1).shortest.time_ms)
 
 
@@ -133,7 +133,7 @@ def test_envpipe_ends_at_the_fastest_clocks() -> None:
 def test_zeus_global_has_one_clock() -> None:
     schedule = one_f_one_b(v_shape(3), 4)
     profile = profile_of(20.0, **{block.name: STEPS for block in schedule.placement.blocks})
-    plans = BASELINES["zeus_global"](schedule, profile)
+    plans = compute_baselines(["zeus_global"], schedule, profile)["zeus_global"]
     used = [{clock for clocks in plan.clock_mhz.values() for clock in clocks} for plan in plans]
     assert used == [{1400}, {1200}, {900}]
 
@@ -142,7 +142,7 @@ def test_zeus_per_stage_balances_forward_times() -> None:
     """Device 1 has half the work, and so goes down to where it takes what device 0 does."""
     light = [(clock, time / 2, energy / 2) for clock, time, energy in [(450, 26.0, 800.0), *STEPS]]
     profile = profile_of(10.0, F0=STEPS, B0=STEPS, F1=light, B1=light)
-    plans = BASELINES["zeus_per_stage"](one_f_one_b(v_shape(2), 4), profile)
+    plans = compute_baselines(["zeus_per_stage"], one_f_one_b(v_shape(2), 4), profile)["zeus_per_stage"]
     chosen = [(plan.clock_mhz["F0"][0], plan.clock_mhz["F1"][0]) for plan in plans]
     assert chosen[0] == (1400, 450)
     for plan in plans:
@@ -162,11 +162,16 @@ def test_zeus_balances_past_a_step_of_noise() -> None:
     }
     light = [(clock, *cost) for clock, cost in times.items()]
     profile = profile_of(10.0, F0=steps, B0=steps, F1=light, B1=light)
-    plans = BASELINES["zeus_per_stage"](one_f_one_b(v_shape(2), 4), profile)
+    plans = compute_baselines(["zeus_per_stage"], one_f_one_b(v_shape(2), 4), profile)["zeus_per_stage"]
     assert (plans[0].clock_mhz["F0"][0], plans[0].clock_mhz["F1"][0]) == (1400, 450)
 
 
 # Perseus
+
+
+def hull(curve: CostCurve) -> EnergyOf:
+    """The options' hull in the place of the exponential."""
+    return lambda time_ms: np.interp(time_ms, curve.time_ms[curve.hull], curve.energy_mj[curve.hull])
 
 
 @settings(max_examples=12, deadline=None)
@@ -176,7 +181,7 @@ def test_perseus_meets_the_linear_program_in_whole_units(data: st.DataObject, un
     placement = data.draw(placements(max_transfer=4))
     profile = data.draw(profiles(placement))
     schedule = gpipe(placement, data.draw(st.integers(1, 2)))
-    steps = list(energy_schedules(ClockProblem(schedule, profile), unit_ms, "hull"))
+    steps = list(energy_schedules(ClockProblem(schedule, profile), unit_ms, fit=hull))
     for before, after in pairwise(steps):
         assert before.time_ms - after.time_ms == pytest.approx(unit_ms)
     for step in {0: steps[0], 1: steps[len(steps) // 3], 2: steps[len(steps) // 2], 3: steps[-1]}.values():
@@ -196,7 +201,7 @@ def test_perseus_slows_down_again_what_stands_across_the_cut() -> None:
     schedule = gpipe(Placement("bridge", 5, blocks), 1)
     outer, side = [(1, 10, 0), (2, 5, 50)], [(1, 20, 0), (2, 10, 80)]
     profile = profile_of(F0=outer, F1=side, F2=[(1, 15, 0), (2, 5, 30)], F3=side, F4=outer)
-    steps = list(energy_schedules(ClockProblem(schedule, profile), 1.0, "hull"))
+    steps = list(energy_schedules(ClockProblem(schedule, profile), 1.0, fit=hull))
     assert [step.effective_mj for step in steps[:8]] == pytest.approx([0, 3, 6, 9, 12, 15, 32, 49])
     for step in steps:
         optimum = relaxed_optimum(schedule, profile, step.time_ms * (1 + 1e-9))
@@ -213,18 +218,17 @@ def test_perseus_reports_progress() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("unit_ms", "message"),
     [
-        ((0.0,), r"^unit_ms: \S+ is not a time above 0; give milliseconds"),
-        ((math.nan,), r"^unit_ms: \S+ is not a time above 0; give milliseconds"),
-        ((3e-5,), r"^unit_ms: \S+ is too short for .*; give at least"),
-        ((1.0, "spline"), "^curve: 'spline' is not known; use exponential or hull"),
+        (0.0, r"^unit_ms: \S+ is not a time above 0; give milliseconds"),
+        (math.nan, r"^unit_ms: \S+ is not a time above 0; give milliseconds"),
+        (3e-5, r"^unit_ms: \S+ is too short for .*; give at least"),
     ],
 )
-def test_refuses_what_is_wrong(options: tuple[Any, ...], message: str) -> None:
+def test_refuses_what_is_wrong(unit_ms: float, message: str) -> None:
     schedule, profile = one_f_one_b(v_shape(1), 1), profile_of(F0=STEPS, B0=STEPS)
     with pytest.raises(EnergyError, match=message):
-        perseus_frontier(schedule, profile, *options)
+        perseus_frontier(schedule, profile, unit_ms)
     with pytest.raises(EnergyError, match="^baselines: 'zeus' is not known; the names are all_maximum, env"):
         compute_baselines(["envpipe", "zeus"], schedule, profile)
 
@@ -250,9 +254,6 @@ def test_perseus_plans_the_shortest_time_that_is_published() -> None:
 def test_finds_the_exponential_that_is_there(time: float, energy: float) -> None:
     options = [(100 * (i + 1), t, 5 * math.exp(-0.3 * t) + 2) for i, t in enumerate(range(20, 5, -1))]
     profile = profile_of(F0=[(c, t * time, e * energy) for c, t, e in options])
-    found = exponential_curve(cost_curve("F0", 1, profile))
-    assert found.rate_per_ms == pytest.approx(0.3 / time, rel=1e-5)
-    assert found.offset_mj == pytest.approx(2 * energy, rel=1e-5)
-    assert found.energy_mj(np.array([11.5 * time]))[0] == pytest.approx(
-        energy * (5 * math.exp(-0.3 * 11.5) + 2), rel=1e-5
-    )
+    found = exponential(cost_curve("F0", 1, profile))
+    at = np.array([11.5, 500.0]) * time
+    assert found(at) == pytest.approx(energy * (5 * np.exp(-0.3 * at / time) + 2), rel=1e-5)

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from energy.accounting import accounted
-from energy.cases import STEPS, all_plans, noisy_profile, profile_of, profiles, relaxed_optimum
+from energy.cases import all_plans, exact_plan, noisy_profile, profile_of, profiles, relaxed_optimum
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import placements
-from told import told
 
-from placements import Profile, ProfileError
+from placements import Profile
 from placements.shapes import v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
-from schedsearch.energy import EnergyError, compute_frontier, exact_plan
+from schedsearch.energy import compute_frontier
 from schedsearch.energy.frontier import TIME_TOLERANCE
-from schedsearch.energy.improving import MAX_INSTANCES
 from schedsearch.energy.orders.ordering import relaxed
 from schedsearch.schedule import Schedule
 
@@ -51,10 +47,9 @@ def test_is_the_best_of_all_choices() -> None:
         # our plan is within its distance to the bound of the best, both over the time to the deadline
         until = 2 * profile.blocking_power_w * deadline
         found = ours.energy_next_to(ours.at(deadline), deadline)
-        bound = relaxed(schedule, profile, deadline)
+        bound_mj, _ = relaxed(schedule, profile, deadline)
         assert best + until <= found * (1 + 1e-9)
-        assert bound is not None
-        assert bound.energy_mj <= (best + until) * (1 + 1e-6)
+        assert bound_mj <= (best + until) * (1 + 1e-6)
 
 
 @settings(max_examples=12, deadline=None)
@@ -73,9 +68,7 @@ def test_any_small_placement(data: st.DataObject) -> None:
     ours = compute_frontier(schedule, profile, 5, deadline).at(deadline)
     scale = abs(best) + 1
     assert ours.energy_mj - waiting_w * ours.time_ms >= best - 1e-6 * scale
-    optimum = relaxed(schedule, profile, deadline)
-    assert optimum is not None
-    relaxed_mj = optimum.energy_mj - waiting_w * deadline
+    relaxed_mj = relaxed(schedule, profile, deadline)[0] - waiting_w * deadline
     assert relaxed_mj <= best + 1e-6 * scale
     assert relaxed_mj == pytest.approx(
         relaxed_optimum(schedule, profile, deadline * (1 + 1e-9)), rel=1e-6, abs=1e-4
@@ -94,22 +87,3 @@ def test_no_plan_is_late_by_the_tolerance_of_the_solver(late_ms: float, num_micr
     best = min(200.0 * instances, 900.0 + 100.0 * (instances - 1))
     check(schedule, profile_of(F0=points, B0=points), 40.0 * num_micro_batches)
     assert plan.energy_mj == pytest.approx(best)
-
-
-@pytest.mark.parametrize("deadline", [10.0, -1.0, math.nan, math.inf])
-def test_refuses_a_deadline_that_cannot_be_kept(deadline: float) -> None:
-    schedule = one_f_one_b(v_shape(1), 2)
-    with told(EnergyError, match=r"^deadline_ms: \S+ cannot be kept, .* 50 ms; give at"):
-        exact_plan(schedule, profile_of(F0=STEPS, B0=STEPS), deadline)
-
-
-def test_refuses_too_many_instances_a_wrong_profile_and_no_work() -> None:
-    large = one_f_one_b(v_shape(3), 6)
-    profile = profile_of(**{block.name: STEPS for block in large.placement.blocks})
-    with pytest.raises(EnergyError, match=f"^schedule: has 36 block .* at most {MAX_INSTANCES}; use fewer"):
-        exact_plan(large, profile, 1e9)
-    small = one_f_one_b(v_shape(3), 2)
-    with pytest.raises(EnergyError, match="^work_limit: 0 is not above 0; give units of work"):
-        exact_plan(small, profile, 1e9, work_limit=0)
-    with pytest.raises(ProfileError, match="lacks F1"):
-        exact_plan(one_f_one_b(v_shape(2), 2), profile_of(F0=STEPS), 100.0)

@@ -13,11 +13,10 @@ from scipy.optimize import OptimizeResult
 
 from placements import Profile
 from placements.shapes import v_shape
-from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.baselines import one_f_one_b
 from schedsearch.energy import (
     PowerCap,
     SwitchingLimits,
-    best_order,
     capped_plan,
     compute_frontier,
     periodic_plan,
@@ -77,28 +76,6 @@ def test_the_solvers_own_answers() -> None:
     assert asked(-1.0) is None
     with pytest.raises(SolverError):
         asked(1.0, 1e200)
-
-
-def test_an_order_is_judged_by_what_is_known_without_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second order is the only one that keeps the deadline; without a plan there would be none."""
-    (short, profile), long = case(4), gpipe(v_shape(2).with_memory(4), 4)
-    deadline = compute_frontier(short, profile, 2).shortest.time_ms
-    answers(monkeypatch)
-    chosen = best_order([long, short], profile, 1.02 * deadline, max_swaps=3)
-    for each in chosen.judged:
-        assert each.lower_bound_mj <= each.energy_mj
-        assert each.lower_bound_mj < math.inf
-    assert chosen.judged[1].plan is not None
-
-
-def test_the_shortest_time_is_no_less_a_time_where_the_program_misses_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    schedule, profile = case()
-    deadline = compute_frontier(schedule, profile, 2).shortest.time_ms
-    answers(monkeypatch, 2, INFEASIBLE)
-    chosen = best_order([schedule, schedule], profile, deadline)
-    assert all(each.lower_bound_mj < math.inf for each in chosen.judged)
 
 
 def test_a_power_cap_is_kept_by_plans_of_the_frontier(monkeypatch: pytest.MonkeyPatch) -> None:

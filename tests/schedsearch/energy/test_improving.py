@@ -119,45 +119,8 @@ def test_ctrl_c_keeps_what_is_found() -> None:
     check(schedule, profile, before, after)
 
 
-def test_refuses_wrong_work_and_generators() -> None:
+def test_refuses_wrong_work() -> None:
     schedule = one_f_one_b(v_shape(1), 2)
     profile = profile_of(F0=STEPS, B0=STEPS)
     with pytest.raises(EnergyError, match="^work_limit: -1 is below 0; give units of work"):
         compute_frontier(schedule, profile, 2, work_limit=-1)
-    for name in ("magic", "fastest"):
-        with pytest.raises(
-            EnergyError, match=f"^without: '{name}' cannot be left out; the names are floor, "
-        ):
-            compute_frontier(schedule, profile, 2, without=[name])
-
-
-def test_generators_can_be_left_out() -> None:
-    """The frontier then has none of their plans, and is no better."""
-    schedule = one_f_one_b(v_shape(4), 8)
-    profile = noisy_profile(schedule.placement, 12, 3)
-    whole = compute_frontier(schedule, profile, 40)
-    names = {plan.made_by for plan in whole.plans}
-    assert {"spliced", "forward"} <= names
-    for name in names - {"fastest"}:
-        less = compute_frontier(schedule, profile, 40, without=[name])
-        assert name not in {plan.made_by for plan in less.plans}
-        assert np.mean([plan.gap for plan in less.plans]) > 0
-
-
-@pytest.mark.parametrize(("number", "name"), [(2, "exact"), (12, "neighbourhoods")])
-def test_what_improves_plans_can_be_left_out(number: int, name: str) -> None:
-    """No work is done then, and no plan is better for it."""
-    schedule = one_f_one_b(v_shape(3), number)
-    profile = noisy_profile(schedule.placement, 6, 2)
-    told: list[str] = []
-    less = compute_frontier(
-        schedule,
-        profile,
-        6,
-        work_limit=2,
-        without=[name],
-        on_progress=lambda what, _done, _of: told.append(what),
-    )
-    assert "improving" not in told
-    plain = compute_frontier(schedule, profile, 6)
-    assert {plan.time_ms for plan in plain.plans} <= {plan.time_ms for plan in less.plans}

@@ -21,7 +21,6 @@ from schedsearch.energy import (
     best_order,
     capped_plan,
     compute_frontier,
-    exact_plan,
     instance_graph,
     simulate_at_clocks,
     switched_plan,
@@ -30,9 +29,8 @@ from schedsearch.energy.baselines import compute_baselines
 from schedsearch.energy.limits.power_shape import power_trace
 from schedsearch.energy.limits.robust import Spread, robust_plan
 from schedsearch.energy.orders.any_order import any_order_mj
-from schedsearch.energy.orders.ordering import joint_frontier
-from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
-from schedsearch.validate import validate
+from schedsearch.energy.orders.ordering import relaxed
+from schedsearch.schedule import Instance, Schedule
 
 each_schedule = pytest.mark.parametrize("schedule", [recomputed(), offloaded(), communicated(), swapping()])
 
@@ -144,41 +142,14 @@ def every_schedule(placement: Placement) -> Iterator[Schedule]:
         yield from valid_schedules(placement, 2, orders, chosen)
 
 
-@pytest.mark.parametrize(("later", "modes"), [(1.1, ((0, 0), (1, 0))), (1.3, ((0, 0), (0, 0)))])
-def test_modes_order_and_clocks_are_the_best_of_all_and_proved_so(later: float, modes: object) -> None:
+def test_no_modes_and_no_order_are_below_the_bound() -> None:
     placement = replace(recomputing(), memory=(12, 22))
-    profile, schedules = costs_of(placement), list(every_schedule(replace(recomputing(), memory=(12, 22))))
-    shortest = min(schedules, key=lambda each: each.makespan)
-    deadline_ms = later * shortest.makespan
-    found = best_order([shortest], profile, deadline_ms, max_swaps=5)
-    assert found.gap < 1e-6, "the program proves it"
-    assert found.schedule.chosen == modes
-    assert any_order_mj(shortest, profile, deadline_ms) <= found.lower_bound_mj
-    least = [
-        plan.energy_mj + 100.0 * (deadline_ms - plan.time_ms)
-        for each in schedules
-        if each.makespan <= deadline_ms and (plan := exact_plan(each, profile, deadline_ms))
-    ]
-    assert min(least) == pytest.approx(found.best.energy_mj)
-
-
-def test_what_clocks_after_modes_lose_is_proved_at_every_deadline() -> None:
-    """The shortest schedule computes again; with 30 % more time it is cheaper to keep and run one by one."""
-    placement = replace(recomputing(), memory=(12, 22))
-    orders = [[("F0", 0), ("F0", 1), ("B0", 0), ("B0", 1)], [("F1", 0), ("B1", 0), ("F1", 1), ("B1", 1)]]
-    first = validate(as_soon_as_possible(placement, 2, orders, ((0, 0), (1, 0))))
-    deadlines = [first.makespan, 1.1 * first.makespan, 1.3 * first.makespan]
-    found = joint_frontier([first], costs_of(placement), deadlines, max_swaps=5)
-    energies = [each.best.energy_mj - 100.0 * each.deadline_ms for each in found]
-    assert energies == sorted(energies, reverse=True), "more time never needs more energy"
-    for choice in found:
-        frontier = compute_frontier(first, costs_of(placement), 2, choice.deadline_ms, work_limit=1)
-        alone_mj = frontier.energy_next_to(frontier.at(choice.deadline_ms), choice.deadline_ms)
-        assert choice.judged[0].energy_mj == pytest.approx(alone_mj)
-        assert choice.gap < 1e-6 and choice.loss == pytest.approx(
-            alone_mj / choice.best.energy_mj - 1, abs=1e-6
-        )
-    assert found[-1].loss > 0.005 and found[-1].schedule.chosen == ((0, 0), (0, 0))
+    profile = costs_of(placement)
+    shortest = min(every_schedule(placement), key=lambda each: each.makespan)
+    for deadline_ms in (1.1 * shortest.makespan, 1.3 * shortest.makespan):
+        bound_mj = any_order_mj(shortest, profile, deadline_ms)
+        for each in every_schedule(placement):
+            assert bound_mj <= relaxed(each, profile, deadline_ms)[0] * (1 + 1e-9)
 
 
 @each_schedule
@@ -189,16 +160,8 @@ def test_no_clocks_of_a_schedule_are_below_the_bound_of_any_order(schedule: Sche
         bound_mj = any_order_mj(schedule, profile, plan.time_ms)
         assert 0 < bound_mj <= plan.energy_mj * (1 + 1e-9)
     choice = best_order([schedule], profile, 1.1 * schedule.makespan, max_swaps=10, work_limit=5)
-    assert choice.gap > -1e-9 and choice.best.energy_mj <= frontier.energy_next_to(
-        frontier.at(1.1 * schedule.makespan), 1.1 * schedule.makespan
-    ) * (1 + 1e-9)
-
-
-def test_memory_makes_the_bound_of_all_modes_better() -> None:
-    """Where activations do not fit, some are computed again, whatever the order."""
-    tight = replace(recomputing(3), memory=(12, 12, 12))
-    orders = [[(f"{kind}{d}", n) for n in range(6) for kind in "FB"] for d in range(3)]
-    schedule = as_soon_as_possible(tight, 6, orders, ((1, 1, 1),) * 6)
-    profile = costs_of(tight)
-    free = schedule.under(tight.with_memory(None))
-    assert any_order_mj(schedule, profile, 60.0) > 1.01 * any_order_mj(free, profile, 60.0)
+    assert (
+        choice.lower_bound_mj
+        <= choice.best.energy_mj
+        <= frontier.energy_next_to(frontier.at(1.1 * schedule.makespan), 1.1 * schedule.makespan) * (1 + 1e-9)
+    )
