@@ -9,6 +9,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 from statistics import fmean, median, stdev
 from typing import NamedTuple
 
@@ -41,35 +42,32 @@ def job_pipeline(trace: JobTrace) -> JobPipeline:
     A message takes the median of what blocks waited for it, of those whose device was idle already. A
     block's memory is 1 from its forward to its backward.
     """
-    stages, last = trace.num_stages, trace.num_stages * trace.num_chunks - 1
-    chain = [(Kind.F, n) for n in range(last + 1)] + [(Kind.B, n) for n in range(last, -1, -1)]
-    names = [f"{kind.value}{n}" for kind, n in chain]
-    after = [tuple(names[max(0, i - 1) : i]) for i in range(len(names))]
-    blocks = [
-        Block(name, kind, (n % stages,), 1, 1 if kind is Kind.F else -1, after=inputs)
-        for name, (kind, n), inputs in zip(names, chain, after, strict=True)
-    ]
-    before = dict(zip(names[1:], names, strict=False))
-    device = {block.name: block.devices[0] for block in blocks}
+    stages, chain = trace.num_stages, range(trace.num_stages * trace.num_chunks)
+    places = {f"F{n}": n % stages for n in chain} | {f"B{n}": n % stages for n in reversed(chain)}
+    before = dict(pairwise([*places][::-1]))
     waits: dict[str, list[float]] = defaultdict(list)
     held = [1] * stages
     for run in (run for step in trace.steps.values() for run in step):
-        for place, order in enumerate(orders_of(run, device, stages)):
+        for place, order in enumerate(orders_of(run, places, stages)):
             idle_from, now = -math.inf, 0
             for name, number in order:
                 own = run.blocks[name, number]
-                if name in before and device[before[name]] != place:
+                if name in before and places[before[name]] != place:
                     sent = run.blocks[before[name], number].end_ms
                     if sent > idle_from:
                         waits[name].append(max(0.0, own.start_ms - sent))
                 idle_from = own.end_ms
                 now += 1 if name.startswith("F") else -1
                 held[place] = max(held[place], now)
+    blocks = []
+    for name, place in places.items():
+        memory, inputs = 1 if name.startswith("F") else -1, (before[name],) if name in before else ()
+        blocks.append(Block(name, Kind(name[0]), (place,), 1, memory, after=inputs))
     delays = {name: round(median(each) / TICK_MS) for name, each in waits.items()}
     transfer = tuple((before[name], name, ticks) for name, ticks in delays.items() if ticks)
     placement = Placement("measured job", stages, tuple(blocks), TICK_MS, transfer, tuple(held))
     replicas = range(len(next(iter(trace.steps.values()))))
-    speeds = tuple({name: _speed(trace, replica, name) for name in names} for replica in replicas)
+    speeds = tuple({name: _speed(trace, replica, name) for name in places} for replica in replicas)
     return JobPipeline(placement, speeds)
 
 

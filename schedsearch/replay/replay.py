@@ -97,53 +97,42 @@ def replay(
     """
     pipeline, found = job_pipeline(trace), []
     limits = SharedLimits(work_limit, searches=len(trace.steps))
+    device = {block.name: block.devices[0] for block in pipeline.placement.blocks}
     for step, runs in trace.steps.items():
         INTERRUPTS.raise_if_seen()
-        found.append(_replayed(trace, pipeline, step, runs, limits, seed))
+        limit = limits.share()["work_limit"]
+        work, own = iteration_work(pipeline, runs)
+        schedules = []
+        for replica, run in enumerate(runs):
+            batch, orders = work.part(replica, own[replica]), orders_of(run, device, trace.num_stages)
+            made = as_soon_as_possible(batch.placement, batch.num_micro_batches, orders, batch.chosen)
+            schedules.append(validate(made))
+        begin, share = ReplicaSchedules(own, tuple(schedules)), limit * _REORDERED
+        reordered, in_place = replica_search(work, given=own, begin_with=begin, work_limit=share, seed=seed)
+        reassigned, answer = replica_search(work, begin_with=reordered, work_limit=limit - share, seed=seed)
+        limits.spend(in_place.work + answer.work)
+        assert reordered is not None and reassigned is not None, "they began with schedules"
+        took_ms = [run.measured_ms for run in runs]
+        spans = [max(ticks, 0) for ticks in reassigned.values(Objective.MAKESPAN)]
+        found.append(
+            ReplayedIteration(
+                trace.job,
+                step,
+                len(runs),
+                work.num_micro_batches,
+                measured_ms=round(max(took_ms), 6),
+                simulated_ms=round(max(simulate(each, iterations=1).mean_ms for each in schedules), 6),
+                reordered_ms=round(reordered.value(Objective.MAKESPAN) * TICK_MS, 6),
+                reassigned_ms=round(reassigned.value(Objective.MAKESPAN) * TICK_MS, 6),
+                bound_ms=round(answer.makespan_bound * TICK_MS, 6),
+                measured_mean_ms=round(fmean(took_ms), 6),
+                reassigned_mean_ms=round(fmean(spans) * TICK_MS, 6),
+                moved=sum(len({*new} - {*old}) for new, old in zip(reassigned.assigned, own, strict=True)),
+            )
+        )
         if on_iteration is not None:
             on_iteration(found[-1])
     return found
-
-
-def _replayed(
-    trace: JobTrace,
-    pipeline: JobPipeline,
-    step: int,
-    runs: Sequence[ReplicaIteration],
-    limits: SharedLimits,
-    seed: int,
-) -> ReplayedIteration:
-    limit = limits.share()["work_limit"]
-    work, own = iteration_work(pipeline, runs)
-    device = {block.name: block.devices[0] for block in pipeline.placement.blocks}
-    schedules = []
-    for replica, run in enumerate(runs):
-        batch = work.part(replica, own[replica])
-        orders = orders_of(run, device, trace.num_stages)
-        made = as_soon_as_possible(batch.placement, batch.num_micro_batches, orders, batch.chosen)
-        schedules.append(validate(made))
-    measured = ReplicaSchedules(own, tuple(schedules))
-    share = limit * _REORDERED
-    reordered, in_place = replica_search(work, given=own, begin_with=measured, work_limit=share, seed=seed)
-    reassigned, answer = replica_search(work, begin_with=reordered, work_limit=limit - share, seed=seed)
-    limits.spend(in_place.work + answer.work)
-    assert reordered is not None and reassigned is not None, "they began with schedules"
-    took_ms = [run.measured_ms for run in runs]
-    spans = [max(ticks, 0) for ticks in reassigned.values(Objective.MAKESPAN)]
-    return ReplayedIteration(
-        trace.job,
-        step,
-        len(runs),
-        work.num_micro_batches,
-        round(max(took_ms), 6),
-        round(max(simulate(each, iterations=1).mean_ms for each in schedules), 6),
-        round(reordered.value(Objective.MAKESPAN) * TICK_MS, 6),
-        round(reassigned.value(Objective.MAKESPAN) * TICK_MS, 6),
-        round(answer.makespan_bound * TICK_MS, 6),
-        round(fmean(took_ms), 6),
-        round(fmean(spans) * TICK_MS, 6),
-        sum(len(set(new) - set(old)) for new, old in zip(reassigned.assigned, own, strict=True)),
-    )
 
 
 def iteration_work(
@@ -164,26 +153,18 @@ def iteration_work(
             for replica, speeds in enumerate(pipeline.speeds):
                 factor = speeds[name] / pipeline.speeds[source][name] if replica != source else 1.0
                 times[replica, kind, firsts[source] + n] = max(1, round(measured.time_ms * factor / TICK_MS))
-    memory = np.array([[1 if name.startswith("F") else -1] for name in names])
-    work = ReplicaWork(
-        pipeline.placement,
-        times,
-        np.repeat(memory, firsts[-1], axis=1),
-        np.zeros((len(names), firsts[-1]), np.int64),
-        lambda replica, numbers: _batch(pipeline, names, times[replica], numbers),
-        np.ones(firsts[-1]),
+    memory = [1 if name.startswith("F") else -1 for name in names]
+
+    def batch(replica: int, numbers: Sequence[int]) -> UnequalBatch:
+        rows = [
+            MicroBatchRow(place, name, round(float(times[replica, kind, n]) * TICK_MS, 3), memory[kind])
+            for place, n in enumerate(numbers)
+            for kind, name in enumerate(names)
+        ]
+        return unequal_batch(pipeline.placement, rows, len(numbers))
+
+    units, none = (
+        np.repeat(np.array(memory)[:, None], firsts[-1], axis=1),
+        np.zeros(times.shape[1:], np.int64),
     )
-    return work, own
-
-
-def _batch(
-    pipeline: JobPipeline, names: Sequence[str], times: np.typing.NDArray[np.int64], numbers: Sequence[int]
-) -> UnequalBatch:
-    rows = [
-        MicroBatchRow(
-            place, name, round(float(times[kind, n]) * TICK_MS, 3), (name[0] == "F") - (name[0] == "B")
-        )
-        for place, n in enumerate(numbers)
-        for kind, name in enumerate(names)
-    ]
-    return unequal_batch(pipeline.placement, rows, len(numbers))
+    return ReplicaWork(pipeline.placement, times, units, none, batch, np.ones(firsts[-1])), own

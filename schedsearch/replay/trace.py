@@ -6,7 +6,7 @@ for each operation, and ``meta-NAME.yaml`` with the degrees of parallelism. Know
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -42,7 +42,7 @@ class MeasuredBlock(NamedTuple):
 
     @property
     def end_ms(self) -> float:
-        """When it ended."""
+        """Return when it ended."""
         return self.start_ms + self.time_ms
 
 
@@ -94,11 +94,6 @@ class _Row(NamedTuple):
     chunk: Annotated[int, Meaning("chunk of the stage", min=0, key="mc")]
     micro_batch: Annotated[int, Meaning("micro-batch", min=0, key="mb_id")]
 
-    @property
-    def kind(self) -> Kind:
-        """Forward or backward."""
-        return _COMPUTE[self.optype]
-
 
 def read_job_traces(folder: str | Path) -> list[Path]:
     """Return the traces of a folder, by name.
@@ -115,6 +110,10 @@ def read_job_traces(folder: str | Path) -> list[Path]:
     return found
 
 
+def _meta_of(path: Path) -> Path:
+    return path.with_name(path.name.removesuffix(".csv.gz").replace("trace-", "meta-", 1) + ".yaml")
+
+
 def read_job_trace(path: str | Path) -> JobTrace:
     """Return the iterations of a trace, with the degrees of the meta file beside it.
 
@@ -122,22 +121,16 @@ def read_job_trace(path: str | Path) -> JobTrace:
         JobTraceError: A file is wrong; the line names it, the place and the remedy.
     """
     path = Path(path)
-    meta = _meta_of(path)
+    meta, job = _meta_of(path), path.name.removesuffix(".csv.gz").removeprefix("trace-")
     with in_file(meta, JobTraceError):
         data = Field(read_yaml(meta, JobTraceError), "", JobTraceError, is_open=True)
         data.mapping("a mapping with dp_size and pp_size")
-        sizes = {name: data[name].whole(min=1, remedy="give 1 or more") for name in ("dp_size", "pp_size")}
-        chunks = data.get("vpp_size", 1).whole(min=1, remedy="give 1 or more")
-    job = path.name.removesuffix(".csv.gz").removeprefix("trace-")
+        sizes = [data[name].whole(min=1, remedy="give 1 or more") for name in ("dp_size", "pp_size")]
+        sizes.append(data.get("vpp_size", 1).whole(min=1, remedy="give 1 or more"))
     with in_file(path, JobTraceError):
         table = csv_records(path, "operation", JobTraceError, _Row, others=True, only={"optype": _COMPUTE})
-        rows = [row for _, row in table]
-        steps, lines = _steps(rows, sizes["dp_size"], sizes["pp_size"], chunks)
-    return JobTrace(job, sizes["pp_size"], chunks, steps, tuple(f"{job}: {line}" for line in lines))
-
-
-def _meta_of(path: Path) -> Path:
-    return path.with_name(path.name.removesuffix(".csv.gz").replace("trace-", "meta-", 1) + ".yaml")
+        steps, lines = _steps([row for _, row in table], *sizes)
+    return JobTrace(job, sizes[1], sizes[2], steps, tuple(f"{job}: {line}" for line in lines))
 
 
 def _steps(
@@ -157,53 +150,50 @@ def _steps(
     if there != replicas:
         lines.append(f"has {there} replicas, where the meta file says dp_size {replicas}; these are replayed")
     ranks: dict[tuple[int, int], set[int]] = defaultdict(set)
-    by_step: dict[int, list[_Row]] = defaultdict(list)
+    steps: dict[int, list[dict[Instance, list[_Row]]]] = {}
     for row in rows:
         ranks[row.replica, row.stage].add(row.rank)
-        by_step[row.step].append(row)
-    places = [(f"{kind.value}{c}", c % stages) for c in range(stages * chunks) for kind in (Kind.F, Kind.B)]
+        step = steps.setdefault(row.step, [defaultdict(list) for _ in range(there)])
+        name = f"{_COMPUTE[row.optype].value}{row.chunk * stages + row.stage}"
+        step[row.replica][name, row.micro_batch].append(row)
+    names = {f"{kind.value}{c}": c % stages for c in range(stages * chunks) for kind in (Kind.F, Kind.B)}
     found = {}
-    for step, own in sorted(by_step.items()):
-        whole = _whole(own, ranks, places, there, stages)
-        if isinstance(whole, str):
-            lines.append(f"step {step} is left out: {whole}")
-        else:
-            found[step] = whole
+    for number, step in sorted(steps.items()):
+        try:
+            found[number] = tuple(
+                _whole(i, own, {name: ranks[i, stage] for name, stage in names.items()})
+                for i, own in enumerate(step)
+            )
+        except _MissingError as error:
+            lines.append(f"step {number} is left out: {error}")
     if not found:
         raise JobTraceError(f"has no iteration that is whole ({lines[-1]}); give all blocks of one")
     return found, lines
 
 
+class _MissingError(Exception):
+    """An iteration is not whole; the message says what is missing."""
+
+
 def _whole(
-    rows: Sequence[_Row],
-    ranks: Mapping[tuple[int, int], set[int]],
-    places: Sequence[tuple[str, int]],
-    replicas: int,
-    stages: int,
-) -> tuple[ReplicaIteration, ...] | str:
-    """Return what each replica ran in an iteration, or what is missing."""
-    repeats: dict[tuple[int, int, str], list[_Row]] = defaultdict(list)
-    for row in rows:
-        name = f"{row.kind.value}{row.chunk * stages + row.stage}"
-        repeats[row.replica, row.micro_batch, name].append(row)
-    found = []
-    for replica in range(replicas):
-        numbers = sorted({number for r, number, _ in repeats if r == replica})
-        if not numbers:
-            return f"replica {replica} has no blocks"
-        blocks = {}
-        for number in numbers:
-            for name, stage in places:
-                same = repeats.get((replica, number, name), [])
-                by_rank = Counter(row.rank for row in same)
-                lacking = sorted(ranks[replica, stage] - set(by_rank))
-                if lacking:
-                    return f"{name} of micro-batch {number} on rank {lacking[0]} is missing"
-                if len(same) > len(by_rank):
-                    rank = by_rank.most_common(1)[0][0]
-                    return f"{name} of micro-batch {number} on rank {rank} is there twice"
-                start_ms = 1000 * fmean(row.start_s for row in same)
-                time_ms = 1000 * fmean(row.time_s for row in same)
-                blocks[name, numbers.index(number)] = MeasuredBlock(start_ms, time_ms)
-        found.append(ReplicaIteration(blocks))
-    return tuple(found)
+    replica: int, own: Mapping[Instance, list[_Row]], ranks: Mapping[str, set[int]]
+) -> ReplicaIteration:
+    """Return what a replica ran in an iteration, on these ranks by block.
+
+    Raises:
+        _MissingError: Something is missing.
+    """
+    if not own:
+        raise _MissingError(f"replica {replica} has no blocks")
+    blocks = {}
+    for place, number in enumerate(sorted({number for _, number in own})):
+        for name, known in ranks.items():
+            same = own.get((name, number), [])
+            lacking = sorted(known - {row.rank for row in same})
+            if lacking:
+                raise _MissingError(f"{name} of micro-batch {number} on rank {lacking[0]} is missing")
+            if len(same) > len(known):
+                raise _MissingError(f"{name} of micro-batch {number} is there twice on a rank")
+            start_ms = 1000 * fmean(row.start_s for row in same)
+            blocks[name, place] = MeasuredBlock(start_ms, 1000 * fmean(row.time_s for row in same))
+    return ReplicaIteration(blocks)

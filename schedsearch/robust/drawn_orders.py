@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,11 +13,14 @@ from schedsearch.schedule import Instance, Schedule
 from schedsearch.simulation.drawn_times import drawn_times
 from schedsearch.simulation.messages import steps_of
 
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
 
 class DrawnOrders(NamedTuple):
     """Nodes are the blocks of all micro-batches; places are those in the orders of all devices in a row.
 
-    A block on several devices has a place on each.
+    A block on several devices has a place on each. `order` and `place_of` change while orders are annealed.
 
     Attributes:
         times: Ticks of each node in each draw; shape ``(nodes, draws)``.
@@ -30,24 +32,24 @@ class DrawnOrders(NamedTuple):
         places: For each node the first of its places in `place_of`, and one entry more.
         place_of: The places of each node, one node after another.
         device: The device of each place.
-        memory: What the node at each place holds on its device from its start on; changes with `order`.
-        transient: Likewise while it runs.
+        memory: What each node holds on each device from its start on; shape ``(nodes, devices)``.
+        transient: What each node holds on its devices while it runs.
         free: What each device can hold; a negative number for no limit.
         movable: Whether the node is on one device, on which no other stream moves memory.
     """
 
-    times: NDArray[np.float64]
-    weights: NDArray[np.float64]
-    sends: NDArray[np.int64]
-    receivers: NDArray[np.int64]
-    delays: NDArray[np.float64]
-    order: NDArray[np.int64]
-    places: NDArray[np.int64]
-    place_of: NDArray[np.int64]
-    device: NDArray[np.int64]
-    memory: NDArray[np.int64]
-    transient: NDArray[np.int64]
-    free: NDArray[np.int64]
+    times: Floats
+    weights: Floats
+    sends: Ints
+    receivers: Ints
+    delays: Floats
+    order: Ints
+    places: Ints
+    place_of: Ints
+    device: Ints
+    memory: Ints
+    transient: Ints
+    free: Ints
     movable: NDArray[np.bool_]
 
 
@@ -73,40 +75,34 @@ def drawn_orders(schedule: Schedule, scenarios: Sequence[Scenario], draws: int, 
         draws: Of each scenario.
         seed: Seed of all draws; equal for every schedule of a placement.
     """
-    placement, number = schedule.placement, schedule.num_micro_batches
+    placement, devices = schedule.placement, range(schedule.placement.num_devices)
     columns, weights, delays = [], [], []
     for scenario, weight in zip(scenarios, weights_of(scenarios), strict=True):
         conditions = scenario.conditions
         count = draws if conditions.jitter or conditions.measured_ms else 1
-        drawn = drawn_times(placement, number, conditions, count, seed)
+        drawn = drawn_times(placement, schedule.num_micro_batches, conditions, count, seed)
         steps = steps_of(schedule, conditions).steps
         columns.append(np.array([drawn[step.instance] for step in steps]))
-        sent = np.array([each.occupied + each.latency for step in steps for each in step.messages])
-        delays.append(np.repeat(sent[:, None], count, axis=1))
+        sent = [each.occupied + each.latency for step in steps for each in step.messages]
+        delays.append(np.repeat(np.array(sent)[:, None], count, axis=1))
         weights += [weight / count] * count
-    instances = tuple(step.instance for step in steps)
-    node = {instance: i for i, instance in enumerate(instances)}
-    sends = np.cumsum([0, *(len(step.messages) for step in steps)])
-    receivers = np.array([each.target for step in steps for each in step.messages], dtype=np.int64)
-    order = [
-        (node[each], device) for device in range(placement.num_devices) for each in schedule.order(device)
-    ]
-    place_of: list[list[int]] = [[] for _ in instances]
-    for place, (own, _) in enumerate(order):
-        place_of[own].append(place)
-    blocks = [schedule.block(*instance) for instance in instances]
+    node = {step.instance: i for i, step in enumerate(steps)}
+    blocks = [schedule.block(*instance) for instance in node]
+    order = np.array([node[each] for device in devices for each in schedule.order(device)], dtype=np.int64)
     return DrawnOrders(
-        np.ascontiguousarray(np.concatenate(columns, axis=1)),
-        np.array(weights),
-        sends.astype(np.int64),
-        receivers,
-        np.ascontiguousarray(np.concatenate(delays, axis=1)).reshape(len(receivers), -1),
-        np.array([own for own, _ in order], dtype=np.int64),
-        np.cumsum([0, *map(len, place_of)]).astype(np.int64),
-        np.array(list(itertools.chain.from_iterable(place_of)), dtype=np.int64),
-        np.array([device for _, device in order], dtype=np.int64),
-        np.array([blocks[own].memory_on(device) for own, device in order], dtype=np.int64),
-        np.array([blocks[own].transient for own, _ in order], dtype=np.int64),
-        np.array(placement.free_memory or (-1,) * placement.num_devices, dtype=np.int64),
-        np.array([len(block.devices) == 1 for block in blocks], dtype=np.bool_),
+        times=np.ascontiguousarray(np.concatenate(columns, axis=1)),
+        weights=np.array(weights),
+        sends=np.cumsum([0, *(len(step.messages) for step in steps)], dtype=np.int64),
+        receivers=np.array([each.target for step in steps for each in step.messages], dtype=np.int64),
+        delays=np.ascontiguousarray(np.concatenate(delays, axis=1)),
+        order=order,
+        places=np.cumsum([0, *np.bincount(order, minlength=len(node))], dtype=np.int64),
+        place_of=np.argsort(order, kind="stable"),
+        device=np.repeat(np.array(devices), [len(schedule.order(device)) for device in devices]),
+        memory=np.array(
+            [[block.memory_on(device) for device in devices] for block in blocks], dtype=np.int64
+        ),
+        transient=np.array([block.transient for block in blocks], dtype=np.int64),
+        free=np.array(placement.free_memory or (-1,) * len(devices), dtype=np.int64),
+        movable=np.array([len(block.devices) == 1 for block in blocks], dtype=np.bool_),
     )

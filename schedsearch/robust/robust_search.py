@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from schedsearch.results import TableResult
 from schedsearch.robust.annealing import annealed
-from schedsearch.robust.drawn_orders import DrawnOrders, drawn_orders, orders_of
+from schedsearch.robust.drawn_orders import drawn_orders, orders_of
 from schedsearch.robust.scenarios import Scenario, weights_of
 from schedsearch.schedule import Schedule, as_soon_as_possible, require_plain
 from schedsearch.simulation.conditions import ConditionsError
@@ -32,11 +31,8 @@ _FIRST_ROUND = 0.1
 _HEAT = 0.002
 """Share of the value by which a step may be worse at first, on average."""
 
-_WORK_OF_CELL = 1.2e-9
-"""Units of work, about a second each, to compute the start of one block in one draw."""
-
-_WORK_OF_ENTRY = 1.0e-8
-"""Units of work for one block or message in a step, however few the draws."""
+_WORK_OF_CELL, _WORK_OF_ENTRY = 1.2e-9, 1.0e-8
+"""Units of work, about a second each, for the start of one block in one draw, or in however few draws."""
 
 _ITERATIONS = 1000
 """Simulated iterations of each schedule in each scenario, of other draws than those of the search."""
@@ -115,6 +111,8 @@ def robust_search(
         ConditionsError: There is no schedule or no scenario, or a number is out of its range.
         PlacementError: The placement has modes or streams.
     """
+    from schedsearch.robust.swaps import anneal, value_of  # loads numba, which is slow
+
     if not schedules or not scenarios:
         raise ConditionsError(f"{'schedules' if not schedules else 'scenarios'}: is empty; give at least one")
     if quantile is not None and not 0 < quantile <= 1:
@@ -122,22 +120,26 @@ def robust_search(
     for name, value in (("draws", draws), ("work_limit", work_limit)):
         if not value > 0:
             raise ConditionsError(f"{name}: {value!r} is not above 0; give more")
-    first = next(iter(schedules.values()))
-    placement, number = first.placement, first.num_micro_batches
+    given, level = list(schedules.values()), -1.0 if quantile is None else quantile
+    placement, number = given[0].placement, given[0].num_micro_batches
     require_plain(placement, "a search with scenarios", "use schedsearch search without them")
     for scenario in scenarios:
         scenario.conditions.check(placement)
-    starts = [drawn_orders(each, scenarios, draws, seed) for each in schedules.values()]
-    level = -1.0 if quantile is None else quantile
-    values = [_value(each, level) for each in starts]
-    ranked = sorted(range(len(starts)), key=values.__getitem__)[:_STARTS]
+    starts = [drawn_orders(each, scenarios, draws, seed) for each in given]
+    ranked = sorted(range(len(starts)), key=lambda i: value_of(starts[i], level))[:_STARTS]
+    some = starts[0]
+    cells = some.times.size + some.delays.size + some.times.shape[1] * len(some.order)
+    work_of_step = cells * max(_WORK_OF_CELL, _WORK_OF_ENTRY / some.times.shape[1])
     effort = Effort(time.monotonic() + time_limit_s, limit=work_limit)
     with effort.answered() as ending:
-        for doublings in itertools.count():
+        for turn in itertools.count():
+            options = {"work": _FIRST_ROUND * 2**turn, "work_of_step": work_of_step, "heat": _HEAT}
             for i in ranked:
-                _anneal(starts[i], level, effort, _FIRST_ROUND * 2**doublings, seed + 1000 * doublings)
-    chosen = min(ranked, key=lambda i: _value(starts[i], level))
-    best = orders_of(starts[chosen], list(schedules.values())[chosen])
+                take = functools.partial(anneal, starts[i], level)
+                for _ in annealed(take, effort, seed=seed + 1000 * turn, **options):
+                    pass
+    chosen = min(ranked, key=lambda i: value_of(starts[i], level))
+    best = orders_of(starts[chosen], given[chosen])
     robust = validate(as_soon_as_possible(placement, number, best))
     bounds = [each.bound_ms(placement, number) for each in scenarios]
     rows, means = [], {}
@@ -148,35 +150,12 @@ def robust_search(
     return RobustResult(robust, tuple(rows), means, _mean(bounds, scenarios), ending.interrupted)
 
 
-def _value(orders: DrawnOrders, quantile: float) -> float:
-    """Return the ticks that are made less, of orders as they are; see `schedsearch.robust.swaps.value_of`."""
-    from schedsearch.robust.swaps import starts_of, value_of  # loads numba, which is slow
-
-    begins, nodes = np.zeros_like(orders.times), len(orders.times)
-    starts_of(orders, begins, np.zeros(nodes, np.int64), np.zeros(nodes, np.int64))
-    return value_of(orders, begins, quantile)
-
-
-def _anneal(orders: DrawnOrders, quantile: float, effort: Effort, work: float, seed: int) -> None:
-    """Make orders better for so much work."""
-    from schedsearch.robust.swaps import anneal
-
-    def take(steps: int, heat: float, cooling: float, seed: int) -> float:
-        return anneal(orders, quantile, steps, heat, cooling, seed)
-
-    cells = orders.times.size + orders.delays.size + orders.times.shape[1] * len(orders.order)
-    work_of_step = cells * max(_WORK_OF_CELL, _WORK_OF_ENTRY / orders.times.shape[1])
-    for _ in annealed(take, effort, work=work, work_of_step=work_of_step, heat=_HEAT, seed=seed):
-        pass
-
-
 def _mean(values: Sequence[float], scenarios: Sequence[Scenario]) -> float:
     return math.fsum(value * weight for value, weight in zip(values, weights_of(scenarios), strict=True))
 
 
 def _row(name: str, schedule: Schedule, scenario: Scenario, bound_ms: float, seed: int) -> ScenarioRow:
     found = simulate(schedule, scenario.conditions, _ITERATIONS, seed + 1)
-    spread = float(found.iteration_ms.std(ddof=1))
+    error_ms = 1.96 * float(found.iteration_ms.std(ddof=1)) / math.sqrt(_ITERATIONS)
     p50, p95, p99 = found.percentiles_ms.values()
-    error_ms = 1.96 * spread / math.sqrt(_ITERATIONS)
     return ScenarioRow(name, scenario.name, found.mean_ms, error_ms, p50, p95, p99, bound_ms)

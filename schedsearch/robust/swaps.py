@@ -8,13 +8,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schedsearch.graph.compiled import compiled
-from schedsearch.robust.drawn_orders import DrawnOrders
-
-_Ints = NDArray[np.int64]
-_Floats = NDArray[np.float64]
+from schedsearch.robust.drawn_orders import DrawnOrders, Floats, Ints
 
 _SAME = 1e-9
 """Share of a time below which two are equal."""
@@ -23,12 +19,21 @@ _CRITICAL = 0.9
 """Share of the steps that change what a draw's end waits for; the others change any two neighbours."""
 
 
+def value_of(g: DrawnOrders, quantile: float) -> float:
+    """Return the ticks that are made less of orders as they are; see `timed`."""
+    nodes = len(g.times)
+    begins, missing, ready = np.zeros_like(g.times), np.zeros(nodes, np.int64), np.zeros(nodes, np.int64)
+    value: float = timed(g, quantile, begins, missing, ready)
+    return value
+
+
 @compiled
-def starts_of(g: DrawnOrders, begins: _Floats, missing: _Ints, ready: _Ints) -> int:
-    """Fill in the start of each node in each draw; return how many nodes start: fewer where there is a cycle.
+def timed(g: DrawnOrders, quantile: float, begins: Floats, missing: Ints, ready: Ints) -> float:
+    """Fill in the start of each node in each draw; return the mean of the ends, infinite with a cycle.
 
     Args:
         g: Orders and times.
+        quantile: From 0 to 1, for the end that draws of so much weight keep; a negative number for the mean.
         begins: Room for the starts; shape ``(nodes, draws)``.
         missing: Room; shape ``(nodes,)``.
         ready: Likewise.
@@ -41,15 +46,17 @@ def starts_of(g: DrawnOrders, begins: _Floats, missing: _Ints, ready: _Ints) -> 
     for place in range(1, len(g.order)):
         if g.device[place] == g.device[place - 1]:
             missing[g.order[place]] += 1
-    count = 0
+    count = done = 0
     for node in range(nodes):
         if not missing[node]:
             ready[count] = node
             count += 1
-    done = 0
+    ends = np.zeros(draws)
     while done < count:
         node = ready[done]
         done += 1
+        for k in range(draws):
+            ends[k] = max(ends[k], begins[node, k] + g.times[node, k])
         for message in range(g.sends[node], g.sends[node + 1]):
             later = g.receivers[message]
             for k in range(draws):
@@ -69,23 +76,8 @@ def starts_of(g: DrawnOrders, begins: _Floats, missing: _Ints, ready: _Ints) -> 
                 if not missing[later]:
                     ready[count] = later
                     count += 1
-    return count
-
-
-@compiled
-def value_of(g: DrawnOrders, begins: _Floats, quantile: float) -> float:
-    """Return the weighted mean of the ends of all draws, or the end that draws of so much weight keep.
-
-    Args:
-        g: Orders and times.
-        begins: The start of each node in each draw.
-        quantile: From 0 to 1; a negative number for the mean.
-    """
-    nodes, draws = g.times.shape
-    ends = np.zeros(draws)
-    for node in range(nodes):
-        for k in range(draws):
-            ends[k] = max(ends[k], begins[node, k] + g.times[node, k])
+    if count < nodes:
+        return math.inf
     if quantile < 0:
         return float(np.sum(ends * g.weights))
     kept = 0.0
@@ -99,7 +91,7 @@ def value_of(g: DrawnOrders, begins: _Floats, quantile: float) -> float:
 
 @compiled
 def _critical_place(
-    g: DrawnOrders, begins: _Floats, senders: _Ints, inputs: _Ints, first_input: _Ints, k: int, found: _Ints
+    g: DrawnOrders, begins: Floats, senders: Ints, inputs: Ints, first_input: Ints, k: int, found: Ints
 ) -> int:
     """Return a place whose node starts when that before it ends, on a path that ends draw k; -1 for none."""
     nodes = len(g.times)
@@ -134,35 +126,26 @@ def _critical_place(
 
 @compiled
 def _may_move(g: DrawnOrders, place: int) -> bool:
-    """Return whether the node of a place may run before that of the place before."""
+    """Return whether the node of a place may run before that of the place before, as memory allows it too."""
     if place < 1 or g.device[place] != g.device[place - 1]:
         return False
-    return bool(g.movable[g.order[place]] and g.movable[g.order[place - 1]] and _fits(g, place))
-
-
-@compiled
-def _fits(g: DrawnOrders, place: int) -> bool:
-    """Return whether memory allows the node of a place to run before that of the place before."""
-    own = g.device[place]
-    if g.free[own] < 0:
-        return True
-    held = 0
-    first = place - 1
-    while first > 0 and g.device[first - 1] == own:
-        first -= 1
-    for each in range(first, place - 1):
-        held += g.memory[each]
-    if held + g.memory[place] + g.transient[place] > g.free[own]:
+    own, before, device = g.order[place], g.order[place - 1], g.device[place]
+    if not (g.movable[own] and g.movable[before]):
         return False
-    return bool(held + g.memory[place] + g.memory[place - 1] + g.transient[place - 1] <= g.free[own])
+    if g.free[device] < 0:
+        return True
+    held, first = g.memory[own, device], place - 2
+    while first >= 0 and g.device[first] == device:
+        held += g.memory[g.order[first], device]
+        first -= 1
+    most = max(held + g.transient[own], held + g.memory[before, device] + g.transient[before])
+    return bool(most <= g.free[device])
 
 
 @compiled
 def _swap(g: DrawnOrders, place: int) -> None:
     one, other = g.order[place - 1], g.order[place]
     g.order[place - 1], g.order[place] = other, one
-    g.memory[place - 1], g.memory[place] = g.memory[place], g.memory[place - 1]
-    g.transient[place - 1], g.transient[place] = g.transient[place], g.transient[place - 1]
     g.place_of[g.places[one]] = place  # each is on one device
     g.place_of[g.places[other]] = place - 1
 
@@ -173,7 +156,7 @@ def anneal(g: DrawnOrders, quantile: float, steps: int, heat: float, cooling: fl
 
     Args:
         g: Orders and times.
-        quantile: As of `value_of`.
+        quantile: As of `timed`.
         steps: Changes that are tried.
         heat: Share of the value by which a step may be worse at first, on average.
         cooling: What that falls by with each step.
@@ -188,10 +171,8 @@ def anneal(g: DrawnOrders, quantile: float, steps: int, heat: float, cooling: fl
         senders[g.sends[node] : g.sends[node + 1]] = node
     inputs = np.argsort(g.receivers)
     first_input = np.searchsorted(g.receivers[inputs], np.arange(nodes + 1))
-    starts_of(g, begins, missing, ready)
-    best = now = value_of(g, begins, quantile)
+    best = now = timed(g, quantile, begins, missing, ready)
     best_order, best_place_of = g.order.copy(), g.place_of.copy()
-    best_memory, best_transient = g.memory.copy(), g.transient.copy()
     kept = begins.copy()
     for step in range(steps):
         if np.random.random() < _CRITICAL:
@@ -203,9 +184,7 @@ def anneal(g: DrawnOrders, quantile: float, steps: int, heat: float, cooling: fl
             continue
         limit = now - (heat - step * cooling) * best * np.log(1 - np.random.random())
         _swap(g, place)
-        value = math.inf
-        if starts_of(g, begins, missing, ready) == nodes:
-            value = value_of(g, begins, quantile)
+        value = timed(g, quantile, begins, missing, ready)
         if value > limit:
             _swap(g, place)
             continue
@@ -214,7 +193,5 @@ def anneal(g: DrawnOrders, quantile: float, steps: int, heat: float, cooling: fl
         if now < best * (1 - _SAME):
             best = now
             best_order[:], best_place_of[:] = g.order, g.place_of
-            best_memory[:], best_transient[:] = g.memory, g.transient
     g.order[:], g.place_of[:] = best_order, best_place_of
-    g.memory[:], g.transient[:] = best_memory, best_transient
     return best

@@ -25,7 +25,7 @@ import numpy as np
 
 from placements import Profile
 from schedsearch.energy.cost import CostCurve, cost_curves
-from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, LowerBound
+from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan
 from schedsearch.energy.graph import EnergyError, Floats
 from schedsearch.energy.limits.folding import ClockGroup, Folded, PeriodicSchedule, fold
 from schedsearch.energy.limits.plan import LimitedPlan
@@ -66,15 +66,12 @@ class PeriodicPlan:
     deadline_ms: float
     period_ms: float | None
 
-    def unrolled(self, num_micro_batches: int, bound: LowerBound | None = None) -> FrequencyPlan:
+    def unrolled(self, num_micro_batches: int) -> FrequencyPlan:
         """Return the plan for any number of micro-batches, with time and energy of its simulation.
 
         The deadline is kept for the number of micro-batches that the plan was made for. Where there are so
-        few that a block belongs to both warmup and cooldown, it has the faster of the two clocks.
-
-        Args:
-            num_micro_batches: Number of micro-batches, at least 1.
-            bound: Bound of that schedule, where it is at hand; the plan's lower bound is 0 without.
+        few that a block belongs to both warmup and cooldown, it has the faster of the two clocks. Its lower
+        bound is 0: none is known.
 
         Raises:
             EnergyError: There are no micro-batches.
@@ -87,8 +84,7 @@ class PeriodicPlan:
             )
             for block in schedule.placement.blocks
         }
-        done = simulate_at_clocks(schedule, self.profile, clocks)
-        return simulated_plan(clocks, done, bound.at(done.time_ms) if bound else 0.0)
+        return simulated_plan(clocks, simulate_at_clocks(schedule, self.profile, clocks))
 
     def _clock_of(self, instance: Instance, num_micro_batches: int) -> int:
         """Return the clock of an instance; that of the steady part where its own group was not planned."""

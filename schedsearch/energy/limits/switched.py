@@ -28,8 +28,8 @@ from schedsearch.energy.limits.switching import ClockChanges, SwitchingLimits, S
 from schedsearch.energy.programs import SolverError, free_timing, min_energy
 from schedsearch.schedule import Schedule, require_one_stream
 
-SHARES = (1.0, 0.95, 0.85)
-"""Of the deadline, for which prices are tried: time is worth more where changes take some."""
+SHARES = (1.0, 0.985, 0.97, 0.85)
+"""Of the deadline, for which prices and their means are tried: time is worth more where changes take some."""
 
 
 def switched_plan(
@@ -59,12 +59,13 @@ def min_effective_mj(problem: SwitchingProblem) -> float:
         problem: Problem without clock groups; its `latest_ms` is kept by some plan.
     """
     bounds = [float(problem.arrays.energy_mj.min(axis=1)[problem.arrays.row].sum())]
-    timing = free_timing(problem.graph, problem.curves)
-    for deadline_ms in {max(share * problem.latest_ms, problem.span_ms[0]) for share in SHARES}:
+    timing, prices = free_timing(problem.graph, problem.curves), []
+    for share in SHARES:
         with contextlib.suppress(SolverError):
-            relaxed = min_energy(timing, deadline_ms)
-            if relaxed is not None:
-                bounds.append(bound_at_prices(problem, relaxed.edge_price))
+            relaxed = min_energy(timing, max(share * problem.latest_ms, problem.span_ms[0]))
+            prices += [] if relaxed is None else [relaxed.edge_price]
+    means = [np.mean(prices[:count], axis=0) for count in range(2, len(prices) + 1)]
+    bounds += [bound_at_prices(problem, each) for each in (*prices, *means)]
     return max(bounds)
 
 
