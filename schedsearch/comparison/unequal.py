@@ -30,7 +30,7 @@ from schedsearch.unequal.micro_batches import (
 )
 from schedsearch.unequal.replica_bound import replica_bound
 from schedsearch.unequal.replica_work import ReplicaWork, replica_work
-from schedsearch.unequal.starts import AS_GIVEN, by_hand, replicas_by_hand
+from schedsearch.unequal.starts import by_hand, replicas_by_hand
 from schedsearch.unequal.unequal_search import replica_search, unequal_search
 
 
@@ -40,13 +40,11 @@ class UnequalModel:
 
     Attributes:
         chains: The model for each of them.
-        given_order: Whether each block runs them as they are numbered.
         replicas: Data-parallel replicas that share them; None for one pipeline that has all.
         max_micro_batches: The most that a replica may have; None for no limit.
     """
 
     chains: tuple[StageChain, ...]
-    given_order: bool = False
     replicas: int | None = None
     max_micro_batches: int | None = None
 
@@ -149,9 +147,8 @@ class UnequalCourse(ComparisonCourse):
         else:
             for title, schedule in by_hand(batch, [name]).items():
                 is_defined = True
-                if not self.model.given_order or title.endswith(AS_GIVEN):
-                    why = "" if schedule else _why_not(title, placed, batch)
-                    yield Made(title, schedule, joined(why, *notes), DOES_NOT_FIT)
+                why = "" if schedule else _why_not(title, placed, batch)
+                yield Made(title, schedule, joined(why, *notes), DOES_NOT_FIT)
         if not is_defined:
             yield Made(name, note="is not defined for these devices or this number of micro-batches")
 
@@ -176,7 +173,6 @@ class UnequalCourse(ComparisonCourse):
             return replica_search(self._work(tried.placed), on_progress=report, **limits)[1]
         return unequal_search(
             self._batch(tried.placed),
-            given_order=self.model.given_order,
             begin_with=tried.made,
             on_progress=report,
             **limits,
