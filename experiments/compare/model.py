@@ -66,7 +66,7 @@ def read_unequal(options: CompareOptions, stages: StageChain) -> UnequalModel | 
     """Return the model as each micro-batch takes it, where they differ; else None."""
     chosen = options.search
     if chosen.micro_batches is None:
-        for name in ("length_rules", "micro_batch_order", "replicas", "max_micro_batches"):
+        for name in ("length_rules", "replicas", "max_micro_batches"):
             value, remedy = getattr(chosen, name), "give search.micro_batches, or leave it out"
             require(value == getattr(SearchOptions(), name), f"search.{name}", value, "used", remedy)
         return None
@@ -76,13 +76,11 @@ def read_unequal(options: CompareOptions, stages: StageChain) -> UnequalModel | 
     require(not options.given, "given", list(options.given), wanted, remedy)
     number, rules = chosen.num_micro_batches, chosen.length_rules
     chains = read_chains(stages, require_path("search.micro_batches", chosen.micro_batches), number, rules)
-    given_order = chosen.micro_batch_order == "given"
     replicas, limit = chosen.replicas, chosen.max_micro_batches
     if replicas is None:
         remedy = "give search.replicas, or leave it out"
         require(limit is None, "search.max_micro_batches", limit, "used", remedy)
-        return UnequalModel(chains, given_order)
-    require(not given_order, "search.micro_batch_order", "given", "for replicas", "leave one of the two out")
+        return UnequalModel(chains)
     require_least("search.replicas", replicas, 1)
     least = -(-len(chains) // replicas)
     require(
@@ -92,7 +90,7 @@ def read_unequal(options: CompareOptions, stages: StageChain) -> UnequalModel | 
         f"enough for {len(chains)} on {replicas} replicas",
         f"give at least {least}",
     )
-    return UnequalModel(chains, given_order, replicas, limit)
+    return UnequalModel(chains, replicas, limit)
 
 
 def _limited(chain: StageChain, options: CompareOptions) -> StageChain:

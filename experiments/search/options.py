@@ -82,11 +82,6 @@ class SearchOptions:
         "with micro_batch,tokens: CSV of what blocks take by the length, "
         "block,power,time_ms and optionally memory_mib; null: none",
     )
-    micro_batch_order: str = option(
-        "free",
-        "free | given: each block runs the micro-batches of search.micro_batches as they are numbered",
-        choices=("free", "given"),
-    )
     replicas: int | None = option(
         None,
         "data-parallel replicas, each of this placement: which gets which of the micro-batches is searched "

@@ -48,7 +48,6 @@ def check_replicas(options: SearchCommandOptions) -> bool:
         ("search.method", chosen.method != "modulo"),
         ("search.scenarios", chosen.scenarios is not None),
         ("search.begin_with", chosen.begin_with is not None),
-        ("search.micro_batch_order", chosen.micro_batch_order != "free"),
     ):
         if is_given:
             raise OptionError(f"{name}: is not for several replicas; leave it or search.replicas out")

@@ -45,7 +45,6 @@ def find_unequal_schedule(
         result = unequal_search(
             batch,
             objective=Objective.DEVICE_SPAN if last == Objective.DEVICE_SPAN else Objective.MAKESPAN,
-            given_order=chosen.micro_batch_order == "given",
             time_limit_s=chosen.time_limit_s,
             work_limit=chosen.work_limit,
             seed=chosen.seed,

@@ -32,10 +32,7 @@ def with_chosen_modes(
 ) -> Iterator[tuple[str, Schedule]]:
     """Yield schedules made by hand on a placement with modes, each with its name, where they fit its memory.
 
-    Args:
-        placement: With decisions, without optimizer blocks.
-        num_micro_batches: Micro-batches of each schedule.
-        makers: Hand-made schedules of plain placements by name.
+    The placement has decisions and no optimizer blocks; the makers are those of plain placements by name.
     """
     if copies_in(placement):  # which PipeDream alone knows
         if "pipedream" in makers:

@@ -30,7 +30,7 @@ from schedsearch.unequal.micro_batches import (
 )
 from schedsearch.unequal.replica_bound import replica_bound
 from schedsearch.unequal.replica_work import ReplicaWork, replica_work
-from schedsearch.unequal.starts import AS_GIVEN, by_hand, replicas_by_hand
+from schedsearch.unequal.starts import by_hand, replicas_by_hand
 from schedsearch.unequal.unequal_search import replica_search, unequal_search
 
 
@@ -40,13 +40,11 @@ class UnequalModel:
 
     Attributes:
         chains: The model for each of them.
-        given_order: Whether each block runs them as they are numbered.
         replicas: Data-parallel replicas that share them; None for one pipeline that has all.
         max_micro_batches: The most that a replica may have; None for no limit.
     """
 
     chains: tuple[StageChain, ...]
-    given_order: bool = False
     replicas: int | None = None
     max_micro_batches: int | None = None
 
@@ -143,10 +141,7 @@ class UnequalCourse(ComparisonCourse):
             for title, shared in replicas_by_hand(self._work(placed), [name]).items():
                 of[title] = None if shared is None else shared.of_slowest(Objective.MAKESPAN)
         else:
-            found = by_hand(batch, [name])
-            of = {
-                each: found[each] for each in found if not self.model.given_order or each.endswith(AS_GIVEN)
-            }
+            of = by_hand(batch, [name])
         slowest = "" if replicas is None else f"the slowest of {replicas} replicas"
         for title, schedule in of.items():
             if schedule is None:
@@ -178,7 +173,6 @@ class UnequalCourse(ComparisonCourse):
             return replica_search(self._work(tried.placed), on_progress=report, **limits)[1]
         return unequal_search(
             self._batch(tried.placed),
-            given_order=self.model.given_order,
             begin_with=tried.made,
             on_progress=report,
             **limits,

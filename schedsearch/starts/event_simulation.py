@@ -101,12 +101,11 @@ class _Simulation:
         self.limits = self._limits()
         self.idle_from = [0] * placement.num_devices
         self.held = [0] * placement.num_devices
+        # For each block the micro-batch that it runs next; and for each of its micro-batches, the number of
+        # inputs of which it is not yet known when they are there, and the tick at which the known ones are
         self.next = {block.name: 0 for block in self.blocks}
-        """For each block the micro-batch that it runs next."""
         self.missing = {block.name: [len(block.after)] * num_micro_batches for block in self.blocks}
-        """For each block and micro-batch, of how many inputs it is not yet known when they are there."""
         self.ready = {block.name: [0] * num_micro_batches for block in self.blocks}
-        """For each block and micro-batch the tick at which its known inputs are there."""
         self.rank = Timeline(placement, frozenset()).tails if ranks is None else ranks
         self.found: list[ScheduledBlock] = []
 
@@ -145,7 +144,9 @@ class _Simulation:
             elif all(self.idle_from[each] <= tick for each in block.devices) and self._may_run(
                 block, micro_batch
             ):
-                rank = self._rank(block, device)
+                holds = block.memory_on(device) > 0
+                kind = (1 if self.rule.eager else 3) if name in self.fillers else 2 if holds else 0
+                rank = kind, self.rank[name], micro_batch
                 if best is None or rank < best[0]:
                     best = rank, block
         if best is None:
@@ -155,14 +156,6 @@ class _Simulation:
         if block.name in self.fillers and would_wait > block.time * self.rule.patience:
             return None
         return block
-
-    def _rank(self, block: Block, device: int) -> tuple[int, int, int]:
-        """Return what makes one ready block come before another: less, from the first figure on."""
-        if block.name in self.fillers:
-            kind = 1 if self.rule.eager else 3
-        else:
-            kind = 0 if block.memory_on(device) <= 0 else 2
-        return kind, self.rank[block.name], self.next[block.name]
 
     def _may_run(self, block: Block, micro_batch: int) -> bool:
         """Return whether a block keeps the limits: ahead of its return, and each device's memory."""
@@ -177,11 +170,11 @@ class _Simulation:
             needed = block.memory_on(device)
             if needed > 0 or block.transient:
                 room = free[device] - self.held[device] - needed
-                if room < block.transient or room < self._reserve(device, block.name, micro_batch):
+                if room < block.transient or room < self._reserve(device, micro_batch):
                     return False
         return True
 
-    def _reserve(self, device: int, name: str, micro_batch: int) -> int:
+    def _reserve(self, device: int, micro_batch: int) -> int:
         """Return the memory that the oldest micro-batch under way still needs to be done with a device."""
         oldest = min(self.next[block.name] for block in self.on[device])
         if oldest == micro_batch:

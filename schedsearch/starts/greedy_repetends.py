@@ -59,8 +59,24 @@ def greedy_repetend(placement: Placement, period: int, backwards: bool = False) 
         The repetend; None where a block finds no gap.
     """
     blocks = placement.topological_order[:: -1 if backwards else 1]
-    table = _ReservationTable(period)
-    shared = {block.name: table.reserve(block, 0) for block in blocks if len(block.devices) > 1}
+    busy: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)  # by device: starts and ticks of blocks
+
+    def reserve(block: Block, ready: int) -> int | None:
+        """Reserve the first start from a tick on at which a block's devices are free, if there is one."""
+        here, start = [each for device in block.devices for each in busy[device]], ready
+        while start < ready + period:
+            ends = [start - behind + t for begin, t in here if (behind := (start - begin) % period) < t]
+            ends += [
+                start + ahead + t for begin, t in here if (ahead := (begin - start) % period) < block.time
+            ]
+            if not ends:
+                for device in block.devices:
+                    busy[device].append((start, block.time))
+                return start
+            start = max(ends)
+        return None
+
+    shared = {block.name: reserve(block, 0) for block in blocks if len(block.devices) > 1}
     starts: dict[str, int] = {}
     for block in blocks:
         ready = 0
@@ -68,52 +84,12 @@ def greedy_repetend(placement: Placement, period: int, backwards: bool = False) 
             ends = (block.name, name) if backwards else (name, block.name)
             there = starts[name] + placement.by_name[name].time + placement.transfer_time(*ends)
             ready = max(ready, there)
-        if block.name not in shared:
-            start = table.reserve(block, ready)
-        elif (tick := shared[block.name]) is not None:
-            start = ready + (tick - ready) % period
-        else:
-            start = None
-        if start is None:
+        tick = shared[block.name] if block.name in shared else reserve(block, ready)
+        if tick is None:
             return None
-        starts[block.name] = start
+        starts[block.name] = ready + (tick - ready) % period
     first = {
         (block.name, 0): -starts[block.name] - block.time if backwards else starts[block.name]
         for block in blocks
     }
     return Repetend.from_first_starts(placement, 1, period, first)
-
-
-class _ReservationTable:
-    """When devices are busy in every period."""
-
-    def __init__(self, period: int) -> None:
-        self.period = period
-        self.busy: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-        """For each device the starts of its blocks, and their ticks."""
-
-    def reserve(self, block: Block, ready: int) -> int | None:
-        """Return the first start from a tick on at which a block's devices are free, and reserve it.
-
-        Returns:
-            None where there is none.
-        """
-        busy = [each for device in block.devices for each in self.busy[device]]
-        start = ready
-        while start < ready + self.period:
-            ends = [
-                start - behind + ticks
-                for begin, ticks in busy
-                if (behind := (start - begin) % self.period) < ticks
-            ]
-            ends += [
-                start + ahead + ticks
-                for begin, ticks in busy
-                if (ahead := (begin - start) % self.period) < block.time
-            ]
-            if not ends:
-                for device in block.devices:
-                    self.busy[device].append((start, block.time))
-                return start
-            start = max(ends)
-        return None

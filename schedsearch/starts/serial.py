@@ -22,9 +22,8 @@ def serial_repetend(placement: Placement) -> Repetend | None:
     Where there are decisions, all take their first choice, or all their second, ..., whichever is quickest.
     """
     if placement.decisions:
-        numbers = range(max(len(each.choices) for each in placement.decisions))
         found = []
-        for number in numbers:
+        for number in range(max(len(each.choices) for each in placement.decisions)):
             chosen = tuple(min(number, len(each.choices) - 1) for each in placement.decisions)
             serial = serial_repetend(placement.as_run(chosen))
             if serial is not None:
@@ -48,44 +47,36 @@ def serial_repetend(placement: Placement) -> Repetend | None:
 def one_after_another(placement: Placement) -> list[str] | None:
     """Return an order of one micro-batch's blocks that respects memory, or None where being greedy fails.
 
-    Of the blocks whose inputs are there and that fit, the one that allocates least comes first, the latest of
+    Of the blocks whose inputs are there and that fit, one that allocates nothing comes first, the latest of
     equals: depth first, so that what is allocated is released soon.
     """
-    free = list(placement.free_memory) if placement.free_memory is not None else None
-    on_hosts = list(placement.host_memory) if placement.host_memory is not None else None
+    free, on_hosts = (
+        None if each is None else list(each) for each in (placement.free_memory, placement.host_memory)
+    )
     position = {block.name: i for i, block in enumerate(placement.topological_order)}
     sorter = TopologicalSorter({block.name: block.after for block in placement.blocks})
     sorter.prepare()
     ready: list[str] = []
     order: list[str] = []
+
+    def fits(block: Block) -> bool:
+        here = free is None or all(block.memory_on(d) + block.transient <= free[d] for d in block.devices)
+        return here and (on_hosts is None or all(block.host_memory <= on_hosts[d] for d in block.devices))
+
+    def rank(block: Block) -> tuple[bool, int]:
+        return any(block.memory_on(device) > 0 for device in block.devices), -position[block.name]
+
     while sorter.is_active():
         ready += sorter.get_ready()
-        blocks = [placement.by_name[name] for name in ready]
-        fitting = [each for each in blocks if _fits(each, free) and _fits_on_hosts(each, on_hosts)]
-        if not fitting:
+        block = min((b for b in map(placement.by_name.__getitem__, ready) if fits(b)), key=rank, default=None)
+        if block is None:
             return None
-        block = min(fitting, key=lambda block: (_allocates(block), -position[block.name]))
         ready.remove(block.name)
         order.append(block.name)
         sorter.done(block.name)
-        if free is not None:
-            free = [units - block.memory_on(device) for device, units in enumerate(free)]
-        if on_hosts is not None:
-            for device in block.devices:
+        for device in block.devices:
+            if free is not None:
+                free[device] -= block.memory_on(device)
+            if on_hosts is not None:
                 on_hosts[device] -= block.host_memory
     return order
-
-
-def _fits(block: Block, free: list[int] | None) -> bool:
-    return free is None or all(
-        block.memory_on(device) + block.transient <= free[device] for device in block.devices
-    )
-
-
-def _fits_on_hosts(block: Block, free: list[int] | None) -> bool:
-    return free is None or all(block.host_memory <= free[device] for device in block.devices)
-
-
-def _allocates(block: Block) -> bool:
-    """Return whether it allocates memory on some device, whatever it releases on others."""
-    return any(block.memory_on(device) > 0 for device in block.devices)

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from placements import Placement
 from schedsearch.baselines.structure import BaselineStage, UnsuitablePlacementError, V
@@ -65,11 +67,16 @@ class _Turns:
     def __init__(
         self, placement: Placement, num_micro_batches: int, stages: list[BaselineStage], choice: TurnsChoice
     ) -> None:
-        self.placement, self.number, self.choice = placement, num_micro_batches, choice
-        self.last, self.stages = len(stages) - 1, stages
+        self.number, self.choice, self.stages, self.last = num_micro_batches, choice, stages, len(stages) - 1
+        self.num_devices, free = placement.num_devices, placement.free_memory
         names = [(stage.forward, stage.backward, str(stage.weight)) for stage in stages]
         self.blocks = [[placement.by_name[name] for name in row] for row in names]
         self.time = [[block.time for block in row] for row in self.blocks]
+        self.memory = [[block.memory_on(block.devices[0]) for block in row] for row in self.blocks]
+        self.free = [math.inf if free is None else free[stage.device] for stage in stages]
+        ways = list(pairwise(stages))
+        self.forth = [0, *(placement.transfer_time(a.forward, b.forward) for a, b in ways)]
+        self.back = [*(placement.transfer_time(b.backward, a.backward) for a, b in ways), 0]
         self.order: list[list[Instance]] = [[] for _ in stages]
         self.ran = [[0, 0, 0] for _ in stages]
         self.ends: list[tuple[list[int], list[int]]] = [([], []) for _ in stages]  # forward, input half
@@ -85,7 +92,7 @@ class _Turns:
             return None
         for position in range(self.last + 1):
             self._run_weights(position)
-        orders: list[list[Instance]] = [[] for _ in range(self.placement.num_devices)]
+        orders: list[list[Instance]] = [[] for _ in range(self.num_devices)]
         for stage, order in zip(self.stages, self.order, strict=True):
             orders[stage.device] = order
         return orders
@@ -98,7 +105,7 @@ class _Turns:
         more = [0] * (self.last + 1)
         ends = self.idle_from[self.last] + self.time[self.last][_INPUT]
         for position in range(self.last - 1, -1, -1):
-            more[position], tick = self._ahead(position, ends + self._back(position))
+            more[position], tick = self._ahead(position, ends + self.back[position])
             ends = tick + self.time[position][_INPUT]
         for position in range(1, self.last + 1):  # fewer than on the device before, or its would come late
             fewer = 1 + more[position] < self.number
@@ -113,16 +120,14 @@ class _Turns:
     def _ahead(self, position: int, comes: int) -> tuple[int, int]:
         """Return how many forward blocks a device runs before its first input half, and when this starts.
 
-        Args:
-            position: Position of the device.
-            comes: Tick at which that half can start.
+        That half's gradient comes at some tick.
         """
         time = self.time[position][_FORWARD]
         number, tick, held = 0, self.idle_from[position], self.held[position]
         while self.ran[position][_FORWARD] + number < self.number and self._fits(position, _FORWARD, held):
             if tick + time > comes if self.choice.waits_for_first else tick >= comes:
                 break
-            number, tick, held = number + 1, tick + time, held + self._memory(position, _FORWARD)
+            number, tick, held = number + 1, tick + time, held + self.memory[position][_FORWARD]
         return number, max(tick, comes)
 
     def _turn(self) -> None:
@@ -153,19 +158,14 @@ class _Turns:
         if not self.choice.holds_back or later > self.last or ran[_FORWARD] < self.ran[later][_FORWARD] + 2:
             return False
         tick = self.idle_from[position]
-        comes = (
-            self.idle_from[later]
-            + self.time[later][_FORWARD]
-            + self.time[later][_INPUT]
-            + self._back(position)
-        )
+        comes = self.idle_from[later] + sum(self.time[later][:_WEIGHT]) + self.back[position]
         if tick >= comes:
             return True
         ends, held = tick + self.time[position][_FORWARD], self.held[position]
         for _ in range(ran[_INPUT] - ran[_WEIGHT]):
             if self._fits(position, _FORWARD, held):
                 break
-            ends, held = ends + self.time[position][_WEIGHT], held + self._memory(position, _WEIGHT)
+            ends, held = ends + self.time[position][_WEIGHT], held + self.memory[position][_WEIGHT]
         return ends > comes and comes - tick <= max(self.idle) - self.idle[position]
 
     def _fill(self, position: int, comes: int) -> None:
@@ -195,27 +195,16 @@ class _Turns:
             self._run(position, _WEIGHT)
 
     def _fits(self, position: int, half: int, held: int) -> bool:
-        free = self.placement.free_memory
-        needed = held + self._memory(position, half) + self.blocks[position][half].transient
-        return free is None or needed <= free[self.stages[position].device]
-
-    def _memory(self, position: int, half: int) -> int:
-        return self.blocks[position][half].memory_on(self.stages[position].device)
-
-    def _back(self, position: int) -> int:
-        """Ticks of the transfer of a gradient to a device."""
-        return self._transfer(position + 1, position, _INPUT)
-
-    def _transfer(self, source: int, target: int, half: int) -> int:
-        return self.placement.transfer_time(self.blocks[source][half].name, self.blocks[target][half].name)
+        needed = held + self.memory[position][half] + self.blocks[position][half].transient
+        return needed <= self.free[position]
 
     def _comes(self, position: int, half: int) -> int:
         """Return the tick at which the inputs of a device's next block from its neighbour are there."""
         micro_batch = self.ran[position][half]
         if half == _FORWARD and position > 0:
-            return self.ends[position - 1][half][micro_batch] + self._transfer(position - 1, position, half)
+            return self.ends[position - 1][half][micro_batch] + self.forth[position]
         if half == _INPUT and position < self.last:
-            return self.ends[position + 1][half][micro_batch] + self._back(position)
+            return self.ends[position + 1][half][micro_batch] + self.back[position]
         return 0
 
     def _run(self, position: int, half: int) -> None:
@@ -227,6 +216,6 @@ class _Turns:
         self.idle_from[position] = start + self.time[position][half]
         if half != _WEIGHT:
             self.ends[position][half].append(self.idle_from[position])
-        self.held[position] += self._memory(position, half)
+        self.held[position] += self.memory[position][half]
         self.ran[position][half] += 1
         self.order[position].append((self.blocks[position][half].name, micro_batch))

@@ -14,15 +14,16 @@ from dataclasses import dataclass, replace
 
 from placements import Placement
 from schedsearch.core.answer import InFlightPeriod, SearchError, SearchProgress, SearchResult
-from schedsearch.proof.load_and_path import load_bound
+from schedsearch.proof.load_and_path import load_bound, period_bound
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, with_optimizer
+from schedsearch.solver.effort import OutOfTimeError
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.solver.query import Answer
 from schedsearch.tessel import candidates
 from schedsearch.tessel.answering import answer, seconds_of
 from schedsearch.tessel.phases import Phase, concatenate, cooldown, shortened, warmup
-from schedsearch.tessel.queries import Budget, QueryTimeError, RepetendQuery, minimise
+from schedsearch.tessel.queries import Budget, minimise, repetend_query
 from schedsearch.validate import validate
 
 _SHARE_OF_SWEEP = 0.75
@@ -75,13 +76,10 @@ def tessel(
         )
     each = placement.per_micro_batch
     most = max_in_flight or candidates.max_in_flight(each, num_micro_batches)
-    running = _Search(each, num_micro_batches, most, lazy, limit_s, seed)
-    running.on_progress = on_progress or running.on_progress
-    running.on_repetend = on_repetend or running.on_repetend
+    running = _Search(each, most, lazy, limit_s, seed, on_progress, on_repetend)
     with INTERRUPTS.answered() as ending:
         running.run()
-    best = running.best
-    schedule = None
+    best, schedule = running.best, None
     if best is not None:
         phases = best.warmup.starts, best.starts, best.cooldown.starts
         whole = concatenate(each, num_micro_batches, best.in_flight, *phases)
@@ -90,8 +88,9 @@ def tessel(
         placement,
         num_micro_batches,
         schedule,
-        None if best is None else running.repetend(best),
-        is_least=lambda found: best is not None and best.period <= found.period_bound,
+        running.repetend,
+        least=None if best is None else best.period,
+        bound=float(period_bound(placement)),
         is_infeasible=running.infeasible,
         interrupted=ending.interrupted,
         began=running.began,
@@ -116,14 +115,20 @@ class _Search:
     """One run of Algorithm 1: what was found so far, and what it took."""
 
     def __init__(
-        self, placement: Placement, number: int, most: int, lazy: bool, limit_s: float, seed: int
+        self,
+        placement: Placement,
+        most: int,
+        lazy: bool,
+        limit_s: float,
+        seed: int,
+        on_progress: Callable[[SearchProgress], None] | None,
+        on_repetend: Callable[[candidates.Indices, int], None] | None,
     ) -> None:
         self.began = time.monotonic()
-        self.placement, self.num_micro_batches, self.max_in_flight = placement, number, most
-        self.lazy, self.deadline = lazy, self.began + limit_s
-        self.budget = Budget(self.began + limit_s * (_SHARE_OF_SWEEP if lazy else 1), seed)
-        self.on_progress: Callable[[SearchProgress], None] = lambda _: None
-        self.on_repetend: Callable[[candidates.Indices, int], None] = lambda *_: None
+        self.placement, self.max_in_flight, self.lazy = placement, most, lazy
+        self.deadline = self.began + limit_s
+        self.budget = Budget(self.began + limit_s * (_SHARE_OF_SWEEP if lazy else 1), seed=seed)
+        self.on_progress, self.on_repetend = on_progress, on_repetend
         self.load_bound = load_bound(placement)
         self.in_flight = 0
         self.best: _Best | None = None
@@ -132,31 +137,27 @@ class _Search:
         self.by_in_flight: list[InFlightPeriod] = []
 
     def run(self) -> None:
-        """Try the candidates, then make warmup and cooldown of the best as short as can be."""
-        self.sweep()
-        if self.best is not None and self.lazy:
-            self.budget.deadline = self.deadline
-            self.report("completion")
-            self.shorten()
-
-    def sweep(self) -> None:
-        """Try repetends of more and more micro-batches (Alg. 1, lines 7 to 21)."""
+        """Try repetends of more and more micro-batches (Alg. 1, lines 7 to 21), then complete the best."""
         for in_flight in range(1, self.max_in_flight + 1):
             self.in_flight, decided = in_flight, False
             try:
                 decided = self.try_all()
-            except QueryTimeError:
+            except OutOfTimeError:
                 pass
             finally:
                 self.record(decided)
             if self.bound_met or self.infeasible or (self.budget.left_s <= 0 and not decided):
                 break
+        if self.best is not None and self.lazy:
+            self.budget.deadline = self.deadline
+            self.report("completion")
+            self.shorten()
 
     def try_all(self) -> bool:
         """Try the repetends of so many micro-batches; return whether each was decided."""
         decided = True
         for indices in candidates.assignments(self.placement, self.in_flight):
-            self.budget.check()
+            self.budget.require_s()
             decided &= self.try_one(indices)
             self.report("repetend")
             if self.bound_met:
@@ -168,7 +169,7 @@ class _Search:
         held, free = candidates.memory_at_entry(self.placement, indices), self.placement.free_memory
         if free is not None and any(taken > most for taken, most in zip(held, free, strict=True)):
             return True
-        query = RepetendQuery(self.placement, indices, self.budget)
+        query = repetend_query(self.placement, indices, self.budget)
         longest = query.horizon if self.best is None else self.best.period - 1
         least = minimise(query, self.load_bound, longest)
         if least.starts is None:
@@ -182,7 +183,8 @@ class _Search:
         if after.answer is not Answer.YES:
             return after.answer is Answer.NO and least.decided
         self.best = _Best(least.value, indices, self.in_flight, least.starts, before, after)
-        self.on_repetend(indices, self.in_flight)
+        if self.on_repetend is not None:
+            self.on_repetend(indices, self.in_flight)
         if not self.lazy:
             self.shorten()
         return least.decided
@@ -190,29 +192,34 @@ class _Search:
     def shorten(self) -> None:
         """Make warmup and cooldown of the best repetend as short as can be (Alg. 1, lines 16 and 17)."""
         assert self.best is not None
-        self.best = replace(self.best, warmup=shortened(self.placement, self.best.warmup, self.budget))
-        self.best = replace(self.best, cooldown=shortened(self.placement, self.best.cooldown, self.budget))
+        self.best = replace(self.best, warmup=shortened(self.best.warmup))
+        self.best = replace(self.best, cooldown=shortened(self.best.cooldown))
 
     @property
     def bound_met(self) -> bool:
         """Whether the search may end early (Alg. 1, line 19)."""
         return self.best is not None and self.best.period <= self.load_bound
 
+    @property
+    def repetend(self) -> Repetend | None:
+        """The best in our form: a block with index n starts n periods after micro-batch 0's."""
+        if (best := self.best) is None:
+            return None
+        first = {(name, 0): start - index * best.period for (name, index), start in best.starts.items()}
+        return Repetend.from_first_starts(self.placement, 1, best.period, first)
+
     def record(self, decided: bool) -> None:
         """Note what is known after the repetends of so many micro-batches."""
         self.all_decided &= decided
-        repetend = self.repetend(self.best) if self.best is not None else None
+        repetend = self.repetend
         bound = repetend.period if repetend is not None and self.all_decided else self.load_bound
         elapsed_s = time.monotonic() - self.began
         self.by_in_flight.append(InFlightPeriod(self.in_flight, repetend, bound, elapsed_s))
 
     def report(self, phase: str) -> None:
         """Tell the caller how far the search is."""
-        phase = f"{phase} of {self.in_flight} micro-batches:"
-        best, elapsed_s = None if self.best is None else self.best.period, time.monotonic() - self.began
-        self.on_progress(SearchProgress(phase, best, self.load_bound, self.budget.calls, elapsed_s))
-
-    def repetend(self, best: _Best) -> Repetend:
-        """Return a repetend in our form: a block with index n starts n periods after micro-batch 0's."""
-        first = {(name, 0): start - index * best.period for (name, index), start in best.starts.items()}
-        return Repetend.from_first_starts(self.placement, 1, best.period, first)
+        if self.on_progress is not None:
+            phase = f"{phase} of {self.in_flight} micro-batches:"
+            best = None if self.best is None else self.best.period
+            elapsed_s = time.monotonic() - self.began
+            self.on_progress(SearchProgress(phase, best, self.load_bound, self.budget.calls, elapsed_s))

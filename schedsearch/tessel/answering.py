@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 from placements import Placement
@@ -17,9 +16,6 @@ from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
 from schedsearch.solver.interrupts import Ending
 from schedsearch.tessel.queries import Budget
-
-DOES_NOT_FIT = "one micro-batch alone does not fit the devices' memory in any order; raise search.memory"
-OUT_OF_TIME = "no schedule was found in the time given; raise search.time_limit_s"
 
 
 def seconds_of(method: str, placement: Placement, num_micro_batches: int, time_limit_s: float) -> float:
@@ -49,7 +45,8 @@ def answer(
     schedule: Schedule | None,
     repetend: Repetend | None,
     *,
-    is_least: Callable[[SearchResult], bool],
+    least: float | None,
+    bound: float,
     is_infeasible: bool,
     interrupted: bool,
     began: float,
@@ -58,33 +55,26 @@ def answer(
 ) -> SearchResult:
     """Return what a search found in the form of our own search's results, with our own bounds.
 
-    Args:
-        placement: What runs where.
-        num_micro_batches: Micro-batches of the schedule.
-        schedule: Schedule that was found; None for none.
-        repetend: Likewise.
-        is_least: Returns whether what was to be least meets its bound.
-        is_infeasible: Whether there is proved to be no schedule.
-        interrupted: Whether there was a Ctrl-C.
-        began: When the search did, in seconds of `time.monotonic`.
-        budget: Its time and questions.
-        figures: Other fields of the result, among them bounds that are greater than ours.
+    What was to be least, in ticks or None, is proved if it meets `bound`. The search began at a second of
+    `time.monotonic`. Among the figures, which are other fields, are bounds that are greater than ours.
     """
-    known = {
+    is_least = least is not None and least <= bound
+    status, reason = Status.FEASIBLE, ""
+    if schedule is None:
+        status, reason = Status.UNKNOWN, "no schedule was found in the time given; raise search.time_limit_s"
+    elif is_least and not interrupted:
+        status = Status.OPTIMAL
+    if is_infeasible and schedule is None:
+        status = Status.INFEASIBLE
+        reason = "one micro-batch alone does not fit the devices' memory in any order; raise search.memory"
+    ending = Ending(interrupted, out_of_time=budget.left_s <= 0)
+    known: dict[str, Any] = {
         "period_bound": float(period_bound(placement)),
         "span_bound": critical_path(placement.per_micro_batch),
         "makespan_bound": makespan_bound(placement, num_micro_batches),
         "device_span_bound": device_span_bound(placement, num_micro_batches),
         "queries": budget.calls,
         "seconds": time.monotonic() - began,
+        "ended_by": EndedBy.of(ending, proved=is_infeasible or is_least),
     }
-    status, reason = Status.FEASIBLE, ""
-    if schedule is None:
-        status = Status.INFEASIBLE if is_infeasible else Status.UNKNOWN
-        reason = DOES_NOT_FIT if is_infeasible else OUT_OF_TIME
-    found = SearchResult(status, repetend, schedule, reason=reason, **(known | figures))
-    proved = is_infeasible or (schedule is not None and is_least(found))
-    if proved and schedule is not None and not interrupted:
-        status = Status.OPTIMAL
-    ended_by = EndedBy.of(Ending(interrupted, out_of_time=budget.left_s <= 0), proved=proved)
-    return SearchResult(status, repetend, schedule, reason=reason, ended_by=ended_by, **(known | figures))
+    return SearchResult(status, repetend, schedule, reason=reason, **(known | figures))

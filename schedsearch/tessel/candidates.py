@@ -1,6 +1,6 @@
 """Candidates for a repetend: which micro-batch each of its blocks belongs to (Tessel, Sec. IV-B and IV-C).
 
-Knows no solver: it counts, and says which blocks come before a repetend, which after, and what is held then.
+Knows no solver: it counts, and says what is held before a repetend.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator, Mapping
 
 from placements import Block, Placement
-from schedsearch.schedule import Instance
 
 Indices = Mapping[str, int]
 """The micro-batch of each block of a repetend: n_i of block B_i (Tessel, Eq. 3)."""
@@ -47,34 +46,34 @@ def assignments(placement: Placement, in_flight: int) -> Iterator[dict[str, int]
         placement: What runs where.
         in_flight: Indices are below it (Tessel's N_R).
     """
-    order = placement.topological_order
-    required = set(range(in_flight))
-    chosen: dict[str, int] = {}
+    order, chosen = placement.topological_order, dict[str, int]()
 
     def extend() -> Iterator[dict[str, int]]:
         if len(chosen) == len(order):
             yield dict(chosen)
             return
         block = order[len(chosen)]
-        for index in range(min((chosen[name] for name in block.after), default=in_flight - 1) + 1):
+        for index in range(_greatest(block, chosen, in_flight) + 1):
             chosen[block.name] = index
-            if _can_use(required, chosen, order, in_flight):
+            if _can_use_all(chosen, order, in_flight):
                 yield from extend()
             del chosen[block.name]
 
     return extend()
 
 
-def _can_use(required: set[int], chosen: Indices, order: tuple[Block, ...], in_flight: int) -> bool:
+def _greatest(block: Block, indices: Indices, in_flight: int) -> int:
+    return min((indices[name] for name in block.after), default=in_flight - 1)
+
+
+def _can_use_all(chosen: Indices, order: tuple[Block, ...], in_flight: int) -> bool:
     """Whether the blocks without an index can still bring the missing ones: each at most its greatest."""
-    missing = sorted(required - set(chosen.values()), reverse=True)
-    if len(missing) > len(order) - len(chosen):
-        return False
-    greatest = dict(chosen)
-    for block in order[len(chosen) :]:
-        greatest[block.name] = min((greatest[name] for name in block.after), default=in_flight - 1)
-    left = sorted((greatest[block.name] for block in order[len(chosen) :]), reverse=True)
-    return all(index <= most for index, most in zip(missing, left, strict=False))
+    missing = sorted({*range(in_flight)} - {*chosen.values()}, reverse=True)
+    greatest, left = dict(chosen), order[len(chosen) :]
+    for block in left:
+        greatest[block.name] = _greatest(block, greatest, in_flight)
+    most = sorted((greatest[block.name] for block in left), reverse=True)
+    return len(missing) <= len(most) and all(i <= top for i, top in zip(missing, most, strict=False))
 
 
 def memory_at_entry(placement: Placement, indices: Indices) -> list[int]:
@@ -87,42 +86,3 @@ def memory_at_entry(placement: Placement, indices: Indices) -> list[int]:
         sum(block.memory_on(device) * indices[block.name] for block in placement.on(device))
         for device in range(placement.num_devices)
     ]
-
-
-def warmup_blocks(indices: Indices) -> list[Instance]:
-    """Return the blocks before the first repetend (Tessel, Eq. 5)."""
-    return [(name, micro_batch) for name, index in indices.items() for micro_batch in range(index)]
-
-
-def cooldown_blocks(indices: Indices, in_flight: int) -> list[Instance]:
-    """Return the blocks after the only repetend of `in_flight` micro-batches (Tessel, Eq. 6)."""
-    return [
-        (name, micro_batch) for name, index in indices.items() for micro_batch in range(index + 1, in_flight)
-    ]
-
-
-def repetend_time(placement: Placement, indices: Indices, starts: Mapping[str, int]) -> int:
-    """Return the ticks from a repetend's start to the next one's at the earliest (Tessel, Sec. IV-B, Eq. 4).
-
-    On each device the next begins after the last block of this one; and a block that belongs to a
-    micro-batch `rounds` later than its input's does gets it from so many repetends before.
-
-    Args:
-        placement: What runs where.
-        indices: The micro-batch of each block.
-        starts: Start of each block within the repetend, in ticks.
-    """
-    times = [
-        max(starts[block.name] + block.time for block in blocks) - min(starts[block.name] for block in blocks)
-        for device in range(placement.num_devices)
-        if (blocks := placement.on(device))
-    ]
-    for block in placement.blocks:
-        for name in block.after:
-            rounds = indices[name] - indices[block.name]
-            if rounds > 0:
-                arrival = (
-                    starts[name] + placement.by_name[name].time + placement.transfer_time(name, block.name)
-                )
-                times.append(-((starts[block.name] - arrival) // rounds))
-    return max(times)

@@ -10,59 +10,37 @@ takes Z3 about half the time.
 from __future__ import annotations
 
 import itertools
-import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import z3
 
 from placements import Placement
 from schedsearch.schedule import Instance
+from schedsearch.solver.effort import Effort
 from schedsearch.solver.interrupts import INTERRUPTS, interruptible
 from schedsearch.solver.query import Answer
-from schedsearch.tessel.candidates import Indices, memory_at_entry, repetend_time
+from schedsearch.tessel.candidates import Indices, memory_at_entry
 
 
-class QueryTimeError(Exception):
-    """The deadline came while a query was being written down."""
-
-
-class Budget:
+@dataclass
+class Budget(Effort):
     """The time that a search still has, and how often it asked the solver."""
 
-    def __init__(self, deadline: float, seed: int) -> None:
-        self.deadline = deadline
-        self.seed = seed
-        self.calls = 0
-
-    @property
-    def left_s(self) -> float:
-        """Seconds until the deadline, of `time.monotonic`."""
-        return self.deadline - time.monotonic()
-
-    def check(self) -> None:
-        """Stop what is going on if the deadline has passed or Ctrl-C was pressed.
-
-        Raises:
-            QueryTimeError: The deadline has passed.
-            KeyboardInterrupt: Ctrl-C was pressed.
-        """
-        INTERRUPTS.raise_if_seen()
-        if self.left_s <= 0:
-            raise QueryTimeError
+    seed: int = 0
+    calls: int = 0
 
 
-class TesselQuery(ABC):
+class TesselQuery:
     """The starts of some blocks under the rules of Eq. 1, and an objective to make small.
 
     Raises:
-        QueryTimeError: The deadline came first.
+        OutOfTimeError: The deadline came first.
         KeyboardInterrupt: Ctrl-C was pressed.
     """
 
     def __init__(
-        self, placement: Placement, instances: Iterable[Instance], held: list[int], budget: Budget
+        self, placement: Placement, instances: Iterable[Instance], held: Sequence[int], budget: Budget
     ) -> None:
         """Write the rules down.
 
@@ -79,6 +57,7 @@ class TesselQuery(ABC):
         self.start = {instance: z3.Int(f"start {instance}", context) for instance in instances}
         self.time = {instance: placement.by_name[instance[0]].time for instance in self.start}
         self.end = {instance: start + self.time[instance] for instance, start in self.start.items()}
+        self.terms: list[tuple[Instance, Instance | None, int, int]] = []
         transfers = dict.fromkeys(placement.by_name, 0)
         for _, target, ticks in placement.transfer:
             transfers[target] += ticks
@@ -93,7 +72,7 @@ class TesselQuery(ABC):
     def run_one_at_a_time(self) -> None:
         """Two blocks with a device in common do not overlap (Eq. 1, constraint 1)."""
         for a, b in itertools.combinations(self.start, 2):
-            self.budget.check()
+            self.budget.require_s()
             if self.share_a_device(a, b):
                 self.solver.add(z3.Or(self.end[a] <= self.start[b], self.end[b] <= self.start[a]))
 
@@ -102,10 +81,10 @@ class TesselQuery(ABC):
         for name, micro_batch in self.start:
             for source in self.placement.by_name[name].after:
                 if (source, micro_batch) in self.start:
-                    arrival = self.arrival((source, micro_batch), name)
-                    self.solver.add(arrival <= self.start[name, micro_batch])
+                    ticks = self.placement.transfer_time(source, name)
+                    self.solver.add(self.end[source, micro_batch] + ticks <= self.start[name, micro_batch])
 
-    def respect_memory(self, held: list[int]) -> None:
+    def respect_memory(self, held: Sequence[int]) -> None:
         """No device holds more than its capacity at any tick (Eq. 1, constraint 2; Sec. V)."""
         for device, capacity in enumerate(self.placement.free_memory or ()):
             taken = [
@@ -114,13 +93,23 @@ class TesselQuery(ABC):
                 if (units := self.placement.by_name[name].memory_on(device))
             ]
             for tick in range(self.horizon if taken else 0):
-                self.budget.check()
+                self.budget.require_s()
                 changes = [z3.If(start <= tick, memory, 0) for start, memory in taken]
                 self.solver.add(held[device] + z3.Sum(changes) <= capacity)
 
-    @abstractmethod
+    def bound_by(self, late: Instance, early: Instance | None, ticks: int, rounds: int = 1) -> None:
+        """Let `rounds` objectives be at least the ticks from one start, or 0, to so long after another."""
+        self.terms.append((late, early, ticks, rounds))
+        begin = 0 if early is None else self.start[early]
+        self.solver.add(self.start[late] + ticks - begin <= rounds * self.objective)
+
     def value(self, starts: Mapping[Instance, int]) -> int:
         """Return the objective of some starts in ticks."""
+        spans = (
+            (starts[late] + ticks - (starts[early] if early else 0), n)
+            for late, early, ticks, n in self.terms
+        )
+        return max((-(-span // rounds) for span, rounds in spans), default=0)
 
     def ask(self, limit: int, timeout_s: float) -> tuple[Answer, dict[Instance, int]]:
         """Ask for starts with an objective of at most `limit`; UNKNOWN when time runs out.
@@ -151,72 +140,48 @@ class TesselQuery(ABC):
     @property
     def busiest_device(self) -> int:
         """Ticks of the blocks of the device that has most of them to do."""
-        work = [0] * self.placement.num_devices
-        for instance, ticks in self.time.items():
-            for device in self.placement.by_name[instance[0]].devices:
-                work[device] += ticks
-        return max(work)
+        by_name = self.placement.by_name
+        return max(
+            sum(ticks for (name, _), ticks in self.time.items() if device in by_name[name].devices)
+            for device in range(self.placement.num_devices)
+        )
 
     def share_a_device(self, a: Instance, b: Instance) -> bool:
         """Return whether two blocks have a device in common."""
         by_name = self.placement.by_name
         return not set(by_name[a[0]].devices).isdisjoint(by_name[b[0]].devices)
 
-    def arrival(self, instance: Instance, target: str) -> z3.ArithRef:
-        """Return the tick at which a block's output is where another one needs it."""
-        return self.end[instance] + self.placement.transfer_time(instance[0], target)
+
+def repetend_query(placement: Placement, indices: Indices, budget: Budget) -> TesselQuery:
+    """Return the query for the order of a repetend's blocks; the objective is the period, t_R of Eq. 4.
+
+    On each device the next repetend begins after this one (E_R); and a block of a micro-batch `rounds` later
+    than its input's gets it from so many repetends before (W_R).
+    """
+    query = TesselQuery(placement, indices.items(), memory_at_entry(placement, indices), budget)
+    for first, last in itertools.product(query.start, repeat=2):
+        if query.share_a_device(first, last):
+            query.bound_by(last, first, query.time[last])
+    for block in placement.blocks:
+        for name in block.after:
+            rounds = indices[name] - indices[block.name]
+            if rounds > 0:
+                ticks = placement.by_name[name].time + placement.transfer_time(name, block.name)
+                query.bound_by((name, indices[name]), (block.name, indices[block.name]), ticks, rounds)
+    return query
 
 
-class RepetendQuery(TesselQuery):
-    """The order of a repetend's blocks; the objective is the period, t_R of Eq. 4."""
-
-    def __init__(self, placement: Placement, indices: Indices, budget: Budget) -> None:
-        self.indices = indices
-        super().__init__(placement, indices.items(), memory_at_entry(placement, indices), budget)
-        self.limit_execution_time()
-        self.limit_wait_time()
-
-    def limit_execution_time(self) -> None:
-        """On each device the next repetend begins after this one (E_R of Eq. 4)."""
-        for ticks in self.time.values():
-            self.solver.add(ticks <= self.objective)
-        for first, last in itertools.permutations(self.start, 2):
-            if self.share_a_device(first, last):
-                self.solver.add(self.end[last] - self.start[first] <= self.objective)
-
-    def limit_wait_time(self) -> None:
-        """The next repetends get their inputs from this one in time (W_R of Eq. 4)."""
-        for block in self.placement.blocks:
-            for name in block.after:
-                rounds = self.indices[name] - self.indices[block.name]
-                if rounds > 0:
-                    start = self.start[block.name, self.indices[block.name]]
-                    arrival = self.arrival((name, self.indices[name]), block.name)
-                    self.solver.add(arrival <= start + rounds * self.objective)
-
-    def value(self, starts: Mapping[Instance, int]) -> int:
-        """Return the period."""
-        return repetend_time(
-            self.placement, self.indices, {name: start for (name, _), start in starts.items()}
-        )
-
-
-class PhaseQuery(TesselQuery):
-    """The order of any set of blocks; the objective is their makespan (Eq. 1)."""
-
-    def __init__(
-        self, placement: Placement, instances: Iterable[Instance], held: list[int], budget: Budget
-    ) -> None:
-        super().__init__(placement, instances, held, budget)
-        for a, b in itertools.pairwise(sorted(self.start)):
-            if a[0] == b[0]:  # each block runs its micro-batches in their order (Tessel, Property IV.1)
-                self.solver.add(self.end[a] <= self.start[b])
-        for end in self.end.values():
-            self.solver.add(end <= self.objective)
-
-    def value(self, starts: Mapping[Instance, int]) -> int:
-        """Return the makespan."""
-        return max((start + self.time[instance] for instance, start in starts.items()), default=0)
+def phase_query(
+    placement: Placement, instances: Iterable[Instance], held: Sequence[int], budget: Budget
+) -> TesselQuery:
+    """Return the query for the order of any set of blocks; the objective is their makespan (Eq. 1)."""
+    query = TesselQuery(placement, instances, held, budget)
+    for a, b in itertools.pairwise(sorted(query.start)):
+        if a[0] == b[0]:  # each block runs its micro-batches in their order (Tessel, Property IV.1)
+            query.solver.add(query.end[a] <= query.start[b])
+    for instance, ticks in query.time.items():
+        query.bound_by(instance, None, ticks)
+    return query
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ from schedsearch.core.objective import Objective
 from schedsearch.proof.load_and_path import critical_path, load_bound
 from schedsearch.proof.makespan import makespan_bound
 from schedsearch.schedule import Schedule, ScheduledBlock, with_optimizer
+from schedsearch.solver.effort import OutOfTimeError
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.tessel.answering import answer, seconds_of
-from schedsearch.tessel.queries import Budget, Least, PhaseQuery, QueryTimeError, minimise
+from schedsearch.tessel.queries import Budget, Least, minimise, phase_query
 from schedsearch.validate import validate
 
 
@@ -32,20 +33,11 @@ def time_optimal(
     bound but the busiest device's work and the longest chain of blocks; the status is of the makespan against
     our own bound where that is greater. There is no repetend, and optimizer blocks come last.
 
-    Args:
-        placement: What runs where; its `memory` is the capacity.
-        num_micro_batches: Number of micro-batches, at least 1.
-        time_limit_s: Seconds; then the best so far is returned, with what is proved.
-        seed: Seed of Z3's random choices.
-        on_progress: Called after each question to the solver.
-
-    Raises:
-        SearchError: An argument is out of its range, or the placement has transient memory.
-        CapacityError: A device's memory is too small for one micro-batch.
+    Arguments and errors are those of `schedsearch.tessel.algorithm.tessel`.
     """
     limit_s = seconds_of("time_optimal", placement, num_micro_batches, time_limit_s)
     each, began = placement.per_micro_batch, time.monotonic()
-    budget = Budget(began + limit_s, seed)
+    budget = Budget(began + limit_s, seed=seed)
     known = makespan_bound(placement, num_micro_batches)
     least = Least(None, 0, max(num_micro_batches * load_bound(each), critical_path(each)), decided=False)
 
@@ -58,9 +50,9 @@ def time_optimal(
             elapsed_s = time.monotonic() - began
             on_progress(SearchProgress(Objective.MAKESPAN.value, best, bound, budget.calls, elapsed_s))
 
-    with INTERRUPTS.answered() as ending, contextlib.suppress(QueryTimeError):
+    with INTERRUPTS.answered() as ending, contextlib.suppress(OutOfTimeError):
         instances = [(block.name, n) for block in each.blocks for n in range(num_micro_batches)]
-        query = PhaseQuery(each, instances, [0] * each.num_devices, budget)
+        query = phase_query(each, instances, [0] * each.num_devices, budget)
         minimise(query, least.bound, query.horizon, first_share=1, on_step=note)
     schedule = _schedule(placement, num_micro_batches, least)
     return answer(
@@ -68,7 +60,8 @@ def time_optimal(
         num_micro_batches,
         schedule,
         None,
-        is_least=lambda found: found.schedule is not None and found.schedule.makespan <= found.makespan_bound,
+        least=None if schedule is None else schedule.makespan,
+        bound=max(least.bound, known),
         is_infeasible=schedule is None and least.decided,
         interrupted=ending.interrupted,
         began=began,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from placements import Block, Kind
+from placements import Block
 from schedsearch.core.objective import FiniteObjective
 from schedsearch.passes.lowered import Lowered
 from schedsearch.procedures.neighbourhoods.improvement import (
@@ -20,7 +20,7 @@ from schedsearch.procedures.neighbourhoods.improvement import (
 )
 from schedsearch.proof.sequences import two_devices
 from schedsearch.proof.timeline import Timeline
-from schedsearch.schedule import CyclicOrderError, Schedule, as_soon_as_possible
+from schedsearch.schedule import Schedule
 from schedsearch.solver.effort import Effort
 from schedsearch.unequal.micro_batches import UnequalBatch
 
@@ -35,58 +35,31 @@ Told = Callable[[int, int, str], None]
 
 
 class BlockOrders:
-    """The blocks of a batch, and the solver's state.
+    """The blocks of a batch, what is made less, and the solver's state."""
 
-    Args:
-        batch: Micro-batches of one replica.
-        goal: What is made less.
-        given_order: Whether each block runs the micro-batches as they are numbered.
-    """
-
-    def __init__(self, batch: UnequalBatch, goal: FiniteObjective, given_order: bool = False) -> None:
+    def __init__(self, batch: UnequalBatch, goal: FiniteObjective) -> None:
         """Take the micro-batches as one."""
         lowered = Lowered.of(batch.placement, batch.chosen)
         assert lowered is not None, "a batch has no streams"
-        self.batch, self.goal, self.given_order = batch, goal, given_order
-        self.lowered = _in_given_order(lowered) if given_order else lowered
-        self.num_blocks = len(self.lowered.plain.blocks)
+        self.goal, self.lowered = goal, lowered
         self.improvement: Improvement | None = None
-
-    @property
-    def is_small(self) -> bool:
-        """Whether the solver orders all blocks."""
-        return self.num_blocks <= WHOLE
 
     def bound(self) -> int:
         """Return ticks that no order of the blocks beats."""
         bound = self.goal.bound(self.lowered.plain, 1)
         return max(bound, _in_a_row(self.lowered)) if self.goal.one_clock else bound
 
-    def in_order(self, schedule: Schedule) -> Schedule | None:
-        """Return a schedule of the batch that keeps the given order; None if its orders do not."""
-        if not self.given_order:
-            return schedule
-        orders = self.lowered.lowered_schedule(schedule).lane_orders
-        try:
-            return self.lowered.schedule(as_soon_as_possible(self.lowered.plain, 1, orders))
-        except CyclicOrderError:
-            return None
-
     def solver(self, schedule: Schedule, bound: int, effort: Effort, seed: int, told: Told) -> Improvement:
         """Return what orders parts of the best schedule anew, which is at least as good as that given.
 
-        Args:
-            schedule: Of the batch.
-            bound: Ticks that are no use to beat.
-            effort: Counts the work, and says when to stop.
-            seed: Seed of the solver's random choices.
-            told: Told of each improvement.
+        It stops at a bound that is no use to beat.
         """
         plain = self.lowered.lowered_schedule(schedule)
         if self.improvement is None:
-            work = _SMALL if self.is_small else 0.5
+            is_small = len(self.lowered.plain.blocks) <= WHOLE
+            work = _SMALL if is_small else 0.5
             budget = RoundBudget(work=work, work_of_states=_SMALL, whole_blocks=WHOLE)
-            uses = (QUERIES, STATES, NEIGHBOURHOODS) if self.is_small else (NEIGHBOURHOODS,)
+            uses = (QUERIES, STATES, NEIGHBOURHOODS) if is_small else (NEIGHBOURHOODS,)
             goal = replace(self.goal, bound=lambda *_: 0)  # it is known already
             self.improvement = Improvement(plain, effort, goal, bound, seed, told, budget, uses)
         elif self.goal.value(plain) < self.improvement.value:
@@ -113,17 +86,3 @@ def _in_a_row(lowered: Lowered) -> int:
         transfer = min(placement.transfer_time(a.name, b.name) for a, b in row)
         bound = max(bound, head + two_devices((a.time, b.time) for a, b in row) + transfer + tail)
     return bound
-
-
-def _in_given_order(lowered: Lowered) -> Lowered:
-    """Return the plain placement with each block after that of the micro-batch before."""
-    last: dict[str, str] = {}
-    blocks = []
-    for block in lowered.plain.blocks:
-        if block.kind is not Kind.O:
-            own, _ = lowered.own(block.name)
-            if own in last:
-                block = replace(block, after=tuple(dict.fromkeys((*block.after, last[own]))))
-            last[own] = block.name
-        blocks.append(block)
-    return replace(lowered, plain=replace(lowered.plain, blocks=tuple(blocks)))

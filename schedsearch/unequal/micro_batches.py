@@ -5,7 +5,6 @@ So all that knows modes knows them: the rules, memory, pictures, files. Knows no
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -25,7 +24,7 @@ _FINEST = 10_000
 
 
 class MicroBatchError(ValueError):
-    """A table of micro-batches is wrong; the message says what and the remedy in one line."""
+    """A table of micro-batches is wrong; the message names the remedy."""
 
 
 @dataclass(frozen=True)
@@ -93,16 +92,16 @@ def read_micro_batches(
     rules = None if length_rules is None else read_length_rules(length_rules)
     with in_file(path, MicroBatchError):
         rows, lengths = _rows(path)
-        if not lengths:
-            if rules is not None:
+        if not lengths and rules is not None:
+            raise MicroBatchError(
+                "has times, and search.length_rules is for lengths; leave one of the two out"
+            )
+        if rules is None:
+            if lengths:
                 raise MicroBatchError(
-                    "has times, and search.length_rules is for lengths; leave one of the two out"
+                    "has lengths, and nothing says what blocks take of them; give search.length_rules"
                 )
             return _batch(placement, rows, num_micro_batches, unit_mib)
-        if rules is None:
-            raise MicroBatchError(
-                "has lengths, and nothing says what blocks take of them; give search.length_rules"
-            )
         if num_micro_batches not in (None, len(lengths)):
             raise MicroBatchError(
                 f"has {len(lengths)} lengths, and search.num_micro_batches is {num_micro_batches}; leave "
@@ -110,7 +109,7 @@ def read_micro_batches(
             )
     with in_file(str(length_rules), MicroBatchError):
         require_plain(placement, "rules of lengths", "leave search.micro_batches out")
-        made = list(enumerate(ruled_rows(placement, lengths, rules, unit_mib), 1))
+        made = list(enumerate(_ruled_rows(placement, lengths, rules, unit_mib), 1))
         return replace(_batch(placement, made, None, unit_mib), tokens=lengths)
 
 
@@ -123,48 +122,30 @@ def count_micro_batches(path: str | Path) -> int:
 
 def _rows(path: str | Path) -> tuple[list[tuple[int, MicroBatchRow]], tuple[int, ...]]:
     """Return the rows of a file with their lines, or else the length of each micro-batch."""
-    kinds = MicroBatchRow, MicroBatchTokensRow
-    once = ("micro_batch", "block")
+    kinds, once = (MicroBatchRow, MicroBatchTokensRow), ("micro_batch", "block")
     found = csv_records(Path(path), "micro-batch", MicroBatchError, *kinds, once=once)
     tokens = {row.micro_batch: row.tokens for _, row in found if isinstance(row, MicroBatchTokensRow)}
-    for n in range(len(tokens)):
-        if n not in tokens:
-            raise MicroBatchError(f"has no row for micro-batch {n}; number {len(tokens)} from 0 on")
-    return (
-        [(line, row) for line, row in found if isinstance(row, MicroBatchRow)],
-        tuple(tokens[n] for n in range(len(tokens))),
-    )
+    missing = next((n for n in range(len(tokens)) if n not in tokens), None)
+    if missing is not None:
+        raise MicroBatchError(f"has no row for micro-batch {missing}; number {len(tokens)} from 0 on")
+    rows = [(line, row) for line, row in found if isinstance(row, MicroBatchRow)]
+    return rows, tuple(tokens[n] for n in range(len(tokens)))
 
 
-def ruled_rows(
-    placement: Placement,
-    lengths: Sequence[int],
-    rules: Mapping[str, LengthRule],
-    unit_mib: float | None = 1.0,
+def _ruled_rows(
+    placement: Placement, lengths: Sequence[int], rules: Mapping[str, LengthRule], unit_mib: float | None
 ) -> Iterator[MicroBatchRow]:
     """Yield what rules say of the blocks of a placement in sequences of some lengths.
 
     Memory is in whole units, and the last block of a device that releases some takes what is left over by
     that. Rules of other blocks are not used.
-
-    Args:
-        placement: The blocks of a micro-batch.
-        lengths: Tokens of each micro-batch.
-        rules: A rule for each block.
-        unit_mib: MiB of a unit of the placement's memory; None where that is not known.
-
-    Raises:
-        MicroBatchError: A block has no rule, or memory is of no use.
     """
     blocks = placement.per_micro_batch.topological_order
     for block in blocks:
         if block.name not in rules:
             raise MicroBatchError(f"has no rule for block {block.name} of {placement.name}; add one")
         if unit_mib is None and rules[block.name].memory_mib is not None:
-            raise MicroBatchError(
-                f"block {block.name}, column memory_mib: the placement's memory is not in MiB; leave the "
-                "column out"
-            )
+            raise MicroBatchError(f"block {block.name}, {_NO_UNIT}")
     for n, tokens in enumerate(lengths):
         units: dict[str, int] = {}
         for block in blocks:
@@ -172,10 +153,9 @@ def ruled_rows(
                 units[block.name] = round(value(memory, tokens / 1000) / (unit_mib or 1.0))
         for device in range(placement.num_devices):
             here = [block.name for block in blocks if device in block.devices and block.name in units]
-            left = sum(units[name] for name in here)
-            last = next((name for name in reversed(here) if units[name] < 0), None)
-            if last is not None and abs(left) < len(here):
-                units[last] -= left
+            left, releasing = sum(units[name] for name in here), [name for name in here if units[name] < 0]
+            if releasing and abs(left) < len(here):
+                units[releasing[-1]] -= left
         for block in blocks:
             time_ms = value(rules[block.name].time_ms, tokens / 1000)
             held = None if block.name not in units else units[block.name] * (unit_mib or 1.0)
@@ -220,25 +200,19 @@ def _batch(
     changed: list[dict[str, Block]] = [{} for _ in range(number)]
     for line, row in rows:
         changed[row.micro_batch][row.block] = _block(placement, line, row, unit_mib, changed)
+    kinds: dict[tuple[Block, ...], int] = {}
+    numbers, first = [], list[int]()
+    every = placement.per_micro_batch.blocks
     for n, blocks in enumerate(changed):
         _check_memory(placement, n, blocks)
-    kinds: dict[tuple[tuple[str, Block], ...], int] = {}
-    numbers = []
-    for blocks in changed:
-        differ = tuple((name, b) for name, b in sorted(blocks.items()) if b != placement.by_name[name])
-        numbers.append(kinds.setdefault(differ, len(kinds)))
-    if len(kinds) == 1 and all(block.time for _, block in next(iter(kinds))):
-        alike = dict(next(iter(kinds)))
+        own = tuple(blocks.get(block.name, block) for block in every)
+        first += [n] if own not in kinds else []
+        numbers.append(kinds.setdefault(own, len(kinds)))
+    if len(kinds) == 1 and all(block.time or block in every for block in next(iter(kinds))):
+        alike = {block.name: block for block in next(iter(kinds))}
         timed = tuple(alike.get(block.name, block) for block in placement.blocks)
         return UnequalBatch(replace(placement, blocks=timed), (), number)
-    first = {kind: n for n, kind in reversed(list(enumerate(numbers)))}
-    every = placement.per_micro_batch.blocks
-    choices = [
-        Choice(
-            f"{OF_MICRO_BATCH} {first[kind]}", tuple(dict(differ).get(block.name, block) for block in every)
-        )
-        for differ, kind in kinds.items()
-    ]
+    choices = (Choice(f"{OF_MICRO_BATCH} {n}", own) for n, own in zip(first, kinds, strict=True))
     try:
         whole = replace(placement, decisions=(Decision(tuple(choices)),))
     except PlacementError as error:
@@ -246,12 +220,15 @@ def _batch(
     return UnequalBatch(whole, tuple((kind,) for kind in numbers), number)
 
 
+_NO_UNIT = "column memory_mib: the placement's memory is not in MiB; leave the column out"
+
+
 def _block(
     placement: Placement,
     line: int,
     row: MicroBatchRow,
     unit_mib: float | None,
-    changed: Sequence[dict[str, Block]],
+    changed: Sequence[Mapping[str, Block]],
 ) -> Block:
     """Return a block as a row says it runs."""
     block = placement.by_name.get(row.block)
@@ -265,25 +242,20 @@ def _block(
     if row.block in changed[row.micro_batch]:
         raise MicroBatchError(f"{where} of micro-batch {row.micro_batch} is there twice; keep one row")
     ticks = round(row.time_ms / placement.tick_ms)
-    memory = getattr(row, "memory_mib", None)
     if not ticks:
         return replace(block, time=0, memory=0, transient=0, host_memory=0)
-    if memory is None:
+    if row.memory_mib is None:
         return replace(block, time=ticks)
     if unit_mib is None:
-        raise MicroBatchError(
-            f"line {line}, column memory_mib: the placement's memory is not in MiB; leave the column out"
-        )
-    units = memory / unit_mib
-    return replace(block, time=ticks, memory=int(units) if units == int(units) else round(units))
+        raise MicroBatchError(f"line {line}, {_NO_UNIT}")
+    return replace(block, time=ticks, memory=round(row.memory_mib / unit_mib))
 
 
-def _check_memory(placement: Placement, micro_batch: int, blocks: dict[str, Block]) -> None:
+def _check_memory(placement: Placement, micro_batch: int, blocks: Mapping[str, Block]) -> None:
     """Check that a micro-batch releases what it allocates."""
     for device in range(placement.num_devices) if blocks else ():
         here = [blocks.get(block.name, block) for block in placement.on(device)]
-        left = sum(block.memory_on(device) for block in here)
-        if left:
+        if left := sum(block.memory_on(device) for block in here):
             raise MicroBatchError(
                 f"micro-batch {micro_batch}: the memory of its blocks sums to {left} on device {device}; let "
                 f"{', '.join(block.name for block in here)} release what they allocate"
@@ -296,12 +268,9 @@ def _finer(placement: Placement, times_ms: Sequence[float]) -> Placement:
     Where none is, the shortest time has at least `_FINEST`.
     """
     times = [Fraction(str(time)) / Fraction(str(placement.tick_ms)) for time in times_ms if time]
-    for factor in (10**i for i in itertools.count()):
-        ticks = [time * factor for time in times]
-        if all(each.denominator == 1 for each in ticks) or min(ticks) >= _FINEST:
-            break
-    if factor == 1:
-        return placement
+    least, factor = min(times, default=Fraction(0)), 1
+    while least * factor < _FINEST and any((time * factor).denominator > 1 for time in times):
+        factor *= 10
     return replace(
         placement,
         tick_ms=float(Fraction(str(placement.tick_ms)) / factor),

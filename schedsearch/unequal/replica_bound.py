@@ -35,6 +35,14 @@ def replica_bound(work: ReplicaWork, span: bool = False) -> int:
     free = () if span or work.placement.free_memory is None else work.placement.free_memory
     ends = np.zeros((work.placement.num_devices, replicas))
     rows, limits = [], []
+
+    def limit(replica: int, weights: NDArray[Any], ticks: float, most: float) -> None:
+        """Keep what a replica has, less so much for each tick, from being more than a number."""
+        row = np.zeros((replicas, number))
+        row[replica] = weights
+        rows.append(np.append(row, -ticks))
+        limits.append(most)
+
     for own in np.unique(device):
         here = np.flatnonzero(device == own)
         load = work.times[:, here].sum(axis=1)
@@ -44,36 +52,23 @@ def replica_bound(work: ReplicaWork, span: bool = False) -> int:
         ends[own] = before.min(axis=1) + after.min(axis=1)
         best = max(best, _shared(load.min(axis=0), before.min(axis=0), after.min(axis=0), replicas))
         for replica in range(replicas):
-            rows.append(_row(number, replica, load[replica], 1.0, replicas))
-            limits.append(-ends[own, replica])
+            limit(replica, load[replica], 1.0, -ends[own, replica])
     for own in np.unique(device) if free else ():
         here = np.flatnonzero(device == own)
         for replica in range(replicas):
             lost = _lost(work.memory[here], work.times[replica, here], free[own], best - ends[own, replica])
             area = _held(work, replica, paths[replica], here)
-            rows.append(_row(number, replica, area, float(free[own]), replicas))
-            limits.append(-float(free[own]) * (ends[own, replica] + lost))
+            limit(replica, area, float(free[own]), -float(free[own]) * (ends[own, replica] + lost))
     for replica in range(replicas if math.isfinite(work.room) else 0):
-        rows.append(_row(number, replica, work.weights, 0.0, replicas))
-        limits.append(work.room)
+        limit(replica, work.weights, 0.0, work.room)
     whole = np.concatenate([np.tile(np.eye(number), replicas), np.zeros((number, 1))], axis=1)
-    goal = np.zeros(number * replicas + 1)
-    goal[-1] = 1
+    goal = np.append(np.zeros(number * replicas), 1)
     from scipy.optimize import linprog
 
     found = linprog(goal, np.array(rows), np.array(limits), whole, np.ones(number), method="highs")
     if found.status == 0:
         best = max(best, math.ceil(found.fun * (1 - _SAFE) - _SAFE))
     return best
-
-
-def _row(
-    number: int, replica: int, weights: NDArray[Any], ticks: float, replicas: int
-) -> NDArray[np.float64]:
-    """Return a row of the linear program: what a replica has, less so much for each tick."""
-    row = np.zeros(number * replicas + 1)
-    row[replica * number : (replica + 1) * number], row[-1] = weights, -ticks
-    return row
 
 
 def _shared(
@@ -88,7 +83,7 @@ def _shared(
         load: Ticks of each micro-batch on the device where they are fewest.
         before: Ticks before its first block there.
         after: Ticks after its last.
-        replicas: How many there are.
+        replicas: Their number.
     """
     order = np.argsort(-load, kind="stable")
     order = order[load[order] > 0]
@@ -112,8 +107,7 @@ def _lost(memory: NDArray[np.int64], times: NDArray[np.int64], free: int, ticks:
         memory: What the blocks of the device allocate or, below 0, release; shape ``(kinds, number)``.
         times: Their ticks; likewise.
         free: The memory of the device.
-        ticks: A bound of what passes between the first and the last of them; if it is less than what filling
-            and emptying take, 0 is returned.
+        ticks: A bound from the first to the last of them; 0 is returned if filling and emptying take longer.
     """
     lost = spent = 0.0
     for sign in (1, -1):

@@ -1,6 +1,6 @@
 """The micro-batches of one batch on data-parallel replicas: what each takes where, and schedules of them.
 
-Knows no search.
+Knows no search. One pipeline is one replica.
 """
 
 from __future__ import annotations
@@ -55,18 +55,6 @@ class ReplicaWork:
         """The blocks of a micro-batch, in topological order."""
         return [block.name for block in self.placement.per_micro_batch.topological_order]
 
-    @property
-    def in_sequence(self) -> bool:
-        """Whether all devices can keep a sequence of micro-batches: each block is on one."""
-        return all(len(block.devices) == 1 for block in self.placement.blocks)
-
-    def no_room(self) -> MicroBatchError:
-        """Return the error of an assignment within the limit that was not found."""
-        return MicroBatchError(
-            f"search.max_tokens: no assignment to {self.num_replicas} replicas was found in which none has "
-            f"more than {self.room:.0f}; give more"
-        )
-
 
 @dataclass(frozen=True)
 class ReplicaSchedules:
@@ -88,14 +76,10 @@ class ReplicaSchedules:
         """Return the ticks of the slowest replica."""
         return max(self.values(objective))
 
-    def slowest(self, objective: Objective) -> int:
-        """Return which replica is the slowest."""
-        values = self.values(objective)
-        return values.index(max(values))
-
     def of_slowest(self, objective: Objective) -> Schedule:
         """Return the schedule of the slowest replica."""
-        schedule = self.schedules[self.slowest(objective)]
+        values = self.values(objective)
+        schedule = self.schedules[values.index(max(values))]
         assert schedule is not None, "it has micro-batches"
         return schedule
 
@@ -118,29 +102,36 @@ def replica_work(
         MicroBatchError: A block is on several devices, the replicas cannot have all micro-batches, or there
             is a limit of tokens, and nobody knows how many there are.
     """
-    placement = batch.placement
-    for block in placement.blocks if num_replicas > 1 else ():
-        if len(block.devices) > 1:
-            raise MicroBatchError(
-                f"search.replicas: block {block.name} is on {len(block.devices)} devices; give placements "
-                "whose blocks are on one each"
-            )
-    number = batch.num_micro_batches
+    placement, number, tokens = batch.placement, batch.num_micro_batches, batch.tokens
+    shared = next((block for block in placement.blocks if len(block.devices) > 1), None)
+    if num_replicas > 1 and shared is not None:
+        raise MicroBatchError(
+            f"search.replicas: block {shared.name} is on {len(shared.devices)} devices; give placements "
+            "whose blocks are on one each"
+        )
+    weights, room = np.ones(number), float(max_micro_batches or "inf")
     if max_micro_batches is not None and max_micro_batches * num_replicas < number:
         raise MicroBatchError(
             f"search.max_micro_batches: {num_replicas} replicas of {max_micro_batches} micro-batches cannot "
             f"have all {number}; give at least {-(-number // num_replicas)}"
         )
-    weights, room = np.ones(number), float("inf") if max_micro_batches is None else float(max_micro_batches)
     if max_tokens is not None:
-        _check_tokens(batch.tokens, num_replicas, max_tokens)
-        weights, room = np.array(batch.tokens, dtype=np.float64), float(max_tokens)
+        if not tokens:
+            raise MicroBatchError(
+                "search.max_tokens: the tokens are not known; give a search.micro_batches of "
+                "micro_batch,tokens, or leave it out"
+            )
+        least = max(max(tokens), -(-sum(tokens) // num_replicas))
+        if max_tokens < least:
+            raise MicroBatchError(
+                f"search.max_tokens: {num_replicas} replicas of {max_tokens} tokens cannot have "
+                f"{sum(tokens)}, of which a micro-batch has up to {max(tokens)}; give at least {least}"
+            )
+        weights, room = np.array(tokens, dtype=np.float64), float(max_tokens)
     runs = [placement.as_run(chosen) if chosen else placement for chosen in batch.chosen or ((),) * number]
     absent = Block("", Kind.F, (0,), 0)
-    rows = [
-        [run.by_name.get(block.name, absent) for run in runs]
-        for block in placement.per_micro_batch.topological_order
-    ]
+    names = [block.name for block in placement.per_micro_batch.topological_order]
+    rows = [[run.by_name.get(name, absent) for run in runs] for name in names]
 
     def table(figure: Callable[[Block], int]) -> NDArray[np.int64]:
         return np.array([[figure(block) for block in row] for row in rows], dtype=np.int64)
@@ -152,18 +143,3 @@ def replica_work(
     times = np.repeat(table(lambda block: block.time)[None], num_replicas, axis=0)
     memory = table(lambda block: block.memory_on(block.devices[0]))
     return ReplicaWork(placement, times, memory, table(lambda b: b.transient), part, weights, room)
-
-
-def _check_tokens(tokens: Sequence[int], num_replicas: int, max_tokens: int) -> None:
-    """Check by sums alone that replicas within this limit can hold all tokens."""
-    if not tokens:
-        raise MicroBatchError(
-            "search.max_tokens: the tokens are not known; give a search.micro_batches of micro_batch,tokens, "
-            "or leave it out"
-        )
-    least = max(max(tokens), -(-sum(tokens) // num_replicas))
-    if max_tokens < least:
-        raise MicroBatchError(
-            f"search.max_tokens: {num_replicas} replicas of {max_tokens} tokens cannot have {sum(tokens)}, "
-            f"of which a micro-batch has up to {max(tokens)}; give at least {least}"
-        )

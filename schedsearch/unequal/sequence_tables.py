@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schedsearch.robust.annealing import annealed
-from schedsearch.schedule import CyclicOrderError, Instance, Schedule, as_soon_as_possible, with_optimizer
+from schedsearch.schedule import Instance, Schedule
 from schedsearch.solver.effort import Effort
 from schedsearch.unequal.micro_batches import UnequalBatch
 from schedsearch.unequal.replica_work import ReplicaSchedules, ReplicaWork
-from schedsearch.validate import InvalidScheduleError, validate
+from schedsearch.unequal.starts import executed
 
 if TYPE_CHECKING:
     from schedsearch.unequal.sequencing import Sequences
@@ -27,28 +27,21 @@ _WORK_OF_BLOCK = 3.0e-8
 
 
 def sequences_of(work: ReplicaWork, order: Sequence[Sequence[int]], span: bool = False) -> Sequences:
-    """Return micro-batches in a sequence on each replica.
-
-    Args:
-        work: The micro-batches.
-        order: The micro-batches of each replica in its sequence.
-        span: As of `Sequences`.
-    """
+    """Return the micro-batches of each replica in a sequence."""
     from schedsearch.unequal.sequencing import Sequences  # loads numba, which is slow
 
-    placement, names = work.placement, work.names
-    devices, number = range(placement.num_devices), work.num_micro_batches
+    placement, names, devices = work.placement, work.names, range(work.placement.num_devices)
     kind_of = {name: i for i, name in enumerate(names)}
     delay = {(a, b): float(ticks) for a, b, ticks in placement.transfer}
-    blocks = [placement.by_name[name] for name in names]
-    inputs = [[each for each in block.after if each in kind_of] for block in blocks]
+    device = [placement.by_name[name].devices[0] for name in names]
+    inputs = [[each for each in placement.by_name[name].after if each in kind_of] for name in names]
     outputs = [[later for later in names if name in placement.by_name[later].after] for name in names]
     times = work.times.astype(np.float64)
     tails = times.copy()
     for kind, later in ((k, later) for k in reversed(range(len(names))) for later in outputs[k]):
         through = times[:, kind] + delay.get((names[kind], later), 0.0) + tails[:, kind_of[later]]
         tails[:, kind] = np.maximum(tails[:, kind], through)
-    table = np.full((len(times), number), -1, np.int64)
+    table = np.full((len(times), work.num_micro_batches), -1, np.int64)
     for replica, own in enumerate(order):
         table[replica, : len(own)] = own
     return Sequences(
@@ -57,8 +50,8 @@ def sequences_of(work: ReplicaWork, order: Sequence[Sequence[int]], span: bool =
         work.transient,
         tails,
         np.array(placement.free_memory or (_NO_LIMIT,) * len(devices), dtype=np.int64),
-        np.array([block.devices[0] for block in blocks], dtype=np.int64),
-        *_flat([[i for i, block in enumerate(blocks) if block.devices[0] == own] for own in devices]),
+        np.array(device, dtype=np.int64),
+        *_flat([[kind for kind, own in enumerate(device) if own == each] for each in devices]),
         *_flat([[kind_of[each] for each in own] for own in inputs]),
         np.array([delay.get((a, name), 0.0) for own, name in zip(inputs, names, strict=True) for a in own]),
         *_flat([[kind_of[each] for each in own] for own in outputs]),
@@ -96,15 +89,9 @@ def _run(g: Sequences, replica: int) -> tuple[float, NDArray[np.int64]]:
 def resequenced(
     g: Sequences, effort: Effort, *, work: float, heat: float, seed: int, across: bool
 ) -> Iterator[float]:
-    """Change sequences for so much work in parts; see `schedsearch.robust.annealing.annealed`.
+    """Change sequences for so much work in parts, and leave the best in them.
 
-    Args:
-        g: Sequences; the best are left in them.
-        effort: Counts the work, and says when to stop.
-        work: Units of work.
-        heat: Share of the value by which a step may be worse at first, on average.
-        seed: Seed of the random choices.
-        across: Whether micro-batches may go to other replicas.
+    Micro-batches go to other replicas too if `across`; see `schedsearch.robust.annealing.annealed`.
     """
     from schedsearch.unequal.sequencing import anneal_sequences
 
@@ -120,28 +107,22 @@ def schedules_of(g: Sequences, work: ReplicaWork) -> ReplicaSchedules | None:
 
     None where idle devices come to a standstill.
     """
-    assigned, schedules = [], []
-    for replica, size in enumerate(g.size):
-        assigned.append(tuple(g.order[replica, :size].tolist()))
-        ticks, ran = _run(g, replica)
-        batch = work.part(replica, assigned[-1])
-        schedules.append(None if math.isinf(ticks) or not size else _made(batch, ran, work.names))
-        if size and schedules[-1] is None:
-            return None
-    return ReplicaSchedules(tuple(assigned), tuple(schedules))
+    assigned = tuple(tuple(order[:size].tolist()) for order, size in zip(g.order, g.size, strict=True))
+    schedules: list[Schedule | None] = [None] * len(assigned)
+    for replica, numbers in enumerate(assigned):
+        if numbers:
+            ticks, ran = _run(g, replica)
+            if math.isinf(ticks):
+                return None
+            schedules[replica] = _made(work.part(replica, numbers), ran, work.names)
+            if schedules[replica] is None:
+                return None
+    return ReplicaSchedules(assigned, tuple(schedules))
 
 
 def _made(batch: UnequalBatch, ran: NDArray[np.int64], names: Sequence[str]) -> Schedule | None:
     """Return the schedule of a batch whose kinds and places start in an order; None if that is not valid."""
-    placement = batch.placement
-    runs = [placement.as_run(chosen).by_name for chosen in batch.chosen]
-    orders: list[list[Instance]] = [[] for _ in range(placement.num_devices)]
+    orders: list[list[Instance]] = [[] for _ in range(batch.placement.num_devices)]
     for kind, place in ran.tolist():
-        if not runs or names[kind] in runs[place]:
-            orders[placement.by_name[names[kind]].devices[0]].append((names[kind], place))
-    try:
-        each = placement.per_micro_batch
-        found = as_soon_as_possible(each, batch.num_micro_batches, orders, batch.chosen)
-        return validate(with_optimizer(placement, found))
-    except (CyclicOrderError, InvalidScheduleError):
-        return None
+        orders[batch.placement.by_name[names[kind]].devices[0]].append((names[kind], place))
+    return executed(batch, orders, range(batch.num_micro_batches))

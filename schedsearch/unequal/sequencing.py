@@ -32,7 +32,8 @@ _PATIENCE = 0.1
 class Sequences(NamedTuple):
     """Micro-batches, and where each is in the sequence of which replica.
 
-    Kinds are the blocks of a micro-batch in topological order, each on one device.
+    Kinds are the blocks of a micro-batch in topological order, each on one device. Lists of lists are a pair:
+    where each list begins in the next array, and one entry more.
 
     Attributes:
         times: Ticks of each kind of each micro-batch on each replica; shape ``(replicas, kinds, number)``.
@@ -41,13 +42,10 @@ class Sequences(NamedTuple):
         tails: Ticks from the start of each kind of a micro-batch to its last end; of the shape of `times`.
         free: What each device can hold.
         device: The device of each kind.
-        first_kind: For each device the first of its kinds in `kinds`, and one entry more.
-        kinds: The kinds of each device, one device after another.
-        first_input: For each kind the first of its inputs, and one entry more.
-        inputs: Kinds of the inputs.
+        first_kind, kinds: The kinds of each device.
+        first_input, inputs: The kinds that each kind waits for.
         delays: Ticks from the end of each input to the start.
-        first_output: For each kind the first of the kinds that wait for it, and one entry more.
-        outputs: These kinds.
+        first_output, outputs: The kinds that wait for each kind.
         order: The micro-batches of each replica in their sequence, then -1; shape ``(replicas, number)``.
         size: How many each replica has; shape ``(replicas,)``.
         patience: Ticks for which each kind waits for others.

@@ -13,7 +13,6 @@ from fractions import Fraction
 
 import numpy as np
 
-from placements import Placement
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
 from schedsearch.passes.lowered import Lowered
 from schedsearch.schedule import CyclicOrderError, Instance, Schedule, as_soon_as_possible, with_optimizer
@@ -29,17 +28,17 @@ AS_GIVEN = "as given"
 """Name of the order of micro-batches in which they are numbered."""
 
 USUAL = (AS_GIVEN, "short first", "long first")
-"""Orders of micro-batches that people use; they are good most often."""
+"""Orders of micro-batches that people use."""
 
 
 def hand_made_orders(
     batch: UnequalBatch, names: Iterable[str] = tuple(HAND_MADE)
 ) -> Iterator[tuple[str, Orders]]:
-    """Yield the orders of schedules made by hand for micro-batches of mean times, with their names.
+    """Yield the orders of schedules made by hand, which do not depend on times, with their names.
 
     Those that are not defined for the placement are left out.
     """
-    usual = _mean(batch) if batch.chosen else replace(batch.placement, memory=None, static_memory=())
+    usual = replace(batch.placement, decisions=(), memory=None, static_memory=())
     for name in names:
         with contextlib.suppress(UnsuitablePlacementError, InvalidScheduleError, CyclicOrderError):
             yield name, HAND_MADE[name](usual, batch.num_micro_batches).lane_orders
@@ -47,13 +46,11 @@ def hand_made_orders(
 
 def one_by_one(batch: UnequalBatch) -> Orders:
     """Return orders in which a micro-batch begins when the one before has ended; none need less memory."""
-    each = batch.placement.per_micro_batch
-    orders: list[list[Instance]] = [[] for _ in range(each.num_devices)]
-    for n in range(batch.num_micro_batches):
-        for block in each.topological_order:
-            for device in block.devices:
-                orders[device].append((block.name, n))
-    return orders
+    each, number = batch.placement.per_micro_batch, batch.num_micro_batches
+    return [
+        [(b.name, n) for n in range(number) for b in each.topological_order if device in b.devices]
+        for device in range(each.num_devices)
+    ]
 
 
 def numberings(batch: UnequalBatch) -> Iterator[tuple[str, list[int]]]:
@@ -109,16 +106,13 @@ def packings(work: ReplicaWork) -> Iterator[tuple[str, list[list[int]]]]:
     """
     replicas, number = work.num_replicas, work.num_micro_batches
     total = work.times.sum(axis=1).min(axis=0)
-    longest = sorted(range(number), key=lambda n: -int(total[n]))
-    heaviest = sorted(range(number), key=lambda n: -float(work.weights[n]))
+    longest, heaviest = (np.argsort(-each, kind="stable").tolist() for each in (total, work.weights))
     found = {
         "round robin": [list(range(r, number, replicas)) for r in range(replicas)],
         "blocks": [part.tolist() for part in np.array_split(np.arange(number), replicas)],
         "sorted": [longest[r::replicas] for r in range(replicas)],
         "balanced": _packed(work, longest, lambda load, used: load),
-        "balanced, equal numbers": _packed(
-            work, longest, lambda load, used: load, most=-(-number // replicas)
-        ),
+        "balanced, equal numbers": _packed(work, longest, lambda load, used: load, -(-number // replicas)),
     }
     if np.ptp(work.weights) > 0:
         found["balanced by tokens"] = _packed(work, heaviest, lambda load, used: used)
@@ -129,10 +123,7 @@ def packings(work: ReplicaWork) -> Iterator[tuple[str, list[list[int]]]]:
 
 
 def _packed(
-    work: ReplicaWork,
-    order: Sequence[int],
-    key: Callable[[float, float], float],
-    most: float = math.inf,
+    work: ReplicaWork, order: Sequence[int], key: Callable[[float, float], float], most: float = math.inf
 ) -> list[list[int]]:
     """Return micro-batches, each on the replica with room that has least of a key of its load and weights."""
     replicas = range(work.num_replicas)
@@ -165,17 +156,17 @@ def replicas_by_hand(work: ReplicaWork, names: Sequence[str]) -> dict[str, Repli
     """Return usual assignments with schedules by hand, by name; None where one does not fit on a replica."""
     found: dict[str, ReplicaSchedules | None] = {}
     for how, assigned in packings(work):
-        batches = {r: work.part(r, numbers) for r, numbers in enumerate(assigned) if numbers}
-        orders = {r: dict(hand_made_orders(each, names)) for r, each in batches.items()}
+        parts = [work.part(r, numbers) if numbers else None for r, numbers in enumerate(assigned)]
+        orders = [None if each is None else dict(hand_made_orders(each, names)) for each in parts]
         for name in names:
-            if all(name in own for own in orders.values()):
-                made = {
-                    r: executed(each, orders[r][name], range(each.num_micro_batches))
-                    for r, each in batches.items()
-                }
-                schedules = tuple(made.get(r) for r in range(work.num_replicas))
-                whole = ReplicaSchedules(tuple(map(tuple, assigned)), schedules)
-                found[f"{name}, {how}"] = None if None in made.values() else whole
+            if all(own is None or name in own for own in orders):
+                made = [
+                    executed(each, own[name], range(each.num_micro_batches)) if each and own else None
+                    for each, own in zip(parts, orders, strict=True)
+                ]
+                fits = all(each or not numbers for each, numbers in zip(made, assigned, strict=True))
+                whole = ReplicaSchedules(tuple(map(tuple, assigned)), tuple(made))
+                found[f"{name}, {how}"] = whole if fits else None
     return found
 
 
@@ -191,14 +182,3 @@ def dispatched(lowered: Lowered, numbers: Sequence[int]) -> Schedule | None:
     ranks = {block.name: place[lowered.own(block.name)[1]] for block in each.blocks}
     found = list_schedule(each, 1, Rule(None, patience=Fraction(1, 2)), ranks=ranks)
     return None if found is None else with_optimizer(lowered.plain, found)
-
-
-def _mean(batch: UnequalBatch) -> Placement:
-    """Return the placement with mean times and no limit of memory."""
-    placement = replace(batch.placement, decisions=(), memory=None, static_memory=())
-    runs = [batch.placement.as_run(each).by_name for each in batch.chosen]
-    blocks = []
-    for block in placement.blocks:
-        times = [each[block.name].time for each in runs if block.name in each]
-        blocks.append(replace(block, time=max(1, round(sum(times) / len(runs)))))
-    return replace(placement, blocks=tuple(blocks))

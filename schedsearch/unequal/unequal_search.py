@@ -1,8 +1,8 @@
 """The least makespan of one batch of unequal micro-batches, on one or several replicas, with a bound.
 
-The replicas end together, so the slowest one counts. Orders made by hand begin, with usual assignments.
-Then micro-batches change replicas and places in sequences that all devices keep (simulated annealing), and a
-solver orders blocks of the slowest replica anew. All in rounds of counted work.
+The replicas end together, so the slowest one counts. Usual assignments and orders begin. Then micro-batches
+change replicas and places in sequences that all devices keep (simulated annealing), and a solver orders
+blocks of a single pipeline anew. All in rounds of counted work.
 """
 
 from __future__ import annotations
@@ -10,36 +10,30 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from schedsearch.baselines import HAND_MADE
 from schedsearch.core.answer import EndedBy, SearchError, SearchProgress, SearchReport, SearchResult, Status
 from schedsearch.core.objective import FINITE, Objective
 from schedsearch.core.problem import seconds_of
 from schedsearch.procedures.search import search
 from schedsearch.proof.memory_need import minimum_memory
 from schedsearch.robust.annealing import PART
-from schedsearch.schedule import Schedule, ScheduledBlock
+from schedsearch.schedule import Schedule
 from schedsearch.solver.effort import Effort
 from schedsearch.solver.interrupts import Ending
 from schedsearch.unequal.block_orders import WHOLE, BlockOrders
-from schedsearch.unequal.micro_batches import UnequalBatch
+from schedsearch.unequal.micro_batches import MicroBatchError, UnequalBatch
 from schedsearch.unequal.replica_bound import replica_bound
 from schedsearch.unequal.replica_work import ReplicaSchedules, ReplicaWork, replica_work
 from schedsearch.unequal.sequence_tables import resequenced, schedules_of, sequences_of, ticks_of
 from schedsearch.unequal.starts import (
     AS_GIVEN,
-    USUAL,
-    by_hand,
     dispatched,
     executed,
     numberings,
     one_by_one,
     packings,
-    replicas_by_hand,
 )
 from schedsearch.validate import InvalidScheduleError, validate
 
@@ -50,12 +44,9 @@ _FIRST_ROUND = (0.25, 0.5)
 """Units of work after which the first round of several replicas ends, and that of one; each later one ends at
 twice as much."""
 
-_BEGUN = 0.25
-"""Share of each round in which schedules to begin with are made."""
-
 _SEQUENCED, _SEQUENCED_OF_SMALL = 0.9, 0.6
-"""Shares of the rest in which micro-batches change replicas and places in sequences, before a solver orders
-parts of a schedule, or all of a small one."""
+"""Shares of a round in which micro-batches change places in sequences, before a solver orders parts of a
+schedule, or all of a small one."""
 
 _LONG = 2.0
 """Units of work at which rounds of several replicas end that begin with more heat; each longer one of a large
@@ -64,18 +55,14 @@ batch ends with the solver."""
 _HEAT, _HEAT_OF_LONG = 0.004, 0.03
 """Share of the value by which a step of that may be worse at first, on average."""
 
-_WORK_OF_BLOCK = 4e-5
-"""Units of work for a block of a schedule that is made and checked."""
-
-_WORK_OF_DISPATCH = 1.2e-4
-"""Likewise of one that idle devices make."""
+_WORK_OF_BLOCK = 1.2e-4
+"""Units of work for a block of a schedule that is made by a rule and checked."""
 
 
 def unequal_search(
     batch: UnequalBatch,
     *,
     objective: str = Objective.MAKESPAN,
-    given_order: bool = False,
     time_limit_s: float | None = None,
     work_limit: float | None = None,
     seed: int = 0,
@@ -87,7 +74,6 @@ def unequal_search(
     Args:
         batch: The micro-batches.
         objective: ``makespan`` or ``device_span``.
-        given_order: Whether each block runs the micro-batches as they are numbered.
         time_limit_s: As of `schedsearch.procedures.search.search`, as for the rest.
         work_limit: Units of counted work; more work never ends with a longer schedule.
         seed: Seed of the random choices.
@@ -112,7 +98,7 @@ def unequal_search(
     if begin_with is not None:
         begin_with = _on(batch, begin_with)
     effort = _effort(time_limit_s, work_limit)
-    running = _BatchSearch(replica_work(batch, 1), goal, effort, seed, on_progress, None, given_order)
+    running = _BatchSearch(replica_work(batch, 1), goal, effort, seed, on_progress, None)
     begin = None if begin_with is None else ReplicaSchedules((running.numbers,), (begin_with,))
     return running.answer(begin, _too_large(batch))
 
@@ -130,15 +116,8 @@ def replica_search(
 ) -> tuple[ReplicaSchedules | None, SearchResult]:
     """Search the assignment and the orders of the least makespan over all replicas.
 
-    Args:
-        work: The micro-batches.
-        objective: As of `unequal_search`, as for the rest.
-        given: The micro-batches of each replica, which stay there; None where that is to be decided.
-        begin_with: The answer is no longer.
-        time_limit_s: Seconds.
-        work_limit: Units of counted work.
-        seed: Seed of the random choices.
-        on_progress: Called whenever something better is found.
+    The micro-batches of each replica stay there if they are given. The other arguments are those of
+    `unequal_search`.
 
     Returns:
         The schedules, None where none fits the memory, and the answer for the slowest of them.
@@ -163,33 +142,33 @@ def _effort(time_limit_s: float | None, work_limit: float | None) -> Effort:
     return Effort(time.monotonic() + seconds_of(time_limit_s, work_limit), limit=work_limit or math.inf)
 
 
-@dataclass(eq=False)
 class _BatchSearch:
     """The state of a search: the best schedules so far, and the bound."""
 
-    work: ReplicaWork
-    objective: Objective
-    effort: Effort
-    seed: int
-    on_progress: SearchReport | None
-    given: Sequence[Sequence[int]] | None
-    given_order: bool = False
-    bound: int = 0
-    best: ReplicaSchedules | None = None
-    found_by: str = ""
-    sequences: Sequences | None = None
-    blocks: dict[tuple[int, tuple[int, ...]], BlockOrders] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        work: ReplicaWork,
+        objective: Objective,
+        effort: Effort,
+        seed: int,
+        on_progress: SearchReport | None,
+        given: Sequence[Sequence[int]] | None,
+    ) -> None:
         """Begin now."""
-        self.began, self.goal = time.monotonic(), FINITE[self.objective]
-        self.is_single, self.numbers = self.work.num_replicas == 1, tuple(range(self.work.num_micro_batches))
-        self.is_small = self.is_single and self.work.times[0].size <= WHOLE
-
-    @cached_property
-    def batch(self) -> UnequalBatch:
-        """The micro-batches, as the first replica takes them; the only one has them all."""
-        return self.work.part(0, self.numbers)
+        self.began, self.goal = time.monotonic(), FINITE[objective]
+        self.work, self.objective, self.effort, self.seed = work, objective, effort, seed
+        self.on_progress, self.given = on_progress, given
+        self.is_single, self.numbers = work.num_replicas == 1, tuple(range(work.num_micro_batches))
+        self.batch = work.part(0, self.numbers)  # as the first replica takes them; the only one has them all
+        self.blocks: BlockOrders | None = None
+        if self.is_single and self.batch.chosen:
+            self.blocks = BlockOrders(self.batch, self.goal)
+        self.in_sequence = all(len(block.devices) == 1 for block in work.placement.blocks)
+        self.is_small = self.is_single and work.times[0].size <= WHOLE
+        self.bound = 0
+        self.best: ReplicaSchedules | None = None
+        self.found_by = ""
+        self.sequences: Sequences | None = None
 
     @property
     def value(self) -> float:
@@ -211,9 +190,6 @@ class _BatchSearch:
         with self.effort.answered() as ending:
             if not too_large:
                 self.run(begin_with)
-        if ending.interrupted and self.given is None and not too_large:
-            for name in HAND_MADE:
-                self.offer_by_hand(name)
         return self.result(ending, too_large)
 
     def run(self, begin_with: ReplicaSchedules | None) -> None:
@@ -226,17 +202,13 @@ class _BatchSearch:
         """
         if begin_with is not None:
             self.offer("given", begin_with)
-        if self.given is None and self.work.in_sequence:
+        if self.given is None and self.in_sequence:
             self.bound = replica_bound(self.work, not self.goal.one_clock)
-        if self.is_single and self.batch.chosen:
-            self.bound = max(self.bound, self.orders_of(0, self.numbers).bound())
-        starts = self.begin()
-        next(starts)
+        if self.blocks is not None:
+            self.bound = max(self.bound, self.blocks.bound())
+        self.begin()
         for number in itertools.count():
             end = max(_FIRST_ROUND[self.is_single], 2 * self.effort.spent)
-            until = self.effort.share(end, _BEGUN)
-            while self.effort.spent < until and not self.proved and next(starts, None) is not None:
-                self.effort.require_s()
             self.sequence(number, end)
             if self.best is None:
                 return
@@ -246,19 +218,17 @@ class _BatchSearch:
             self.effort.spent = max(self.effort.spent, end)
             self.effort.require_s()
 
-    def begin(self) -> Iterator[str]:
-        """Offer schedules to begin with, and yield the name of each; those first that are good most often.
+    def begin(self) -> None:
+        """Offer schedules to begin with.
 
-        Idle devices run what is ready, with micro-batches in several orders or assignments; of a single
-        pipeline, orders made by hand are run too.
+        Idle devices run what is ready, with micro-batches in several orders or assignments.
 
         Raises:
             MicroBatchError: No assignment within the limit of a replica was found.
         """
         ways = self.ways()
-        if self.work.in_sequence and not self.given_order:
-            span, begin_with = not self.goal.one_clock, [AS_GIVEN] if self.is_single else ways
-            tables = {how: sequences_of(self.work, ways[how], span) for how in begin_with}
+        if self.in_sequence:
+            tables = {how: sequences_of(self.work, way, not self.goal.one_clock) for how, way in ways.items()}
             best = min(tables, key=lambda how: ticks_of(tables[how]))
             self.sequences = tables[best]
             self.offer(best, schedules_of(self.sequences, self.work))
@@ -268,77 +238,51 @@ class _BatchSearch:
             made = tuple(executed(each, one_by_one(each), range(each.num_micro_batches)) for each in parts)
             fits = all(each or not numbers for each, numbers in zip(made, assigned, strict=True))
             self.offer("one by one", ReplicaSchedules(assigned, made) if fits else None)
-        yield "one by one"
-        if not (self.is_single and self.batch.chosen):
+        if self.sequences is not None or self.blocks is None:
             return
-        orders = self.orders_of(0, self.numbers)
-        for how in sorted(ways, key=lambda how: how not in USUAL):
-            self.effort.spend(orders.num_blocks * _WORK_OF_DISPATCH)
-            if (plain := dispatched(orders.lowered, ways[how][0])) is not None:
-                self.offer(how, self.of_one(validate(orders.lowered.schedule(plain))))
-            yield how
-        for name in HAND_MADE:
-            self.effort.spend(len(USUAL) * orders.num_blocks * _WORK_OF_BLOCK)
-            self.offer_by_hand(name)
-            yield name
+        for how, (numbers,) in ways.items():
+            self.effort.require_s()
+            self.effort.spend(len(self.blocks.lowered.plain.blocks) * _WORK_OF_BLOCK)
+            if (plain := dispatched(self.blocks.lowered, numbers)) is not None:
+                self.offer(how, self.of_one(validate(self.blocks.lowered.schedule(plain))))
 
     def ways(self) -> Mapping[str, Sequence[Sequence[int]]]:
         """Return sequences of the micro-batches on each replica to begin with, by name."""
         if self.is_single:
-            found = dict(numberings(self.batch))
-            return {how: [found[how]] for how in ([AS_GIVEN] if self.given_order else found)}
+            return {how: [numbers] for how, numbers in numberings(self.batch)}
         ways = dict(packings(self.work)) if self.given is None else {AS_GIVEN: self.given}
         if not ways:
-            raise self.work.no_room()
+            raise MicroBatchError(
+                f"search.max_tokens: no assignment to {self.work.num_replicas} replicas was found in which "
+                f"none has more than {self.work.room:.0f}; give more"
+            )
         return ways if self.best is None else {**ways, "given": self.best.assigned}
-
-    def offer_by_hand(self, name: str) -> None:
-        """Offer what a schedule made by hand is with the usual orders or assignments."""
-        if self.is_single:
-            for how, made in by_hand(self.batch, [name]).items():
-                self.offer(how, self.of_one(made))
-        else:
-            for how, shared in replicas_by_hand(self.work, [name]).items():
-                self.offer(how, shared)
 
     def of_one(self, schedule: Schedule | None) -> ReplicaSchedules | None:
         """Return the schedule of the only replica."""
         return None if schedule is None else ReplicaSchedules((self.numbers,), (schedule,))
 
-    def orders_of(self, replica: int, numbers: tuple[int, ...]) -> BlockOrders:
-        """Return the blocks of some micro-batches on a replica."""
-        key = replica, numbers
-        if key not in self.blocks:
-            batch = self.work.part(replica, numbers)
-            self.blocks[key] = BlockOrders(batch, self.goal, self.given_order)
-        return self.blocks[key]
-
     def offer(self, name: str, found: ReplicaSchedules | None) -> None:
         """Keep schedules if they are better."""
         if found is None:
             return
-        if self.is_single:
-            (numbers,), (schedule,) = found.assigned, found.schedules
-            assert schedule is not None, "it has all micro-batches"
-            found = self.of_one(self.numbered(schedule, numbers))
-            if found is None:
-                return
+        if self.is_single and found.assigned != (self.numbers,):
+            found = ReplicaSchedules((self.numbers,), (self.numbered(found),))
         settled = tuple(None if each is None else self.goal.settled(each) for each in found.schedules)
         found = ReplicaSchedules(found.assigned, settled)
         if found.value(self.objective) < self.value:
             self.best, self.found_by = found, name
             self.tell(found.value(self.objective))
 
-    def numbered(self, schedule: Schedule, numbers: Sequence[int]) -> Schedule | None:
-        """Return the only replica's schedule with micro-batches as numbered; None if not in order."""
-        if numbers != self.numbers:
-            optimizer = {block.name for block in self.batch.placement.optimizer_blocks}
-            blocks = tuple(
-                ScheduledBlock(start, n if name in optimizer else numbers[n], name)
-                for start, n, name in schedule.blocks
-            )
-            schedule = Schedule(self.batch.placement, len(numbers), blocks, self.batch.chosen)
-        return self.orders_of(0, self.numbers).in_order(schedule) if self.given_order else schedule
+    def numbered(self, found: ReplicaSchedules) -> Schedule:
+        """Return the only replica's schedule with micro-batches as they are numbered."""
+        (numbers,), schedule = found.assigned, found.of_slowest(self.objective)
+        optimizer = {block.name for block in self.batch.placement.optimizer_blocks}
+        blocks = tuple(
+            each if each.block in optimizer else each._replace(micro_batch=numbers[each.micro_batch])
+            for each in schedule.blocks
+        )
+        return Schedule(self.batch.placement, len(numbers), blocks, self.batch.chosen)
 
     def tell(self, best: float) -> None:
         """Tell the caller how far the search is."""
@@ -349,24 +293,21 @@ class _BatchSearch:
 
     def is_solved(self, end: float) -> bool:
         """Return whether a round is for the solver too; of large batches only long ones are."""
-        return self.is_small or self.sequences is None or end > _LONG
+        return self.blocks is not None and (self.is_small or self.sequences is None or end > _LONG)
 
     def sequence(self, number: int, end: float) -> None:
         """Let micro-batches change replicas and places, for a share of the work of a round."""
         if self.proved or self.sequences is None:
             return
         share = _SEQUENCED_OF_SMALL if self.is_small else _SEQUENCED if self.is_solved(end) else 1.0
-        until = self.effort.share(end, share)
+        work = self.effort.share(end, share) - self.effort.spent
+        heat = _HEAT if self.is_single or end < _LONG else _HEAT_OF_LONG
         if not self.is_single:
             self.sequences.patience[:] = 0  # what one assignment waits for is wrong for another
+        seed, across = self.seed + 1000 * number, self.given is None
         try:
             for ticks in resequenced(
-                self.sequences,
-                self.effort,
-                work=until - self.effort.spent,
-                heat=_HEAT if self.is_single or end < _LONG else _HEAT_OF_LONG,
-                seed=self.seed + 1000 * number,
-                across=self.given is None,
+                self.sequences, self.effort, work=work, heat=heat, seed=seed, across=across
             ):
                 if ticks <= self.bound:
                     break
@@ -374,39 +315,32 @@ class _BatchSearch:
             self.offer("sequences", schedules_of(self.sequences, self.work))
 
     def order_blocks(self, end: float) -> None:
-        """Order blocks of the slowest replica anew, until so much work is done or nothing is better."""
+        """Order blocks of the only replica anew, until so much work is done or nothing is better."""
         before = math.inf
         while self.is_solved(end) and self.bound < self.value < before and self.effort.spent < end:
-            assert self.best is not None
-            before, replica, schedules = self.value, self.best.slowest(self.objective), [*self.best.schedules]
-            numbers, own = self.best.assigned[replica], self.best.of_slowest(self.objective)
-            if not own.chosen:
-                return  # its micro-batches are alike: there is a best sequence, which they have
-            orders = self.orders_of(replica, numbers)
-            solver = orders.solver(own, self.bound, self.effort, self.seed, self.told)
-            share = self.effort.share(end, 1.0 if self.is_single else 0.5)
+            assert self.best is not None and self.blocks is not None
+            before, own = self.value, self.best.of_slowest(self.objective)
+            solver = self.blocks.solver(own, self.bound, self.effort, self.seed, self.told)
             try:
-                solver.go_on(max(share, self.effort.spent + PART))
+                solver.go_on(max(end, self.effort.spent + PART))
             finally:
-                schedules[replica] = validate(orders.lowered.schedule(solver.best))
-                self.offer(self.found_by, ReplicaSchedules(self.best.assigned, tuple(schedules)))
+                self.offer(self.found_by, self.of_one(validate(self.blocks.lowered.schedule(solver.best))))
 
     def told(self, best: int, bound: int, move: str) -> None:
-        """Take what the solver found of a replica; what it proves is of the only one."""
+        """Take what the solver found."""
         self.found_by = move if best < self.value else self.found_by
-        if self.is_single:
-            self.bound = max(self.bound, bound)
-            self.tell(min(best, self.value))
+        self.bound = max(self.bound, bound)
+        self.tell(min(best, self.value))
 
     def result(self, ending: Ending, too_large: str) -> SearchResult:
         """Return the answer as it stands, for the slowest replica."""
         proved = self.proved and not ending.interrupted
         schedule = None if self.best is None else self.best.of_slowest(self.objective)
         status = Status.OPTIMAL if proved else Status.FEASIBLE if schedule else Status.UNKNOWN
-        bounds = dict.fromkeys(FINITE, 0) | {self.objective: self.bound}
-        if self.is_single and self.batch.chosen:
-            plain = self.orders_of(0, self.numbers).lowered.plain
-            bounds |= {each: goal.bound(plain, 1) for each, goal in FINITE.items() if each != self.objective}
+        bounds = dict.fromkeys(FINITE, 0)
+        if self.blocks is not None:
+            bounds = {each: goal.bound(self.blocks.lowered.plain, 1) for each, goal in FINITE.items()}
+        bounds[self.objective] = self.bound
         none = "no schedule of these micro-batches fits the memory that was tried; raise it"
         if not self.is_single:
             none = "no assignment to the replicas was found that fits the memory; raise it"
@@ -428,12 +362,9 @@ class _BatchSearch:
 
 def _too_large(batch: UnequalBatch) -> str:
     """Return which micro-batch does not fit alone; empty where each does."""
-    placement = batch.placement
-    if placement.free_memory is None:
-        return ""
     for n, chosen in enumerate(batch.chosen):
-        own = placement.as_run(chosen)
-        for device, free in enumerate(placement.free_memory):
+        own = batch.placement.as_run(chosen)
+        for device, free in enumerate(batch.placement.free_memory or ()):
             if (needed := minimum_memory(own, device)) > free:
                 return (
                     f"micro-batch {n} alone needs {needed} units of memory on device {device}, where {free} "

@@ -290,10 +290,8 @@ def completions(placement: Placement, indices: Indices, limit_s: float) -> dict[
         limit_s: Seconds for both.
     """
     budget, in_flight = Budget(time.monotonic() + limit_s, seed=0), 1 + max(indices.values())
-    before, before_s = measured(lambda: shortened(placement, warmup(placement, indices, budget), budget))
-    after, after_s = measured(
-        lambda: shortened(placement, cooldown(placement, indices, in_flight, budget), budget)
-    )
+    before, before_s = measured(lambda: shortened(warmup(placement, indices, budget)))
+    after, after_s = measured(lambda: shortened(cooldown(placement, indices, in_flight, budget)))
     return {
         "warmup": Completion(before_s, len(before.blocks)),
         "cooldown": Completion(after_s, len(after.blocks)),

@@ -36,9 +36,6 @@ def test_wrong_tables_and_options_are_refused_before_the_search(tmp_path: Path) 
     assert "2 is not below search.num_micro_batches, 2" in refusal(
         "search", [*OPTIONS, given, "search.num_micro_batches=2"], out
     )
-    assert "search.micro_batch_order: 'any' is not known" in refusal(
-        "search", [*OPTIONS, given, "search.micro_batch_order=any"], out
-    )
     assert "search.method: tessel knows no micro-batches" in refusal(
         "search", [*OPTIONS, given, "search.method=tessel"], out
     )

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import math
-import time
-from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searching import budget, state_of
 from strategies import placements as random_placements
 
 from placements import Placement
 from placements.shapes import k_shape, loop_shape, nn_shape, v_shape
-from schedsearch.procedures.beginnings import Greedy
 from schedsearch.proof.load_and_path import load_bound, period_bound
 from schedsearch.repetend import Repetend
-from schedsearch.solver.effort import Effort, OutOfTimeError
 from schedsearch.starts.greedy_repetends import greedy_repetend, greedy_repetends
 from schedsearch.validate import validate
 
@@ -55,18 +50,3 @@ def test_no_memory_is_a_cliff(placement: Placement, memory: int) -> None:
     repetend = shortest(tight, bound)
     assert repetend is not None
     assert repetend.period < 1.75 * bound
-
-
-def test_each_try_is_counted_as_work() -> None:
-    placement = v_shape(4).with_memory(2)
-    tries = list(greedy_repetends(placement, Fraction(4)))
-    assert len(tries) > 1 and tries[-1] is not None and not any(tries[:-1])
-    known, ample = state_of(placement, bound=Fraction(4)), budget()
-    (start,) = Greedy().run(known, ample)
-    assert start.repetend == tries[-1]
-    late = replace(ample.account, effort=Effort(time.monotonic()))
-    with pytest.raises(OutOfTimeError):
-        next(Greedy().run(known, replace(ample, account=late)))
-    after_one = budget()
-    assert list(Greedy().run(state_of(placement.with_memory(4), bound=Fraction(4)), after_one))
-    assert ample.effort.spent == pytest.approx(len(tries) * after_one.effort.spent)

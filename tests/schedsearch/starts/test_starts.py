@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from fractions import Fraction
 
@@ -26,8 +25,6 @@ from schedsearch.procedures.beginnings import (
 from schedsearch.proof.load_and_path import load_bound
 from schedsearch.schedule import Schedule
 from schedsearch.solver.effort import Effort
-from schedsearch.solver.interrupts import INTERRUPTS
-from schedsearch.starts import event_simulation
 from schedsearch.starts.event_simulation import RULES, Rule, list_schedule
 from schedsearch.starts.steady_state import steady_state
 from schedsearch.validate import validate
@@ -99,26 +96,6 @@ def test_a_simulation_is_given_up_when_time_is_over() -> None:
     )
     assert list_schedule(placement, 8, RULES[0], time.monotonic()) is None
     assert list(simulated(placement, 8, Effort(time.monotonic()))) == []
-
-
-def test_ctrl_c_ends_a_simulation_before_its_next_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen: list[int] = []
-    choose = event_simulation._Simulation._choose
-
-    def interrupted_at_the_tenth(self: object, device: int, tick: int) -> object:
-        chosen.append(tick)
-        if len(chosen) == 10:
-            signal.raise_signal(signal.SIGINT)
-        return choose(self, device, tick)
-
-    monkeypatch.setattr(event_simulation._Simulation, "_choose", interrupted_at_the_tenth)
-    placement = v_shape(4).with_memory(4)
-    with INTERRUPTS.answered() as ending:
-        list_schedule(placement, 8, RULES[0])
-    assert ending.interrupted
-    assert chosen[-1] == chosen[9]  # nothing after the event in which it came
-    list_schedule(placement, 8, RULES[0])  # what was seen is past
-    assert chosen[-1] > chosen[9]
 
 
 def test_interleavings_fit_less_memory_than_interleaved_one_f_one_b() -> None:

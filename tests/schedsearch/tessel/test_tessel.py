@@ -13,10 +13,9 @@ from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, x_shape
-from schedsearch.core.answer import InFlightPeriod, SearchError, SearchProgress, SearchResult, Status
+from schedsearch.core.answer import InFlightPeriod, SearchError, SearchResult, Status
 from schedsearch.procedures.search import search
 from schedsearch.proof.load_and_path import load_bound
-from schedsearch.proof.makespan import makespan_bound
 from schedsearch.tessel import tessel, time_optimal
 from schedsearch.tessel.candidates import (
     assignments,
@@ -99,13 +98,6 @@ def is_decided(found: InFlightPeriod) -> bool:
     return period_of(found) <= found.bound
 
 
-def num_candidates(placement: Placement, number: int, **options: object) -> tuple[SearchResult, int]:
-    """The result of a search, and how many assignments of micro-batches it tried: it tells of each."""
-    seen: list[SearchProgress] = []
-    result = tessel(placement, number, on_progress=seen.append, **options)
-    return result, sum(progress.phase.startswith("repetend") for progress in seen)
-
-
 def check(result: SearchResult) -> None:
     """Both the schedule and the repetend are valid, and the status is what it says."""
     placement = result.schedule.placement
@@ -154,15 +146,6 @@ def test_every_answer_is_valid_and_no_better_than_proved(placement, spare, numbe
         assert optimal.schedule.makespan == optimal.makespan_bound
 
 
-def test_a_lazy_search_changes_the_cost_only() -> None:
-    placement = v_shape(3).with_memory(3)
-    quick, quick_tried = num_candidates(placement, 6)
-    eager, eager_tried = num_candidates(placement, 6, lazy=False)
-    assert (eager.repetend.period, eager_tried) == (quick.repetend.period, quick_tried)
-    bound = makespan_bound(placement, 6)  # the least differs: solvers pick one of several equal repetends
-    assert bound <= validate(eager.schedule).makespan and bound <= validate(quick.schedule).makespan
-
-
 @pytest.mark.parametrize(
     ("placement", "number", "makespan"),
     [
@@ -185,17 +168,6 @@ def test_memory_that_no_order_respects_is_infeasible() -> None:
     for result in (tessel(crossed(), 2), time_optimal(crossed(), 2)):
         assert (result.status, result.schedule) == (Status.INFEASIBLE, None)
         assert "does not fit" in result.reason
-
-
-def test_out_of_time_keeps_what_there_is() -> None:
-    result = tessel(nn_shape().with_memory(6), 8, time_limit_s=0.1)
-    last = result.by_in_flight[-1]
-    assert last.repetend is None or not is_decided(last)
-    if result.schedule is not None:
-        check(result)
-    optimal = time_optimal(nn_shape().with_memory(6), 4, time_limit_s=0.1)
-    assert optimal.status is not Status.OPTIMAL
-    assert optimal.schedule is None or validate(optimal.schedule)
 
 
 def test_out_of_time_while_a_query_is_written_down() -> None:

@@ -103,25 +103,6 @@ def test_memory_that_fills_and_empties_is_not_full_meanwhile() -> None:
     assert held < replica_bound(work) <= found.value(Objective.MAKESPAN)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_unequal_memory_has_no_schedule_below_the_bound(seed: int) -> None:
-    rng = random.Random(seed)
-    stages, number = v_shape(rng.choice((1, 2, 3)), 1, 2, split_backward=seed % 2 == 1), rng.choice((4, 6))
-    held = [rng.randint(1, 9) for _ in range(number)]
-    rows = []
-    for n, memory in enumerate(held):
-        for block in stages.blocks:
-            own = block.memory_on(block.devices[0])
-            sign = (own > 0) - (own < 0)
-            time_ms = float(rng.randint(1, 9) * memory)
-            rows.append(MicroBatchRow(n, block.name, time_ms, float(sign * memory)))
-    batch = unequal_batch(stages.with_memory(max(held) + rng.randint(0, 12)), rows)
-    work = replica_work(batch, rng.choice((1, 2)))
-    found, _ = replica_search(work, work_limit=0.3, seed=seed)
-    assert found is not None
-    assert replica_bound(work) <= found.value(Objective.MAKESPAN)
-
-
 def test_replicas_have_their_own_speed_and_room() -> None:
     batch = random_batch(8, 2, 1)
     alike = replica_work(batch, 2, max_micro_batches=5)

@@ -20,20 +20,6 @@ from schedsearch.validate import validate
 FLOW = Placement("flow", 2, (Block("F0", Kind.F, (0,), 1), Block("F1", Kind.F, (1,), 1, after=("F0",))))
 
 
-def flow_shop(number: int, seed: int) -> tuple[UnequalBatch, int]:
-    """Return a flow shop of two machines, and the makespan of Johnson's rule."""
-    rng = random.Random(seed)
-    times = [(rng.randint(1, 99), rng.randint(1, 99)) for _ in range(number)]
-    table = [MicroBatchRow(n, f"F{i}", float(each[i])) for n, each in enumerate(times) for i in (0, 1)]
-    rising = sorted((each for each in times if each[0] <= each[1]), key=lambda each: each[0])
-    falling = sorted((each for each in times if each[0] > each[1]), key=lambda each: -each[1])
-    first = second = 0
-    for a, b in rising + falling:
-        first += a
-        second = max(first, second) + b
-    return unequal_batch(FLOW, table), second
-
-
 def small_batch(number: int, devices: int, seed: int, memory: int | None = None) -> UnequalBatch:
     rng = random.Random(seed)
     placement = v_shape(devices, 1, 2).with_memory(memory)
@@ -86,22 +72,6 @@ def test_taillards_times_are_those_of_his_seed() -> None:
     batch = published_shop("ta001")
     first = batch.placement.as_run(batch.chosen[0])
     assert [block.time for block in first.blocks] == [54, 79, 16, 66, 58]
-
-
-def test_johnsons_optimum_is_found_and_proved() -> None:
-    batch, optimum = flow_shop(10, 10)
-    found = unequal_search(batch, work_limit=20)
-    assert found.schedule is not None
-    assert (found.schedule.makespan, found.makespan_bound) == (optimum, optimum)
-
-
-def test_micro_batches_keep_the_given_order() -> None:
-    batch, optimum = flow_shop(8, 1)
-    found = unequal_search(batch, given_order=True, work_limit=4)
-    assert found.schedule is not None and found.status is Status.OPTIMAL
-    for device in (0, 1):
-        assert [n for _, n in found.schedule.order(device)] == list(range(8))
-    assert found.schedule.makespan >= optimum
 
 
 def test_memory_is_kept_and_more_work_is_never_worse() -> None:
