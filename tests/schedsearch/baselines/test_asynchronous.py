@@ -16,9 +16,6 @@ from schedsearch.baselines import (
     pipedream_repetend,
 )
 from schedsearch.metrics import peak_memory, steady_period
-from schedsearch.semantics.check import check_versions
-from schedsearch.semantics.stages import orders_of, versions_of
-from schedsearch.semantics.versions import WeightVersionError
 from schedsearch.validate import validate
 
 BALANCED = [(1, 1, 1, 1), (2, 1), (15, 1), (3, 2), (2, 1, 1), (12, 3, 1), (4,)]
@@ -60,20 +57,6 @@ def test_the_example_of_the_dissertation() -> None:
     assert schedule.order(0)[:4] == (("F0_0", 0), ("F0_0", 1), ("B0_0", 0), ("F0_0", 2))
     assert schedule.order(2)[:4] == (("F1_0", 0), ("B1_0", 0), ("F1_1", 0), ("B1_1", 0))
     assert peak_memory(schedule).tolist() == [2, 2, 1]
-
-
-def test_replicas_share_versions_and_hold_as_many_as_inputs_in_flight() -> None:
-    placement = replicated_stages((2, 1), (2, 1), (4, 2))
-    schedule = pipedream(placement, 8)
-    found = check_versions(
-        placement, orders_of(schedule), versions_of(schedule, "weight_stashing", replicated=True)
-    )
-    peaks = found.peak_held(placement, orders_of(schedule))
-    assert peaks == {"F0_0": 2, "F0_1": 2, "F1_0": 1}
-    assert [stage.forward for stage in found.stages] == [("F0_0",), ("F1_0", "F1_1"), ("F0_1",)]
-    assert [found.reads["F1_0", 1], found.reads["F1_1", 1]] == [2, 3]
-    with pytest.raises(WeightVersionError, match="vertical_sync needs as many copies of every stage"):
-        versions_of(schedule, "vertical_sync", replicated=True)
 
 
 def test_other_placements_are_refused() -> None:
