@@ -15,7 +15,7 @@ from placements.modes import Chosen
 from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.improving import MAX_INSTANCES
 from schedsearch.energy.problem import ClockProblem, Clocks
-from schedsearch.memory_order import Run, memory_waits
+from schedsearch.memory_order import Run, memory_edges
 from schedsearch.model.variables import Literal
 from schedsearch.schedule import (
     CyclicOrderError,
@@ -124,5 +124,5 @@ def _memory_waits(
         return []
     blocks = dict(instances(placement, number, chosen))
     runs = [Run(each, replace(block, time=time[each]), starts[each]) for each, block in blocks.items()]
-    found = memory_waits(placement, runs)
+    found = (edge[:3] for edge in memory_edges(placement, runs))
     return [(earlier, later, blocks[earlier].time if ticks else 0) for earlier, later, ticks in found]
