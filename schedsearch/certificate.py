@@ -33,14 +33,9 @@ def certificate_of(placement: Placement, result: SearchResult) -> Certificate:
     proved = [Fraction(each.bound, each.micro_batches) for each in result.tried]
     all_tried = tuple(each.micro_batches for each in result.tried) == result.sizes
     bound = max([bare.universal_bound, *([min(proved)] if all_tried else [])])
-    refutations = (
-        Refutation(size, period, result.solver)
-        for size in result.sizes
-        for period in _needed(bare.min_period(size), math.ceil(bound * size), limits)
-    )
+    refutations: list[Refutation] = []
+    for size in result.sizes:
+        first, end = bare.min_period(size), math.ceil(bound * size)
+        periods = range(max(first, end - 1) if limits.keep_monotone else first, end)
+        refutations += [Refutation(size, period, result.solver) for period in periods]
     return replace(bare, period_bound=bound, reasons=(*reasons, *refutations))
-
-
-def _needed(open_from: int, closed_to: int, limits: RepetendLimits) -> range:
-    """Return the periods to refute so that all from the first to just before the second are."""
-    return range(max(open_from, closed_to - 1) if limits.keep_monotone else open_from, closed_to)

@@ -12,7 +12,7 @@ there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from placements import Block, Placement
@@ -29,41 +29,15 @@ class Run(NamedTuple):
     start: int
 
 
-def memory_waits(placement: Placement, runs: Iterable[Run]) -> Iterator[tuple[Instance, Instance, int]]:
-    """Yield who waits for whom from start to start: what released, what allocates later, and the ticks."""
-    yield from ((edge.source, edge.target, edge.ticks) for edge in _edges(placement, list(runs), None))
+def memory_edges(
+    placement: Placement, runs: Iterable[Run], period: int | None = None
+) -> Iterator[Edge[Instance]]:
+    """Yield that what allocates waits, from start to start, for the last that released before on each stream.
 
-
-def memory_edges(placement: Placement, runs: Iterable[Run], period: int) -> Iterator[Edge[Instance]]:
-    """Yield likewise who waits for whom in a steady state, given the runs of one round."""
-    yield from _edges(placement, list(runs), period)
-
-
-def no_sooner(waits: Iterable[tuple[Instance, Instance, int]]) -> dict[Instance, set[Instance]]:
-    """Map what waits for the start of others, at once or through others, to all of these.
-
-    Args:
-        waits: As of `memory_waits`; those for an end are passed over.
+    What releases is the start of a block, or its end where it needs more only while it runs. In a steady
+    state, which has a period, the runs are those of one round.
     """
-    direct: dict[Instance, list[Instance]] = {}
-    for earlier, later, ticks in waits:
-        if not ticks:
-            direct.setdefault(later, []).append(earlier)
-    found: dict[Instance, set[Instance]] = {}
-    for later in direct:
-        reached, new = set[Instance](), [later]
-        while new:
-            new = [each for one in new for each in direct.get(one, ()) if each not in reached]
-            reached.update(new)
-        found[later] = reached
-    return found
-
-
-def _edges(placement: Placement, runs: Sequence[Run], period: int | None) -> Iterator[Edge[Instance]]:
-    """Yield that what allocates waits for the last that released before it on each stream.
-
-    What releases is the start of a block, or its end where it needs more only while it runs.
-    """
+    runs = list(runs)
     for device, streams in enumerate(placement.memory_streams):
         if len(streams) < 2:
             continue
@@ -87,3 +61,22 @@ def _edges(placement: Placement, runs: Sequence[Run], period: int | None) -> Ite
                         last[released.block.stream] = max(last.get(released.block.stream, found), found)
                 for _, name, ticks, rounds in last.values():
                     yield Edge(name, run.instance, ticks, rounds)
+
+
+def no_sooner(waits: Iterable[tuple[Instance, Instance, int]]) -> dict[Instance, set[Instance]]:
+    """Map what waits for the start of others, at once or through others, to all of these.
+
+    Of the waits, source, target and ticks, those for an end are passed over.
+    """
+    direct: dict[Instance, list[Instance]] = {}
+    for earlier, later, ticks in waits:
+        if not ticks:
+            direct.setdefault(later, []).append(earlier)
+    found: dict[Instance, set[Instance]] = {}
+    for later in direct:
+        reached, new = set[Instance](), [later]
+        while new:
+            new = [each for one in new for each in direct.get(one, ()) if each not in reached]
+            reached.update(new)
+        found[later] = reached
+    return found

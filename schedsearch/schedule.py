@@ -15,7 +15,7 @@ from placements.modes import Chosen
 from placements.spec import some
 from schedsearch import side_by_side
 from schedsearch.graph import Edge, numbered
-from schedsearch.memory_order import Run, memory_waits
+from schedsearch.memory_order import Run, memory_edges
 from schedsearch.results import FileResult
 
 
@@ -158,7 +158,7 @@ class Schedule(FileResult):
         if not self.placement.has_streams:
             return iter(())
         runs = (Run((name, n), self.block(name, n), start) for start, n, name in self.blocks)
-        return memory_waits(self.placement, runs)
+        return (edge[:3] for edge in memory_edges(self.placement, runs))
 
     def as_run(self, micro_batch: int) -> Placement:
         """Return what a micro-batch runs: the placement, with its decisions taken."""

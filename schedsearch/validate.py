@@ -170,61 +170,51 @@ def _inputs(schedule: Schedule, blocks: _Blocks, block: Block) -> dict[str, int]
 
 def _check_exclusive(schedule: Schedule, on_devices: Sequence[Sequence[_Run]]) -> None:
     """Check that each stream runs one block at a time, those that devices share too."""
+    lanes: dict[str, list[_Run]] = {}
     for shared in schedule.placement.shared_streams:
         of_all = {run.key: run for device in shared.devices for run in on_devices[device]}
         where = f"the stream {shared.stream} of devices {', '.join(map(str, shared.devices))}"
         in_order = sorted(of_all.values(), key=lambda run: run.start)
-        _check_alone(schedule, where, [run for run in in_order if run.block.stream == shared.stream])
+        lanes[where] = [run for run in in_order if run.block.stream == shared.stream]
     for device, runs in enumerate(on_devices):
-        streams = dict.fromkeys(run.block.stream for run in runs)
-        for stream in streams:
-            where = f"device {device}" + (f", stream {stream}" if len(streams) > 1 else "")
-            _check_alone(schedule, where, [run for run in runs if run.block.stream == stream])
-
-
-def _check_alone(schedule: Schedule, where: str, runs: Sequence[_Run]) -> None:
-    for one, later in pairwise(runs):
-        if later.start < one.end:
-            reason = f"{later} starts at {later.start} on {where}, where {one} runs until {one.end}"
-            raise _fail(schedule, reason, later.key)
+        streams = {run.block.stream for run in runs}
+        for run in runs:
+            where = f"device {device}" + (f", stream {run.block.stream}" if len(streams) > 1 else "")
+            lanes.setdefault(where, []).append(run)
+    for where, runs in lanes.items():
+        for one, later in pairwise(runs):
+            if later.start < one.end:
+                reason = f"{later} starts at {later.start} on {where}, where {one} runs until {one.end}"
+                raise _fail(schedule, reason, later.key)
 
 
 def _check_memory(schedule: Schedule, on_devices: Sequence[Sequence[_Run]]) -> None:
+    """Check each memory whenever a block starts, by what each holds from then on and needs meanwhile."""
     placement = schedule.placement
+    static = placement.static_memory or (0,) * placement.num_devices
     for device, runs in enumerate(on_devices):
-        if placement.memory is not None:
-            static = placement.static_memory[device] if placement.static_memory else 0
-            units = [(run.block.memory_on(device), run.block.transient) for run in runs]
-            _check_held(schedule, f"device {device}", static, placement.memory[device], runs, units)
-        if placement.host_memory is not None:
-            units = [(run.block.host_memory, 0) for run in runs]
-            on_host = placement.host_memory[device]
-            _check_held(schedule, f"the host of device {device}", 0, on_host, runs, units)
-
-
-def _check_held(
-    schedule: Schedule,
-    where: str,
-    static: int,
-    capacity: int,
-    runs: Sequence[_Run],
-    units: Sequence[tuple[int, int]],
-) -> None:
-    """Check one memory whenever a block starts, given what each holds from then on and needs meanwhile."""
-    changes: Counter[int] = Counter()
-    for run, (held, transient) in zip(runs, units, strict=True):
-        changes[run.start] += held + transient
-        changes[run.end] -= transient
-    ticks = sorted(changes)
-    needed = dict(zip(ticks, accumulate((changes[tick] for tick in ticks), initial=static), strict=False))
-    for run in runs:
-        if (most := needed[run.start] + changes[run.start]) > capacity:
-            raise _fail(
-                schedule,
-                f"{where} holds {most} of memory from {run.start} on, when {run} starts; its capacity is "
-                f"{capacity}",
-                run.key,
-            )
+        own = [(run.block.memory_on(device), run.block.transient) for run in runs]
+        on_host = [(run.block.host_memory, 0) for run in runs]
+        for where, capacity, begin, units in (
+            (f"device {device}", placement.memory, static[device], own),
+            (f"the host of device {device}", placement.host_memory, 0, on_host),
+        ):
+            if capacity is None:
+                continue
+            changes: Counter[int] = Counter()
+            for run, (held, transient) in zip(runs, units, strict=True):
+                changes[run.start] += held + transient
+                changes[run.end] -= transient
+            ticks = sorted(changes)
+            needed = dict(zip(ticks, accumulate((changes[t] for t in ticks), initial=begin), strict=False))
+            for run in runs:
+                if (most := needed[run.start] + changes[run.start]) > capacity[device]:
+                    raise _fail(
+                        schedule,
+                        f"{where} holds {most} of memory from {run.start} on, when {run} starts; its "
+                        f"capacity is {capacity[device]}",
+                        run.key,
+                    )
 
 
 def _ends(schedule: Schedule, as_run: Sequence[_Blocks]) -> Mapping[tuple[str, int], int]:
@@ -240,6 +230,13 @@ def _ends(schedule: Schedule, as_run: Sequence[_Blocks]) -> Mapping[tuple[str, i
     for each in schedule.placement.slowdown:
         (one, other), (of_one, of_other) = each.streams, each.factors
         factors[one, other], factors[other, one] = Fraction(str(of_one)), Fraction(str(of_other))
+
+    def slowed(block: Block, device: int, beside: Sequence[Block]) -> Fraction:
+        streams = {other.stream for other in beside if device in other.devices}
+        return math.prod(
+            (factors.get((block.stream, other), Fraction(1)) for other in streams), start=Fraction(1)
+        )
+
     ends: dict[tuple[str, int], int] = {}
     waiting = sorted(schedule.blocks, reverse=True)
     running: dict[tuple[str, int], tuple[Block, Fraction]] = {}
@@ -250,18 +247,10 @@ def _ends(schedule: Schedule, as_run: Sequence[_Blocks]) -> Mapping[tuple[str, i
         while waiting and waiting[-1].start <= tick:
             _, n, name = waiting.pop()
             running[name, n] = as_run[n][name], Fraction(as_run[n][name].time)
-        pace = {}
-        for key, (block, _) in running.items():
-            pace[key] = max(
-                math.prod(
-                    (
-                        factors.get((block.stream, stream), Fraction(1))
-                        for stream in {b.stream for b, _ in running.values() if device in b.devices}
-                    ),
-                    start=Fraction(1),
-                )
-                for device in block.devices
-            )
+        beside = [block for block, _ in running.values()]
+        pace = {
+            key: max(slowed(b, device, beside) for device in b.devices) for key, (b, _) in running.items()
+        }
         ticks = min(math.ceil(left * pace[key]) for key, (_, left) in running.items())
         if waiting:
             ticks = min(ticks, waiting[-1].start - tick)

@@ -165,12 +165,7 @@ class Variables:
         return by_name[a[0]].stream == by_name[b[0]].stream
 
     def held_before(self, device: int, units: Units) -> Term:
-        """Return what is in use on a device, but for what instances before some other add.
-
-        Args:
-            device: The device.
-            units: What a block adds to what is in use there.
-        """
+        """Return what is in use on a device, but for what instances before some other add."""
         return self.held.get(device, 0)
 
 

@@ -26,11 +26,6 @@ def check_versions(placement: Placement, orders: Orders, versions: WeightVersion
       With vertical sync, all stages read the same for a micro-batch: the newest of an input stage. With
       double buffering, every gradient but those of the first update is one update old.
 
-    Args:
-        placement: What runs where.
-        orders: Order of each of its devices.
-        versions: Versions to be checked.
-
     Raises:
         WrongVersionError: They do not.
     """
@@ -40,7 +35,7 @@ def check_versions(placement: Placement, orders: Orders, versions: WeightVersion
             newest |= _check_copy(placement, order, versions, stage)
         of_update: dict[tuple[str, int], list[int]] = {}
         for (name, n), made in sorted(versions.makes.items()):
-            if stage.teams and name in stage.forward:
+            if stage.teams and name == stage.forward:
                 of_update.setdefault((name, made), []).append(n)
         for (name, made), numbers in of_update.items():
             if numbers[-1] - numbers[0] >= len(numbers):
@@ -64,16 +59,16 @@ def _check_copy(
     """Hold the rules of one copy of a stage; return the newest version at each of its forward blocks."""
     mode, each = versions.updates.mode, versions.updates.micro_batches_per_update
     if mode is WeightMode.FLUSH:
-        each = sum(name in stage.forward for name, _ in order)
+        each = sum(name == stage.forward for name, _ in order)
     newest_at: dict[Instance, int] = {}
     gradients = 0
     for name, n in order:
         pair = versions.pairs.get(name, name)
-        if pair not in stage.forward:
+        if pair != stage.forward:
             continue
         newest, read = gradients // each, versions.reads[name, n]
         wrong = "" if read <= newest else f"which is made later: the newest is {newest}"
-        if name in stage.forward:
+        if name == stage.forward:
             newest_at[name, n] = newest
             if mode is WeightMode.FLUSH and read != 0:
                 wrong = "but with a flush there is 0 alone"

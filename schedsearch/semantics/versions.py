@@ -54,26 +54,16 @@ class WeightMode(StrEnum):
 
 @dataclass(frozen=True)
 class StageWeights:
-    """The weights of a stage, or of one of its replicas, and the blocks that read them.
+    """The weights of a stage.
 
     Attributes:
-        forward: Names of the forward blocks that read them, on the same devices: one, or several where a
-            micro-batch of the placement is several inputs of the pipeline, in the order of the inputs.
+        forward: Name of the forward block that reads them.
         teams: Devices of each of its copies that take micro-batches in turn, and make each update together;
             empty where all of its devices run each micro-batch.
     """
 
-    forward: tuple[str, ...]
+    forward: str
     teams: tuple[tuple[int, ...], ...] = ()
-
-    @property
-    def name(self) -> str:
-        """The name of its first forward block."""
-        return self.forward[0]
-
-    def input_number(self, block: str, micro_batch: int) -> int:
-        """Return how many inputs the stage takes before that of a forward block."""
-        return micro_batch * len(self.forward) + self.forward.index(block)
 
     @property
     def num_takers(self) -> int:
@@ -82,7 +72,7 @@ class StageWeights:
 
     def orders(self, placement: Placement, orders: Orders) -> Orders:
         """Return the order of each of its copies."""
-        return [orders[team[0]] for team in self.teams or (placement.by_name[self.name].devices,)]
+        return [orders[team[0]] for team in self.teams or (placement.by_name[self.forward].devices,)]
 
 
 @dataclass(frozen=True)
@@ -117,27 +107,17 @@ class WeightVersions:
     makes: Mapping[Instance, int]
     pairs: Mapping[str, str]
 
-    def staleness(self, stage: StageWeights) -> tuple[int, ...]:
-        """Return for each input of a stage how many updates lie between what it reads and what it updates.
-
-        The delay of the dissertation's update rules: 0 with a flush, p - s on stage s of p (from 1 on) with
-        weight stashing once the pipeline is full, p - 1 with vertical sync, 1 with 2BW.
-        """
-        inputs = [instance for instance in self.makes if instance[0] in stage.forward]
-        inputs.sort(key=lambda instance: stage.input_number(*instance))
-        return tuple(self.makes[instance] - 1 - self.reads[instance] for instance in inputs)
-
     def held(self, placement: Placement, order: Sequence[Instance], stage: StageWeights) -> list[int]:
         """Return after each block of a device's order how many versions of a stage's weights it holds.
 
         Before the first block that is one.
         """
-        own = [instance for instance in order if instance[0] in stage.forward]
+        own = [instance for instance in order if instance[0] == stage.forward]
         reads_left = Counter(self.reads[instance] for instance in own)
         gradients_left = Counter(self.makes[instance] for instance in own)
         newest, counts = 0, []
         for name, n in order:
-            if self.pairs.get(name) in stage.forward and placement.by_name[name].kind is not Kind.I:
+            if self.pairs.get(name) == stage.forward and placement.by_name[name].kind is not Kind.I:
                 reads_left[self.reads[name, n]] -= 1
                 gradients_left[newest + 1] -= 1
                 newest += not gradients_left[newest + 1]
@@ -151,7 +131,7 @@ class WeightVersions:
         two (dissertation, Sec. 2.4.3 and 3.2.1).
         """
         return {
-            stage.name: max(
+            stage.forward: max(
                 max([1, *self.held(placement, o, stage)]) for o in stage.orders(placement, orders)
             )
             for stage in self.stages
@@ -164,17 +144,15 @@ def find_versions(
     num_micro_batches: int,
     updates: Updates,
     pairs: Mapping[str, str],
-    stages: Sequence[StageWeights] | None = None,
 ) -> WeightVersions:
-    """Return which version every block reads and makes.
+    """Return which version every block reads and makes, where each forward block has its own weights.
 
     Args:
         placement: What runs where.
         orders: Order of each of its devices.
         num_micro_batches: Micro-batches that the orders run without a flush in between.
-        updates: How weights are updated.
+        updates: Mode of the versions, and micro-batches of an update.
         pairs: For each backward block, and each half of one, the forward block whose gradient it computes.
-        stages: The weights; by default each forward block has its own.
 
     Raises:
         WeightVersionError: The number is no multiple of those of an update, gradients are not complete update
@@ -183,9 +161,9 @@ def find_versions(
             version.
     """
     forward = [block for block in placement.topological_order if block.kind is Kind.F]
-    stages = tuple(stages or (StageWeights((b.name,), b.groups if b.in_turns else ()) for b in forward))
+    stages = tuple(StageWeights(block.name, block.groups if block.in_turns else ()) for block in forward)
     mode = updates.mode
-    if mode is WeightMode.VERTICAL_SYNC and len({(s.num_takers, len(s.forward)) for s in stages}) > 1:
+    if mode is WeightMode.VERTICAL_SYNC and len({stage.num_takers for stage in stages}) > 1:
         raise WeightVersionError(
             "vertical_sync needs as many copies of every stage, else these make different numbers of "
             f"versions; use {WeightMode.WEIGHT_STASHING}"
@@ -200,13 +178,13 @@ def find_versions(
         for order in stage.orders(placement, orders):
             done = 0
             for name, n in order:
-                pair = "" if name in halves else pairs.get(name, "")
-                if name in stage.forward:
+                pair = None if name in halves else pairs.get(name)
+                if name == stage.forward:
                     at_hand[name, n] = reads[name, n] = done // each
                     if mode is WeightMode.DOUBLE_BUFFERING:
-                        reads[name, n] = max(stage.input_number(name, n) // of_all - 1, 0)
-                elif pair in stage.forward:
-                    if stage.input_number(pair, n) // of_all != done // each:
+                        reads[name, n] = max(n // of_all - 1, 0)
+                elif pair == stage.forward:
+                    if n // of_all != done // each:
                         raise WeightVersionError(
                             f"the gradient of {pair} of micro-batch {n} is complete before or after those of "
                             f"its update; use {WeightMode.FLUSH}, or a schedule that runs backward blocks in "
@@ -239,13 +217,13 @@ def find_versions(
 
 
 def _gradients_per_update(stage: StageWeights, num_micro_batches: int, updates: Updates) -> int:
-    inputs, each = num_micro_batches * len(stage.forward), updates.micro_batches_per_update
+    inputs, each = num_micro_batches, updates.micro_batches_per_update
     if updates.mode is WeightMode.FLUSH:
         return inputs
     if each < 1 or inputs % (each * stage.num_takers):
         on_all = f" on each of its {stage.num_takers} copies" if stage.teams else ""
         raise WeightVersionError(
-            f"{each}{on_all} is not a divisor of the {inputs} inputs of {stage.name}; "
+            f"{each}{on_all} is not a divisor of the {inputs} inputs of {stage.forward}; "
             "give a divisor, or another number of micro-batches",
             "micro_batches_per_update",
         )

@@ -58,21 +58,10 @@ def min_makespan(
 ) -> MinMakespan | None:
     """Search a schedule of least makespan, or prove that none is at most so long.
 
-    It asks for schedules within ever later limits, from the bound on; each limit that cannot be kept raises
-    the bound, and the first that can gives the least makespan. Unless it ends early, its `bound` is the
-    least makespan or above `at_most`.
-
-    Args:
-        placement: What runs where; optimizer blocks are left out.
-        num_micro_batches: At least 1.
-        at_most: Ticks; schedules that are longer are not looked for.
-        bound: Ticks that are known to be a lower bound.
-        time_limit_s: Seconds after which it ends with the bound reached.
-        max_states: Likewise, number of states to look at.
-        on_progress: Called with the bound whenever it rises.
-
-    Returns:
-        None where states do not express the placement.
+    It asks for schedules within ever later limits, from a known bound on; each limit that cannot be kept
+    raises the bound, of which `on_progress` is told, and the first that can gives the least makespan. Unless
+    it ends early, after so many seconds or states, its `bound` is the least makespan or above `at_most`
+    ticks. Optimizer blocks are left out; it is None where states do not express the placement.
     """
     model = model_of(placement)
     if model is None:

@@ -65,13 +65,8 @@ def min_period(
     counts, so what is returned is a lower bound, which no repetend may reach. So it is too where blocks of
     the placement can run apart (see `schedsearch.state_space.model.model_of`): to run them apart takes ever
     longer repetends. And where there are too many states, those of each branch of the placement may be
-    few enough: what runs on the devices of one branch, without the others.
-
-    Args:
-        placement: What runs where; optimizer blocks are left out.
-        known: A period per micro-batch that is reached; nothing above it is looked for.
-        time_limit_s: Seconds after which to give up.
-        max_states: States after which to give up.
+    few enough: what runs on the devices of one branch, without the others. Optimizer blocks are left out.
+    Nothing is looked for above a period that is known to be reached.
     """
     deadline = time.monotonic() + time_limit_s
     everywhere = tuple(range(placement.num_devices))

@@ -68,11 +68,7 @@ class CheckReport:
 
 
 def check(certificate: Certificate, *, time_limit_s: float = 60.0) -> CheckReport:
-    """Check every claim of a certificate.
-
-    Args:
-        certificate: From any source.
-        time_limit_s: Seconds for all refutations; those with no answer by then are not rechecked.
+    """Check every claim of a certificate from any source; those with no answer in time are not rechecked.
 
     Raises:
         CertificateError: A claim is false, or the bound does not follow from the reasons.
@@ -235,13 +231,10 @@ def _counted(micro_batches: int) -> str:
 def check_makespan_bound(schedule: Schedule, bound: int, time_limit_s: float) -> CheckedClaim:
     """Check that no schedule of as many micro-batches, periodic or not, has a lesser makespan than a bound.
 
-    Args:
-        schedule: Valid.
-        bound: Ticks.
-        time_limit_s: Seconds, where adding up is not enough.
+    The time is for where adding up is not enough.
 
     Raises:
-        CertificateError: The schedule, or another, takes less.
+        CertificateError: The valid schedule, or another, takes less.
     """
     placement, number = schedule.placement, schedule.num_micro_batches
     if bound > schedule.makespan:
@@ -267,12 +260,8 @@ def check_makespan_bound(schedule: Schedule, bound: int, time_limit_s: float) ->
 def check_device_span_bound(schedule: Schedule, bound: int) -> CheckedClaim:
     """Check that no schedule of as many micro-batches has a lesser device span than a bound, by adding up.
 
-    Args:
-        schedule: Valid.
-        bound: Ticks.
-
     Raises:
-        CertificateError: The schedule has a lesser one.
+        CertificateError: The valid schedule has a lesser one.
     """
     placement, longest = schedule.placement, int(device_spans(schedule).max())
     if bound > longest:
@@ -289,12 +278,8 @@ def check_span_bound(certificate: Certificate, bound: int, time_limit_s: float) 
     """Check that no repetend of the same micro-batches and period has a lesser span than a bound.
 
     Objectives before the span may have limited memory and latency to this repetend's; the file does not say
-    whether. So if there is one without these limits, it is asked for one with them.
-
-    Args:
-        certificate: Checked.
-        bound: Ticks.
-        time_limit_s: Seconds, where adding up is not enough.
+    whether. So if there is one without these limits, it is asked for one with them. The time is for where
+    adding up is not enough.
 
     Raises:
         CertificateError: There is one.

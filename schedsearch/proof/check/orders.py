@@ -38,12 +38,6 @@ def no_shorter_schedule(
     ends later can follow it no later. Where a block's input has run more often than is needed, that input has
     ended, as it runs once at a time. A transfer of it may not have, but is taken to: a schedule found thus
     says nothing, but where there is none even so, there is none.
-
-    Args:
-        placement: What runs where, with its optimizer blocks.
-        num_micro_batches: At least 1.
-        makespan: Ticks.
-        time_limit_s: Seconds.
     """
     walk = _Walk(placement, num_micro_batches, makespan - 1)
     deadline = time.monotonic() + time_limit_s

@@ -111,12 +111,8 @@ class HeldLimit:
         Only states count from which the device can come to hold nothing: what has begun ends in every
         schedule, and would without what begins later too, since a micro-batch never holds less than nothing.
 
-        Args:
-            placement: What runs where, without optimizer blocks; with capacities.
-            time_limit_s: Seconds.
-
         Raises:
-            ValueError: It is not about this placement; the message says why.
+            ValueError: It is not about this placement, which has no optimizer blocks, but capacities.
         """
         import networkx as nx
 

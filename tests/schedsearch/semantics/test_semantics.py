@@ -47,8 +47,6 @@ def test_weight_stashing_has_the_closed_form_of_the_dissertation(depth: int, tim
             assert found.reads[f"F{stage - 1}", k - 1] == version
             assert found.reads[f"B{stage - 1}", k - 1] == version
             assert found.makes[f"F{stage - 1}", k - 1] == k
-        delay = depth - stage  # of the update rule, once the pipeline is full
-        assert found.staleness(found.stages[stage - 1])[depth:] == (delay,) * (2 * depth)
     assert peaks(schedule, found) == [depth - stage + 1 for stage in range(1, depth + 1)]
 
 
@@ -69,8 +67,6 @@ def test_double_buffering_reads_the_version_before_and_holds_two(depth: int, mor
     found = checked(schedule, "double_buffering", each)
     for (_, n), version in found.reads.items():
         assert version == max((n + 1 - 1) // each - 1, 0)
-    for stage in found.stages:
-        assert found.staleness(stage) == (0,) * each + (1,) * (3 * each)
     assert peaks(schedule, found) == [2] * depth
 
 
@@ -181,7 +177,7 @@ def test_what_cannot_be_is_refused_in_one_line() -> None:
         (one_f_one_b(v_shape(2), 5), "weight_stashing", 0, "0 is not a divisor"),
         (one_f_one_b(v_shape(2), 4), "stale", 1, "'stale' is not known; use flush"),
         (gpipe(inference, 2), "flush", 1, "is no chain of stages"),
-        (gpipe(k_shape(2), 2), "flush", 1, "use a placement that is, or give the pairs"),
+        (gpipe(k_shape(2), 2), "flush", 1, "use a placement that is, or find_versions"),
     ]
     for schedule, mode, each, reason in wrong:
         with told(WeightVersionError, match=reason):

@@ -12,7 +12,7 @@ from oracles import min_makespan as brute_force
 from strategies import placements as random_placements
 from strategies import tight
 
-from placements import Block, Kind, Placement
+from placements import Placement
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
 from schedsearch.core.answer import Status
 from schedsearch.procedures.search import search
@@ -36,20 +36,6 @@ def no_shorter_period(
 
 def upper_bound(placement: Placement, n: int) -> int:
     return n * (sum(block.time for block in placement.blocks) + sum(t for _, _, t in placement.transfer))
-
-
-def test_a_shared_block_may_wait_for_another_on_one_of_its_devices() -> None:
-    """It was never left waiting where it takes one tick, so the bound was above the least makespan."""
-    blocks = (
-        Block("F0", Kind.F, (0,), 1),
-        Block("B0", Kind.B, (0,), 1, 0, ("F0",)),
-        Block("F1", Kind.F, (0, 1), 1),
-        Block("B1", Kind.B, (0, 1), 1, 0, ("F1",)),
-    )
-    placement = Placement("shared", 2, blocks, transfer=(("F0", "B0", 1),))
-    found = min_makespan(placement, 1, at_most=20)
-    assert found is not None and found.schedule is not None
-    assert found.bound == found.schedule.makespan == brute_force(placement, 1) == 4
 
 
 @settings(max_examples=40, deadline=None)

@@ -48,14 +48,7 @@ def certified(placement: Placement, **options: Any) -> Certificate:
     return certificate_of(placement, search(placement, 3, **QUICK | options))
 
 
-@pytest.mark.parametrize(("shape", "memory", "period"), [("v_shape", 3, 8), ("k_shape", 3, 6)])
-def test_the_proofs_of_one_micro_batch_are_proved_again(shape: str, memory: int, period: int) -> None:
-    report = check(certified(SHAPES[shape]().with_memory(memory), micro_batches_per_repetend=1))
-    assert report.optimal
-    assert f"1 micro-batch in {period} ms" in report.claims[0].text
-
-
-def test_the_proofs_of_several_micro_batches_too() -> None:
+def test_the_proofs_of_several_micro_batches_are_proved_again() -> None:
     certificate = certified(m_shape().with_memory(4), max_micro_batches_per_repetend=2)
     assert (certificate.sizes, certificate.period_bound) == ((1, 2), 7)
     report = check(certificate)

@@ -76,14 +76,6 @@ def test_what_goes_to_the_host_and_back_is_proved_again() -> None:
     assert any(certificate.repetend.chosen)
 
 
-def test_limits_of_earlier_objectives_are_kept_with_modes() -> None:
-    placement = CASES["modes"]
-    found = search(placement, 4, micro_batches_per_repetend=2, objectives=["span", "period"], work_limit=30)
-    certificate = certificate_of(placement, found)
-    assert found.status is Status.OPTIMAL
-    assert check(certificate).optimal
-
-
 def test_wrong_modes_and_prices_are_refused() -> None:
     certificate = certified(recomputing(2).with_memory(14), micro_batches_per_repetend=2)
     repetend = certificate.repetend
