@@ -7,7 +7,6 @@ in which to read:
 - `passed`: what a pass returns.
 - `lowered`: a placement with its modes chosen and a device for each stream, and back.
 - `slow_streams`: streams that slow each other down, searched at their worst.
-- `border`: the list of passes, in which order they are gone through, and streams, each of which becomes a device.
-- `modes`: the modes of a schedule kept, and what is left made plain.
+- `border`: each stream becomes a device; the list of passes, in the order in which they are gone through.
 - `begin_with`: a schedule to begin with, on the placement that is searched.
 """

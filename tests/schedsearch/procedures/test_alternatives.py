@@ -110,15 +110,9 @@ def test_a_latency_leaves_only_repetends() -> None:
         assert each.repetend.latency <= limit[Objective.LATENCY]
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_no_more_than_asked_for(count: int) -> None:
-    placement = v_shape(3)
-    result = search(placement, 4, objectives=["period"])
-    assert len(list(schedules_of_equal_period(placement, 4, result, count=count))) == count
-
-
 def test_no_time_leaves_the_search_s_own() -> None:
     placement = v_shape(3)
     result = search(placement, 4, objectives=["period"])
-    (only,) = schedules_of_equal_period(placement, 4, result, work_limit=0)
-    assert only.schedule == result.schedule
+    for most in ({"work_limit": 0}, {"count": 1}):
+        (only,) = schedules_of_equal_period(placement, 4, result, **most)
+        assert only.schedule == result.schedule
