@@ -11,7 +11,6 @@ from fractions import Fraction
 from schedsearch.core.answer import SearchProgress, SearchReport, StrategyWork
 from schedsearch.core.known import OfSize
 from schedsearch.core.objective import Objective
-from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.effort import Effort
 from schedsearch.solver.query import Decision, Query, Solver
 

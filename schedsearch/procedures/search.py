@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-from dataclasses import fields
 from typing import Any
 
 from placements import Placement
@@ -37,20 +35,6 @@ def search(
     """
     problem = Problem(placement, num_micro_batches, "modulo", **options)
     return solve(problem, on_progress or (lambda _: None))
-
-
-_NAMED = ("placement", "num_micro_batches", "method")
-search.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # for help and completion
-    [
-        *list(inspect.signature(search).parameters.values())[:-1],
-        *(
-            inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default)
-            for each in fields(Problem)
-            if each.name not in _NAMED
-        ),
-    ],
-    return_annotation="SearchResult",
-)
 
 
 def solve(problem: Problem, on_progress: SearchReport) -> SearchResult:

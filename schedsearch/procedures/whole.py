@@ -6,7 +6,6 @@ procedures work on. Where it cannot be said without modes and streams, the repet
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -26,9 +25,6 @@ from schedsearch.procedures.queries import Bisection
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, with_optimizer
 from schedsearch.validate import InvalidScheduleError, validate
-
-_ANSWER = 3
-"""How many times as long as unrolling the repetend is kept for choosing, checking and bounding the answer."""
 
 _WORK_OF_BLOCK = 3e-5
 """Units of work for a block of a schedule that is made by hand with modes."""
@@ -70,7 +66,6 @@ class WholeSearch:
             account.proved[objective] = self._bound_of_all  # not that of some modes
         self._source: OfSize | None = None
         self._unrolled_last: tuple[Repetend, Schedule] | None = None
-        self._unroll_s = 0.0  # seconds that it took
         self._lower(Lowered(placement, ((),), placement) if placement.is_plain else None)
 
     def _lower(self, lowered: Lowered | None) -> None:
@@ -202,19 +197,17 @@ class WholeSearch:
         that fit, and those that rules make (see `BEGINNINGS`). Where the latency is limited nothing is done.
 
         Raises:
-            OutOfTimeError: The time limit is over, or nearly so where the answer takes long.
+            OutOfTimeError: The time limit is over.
             KeyboardInterrupt: There was a Ctrl-C; the shortest schedule until then is kept.
         """
         if not self._may_shorten:
             return
         known = self.known
         assert known is not None and known.repetend is not None
-        began = time.monotonic()
         self._keep_within(known)
         if known.repetend is not self._offered:
             self._offered = known.repetend
             self._offer(Made(self._unroll(known.repetend), "the repetend unrolled"))
-        self.effort.keep_s = max(self.effort.keep_s, _ANSWER * max(self._unroll_s, time.monotonic() - began))
         for name, starts in self._starts.items():
             end = self.effort.share(until, BEGINNINGS[name][1])
             while not self.proved and self.effort.spent < end:
@@ -326,9 +319,7 @@ class WholeSearch:
     def _unroll(self, repetend: Repetend) -> Schedule:
         """Unroll a repetend, once where it comes several times in a row: it takes long on many devices."""
         if self._unrolled_last is None or self._unrolled_last[0] is not repetend:
-            began = time.monotonic()
             self._unrolled_last = repetend, repetend.unroll(self._number)
-            self._unroll_s = time.monotonic() - began
         return self._unrolled_last[1]
 
 

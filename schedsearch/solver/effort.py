@@ -35,20 +35,18 @@ class Effort:
     Attributes:
         deadline: When, in seconds of `time.monotonic`.
         spent: Units of work, of about a second each.
-        keep_s: Seconds before it to end, so that there is time for the answer.
         limit: Units of work after which to stop.
     """
 
     deadline: float = math.inf
     spent: float = 0.0
-    keep_s: float = 0.0
     limit: float = math.inf
     _compiled_s: float = field(default_factory=lambda: COMPILED_S[0], repr=False, compare=False)
 
     @property
     def left_s(self) -> float:
         """Seconds that are left; less than 0 after the time limit."""
-        return self.deadline + COMPILED_S[0] - self._compiled_s - self.keep_s - time.monotonic()
+        return self.deadline + COMPILED_S[0] - self._compiled_s - time.monotonic()
 
     @property
     def is_over(self) -> bool:
