@@ -1,17 +1,22 @@
-"""What a search knows and a budget, for tests of single procedures."""
+"""What a search knows, a budget, and a schedule shortened, for tests of single procedures."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from fractions import Fraction
+from typing import Any
 
 from placements import Placement
 from schedsearch.core.budget import Account, Budget
 from schedsearch.core.known import Known, Start
+from schedsearch.procedures.neighbourhoods.improvement import Improvement
 from schedsearch.proof.load_and_path import period_bound
 from schedsearch.repetend import Repetend
-from schedsearch.solver.effort import Effort
+from schedsearch.schedule import Schedule
+from schedsearch.solver.effort import Effort, OutOfTimeError
+from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.solver.portfolio import SOLVERS
 
 
@@ -31,3 +36,11 @@ def budget(until: float = math.inf) -> Budget:
     """Return a budget with time enough, of a search that has done nothing."""
     account = Account(SOLVERS["portfolio"](), 0, 0.0, Effort(1e6 + time.monotonic()), lambda _: None)
     return Budget(account, until)
+
+
+def improve(schedule: Schedule, effort: Effort, **options: Any) -> Improvement:
+    """Return what orders a schedule anew, at its end: a proof, a limit or a Ctrl-C."""
+    running = Improvement(schedule, effort, **options)
+    with INTERRUPTS.answered(), contextlib.suppress(OutOfTimeError):
+        running.go_on()
+    return running

@@ -68,7 +68,7 @@ class SearchOptions:
     strategies: list[Any] | None = option(
         None,
         "what is searched with, in this order; null: hand_made, greedy, annealing, modes, queries, states, "
-        "and for the whole schedule turns, simulated, samples, neighbourhoods",
+        "and for the whole schedule turns, simulated, neighbourhoods",
     )
     without: list[Any] = option([], "strategies to leave out, as [annealing]")
     micro_batches: Verbatim | None = option(

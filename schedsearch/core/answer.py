@@ -28,8 +28,7 @@ class SearchProgress:
         phase: What is being made smaller; see `Objective`.
         best: Least value found, in ticks or units of memory, of the period per micro-batch; None before the
             first.
-        bound: What no answer to the question that was asked beats: what is proved of a part of it, such as
-            one number of micro-batches per repetend or some modes, is left out.
+        bound: What no answer to the question that was asked beats, not to a part of it.
         queries: Questions put to the solver so far.
         elapsed_s: Seconds since the search began.
         found_by: What found the best value: the name of a hand-made schedule, a rule of the simulation, a
@@ -74,9 +73,11 @@ class EndedBy(StrEnum):
     @classmethod
     def of(cls, ending: Ending, *, proved: bool) -> EndedBy:
         """Return what ended a search, which may be proved besides."""
-        true_of = {cls.INTERRUPT: ending.interrupted, cls.PROOF: proved, cls.TIME_LIMIT: ending.out_of_time}
-        true_of |= {cls.WORK_LIMIT: ending.out_of_work, cls.NOTHING_LEFT: True}
-        return next(each for each, is_true in true_of.items() if is_true)
+        if ending.interrupted or proved:
+            return cls.INTERRUPT if ending.interrupted else cls.PROOF
+        if ending.out_of_time or ending.out_of_work:
+            return cls.TIME_LIMIT if ending.out_of_time else cls.WORK_LIMIT
+        return cls.NOTHING_LEFT
 
 
 def proved_text(*subjects: str) -> str:

@@ -11,7 +11,6 @@ from fractions import Fraction
 from schedsearch.core.answer import SearchProgress, SearchReport, StrategyWork
 from schedsearch.core.known import OfSize
 from schedsearch.core.objective import Objective
-from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.effort import Effort
 from schedsearch.solver.query import Decision, Query, Solver
 
@@ -21,7 +20,7 @@ _MIN_WORK = 0.01
 
 @dataclass
 class Account:
-    """Puts questions to a solver, counts them, and tells how far the search is.
+    """What a search asks and does, and who is told.
 
     Attributes:
         solver: Function that decides.
@@ -64,13 +63,7 @@ class Account:
 
     @contextmanager
     def counted(self, objective: Objective, name: str, value: Callable[[], Fraction | int]) -> Iterator[None]:
-        """Count what is done inside as the work of a procedure, and what it brings.
-
-        Args:
-            objective: What the procedure is to make less.
-            name: Name of the procedure.
-            value: Returns the best value of the objective so far.
-        """
+        """Count what is done inside as the work of a procedure, and by how much it makes a value less."""
         spent, before = self.effort.spent, value()
         try:
             yield
@@ -123,7 +116,6 @@ class Budget:
             OutOfTimeError: There is no time for it.
             KeyboardInterrupt: There was a Ctrl-C.
         """
-        account, left_s = self.account, self.effort.require_s()
+        account, budget = self.account, self.effort.budget(max(work, _MIN_WORK), self.account.seed + seed)
         account.queries += 1
-        most = self.effort.at_most(max(work, _MIN_WORK))
-        return account.solver(query, SolverBudget(most, left_s, account.seed + seed, self.effort.spend))
+        return account.solver(query, budget)

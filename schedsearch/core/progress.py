@@ -79,7 +79,7 @@ class _Bar:
                 file=None if is_seen else _Lines(),
                 dynamic_ncols=is_seen,
                 mininterval=0.1 if is_seen else _PLAIN_S,
-                delay=max(0.0, self._begin + self._delay_s - time.time()),
+                delay=self._delay_s,
             )
             bar.start_t = self._begin
         bar.total = total

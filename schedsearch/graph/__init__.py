@@ -2,7 +2,6 @@
 
 - `kernel`: the algorithm, as plain functions of numbered nodes and edges.
 - `compiled`: the same functions compiled by numba, for large graphs and for loops that are compiled too.
-- `compiling`: how long numba compiled, for who does not count it.
 - `difference_system`: what the others ask: the least period, the earliest starts, what forbids a period.
 
 Independent of it on purpose are the checkers (`schedsearch.validate`, `schedsearch.proof.check`) and Tessel's

@@ -14,7 +14,6 @@ from numba.core import event
 from numba.extending import register_jitable
 
 from schedsearch.graph import kernel
-from schedsearch.graph.compiling import TOLD
 
 _Function = TypeVar("_Function")
 
@@ -32,7 +31,7 @@ critical_cycle = uncounted(kernel.critical_cycle)
 
 
 class _Compilations(event.Listener):
-    """Tells of each compilation; one may begin others, which are part of it."""
+    """Counts the seconds of each compilation; one may begin others, which are part of it."""
 
     def __init__(self) -> None:
         self._begins: list[float] = []
@@ -43,8 +42,7 @@ class _Compilations(event.Listener):
     def on_end(self, event: event.Event) -> None:
         began = self._begins.pop()
         if not self._begins:
-            for tell in TOLD:
-                tell(time.monotonic() - began)
+            kernel.COMPILED_S[0] += time.monotonic() - began
 
 
 # a function read from its cache makes no such event

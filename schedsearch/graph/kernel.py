@@ -21,6 +21,9 @@ NO_CYCLE = -(1 << 60)
 FOREVER = 1 << 60
 """Above every period: of a cycle that takes no rounds, or longer than allowed."""
 
+COMPILED_S = [0.0]
+"""Seconds that numba has compiled so far: once after an installation some ten, which are not the search's."""
+
 _PASSES = 2
 """Between two looks for cycles that are too long."""
 

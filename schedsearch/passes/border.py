@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from schedsearch.core.answer import SearchReport, SearchResult
 from schedsearch.core.problem import Problem
 from schedsearch.passes import slow_streams
 from schedsearch.passes.lowered import Lowered
-from schedsearch.passes.passed import Pass, Passed, on
+from schedsearch.passes.passed import Pass, Passed
 
 
 def streams(problem: Problem, on_progress: SearchReport) -> Passed | None:
     """Return the problem with each stream as a device, where its memory is its own and nothing is decided."""
     placement = problem.placement
     other = None if placement.is_plain or placement.decisions else Lowered.of(placement, ((),))
-    return None if other is None else Passed(on(problem, other.plain, other.lower), on_progress, other.lift)
+    if other is None:
+        return None
+    begin_with = None if problem.begin_with is None else other.lower(problem.begin_with)
+    plain = replace(problem, placement=other.plain, begin_with=begin_with)
+    return Passed(plain, on_progress, other.lift)
 
 
 PASSES: tuple[Pass, ...] = (slow_streams.lower, streams)

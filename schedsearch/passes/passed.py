@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
 
-from placements import Placement
 from schedsearch.core.answer import SearchReport, SearchResult
-from schedsearch.core.problem import BeginWith, Problem
+from schedsearch.core.problem import Problem
 
 
 class Passed(NamedTuple):
@@ -21,9 +19,3 @@ class Passed(NamedTuple):
 
 Pass = Callable[[Problem, SearchReport], Passed | None]
 """Returns a plainer problem; None where there is nothing to do."""
-
-
-def on(problem: Problem, plain: Placement, lower: Callable[[BeginWith], BeginWith]) -> Problem:
-    """Return a problem on another placement, with what it begins with lowered to it."""
-    begin_with = problem.begin_with
-    return replace(problem, placement=plain, begin_with=None if begin_with is None else lower(begin_with))

@@ -9,7 +9,7 @@ from placements import Placement
 from schedsearch.core.answer import EndedBy, SearchProgress, SearchReport, SearchResult, Status
 from schedsearch.core.objective import FINITE, Objective
 from schedsearch.core.problem import Problem
-from schedsearch.passes.passed import Passed, on
+from schedsearch.passes.passed import Passed
 from schedsearch.proof.ends import device_span_bound
 from schedsearch.proof.load_and_path import critical_path, period_bound
 from schedsearch.proof.makespan import makespan_bound
@@ -36,20 +36,10 @@ def lower(problem: Problem, on_progress: SearchReport) -> Passed | None:
     slow, path, period = placement.at_worst, critical_path(placement), float(period_bound(placement))
     proved = {Objective.PERIOD: period, Objective.MAKESPAN: makespan_bound(placement, number)}
 
-    def begin_with(found: Schedule | SearchResult) -> Schedule | SearchResult:
-        if isinstance(found, Schedule):
-            return _in_its_orders(slow, found)
-        schedule, repetend = found.schedule, found.repetend
-        return replace(
-            found,
-            schedule=None if schedule is None else _in_its_orders(slow, schedule),
-            repetend=None if repetend is None else replace(repetend, placement=slow.per_micro_batch),
-        )
-
     def told(event: SearchProgress) -> None:
         on_progress(replace(event, bound=min(event.bound, proved.get(Objective(event.phase), path))))
 
-    return Passed(on(problem, slow, begin_with), told, lambda found: _lifted(problem, found))
+    return Passed(replace(problem, placement=slow), told, lambda found: _lifted(problem, found))
 
 
 def _lifted(problem: Problem, found: SearchResult) -> SearchResult:

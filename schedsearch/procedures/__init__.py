@@ -9,7 +9,6 @@ and slow streams, which the passes have taken away. In the order in which to rea
 - `queries`: questions about all blocks at once, and the bound of the state-space search.
 - `annealing`, `critical_swaps`: the best order that steps from one order to the next lead to, compiled.
 - `modes`: modes first, and the orders of what is left by the other procedures.
-- `samples`: repetends of one period with other spans, asked for one after another.
 - `neighbourhoods`: a whole schedule shortened, part by part or at once, with a bound.
 - `registry`: all of them by name, and which of them a search uses.
 - `period`, `whole`: their rounds for the period, and for the schedule after it.

@@ -8,7 +8,7 @@ the order of their blocks. What else is to be least, such as the energy at some 
 from __future__ import annotations
 
 import contextlib
-import time
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,7 +22,6 @@ from schedsearch.core.objective import VALUE, Objective
 from schedsearch.core.problem import OBJECTIVES
 from schedsearch.metrics import peak_memory
 from schedsearch.procedures.neighbourhoods import neighbourhood
-from schedsearch.procedures.samples import Sampler
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, with_optimizer
 from schedsearch.solver.effort import Effort, OutOfTimeError
@@ -71,7 +70,7 @@ def schedules_of_equal_period(
     """Yield different schedules of the period that a search found, its own first.
 
     Then come its repetend unrolled, the hand-made schedules that fit the placement and its memory, and
-    samples of repetends of that period with spans from the least on (see `Sampler`), unrolled. Each but the
+    samples of repetends of that period with spans from the least on, unrolled. Each but the
     hand-made ones is there again with blocks of several devices, such as embeddings, at its ends (see
     `neighbourhood.gathered`). No two have the same orders and modes. Their makespans may differ; hand-made
     ones may have a period of their own. Of a placement with modes or streams there are the search's and
@@ -91,11 +90,10 @@ def schedules_of_equal_period(
     effort, known = Effort(limit=work_limit), set[tuple[tuple[object, ...], ...]]()
     limit = reached(result, OBJECTIVES) if limit is None else limit
     for candidate in _candidates(placement, num_micro_batches, result, limit, effort, seed):
-        if candidate is not None:
-            orders = orders_of(candidate.schedule)
-            if orders not in known and keeps_memory(candidate.schedule, limit):
-                known.add(orders)
-                yield candidate
+        orders = orders_of(candidate.schedule)
+        if orders not in known and keeps_memory(candidate.schedule, limit):
+            known.add(orders)
+            yield candidate
         if len(known) >= count or (known and effort.is_over):
             return
 
@@ -125,8 +123,8 @@ def _candidates(
     limit: Mapping[Objective, int],
     effort: Effort,
     seed: int,
-) -> Iterator[ScheduleCandidate | None]:
-    """Yield candidates, some of them equal, and None for a sample that brought none."""
+) -> Iterator[ScheduleCandidate]:
+    """Yield candidates, some of them equal."""
     schedule, repetend = result.schedule, result.repetend
     assert schedule is not None
 
@@ -153,7 +151,6 @@ def _candidates(
         for found in _samples(best, number, result.span_bound, limit, effort, seed):
             for each in found:
                 yield from with_gathered(with_optimizer(placement, each.unroll(number)), each, "sample")
-            yield None
 
 
 def _samples(
@@ -162,19 +159,23 @@ def _samples(
     """Yield new samples of a repetend, none at times, until nothing new comes."""
     known = OfSize.without_search(best.placement, best.micro_batches)
     known = replace(known, repetend=best, limit=limit)
-    began, period = time.monotonic(), best.period
-    solvers = [Account(SOLVERS[name](), seed, began, effort, lambda _: None) for name in _SAMPLERS]
+    query, period = known.query(Objective.PERIOD, best.period), best.period
+    accounts = [Account(SOLVERS[name](), seed, 0.0, effort, lambda _: None) for name in _SAMPLERS]
     spans = [span, None, span + period // 2, span + period, span + 2 * period]
-    sampler, seen = Sampler(spans, _PATIENCE), {best.unroll(number).blocks}
-    while not sampler.ended and (sampler.number == 0 or not effort.is_over):
-        account = solvers[sampler.number % len(solvers)]
+    seen, in_vain, number_of = {best.unroll(number).blocks}, 0, itertools.count()
+    while in_vain < _PATIENCE and not (in_vain and effort.is_over):
+        i = next(number_of)
+        budget, most = Budget(accounts[i % len(accounts)], effort.limit), spans[i % len(spans)]
+        asked = replace(query, span=min(filter(None, (most, query.span)), default=None))
         try:
             with INTERRUPTS.watched():  # Ctrl-C is put off until the solver can be left
-                sampled = sampler.sample(known, Budget(account, effort.limit))
+                _, sampled = budget.ask(asked, budget.left / 4, i)
         except OutOfTimeError:
             return
-        sampled = [replace(each, placement=best.placement) for each in sampled if each.period == period]
-        fresh = [each for each in sampled if each.unroll(number).blocks not in seen]
-        seen |= {each.unroll(number).blocks for each in fresh}
-        sampler.in_vain = 0 if fresh else sampler.in_vain
+        found = [] if sampled is None else [sampled, sampled.with_min_period(period)]
+        found = [each for each in found if known.keeps_limits(each) and each.period == period]
+        unrolled = {each.unroll(number).blocks: replace(each, placement=best.placement) for each in found}
+        fresh = [each for blocks, each in unrolled.items() if blocks not in seen]
+        seen |= unrolled.keys()
+        in_vain = 0 if fresh else in_vain + 1
         yield fresh

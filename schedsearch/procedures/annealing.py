@@ -21,7 +21,6 @@ from schedsearch.core.known import Known, Start
 from schedsearch.graph.kernel import FOREVER
 from schedsearch.procedures.procedure import Procedure
 from schedsearch.repetend import Repetend, input_edges
-from schedsearch.solver.effort import Effort
 from schedsearch.solver.interrupts import INTERRUPTS, together
 
 if TYPE_CHECKING:  # as it loads numba, which is slow
@@ -43,9 +42,6 @@ class Annealing(Procedure):
             often, and twice as often in each turn that follows one in vain, and in each round of the search.
         steps: Steps of a cooling, between two looks at the clock.
         heat: Share of the period by which a step may well lengthen it, at first and at last.
-        chances: For each turn, the chance that a step is not on the critical cycle, for what goes on from the
-            best so far and for what begins anew: some orders are only left so, and others more rarely.
-        exchanges: Most exchanges of a step, as a multiple of the blocks that devices run in a period.
         max_instances: Blocks times micro-batches; it was not tried with more.
         max_in_vain: Turns without a shorter period per micro-batch after which it ends.
     """
@@ -56,8 +52,6 @@ class Annealing(Procedure):
     coolings: int = 50
     steps: int = 400
     heat: tuple[float, float] = (0.1, 0.002)
-    chances: tuple[tuple[float, float], ...] = ((0.0, 0.2), (0.2, 0.0))
-    exchanges: int = 8
     max_instances: int = 600
     max_in_vain: int = 3
     _first: dict[int, Repetend] = field(default_factory=dict, init=False, repr=False)
@@ -66,75 +60,62 @@ class Annealing(Procedure):
         """Yield ever better repetends, the first that reaches the bound as the last."""
         best, number, effort = known.repetends, len(known.placement.blocks), budget.effort
         self._first = self._first or dict(best)
-        seed, bound, in_vain = known.seed, known.period_bound, 0
-        for chances in itertools.cycle(self.chances):
+        seed, in_vain = known.seed, 0
+        while in_vain < self.max_in_vain:
             work, in_vain = 2 ** (known.round - 1 + in_vain), in_vain + 1
             for size in known.sizes:
                 if size * number > self.max_instances:
                     continue
                 effort.require_s()
-                least = math.ceil(bound * size)
+                least = math.ceil(known.period_bound * size)
                 coolings = min(self.coolings, number) * work * max(known.sizes) // size
                 begin = _repeated(best, size), _repeated(self._first, size)
-                seeds = seed, seed + coolings
-                annealing = [
-                    partial(self._annealed, each, least, coolings, anywhere, effort, budget.until, seed)
-                    for each, anywhere, seed in zip(begin, chances, seeds, strict=True)
-                ]
-                annealings = together(annealing)
+                annealings = together(
+                    [
+                        partial(self._annealed, each, least, coolings, budget, seed + i * coolings)
+                        for i, each in enumerate(begin)
+                    ]
+                )
                 effort.spend(max(spent for _, spent in annealings))
                 found = min((each for each, _ in annealings), key=lambda each: each.period)
                 if found.period < begin[0].period:
-                    rate = min(Fraction(each.period, part) for part, each in best.items())
-                    if Fraction(found.period, size) < rate:
+                    if Fraction(found.period, size) < min(
+                        Fraction(each.period, n) for n, each in best.items()
+                    ):
                         in_vain = 0
                     best[size] = found
                     yield Start(found, self.name)
-                if found.period <= bound * size or budget.is_over:
+                if found.period <= known.period_bound * size or budget.is_over:
                     return
                 seed += 2 * coolings
-            if in_vain >= self.max_in_vain:
-                return
 
     def _annealed(
-        self,
-        repetend: Repetend,
-        least: int,
-        coolings: int,
-        anywhere: float,
-        effort: Effort,
-        until: float,
-        seed: int,
+        self, repetend: Repetend, least: int, coolings: int, budget: Budget, seed: int
     ) -> tuple[Repetend, float]:
         """Return the best repetend that some steps from one lead to, or that itself, and the work."""
         from schedsearch.procedures.critical_swaps import Scratch, take_steps
 
         orders, instances = _as_arrays(repetend)
         number, places = len(instances), len(orders.order)
-        lengths = number, number, len(orders.cycle), self.exchanges * places, number, number
-        scratch = Scratch(*(np.empty(length, np.int64) for length in lengths))
-        best = np.zeros((2, places + 1), np.int64)
-        period, reached = FOREVER, repetend.period
+        shapes = number, number, len(orders.cycle), (3, places), number, number
+        scratch = Scratch(*(np.empty(shape, np.int64) for shape in shapes))
+        best = np.zeros((3, places), np.int64)
+        period, reached, (hot, cold) = FOREVER, FOREVER, self.heat
         work_of_cooling = self.steps * len(orders.source) * _WORK_OF_EDGE
-        most, i = effort.at_most(until - effort.spent) / work_of_cooling, 0
+        most, i = budget.effort.at_most(budget.left) / work_of_cooling, 0
         for i in range(coolings):
             INTERRUPTS.raise_if_seen()
-            heat = repetend.period * self.heat[0] * (self.heat[1] / self.heat[0]) ** (i / coolings)
+            heat = repetend.period * hot * (cold / hot) ** (i / coolings)
             period, reached = take_steps(
-                orders, scratch, period, best, least, heat, anywhere, self.steps, seed + i
+                orders, scratch, best, period, reached, least, heat, self.steps, seed + i
             )
-            if reached <= least or i + 1 >= most or effort.is_over:
+            if reached <= least or i + 1 >= most or budget.effort.is_over:
                 break
         spent = (i + 1) * work_of_cooling
         if reached >= repetend.period:
             return repetend, spent
-        cycles = [
-            [
-                (instances[orders.instance[visit]], int(best[1, 1 + visit]))
-                for visit in best[0, 1 + begin : 1 + end]
-            ]
-            for begin, end in zip(orders.first, orders.first[1:], strict=False)
-        ]
+        course = [(instances[orders.instance[visit]], int(best[1, visit])) for visit in best[0]]
+        cycles = [course[begin:end] for begin, end in itertools.pairwise(orders.first)]
         found = Repetend.of_min_period(
             repetend.placement, repetend.micro_batches, cycles, least, repetend.period
         )

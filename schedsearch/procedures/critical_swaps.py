@@ -18,32 +18,24 @@ from schedsearch.graph.kernel import FOREVER
 
 Ints = NDArray[np.int64]
 
-_GO_ON = 0.3
-"""Chance that a block that went past its neighbour goes past the next one, too, in the same step."""
-
 
 class PeriodOrders(NamedTuple):
     """What every device runs in one period, in order, as arrays.
 
     An instance is a block of one micro-batch of the repetend, a visit an instance on one of its devices. Each
-    device has a row of places in `order`, as many as it has visits.
+    device has a row of places in `order`, as many as it has visits. An edge's start may begin so many ticks
+    after its source does, in a round so many later. The edges of inputs come first, then from each place the
+    edge to the next place in the device's cyclic order.
 
     Attributes:
         ticks: Ticks of each instance.
-        source: Instance at the tail of each edge. The edges of inputs come first, then from each place the
-            edge to the next place in the device's cyclic order.
-        target: Likewise the instance that waits.
-        wait: Likewise the ticks from start to start.
-        back: Likewise the rounds that the target is later.
+        source, target, wait, back: Of each edge: two instances, ticks, and rounds.
         first: The first place of each device, and the end of the last.
         order: Visit at each place.
-        round_: Round of each visit's instance.
-        instance: Instance of each visit.
-        memory: Memory units that each visit's device holds more from then on.
-        transient: Memory units that each visit's device needs while the instance runs.
-        free: Units of each device.
+        round_, instance, memory, transient, place: Of each visit: the round and number of its instance, the
+            memory that its device holds more from then on, what it needs while it runs, and where it is.
+        free: Memory of each device.
         visits: Visits of each instance; -1 behind the last. Shape ``(instances, most devices of one + 1)``.
-        place: Place of each visit.
         device: Device of each place.
         starts: Start of each instance, in ticks of round 0, at the period where the steps have led.
         pushed_by: Edge from which each instance has its start.
@@ -71,21 +63,18 @@ class PeriodOrders(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Where a step writes, before it is known whether it is taken back.
+    """Where a step writes, and what it takes back.
 
     Attributes:
-        starts: As those of the orders.
-        pushed_by: Likewise.
-        cycle: Likewise.
-        done: The places of its exchanges; a step ends when there are no more than places of devices left.
-        seen: Whether each instance was seen, and from which instance.
-        path: The instances, each after the one that pushes it, but for one of each cycle.
+        starts, pushed_by, cycle: As those of the orders.
+        course: Rows of `order`, `round_` and `place` before the step.
+        seen, path: As of `schedsearch.graph.kernel.critical_cycle`.
     """
 
     starts: Ints
     pushed_by: Ints
     cycle: Ints
-    done: Ints
+    course: Ints
     seen: Ints
     path: Ints
 
@@ -94,28 +83,27 @@ class Scratch(NamedTuple):
 def take_steps(
     orders: PeriodOrders,
     scratch: Scratch,
-    period: int,
     best: Ints,
+    period: int,
+    shortest: int,
     least: int,
     heat: float,
-    anywhere: float,
     steps: int,
     seed: int,
 ) -> tuple[int, int]:
     """Take some steps of simulated annealing, and keep the best orders seen.
 
-    Steps exchange the ends of an edge of the critical cycle, or any neighbours, and often one of them with
-    those behind it. A step is taken back if a device would hold too much, or with a chance that grows with
-    the ticks that the period grows by.
+    A step exchanges the ends of an edge of the critical cycle. It is taken back if a device would hold too
+    much, or with a chance that grows with the ticks that the period grows by.
 
     Args:
         orders: Where to begin, and then where the steps have led.
         scratch: Where to write.
-        period: Ticks of their critical cycle; `FOREVER` to find it first.
-        best: Its rows are `order` and `round_` of the best orders, and the period is before them.
+        best: Rows of `order`, `round_` and `place` of the best orders.
+        period: Ticks of the critical cycle; `FOREVER` to find it first.
+        shortest: The period of the best.
         least: No period is shorter: the steps end there.
         heat: Ticks by which a period may well grow.
-        anywhere: Chance that a step is not on the critical cycle.
         steps: How many.
         seed: Seed of the random choices.
 
@@ -123,33 +111,32 @@ def take_steps(
         The period where the steps have led, and the best.
     """
     np.random.seed(seed)
-    inputs = len(orders.source) - len(orders.order)
     if period == FOREVER:
-        for place in range(len(orders.order)):
-            _connect(orders, place)
+        _connect(orders)
         period = _critical_cycle(orders, scratch, least, FOREVER - 1)
-        _remember(orders, period, best)
     for _ in range(steps):
+        if period < shortest:
+            shortest = period
+            _save(orders, best)
         if period <= least:
             break
-        if np.random.random() < anywhere:
-            place = int(np.random.random() * len(orders.order))
+        _save(orders, scratch.course)
+        now = FOREVER
+        if _exchange_everywhere(orders, _any_place_of_cycle(orders)):
+            most = int(period - heat * math.log(max(1e-12, np.random.random())))
+            _connect(orders)
+            now = _critical_cycle(orders, scratch, least, most)
+        if now < FOREVER:
+            period = now
         else:
-            place = _any_place_of(orders.cycle, inputs)
-        changed = _exchange_and_go_on(orders, scratch.done, place)
-        if changed == 0:
-            continue
-        most = int(period - heat * math.log(max(1e-12, np.random.random())))
-        now = _critical_cycle(orders, scratch, least, most)
-        if now == FOREVER:
-            for i in range(changed - 1, -1, -1):
-                _exchange(orders, scratch.done[i])
-                _connect_around(orders, scratch.done[i])
-            continue
-        period = now
-        if period < best[0, 0]:
-            _remember(orders, period, best)
-    return period, best[0, 0]
+            _copy(scratch.course[0], orders.order)
+            _copy(scratch.course[1], orders.round_)
+            _copy(scratch.course[2], orders.place)
+            _connect(orders)
+    if period < shortest:
+        shortest = period
+        _save(orders, best)
+    return period, shortest
 
 
 @uncounted
@@ -160,8 +147,16 @@ def _copy(source: Ints, target: Ints) -> None:
 
 
 @uncounted
-def _any_place_of(cycle: Ints, inputs: int) -> int:
-    """Return the place of one of the edges of a cycle that are from place to place."""
+def _save(orders: PeriodOrders, course: Ints) -> None:
+    _copy(orders.order, course[0])
+    _copy(orders.round_, course[1])
+    _copy(orders.place, course[2])
+
+
+@uncounted
+def _any_place_of_cycle(orders: PeriodOrders) -> int:
+    """Return the place of one of the edges of the critical cycle that are from place to place."""
+    cycle, inputs = orders.cycle, len(orders.source) - len(orders.order)
     number, length = 0, 0
     while cycle[length] >= 0:
         number += cycle[length] >= inputs
@@ -175,13 +170,6 @@ def _any_place_of(cycle: Ints, inputs: int) -> int:
 
 
 @uncounted
-def _remember(orders: PeriodOrders, period: int, best: Ints) -> None:
-    best[0, 0] = period
-    _copy(orders.order, best[0, 1:])
-    _copy(orders.round_, best[1, 1:])
-
-
-@uncounted
 def _beside(orders: PeriodOrders, place: int, step: int) -> int:
     """Return the place after one, or with a step of -1 before it, around its device's row."""
     first, end = orders.first[orders.device[place]], orders.first[orders.device[place] + 1]
@@ -190,87 +178,49 @@ def _beside(orders: PeriodOrders, place: int, step: int) -> int:
 
 
 @uncounted
-def _connect(orders: PeriodOrders, place: int) -> None:
-    """Set the edge from a place to the next."""
-    following = _beside(orders, place, 1)
-    edge = len(orders.source) - len(orders.order) + place
-    visit, other = orders.order[place], orders.order[following]
-    orders.source[edge], orders.target[edge] = orders.instance[visit], orders.instance[other]
-    orders.wait[edge] = orders.ticks[orders.instance[visit]]
-    orders.back[edge] = orders.round_[other] - orders.round_[visit] + (following <= place)
+def _connect(orders: PeriodOrders) -> None:
+    """Set the edges from each place to the next."""
+    inputs = len(orders.source) - len(orders.order)
+    for place in range(len(orders.order)):
+        following, edge = _beside(orders, place, 1), inputs + place
+        visit, other = orders.order[place], orders.order[following]
+        orders.source[edge], orders.target[edge] = orders.instance[visit], orders.instance[other]
+        orders.wait[edge] = orders.ticks[orders.instance[visit]]
+        orders.back[edge] = orders.round_[other] - orders.round_[visit] + (following <= place)
 
 
 @uncounted
-def _connect_around(orders: PeriodOrders, place: int) -> None:
-    """Set the edges to a place, to the next and from there."""
-    _connect(orders, _beside(orders, place, -1))
-    _connect(orders, place)
-    _connect(orders, _beside(orders, place, 1))
-
-
-@uncounted
-def _exchange(orders: PeriodOrders, place: int) -> None:
-    """Exchange what is at a place and at the next, but not the edges; done twice, it is as before."""
-    following = _beside(orders, place, 1)
-    visit, other = orders.order[place], orders.order[following]
-    orders.order[place], orders.order[following] = other, visit
-    orders.place[other], orders.place[visit] = place, following
-    if following < place:  # each into the next period or the one before
-        orders.round_[other] += 1
-        orders.round_[visit] -= 1
-
-
-@uncounted
-def _exchange_everywhere(orders: PeriodOrders, place: int, done: Ints) -> int:
-    """Exchange what is at a place and at the next, on all devices that run both.
+def _exchange_everywhere(orders: PeriodOrders, place: int) -> bool:
+    """Exchange what is at a place and at the next, on all devices that run both, but not the edges.
 
     Where others are between them, the first goes past these too.
 
     Returns:
-        The number of exchanges, of which `done` has the places; 0 if a device has not the memory for it, and
-        then nothing is done.
+        Whether they could be exchanged, and the devices have the memory for it.
     """
     following = _beside(orders, place, 1)
     if following == place:
-        return 0
+        return False
     visit, other = orders.order[place], orders.order[following]
     ones, others = orders.visits[orders.instance[visit]], orders.visits[orders.instance[other]]
-    number, can = 0, True
     for one in ones:
         for two in others:
             if one < 0 or two < 0 or orders.device[orders.place[one]] != orders.device[orders.place[two]]:
                 continue
-            is_past = not can
+            is_past = False
             while not is_past:
                 at = orders.place[one]
-                is_past = _beside(orders, at, 1) == orders.place[two]
-                _exchange(orders, at)
-                done[number] = at
-                number += 1
-            can = can and _has_room(orders, orders.device[orders.place[one]])
-    for i in range(number - 1, -1, -1):
-        if can:
-            _connect_around(orders, done[i])
-        else:
-            _exchange(orders, done[i])
-    return number if can else 0
-
-
-@uncounted
-def _exchange_and_go_on(orders: PeriodOrders, done: Ints, place: int) -> int:
-    """Exchange what is at a place and at the next, and often one of the two with those that come after it.
-
-    Returns:
-        The number of exchanges, as `_exchange_everywhere`.
-    """
-    number = _exchange_everywhere(orders, place, done)
-    step = 1 if np.random.random() < 0.5 else -1
-    more = number
-    while more > 0 and number + len(orders.order) <= len(done) and np.random.random() < _GO_ON:
-        place = _beside(orders, place, step)
-        more = _exchange_everywhere(orders, place, done[number:])
-        number += more
-    return number
+                following = _beside(orders, at, 1)
+                past = orders.order[following]
+                is_past = past == two
+                orders.order[at], orders.order[following] = past, one
+                orders.place[past], orders.place[one] = at, following
+                if following < at:  # each into the next period or the one before
+                    orders.round_[past] += 1
+                    orders.round_[one] -= 1
+            if not _has_room(orders, orders.device[orders.place[one]]):
+                return False
+    return True
 
 
 @uncounted
@@ -294,12 +244,6 @@ def _critical_cycle(orders: PeriodOrders, scratch: Scratch, least: int, most: in
     It begins at the cycles of the edges that the instances were pushed by before the step: one of them often
     is the critical one, or too long already. Taken are the starts, what pushed them and the critical cycle,
     unless that period is the least.
-
-    Args:
-        orders: The graph.
-        scratch: Where to write.
-        least: No period is shorter.
-        most: No longer one is of use.
     """
     starts, pushed_by = scratch.starts, scratch.pushed_by
     _copy(orders.starts, starts)

@@ -31,10 +31,10 @@ class PeriodSearch:
     def __init__(
         self, known: Known, account: Account, procedures: Sequence[Procedure], uses: Collection[str]
     ) -> None:
-        """Begin with what is known.
+        """Begin with what is known without a search.
 
         Args:
-            known: What is known of the period without a search.
+            known: That.
             account: Whom to ask, and who counts the work.
             procedures: What finds repetends, in the order in which they run.
             uses: Names of all procedures, these and those that ask about all blocks.

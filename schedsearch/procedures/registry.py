@@ -11,12 +11,11 @@ from schedsearch.procedures.modes import Modes
 from schedsearch.procedures.neighbourhoods.improvement import NEIGHBOURHOODS
 from schedsearch.procedures.procedure import Procedure
 from schedsearch.procedures.queries import Queries, States
-from schedsearch.procedures.samples import SAMPLES
 
 PROCEDURES: dict[str, type[Procedure]] = {kind.name: kind for kind in (HandMade, Greedy, Annealing, Modes)}
 """Procedures that find repetends, by name, in the order in which they run."""
 
-NAMES = tuple(dict.fromkeys((*PROCEDURES, Queries.name, States.name, *BEGINNINGS, SAMPLES, NEIGHBOURHOODS)))
+NAMES = tuple(dict.fromkeys((*PROCEDURES, Queries.name, States.name, *BEGINNINGS, NEIGHBOURHOODS)))
 """What `search.strategies` and `search.without` may name; some make the whole schedule shorter."""
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-from dataclasses import fields
 from typing import Any
 
 from placements import Placement
@@ -19,15 +17,11 @@ def search(
 ) -> SearchResult:
     """Search the repetend of least period under each device's memory, and unroll it.
 
-    The period is searched from its bound up, by bisection over decision queries; every answer gets the least
-    period of its order, so that the upper end is always a period that some order of blocks really has. One
-    micro-batch per repetend comes first, all that Tessel searches; where that does not meet the bound, two
-    and more are tried, and kept where they are better per micro-batch. What follows the period among the
-    objectives is made least among repetends of that period, and so on. For the makespan, repetends of
-    various spans are sampled: how well warmup and cooldown pack depends on more than the span. Then the whole
-    schedule is shortened, in any of its parts. A hand-made schedule that fits the placement and its memory
-    may be what that begins with, so that none is ever better; the search for the period begins with the
-    steady states of such schedules too. Which procedures follow is told in `schedsearch.procedures`.
+    The period is searched from its bound up; every answer gets the least period of its order. One micro-batch
+    per repetend comes first, all that Tessel searches; where that does not meet the bound, two and more are
+    tried, and kept where they are better per micro-batch. What follows the period among the objectives is
+    made least among repetends of that period, and so on. Then the whole schedule is shortened, in any of its
+    parts; it begins with hand-made ones too, so that none is ever better. See `schedsearch.procedures`.
 
     Args:
         placement: As of `Problem`.
@@ -41,20 +35,6 @@ def search(
     """
     problem = Problem(placement, num_micro_batches, "modulo", **options)
     return solve(problem, on_progress or (lambda _: None))
-
-
-_NAMED = ("placement", "num_micro_batches", "method")
-search.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # for help and completion
-    [
-        *list(inspect.signature(search).parameters.values())[:-1],
-        *(
-            inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default)
-            for each in fields(Problem)
-            if each.name not in _NAMED
-        ),
-    ],
-    return_annotation="SearchResult",
-)
 
 
 def solve(problem: Problem, on_progress: SearchReport) -> SearchResult:

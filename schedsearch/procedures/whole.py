@@ -1,13 +1,11 @@
 """The whole schedule of a number of micro-batches: the best repetend unrolled, or a shorter one.
 
-Where blocks have modes, those of the repetend are kept, or those of a schedule made otherwise that is
-shorter; what is left is a plain placement, which all procedures work on. Where it cannot be said without
-modes and streams, the repetend is unrolled.
+Where blocks have modes, those of the repetend are kept; what is left is a plain placement, which all
+procedures work on. Where it cannot be said without modes and streams, the repetend is unrolled.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -20,19 +18,13 @@ from schedsearch.core.budget import Account, Budget
 from schedsearch.core.known import Made, OfSize
 from schedsearch.core.objective import FINITE, Objective
 from schedsearch.core.problem import GIVEN
-from schedsearch.metrics import total_slack
-from schedsearch.passes import modes
 from schedsearch.passes.lowered import Lowered
 from schedsearch.procedures.beginnings import BEGINNINGS
-from schedsearch.procedures.neighbourhoods.improvement import IMPROVEMENTS, Improvement
+from schedsearch.procedures.neighbourhoods.improvement import IMPROVEMENTS, QUERIES, Improvement
 from schedsearch.procedures.queries import Bisection
-from schedsearch.procedures.samples import SAMPLES, Sampler
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, with_optimizer
 from schedsearch.validate import InvalidScheduleError, validate
-
-_ANSWER = 3
-"""How many times as long as unrolling the repetend is kept for choosing, checking and bounding the answer."""
 
 _WORK_OF_BLOCK = 3e-5
 """Units of work for a block of a schedule that is made by hand with modes."""
@@ -41,16 +33,10 @@ _OF_SCHEDULES = frozenset({Objective.MEMORY, Objective.LATENCY})
 """Objectives before the period that a whole schedule keeps, too."""
 
 _MAX_BLOCKS = 2000
-"""Blocks of the longest schedule that is made by hand with modes."""
-
-_PATIENCE = 12
-"""Sampled repetends in a row that may bring no shorter schedule before there are enough."""
+"""Blocks of the longest schedule that is made by hand with modes, and of the largest plain placement."""
 
 _MAX_INSTANCES = 600
-"""Blocks times micro-batches of the largest repetend that is sampled; with more, a question takes long."""
-
-_MAX_UNROLLED = 100_000
-"""Blocks of the longest schedule for which repetends are sampled: each sample is unrolled."""
+"""Blocks times micro-batches of the largest repetend whose span is asked for; with more, it takes long."""
 
 
 class WholeSearch:
@@ -71,26 +57,15 @@ class WholeSearch:
         account: Account,
         uses: frozenset[str],
     ) -> None:
-        """Begin with nothing.
-
-        Args:
-            placement: What runs where.
-            num_micro_batches: Micro-batches of the schedule.
-            objective: What is made less of the whole schedule.
-            given: A schedule that the caller begins with, without optimizer blocks; None for none.
-            account: Whom to ask, and who counts the work.
-            uses: Names of the procedures; see `schedsearch.procedures.registry.NAMES`.
-        """
-        self.placement, self.num_micro_batches = placement, num_micro_batches
+        """Begin with nothing but the schedule that a caller may have given, without optimizer blocks."""
+        self.placement, self.num_micro_batches, self._given = placement, num_micro_batches, given
         self.objective, self._goal = objective, FINITE[objective]
         self.account, self.effort, self.uses = account, account.effort, uses
-        self._given = given
         self._bound_of_all = self._goal.bound(placement, num_micro_batches)
         if not placement.is_plain:
             account.proved[objective] = self._bound_of_all  # not that of some modes
         self._source: OfSize | None = None
         self._unrolled_last: tuple[Repetend, Schedule] | None = None
-        self._unroll_s = 0.0  # seconds that it took
         self._lower(Lowered(placement, ((),), placement) if placement.is_plain else None)
 
     def _lower(self, lowered: Lowered | None) -> None:
@@ -98,7 +73,6 @@ class WholeSearch:
         self._lowered = lowered
         self.known: OfSize | None = None
         self.polished, self._closed = lowered is None, False
-        self._begun = self._given
         self._restart(None)
         if lowered is not None:
             self._number = self.num_micro_batches // len(lowered.chosen)
@@ -130,30 +104,32 @@ class WholeSearch:
         return self._bound if self.placement.is_plain else self._bound_of_all
 
     def begin_with(self, best: OfSize, is_searched: bool) -> None:
-        """Take another repetend, of a shorter period, for what is still to be done.
-
-        Args:
-            best: What is known of it.
-            is_searched: Whether its number of micro-batches is one that is asked for; no others are polished.
-        """
+        """Take another repetend, of a shorter period; it is polished where its size is searched."""
         self._source = best
         if not self.placement.is_plain:
             assert best.repetend is not None
-            unrolled = best.repetend.unroll(self.num_micro_batches)
-            base = min((unrolled, *self._others), key=self._goal.value)
-            kept = modes.lower(self.placement, best.repetend, base)
-            if kept is None:
+            whole, chosen = best.repetend.unroll(self.num_micro_batches), best.repetend.chosen or ((),)
+            is_own = self.num_micro_batches % len(chosen) == 0
+            chosen = chosen if is_own else whole.chosen
+            is_small = len(chosen) * len(self.placement.blocks) <= _MAX_BLOCKS
+            lowered = Lowered.of(self.placement, chosen) if is_small else None
+            if lowered is None:
                 self._lower(None)
                 return
-            if self._lowered is None or self._lowered.chosen != kept.lowered.chosen:
-                self._lower(kept.lowered)
-            self._begun, is_searched = kept.schedule, is_searched and kept.is_own
-            plain = OfSize.without_search(kept.repetend.placement, kept.repetend.micro_batches)
+            if self._lowered is None or self._lowered.chosen != chosen:
+                self._lower(lowered)
+            if is_own:
+                repetend = lowered.lowered_repetend(best.repetend)
+            else:  # one of all micro-batches, to be ordered anew
+                one = lowered.lowered_schedule(whole)
+                repetend = Repetend.from_first_starts(one.placement, 1, one.makespan, one.start_of)
+            is_searched = is_searched and is_own
+            plain = OfSize.without_search(repetend.placement, repetend.micro_batches)
             limit = {each: ticks for each, ticks in best.limit.items() if each in _OF_SCHEDULES}
-            best = replace(plain, repetend=kept.repetend, limit=limit)
+            best = replace(plain, repetend=repetend, limit=limit)
         self.known = best.with_limit(Objective.PERIOD)
         self.polished = self._closed = not is_searched
-        self._bisection, self._sampler = Bisection(), Sampler([], _PATIENCE)
+        self._bisection, self._has_span = Bisection(), Objective.SPAN in best.limit
 
     @cached_property
     def _others(self) -> list[Schedule]:
@@ -190,9 +166,8 @@ class WholeSearch:
     def polish(self, objectives: Sequence[Objective], until: float) -> None:
         """Make the objectives after the period least, one after another, among repetends of that period.
 
-        Args:
-            objectives: These.
-            until: Work after which to stop; the next call goes on.
+        It stops after so much work; the next call goes on. Before a whole schedule is shortened, the span is
+        made least once: a short repetend begins and ends sooner.
 
         Raises:
             OutOfTimeError: The time limit is over.
@@ -206,69 +181,33 @@ class WholeSearch:
         for known in self._bisection.minimise_in_turn(self.known, others, budget):
             self.known = known
         instances = len(self.known.placement.blocks) * self.known.micro_batches
-        is_small = len(self._lowered.plain.blocks) * self._number <= _MAX_UNROLLED
-        wants_samples = self.objective in objectives and SAMPLES in self.uses
-        wants_samples = wants_samples and is_small and instances <= _MAX_INSTANCES
-        is_enough = not wants_samples or self._sampler.ended
-        if not is_enough:
-            with self._counted(SAMPLES):
-                is_enough = self._sample(budget)
+        wants_span = self.objective in objectives and QUERIES in self.uses and instances <= _MAX_INSTANCES
+        if wants_span and not self._has_span and not budget.is_over:
+            with self._counted(QUERIES):
+                for known in self._bisection.minimise(self.known, Objective.SPAN, budget):
+                    self.known = known.without_limits([Objective.SPAN])
+            self._has_span = True
         self._closed = not any(self.known.is_open(objective) for objective in others)
-        self.polished = self._closed and is_enough
-
-    def _sample(self, budget: Budget) -> bool:
-        """Take samples of repetends of the best period; keep the one that unrolls to the shortest schedule.
-
-        Where two are equally short, the one with more slack is better, since lower clocks can use it.
-
-        Returns:
-            Whether there are enough.
-        """
-        assert self.known is not None and self.known.repetend is not None
-        sampler = self._sampler
-        if budget.is_over:
-            return False
-        if Objective.SPAN not in self.known.limit and not sampler.number:
-            for known in self._bisection.minimise(self.known, Objective.SPAN, budget):
-                self.known = known.without_limits([Objective.SPAN])
-        repetend = self.known.repetend
-        assert repetend is not None
-        period, span, best = repetend.period, repetend.span, self._quality(repetend)
-        if not sampler.spans:
-            sampler.spans = [None, span, span + period // 2, span + period, span + 2 * period]
-        while best[1] > self._bound and not sampler.ended and not budget.is_over:
-            for candidate in sampler.sample(self.known, budget):
-                if (quality := self._quality(candidate)) < best:
-                    sampler.in_vain = 0 if quality[:2] < best[:2] else sampler.in_vain
-                    self.known = replace(self.known, repetend=candidate).with_tightened_limits()
-                    best = quality
-            self._report(best[1], self._bound, "sample of the repetend")
-        return best[1] <= self._bound or sampler.ended
+        self.polished = self._closed and (self._has_span or not wants_span)
 
     def shorten(self, until: float) -> None:
-        """Shorten the whole schedule; the next call goes on where this one ends.
+        """Shorten the whole schedule until so much work is done; the next call goes on where this one ends.
 
         It begins with the shortest of the unrolled repetend, what the caller gave, the hand-made schedules
-        that fit, and those that rules make (see `BEGINNINGS`). Where the latency is limited nothing is done,
-        since another order of the blocks would not keep it.
-
-        Args:
-            until: Work after which to stop.
+        that fit, and those that rules make (see `BEGINNINGS`). Where the latency is limited nothing is done.
 
         Raises:
-            OutOfTimeError: The time limit is over, or nearly so where the answer takes long.
+            OutOfTimeError: The time limit is over.
             KeyboardInterrupt: There was a Ctrl-C; the shortest schedule until then is kept.
         """
         if not self._may_shorten:
             return
         known = self.known
         assert known is not None and known.repetend is not None
-        began = time.monotonic()
         self._keep_within(known)
         if known.repetend is not self._offered:
             self._offered = known.repetend
             self._offer(Made(self._unroll(known.repetend), "the repetend unrolled"))
-        self.effort.keep_s = max(self.effort.keep_s, _ANSWER * max(self._unroll_s, time.monotonic() - began))
         for name, starts in self._starts.items():
             end = self.effort.share(until, BEGINNINGS[name][1])
             while not self.proved and self.effort.spent < end:
@@ -301,16 +240,11 @@ class WholeSearch:
                 self._bound = max(self._bound, self._improvement.bound)
 
     def take_hand_made(self, best: OfSize, seconds: float) -> None:
-        """Offer the hand-made schedules that a search had not come to.
-
-        Args:
-            best: What is known of the repetend, where the search had not come to that either.
-            seconds: Time to add to the limit for it.
-        """
+        """Offer the hand-made schedules that a search had not come to, with so many seconds more."""
         if self.known is None:
             self.begin_with(best, is_searched=False)
         if seconds:
-            self.effort.postpone(seconds - min(self.effort.left_s, 0.0))
+            self.effort.deadline += seconds - min(self.effort.left_s, 0.0)
         if self._may_shorten and self.known is not None:
             self._keep_within(self.known)
             for made in self._starts.get("hand_made", ()):
@@ -324,7 +258,11 @@ class WholeSearch:
             return
         self._restart(within)
         each = within.per_micro_batch
-        if self._begun is not None and _is_valid(given := self._begun.under(each)):
+        if (
+            self._given is not None
+            and self.placement.is_plain
+            and _is_valid(given := self._given.under(each))
+        ):
             self._offer(Made(given, GIVEN))
         self._starts = {
             name: make(each, self._number, self.effort)
@@ -334,11 +272,14 @@ class WholeSearch:
 
     def _offer(self, made: Made) -> None:
         """Take a schedule to begin with where it is shorter than the best."""
-        assert self._within is not None
-        settled = self._goal.settled(with_optimizer(self._within, made.schedule))
+        settled = self._settled(made.schedule)
         if self._shortest is None or self._goal.value(settled) < self._goal.value(self._shortest):
             self._shortest = settled
             self._report(self._goal.value(settled), self._bound, made.made_by)
+
+    def _settled(self, schedule: Schedule) -> Schedule:
+        assert self._lowered is not None
+        return self._goal.settled(with_optimizer(self._within or self._lowered.plain, schedule))
 
     @property
     def _is_free(self) -> bool:
@@ -355,18 +296,14 @@ class WholeSearch:
         values = [self._goal.value(each) for each in (self._shortest, improved) if each is not None]
         if not values:
             assert self.known is not None and self.known.repetend is not None
-            values = [self._quality(self.known.repetend)[1]]
+            values = [self._goal.value(self._settled(self._unroll(self.known.repetend)))]
         return min(values)
 
     def _report(self, best: int, bound: int, move: str) -> None:
         self.account.tell(self.objective, best, bound if self._is_free else self._bound, move)
 
     def best(self, found: OfSize) -> Schedule:
-        """Return the shortest valid schedule found: unrolled, shortened, or what the caller gave.
-
-        Args:
-            found: What is known of the best repetend.
-        """
+        """Return the shortest valid schedule found: the best repetend unrolled, shortened, or as given."""
         assert found.repetend is not None
         is_plain = self.placement.is_plain
         unroll = self._unroll if is_plain else lambda each: each.unroll(self.num_micro_batches)
@@ -379,18 +316,10 @@ class WholeSearch:
         fit = (each for each in sorted(settled, key=self._goal.value) if _is_valid(each.under(within)))
         return validate(next(fit))
 
-    def _quality(self, repetend: Repetend) -> tuple[int, int, int, int]:
-        """Return what makes one repetend better than another: less, from the first figure on."""
-        assert self._lowered is not None
-        schedule = self._goal.settled(with_optimizer(self._lowered.plain, self._unroll(repetend)))
-        return repetend.period, self._goal.value(schedule), -total_slack(schedule), repetend.span
-
     def _unroll(self, repetend: Repetend) -> Schedule:
         """Unroll a repetend, once where it comes several times in a row: it takes long on many devices."""
         if self._unrolled_last is None or self._unrolled_last[0] is not repetend:
-            began = time.monotonic()
             self._unrolled_last = repetend, repetend.unroll(self._number)
-            self._unroll_s = time.monotonic() - began
         return self._unrolled_last[1]
 
 

@@ -10,9 +10,9 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from schedsearch.graph.compiling import told_of_compilations
+from schedsearch.graph.kernel import COMPILED_S
 from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.interrupts import INTERRUPTS, Ending
 
@@ -30,24 +30,23 @@ class OutOfWorkError(OutOfTimeError):
 
 @dataclass
 class Effort:
-    """Work done, and when to stop.
+    """Work done, and when to stop; time in which numba compiles does not count.
 
     Attributes:
         deadline: When, in seconds of `time.monotonic`.
         spent: Units of work, of about a second each.
-        keep_s: Seconds before it to end, so that there is time for the answer.
         limit: Units of work after which to stop.
     """
 
     deadline: float = math.inf
     spent: float = 0.0
-    keep_s: float = 0.0
     limit: float = math.inf
+    _compiled_s: float = field(default_factory=lambda: COMPILED_S[0], repr=False, compare=False)
 
     @property
     def left_s(self) -> float:
         """Seconds that are left; less than 0 after the time limit."""
-        return self.deadline - self.keep_s - time.monotonic()
+        return self.deadline + COMPILED_S[0] - self._compiled_s - time.monotonic()
 
     @property
     def is_over(self) -> bool:
@@ -71,11 +70,8 @@ class Effort:
 
     @contextmanager
     def answered(self) -> Iterator[Ending]:
-        """End what is inside at a limit or a Ctrl-C, and go on after it; what is yielded tells which it was.
-
-        Time in which numba compiles does not count.
-        """
-        with INTERRUPTS.answered() as ending, told_of_compilations(self.postpone):
+        """End what is inside at a limit or a Ctrl-C, and go on after it; what is yielded tells which."""
+        with INTERRUPTS.answered() as ending:
             try:
                 yield ending
             except OutOfTimeError as error:
@@ -95,10 +91,6 @@ class Effort:
     def at_most(self, work: float) -> float:
         """Return how much of some work may be done before the limit."""
         return min(work, self.limit - self.spent)
-
-    def postpone(self, seconds: float) -> None:
-        """Move the deadline by what is not the search's own time."""
-        self.deadline += seconds
 
     def spend(self, work: float) -> None:
         """Count work."""

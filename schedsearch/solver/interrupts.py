@@ -34,13 +34,15 @@ class Interrupts:
 
     In the middle of making a query's many thousand terms the exception would be lost in a destructor, or
     become a ctypes error. So whoever is about to wait for a solver looks here, and so does `search` between
-    queries. Each thread watches on its own, and a Ctrl-C is for all that watch when it comes. It is seen
-    while the main thread watches, which alone gets signals. A second one is passed on at once.
+    queries. It is seen while the main thread watches, which alone gets signals, by all threads. A second one
+    is passed on at once.
+
+    Attributes:
+        seen: Whether there was one while the main thread watches.
     """
 
-    def __init__(self) -> None:
-        self._watches: list[threading.Event] = []  # of each thread, with those that work for it
-        self._thread = threading.local()
+    seen = False
+    _is_watched = False
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -49,41 +51,26 @@ class Interrupts:
         Raises:
             KeyboardInterrupt: There was one.
         """
-        if self._watch is not None:
+        is_main = threading.current_thread() is threading.main_thread()
+        handler: Any = signal.getsignal(signal.SIGINT)
+        if self._is_watched or not is_main or not callable(handler):
             yield
             self.raise_if_seen()
             return
-        watch = self._thread.watch = threading.Event()
-        self._watches.append(watch)
-        is_main = threading.current_thread() is threading.main_thread()
-        handler: Any = signal.getsignal(signal.SIGINT) if is_main else None
 
         def note(number: int, frame: FrameType | None) -> None:
-            if watch.is_set():
+            if self.seen:
                 handler(number, frame)
-            for each in self._watches:
-                each.set()
+            self.seen = True
 
-        if callable(handler):
-            signal.signal(signal.SIGINT, note)
+        self._is_watched = True
+        signal.signal(signal.SIGINT, note)
         try:
             yield
             self.raise_if_seen()
         finally:
-            if callable(handler):
-                signal.signal(signal.SIGINT, handler)
-            self._watches.remove(watch)
-            self._thread.watch = None
-
-    @property
-    def _watch(self) -> threading.Event | None:
-        return getattr(self._thread, "watch", None)
-
-    def threads(self, number: int) -> ThreadPoolExecutor:
-        """Return threads that work for this one: what it waits for, they do."""
-        return ThreadPoolExecutor(
-            number, initializer=lambda watch: setattr(self._thread, "watch", watch), initargs=(self._watch,)
-        )
+            signal.signal(signal.SIGINT, handler)
+            self._is_watched = self.seen = False
 
     @contextmanager
     def answered(self) -> Iterator[Ending]:
@@ -95,13 +82,8 @@ class Interrupts:
         except KeyboardInterrupt:
             ending.interrupted = True
 
-    @property
-    def seen(self) -> bool:
-        """Whether there was one while this thread watches."""
-        return self._watch is not None and self._watch.is_set()
-
     def raise_if_seen(self) -> None:
-        """Raise KeyboardInterrupt if there was one while this thread watches."""
+        """Raise KeyboardInterrupt if there was one."""
         if self.seen:
             raise KeyboardInterrupt
 
@@ -137,7 +119,7 @@ def interruptible(
         clocks.append(time.pthread_getcpuclockid(threading.get_ident()))
         return solve()
 
-    with INTERRUPTS.threads(1) as executor:
+    with ThreadPoolExecutor(1) as executor:
         solving = executor.submit(timed)
         try:
             while not wait([solving], timeout=_LOOK_S).done:
@@ -161,5 +143,5 @@ def together(calls: Sequence[Callable[[], Result]]) -> list[Result]:
 
     They gain only where most of their time is spent outside Python, in compiled code.
     """
-    with INTERRUPTS.threads(min(usable_cores(), len(calls))) as executor:
+    with ThreadPoolExecutor(min(usable_cores(), len(calls))) as executor:
         return list(executor.map(lambda call: call(), calls))

@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, wait
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import replace
 from threading import Event
 
 from schedsearch.model.memory_precedence import is_shared_in_turns
 from schedsearch.solver.budget import AMPLE, SolverBudget
 from schedsearch.solver.effort import Effort
-from schedsearch.solver.interrupts import INTERRUPTS, usable_cores
+from schedsearch.solver.interrupts import usable_cores
 from schedsearch.solver.query import Answer, Decision, Query, Solver
 
 MANY_INSTANCES = 160
@@ -94,7 +94,7 @@ def _at_once(asked: tuple[Solver, ...], query: Query, budget: SolverBudget, dead
     """
     unwanted = Event()
     part = replace(budget, timeout_s=max(deadline - time.monotonic(), 0.01), unwanted=unwanted)
-    with INTERRUPTS.threads(len(asked)) as executor:
+    with ThreadPoolExecutor(len(asked)) as executor:
         asking = [executor.submit(ask, query, part) for ask in asked]
         try:
             open_ = set(asking)

@@ -7,6 +7,7 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searching import improve
 from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
@@ -15,7 +16,6 @@ from schedsearch.baselines import gpipe, one_f_one_b, zb_h1
 from schedsearch.core.answer import SearchError, Status
 from schedsearch.core.objective import DEVICE_SPAN, MAKESPAN
 from schedsearch.device_span import device_spans, first_starts, with_least_device_span
-from schedsearch.procedures.neighbourhoods.improvement import improve
 from schedsearch.procedures.search import search
 from schedsearch.proof.ends import device_span_bound
 from schedsearch.schedule import Schedule

@@ -15,14 +15,12 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from schedsearch.core.objective import MAKESPAN, FiniteObjective
 from schedsearch.procedures.neighbourhoods import neighbourhood
 from schedsearch.procedures.neighbourhoods.neighbourhood import Aim, Neighbourhood
 from schedsearch.schedule import Schedule
-from schedsearch.solver.effort import Effort, OutOfTimeError
-from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.effort import Effort
 from schedsearch.state_space import min_makespan
 from schedsearch.validate import validate
 
@@ -76,32 +74,13 @@ class RoundBudget:
     whole_blocks: int = 420
 
 
-def improve(schedule: Schedule, effort: Effort, **options: Any) -> Improvement:
-    """Shorten a schedule by ordering its blocks anew, and bound how short one can be, until a limit.
-
-    Args:
-        schedule: A valid schedule.
-        effort: Its limits say when the best schedule found is returned.
-        options: Other arguments of `Improvement`.
-    """
-    running = Improvement(schedule, effort, **options)
-    with INTERRUPTS.answered() as ending, contextlib.suppress(OutOfTimeError):
-        running.go_on()
-    validate(running.best)
-    running.interrupted = ending.interrupted
-    return running
-
-
 class Improvement:
     """The state of one improvement, which can be gone on with: the best schedule and bound so far.
 
     Attributes:
         best: The best schedule.
         bound: Ticks that no schedule of as many micro-batches of the placement beats.
-        interrupted: Whether it was interrupted from the keyboard.
     """
-
-    interrupted = False
 
     def __init__(
         self,
@@ -115,19 +94,18 @@ class Improvement:
         uses: Collection[str] = IMPROVEMENTS,
         counted: Callable[[str], AbstractContextManager[None]] = lambda name: contextlib.nullcontext(),
     ) -> None:
-        """Begin with a schedule.
+        """Begin with a valid schedule; the steps depend on the seed, and the limits say how many there are.
 
         Args:
             schedule: A valid schedule.
             effort: What was done, and when to stop.
-            objective: What is made less: the makespan, or the device span.
+            objective: What is made less.
             bound: A lower bound that is known.
-            seed: Seed of the solver's random choices; the steps are the same for the same seed, and the
-                limits only say how many there are.
+            seed: Seed of the solver's random choices.
             on_progress: Called with the best value, the bound and the name of the last move, at first and
                 whenever a value changes.
             first_round: What the first round may spend.
-            uses: Names of what it may use; see `IMPROVEMENTS`.
+            uses: Some of `IMPROVEMENTS`.
             counted: Counts what is done inside as the work of a name.
         """
         self.effort, self.objective, self.first_round = effort, objective, first_round

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from placements import Placement
@@ -64,10 +64,7 @@ class Neighbourhood:
 def one_after_another(placement: Placement, blocks: Iterable[str]) -> Schedule:
     """Return the schedule that starts each block as soon as can be, on every device in a given order.
 
-    Args:
-        placement: What runs where.
-        blocks: Names, each as often as there are micro-batches; the k-th time a name stands for
-            micro-batch k. Optimizer blocks come once, as of the last.
+    The k-th time that a name is there, it stands for micro-batch k; of optimizer blocks once, for the last.
     """
     orders: list[list[Instance]] = [[] for _ in range(placement.num_devices)]
     names = list(blocks)
@@ -120,24 +117,15 @@ def by_own_clocks(schedule: Schedule, bound: int, longest: int) -> Neighbourhood
     greater gaps, and none of them is longer than the longest span.
 
     Args:
-        schedule: Schedule as made by `in_order`.
+        schedule: As made by `in_order`.
         bound: Ticks that the longest device span is known to need.
         longest: The longest device span of the schedule.
     """
-    placement = schedule.placement
-    instances = [(name, n) for _, n, name in schedule.blocks]
-    return Neighbourhood(
-        placement,
-        start=schedule.start_of,
-        release=dict.fromkeys(instances, 0),
-        tail=dict.fromkeys(instances, 0),
-        ran={block.name: 0 for block in placement.blocks},
-        bound=bound,
-        makespan=longest,
-        devices=frozenset(range(placement.num_devices)),
-        horizon=placement.num_devices
-        * (longest + max((ticks for *_, ticks in placement.transfer), default=0)),
-    )
+    num_devices, transfer = schedule.placement.num_devices, schedule.placement.transfer
+    horizon = num_devices * (longest + max((ticks for *_, ticks in transfer), default=0))
+    whole = between(schedule, 0, schedule.makespan + 1, bound, [0] * num_devices)
+    free = dict.fromkeys(whole.start, 0)
+    return replace(whole, release=free, tail=free, bound=bound, makespan=longest, horizon=horizon)
 
 
 def between(
@@ -151,7 +139,7 @@ def between(
     """Return the neighbourhood of the blocks that start from one tick on and before another.
 
     Args:
-        schedule: Schedule as made by `in_order`.
+        schedule: As made by `in_order`.
         begin: Tick.
         end: Tick.
         bound: Ticks that the makespan by the devices' clocks is known to need.

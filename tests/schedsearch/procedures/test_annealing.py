@@ -17,7 +17,7 @@ from placements.shapes import k_shape, nn_shape, v_shape
 from schedsearch.procedures.annealing import Annealing
 from schedsearch.proof.load_and_path import period_bound
 from schedsearch.repetend import Repetend
-from schedsearch.solver.interrupts import Interrupts
+from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.starts.serial import serial_repetend
 from schedsearch.validate import validate
 
@@ -65,6 +65,6 @@ def test_the_same_seed_gives_the_same_repetends() -> None:
 
 
 def test_a_ctrl_c_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Interrupts, "seen", True)
+    monkeypatch.setattr(INTERRUPTS, "seen", True)
     with pytest.raises(KeyboardInterrupt):
         all_annealed(v_shape(4).with_memory(4))

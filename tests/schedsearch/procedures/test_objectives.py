@@ -77,13 +77,6 @@ def _runs_alone(placement: Placement) -> bool:
     return all(b.after == (a.name,) for a, b in itertools.pairwise(order)) and not order[0].after
 
 
-def test_latency_of_several_micro_batches_is_of_each() -> None:
-    placement = v_shape(3, inference=True)
-    result = search(placement, 4, micro_batches_per_repetend=2, objectives=["period", "latency"])
-    assert (result.repetend.period, result.repetend.latency) == (2, 3)
-    assert result.repetend.span == 4
-
-
 def test_a_schedule_with_modes_keeps_the_memory_that_was_reached() -> None:
     """It held twice as much: a schedule made by hand was shorter."""
     found = search(recomputing(), 6, objectives=["memory", "period", "makespan"], work_limit=0.3)

@@ -135,12 +135,6 @@ def test_a_pipe_gets_none_and_a_wrong_argument_draws_none(monkeypatch: pytest.Mo
     assert terminal.getvalue() == ""
 
 
-def test_plans_draw_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = put_in_place(Terminal(), monkeypatch)
-    schedsearch.plan("gpt3_1.3b", "a100_8", 8)
-    assert "plan: " in terminal.getvalue() and "ms)" in terminal.getvalue()
-
-
 def test_an_entry_point_keeps_its_signature_and_can_be_pickled() -> None:
     assert schedsearch.search.__wrapped__ is search and schedsearch.search.__doc__ == search.__doc__
     assert pickle.loads(pickle.dumps(schedsearch.frontier)) is schedsearch.frontier

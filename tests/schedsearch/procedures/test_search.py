@@ -1,5 +1,4 @@
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -162,17 +161,6 @@ def gives_up() -> Iterator[str]:
     SOLVERS["gives_up"] = lambda: lambda query, budget: (Answer.UNKNOWN, None)
     yield "gives_up"
     del SOLVERS["gives_up"]
-
-
-def test_what_memory_would_do_is_said_of_the_device_that_holds_it() -> None:
-    """Device 0 runs every block and holds nothing; the other two hold what `crossed` does."""
-    blocks = tuple(
-        replace(block, devices=(0, block.devices[0] + 1), memory=(0, block.memory_on(block.devices[0])))
-        for block in crossed().blocks
-    )
-    result = search(Placement("crossed", 3, blocks, memory=(0, 1, 1)), 2)
-    assert result.status is Status.INFEASIBLE
-    assert "does not fit the memory in any order; raise search.memory" in result.reason
 
 
 def test_a_solver_that_gives_up_is_unknown_not_infeasible(gives_up: str) -> None:

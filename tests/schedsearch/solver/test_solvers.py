@@ -23,7 +23,7 @@ from schedsearch.procedures.search import search
 from schedsearch.proof.check.claims import check
 from schedsearch.solver import cpsat, smt
 from schedsearch.solver.budget import SolverBudget
-from schedsearch.solver.interrupts import INTERRUPTS, Ending
+from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.solver.query import Answer, Query
 from schedsearch.validate import validate
 
@@ -90,28 +90,9 @@ def test_ctrl_c_ends_a_wait(solver: ModuleType, monkeypatch: pytest.MonkeyPatch)
         solver.decide(Query(hard, 3, 31), SolverBudget(timeout_s=100))
 
 
-def test_a_search_outside_the_main_thread_ends_after_one_inside() -> None:
-    """It lost its answer when it gave the signal back, which only the main thread may."""
-    begun, ended = threading.Event(), threading.Event()
-
-    def background() -> Ending:
-        with INTERRUPTS.answered() as ending:
-            begun.set()
-            assert ended.wait(60)
-        return ending
-
-    with ThreadPoolExecutor(1) as executor:
-        with INTERRUPTS.watched():
-            answer = executor.submit(background)
-            assert begun.wait(60)
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        ended.set()
-        assert not answer.result(timeout=300).interrupted
-
-
 def test_ctrl_c_ends_what_all_threads_and_those_that_work_for_them_wait_for() -> None:
     def seen() -> bool:
-        with INTERRUPTS.answered() as ending, INTERRUPTS.threads(1) as helpers:
+        with INTERRUPTS.answered() as ending, ThreadPoolExecutor(1) as helpers:
             begun.set()
             assert ended.wait(60)
             assert helpers.submit(lambda: INTERRUPTS.seen).result(timeout=300)
