@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from experiments.config.command import Interrupted
-from experiments.config.options import OptionError, require, require_path
+from experiments.config.options import OptionError, require_path
 from experiments.config.run_record import output_directory
 from experiments.layout.options import LayoutCommandOptions
 from placements.files import csv_text, write_json, write_text
@@ -23,11 +23,6 @@ log = logging.getLogger(__name__)
 def task(options: LayoutCommandOptions) -> dict[str, float | str]:
     """Find the layouts, print and write them; return the figures of the best."""
     measured = read_measured(require_path("layers", options.layers), options.measured_layout)
-    remedy = "give some, as [1,2]"
-    require(bool(options.num_chunks), "num_chunks", options.num_chunks, "a list with a number", remedy)
-    for number in options.num_chunks:
-        is_number = type(number) is int and number > 0
-        require(is_number, "num_chunks", number, "a whole number above 0", remedy)
     given = {path: read_any(require_path("given", path)) for path in options.given}
     found = layout(
         measured.layers,

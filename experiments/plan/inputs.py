@@ -40,32 +40,22 @@ _COMPUTED = (
 )
 """Options of computed costs, which a profile has in their place, and of layouts, which it does not have."""
 
-_OF_NODES = {"planner", "cluster", "batch", "gpus_per_node", "node_bandwidth_gb_s", "link_bandwidth_gb_s"}
-_OF_NODES |= {"memory_gib"}
-_OF_PIPEDREAM = _OF_NODES | {"profiles", "flat"}
-_OF_TWO_BW = _OF_NODES | {"model", "micro_batch_sizes", "num_layers", "sequence_length", "vocab_size"}
-_OF_TWO_BW |= {"precision", "machine", "layer_times", "model_flops_utilisation", "memory_efficiency"}
+_OF_NODES = (
+    *("planner", "cluster", "batch", "gpus_per_node", "node_bandwidth_gb_s", "link_bandwidth_gb_s"),
+    "memory_gib",
+)
+_OF_PIPEDREAM = (*_OF_NODES, "profiles", "flat")
+_OF_TWO_BW = (
+    *(*_OF_NODES, "model", "micro_batch_sizes", "num_layers", "sequence_length", "vocab_size", "precision"),
+    *("machine", "layer_times", "model_flops_utilisation", "memory_efficiency"),
+)
 """Options that these planners have."""
 
-_NOT_OF_HYBRID = {"flat", "micro_batch_sizes", "max_chunks", "explain"}
-_NOT_OF_LAYOUTS = {
-    "flat",
-    "profiles",
-    "layer_times",
-    "uniform",
-    "sequence_parallel",
-    "method",
-    "stage_method",
-}
-_NOT_OF_LAYOUTS |= {
-    "pipeline",
-    "idle_gpus",
-    "shapes",
-    "num_chunks",
-    "seed",
-    "deadline_ms",
-    "overlap_gradients",
-}
+_NOT_OF_HYBRID = ("flat", "micro_batch_sizes", "max_chunks", "explain")
+_NOT_OF_LAYOUTS = (
+    *("flat", "profiles", "layer_times", "uniform", "sequence_parallel", "method", "stage_method"),
+    *("pipeline", "idle_gpus", "shapes", "num_chunks", "seed", "overlap_gradients"),
+)
 """Options that these do not have."""
 
 
@@ -94,17 +84,15 @@ def refuse_not_of_planner(options: PlanCommandOptions) -> None:
     Raises:
         OptionError: An option is of another planner, or wrong.
     """
-    names = {field.name for field in fields(options)}
+    names = [field.name for field in fields(options)]
     others = {
-        None: {"flat"},
         "hybrid": _NOT_OF_HYBRID,
         "layouts": _NOT_OF_LAYOUTS,
-        "pipedream": names - _OF_PIPEDREAM,
-        "pipedream_2bw": names - _OF_TWO_BW,
+        "pipedream": [name for name in names if name not in _OF_PIPEDREAM],
+        "pipedream_2bw": [name for name in names if name not in _OF_TWO_BW],
     }
-    _refuse(
-        options, others[options.planner], f"it is not of planner={options.planner or 'null'}; leave it out"
-    )
+    why = f"it is not of planner={options.planner or 'null'}; leave it out"
+    _refuse(options, others.get(options.planner or "", ("flat",)), why)
     sizes = options.micro_batch_sizes
     require(
         bool(sizes) and all(type(size) is int and size > 0 for size in sizes),

@@ -123,8 +123,8 @@ class PlanCommandOptions:
     )
     rank: str = option(
         "schedule",
-        "plans by their searched schedule | by the planner's formula | energy at deadline_ms",
-        choices=("schedule", "formula", "energy"),
+        "plans by their searched schedule | by the planner's formula",
+        choices=("schedule", "formula"),
     )
     shapes: list[Any] = option(
         ["v_shape"],
@@ -133,9 +133,6 @@ class PlanCommandOptions:
     )
     num_chunks: int = option(2, "model chunks of a device in wave and loop", min=2)
     seed: int = option(0, "seed of these searches")
-    deadline_ms: float | None = option(
-        None, "deadline of an iteration, in ms, where plans are ranked by energy"
-    )
     model_flops_utilisation: float = option(0.5, "share of the GPU's peak that layers reach")
     output_layer_utilisation: float = option(0.65, "share of the peak that the output layer reaches")
     memory_efficiency: float = option(0.85, "share of the memory bandwidth that is reached")

@@ -121,15 +121,13 @@ def read_own_layouts(given: Any, num_gpus: int, batch: int) -> tuple[Layout, ...
 
 
 def save_layouts(plans: Plans, directory: Path) -> None:
-    """Write all layouts, the user's own beside the best, and the memory of the first plan if it is one."""
+    """Write all layouts, and the memory of the first plan if it is one beside that of the user's own."""
     rows = []
     for found in plans.layouts.values():
         for each in found.estimates[:_MOST_ROWS]:
             settings = {**vars(each.layout.degrees), **vars(each.layout)}
             figures = f"{each.time_ms:.1f}", f"{each.load_ms:.1f}", f"{each.gib:.2f}"
             rows.append([*(settings[name] for name in _SETTINGS), *figures, each.gib <= found.limit_gib])
-        if found.own and found.plans:
-            write_text(directory / "explained.csv", _explained_csv(plans, found))
     if rows:
         columns = (*_SETTINGS, "formula_ms", "load_ms", "gib", "fits")
         write_text(directory / "layouts.csv", csv_text(columns, rows))
@@ -143,7 +141,7 @@ def save_layouts(plans: Plans, directory: Path) -> None:
         )
         names = ("stage", "kind", "tensor", "gib", "held", "rule")
         write_text(directory / "memory.csv", csv_text(names, tensors))
-        others = [each.run for each in found.own if each.run and each.run.layout != run.layout]
+        others = [each for each in found.own if each.layout != run.layout]
         panels = [
             MemoryPanel(
                 layout_in_words(each.layout),
@@ -175,8 +173,8 @@ def lines_of_layouts(plans: Plans) -> list[str]:
                 f"layouts, batch {batch}: {why}: {found.num_left} were not looked at; the bound is that of "
                 "the others"
             )
-        for best, own in _pairs(plans, found):
-            lines += _explained(best, own, found.limit_gib)
+        for own in found.own if found.plans else ():
+            lines += _explained(_best_of(plans, found), own, found.limit_gib)
     return lines
 
 
@@ -184,23 +182,6 @@ def _best_of(plans: Plans, found: LayoutPlans) -> UniformRun:
     """Return the best layout: the best plan, or the fastest."""
     runs = [each.run for each in found.plans if each.run is not None]
     return next((run for run in runs if run is plans.best.run), runs[0])
-
-
-def _pairs(plans: Plans, found: LayoutPlans) -> Iterator[tuple[UniformRun, UniformRun]]:
-    """Yield the best layout with each of the user's own."""
-    for own in found.own if found.plans else ():
-        assert own.run is not None, "it is a layout"
-        yield _best_of(plans, found), own.run
-
-
-def _explained_csv(plans: Plans, found: LayoutPlans) -> str:
-    """Return the parts of each of the user's layouts beside the best, as CSV."""
-    rows = []
-    for best, own in _pairs(plans, found):
-        for row in beside(best, own):
-            figures = [f"{value:.4f}" for value in (row.best, row.own, row.more)]
-            rows.append([layout_in_words(own.layout), row.part, row.unit, *figures])
-    return csv_text(("layout", "part", "unit", "best", "own", "difference"), rows)
 
 
 def _explained(best: UniformRun, own: UniformRun, limit_gib: float) -> Iterator[str]:

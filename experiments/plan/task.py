@@ -32,9 +32,9 @@ from placements.trainers.files import export
 from schedsearch.core.progress import PlanProgress
 from schedsearch.figures.canvas import save as save_figure
 from schedsearch.planning.explanation import explain, in_words, legend, ranking
+from schedsearch.planning.layout_plans import planned_layout
 from schedsearch.planning.planner import plan
 from schedsearch.planning.plans import PLAN_COLUMNS, Plans, capacities_gib
-from schedsearch.planning.trainer_runs import planned_layout
 from schedsearch.schedule_file import schedule_to_dict
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,6 @@ def task(options: PlanCommandOptions) -> dict[str, float | str]:
             rank_by=options.rank,
             shapes=options.shapes,
             num_chunks=options.num_chunks,
-            deadline_ms=options.deadline_ms,
             seed=options.seed,
             on_progress=show.planner,
             on_search=show.search,
@@ -100,7 +99,11 @@ def save(plans: Plans, directory: Path, costs_in_words: str, proved: list[str]) 
     text = explain(plans, costs_in_words) + "\n".join(["", "```", *proved, "```", ""])
     write_text(directory / "plan.md", text)
     save_layouts(plans, directory)
-    trials = ([batch, *trial[:-1], trial.reason] for batch, trial in plans.trials)
+    trials = (
+        [batch, *trial[:-1], trial.reason]
+        for batch, found in plans.searches.items()
+        for trial in found.trials
+    )
     write_text(directory / "trials.csv", csv_text(_TRIAL_COLUMNS, trials))
     write_text(directory / "plans.csv", csv_text(PLAN_COLUMNS, (row.values() for row in plans.rows())))
     write_json(directory / "plans.json", plans.to_dict())

@@ -36,29 +36,9 @@ _MODEL_WORK = 2.0
 """Units of work for one question to CP-SAT."""
 
 
-@dataclass(frozen=True)
-class BestLayout:
-    """The answer of a search.
-
-    Attributes:
-        sizes: Pieces of each stage; None where no layout fits, or none was found.
-        ticks: Ticks of its iteration.
-        bound: No layout is faster; infinite where none fits.
-        work: Units of work that it took.
-    """
-
-    sizes: Sizes | None
-    ticks: float
-    bound: float
-    work: float
-
-    @property
-    def is_proved(self) -> bool:
-        """Whether it is the best there is, or there is none."""
-        return self.bound >= self.ticks
-
-
-def best_layout(problem: LayoutProblem, starts: Sequence[Sizes] = (), work_limit: float = 20.0) -> BestLayout:
+def best_layout(
+    problem: LayoutProblem, starts: Sequence[Sizes] = (), work_limit: float = 20.0
+) -> LayoutSearch:
     """Return the best layout that is found, and what bounds all.
 
     Args:
@@ -66,24 +46,24 @@ def best_layout(problem: LayoutProblem, starts: Sequence[Sizes] = (), work_limit
         starts: Layouts to begin with, such as the even one.
         work_limit: Units of work, of about a second each.
     """
-    search, last, number = _Search(problem, work_limit), problem.num_pieces, problem.graph.num_stages
+    search, last, number = LayoutSearch(problem, work_limit), problem.num_pieces, problem.graph.num_stages
     if math.comb(last - 1, number - 1) <= _MOST_LISTED:
         ends = np.array([(0, *each, last) for each in combinations(range(1, last), number - 1)])
         for first in range(0, len(ends), _BATCH):
             search.time(np.diff(ends[first : first + _BATCH], axis=1))
         search.bound = search.ticks
-    else:
-        search.paths += search.usual_paths()
-        starts = [*starts, min_largest(problem.pieces[:2].sum(0).tolist(), number)]
-        if number == problem.graph.num_devices:
-            found, search.bound = _table_of_stages(problem)
-            starts = [found, *starts] if found else starts
-        for sizes in dict.fromkeys(starts):
-            if search.best is None or not search.is_over:
-                search.descend(sizes)
-        with INTERRUPTS.answered():
-            search.bound_and_look()
-    return BestLayout(search.best, search.ticks, min(search.bound, search.ticks), search.work)
+        return search
+    search.paths += search.usual_paths()
+    starts = [*starts, min_largest(problem.pieces[:2].sum(0).tolist(), number)]
+    if number == problem.graph.num_devices:
+        found, search.bound = _table_of_stages(problem)
+        starts = [found, *starts] if found else starts
+    for sizes in dict.fromkeys(starts):
+        if search.best is None or not search.is_over:
+            search.descend(sizes)
+    with INTERRUPTS.answered():
+        search.bound_and_look()
+    return search
 
 
 def min_capacity(problem: LayoutProblem) -> float:
@@ -93,8 +73,18 @@ def min_capacity(problem: LayoutProblem) -> float:
 
 
 @dataclass
-class _Search:
-    """A search as it goes on: the best layout so far, paths, bound and work."""
+class LayoutSearch:
+    """A search as it goes on.
+
+    Attributes:
+        problem: The model and its schedule.
+        work_limit: Units of work after which it ends.
+        best: Pieces of each stage; None where no layout fits, or none was found.
+        ticks: Ticks of its iteration.
+        bound: No layout is faster; no less than the ticks where that is proved, infinite where none fits.
+        work: Units of work that it took.
+        paths: Longest paths of layouts.
+    """
 
     problem: LayoutProblem
     work_limit: float
@@ -105,8 +95,14 @@ class _Search:
     paths: list[Ints] = field(default_factory=list)
 
     @property
+    def is_proved(self) -> bool:
+        """Whether it is the best there is, or there is none."""
+        return self.bound >= self.ticks
+
+    @property
     def is_over(self) -> bool:
-        return self.work >= self.work_limit or self.bound >= self.ticks or INTERRUPTS.seen
+        """Whether nothing is left to do."""
+        return self.work >= self.work_limit or self.is_proved or INTERRUPTS.seen
 
     def usual_paths(self) -> Iterator[Ints]:
         """Yield longest paths where all stages are alike but one, or those of one device."""

@@ -33,14 +33,9 @@ from schedsearch.validate import validate
 PROVED, BOUNDED, GIVEN = "proved", "bounded", "given"
 """Of a best layout: nothing is faster; or nothing is faster than its bound. Of one that was given."""
 
-DOES_NOT_FIT = "does not fit"
-"""No layout fits the memory, or the one that was given does not."""
-
-NOT_FOUND = "not found"
-"""None that fits was found, nor that there is none."""
-
-NOT_APPLICABLE = "not applicable"
-"""The schedule has no such layout, or too few micro-batches."""
+DOES_NOT_FIT, NOT_FOUND, NOT_APPLICABLE = "does not fit", "not found", "not applicable"
+"""No layout fits the memory, or the one that was given does not; none was found, nor that there is none; the
+schedule has no such layout, or too few micro-batches."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +143,7 @@ def layout(
     chunks = (num_chunks,) if isinstance(num_chunks, int) else tuple(num_chunks)
     numbers = {"num_devices": [num_devices], "num_micro_batches": [num_micro_batches], "num_chunks": chunks}
     for name, values in numbers.items():
-        for value in values or (0,):
+        for value in values or (values,):
             if type(value) is not int or value < 1:
                 raise LayoutError(f"{name}: {value!r} is not a whole number above 0; give one")
     limits = SharedLimits(work_limit, searches=len(set(chunks)))
@@ -186,16 +181,18 @@ class _Setting:
         assert work_limit is not None, "a layout has a limit"
         answer = best_layout(self._problem(row), [each for each in sizes if min(each) > 0], work_limit)
         limits.spend(answer.work)
-        if answer.sizes is None:
+        if answer.best is None:
             min_mib = math.ceil(min_capacity(self._problem(self._empty(1))) / 10**PLACES)
             note = f"memory_mib: {self.memory_mib:g} holds no layout; num_chunks=1 needs {min_mib:,} MiB"
             return replace(row, status=DOES_NOT_FIT if answer.is_proved else NOT_FOUND, note=note)
         firsts = np.array([*(first for first, _ in self._pieces()), len(self.layers.parts)])
-        parts = np.diff(firsts[np.cumsum((0, *answer.sizes))])
+        parts = np.diff(firsts[np.cumsum((0, *answer.best))])
         row = self._priced(layout_of_sizes(self.num_devices, self.layers.parts, tuple(parts.tolist())), row)
         assert row.iteration_ms is not None, "it fits"
         assert round(row.iteration_ms * 10**PLACES) == answer.ticks, "the schedule takes what was searched"
-        bound_ms = row.iteration_ms if answer.is_proved else math.ceil(answer.bound) / 10**PLACES
+        bound_ms = (
+            row.iteration_ms if answer.is_proved else math.ceil(min(answer.bound, answer.ticks)) / 10**PLACES
+        )
         return replace(row, bound_ms=bound_ms, status=PROVED if answer.is_proved else BOUNDED)
 
     def given(self, pipeline: MegatronPipeline) -> LayoutRow:

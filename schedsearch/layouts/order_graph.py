@@ -133,5 +133,5 @@ def _held(order: tuple[Instance, ...], num_devices: int, num_chunks: int) -> Int
     for i, (name, _) in enumerate(order):
         changes[i, _stage(name) // num_devices] = 1 if name.startswith("F") else -1
     rows = np.unique(np.cumsum(changes, axis=0), axis=0)
-    is_less = (rows[None] >= rows[:, None]).all(axis=2) & (rows[None] > rows[:, None]).any(axis=2)
-    return np.array([row for row, less in zip(rows, is_less, strict=True) if not less.any()])
+    is_most = [not ((rows >= row).all(1) & (rows > row).any(1)).any() for row in rows]
+    return np.asarray(rows[np.array(is_most)])

@@ -106,12 +106,13 @@ def _stages(best: RankedPlan, plans: Plans) -> Iterator[str]:
     memory = zip(best.peaks_mib, capacities_gib(plan, plans.options), strict=True)
     for number, (peak_mib, capacity_gib) in enumerate(memory):
         gpus = plan.stages[number].gpus
+        span = "-".join(str(gpu) for gpu in dict.fromkeys((gpus.start, gpus.stop - 1)))
         runs = (
             f"{count} {each.name}{'s' * (count > 1)}: {strategy_in_words(how)}"
             for each, how, count in plan.runs(number)
         )
         yield (
-            f"- stage {number} on GPUs {gpus.start}-{gpus.stop - 1}: {'; '.join(runs)}; "
+            f"- stage {number} on GPUs {span}: {'; '.join(runs)}; "
             f"{peak_mib / 1024:.1f} of {capacity_gib:.1f} GiB"
         )
     if shared is not None:

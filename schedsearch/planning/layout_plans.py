@@ -12,12 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from placements.block import PlacementError
-from placements.planners.hybrid.plan_options import RatedPlan
+from placements.planners.hybrid.plan import Plan
+from placements.planners.hybrid.plan_options import RatedPlan, StageEstimate
 from placements.planners.hybrid.search.layout_search import LayoutEstimate, LayoutSearch
 from placements.planners.hybrid.shape_costs import FrameworkCosts
 from placements.planners.hybrid.uniform import Layout
 from placements.planners.parallel_plan import PlanError
-from placements.trainers.as_run import rate
+from placements.trainers.as_run import Planned, rate
+from placements.trainers.job import plan_uniform
 from schedsearch.core.answer import Status
 from schedsearch.planning.plans import LayoutPlans, RankedPlan
 from schedsearch.planning.uniform_run import UniformRun
@@ -51,6 +53,7 @@ def plan_layouts(
     layouts, end_s = list(search.layouts()), time.monotonic() + time_limit_s
     rated: list[LayoutEstimate | None] = []
     timed: list[tuple[LayoutEstimate, UniformRun]] = []
+    estimates, fitting = list[LayoutEstimate](), list[LayoutEstimate]()
     with INTERRUPTS.answered() as ending:
         for estimate in search.rated(layouts, on_progress):
             rated.append(estimate)
@@ -64,20 +67,14 @@ def plan_layouts(
             if len(timed) == num_plans or (timed and (INTERRUPTS.seen or time.monotonic() >= end_s)):
                 break
     known = {run.layout for _, run in timed}
-    timed += [
-        each
-        for each in own_runs
-        if max(each[1].gib_by_stage) <= search.limit_gib and each[1].layout not in known
-    ]
+    own_fit = [each for each in own_runs if max(each[1].gib_by_stage) <= search.limit_gib]
+    timed += [each for each in own_fit if each[1].layout not in known]
     timed.sort(key=lambda each: each[1].iteration_ms)
     bound_ms = min((each.load_ms for each in (*fitting, *(each for each, _ in timed))), default=math.inf)
-    plans, own_plans = (
-        tuple(_ranked(estimate, run, search.limit_gib) for estimate, run in each)
-        for each in (timed, own_runs)
-    )
-    num_left = len(layouts) - len(rated)
+    plans = tuple(_ranked(estimate, run, search.limit_gib) for estimate, run in timed)
+    own_layouts, num_left = tuple(run for _, run in own_runs), len(layouts) - len(rated)
     return LayoutPlans(
-        search.limit_gib, plans, tuple(estimates), bound_ms, own_plans, num_left, ending.interrupted
+        search.limit_gib, plans, tuple(estimates), bound_ms, own_layouts, num_left, ending.interrupted
     )
 
 
@@ -178,3 +175,24 @@ def layout_in_words(layout: Layout) -> str:
         number = layout.recomputed_layers
         words.append(f"recompute {layout.recompute}" + ("" if number is None else f" of {number} a chunk"))
     return ", ".join(words + ([f"ZeRO-{layout.zero}"] if layout.zero != 1 else []))
+
+
+def planned_layout(run: UniformRun, limit_gib: float = math.inf) -> Planned:
+    """Return a layout as a plan for trainers, each of whose GPUs has so much for states and activations."""
+
+    def rated_as(plan: Plan) -> RatedPlan:
+        return _rated(plan, replace(run, layout=plan_uniform(plan, run.chunks)))
+
+    costs = run.costs.options
+    told = {
+        "overlap_exchanges": run.overlaps_exchanges and run.layout.zero < 3,
+        "overlap_tensor_parallel": costs.overlap_tensor_parallel and run.layout.degrees.tensor > 1,
+        "sends_tokens_once": costs.sends_tokens_once and run.layout.degrees.expert > 1,
+    }
+    limits = [limit_gib] * run.plan.num_stages
+    return Planned(_rated(run.plan, run), limits, rated_as, run.chunks, told=told)
+
+
+def _rated(plan: Plan, run: UniformRun) -> RatedPlan:
+    stages = tuple(StageEstimate(0.0, 0.0, 1024 * gib, 0) for gib in run.gib_by_stage)
+    return RatedPlan(plan, run.iteration_ms, stages)

@@ -33,8 +33,8 @@ from schedsearch.planning.plans import LayoutPlans, Plans, RankedPlan
 from schedsearch.planning.ranking import RankingReport, rank
 from schedsearch.planning.shape_plans import SHAPES, chain_plans, vocabulary_plans
 
-RANKS = ("schedule", "formula", "energy")
-"""Measures that rank plans: the searched schedule, the planner's formula, the energy at a deadline."""
+RANKS = ("schedule", "formula")
+"""Measures that rank plans: the searched schedule, or the planner's formula."""
 
 PLANNERS = ("hybrid", "layouts")
 """Those that can be asked for alone: every layer in its own strategy, or all alike as frameworks have it."""
@@ -45,6 +45,10 @@ TRAINED = CostOptions(overlap_weights=True, framework=FRAMEWORKS["megatron"])
 NEAR_TIE = 0.01
 """Share by which an iteration may be longer and counts as equal: costs are no more exact than that. Of equal
 plans the simplest comes first."""
+
+
+_SHARED = ("memory_gib", "reserve_gib", "num_stages", "gpus_per_stage", "num_micro_batches")
+"""Options of both planners."""
 
 
 def plan(
@@ -61,7 +65,6 @@ def plan(
     shapes: Sequence[str] = ("v_shape",),
     num_chunks: int = 2,
     time_limit_s: float | None = None,
-    deadline_ms: float | None = None,
     seed: int = 0,
     on_progress: PlannerReport | None = None,
     on_search: RankingReport | None = None,
@@ -87,7 +90,6 @@ def plan(
         num_chunks: Chunks of each device in a wave or a loop.
         time_limit_s: For all of it: planners have even shares of half, the searches of schedules what these
             leave; None for that of `options`.
-        deadline_ms: Longest time of an iteration, where plans are ranked by energy.
         seed: Seed of the searches.
         on_progress: Told about the planner; see `placements.planners.hybrid.search.plan_search`. There is no
             bound, 0, where layouts, or several batches or shapes, compete.
@@ -109,9 +111,9 @@ def plan(
     options = options or PlanOptions(TreeOptions(sequence_parallel=is_computed))
     options = options if time_limit_s is None else replace(options, time_limit_s=time_limit_s)
     costs = FrameworkCosts(model, TRAINED) if costs is None else costs
-    _check(rank_by, shapes, deadline_ms, planner)
+    _check(rank_by, shapes, planner)
     sizes = list(batch) if isinstance(batch, Sequence) else [batch]
-    alone = "" if planner == "hybrid" else _why_no_layouts(cluster, costs, options, rank_by, shapes)
+    alone = "" if planner == "hybrid" else _why_no_layouts(cluster, costs, options, shapes)
     if alone and (own or planner == "layouts"):
         raise PlanError(f"{'explain' if own else 'planner'}: layouts cannot be compared: {alone}")
     with_layouts, with_hybrid = planner != "hybrid" and not alone, planner != "layouts"
@@ -171,14 +173,11 @@ def plan(
         proposed = [each for each in proposed if each.status is not None] + rank(
             list(unique.values()),
             max(end_s - time.monotonic(), 1e-3),
-            deadline_ms=deadline_ms if rank_by == "energy" else None,
             seed=seed,
             on_progress=on_search,
             interrupted=interrupted,
         )
-    if rank_by != "energy":
-        proposed = list(_in_order(proposed, own))
-    found = tuple(proposed)
+    found = tuple(_in_order(proposed, own))
     return Plans(
         *(model, cluster, options, costs, rank_by, found, searches, known, tuple(left_out), interrupted)
     )
@@ -189,9 +188,7 @@ def in_bf16(model: ModelShape) -> ModelShape:
     return replace(model, precision=BF16) if model.precision == HALF else model
 
 
-def _why_no_layouts(
-    cluster: Cluster, costs: LayerCosts, options: PlanOptions, rank_by: str, shapes: Sequence[str]
-) -> str:
+def _why_no_layouts(cluster: Cluster, costs: LayerCosts, options: PlanOptions, shapes: Sequence[str]) -> str:
     """Return which part of a question layouts have no answer to; empty where they have one."""
     computed = costs.options if isinstance(costs, ShapeCosts) else None
     reasons = {
@@ -201,7 +198,6 @@ def _why_no_layouts(
         "method, stage_method or pipeline is given": (options.method, options.stage_method, options.pipeline)
         != ("exact", "exact", "1f1b"),
         "paradigms has no zero1 or sdp": not {Paradigm.ZERO1, Paradigm.SDP} & set(options.trees.paradigms),
-        "rank is energy": rank_by == "energy",
         "shapes has no v_shape": "v_shape" not in shapes,
         "the model has branches": bool(costs.model.branches),
         "GPUs are of several kinds": len({nodes.gpu for nodes in cluster.nodes}) > 1,
@@ -253,12 +249,8 @@ def _allowed(layouts: LayoutOptions, options: PlanOptions) -> LayoutOptions:
         max_context=layouts.max_context if usual or Paradigm.CP in trees.paradigms else 1,
         zero=tuple(stage for paradigm, stage in zero.items() if paradigm in trees.paradigms),
         recompute=trees.recompute,
-        memory_gib=options.memory_gib,
-        reserve_gib=options.reserve_gib,
-        num_stages=options.num_stages,
-        gpus_per_stage=options.gpus_per_stage,
-        num_micro_batches=options.num_micro_batches,
         expert_parallel=None if trees.expert_parallel == (1,) else trees.expert_parallel,
+        **{name: getattr(options, name) for name in _SHARED},
     )
 
 
@@ -275,15 +267,11 @@ def _searched(
     return search_plans(costs, cluster, batch, options, on_progress)
 
 
-def _check(rank_by: str, shapes: Sequence[str], deadline_ms: float | None, planner: str | None) -> None:
+def _check(rank_by: str, shapes: Sequence[str], planner: str | None) -> None:
     names = [("planner", planner, PLANNERS), ("rank", rank_by, RANKS)]
     for where, name, known in names + [("shapes", shape, SHAPES) for shape in shapes or ("",)]:
         if name is not None and name not in known:
             raise PlanError(f"{where}: {name!r} is not known; use {', '.join(known)}")
-    if rank_by == "energy" and (deadline_ms is None or not deadline_ms > 0):
-        raise PlanError(
-            f"deadline_ms: {deadline_ms} is not a time above 0, by which energy is compared; give one"
-        )
 
 
 def _in_order(proposed: Sequence[RankedPlan], own: Sequence[Layout]) -> Iterator[RankedPlan]:

@@ -14,7 +14,7 @@ from placements.models.chain import ModelShape
 from placements.planners.hybrid.placing.shared_layers import SharedLayers
 from placements.planners.hybrid.plan import Plan
 from placements.planners.hybrid.plan_file import plan_to_dict
-from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResult, RatedPlan, Trial
+from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResult, RatedPlan
 from placements.planners.hybrid.search.layout_search import LayoutEstimate
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.parallel_plan import PlanError
@@ -72,9 +72,8 @@ class RankedPlan:
         schedule: The schedule; None where there is none, as for the next three.
         iteration_bound_ms: No schedule of this placement is shorter.
         one_f_one_b_ms: Iteration of 1F1B on this placement; None where it is not defined or does not fit.
-        energy_j: Energy at the deadline that was asked for; None where none was, or it cannot be kept.
         search_seconds: Wall-clock time.
-        note: Why there is no schedule, or no energy.
+        note: Why there is no schedule.
         is_equal: It is as fast as the plan before it, as far as costs are exact.
     """
 
@@ -89,7 +88,6 @@ class RankedPlan:
     schedule: Schedule | None = field(default=None, compare=False, repr=False)
     iteration_bound_ms: float | None = None
     one_f_one_b_ms: float | None = None
-    energy_j: float | None = None
     search_seconds: float | None = None
     note: str = ""
     is_equal: bool = False
@@ -112,11 +110,6 @@ class RankedPlan:
         )
 
     @property
-    def is_uniform(self) -> bool:
-        """All layers of its chain are shared alike, but for those of a layout that are computed again."""
-        return self.run is not None or self.plan.is_uniform
-
-    @property
     def name(self) -> str:
         """Its shape and numbers; see `plan_name`."""
         return plan_name(self.shape, self.plan, self.run)
@@ -131,7 +124,7 @@ class RankedPlan:
         how, chunks = self.plan.common, 1 if self.shape == "v_shape" else 2
         chunks = chunks if self.run is None else self.run.layout.degrees.chunks
         degrees = how.matrix_parallel, self.plan.num_stages, how.token_parallel, how.expert_parallel
-        return not self.is_uniform, chunks, sum(degree > 1 for degree in degrees)
+        return self.run is None and not self.plan.is_uniform, chunks, sum(degree > 1 for degree in degrees)
 
     @property
     def iteration_ms(self) -> float | None:
@@ -177,7 +170,7 @@ class RankedPlan:
             *(self.iteration_bound_ms, self.one_f_one_b_ms, self.proved, rate),
             rate * tokens / plan.num_gpus if rate and tokens else None,
             300 * flops * rate / (peak_tflops * 1e12) if rate and flops else None,
-            *(max(self.peaks_mib), self.energy_j, self.search_seconds, self.note),
+            *(max(self.peaks_mib), self.search_seconds, self.note),
         )
         return dict(zip(PLAN_COLUMNS, figures, strict=True))
 
@@ -185,7 +178,7 @@ class RankedPlan:
 PLAN_COLUMNS = (
     *("name", "equal", "shape", "stages", "gpus_per_stage", "micro_batches", "batch", "formula_ms"),
     *("iteration_ms", "iteration_bound_ms", "one_f_one_b_ms", "proved", "samples_per_s"),
-    *("tokens_per_s_per_gpu", "mfu_percent", "peak_memory_mib", "energy_j", "search_seconds", "note"),
+    *("tokens_per_s_per_gpu", "mfu_percent", "peak_memory_mib", "search_seconds", "note"),
 )
 """Columns of the table of plans, in order."""
 
@@ -210,7 +203,7 @@ class LayoutPlans:
     plans: tuple[RankedPlan, ...]
     estimates: tuple[LayoutEstimate, ...]
     bound_ms: float
-    own: tuple[RankedPlan, ...] = ()
+    own: tuple[UniformRun, ...] = ()
     num_left: int = 0
     interrupted: bool = False
 
@@ -253,11 +246,6 @@ class Plans(FileResult):
         if not self.proposed:
             raise PlanError(f"{self.model.name}: no plan fits; see the trials")
         return self.proposed[0]
-
-    @property
-    def trials(self) -> tuple[tuple[int, Trial], ...]:
-        """All numbers that were tried, with the batch size."""
-        return tuple((batch, trial) for batch, found in self.searches.items() for trial in found.trials)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the figures of each plan by `PLAN_COLUMNS`; None where one does not apply."""

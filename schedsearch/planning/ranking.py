@@ -14,11 +14,8 @@ from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
 from schedsearch.core.answer import SearchProgress, Status
 from schedsearch.core.problem import Problem
 from schedsearch.core.shared_limits import SharedLimits
-from schedsearch.energy import EnergyError, compute_frontier
 from schedsearch.planning.plans import RankedPlan
-from schedsearch.planning.power import mixed_profile
 from schedsearch.proof.memory_need import CapacityError
-from schedsearch.schedule import Schedule
 from schedsearch.searches.methods import find
 from schedsearch.validate import InvalidScheduleError, validate
 
@@ -30,12 +27,11 @@ def rank(
     plans: Sequence[RankedPlan],
     time_limit_s: float = 20.0,
     *,
-    deadline_ms: float | None = None,
     seed: int = 0,
     on_progress: RankingReport | None = None,
     interrupted: bool = False,
 ) -> list[RankedPlan]:
-    """Search a schedule for each plan; return them by throughput, or by energy at a deadline.
+    """Search a schedule for each plan; return them by throughput.
 
     A device without the memory for one micro-batch makes a plan INFEASIBLE, not the ranking fail. After
     Ctrl-C those not searched keep the time of their formula.
@@ -43,8 +39,6 @@ def rank(
     Args:
         plans: What competes, each by its own name.
         time_limit_s: For all searches together.
-        deadline_ms: Longest time of an iteration. Plans are ranked by the energy of their schedules that keep
-            it, by the power model of each stage's GPUs; those that cannot come last.
         seed: Seed of the searches.
         on_progress: Told about each search.
         interrupted: Whether there was a Ctrl-C before.
@@ -55,14 +49,8 @@ def rank(
         if not interrupted:
             each, interrupted = _searched(each, limits.share()["time_limit_s"], seed, on_progress)
             limits.spend(0.0, each.search_seconds or 0.0)
-            if deadline_ms is not None and each.schedule is not None and not interrupted:
-                each = _with_energy(each, each.schedule, deadline_ms)
         found.append(each)
-    return sorted(found, key=lambda each: (_energy(each, deadline_ms), -(each.samples_per_s or -inf)))
-
-
-def _energy(each: RankedPlan, deadline_ms: float | None) -> float:
-    return inf if deadline_ms is not None and each.energy_j is None else each.energy_j or 0.0
+    return sorted(found, key=lambda each: -(each.samples_per_s or -inf))
 
 
 def _searched(
@@ -95,13 +83,3 @@ def _searched(
         search_seconds=result.seconds,
     )
     return found, result.interrupted
-
-
-def _with_energy(plan: RankedPlan, schedule: Schedule, deadline_ms: float) -> RankedPlan:
-    """Return a plan with its energy at the deadline, or with a note why its schedule cannot keep that."""
-    profile = mixed_profile(plan.placement, plan.plan.stage_gpus)
-    try:
-        frontier = compute_frontier(schedule, profile, num_plans=20, deadline_ms=deadline_ms)
-        return replace(plan, energy_j=frontier.at(deadline_ms).energy_mj / 1e3)
-    except EnergyError as error:
-        return replace(plan, note=str(error))

@@ -13,17 +13,10 @@ from typing import Any
 import pytest
 
 from experiments.config.command import run as run_command
-from placements.cluster import read_cluster
-from placements.layouts.framework_files import read_any
-from placements.models.zoo import read_model
 from placements.placement_file import read_placement
 from placements.planners.hybrid.plan_file import read_plan_file
-from placements.planners.hybrid.uniform import Degrees, Layout
-from placements.trainers.files import export
 from schedsearch.core.progress import PlanProgress
 from schedsearch.metrics import peak_memory
-from schedsearch.planning.trainer_runs import planned_layout
-from schedsearch.planning.uniform_run import UniformRun
 from schedsearch.schedule_file import read_schedule
 from schedsearch.validate import validate
 
@@ -69,13 +62,11 @@ def test_the_best_layouts_are_written(command: Any, tmp_path: Path) -> None:
     ("overrides", "message"),
     [
         (["batch=[8,16]", "explain={tp: 2}"], "batch: [8, 16] is not one number, which explain needs; "),
-        (["rank=energy", "deadline_ms=9"], "deadline_ms: 9.0 does not apply here: it is not of planner="),
         (
             ["planner=null", "method=bmw", "explain={tp: 2}"],
             "explain: layouts cannot be compared: method, stage_method or pipeline is given",
         ),
         (["batch=1", "cluster=h100_7"], "cluster, batch: no layout of llama3_8b divides both 7 GPUs and "),
-        (["batch=0"], "batch: 0 is not a number of samples above 0"),
         (
             ["num_chunks=3"],
             "num_chunks: 3 does not apply here: it is not of planner=layouts; leave it out",
@@ -85,7 +76,6 @@ def test_the_best_layouts_are_written(command: Any, tmp_path: Path) -> None:
             ["explain=[{tp: 8}, {tp: 4, micro_batch_size: 3}]"],
             "explain[1]: micro_batch_size: DP 2 x 3 samples do not divide the batch of 16; use one of 1",
         ),
-        (["batch=9", "explain={tp: 4}"], "divide the batch of 9; give a batch that DP 2 divides, or "),
         (
             ["batch=12", "explain={pp: 4, micro_batch_size: 2}"],
             "explain: micro_batch_size: with 2 there are 3 micro-batches, fewer than PP 4; use smaller ones",
@@ -118,11 +108,6 @@ def rates(tmp_path: Path, share: float = 0.5) -> Path:
     return path
 
 
-def test_rates_in_16_bits_are_not_for_other_precisions(refused: Any, tmp_path: Path) -> None:
-    line = refused("plan", *SMALL, f"machine={rates(tmp_path)}", "precision=fp8")
-    assert "machine: its rates were measured in 16 bits, not in fp8; leave it out, or use " in line
-
-
 HYBRID = [*SMALL[1:], "rank=formula", "num_stages=[1,2]"]
 
 
@@ -145,6 +130,10 @@ def test_the_hybrid_planner_refuses_what_the_machine_has(refused: Any, tmp_path:
         (
             [f"machine={path}", "layer_times=x.csv"],
             "layer_times: x.csv does not apply here: machine has rates ",
+        ),
+        (
+            [f"machine={path}", "precision=fp8"],
+            "machine: its rates were measured in 16 bits, not in fp8; leave",
         ),
         (
             [f"machine={path}", "cluster=h100_8+a100_8"],
@@ -184,38 +173,15 @@ def test_an_interrupt_keeps_the_best_so_far(
 
 
 def test_own_layouts_are_told_part_by_part(command: Any, tmp_path: Path) -> None:
-    """The parts add up to the figures of each; one that does not fit is told with the nearest that does."""
+    """One that does not fit is told with what it needs."""
     own = "explain=[{tp: 8}, {pp: 2, micro_batch_size: 2}]"
     done = command("plan", *SMALL, "micro_batch_sizes=[1]", "num_plans=2", "memory_gib=48", own)
     assert done.returncode == 0, done.stderr
-    with (tmp_path / "out/explained.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
     names = ["TP 8, micro-batches 16 x 1", "PP 2, DP 4, micro-batches 2 x 2"]
-    assert list(dict.fromkeys(row["layout"] for row in rows)) == names
-    for name in names:
-        for unit, total in (("ms", "iteration"), ("GiB", "memory of a GPU")):
-            *parts, last = (row for row in rows if row["layout"] == name and row["unit"] == unit)
-            assert last["part"] == total
-            for column in ("best", "own", "difference"):
-                summed = sum(float(row[column]) for row in parts)
-                assert summed == pytest.approx(float(last[column]), abs=1e-3), column
     why = next(line for line in done.stdout.splitlines() if line.startswith(f"own {names[0]}: "))
     assert "%) longer: tensor-parallel exchanges +" in why
     assert "it does not fit: a GPU holds " in done.stdout
     assert " GiB, of 44.0 that it may\n" in done.stdout
     text = (tmp_path / "out/plan.md").read_text()
-    assert f"\nown {names[1]}: " in text and "\niteration " in text
-
-
-def test_the_layers_of_stages_are_exported(tmp_path: Path) -> None:
-    model, cluster = read_model("llama3_8b", precision="bf16"), read_cluster("h100_4")
-    run = UniformRun(model, cluster, Layout(Degrees(pipeline=4, chunks=2), 1, 8))
-    lines = export(planned_layout(run), tmp_path)
-    layout = read_any(str(tmp_path / "megatron.txt")).layout
-    assert layout == read_any(str(tmp_path / "torchtitan.txt")).layout
-    assert layout.sizes == tuple(len(chunk) for chunk in run.chunks)
-    assert lines == [
-        f"exported to Megatron-LM, torchtitan: {tmp_path}",
-        "not exported to Galvatron: its plans have no loop_shape",
-        "no deepspeed.json: DeepSpeed: has one stage on each rank, and the layout 2; use num_chunks=1",
-    ]
+    assert f"\nown {names[1]}: " in text
+    assert text.count("\niteration ") == text.count("\nmemory of a GPU ") == 2

@@ -16,9 +16,6 @@ from placements.copies.stages import as_stages
 from placements.files import write_text
 from placements.placement_file import read_placement
 from placements.planners.hybrid.plan_file import read_plan_file
-from placements.planners.pipedream.planner import best_plan
-from placements.planners.pipedream.profile_graph import read_profile_graph
-from placements.planners.pipedream.topology import Level
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -93,15 +90,6 @@ def test_what_does_not_fit_a_profile_is_refused_in_a_line(
     assert why in refused("plan", f"profiles={folder}", "batch=8", *given)
 
 
-def test_degrees_without_times_are_said(command: Command, tmp_path: Path) -> None:
-    folder = write_profile(tmp_path / "profile")
-    given = ("model=toy", "cluster=A100-40_4", "gpus_per_node=4", "batch=8", "paradigms=[tp]")
-    done = command("plan", f"profiles={folder}", *given, "gpus_per_stage=[4]")
-    assert done.returncode == 2
-    (line,) = [line for line in done.stderr.splitlines() if "error" in line]
-    assert "nothing can be planned: tensor parallelism 4 has no times on A100-40, only 1, 2" in line
-
-
 def test_a_file_is_no_folder_of_profiles(refused: Callable[..., str], nodes: Path) -> None:
     line = refused("plan", f"profiles={nodes}", "model=toy", *FOUR)
     assert "is not a folder" in line and "planner=pipedream" in line
@@ -122,22 +110,6 @@ def test_pipedream_plans_a_profile_of_nodes(command: Command, nodes: Path, tmp_p
     stages = as_stages(read_placement(out / "placement.yaml"))
     assert [stages.by_name[name].data_parallel for name in ("F0", "F1")] == [3, 1]
     assert json.loads((out / "result.json").read_text())["figures"]["plan"] == "3-1"
-
-
-def test_levels_are_gpus_of_a_node_and_nodes_or_all_gpus(
-    command: Command, nodes: Path, tmp_path: Path
-) -> None:
-    links = ("gpus_per_node=2", "node_bandwidth_gb_s=0.5", "link_bandwidth_gb_s=10")
-    given = ("planner=pipedream", f"profiles={nodes}", "cluster=v100_4", "batch=1", *links)
-    graph = read_profile_graph(nodes)
-    for flat, levels in (
-        ("flat=false", [Level(2, 10.0), Level(2, 0.5)]),
-        ("flat=true", [Level(4, 0.5)]),
-    ):
-        assert command("plan", *given, flat).returncode == 0
-        row = rows_of(tmp_path / "out/plans.csv")["pipedream"]
-        best = best_plan(graph, levels)
-        assert (row["configuration"], float(row["time_ms"])) == (best.configuration, best.time_ms)
 
 
 @pytest.mark.parametrize(

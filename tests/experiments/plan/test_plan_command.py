@@ -111,7 +111,6 @@ def test_the_best_plan_is_exported_searched_and_run(command, tmp_path: Path) -> 
     [
         (["model=gpt3_125"], "model: 'gpt3_125' is not known; did you mean gpt3_125m?"),
         (["cluster=b100_4"], "cluster: 'b100' is not a known GPU; did you mean v100? The GPUs are a100, "),
-        (["rank=energy"], "deadline_ms: None is not a time above 0"),
         (["memory_gib=1"], "memory_gib: 1 is not above reserve_gib 4"),
         (["num_micro_batches=[5]"], "leave nothing to try for a batch of 16 on 4 GPUs"),
         (["cluster=a40_16"], "node_bandwidth_gb_s: is not known between nodes of a40_16"),

@@ -21,7 +21,7 @@ from placements.planners.parallel_plan import PlanError
 from placements.trainers import megatron, torchtitan
 from placements.trainers.as_run import PlanExport
 from placements.trainers.job import TrainerJob, model_sizes, plan_stages
-from schedsearch.planning.trainer_runs import planned_layout
+from schedsearch.planning.layout_plans import planned_layout
 from schedsearch.planning.uniform_run import UniformRun
 
 

@@ -98,13 +98,6 @@ def test_equal_plans_are_shown_once_and_the_simplest_first() -> None:
         assert equal in (None, names[1])
 
 
-def test_by_the_formula_nothing_is_searched() -> None:
-    found = plan(MODEL, "a100_4", [4, 8], rank_by="formula")
-    assert all(each.status is None for each in found.proposed)
-    assert is_falling([each.samples_per_s or 0.0 for each in found.proposed])
-    assert set(found.searches) == {4, 8}
-
-
 def test_gpus_of_several_sizes_have_their_own_memory_and_one_peak() -> None:
     """Once the planner's and the schedule's peak stood side by side, 66.1 and 72.4 GiB of one GPU."""
     options = PlanOptions(num_stages=(2,), num_micro_batches=(16,), num_plans=1)
@@ -136,19 +129,6 @@ def test_tokens_and_mfu_by_hand() -> None:
     assert 0 < images["mfu_percent"] < 50.1
 
 
-def test_energy_at_a_deadline() -> None:
-    options = PlanOptions(num_stages=(2,), gpus_per_stage=(1,), num_micro_batches=(2,))
-    usual = {"options": options, "planner": "hybrid", "time_limit_s": 12.0}
-    fastest_ms = plan(MODEL, "a100_2", 4, **usual).best.iteration_ms or 0.0
-    soon, later, too_soon = (
-        plan(MODEL, "a100_2", 4, **usual, rank_by="energy", deadline_ms=slowdown * fastest_ms).best.energy_j
-        for slowdown in (1.05, 1.3, 0.5)
-    )
-    assert soon is not None and later is not None
-    assert 0 < later < soon
-    assert too_soon is None
-
-
 def test_the_least_memory_is_said_and_fits() -> None:
     tight = PlanOptions(memory_gib=4.5)
     with pytest.raises(PlanError) as caught:
@@ -176,7 +156,7 @@ def test_the_least_memory_is_said_and_fits() -> None:
     ("arguments", "message"),
     [
         ({"batch": 0}, "batch: 0 is not a whole number of samples above 0; give one"),
-        ({"rank_by": "price"}, "rank: 'price' is not known; use schedule, formula, energy"),
+        ({"rank_by": "price"}, "rank: 'price' is not known; use schedule, formula"),
         ({"shapes": ("x_shape",)}, "shapes: 'x_shape' is not known; use v_shape"),
     ],
 )

@@ -6,12 +6,10 @@ import pytest
 
 from placements.gpus import A100_SXM_80GB, V100_SXM_32GB
 from placements.hardware import Gpu, modelled_profile
-from placements.planners.hybrid.plan_options import PlanOptions
 from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import one_f_one_b
 from schedsearch.energy import compute_frontier
 from schedsearch.metrics import bubble_rate
-from schedsearch.planning.planner import plan
 from schedsearch.planning.power import mixed_profile
 
 
@@ -49,14 +47,3 @@ def test_a_block_on_both_kinds_has_their_mean_energy() -> None:
     # The A100 needs no more than its highest clock, which is above its sustained one.
     assert profile.fastest(name).energy_mj <= (fast.energy_mj + 3 * slow.energy_mj) / 4
     assert profile.fastest(name).energy_mj >= (0.9 * fast.energy_mj + 3 * slow.energy_mj) / 4
-
-
-def test_plans_on_mixed_gpus_are_ranked_by_energy() -> None:
-    """Once every device had the power of the first stage's GPU."""
-    options = PlanOptions(num_stages=(2,), num_micro_batches=(4,), num_plans=1)
-    arguments = {"options": options, "rank_by": "energy", "deadline_ms": 1e5, "time_limit_s": 12.0}
-    joules = {
-        plan("gpt3_1.3b", name, 8, **arguments).best.energy_j  # type: ignore[arg-type]
-        for name in ("a100_8", "a100_4+v100_4", "v100_8")
-    }
-    assert len(joules - {None}) == 3

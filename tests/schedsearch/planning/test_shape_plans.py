@@ -72,13 +72,6 @@ def test_a_shape_fits_where_a_chain_does_not() -> None:
     assert found.left_out[0].startswith("v_shape: memory_gib: 20 GiB less 4 in reserve are too little")
 
 
-@pytest.mark.parametrize("shape", ["loop_shape", "m_shape"])
-def test_one_gpu_has_one_shape(shape: str) -> None:
-    found = plan("gpt3_125m", "a100_1", 8, options=FEW, shapes=("v_shape", shape), rank_by="formula")
-    unit = "stage" if shape == "loop_shape" else "GPU"
-    assert found.left_out == (f"{shape}: of one {unit} there is no other shape than v_shape",)
-
-
 def test_a_file_has_the_record_of_its_gpu() -> None:
     gpu = replace(A100_SXM_80GB, name="mine", memory_gib=60.0)
     cluster = Cluster((Nodes(gpu, 1, 4),), 1.0)
