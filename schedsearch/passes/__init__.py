@@ -8,6 +8,5 @@ in which to read:
 - `lowered`: a placement with its modes chosen and a device for each stream, and back.
 - `slow_streams`: streams that slow each other down, searched at their worst.
 - `border`: the passes in their order, and streams, each of which becomes a device.
-- `modes`: the modes of a schedule kept, and what is left made plain.
 - `begin_with`: a schedule to begin with, on the placement that is searched.
 """
