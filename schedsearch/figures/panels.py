@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
 from numpy.typing import NDArray
 
 from schedsearch.figures.canvas import (
@@ -72,30 +71,28 @@ def draw_panels(
     The title stands above, but not in a column of a paper, which has a caption. The width is in inches,
     `canvas.COLUMN_INCHES` for a column, None for as wide as the panels need.
     """
-    figure = _draw(panels, (x_label, y_label, title), 0.0, width)
-    if logarithmic:
-        draw_logarithms(figure.axes[0])
-    return figure
-
-
-def draw_shares(
-    panels: Sequence[Panel], x_label: str, y_label: str, title: str, *, width: float | None = None
-) -> Figure:
-    """Draw panels of shares at whole numbers that share the axis of shares.
-
-    A filled mark is proved to be the least of its kind; a hollow one is open, down to the end of its whisker.
-    Curves stand a little beside each other, so that equal ones can be seen. The arguments are those of
-    `draw_panels`.
-    """
-    figure = _draw(panels, (x_label, y_label, title), _APART, width)
-    points = [point for panel in panels for curve in panel.curves.values() for point in curve]
-    is_long = max((point.place for point in points), default=0.0) >= 1000
-    most = 9 if not is_long else 3 if is_narrow(figure) else 5
-    for axes in figure.axes:
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-        axes.xaxis.set_major_locator(MaxNLocator(most, integer=True))
-        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
-    figure.axes[0].set_ylim(-0.04, 1.0 if any(point.value > 0.85 for point in points) else 0.9)
+    narrow = width is not None and width < NARROW_INCHES
+    columns = min(2 if narrow else 3, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    height = 1.9 + 2.9 * rows if not narrow else 0.8 + 1.3 * rows if columns > 1 else 2.2
+    inches = width or max(7.5, 1.2 + 3.9 * columns), height
+    sizes: dict[str, Any] = {"ms": 2.5, "lw": 0.8} if narrow else {"ms": 5.0, "lw": 1.2}
+    names = list(dict.fromkeys(name for panel in panels for name in panel.curves))
+    looks = {name: {**curve_look(i), **sizes} for i, name in enumerate(names)}
+    titles = [panel.title for panel in panels]
+    with panels_in(titles, inches, columns, sharex=True, sharey=True) as (figure, grid):
+        for axes, panel in zip(grid.flat, panels, strict=False):
+            _label(axes, panel)
+            for name, curve in panel.curves.items():
+                _draw_curve(axes, name, curve, looks[name])
+        label_grid(grid, len(panels), x_label, y_label)
+        is_long = narrow and any(len(name) > _LONG_LABEL for name in names)
+        entries = [Line2D([], [], label=name, **looks[name]) for name in names]
+        legend_below(figure, entries, columns=1 if is_long else 2)
+        if not narrow:
+            figure.suptitle(title, fontsize=11, fontweight="bold")
+        if logarithmic:
+            draw_logarithms(figure.axes[0])
     return figure
 
 
@@ -129,45 +126,6 @@ def draw_steps(
 _LONG_LABEL = 30
 """Letters of an entry of the legend of which a column of a paper has no room for two."""
 
-_APART = 0.11
-"""Between curves, as a share of the step between places."""
-
-_GREY: dict[str, Any] = {"color": "#555555", "marker": "o", "linestyle": "none"}
-
-_PROOFS = (
-    {"label": "filled: proved, none of its kind is better", **_GREY},
-    {"label": "hollow: open, down to the whisker's end", "markerfacecolor": "white", **_GREY},
-)
-"""Entries of the legend about marks."""
-
-
-def _draw(panels: Sequence[Panel], labels: tuple[str, str, str], apart: float, width: float | None) -> Figure:
-    """Draw panels whose curves stand so far beside each other; if they do, marks say what is proved."""
-    x_label, y_label, title = labels
-    narrow = width is not None and width < NARROW_INCHES
-    columns = min(2 if narrow else 3, len(panels))
-    rows = math.ceil(len(panels) / columns)
-    height = 1.9 + 2.9 * rows if not narrow else 0.8 + 1.3 * rows if columns > 1 else 2.2
-    inches = width or max(7.5, 1.2 + 3.9 * columns), height
-    sizes: dict[str, Any] = {"ms": 2.5, "lw": 0.8} if narrow else {"ms": 5.0, "lw": 1.2}
-    names = list(dict.fromkeys(name for panel in panels for name in panel.curves))
-    looks = {name: {**curve_look(i), **sizes} for i, name in enumerate(names)}
-    titles = [panel.title for panel in panels]
-    with panels_in(titles, inches, columns, sharex=not apart, sharey=True) as (figure, grid):
-        for axes, panel in zip(grid.flat, panels, strict=False):
-            _label(axes, panel)
-            for name, curve in panel.curves.items():
-                shift = apart * (names.index(name) - (len(names) - 1) / 2)
-                _draw_curve(axes, name, curve, looks[name], shift)
-        label_grid(grid, len(panels), x_label, y_label)
-        entries = [{"label": name, **looks[name]} for name in names]
-        entries += [{**each, **sizes} for each in (_PROOFS if apart else ())]
-        is_long = narrow and any(len(str(entry["label"])) > _LONG_LABEL for entry in entries)
-        legend_below(figure, [Line2D([], [], **entry) for entry in entries], columns=1 if is_long else 2)
-        if not narrow:
-            figure.suptitle(title, fontsize=11, fontweight="bold")
-    return figure
-
 
 def _label(axes: Axes, panel: Panel) -> None:
     """Write a panel's title, its note, and its marks."""
@@ -183,12 +141,12 @@ def _label(axes: Axes, panel: Panel) -> None:
     axes.yaxis.set_tick_params(labelleft=True)
 
 
-def _draw_curve(
-    axes: Axes, name: str, curve: Sequence[CurvePoint], look: dict[str, Any], shift: float
-) -> None:
-    places = [point.place + shift for point in curve]
-    axes.plot(places, [point.value for point in curve], label=name, **{**look, "marker": ""})
-    for place, (_, value, least) in zip(places, curve, strict=True):
+def _draw_curve(axes: Axes, name: str, curve: Sequence[CurvePoint], look: dict[str, Any]) -> None:
+    """Draw a curve; a point is hollow where it is open, with a whisker down to the least that it can be."""
+    axes.plot(
+        [one.place for one in curve], [one.value for one in curve], label=name, **{**look, "marker": ""}
+    )
+    for place, value, least in curve:
         if least is not None:
             axes.plot([place, place], [least, value], color=look["color"], lw=1.1, marker="")
             axes.plot([place], [least], color=look["color"], marker="_", ms=7)

@@ -23,7 +23,7 @@ from placements.meaning import option
 from placements.shapes import SHAPES
 from schedsearch.core.answer import SearchResult, Status
 from schedsearch.figures.canvas import COLUMN_INCHES
-from schedsearch.figures.panels import Panel, draw_shares
+from schedsearch.figures.panels import Panel, draw_panels
 from schedsearch.procedures.search import search
 from schedsearch.proof.load_and_path import period_bound
 from schedsearch.proof.memory_need import minimum_memory
@@ -197,7 +197,7 @@ def _never_worse(rows: Sequence[Row], says: str) -> Trend:
 def _draw(rows: Sequence[Row], x_label: str) -> Any:
     found = grouped(rows_with(rows, metric=_RATE))
     panels = [Panel(shape_title(case), curves(own)) for case, own in found.items()]
-    return draw_shares(panels, x_label, "bubble rate", "", width=COLUMN_INCHES)
+    return draw_panels(panels, x_label, "bubble rate", "", width=COLUMN_INCHES)
 
 
 FIGURE_11 = Item(

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from schedsearch.figures.canvas import COLUMN_INCHES
-from schedsearch.figures.panels import CurvePoint, Panel, draw_panels, draw_shares, draw_steps
+from schedsearch.figures.panels import CurvePoint, Panel, draw_panels, draw_steps
 
 CURVES = {
     "first": [CurvePoint(1, 0.5), CurvePoint(2, 0.25, 0.0)],
     "second": [CurvePoint(1, 0.5), CurvePoint(2, 0.0)],
 }
-SHARES = [
-    Panel("A", CURVES),
-    Panel("B", {"second": [CurvePoint(3, 0.9)]}),
-    Panel("C", {}),
-    Panel("D", CURVES),
-]
 LINES = [
     Panel(
         "A",
@@ -35,10 +26,6 @@ LINES = [
 ]
 
 
-def shares(panels: Sequence[Panel] = SHARES) -> Figure:
-    return draw_shares(panels, "place", "share", "title")
-
-
 def marks(axes: Axes, hollow: bool) -> list[float]:
     """The heights of the marks of points, open or proved."""
     return [
@@ -49,7 +36,7 @@ def marks(axes: Axes, hollow: bool) -> list[float]:
 
 
 def test_open_points_are_hollow_with_a_whisker_down_to_the_bound() -> None:
-    axes = shares().axes[0]
+    axes = draw_panels([Panel("A", CURVES)], "place", "share", "title").axes[0]
     assert sorted(marks(axes, hollow=False)) == [0.0, 0.5, 0.5]
     assert marks(axes, hollow=True) == [0.25]
     whiskers = [list(line.get_ydata()) for line in axes.lines if len(line.get_ydata()) == 2]
