@@ -9,7 +9,7 @@ In the order in which to read:
 - `relaxation`: the whole frontier by minimum cuts if blocks could take any time between two clocks.
 - `problem`: all of these as one clock problem, which everything below is handed.
 - `kernels`: the loops over instances and plans, compiled.
-- `programs`: linear programs; the relaxed problem as one, for `limits`.
+- `programs`: linear programs; the relaxed problem as one, where clocks are fixed, shared or limited.
 - `generators`: what makes plans of real clocks.
 - `improving`: plans improved some instances at a time, with proof where a schedule is small.
 - `planning`: from a schedule and a profile to the frontier.
@@ -22,7 +22,7 @@ In the order in which to read:
 from schedsearch.energy.cost import CostCurve
 from schedsearch.energy.frontier import FrequencyPlan, Frontier, OnProgress
 from schedsearch.energy.graph import EnergyError, InstanceGraph, instance_graph
-from schedsearch.energy.interchange import frequencies_csv, frontier_csv, zeus_files, zeus_stages
+from schedsearch.energy.interchange import frequencies_csv, zeus_files
 from schedsearch.energy.limits.folding import PeriodicSchedule, has_order_of, repetend_of
 from schedsearch.energy.limits.periodic import PeriodicPlan, periodic_plan, switched_periodic_plan
 from schedsearch.energy.limits.plan import LimitedPlan
@@ -34,7 +34,7 @@ from schedsearch.energy.limits.switching import (
     num_clock_changes,
     simulate_switching,
 )
-from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder, best_order
+from schedsearch.energy.orders.ordering import best_order
 from schedsearch.energy.planning import compute_frontier
 from schedsearch.energy.problem import ClockProblem
 from schedsearch.energy.simulation import ClockedIteration, all_maximum_clocks, simulate_at_clocks
@@ -49,11 +49,9 @@ __all__ = [
     "InstanceGraph",
     "LimitedPlan",
     "OnProgress",
-    "OrderChoice",
     "PeriodicPlan",
     "PeriodicSchedule",
     "PowerCap",
-    "RatedOrder",
     "SwitchingLimits",
     "all_maximum_clocks",
     "best_order",
@@ -61,7 +59,6 @@ __all__ = [
     "changes_per_iteration",
     "compute_frontier",
     "frequencies_csv",
-    "frontier_csv",
     "has_order_of",
     "instance_graph",
     "num_clock_changes",
@@ -72,5 +69,4 @@ __all__ = [
     "switched_periodic_plan",
     "switched_plan",
     "zeus_files",
-    "zeus_stages",
 ]

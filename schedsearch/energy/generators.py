@@ -12,8 +12,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from schedsearch.energy.cost import lower_hull
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, LowerBound
 from schedsearch.energy.graph import Floats, Ints
 from schedsearch.energy.problem import ClockProblem, ModeTable
-from schedsearch.energy.relaxation import around, breakpoints, planned_between
+from schedsearch.energy.programs import SolverError, free_timing, min_energy
 from schedsearch.energy.simulation import undominated
 
 TOLERANCE = 1e-10
@@ -53,20 +54,16 @@ class PlanPool:
     problem: ClockProblem
     _parts: list[_Simulated] = field(default_factory=list)
 
-    def add(self, choice: Ints) -> None:
-        """Simulate plans and keep them; shape ``(instances, plans)``."""
+    def add(self, *choices: Ints) -> None:
+        """Simulate plans and keep them; shape ``(instances, plans)`` each."""
         table, graph, waiting = self.problem.table, self.problem.graph, self.problem.waiting
-        time_ms, energy_mj = table.times(choice), table.energy(choice)
-        start = graph.earliest_start(time_ms)
-        clock = choice if waiting.is_even else table.clock_mhz[table.row[:, None], choice]
-        above_mj, after_w = waiting.of_all(start, time_ms, clock)
-        end_ms = (start + time_ms).max(axis=0)
-        self._parts.append(_Simulated(end_ms, energy_mj + above_mj, after_w, choice.astype(np.int16)))
-
-    def add_all(self, choices: Iterable[Ints]) -> None:
-        """Simulate and keep groups of plans."""
         for choice in choices:
-            self.add(choice)
+            time_ms, energy_mj = table.times(choice), table.energy(choice)
+            start = graph.earliest_start(time_ms)
+            clock = choice if waiting.is_even else table.clock_mhz[table.row[:, None], choice]
+            above_mj, after_w = waiting.of_all(start, time_ms, clock)
+            end_ms = (start + time_ms).max(axis=0)
+            self._parts.append(_Simulated(end_ms, energy_mj + above_mj, after_w, choice.astype(np.int16)))
 
     def best(self, deadlines: Floats | None, bound: LowerBound) -> tuple[FrequencyPlan, ...]:
         """Return the plans that are best for some deadline, of those given or of any.
@@ -93,14 +90,7 @@ class PlanPool:
         )
 
     def best_for(self, deadline_ms: float) -> tuple[Ints, float]:
-        """Return the plan of least energy that keeps a deadline, and its effective energy until then.
-
-        Args:
-            deadline_ms: A deadline that some plan keeps.
-
-        Returns:
-            Modes, shape ``(instances,)``, and mJ.
-        """
+        """Return modes and effective energy, until a deadline, of the best plan that keeps it."""
         time, energy, after_w, choice = self._all()
         until = energy + after_w * np.maximum(deadline_ms - time, 0.0)
         until = np.where(time <= deadline_ms * (1 + TIME_TOLERANCE), until, np.inf)
@@ -129,8 +119,7 @@ def rounded(
 
     Args:
         problem: Problem whose modes are chosen.
-        planned_ms: Time of each instance for each deadline, with which the deadline is kept; shape
-            ``(instances, deadlines)``.
+        planned_ms: Times with which the deadlines are kept; in that shape.
         deadline_ms: Shape ``(deadlines,)``.
         is_seam: Whether nearly all planned times are those of modes, so that it suffices to take the slowest
             mode that is not slower than planned, and give back slack.
@@ -230,7 +219,7 @@ def fixed(problem: ClockProblem, planned_ms: Floats, price_w: Floats, deadline_m
         price_w: The shadow price of each instance's time in that plan: mJ per ms.
         deadline_ms: Deadline to be kept.
     """
-    table, graph, slip_ms = problem.table, problem.graph, TOLERANCE * deadline_ms
+    table, slip_ms = problem.table, TOLERANCE * deadline_ms
     floor = table.slowest_within(planned_ms[:, None] + slip_ms)
     is_open = planned_ms - table.times(floor)[:, 0] > slip_ms
     slowdown = planned_ms - table.time_ms[table.row, 0]
@@ -246,13 +235,13 @@ def fixed(problem: ClockProblem, planned_ms: Floats, price_w: Floats, deadline_m
     best = best_within(*windows, table.time_ms[rows], table.energy_mj[rows] + paid_mj)
     if best is None:
         return
-    runs, curves = list(graph.runs), dict(problem.curves)
-    for i, mode in zip(members.tolist(), best.tolist(), strict=True):
-        runs[i] = f"{graph.runs[i]} in mode {mode}"
-        curves[runs[i]] = problem.curves[graph.runs[i]].only(mode)
-    points = breakpoints(replace(graph, runs=tuple(runs)), curves)
-    rest_ms = planned_between(*next(around(points, [deadline_ms])), deadline_ms)
-    yield from rounded(problem, rest_ms[:, None], np.array([deadline_ms]))
+    mode = np.full(problem.graph.size, -1)
+    mode[members] = best
+    with contextlib.suppress(SolverError):  # the other plans are all there are then
+        timing = free_timing(problem.graph, problem.curves).fixed(mode)
+        rest = min_energy(timing, deadline_ms * (1 + TOLERANCE))
+        if rest is not None:
+            yield from rounded(problem, rest.planned_ms[:, None], np.array([deadline_ms]))
 
 
 def windows_of(

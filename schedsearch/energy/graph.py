@@ -95,14 +95,11 @@ class InstanceGraph:
         return start
 
     def latest_end(self, time_ms: Floats, deadline_ms: Floats) -> Floats:
-        """Return when each instance must end for every later one to end by the deadline.
+        """Return when each instance must end for every later one to end by the deadline of its plan.
 
         Args:
-            time_ms: How long each instance runs; shape ``(size, plans)``.
-            deadline_ms: One for each plan; shape ``(plans,)``.
-
-        Returns:
-            Milliseconds from the begin of the iteration; shape ``(size, plans)``.
+            time_ms: As of `earliest_start`, and what is returned.
+            deadline_ms: Shape ``(plans,)``.
         """
         end: Floats = deadline_ms - self.reversed.earliest_start(time_ms[::-1])[::-1]
         return end
@@ -114,12 +111,7 @@ class InstanceGraph:
 
 
 def instance_graph(schedule: Schedule) -> InstanceGraph:
-    """Return the graph of a schedule that clocks are chosen for; see `waiting_graph`.
-
-    Raises:
-        EnergyError: The schedule is empty or incomplete, or its orders contradict its dependencies.
-            Or see `check_clocks_of`.
-    """
+    """Return the graph of a schedule that clocks are chosen for; see `check_clocks_of`, `waiting_graph`."""
     check_clocks_of(schedule.placement)
     return waiting_graph(schedule)
 

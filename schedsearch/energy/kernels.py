@@ -72,23 +72,6 @@ def chosen_in_turn(
 
 
 @compiled
-def _residual(
-    tail: Ints, head: Ints, lengths: Ints, limits: Ints, flow: Ints, event: Ints, arc: int, node: int
-) -> tuple[int, int]:
-    """Return the ticks that an arc can spare for more flow from a node, and how much more it then takes."""
-    span, place = event[head[arc]] - event[tail[arc]], 0
-    if tail[arc] == node:
-        while limits[arc, place] <= flow[arc]:
-            place += 1
-        return span - lengths[arc, place], limits[arc, place] - flow[arc]
-    if flow[arc] == 0:
-        return NO_LIMIT, 0
-    while limits[arc, place] < flow[arc]:
-        place += 1
-    return lengths[arc, place] - span, flow[arc] - (limits[arc, place - 1] if place > 0 else 0)
-
-
-@compiled
 def push_and_move(
     leaving: Ints,
     arc_of: Ints,
@@ -136,9 +119,9 @@ def push_and_move(
                 for node in queue[:count]:
                     for k in range(leaving[node], leaving[node + 1]):
                         arc = arc_of[k]
-                        if by[head[arc] if tail[arc] == node else tail[arc]] == -1:
-                            slack, _ = _residual(tail, head, lengths, limits, flow, event, arc, node)
-                            least = min(least, slack)
+                        other = head[arc] if tail[arc] == node else tail[arc]
+                        if by[other] == -1:
+                            least = min(least, _slack(tail, head, lengths, limits, flow, event, arc, node))
                 for node in range(nodes):
                     if by[node] == -1:
                         event[node] -= least
@@ -149,25 +132,53 @@ def push_and_move(
             for k in range(leaving[node], leaving[node + 1]):
                 arc = arc_of[k]
                 other = head[arc] if tail[arc] == node else tail[arc]
-                if by[other] == -1:
-                    slack, _ = _residual(tail, head, lengths, limits, flow, event, arc, node)
-                    if slack == 0:
-                        by[other] = arc
-                        queue[count] = other
-                        count += 1
+                if by[other] == -1 and _slack(tail, head, lengths, limits, flow, event, arc, node) == 0:
+                    by[other] = arc
+                    queue[count] = other
+                    count += 1
         if is_moving:
             return pushed, moved
-        path, node = 0, sink  # the arcs of the path back, in the place of the queue
-        amount = NO_LIMIT
+        amount, node = NO_LIMIT, sink
         while node != source:
             arc = by[node]
-            node = tail[arc] if head[arc] == node else head[arc]
-            amount = min(amount, _residual(tail, head, lengths, limits, flow, event, arc, node)[1])
-            queue[path] = arc if tail[arc] == node else -1 - arc
-            path += 1
-        for arc in queue[:path]:
-            if arc >= 0:
-                flow[arc] += amount
+            room = flow[arc]
+            place = 0
+            if head[arc] == node:
+                while limits[arc, place] <= flow[arc]:
+                    place += 1
+                room = limits[arc, place] - flow[arc]
             else:
-                flow[-1 - arc] -= amount
+                while limits[arc, place] < flow[arc]:
+                    place += 1
+                if place > 0:
+                    room -= limits[arc, place - 1]
+            amount = min(amount, room)
+            node = tail[arc] if head[arc] == node else head[arc]
+        node = sink
+        while node != source:
+            arc = by[node]
+            if head[arc] == node:
+                flow[arc] += amount
+                node = tail[arc]
+            else:
+                flow[arc] -= amount
+                node = head[arc]
         pushed += amount
+
+
+@compiled
+def _slack(
+    tail: Ints, head: Ints, lengths: Ints, limits: Ints, flow: Ints, event: Ints, arc: int, node: int
+) -> int:
+    """Return the ticks that an arc has to spare for more flow from a node; no limit where it takes none."""
+    span = event[head[arc]] - event[tail[arc]]
+    place = 0
+    if tail[arc] == node:
+        while limits[arc, place] <= flow[arc]:
+            place += 1
+        return int(span - lengths[arc, place])
+    if flow[arc] == 0:
+        return NO_LIMIT
+    while limits[arc, place] < flow[arc]:
+        place += 1
+    return int(lengths[arc, place] - span)

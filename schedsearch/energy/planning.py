@@ -110,13 +110,13 @@ def _plans(
             on_progress("rounding", done, 2 * len(parts))
 
     for i, part in enumerate(parts):
-        pool.add_all(rounded(problem, relaxed.planned_ms[:, part], deadlines[part]))
+        pool.add(*rounded(problem, relaxed.planned_ms[:, part], deadlines[part]))
         tell(i + 1)
     for i in wanted:
-        pool.add_all(fixed(problem, relaxed.planned_ms[:, i], relaxed.price_w[:, i], float(deadlines[i])))
+        pool.add(*fixed(problem, relaxed.planned_ms[:, i], relaxed.price_w[:, i], float(deadlines[i])))
     envelope = pool.envelope()
     for i, part in enumerate(parts):
-        pool.add_all(spliced(problem, envelope, deadlines[part]))
+        pool.add(*spliced(problem, envelope, deadlines[part]))
         tell(len(parts) + i + 1)
     aimed = deadlines[wanted]
     if work_limit > 0:  # what is best now stays the best for some deadline, or something better does

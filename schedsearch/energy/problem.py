@@ -86,14 +86,10 @@ class ModeTable:
         return last
 
     def slowest_within(self, allowed_ms: Floats) -> Ints:
-        """Return each instance's slowest mode that takes no longer than allowed, or its fastest.
-
-        Args:
-            allowed_ms: Shape ``(instances, plans)``.
-        """
+        """Return the slowest modes that take no longer, or the fastest; shape ``(instances, plans)``."""
         choice = np.empty(allowed_ms.shape, dtype=np.int64)
         for row, times in enumerate(self.time_ms):
-            members = self.row == row
+            members = np.flatnonzero(self.row == row)
             choice[members] = np.searchsorted(times, allowed_ms[members], side="right") - 1
         return np.maximum(choice, 0)
 
@@ -182,11 +178,7 @@ class ClockProblem:
         return simulated_plan(clock_mhz, done, min_mj)
 
     def pareto_plans(self, choices: Iterable[Clocks]) -> tuple[FrequencyPlan, ...]:
-        """Return the plans of some clocks that no other of them beats in both time and effective energy.
-
-        These are by strictly increasing time and strictly decreasing effective energy, as in `Frontier`.
-        Where the blocking power depends on the clock, they are those that no other beats at every deadline.
-        """
+        """Return the plans of some clocks that no other of them beats, in the order of `Frontier.plans`."""
         plans = [self.plan(clock_mhz) for clock_mhz in choices]
         min_w = self.waiting_w
         kept = undominated(

@@ -114,9 +114,9 @@ def breakpoints(graph: InstanceGraph, curves: Mapping[str, CostCurve]) -> Iterat
     event, shortest = events(length[block, 0]), events(length[block, -1])[-1]
     while True:
         event_ms = tick_ms * event[: 2 * size].reshape(-1, 2).astype(np.float64)
-        price_w, edge_price_w, _ = np.split(unit_w * flow, [size, size + edges])
+        power_w = unit_w * flow.astype(np.float64)
         ticks_left = int(event[-1] - event[-2])
-        yield Breakpoint(ticks_left * tick_ms, energy, event_ms, price_w, edge_price_w)
+        yield Breakpoint(ticks_left * tick_ms, energy, event_ms, power_w[:size], power_w[size : size + edges])
         if ticks_left <= shortest:
             return
         pushed, moved = push_and_move(leaving, arc_of, tail, head, lengths, limits, flow, event)

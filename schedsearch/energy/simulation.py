@@ -72,10 +72,10 @@ class WaitingPower:
         """Return what a GPU of each device uses above the least while it waits, and draws after its end.
 
         Args:
-            start_ms: Start of each instance; shape ``(instances, plans)``.
-            time_ms: How long each runs.
-            clock_mhz: Its clock, one of the profile's; shape ``(instances, plans)``, or ``(instances, 1)``.
-            until_ms: End of the iteration, not before the last block's; shape ``(plans,)``. None for that.
+            start_ms: Shape ``(instances, plans)``.
+            time_ms: Likewise.
+            clock_mhz: Of the profile's; likewise, or ``(instances, 1)``.
+            until_ms: End of the iteration; shape ``(plans,)``. None for that of its last block.
 
         Returns:
             Millijoules and watts; shape ``(devices, plans)`` each.
@@ -126,13 +126,8 @@ def simulate_at_clocks(
 ) -> ClockedIteration:
     """Return time and energy of a schedule at given clocks (Perseus, Sec. 4.1, Eq. 3, without straggler).
 
-    A block uses its energy once on each GPU of each of its devices.
-
-    Args:
-        schedule: Gives the order of the blocks on each device; its start times are not used.
-        profile: Cost of each block at each clock.
-        clock_mhz: For each block one clock per micro-batch.
-        graph: Graph of the schedule, where it is at hand.
+    A block uses its energy once on each GPU of each of its devices. Of the schedule only the orders count;
+    its graph may be given, where it is at hand.
 
     Raises:
         ProfileError: The profile lacks a block.
@@ -164,11 +159,7 @@ def simulated_plan(
 def at_clocks(
     schedule: Schedule, profile: Profile, clock_mhz: Mapping[str, Sequence[int]], graph: InstanceGraph
 ) -> tuple[Floats, Floats, Ints]:
-    """Return time, energy on one GPU and MHz of every instance at its clock; shape ``(instances, 1)`` each.
-
-    Raises:
-        EnergyError: See `operating_points`.
-    """
+    """Return time, energy on one GPU and MHz of every instance; shape ``(instances, 1)`` each."""
     chosen = operating_points(schedule, profile, clock_mhz)
     points = [chosen[instance] for instance in graph.instances]
     costs = np.array([(point.time_ms, point.energy_mj) for point in points])
