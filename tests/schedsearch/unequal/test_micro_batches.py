@@ -10,7 +10,6 @@ from told import told
 from placements import Placement
 from placements.shapes import v_shape
 from schedsearch.metrics import peak_memory
-from schedsearch.picture import picture
 from schedsearch.schedule import as_soon_as_possible
 from schedsearch.unequal.micro_batches import (
     MicroBatchError,
@@ -103,16 +102,6 @@ def test_placements_with_modes_are_refused() -> None:
     again: Placement = batch.placement
     with pytest.raises(ValueError, match="a table of micro-batches"):
         unequal_batch(again, [MicroBatchRow(0, "F0", 3.0)])
-
-
-def test_micro_batches_that_differ_are_no_modes_in_pictures() -> None:
-    batch = unequal_batch(v_shape(2, 1, 2), [MicroBatchRow(1, "F0", 3.0)])
-    schedule = executed(batch, one_by_one(batch), range(2))
-    assert schedule is not None
-    assert picture(schedule).splitlines() == [
-        "0 | F.0 .   .   .   B.0 B.0 F.1 F.1 F.1 .   .   .   B.1 B.1",
-        "1 | .   F.0 B.0 B.0 .   .   .   .   .   F.1 B.1 B.1 .   .",
-    ]
 
 
 RULES = "block,power,time_ms,memory_mib\n" + "".join(
