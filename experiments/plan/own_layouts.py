@@ -19,9 +19,8 @@ from placements.planners.hybrid.uniform import Degrees, Layout
 from schedsearch.figures.bars import MemoryPanel, draw_layout_memory
 from schedsearch.figures.canvas import save as save_figure
 from schedsearch.planning.layout_parts import beside, memory_by_part
-from schedsearch.planning.layout_plans import layout_in_words
 from schedsearch.planning.plans import LayoutPlans, Plans
-from schedsearch.planning.uniform_run import UniformRun
+from schedsearch.planning.uniform_run import UniformRun, layout_in_words
 
 _SETTINGS = (
     *("tensor", "pipeline", "chunks", "context", "expert", "whole_experts", "data", "zero"),

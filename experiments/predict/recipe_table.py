@@ -21,7 +21,7 @@ from placements.models.zoo import MODELS, read_model
 from placements.models.zoo.sizes import suggestion
 from placements.planners.hybrid.search.layout_search import LayoutEstimate, LayoutOptions, LayoutSearch
 from placements.planners.hybrid.uniform import Degrees, Layout
-from schedsearch.planning.layout_plans import layout_in_words
+from schedsearch.planning.uniform_run import layout_in_words
 
 COLUMNS = (
     *("model", "system", "gpus", "precision", "batch", "recipe", "measured_tokens_per_s_per_gpu"),

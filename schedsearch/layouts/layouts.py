@@ -141,9 +141,10 @@ def layout(
             "weight_mib into the layers.csv that is written without memory_mib, and give that as layers"
         )
     chunks = (num_chunks,) if isinstance(num_chunks, int) else tuple(num_chunks)
-    numbers = {"num_devices": [num_devices], "num_micro_batches": [num_micro_batches], "num_chunks": chunks}
+    numbers: dict[str, Sequence[object]] = {"num_devices": [num_devices], "num_chunks": chunks}
+    numbers["num_micro_batches"] = [num_micro_batches]
     for name, values in numbers.items():
-        for value in values or (values,):
+        for value in values or [list(values)]:
             if type(value) is not int or value < 1:
                 raise LayoutError(f"{name}: {value!r} is not a whole number above 0; give one")
     limits = SharedLimits(work_limit, searches=len(set(chunks)))
@@ -185,7 +186,7 @@ class _Setting:
             min_mib = math.ceil(min_capacity(self._problem(self._empty(1))) / 10**PLACES)
             note = f"memory_mib: {self.memory_mib:g} holds no layout; num_chunks=1 needs {min_mib:,} MiB"
             return replace(row, status=DOES_NOT_FIT if answer.is_proved else NOT_FOUND, note=note)
-        firsts = np.array([*(first for first, _ in self._pieces()), len(self.layers.parts)])
+        firsts = np.array([*self._pieces, len(self.layers.parts)])
         parts = np.diff(firsts[np.cumsum((0, *answer.best))])
         row = self._priced(layout_of_sizes(self.num_devices, self.layers.parts, tuple(parts.tolist())), row)
         assert row.iteration_ms is not None, "it fits"
@@ -214,7 +215,7 @@ class _Setting:
 
     def _empty(self, num_chunks: int) -> LayoutRow:
         """Return a row without a layout; its note says why there can be none, if so."""
-        p, m, pieces = self.num_devices, self.num_micro_batches, len(self._pieces())
+        p, m, pieces = self.num_devices, self.num_micro_batches, len(self._pieces)
         if num_chunks == 1:
             few = f"num_devices: {p} are more than the {pieces} pieces of the model; use fewer"
             return LayoutRow("one_f_one_b", 1, note=few if p > pieces else "")
@@ -246,12 +247,11 @@ class _Setting:
             schedule_found=schedule,
         )
 
-    def _pieces(self) -> list[tuple[int, int]]:
-        """Return the first and the last part of each piece; all parts of MTP are one."""
+    @property
+    def _pieces(self) -> list[int]:
+        """The first part of each piece; all parts of MTP are one."""
         parts = self.layers.parts
-        first, number = parts.find(MTP), parts.count(MTP)
-        pieces = [(i, i + 1) for i in range(len(parts)) if parts[i] != MTP]
-        return pieces if not number else [*pieces[:-1], (first, first + number), pieces[-1]]
+        return [i for i, part in enumerate(parts) if part != MTP or i == parts.find(MTP)]
 
     def _problem(self, row: LayoutRow) -> LayoutProblem:
         graph = graph_of(self.num_devices, row.num_chunks, self.num_micro_batches, row.group)
@@ -259,7 +259,7 @@ class _Setting:
             [int(rounded(getattr(each, name)) * 10**PLACES) for each in self.layers.layers]
             for name in ("forward_ms", "backward_ms", "activation_mib", "weight_mib")
         ]
-        pieces = np.array([[sum(row[first:end]) for first, end in self._pieces()] for row in figures])
+        pieces = np.add.reduceat(np.array(figures), self._pieces, axis=1)
         pieces[:2] = np.maximum(pieces[:2], 1)
         capacity = None if self.memory_mib is None else int(rounded(self.memory_mib) * 10**PLACES)
         transfer = int(rounded(self.transfer_ms) * 10**PLACES)

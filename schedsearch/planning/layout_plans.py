@@ -22,7 +22,7 @@ from placements.trainers.as_run import Planned, rate
 from placements.trainers.job import plan_uniform
 from schedsearch.core.answer import Status
 from schedsearch.planning.plans import LayoutPlans, RankedPlan
-from schedsearch.planning.uniform_run import UniformRun
+from schedsearch.planning.uniform_run import UniformRun, layout_in_words
 from schedsearch.schedule import Schedule
 from schedsearch.solver.interrupts import INTERRUPTS
 
@@ -150,31 +150,6 @@ def why_no_layout(search: LayoutSearch, found: LayoutPlans) -> str:
         f"the smallest, {layout_in_words(smallest.layout)}, needs {smallest.gib:.1f} GiB; use more GPUs or "
         "larger ones"
     )
-
-
-def layout_in_words(layout: Layout) -> str:
-    """Return a layout by the names that frameworks use, without degrees of 1.
-
-    >>> from placements.planners.hybrid.uniform import Degrees
-    >>> layout_in_words(Layout(Degrees(4, 8, 2, chunks=3), 1, 16, recompute="full"))
-    'TP 4, PP 8, VP 3, DP 2, micro-batches 16 x 1, recompute full'
-    """
-    degrees = layout.degrees
-    parts = {
-        "TP": degrees.tensor,
-        "PP": degrees.pipeline,
-        "VP": degrees.chunks,
-        "CP": degrees.context,
-        "EP": degrees.expert,
-        "DP": degrees.data,
-    }
-    words = [f"{name} {degree}" for name, degree in parts.items() if degree > 1]
-    words += ["experts whole"] if degrees.whole_experts else []
-    words.append(f"micro-batches {layout.num_micro_batches} x {layout.micro_batch_size}")
-    if layout.recompute != "none":
-        number = layout.recomputed_layers
-        words.append(f"recompute {layout.recompute}" + ("" if number is None else f" of {number} a chunk"))
-    return ", ".join(words + ([f"ZeRO-{layout.zero}"] if layout.zero != 1 else []))
 
 
 def planned_layout(run: UniformRun, limit_gib: float = math.inf) -> Planned:

@@ -135,7 +135,7 @@ def test_what_a_schedule_has_no_layout_for_is_said() -> None:
     [
         ((0, 4, 1), "num_devices: 0 is not a whole number above 0"),
         ((2, 0, 1), "num_micro_batches: 0 is not"),
-        ((2, 4, []), r"num_chunks: \(\) is not"),
+        ((2, 4, []), r"num_chunks: \[\] is not"),
         ((2, 4, [1, 1.5]), "num_chunks: 1.5 is not"),
     ],
 )

@@ -14,9 +14,9 @@ from told import told
 from placements.planners.hybrid.search.layout_search import LayoutOptions, LayoutSearch
 from placements.planners.hybrid.uniform import Degrees, Layout
 from placements.planners.parallel_plan import PlanError
-from schedsearch.planning.layout_plans import layout_in_words, plan_layouts, why_no_layout
+from schedsearch.planning.layout_plans import plan_layouts, why_no_layout
 from schedsearch.planning.plans import LayoutPlans, RankedPlan
-from schedsearch.planning.uniform_run import UniformRun
+from schedsearch.planning.uniform_run import UniformRun, layout_in_words
 
 
 def search(**options: Any) -> LayoutSearch:
