@@ -114,21 +114,13 @@ def policy_of(name: str, **options: object) -> Policy:
     Raises:
         ClusterError: There is no such policy, or it has no such option.
     """
-    known = options_of(name)
+    entry = policy_entry(name)
+    of_form = ("shares_space", "is_agnostic")  # which the name says
+    known = [one for one in inspect.signature(entry.make).parameters if one not in of_form]
     for option in options:
         if option not in known:
             raise ClusterError(f"policy {name} has no option {option!r}; it has {', '.join(known) or 'none'}")
-    return policy_entry(name).make(**options)
-
-
-def options_of(name: str) -> tuple[str, ...]:
-    """Return the options of a policy, but for those that its name says.
-
-    Raises:
-        ClusterError: There is no such policy.
-    """
-    parameters = inspect.signature(policy_entry(name).make).parameters
-    return tuple(one for one in parameters if one not in ("shares_space", "is_agnostic"))
+    return entry.make(**options)
 
 
 def policy_entry(name: str) -> PolicyEntry:
