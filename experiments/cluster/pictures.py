@@ -13,10 +13,8 @@ from experiments.cluster.running import SimulationPoint
 from schedsearch.cluster.simulator.outcome import Outcome
 from schedsearch.figures.canvas import COLUMN_INCHES, save_widths
 from schedsearch.figures.cluster import (
-    AllocatedTime,
     BusyGpus,
     LoadPoint,
-    draw_allocations,
     draw_busy_gpus,
     draw_completion_times,
     draw_loads,
@@ -24,9 +22,6 @@ from schedsearch.figures.cluster import (
 
 _INTERVALS = 240
 """Of the time axis of busy GPUs."""
-
-_MOST_JOBS = 40
-"""Rows of the heat map: the first jobs of the window."""
 
 _HOUR_S = 3600.0
 
@@ -39,9 +34,6 @@ def save_pictures(found: Outcome, directory: Path) -> dict[str, bytes]:
         pictures["completion_times"] = _save(draw_completion_times, hours, directory / "completion_times")
     if len(found.rounds.start_s):
         pictures["busy_gpus"] = _save(draw_busy_gpus, busy_gpus(found), directory / "busy_gpus")
-    allocated = allocated_time(found)
-    if allocated is not None:
-        pictures["allocations"] = _save(draw_allocations, allocated, directory / "allocations")
     return pictures
 
 
@@ -87,34 +79,6 @@ def busy_gpus(found: Outcome) -> BusyGpus:
         until = np.stack([np.append(0.0, done[:-1]), done], axis=1).ravel()
         busy[gpu_type] = np.diff(np.interp(edges, times, until)) / np.diff(edges)
     return BusyGpus(edges / _HOUR_S, busy, found.cluster.workers)
-
-
-def allocated_time(found: Outcome) -> AllocatedTime | None:
-    """Return the shares of the first jobs that were measured; None where no allocation was kept."""
-    jobs = found.measured[:_MOST_JOBS]
-    if not jobs or not found.snapshots:
-        return None
-    begin_s = min(one.job.arrival_s for one in jobs)
-    end_s = max(found.end_of(one) for one in jobs)
-    kept = [each for each in found.snapshots if each.time_s < end_s]
-    first = max((i for i, each in enumerate(kept) if each.time_s <= begin_s), default=0)
-    kept = kept[first:]
-    if not kept:
-        return None
-    begins_s = np.array([*(each.time_s for each in kept), end_s])
-    rows = {one.job.name: row for row, one in enumerate(jobs)}
-    shares = {name: np.full((len(jobs), len(kept)), np.nan) for name in found.cluster.gpu_types}
-    for row, one in enumerate(jobs):
-        is_there = (begins_s[1:] > one.job.arrival_s) & (begins_s[:-1] < found.end_of(one))
-        for table in shares.values():
-            table[row, is_there] = 0.0
-    for column, snapshot in enumerate(kept):
-        for share in snapshot.shares:
-            for name in share.jobs:
-                if name in rows:
-                    table = shares[share.gpu_type]
-                    table[rows[name], column] = np.nan_to_num(table[rows[name], column]) + share.share
-    return AllocatedTime([one.job.name for one in jobs], begins_s / _HOUR_S, shares)
 
 
 def _save(draw: Callable[..., Any], what: object, path: Path) -> bytes:

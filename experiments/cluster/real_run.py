@@ -93,7 +93,7 @@ def _jobs(points: Sequence[SimulationPoint], setting: Setting) -> tuple[list[Job
     if work.skipped_in_words:
         log.warning("%s", work.skipped_in_words)
     jobs = [replace(job, steps=float(math.ceil(job.steps))) for job in work.jobs]
-    options = simulation_options(given, setting.trace, work.span_s, points[0].policy)
+    options = simulation_options(given, setting.trace, points[0].policy)
     shortest_s = options.round_s - options.checkpoint_s - options.restart_s
     for job in jobs:
         rate = setting.data.throughputs.slowest(job.type, job.scale_factor)

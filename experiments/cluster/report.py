@@ -18,10 +18,6 @@ _PICTURES = {
         "Share of the jobs that are done within a number of hours after their arrival; dotted: the mean.",
     ),
     "busy_gpus": ("Busy GPUs", "GPUs of each type that ran a job, over time, above each other."),
-    "allocations": (
-        "Allocation",
-        "Share of the time that the policy gave to each of the first jobs that are measured, by GPU type.",
-    ),
     "loads": ("Load", "Average job completion time by the jobs that arrive per hour."),
 }
 """Title and description of each figure."""

@@ -105,7 +105,7 @@ def check_points(points: list[SimulationPoint], setting: Setting) -> None:
             work = work_of(trace, setting.data, setting.cluster, setting.options)
             for job in islice(work.jobs, _CHECKED_JOBS):
                 kinds.setdefault((job.scale_factor, job.entity), job)
-            simulation_options(setting.options, trace, work.span_s, point.policy)
+            simulation_options(setting.options, trace, point.policy)
     for name in dict.fromkeys(point.policy for point in points):
         for job in kinds.values():
             _check_decision(name, job, setting)
@@ -152,7 +152,7 @@ def run_point(point: SimulationPoint, setting: Setting, directory: Path) -> tupl
             setting.cluster,
             setting.data.throughputs,
             chosen_policy(point.policy, setting.options.policy_options),
-            simulation_options(options, trace, work.span_s, point.policy),
+            simulation_options(options, trace, point.policy),
             show,
         )
     if found.reason != FROM_KEYBOARD:

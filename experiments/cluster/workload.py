@@ -33,9 +33,6 @@ GAVEL, IN_TURN, ONE_QUEUE = "gavel", "in_turn", "one_queue"
 those that would idle run jobs without a share there, and an idle cluster waits for the next arrival; so but
 without that wait; or as in Gavel's text, by priority in one queue."""
 
-_SNAPSHOTS = 1000
-"""About how many allocations of a simulation are kept for the heat map."""
-
 
 @dataclass(frozen=True)
 class JobTypeData:
@@ -58,11 +55,9 @@ class Work:
         jobs: In the order of their arrival; without end where they are generated for a window.
         skipped: How many were left out, by type and scale factor.
         skipped_in_words: The same on one line, with what else was left out; empty where nothing was.
-        span_s: Expected time until the last one that is measured arrives.
     """
 
     jobs: Iterable[Job]
-    span_s: float
     skipped: Mapping[tuple[str, int], int]
     skipped_in_words: str = ""
 
@@ -130,15 +125,14 @@ def work_of(trace: Trace, data: JobTypeData, cluster: GpuCluster, options: Clust
         left = f"{found.skipped_text()}; see data"
         require(bool(found.jobs), "trace", trace.path, "a trace with jobs that have throughputs", left)
         _check_window(window_of(options), len(found.jobs))
-        return Work(found.jobs, found.jobs[-1].arrival_s, found.skipped, found.skipped_text())
+        return Work(found.jobs, found.skipped, found.skipped_text())
     window = window_of(options)
     number = trace.num_jobs if trace.num_jobs is not None else window[1] if window is not None else None
     require(number is not None, "trace.num_jobs", None, "a number of jobs", "give one, or a window of them")
     assert number is not None
     _check_window(window, number)
     types = _types(trace, data)
-    jobs = generated(types, data.throughputs, trace)
-    return Work(jobs, trace.lam_s * number, {})
+    return Work(generated(types, data.throughputs, trace), {})
 
 
 def _check_window(window: tuple[int, int] | None, num_jobs: int) -> None:
@@ -162,15 +156,12 @@ def _model_of(job_type: str) -> str:
     return job_type.partition(" (")[0]
 
 
-def simulation_options(
-    options: ClusterCommandOptions, trace: Trace, span_s: float, policy: str
-) -> SimulationOptions:
+def simulation_options(options: ClusterCommandOptions, trace: Trace, policy: str) -> SimulationOptions:
     """Return how a trace is simulated.
 
     Args:
         options: Options of the command.
         trace: Options of the trace; its seed is the simulator's, where that has none of its own.
-        span_s: Expected time of the trace.
         policy: Its name; it says how GPUs are given where the options do not.
 
     Raises:
@@ -188,7 +179,6 @@ def simulation_options(
         stop_at_s=math.inf if options.stop_at_h is None else 3600 * options.stop_at_h,
         checkpoint_s=options.checkpoint_s,
         restart_s=options.restart_s,
-        snapshots_s=span_s / _SNAPSHOTS,
     )
 
 

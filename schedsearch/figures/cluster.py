@@ -1,4 +1,4 @@
-"""Jobs and GPUs of a cluster over time: completion times, busy GPUs, allocations, and policies under load."""
+"""Jobs and GPUs of a cluster over time: completion times, busy GPUs, and policies under load."""
 
 from __future__ import annotations
 
@@ -25,9 +25,6 @@ from schedsearch.figures.canvas import (
 )
 
 _WIDE_INCHES = 8.5
-
-_MAX_NAMED = 40
-"""Jobs of a heat map whose names are written."""
 
 
 class LoadPoint(NamedTuple):
@@ -59,23 +56,6 @@ class BusyGpus:
     begins_h: npt.NDArray[np.float64]
     busy: Mapping[str, npt.NDArray[np.float64]]
     num_gpus: Mapping[str, int]
-
-
-@dataclass(frozen=True, eq=False)
-class AllocatedTime:
-    """The share of the time that the policy gave to each job on each type.
-
-    Attributes:
-        jobs: Names, a row each.
-        begins_h: Begin of each decision's interval, in hours, with the end of the last one behind them;
-            increasing.
-        shares: Shares by GPU type, shape (jobs, decisions); 0 to 1, and NaN where a job is not in the
-            cluster.
-    """
-
-    jobs: Sequence[str]
-    begins_h: npt.NDArray[np.float64]
-    shares: Mapping[str, npt.NDArray[np.float64]]
 
 
 @contextmanager
@@ -130,33 +110,6 @@ def draw_busy_gpus(found: BusyGpus, width: float = _WIDE_INCHES) -> Figure:
         _few_hours(axes)
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
         legend_below(figure, handles)
-    return figure
-
-
-def draw_allocations(found: AllocatedTime, width: float = _WIDE_INCHES) -> Figure:
-    """Draw a heat map for each GPU type: jobs by time, coloured by the share of the time that a job has."""
-    narrow, number = width < NARROW_INCHES, len(found.shares)
-    height = min(max(0.16 * len(found.jobs), 1.6), 7.0) * (0.45 if narrow else 1.0)
-    size = width, 0.9 + height
-    with panels_in(list(found.shares), size, number, None, sharey=True, sharex=True) as (figure, grid):
-        rows = np.arange(len(found.jobs) + 1) - 0.5
-        for axes, shares in zip(grid[0], found.shares.values(), strict=True):
-            values = np.ma.masked_invalid(shares)
-            colors = axes.pcolormesh(found.begins_h, rows, values, vmin=0, vmax=1, rasterized=True)
-            axes.set_facecolor("#EEEEEE")
-            axes.set_xlabel("time (h)")
-            _few_hours(axes)
-        first = grid[0, 0]
-        first.set_ylim(len(found.jobs) - 0.5, -0.5)
-        first.set_ylabel("job, by arrival")
-        if len(found.jobs) <= _MAX_NAMED and not narrow:
-            first.set_yticks(range(len(found.jobs)), found.jobs, fontsize="x-small")
-        else:
-            first.set_yticks([])
-        bar = figure.colorbar(colors, ax=list(grid[0]), format=PercentFormatter(1.0, decimals=0))
-        bar.set_label("share of the time")
-        if not narrow:
-            figure.suptitle("Allocation (grey: not in the cluster)", fontsize=11, fontweight="bold")
     return figure
 
 

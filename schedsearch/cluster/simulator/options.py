@@ -30,7 +30,6 @@ class SimulationOptions:
         checkpoint_s: What a job that was stopped pays when it starts again, for its checkpoint.
         restart_s: What a job pays at each start; a job that keeps its GPUs from one round to the next
             does not start again.
-        snapshots_s: Least time between two allocations that are kept; infinite to keep none, 0 for all.
         records_rounds: Keeps who ran where in every round, so that the outcome can be replayed.
 
     Raises:
@@ -46,7 +45,6 @@ class SimulationOptions:
     stop_at_s: float = math.inf
     checkpoint_s: float = 0.0
     restart_s: float = 0.0
-    snapshots_s: float = math.inf
     records_rounds: bool = False
 
     def __post_init__(self) -> None:

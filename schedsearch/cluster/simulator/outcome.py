@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schedsearch.cluster.allocation import UsedConfiguration
 from schedsearch.cluster.demand import FloatArray, IntArray
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import Job
@@ -89,13 +88,6 @@ class RoundSeries(NamedTuple):
     waiting_jobs: IntArray
 
 
-class Snapshot(NamedTuple):
-    """An allocation that was kept: its time, and the configurations that have a share."""
-
-    time_s: float
-    shares: tuple[UsedConfiguration, ...]
-
-
 class JobRun(NamedTuple):
     """One configuration in one round.
 
@@ -147,7 +139,6 @@ class Outcome:
         share_errors: Of each decision the mean over the configurations with a share, or that ran, of the
             difference between the share of the time that was received until the next decision and the
             target; nan where no time passed.
-        snapshots: Allocations that were kept.
         recorded: Who ran in each round, where that was asked for.
     """
 
@@ -162,7 +153,6 @@ class Outcome:
     rounds: RoundSeries
     decided_s: FloatArray
     share_errors: FloatArray
-    snapshots: tuple[Snapshot, ...] = ()
     recorded: tuple[Round, ...] = ()
 
     @cached_property

@@ -22,10 +22,10 @@ from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.jobs import ActiveJob, Job
 from schedsearch.cluster.policies.fairness import isolated_steps_per_s
 from schedsearch.cluster.policies.policy import Policy
-from schedsearch.cluster.rounds import MIN_SHARE, Assignment, RoundScheduler
+from schedsearch.cluster.rounds import Assignment, RoundScheduler
 from schedsearch.cluster.simulator.arrivals import arriving
 from schedsearch.cluster.simulator.options import SimulationOptions
-from schedsearch.cluster.simulator.outcome import JobOutcome, JobRun, Outcome, Round, RoundSeries, Snapshot
+from schedsearch.cluster.simulator.outcome import JobOutcome, JobRun, Outcome, Round, RoundSeries
 from schedsearch.cluster.throughputs import Throughputs
 from schedsearch.solver.interrupts import INTERRUPTS
 
@@ -104,7 +104,6 @@ class ClusterSimulation:
         done: Jobs of the window that are done.
         reason: Why it ended before all that was asked for was done.
         busy_s: GPU seconds of each type in which jobs ran.
-        snapshots: Allocations that are kept.
         recorded: Who ran in each round.
     """
 
@@ -137,7 +136,6 @@ class ClusterSimulation:
         self.busy_s = np.zeros(len(cluster.workers))
         self._round_rows: list[tuple[float, list[int], int, int]] = []
         self._decisions: list[tuple[float, float]] = []
-        self.snapshots: list[Snapshot] = []
         self.recorded: list[Round] = []
 
     def run(self, on_progress: Callable[[ClusterProgress], None] | None) -> None:
@@ -187,7 +185,6 @@ class ClusterSimulation:
             RoundSeries(np.array(start_s), by_type, np.array(active, int), np.array(waiting, int)),
             decided_s,
             share_errors,
-            tuple(self.snapshots),
             tuple(self.recorded),
         )
 
@@ -228,9 +225,6 @@ class ClusterSimulation:
             )
             allocation = self.policy.allocate(demand)
             self.rows["isolated_steps_per_s"][numbers] = isolated_steps_per_s(demand)
-            last_s = self.snapshots[-1].time_s if self.snapshots else -math.inf
-            if math.isfinite(self.options.snapshots_s) and self.now_s - last_s >= self.options.snapshots_s:
-                self.snapshots.append(Snapshot(self.now_s, allocation.used(MIN_SHARE)))
         error = self.rounds.decide(allocation, self.now_s - self.decided_s)
         if self._decisions:
             self._decisions[-1] = self._decisions[-1][0], error

@@ -67,7 +67,7 @@ def test_what_stands_for_no_rounds_has_a_name() -> None:
     options = ClusterCommandOptions(**dict(zip(names, groups, strict=True)))  # type: ignore[arg-type]
     assert [rounds_of(options, policy) for policy in ("las", "min_cost")] == ["in_turn", "one_queue"]
     for name, skips in (("gavel", True), ("in_turn", False), (None, False)):
-        simulated = simulation_options(replace(options, rounds=name), GeneratedTraceOptions(), 1.0, "las")
+        simulated = simulation_options(replace(options, rounds=name), GeneratedTraceOptions(), "las")
         assert (simulated.skips_to_arrivals, simulated.types_in_turn) == (skips, True)
 
 
@@ -94,7 +94,7 @@ def test_a_trace_of_ones_own(command, data: str, trace: str, tmp_path: Path) -> 
     assert found["options"]["policy"] == "las"
     busy = [int(row["busy_v100"]) for row in rows_of(out / "series.csv")]
     assert max(busy) == 2
-    for name in ("completion_times", "busy_gpus", "allocations"):
+    for name in ("completion_times", "busy_gpus"):
         assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert (out / f"{name}.pdf").read_bytes().startswith(b"%PDF")
         assert (out / f"{name}.svg").is_file()

@@ -6,10 +6,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from schedsearch.figures.cluster import (
-    AllocatedTime,
     BusyGpus,
     LoadPoint,
-    draw_allocations,
     draw_busy_gpus,
     draw_completion_times,
     draw_loads,
@@ -19,11 +17,6 @@ BUSY = BusyGpus(
     np.array([0.0, 1.0, 2.0]),
     {"v100": np.array([2.0, 1.0]), "k80": np.array([0.0, 3.0])},
     {"v100": 2, "k80": 4},
-)
-ALLOCATED = AllocatedTime(
-    ["a", "b"],
-    np.array([0.0, 1.0, 3.0]),
-    {"v100": np.array([[1.0, 0.25], [np.nan, 0.75]]), "k80": np.array([[0.0, 0.5], [np.nan, 0.0]])},
 )
 LOADS = {"las": [LoadPoint(1, 10, 9, 11), LoadPoint(2, 20, 15, 25)], "fifo": [LoadPoint(1, 30, 30, 30)]}
 
@@ -53,18 +46,6 @@ def test_busy_gpus_of_types_stand_above_each_other() -> None:
     assert second.values.tolist() == [2, 4]
     assert axes.lines[0].get_ydata()[0] == 6
     assert legend(figure) == ["v100 (2 GPUs)", "k80 (4 GPUs)", "all 6 GPUs"]
-
-
-def test_an_allocation_has_a_map_for_each_type_and_one_scale() -> None:
-    figure = draw_allocations(ALLOCATED)
-    v100, k80, bar = figure.axes
-    assert [axes.get_title(loc="left") for axes in (v100, k80)] == ["v100", "k80"]
-    assert v100.get_xlabel() == "time (h)"
-    assert bar.get_ylabel() == "share of the time"
-    shares = v100.collections[0].get_array()
-    assert shares.filled(-1).tolist() == [[1.0, 0.25], [-1, 0.75]]
-    assert v100.collections[0].get_clim() == k80.collections[0].get_clim() == (0, 1)
-    assert [label.get_text() for label in v100.get_yticklabels()] == ["a", "b"]
 
 
 def test_loads_have_intervals() -> None:
