@@ -118,7 +118,7 @@ def rounded(
     """Yield choices of modes that keep the deadlines, shape ``(instances, deadlines)``, one a way to round.
 
     Args:
-        problem: Problem whose modes are chosen.
+        problem: Whose modes are chosen.
         planned_ms: Times with which the deadlines are kept; in that shape.
         deadline_ms: Shape ``(deadlines,)``.
         is_seam: Whether nearly all planned times are those of modes, so that it suffices to take the slowest
@@ -164,12 +164,7 @@ def spliced(problem: ClockProblem, envelope: tuple[Floats, Ints], deadline_ms: F
     one as late as the deadline allows. With every event at the later of its two times, the waits of both
     plans are kept; likewise at the earlier of its two times, with the faster plan late and the slower one
     early. Either way nearly all instances keep a time of one of the plans, and only those that run at the
-    seam are rounded.
-
-    Args:
-        problem: Problem whose modes are chosen.
-        envelope: What to join, as of `PlanPool.envelope`.
-        deadline_ms: None below the shortest of these plans; shape ``(deadlines,)``.
+    seam are rounded. What is joined is as of `PlanPool.envelope`, and no deadline is below its shortest plan.
     """
     graph, table = problem.graph, problem.table
     time_ms, choice = envelope
@@ -211,13 +206,7 @@ def fixed(problem: ClockProblem, planned_ms: Floats, price_w: Floats, deadline_m
     the devices further off can use what is left over, if they know of it before they are rounded. So we take
     the device that the relaxed plan slows down least, of those whose planned times are not modes' times
     already, choose the best clocks for it within the windows that the others leave, solve the relaxed problem
-    of the rest again, and round it.
-
-    Args:
-        problem: Problem whose modes are chosen.
-        planned_ms: Time of each instance in the relaxed plan; shape ``(instances,)``.
-        price_w: The shadow price of each instance's time in that plan: mJ per ms.
-        deadline_ms: Deadline to be kept.
+    of the rest again, and round it. The price is that of each instance's time in the relaxed plan.
     """
     table, slip_ms = problem.table, TOLERANCE * deadline_ms
     floor = table.slowest_within(planned_ms[:, None] + slip_ms)
@@ -249,13 +238,8 @@ def windows_of(
 ) -> tuple[Floats, Floats]:
     """Return when the instances of a device may start and must end if all others run as early as they can.
 
-    A transfer between blocks of the device keeps its place in time.
-
-    Args:
-        problem: Problem whose graph counts.
-        members: Indices of the device's instances, in its order.
-        time_ms: How long each instance runs; shape ``(instances,)``.
-        latest_ms: End of the iteration.
+    A transfer between blocks of the device keeps its place in time. Members are the indices of the device's
+    instances, in its order; times are of all instances.
     """
     graph = problem.graph
     start_ms = graph.earliest_start(time_ms[:, None])[:, 0]

@@ -71,20 +71,10 @@ def improved(
 ) -> Improved | None:
     """Return the best modes of some instances, as far as the budget goes; None without an answer.
 
-    Only the instances whose modes are free are in the program. What the others do to them is a release, a
-    due time, and the longest path from each free instance to the next through others. Times are rounded down
-    to ticks: so the bound holds for the real times, and a choice is late by less than `TIME_TOLERANCE` as
-    long as no path has more than `MAX_INSTANCES` instances.
-
-    Args:
-        problem: Problem of the choice.
-        choice: Modes with which the deadline is kept; shape ``(instances,)``.
-        free: Instances whose modes may change, at most `MAX_INSTANCES`.
-        deadline_ms: Deadline to be kept.
-        budget: What the solver may spend.
-
-    Raises:
-        KeyboardInterrupt: The solver was interrupted from the keyboard.
+    The choice keeps the deadline. Only the instances whose modes are free are in the program. What the others
+    do to them is a release, a due time, and the longest path from each free instance to the next through
+    others. Times are rounded down to ticks: so the bound holds for the real times, and a choice is late by
+    less than `TIME_TOLERANCE` as long as no path has more than `MAX_INSTANCES` instances.
     """
     from schedsearch.model.cpsat_model import CpSatModel
     from schedsearch.solver.cpsat import is_optimal, solve, within

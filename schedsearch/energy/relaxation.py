@@ -183,9 +183,7 @@ def around(
 ) -> Iterator[tuple[Breakpoint, Breakpoint]]:
     """Yield for each deadline the breakpoints next longer and next shorter; beyond the ends twice the same.
 
-    Args:
-        points: The breakpoints, longest iteration first; all are taken if all deadlines are.
-        falling_ms: The deadlines, latest first.
+    Both are given longest first; all breakpoints are taken if all deadlines are.
     """
     longer: Breakpoint | None = None
     deadlines = deque(falling_ms)

@@ -54,7 +54,6 @@ def compute_baselines(
         bound: What no plan can beat, where it is at hand, as in `Frontier.relaxed`; computed without.
 
     Raises:
-        ProfileError: The profile lacks a block of the schedule.
         EnergyError: A name or the unit is wrong, or the schedule is not valid.
     """
     for name in names:

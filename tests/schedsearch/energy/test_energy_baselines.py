@@ -182,15 +182,6 @@ def test_perseus_slows_down_again_what_stands_across_the_cut() -> None:
         assert step.effective_mj == pytest.approx(optimum, abs=1e-4)
 
 
-def test_perseus_reports_progress() -> None:
-    schedule = one_f_one_b(v_shape(2), 2)
-    profile = profile_of(20.0, **{block.name: STEPS for block in schedule.placement.blocks})
-    calls: list[tuple[str, int, int]] = []
-    perseus_frontier(schedule, profile, 1.0, on_progress=lambda *call: calls.append(call))
-    assert {what for what, _, _ in calls} == {"cutting"}
-    assert [done for _, done, _ in calls] == list(range(calls[-1][2] + 1))
-
-
 @pytest.mark.parametrize(
     ("unit_ms", "message"),
     [

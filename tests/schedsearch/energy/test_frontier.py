@@ -87,17 +87,6 @@ def test_units_do_not_matter(data: st.DataObject, times: float, energies: float)
     assert bounds[0] == pytest.approx(bounds[1], rel=1e-6, abs=1e-6 * energies)
 
 
-def test_clocks_that_cost_the_same_are_one_choice() -> None:
-    schedule = one_f_one_b(v_shape(2), 3)
-    names = [block.name for block in schedule.placement.blocks]
-    twice = [(mhz + extra, time, energy) for mhz, time, energy in STEPS for extra in (0, 10)]
-    one = compute_frontier(schedule, profile_of(20.0, **dict.fromkeys(names, STEPS)), num_plans=20)
-    profile = profile_of(20.0, **dict.fromkeys(names, twice))
-    other = compute_frontier(schedule, profile, num_plans=20)
-    check(schedule, profile, other)
-    assert [(p.time_ms, p.energy_mj) for p in one.plans] == [(p.time_ms, p.energy_mj) for p in other.plans]
-
-
 def test_wide_steps_between_clocks_are_shared_out_in_time() -> None:
     """Two clocks, the last stage a little slower: two plans joined in time lose less than one rounded."""
     schedule = one_f_one_b(v_shape(4), 32)
@@ -161,14 +150,6 @@ def test_saving_is_taken_over_equal_time(small: tuple[Schedule, Profile, Frontie
     savings = [frontier.saving(plan, straggler) for plan in frontier.plans]
     assert savings == sorted(savings)
     assert frontier.min_energy.energy_mj == min(plan.energy_mj for plan in frontier.plans)
-
-
-def test_reports_progress(small: tuple[Schedule, Profile, Frontier]) -> None:
-    calls: list[tuple[str, int, int]] = []
-    compute_frontier(*small[:2], num_plans=7, on_progress=lambda *call: calls.append(call))
-    assert {what for what, _, _ in calls} == {"relaxing", "rounding"}
-    assert all(0 < done <= total for _, done, total in calls)
-    assert calls[-1][1] == calls[-1][2]
 
 
 def test_file_form(small: tuple[Schedule, Profile, Frontier], tmp_path: Path) -> None:

@@ -211,19 +211,3 @@ def test_an_interruption_keeps_the_best() -> None:
     check(chosen, profile)
     assert chosen.interrupted
     assert len(chosen.judged) == 2
-
-
-def test_no_time_leaves_the_first() -> None:
-    schedule = gpipe(v_shape(3), 4)
-    profile = noisy_profile(schedule.placement, 5, 0)
-    many = [schedule, one_f_one_b(v_shape(3), 4)]
-    told: list[tuple[str, int, int]] = []
-    chosen = best_order(
-        many,
-        profile,
-        1.1 * maximum_ms(schedule, profile),
-        work_limit=0.0,
-        on_progress=lambda *event: told.append(event),
-    )
-    assert (chosen.schedule, len(chosen.judged)) == (schedule, 1)
-    assert told == [("orders", 1, 1)]
