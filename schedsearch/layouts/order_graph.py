@@ -59,7 +59,7 @@ class OrderGraph:
     def _ends(self, times: Ints) -> Ints:
         """Return the end of each event, and a last row of zeros."""
         ends = np.zeros((len(self.kinds) + 1, times.shape[1]), np.int64)
-        late = self.crosses[:, None] * times[-1]
+        late = (self.crosses * times[-1, 0])[:, None]  # the same for all layouts
         for first, end in zip(self.levels[:-1], self.levels[1:], strict=True):
             ready = ends[self.inputs[first:end]] + late[first:end]
             ends[first:end] = np.maximum(ready, ends[self.before[first:end]]) + times[self.kinds[first:end]]
