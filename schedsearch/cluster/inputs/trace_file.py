@@ -3,10 +3,10 @@
 Gavel's are told apart by the number of columns: that of its physical experiments, whose SLO is a multiple of
 the duration or -1 for none, and an older one of the traces from Microsoft's cluster. CSV has our own columns,
 or those of the public traces of Philly and Helios and of Alibaba's simulator, in `COLUMNS`; others are passed
-over. A job of which only the duration is known has as many steps as it does in that time where its type is
-fastest. One without a type gets one by a seeded draw among those
-that have a throughput at its number of GPUs, one draw for each such row in the order of the file. A part of a
-GPU is rounded up to a whole one. The status is not read: a job that failed used its GPUs too.
+over. Times are dates, seconds, or milli- to nanoseconds since 1970. A job of which only the duration is known
+has as many steps as it does in that time where its type is fastest. One without a type gets one by a seeded
+draw among those that have a throughput at its number of GPUs, one draw for each such row in the order of the
+file. A part of a GPU is rounded up to a whole one. The status is not read: a job that failed used its GPUs.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from schedsearch.cluster.throughputs import Throughputs
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "name": ("name", "jobid", "job_id", "job_name"),
-    "arrival": ("arrival_s", "submitted_time", "submit_time"),
-    "GPUs": ("scale_factor", "num_gpus", "num_gpu", "gpu_num"),
-    "type": ("job_type",),
-    "steps": ("steps",),
+    "arrival": ("arrival_s", "submitted_time", "submit_time", "start_time"),
+    "GPUs": ("scale_factor", "num_gpus", "num_gpu", "gpu_num", "gpus"),
+    "type": ("job_type", "type"),
+    "steps": ("steps", "num_steps", "total_steps"),
     "duration": ("duration_s", "duration", "run_time"),
-    "weight": ("weight",),
+    "weight": ("weight", "priority_weight"),
     "SLO": ("slo_s",),
     "entity": ("entity", "vc", "user"),
 }
@@ -176,17 +176,19 @@ def _arrivals_s(rows: Sequence[Row]) -> dict[int, float]:
     if any("arrival_s" in row for row in rows):
         remedy = "give 0 or more, or name the column of dates submit_time"
         return {line: at_least_0(cell, "an arrival in seconds", remedy) for line, cell in cells.items()}
-    are_dates = next(iter(cells.values())).parsed is None
+    dates = {line: date_of(cell.value) for line, cell in cells.items()}
     times = {}
     for line, cell in cells.items():
-        if not are_dates:
-            times[line] = cell.number("a time in seconds", "write all so, or all as dates", 0, 1e11)
-        elif date := date_of(cell.value):
+        if date := dates[line]:
             times[line] = date.timestamp()
+        elif any(dates.values()):
+            raise cell.wrong("a date as others of the column are", "write all as 2017-10-07 01:11:39")
         else:
-            raise cell.wrong("a date as 2017-10-07 01:11:39", "write all so, or all in seconds")
+            times[line] = cell.number("a date as 2017-10-07 01:11:39, or seconds", "write all so", 0)
     first = min(times.values())
-    return {line: time - first for line, time in times.items()}
+    # Seconds since 1970 have 9 or 10 digits, milliseconds 3 more, and so on.
+    unit = 1.0 if any(dates.values()) else 1000.0 ** max(0, int(math.log10(max(first, 1.0)) - 8) // 3)
+    return {line: (time - first) / unit for line, time in times.items()}
 
 
 def _cell(row: Row, kind: str) -> Cell | None:
