@@ -147,15 +147,15 @@ def _too_short(a: SwitchArrays, low: int, high: int, column: Ints, start: Floats
     A first stretch that follows nothing, and a last one that nothing follows, may be short.
     """
     short, first, last = 0.0, -1.0, -1.0
+    before = column[a.order[high - 1 if a.back_to_back else low]] if low < high else 0
     for k in range(low, high):
         i = a.order[k]
-        before = a.order[k - 1 if k > low else high - 1 if a.back_to_back else low]
-        if column[before] != column[i]:
+        if column[i] != before:
             if last < 0:
                 first = start[i]
             else:
                 short += max(0.0, a.dwell_ms - (start[i] - last))
-            last = start[i]
+            last, before = start[i], column[i]
     if a.back_to_back and last >= 0:
         short += max(0.0, a.dwell_ms - (first + length - last))
     return short
