@@ -134,31 +134,21 @@ def simulate(a: SwitchArrays, column: Ints, start: Floats, end: Floats) -> tuple
             if column[first] != column[last]:
                 length = max(length, end[last] - start[first] + a.latency_ms[column[last], column[first]])
     over = max(0.0, length - a.latest_ms)
-    if a.dwell_ms > 0:
-        for device in range(len(a.begins) - 1):
-            over += _too_short(a, a.begins[device], a.begins[device + 1], column, start, length)
+    for device in range(len(a.begins) - 1 if a.dwell_ms > 0 else 0):
+        low, high = a.begins[device], a.begins[device + 1]
+        begin, since = -1.0, -1.0  # a first stretch that follows nothing, and a last one, may be short
+        for k in range(low, high):
+            before = a.order[k - 1 if k > low else high - 1 if a.back_to_back else low]
+            own = a.order[k]
+            if column[before] != column[own]:
+                if since < 0:
+                    begin = start[own]
+                else:
+                    over += max(0.0, a.dwell_ms - (start[own] - since))
+                since = start[own]
+        if a.back_to_back and since >= 0:
+            over += max(0.0, a.dwell_ms - (begin + length - since))
     return length, over
-
-
-@compiled
-def _too_short(a: SwitchArrays, low: int, high: int, column: Ints, start: Floats, length: float) -> float:
-    """Return by how many ms the stretches of a device between two changes are shorter than the dwell.
-
-    A first stretch that follows nothing, and a last one that nothing follows, may be short.
-    """
-    short, first, last = 0.0, -1.0, -1.0
-    for k in range(low, high):
-        i = a.order[k]
-        before = a.order[k - 1 if k > low else high - 1 if a.back_to_back else low]
-        if column[before] != column[i]:
-            if last < 0:
-                first = start[i]
-            else:
-                short += max(0.0, a.dwell_ms - (start[i] - last))
-            last = start[i]
-    if a.back_to_back and last >= 0:
-        short += max(0.0, a.dwell_ms - (first + length - last))
-    return short
 
 
 @compiled
