@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from schedsearch.baselines import HAND_MADE
 from schedsearch.core.answer import EndedBy, SearchError, SearchProgress, SearchReport, SearchResult, Status
 from schedsearch.core.objective import FINITE, Objective
 from schedsearch.core.problem import seconds_of
@@ -29,6 +30,7 @@ from schedsearch.unequal.replica_work import ReplicaSchedules, ReplicaWork, repl
 from schedsearch.unequal.sequence_tables import resequenced, schedules_of, sequences_of, ticks_of
 from schedsearch.unequal.starts import (
     AS_GIVEN,
+    by_hand,
     dispatched,
     executed,
     numberings,
@@ -207,6 +209,9 @@ class _BatchSearch:
         if self.blocks is not None:
             self.bound = max(self.bound, self.blocks.bound())
         self.begin()
+        if self.is_small and not self.proved:  # for large batches they are far behind sequences
+            for how, made in by_hand(self.batch, HAND_MADE).items():
+                self.offer(how, self.of_one(made))
         for number in itertools.count():
             end = max(_FIRST_ROUND[self.is_single], 2 * self.effort.spent)
             self.sequence(number, end)

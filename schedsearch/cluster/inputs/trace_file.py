@@ -177,18 +177,22 @@ def _arrivals_s(rows: Sequence[Row]) -> dict[int, float]:
         remedy = "give 0 or more, or name the column of dates submit_time"
         return {line: at_least_0(cell, "an arrival in seconds", remedy) for line, cell in cells.items()}
     dates = {line: date_of(cell.value) for line, cell in cells.items()}
-    times = {}
+    times, units = {}, set()
     for line, cell in cells.items():
         if date := dates[line]:
             times[line] = date.timestamp()
-        elif any(dates.values()):
+            continue
+        if any(dates.values()):
             raise cell.wrong("a date as others of the column are", "write all as 2017-10-07 01:11:39")
-        else:
-            times[line] = cell.number("a date as 2017-10-07 01:11:39, or seconds", "write all so", 0)
+        number = cell.number("a date as 2017-10-07 01:11:39, or seconds", "write all so", 0)
+        # Seconds since 1970 have 9 or 10 digits, milliseconds 3 more, and so on.
+        unit = 1000.0 ** max(0, int(math.log10(max(number, 1.0)) - 8) // 3)
+        units.add(unit)
+        if len(units) > 1:
+            raise cell.wrong("in the unit of others of the column", "give all times in one unit")
+        times[line] = number / unit
     first = min(times.values())
-    # Seconds since 1970 have 9 or 10 digits, milliseconds 3 more, and so on.
-    unit = 1.0 if any(dates.values()) else 1000.0 ** max(0, int(math.log10(max(first, 1.0)) - 8) // 3)
-    return {line: (time - first) / unit for line, time in times.items()}
+    return {line: time - first for line, time in times.items()}
 
 
 def _cell(row: Row, kind: str) -> Cell | None:

@@ -147,17 +147,17 @@ def test_types_are_drawn_by_the_seed(tmp_path: Path) -> None:
         ),
         (
             "submit_time,num_gpus,run_time\nsoon,1,5\n",
-            "line 2, column submit_time: 'soon' is not a date as 2017-10-07 01:11:39; write all so",
+            "line 2, column submit_time: 'soon' is not a date as 2017-10-07 01:11:39, or seconds; write",
         ),
         ("submit_time,num_gpus,run_time\n5,1,5\n,1,5\n", "line 3: lacks the arrival; give it, or remove the"),
         (f"slo_s,{OURS}0,A,5,1,0\n", "line 2, column slo_s: '0' is not a time after the arrival in seconds"),
         (
             "submit_time,num_gpu,duration\n2020-04-01,1,5\n5,1,5\n",
-            "line 3, column submit_time: '5' is not a date as 2017-10-07 01:11:39; write all so",
+            "line 3, column submit_time: '5' is not a date as others of the column are; write all as",
         ),
         (
             "submit_time,num_gpu,duration\n0,1,5\n1585699200000,1,5\n",
-            "line 3, column submit_time: '1585699200000' is not a time in seconds; write all so",
+            "line 3, column submit_time: '1585699200000' is not in the unit of others of the column",
         ),
         (
             f"{OURS}A,5,1,2020-04-01\n",
