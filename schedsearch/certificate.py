@@ -14,14 +14,10 @@ from schedsearch.proof.load_and_path import period_bounds
 
 
 def certificate_of(placement: Placement, result: SearchResult) -> Certificate:
-    """Return the certificate of what a search found and proved.
+    """Return the certificate of what a search of a placement, with a repetend, found and proved.
 
     It claims the best of what the search proved for all sizes that were asked for, and of the periods that
     were refuted it names only those that matter.
-
-    Args:
-        placement: Placement that was searched.
-        result: Result with a repetend.
     """
     assert result.repetend is not None, "there is nothing to certify"
     repetend = replace(result.repetend, placement=placement.per_micro_batch)  # it may know of less memory

@@ -33,14 +33,11 @@ def first_starts(schedule: Schedule) -> tuple[int, ...]:
 
 
 def with_least_device_span(schedule: Schedule) -> Schedule:
-    """Return the schedule of the same orders in which the longest device span is least.
+    """Return the schedule of a valid one's orders in which the longest device span is least.
 
     That each device ends within the span from its first start is one more edge, from its last block to its
     first of a round later; so the span is the least period of the graph. Of a device with several streams
     that is so of the last and the first of each. Every block starts as early as it lets it.
-
-    Args:
-        schedule: Valid.
     """
     placement, orders = schedule.placement, schedule.lane_orders
     waits = waits_in_order(placement, schedule.num_micro_batches, orders, schedule.chosen)

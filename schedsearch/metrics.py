@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placements.block import COMPUTE, Kind
-from schedsearch.schedule import Instance, Schedule, earliest_starts, waits_in_order
+from schedsearch.schedule import Schedule
 
 
 def bubble_rate(schedule: Schedule) -> float:
@@ -123,23 +123,3 @@ def steady_period(schedule: Schedule) -> float | None:
         if len(steps) == 1 and len(firsts) == 2:
             return steps.pop() / several
     return None
-
-
-def total_slack(schedule: Schedule) -> int:
-    """Return the ticks by which blocks could start later, last ones first, summed over blocks and devices.
-
-    Later than they do, but in the same order on every device and with the same makespan: what lower clocks
-    can use (Perseus, Sec. 2.2).
-    """
-    placement = schedule.placement
-    time = {(name, n): schedule.block(name, n).time for _, n, name in schedule.blocks}
-    waits = waits_in_order(placement, schedule.num_micro_batches, schedule.lane_orders, schedule.chosen)
-    backwards: dict[Instance, list[tuple[Instance, int]]] = {instance: [] for instance in waits}
-    for later, before in waits.items():
-        for earlier, ticks in before:
-            backwards[earlier].append((later, ticks - time[earlier] + time[later]))
-    rest = earliest_starts(backwards)
-    return sum(
-        (schedule.makespan - rest[name, n] - time[name, n] - start) * len(placement.by_name[name].devices)
-        for start, n, name in schedule.blocks
-    )

@@ -42,12 +42,8 @@ def picture(schedule: Schedule, max_columns: int = 200, mark: tuple[str, int] | 
 
     A cell shows the block's name, and with several micro-batches the micro-batch behind a dot.
     Times that share a divisor are divided by it; a schedule that is still too wide is sampled. A last line
-    says which modes the letters behind micro-batches stand for, if there are any.
-
-    Args:
-        schedule: Need not be valid.
-        max_columns: Widest grid before sampling.
-        mark: A (block, micro-batch) to put in square brackets.
+    says which modes the letters behind micro-batches stand for, if there are any. The schedule need not be
+    valid; a (block, micro-batch) to mark is in square brackets.
 
     >>> from placements.shapes import v_shape
     >>> from schedsearch.baselines import one_f_one_b
@@ -63,49 +59,21 @@ def picture(schedule: Schedule, max_columns: int = 200, mark: tuple[str, int] | 
     return "\n".join([*lines, *filter(None, ["; ".join(_modes_in_words(schedule.placement, cells))])])
 
 
-def fitted(schedule: Schedule, width: int, repetend: Repetend | None = None) -> str:
-    """Draw a schedule in lines of so many characters; one that is longer is cut, its repetend drawn below.
+def fitted(
+    schedule: Schedule, width: int, repetend: Repetend | None = None, *, with_end: bool = False
+) -> str:
+    """Draw a schedule in lines of 40 characters or more; where it is cut, its repetend is drawn below.
 
     A column is then so many ticks that a repetend, or else the work of a device with one micro-batch, is not
-    longer than a line. Of many devices some are drawn.
-
-    Args:
-        schedule: Need not be valid.
-        width: Width, at least 40.
-        repetend: Its steady state; None for none.
-
-    >>> from placements.shapes import v_shape
-    >>> from schedsearch.baselines import gpipe
-    >>> print(fitted(gpipe(v_shape(2, backward_time=2), 9), 40))
-    0 | F.0 F.1 F.2 F.3 F.4 F.5 F.6 F.7 ...
-    1 | .   F.0 F.1 F.2 F.3 F.4 F.5 F.6 ...
-    a column: 1 ms; .3: micro-batch 3
-    """
-    return _in_lines(schedule, width, repetend, with_end=False)
-
-
-def both_ends(schedule: Schedule, width: int, repetend: Repetend | None = None) -> str:
-    """Draw all devices of a schedule; one that is longer than a line is drawn without its middle.
-
-    Its repetend is then drawn below. A column is as in `fitted`.
-
-    Args:
-        schedule: Need not be valid.
-        width: Width, at least 40.
-        repetend: Its steady state; None for none.
+    longer than a line. Of many devices some are drawn. With its end, all are, and it is without its middle.
 
     >>> from placements.shapes import v_shape
     >>> from schedsearch.baselines import one_f_one_b
-    >>> print(both_ends(one_f_one_b(v_shape(2, backward_time=2), 9), 48))
+    >>> print(fitted(one_f_one_b(v_shape(2, backward_time=2), 9), 48, with_end=True))
     0 | F.0 F.1 .   .   B.0 ... B.7 B.7 .   B.8 B.8
     1 | .   F.0 B.0 B.0 F.1 ... F.8 B.8 B.8 .   .
     a column: 1 ms; .3: micro-batch 3
     """
-    return _in_lines(schedule, width, repetend, with_end=True)
-
-
-def _in_lines(schedule: Schedule, width: int, repetend: Repetend | None, *, with_end: bool) -> str:
-    """Draw a schedule in lines of some width: without its middle, or its begin with some of many devices."""
     cells, around = _cells_of_schedule(schedule), _cells_of_repetend(repetend) if repetend else []
     tick, most = _scale(schedule, width, [*cells, *around], repetend)
     columns = math.ceil(schedule.makespan / tick)

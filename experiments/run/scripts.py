@@ -37,7 +37,7 @@ from runtime.program.prefetch import peak_posted, prefetch_receives
 from runtime.program.program_file import programs_to_dict
 from runtime.program.tensor_flow import OFFLOAD, pair_backward
 from runtime.program.tensor_spec import TensorSpec
-from schedsearch.picture import both_ends
+from schedsearch.picture import fitted
 from schedsearch.schedule import CyclicOrderError, Schedule
 from schedsearch.semantics.check import check_versions
 from schedsearch.semantics.stages import orders_of
@@ -84,7 +84,7 @@ def generate_scripts(
         directory,
         shift=repetend.micro_batches if repetend else None,
         title=found.placement.name,
-        picture=both_ends(whole, PICTURE_WIDTH, repetend),
+        picture=fitted(whole, PICTURE_WIDTH, repetend, with_end=True),
         versions={"schedsearch": schedsearch.__version__, "torch": metadata.version("torch")},
         rows=device_of if whole.placement.num_gpus else None,
     )

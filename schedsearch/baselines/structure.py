@@ -265,12 +265,8 @@ def by_hand(
     """Make a function of a placement and a number of micro-batches of a hand-made schedule's rule.
 
     The rule gives the order of each device, in which every block then starts as soon as it can, optimizer
-    blocks at the end. Placements of another form are refused with an `UnsuitablePlacementError`.
-
-    Args:
-        schedule: Its name in messages.
-        form: Form of the stages.
-        split: Whether their backward is in two halves.
+    blocks at the end. Placements without stages of the form, or with their backward in two halves where it is
+    not to be `split`, are refused with an `UnsuitablePlacementError` that names the schedule.
     """
 
     def made_of(rule: Callable[..., Orders | Schedule]) -> Callable[..., Schedule]:
@@ -304,11 +300,9 @@ def in_turns(
 ) -> list[Instance]:
     """Return a device's order: forwards first, then one forward and one backward in turn.
 
-    Args:
-        visits: The (stage, micro-batch) pairs in the order of their forward blocks.
-        back: Likewise of their backward blocks, or input halves.
-        warmup: Forwards before the first turn.
-        delay: Blocks by which a weight half is behind the input half before it; the rest comes at the end.
+    The (stage, micro-batch) pairs are in the order of their forward blocks, and of their backward blocks or
+    input halves. There are `warmup` forwards before the first turn, and `delay` blocks by which a weight half
+    is behind the input half before it; the rest comes at the end.
     """
     forward = [(stage.forward, n) for stage, n in visits]
     weight = [(stage.weight, n) for stage, n in back if stage.weight is not None]

@@ -260,11 +260,9 @@ class Demand:
         return times[:-1]
 
     def shares_alone(self, times: FloatArray) -> FloatArray:
-        """Return the shares of jobs that run alone and as fast as they can for given times.
+        """Return the shares of jobs that run alone and as fast as they can for given times, (jobs, types).
 
-        Args:
-            times: Share of the time of each job on each type, (jobs, types); those where it cannot run are
-                lost.
+        Times where a job cannot run are lost.
         """
         shares = np.zeros(len(self.configurations))
         is_there = self.fastest_alone != NO_CONFIGURATION

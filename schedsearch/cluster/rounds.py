@@ -138,9 +138,8 @@ class RoundScheduler:
     def next_round(self, type_order: Sequence[int] | None = None) -> list[Assignment]:
         """Return who runs in the next round.
 
-        Args:
-            type_order: Order in which GPU types choose, each index once; where none is given, the candidates
-                of all types stand in one queue.
+        GPU types choose in an order, each index once; without one, the candidates of all types stand in one
+        queue.
         """
         placed = [
             assignment

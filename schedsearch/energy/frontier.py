@@ -52,10 +52,7 @@ HiGHS keeps its rows, integers and reduced costs to 1e-6 and better, and the min
 def proved(bound: float, found: float, scale: float = 0.0) -> float:
     """Return a lower bound of what was found, with rounding errors taken off where it is above.
 
-    Args:
-        bound: Bound of energy, time or cost; nothing is below it.
-        found: Something that the bound is of.
-        scale: Size of what was added up, where the sum itself may be about 0.
+    `scale` is the size of what was added up, where the sum itself may be about 0.
     """
     most = BOUND_TOLERANCE * (abs(found) + scale)
     assert bound <= found + most, f"the bound {bound!r} is above {found!r}, which was found"

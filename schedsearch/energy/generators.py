@@ -159,12 +159,14 @@ def spliced(problem: ClockProblem, envelope: tuple[Floats, Ints], deadline_ms: F
     """Yield plans for the deadlines that are each joined from the two best ones around it.
 
     Where neighbouring options of a block are far apart, the relaxed plan has times in between for every
-    micro-batch, and rounding them loses much. Real plans on either side of the deadline do not: run the
-    first part of one and the rest of the other. Let the faster plan run as early as it can, and the slower
-    one as late as the deadline allows. With every event at the later of its two times, the waits of both
-    plans are kept; likewise at the earlier of its two times, with the faster plan late and the slower one
-    early. Either way nearly all instances keep a time of one of the plans, and only those that run at the
-    seam are rounded. What is joined is as of `PlanPool.envelope`, and no deadline is below its shortest plan.
+    micro-batch, and rounding them loses much. Real plans on either side of the deadline do not: run the first
+    part of one and the rest of the other. Let the faster plan run as early as it can, and the slower one as
+    late as the deadline allows. With every event at the later of its two times, the waits of both plans are
+    kept; likewise at the earlier of its two times, with the faster plan late and the slower one early. Either
+    way nearly all instances keep a time of one of the plans, and only those that run at the seam are rounded.
+
+    What is joined is as of `PlanPool.envelope`; no deadline, shape ``(deadlines,)``, is below the shortest
+    plan.
     """
     graph, table = problem.graph, problem.table
     time_ms, choice = envelope
@@ -206,7 +208,10 @@ def fixed(problem: ClockProblem, planned_ms: Floats, price_w: Floats, deadline_m
     the devices further off can use what is left over, if they know of it before they are rounded. So we take
     the device that the relaxed plan slows down least, of those whose planned times are not modes' times
     already, choose the best clocks for it within the windows that the others leave, solve the relaxed problem
-    of the rest again, and round it. The price is that of each instance's time in the relaxed plan.
+    of the rest again, and round it.
+
+    Times and shadow prices (mJ per ms) are those of each instance in the relaxed plan; shape
+    ``(instances,)``.
     """
     table, slip_ms = problem.table, TOLERANCE * deadline_ms
     floor = table.slowest_within(planned_ms[:, None] + slip_ms)
@@ -238,8 +243,8 @@ def windows_of(
 ) -> tuple[Floats, Floats]:
     """Return when the instances of a device may start and must end if all others run as early as they can.
 
-    A transfer between blocks of the device keeps its place in time. Members are the indices of the device's
-    instances, in its order; times are of all instances.
+    A transfer between blocks of the device keeps its place in time. The members are indices of the device's
+    instances, in its order; `time_ms` has the shape ``(instances,)``, and the iteration ends at `latest_ms`.
     """
     graph = problem.graph
     start_ms = graph.earliest_start(time_ms[:, None])[:, 0]

@@ -73,14 +73,10 @@ class InstanceGraph:
         return InstanceGraph(self.instances[::-1], *turned, self.num_devices, self.runs[::-1])
 
     def earliest_start(self, time_ms: Floats, delay_ms: Floats | None = None) -> Floats:
-        """Return when each instance starts if all start as soon as they can.
+        """Return when each instance starts if all start as soon as they can, in ms from the begin.
 
-        Args:
-            time_ms: How long each instance runs, for any number of plans; shape ``(size, plans)``.
-            delay_ms: In place of `delay_ms`; shape ``(edges, 1)``, or ``(edges, plans)``.
-
-        Returns:
-            Milliseconds from the begin of the iteration, in the shape of `time_ms`.
+        How long each runs, for any number of plans, and the starts have the shape ``(size, plans)``; delays
+        in place of `delay_ms` have ``(edges, 1)``, or ``(edges, plans)``.
         """
         delay = self.delay_ms[:, None] if delay_ms is None else delay_ms
         if time_ms.shape[1] == 1 and "schedsearch.energy.kernels" not in sys.modules:
@@ -95,11 +91,10 @@ class InstanceGraph:
         return start
 
     def latest_end(self, time_ms: Floats, deadline_ms: Floats) -> Floats:
-        """Return when each instance must end for every later one to end by the deadline of its plan.
+        """Return when each instance must end for every later one to end by its plan's deadline.
 
-        Args:
-            time_ms: As of `earliest_start`, and what is returned.
-            deadline_ms: Shape ``(plans,)``.
+        Milliseconds from the begin of the iteration, and how long each runs, have the shape ``(size,
+        plans)``.
         """
         end: Floats = deadline_ms - self.reversed.earliest_start(time_ms[::-1])[::-1]
         return end

@@ -128,11 +128,6 @@ class Timing:
         pairs = zip(self.curves, mode.tolist(), strict=True)
         return replace(self, curves=[curve if k < 0 else curve.only(k) for curve, k in pairs])
 
-    @property
-    def min_possible_mj(self) -> float:
-        """Return the effective energy with everything at its cheapest; no plan is below at any deadline."""
-        return float(self.count @ [curve.energy_mj[-1] for curve in self.curves])
-
 
 def free_timing(graph: InstanceGraph, curves: Mapping[str, CostCurve]) -> Timing:
     """Return the view of a graph in which every instance has its own time, on the curve of its block."""

@@ -39,12 +39,9 @@ _MODEL_WORK = 2.0
 def best_layout(
     problem: LayoutProblem, starts: Sequence[Sizes] = (), work_limit: float = 20.0
 ) -> LayoutSearch:
-    """Return the best layout that is found, and what bounds all.
+    """Return the best layout that is found, with what bounds all, from some on, such as the even one.
 
-    Args:
-        problem: The model and its schedule.
-        starts: Layouts to begin with, such as the even one.
-        work_limit: Units of work, of about a second each.
+    A unit of the limit of work takes about a second.
     """
     search, last, number = LayoutSearch(problem, work_limit), problem.num_pieces, problem.graph.num_stages
     if math.comb(last - 1, number - 1) <= _MOST_LISTED:

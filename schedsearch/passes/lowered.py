@@ -32,9 +32,7 @@ class Lowered:
     def of(cls, whole: Placement, chosen: tuple[Chosen, ...]) -> Lowered | None:
         """Return a placement lowered; None where streams share a memory, which no plain placement can say.
 
-        Args:
-            whole: With decisions, streams or both.
-            chosen: The choices of each micro-batch; an empty one where nothing is to be decided.
+        The choices of a micro-batch are empty where nothing is to be decided.
         """
         placed = [lanes for each in chosen if (lanes := whole.as_run(each).by_lane) is not None]
         if len(placed) < len(chosen) or len({each.num_devices for each in placed}) > 1:

@@ -80,12 +80,9 @@ def _in_the_long_run(placement: Placement, slow: Repetend, may_grow: bool) -> Re
     """Return the steady state that the orders of a repetend come to, if its starts come again.
 
     Proof that they go on so: what starts next, and when, depends on the last rounds in flight alone. If all
-    starts in so many rounds come again after the same ticks, so do all that follow.
-
-    Args:
-        placement: With streams that slow each other down.
-        slow: A repetend of it, with each block as slow as it can become.
-        may_grow: Whether several of its rounds may make one of the steady state.
+    starts in so many rounds come again after the same ticks, so do all that follow. The repetend is one with
+    each block as slow as it can become; if it may grow, several of its rounds may make one of the steady
+    state.
     """
     size, flight = slow.micro_batches, slow.in_flight
     rounds = 3 * (flight + _MOST_ROUNDS) + _SETTLING

@@ -15,12 +15,7 @@ from schedsearch.planning.plans import Plans, RankedPlan, capacities_gib
 
 
 def explain(plans: Plans, costs_in_words: str = "") -> str:
-    """Return the best plan with its stages, and all plans in order, as Markdown.
-
-    Args:
-        plans: What was found.
-        costs_in_words: Where the costs are from.
-    """
+    """Return the best plan with its stages, and all plans, as Markdown, with where the costs are from."""
     lines = [f"# {plans.model.name} on {in_words(plans.cluster)}", ""]
     if not plans.proposed:
         return "\n".join([*lines, "No plan was found before the interruption.", ""])

@@ -69,10 +69,7 @@ def time_by_part(run: UniformRun) -> dict[str, float]:
     """Return the ms of an iteration by part, of the stage that computes longest; their sum is all of it.
 
     Parts of a pass are as long as its block in the schedule. The ends of the pipeline are what the stage
-    waits for before its first block, and at the end for slower stages.
-
-    Args:
-        run: A layout with its schedule, whose exchanges run beside the pipeline.
+    waits for before its first block, and at the end for slower stages. Exchanges run beside the pipeline.
     """
     placement, stage = run.placement, busiest_stage(run)
     found = dict.fromkeys(TIME_PARTS, 0.0)

@@ -25,11 +25,8 @@ def versions_of(
 ) -> WeightVersions:
     """Return which version of the weights every block of a schedule reads and makes.
 
-    Args:
-        schedule: Schedule of one or several chains of stages with mirrored backward blocks, from the first
-            update on without a flush.
-        mode: Which version is read.
-        micro_batches_per_update: See `Updates`.
+    The schedule is of one or several chains of stages with mirrored backward blocks, from the first update on
+    without a flush.
 
     Raises:
         WeightVersionError: See `find_versions`; or the placement has no such chains, or the mode is not

@@ -38,15 +38,12 @@ _UNKNOWN: Decision = Answer.UNKNOWN, None
 def portfolio(*solvers: Solver, only_first: bool = False) -> Solver:
     """Return a solver that asks several until one knows, in rounds of ever more work.
 
-    In the first round, in which most queries are answered, they are asked in turn. In those that follow they
-    are asked at once where there are several cores. That there is no repetend counts as soon as one knows it;
-    a repetend counts once no solver before its own can find one in the same round.
+    In the first round, in which most queries are answered, they are asked in turn; if `only_first`, then the
+    first alone. In those that follow they are asked at once where there are several cores. That there is no
+    repetend counts as soon as one knows it; a repetend counts once no solver before its own can find one in
+    the same round.
 
     Each makes a new model in each round: what Z3 does with one depends on what its context was asked before.
-
-    Args:
-        solvers: Solvers in the order in which they are asked.
-        only_first: Whether only the first is asked after the first round.
     """
 
     def decide(query: Query, budget: SolverBudget = AMPLE) -> Decision:

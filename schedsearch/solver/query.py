@@ -67,13 +67,8 @@ def write_query(query: Query, model: Model, last_round: int | None = None) -> Pe
     """Write a query into a solver's model: one decides a period over all repetends at once.
 
     Tessel enumerates which micro-batch each block of the repetend belongs to, and asks Z3 for the best order
-    of each candidate (Tessel, Sec. IV-B, Alg. 1).
-
-    Args:
-        query: What is asked.
-        model: The solver's.
-        last_round: Round that no block need exceed, for a solver that is to know such consequences of the
-            rules; None for one that they slow down.
+    of each candidate (Tessel, Sec. IV-B, Alg. 1). No block need be in a later round than `last_round`; it is
+    None for a solver that such consequences of the rules slow down.
     """
     instances = [(block.name, n) for block in query.placement.blocks for n in range(query.micro_batches)]
     round_ = {i: model.new_int_var(0, last_round, f"round {i}") for i in instances}

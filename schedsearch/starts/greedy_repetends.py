@@ -23,11 +23,7 @@ _STEP = 1 / 128
 
 
 def greedy_repetends(placement: Placement, bound: Fraction) -> Iterator[Repetend | None]:
-    """Try ever longer periods from the bound up, each forwards and backwards.
-
-    Args:
-        placement: What runs where, without optimizer blocks.
-        bound: Ticks per micro-batch that no repetend beats.
+    """Try ever longer periods from the bound up, each forwards and backwards; there are no optimizer blocks.
 
     Yields:
         None for each try without a repetend that fits in memory, and then one, with the least period of its
@@ -45,18 +41,11 @@ def greedy_repetends(placement: Placement, bound: Fraction) -> Iterator[Repetend
 
 
 def greedy_repetend(placement: Placement, period: int, backwards: bool = False) -> Repetend | None:
-    """Return a repetend of one micro-batch, whatever it holds.
+    """Return a repetend of one micro-batch, whatever it holds; None where a block finds no gap.
 
     Blocks that several devices run together get their ticks within the period first, as they need a gap that
-    these have in common.
-
-    Args:
-        placement: What runs where, without optimizer blocks.
-        period: Ticks; at least each device's load.
-        backwards: Whether time runs backwards: the last block comes first, each as late as it can be.
-
-    Returns:
-        The repetend; None where a block finds no gap.
+    these have in common. The period is at least each device's load. Where time runs backwards, the last block
+    comes first, each as late as it can be.
     """
     blocks = placement.topological_order[:: -1 if backwards else 1]
     busy: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)  # by device: starts and ticks of blocks

@@ -21,16 +21,12 @@ _FORWARD, _INPUT, _WEIGHT = range(3)
 
 
 def in_turns(placement: Placement, num_micro_batches: int) -> Iterator[Schedule]:
-    """Yield two schedules; none where the placement is no V-shape with split backward.
+    """Yield two schedules that keep the memory; none where the placement is no V-shape with split backward.
 
     In the first a device is rather idle before its first input half than late for it. Of what is open
     besides, a forward block is left to a later turn where the next device has input halves that matter more,
     and a longer weight half fills a gap only on the device that would be idle the most: the other choices
     were better by at most 0.1 % on 17 placements, the published ones among them.
-
-    Args:
-        placement: What runs where, without optimizer blocks; its memory is kept.
-        num_micro_batches: Number of micro-batches, at least 1.
     """
     with contextlib.suppress(UnsuitablePlacementError):
         stages = V.chains(placement, "turns", split=True)[0]

@@ -127,9 +127,8 @@ class Transitions:
     def next_states(self, states: States, limit: int | None) -> tuple[States, Ints]:
         """Return the states that follow, each when the next activity ends, and the ticks until then.
 
-        Args:
-            states: In none of them has a transfer that could start not started.
-            limit: Number of micro-batches; None for no end of them.
+        In none of the states may a transfer that could start not have started. `limit` is the number of
+        micro-batches, None for no end of them.
         """
         states = States(states.started, states.left, np.arange(len(states)))
         for exclusive in self._exclusive:

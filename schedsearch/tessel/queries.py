@@ -208,17 +208,10 @@ def minimise(
     first_share: float = 0.5,
     on_step: Callable[[Least], None] = lambda _: None,
 ) -> Least:
-    """Return the starts of the least objective within limits, or the best found until the deadline.
+    """Return the starts of the least objective within limits in ticks, or the best found until the deadline.
 
-    Asks first whether there are any, then halves what is left (Tessel, Sec. V). Each question gets half of
-    the time left, so that one that is too hard leaves time for easier ones.
-
-    Args:
-        query: The blocks and their rules.
-        low: Ticks; a lower bound of the objective.
-        high: Ticks; greater values are of no interest.
-        first_share: Share of the time left that the first question gets.
-        on_step: Called after each question.
+    Asks first whether there are any, with the first share of the time, then halves what is left (Tessel, Sec.
+    V). Each question gets half of the time left, so that one that is too hard leaves time for easier ones.
     """
     least, lowest, candidate, share = Least(None, 0, low, low > high), low, high, first_share
     while lowest <= high and query.budget.left_s > 0:

@@ -17,14 +17,11 @@ _SAFE = 1e-6
 def replica_bound(work: ReplicaWork, span: bool = False) -> int:
     """Return ticks in which no assignment and no order ends on all replicas.
 
-    It is the largest of three. The longest micro-batch takes its path where that is shortest. Of the
-    micro-batches that load a device most, some replica has at least the average, and `_shared` says how many.
-    And a linear program assigns parts of micro-batches: each device of each replica has its load, what must
-    come before and after it, and memory times the least time for which it is held.
-
-    Args:
-        work: The micro-batches.
-        span: Whether each device counts by its own clock, so that nothing comes before and after.
+    It is the largest of three. The longest micro-batch takes its path where that is shortest. Of the micro-
+    batches that load a device most, some replica has at least the average, and `_shared` says how many. And a
+    linear program assigns parts of micro-batches: each device of each replica has its load, what must come
+    before and after it, and memory times the least time for which it is held. For the `span`, each device
+    counts by its own clock, so that nothing comes before and after.
     """
     replicas, _, number = work.times.shape
     device = np.array([work.placement.by_name[name].devices[0] for name in work.names])
@@ -77,13 +74,8 @@ def _shared(
     """Return ticks of some replica for a device, by the micro-batches that load it most.
 
     Of the first k of them, one of R replicas has at least the average load, and one has at least k / R of
-    them. Before the first and after the last of these, there are at least their own least ends.
-
-    Args:
-        load: Ticks of each micro-batch on the device where they are fewest.
-        before: Ticks before its first block there.
-        after: Ticks after its last.
-        replicas: Their number.
+    them. Before the first and after the last of these, there are at least their own least ends. Loads, and
+    what is before and after, are ticks of each micro-batch.
     """
     order = np.argsort(-load, kind="stable")
     order = order[load[order] > 0]

@@ -75,13 +75,7 @@ def numberings(batch: UnequalBatch) -> Iterator[tuple[str, list[int]]]:
 
 
 def executed(batch: UnequalBatch, orders: Orders, numbers: Sequence[int]) -> Schedule | None:
-    """Return orders run with micro-batches in another order and their own times; None if not valid.
-
-    Args:
-        batch: The micro-batches.
-        orders: Of micro-batches 0, 1, ...
-        numbers: The micro-batch that stands for each of these.
-    """
+    """Return the orders of micro-batches 0, 1, ... run with others in their places; None if not valid."""
     placement, last = batch.placement, batch.num_micro_batches - 1
     runs = [placement.as_run(each).by_name for each in batch.chosen]
     optimizer = {block.name for block in placement.optimizer_blocks}
@@ -173,9 +167,7 @@ def replicas_by_hand(work: ReplicaWork, names: Sequence[str]) -> dict[str, Repli
 def dispatched(lowered: Lowered, numbers: Sequence[int]) -> Schedule | None:
     """Return the schedule of the plain placement in which idle devices run what is ready and fits.
 
-    Args:
-        lowered: The micro-batches as one.
-        numbers: Micro-batches in the order in which they come first; of one, backward blocks do.
+    The micro-batches come first in an order; of one, backward blocks do.
     """
     place = {n: i for i, n in enumerate(numbers)}
     each = lowered.plain.per_micro_batch

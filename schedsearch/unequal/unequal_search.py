@@ -183,12 +183,7 @@ class _BatchSearch:
         return self.value <= self.bound
 
     def answer(self, begin_with: ReplicaSchedules | None, too_large: str = "") -> SearchResult:
-        """Search, and return the answer for the slowest replica.
-
-        Args:
-            begin_with: Schedules to begin with.
-            too_large: Why no schedule fits, where that is known.
-        """
+        """Search, and return the answer for the slowest replica, or why no schedule fits."""
         with self.effort.answered() as ending:
             if not too_large:
                 self.run(begin_with)

@@ -11,7 +11,7 @@ from placements import Block, Kind, Placement
 from placements.modes import Decision
 from placements.shapes import SHAPES, v_shape, wave_shape
 from schedsearch.baselines import gpipe, one_f_one_b
-from schedsearch.picture import both_ends, fitted, picture, shortened
+from schedsearch.picture import fitted, picture, shortened
 from schedsearch.procedures.search import search
 from schedsearch.schedule import as_soon_as_possible
 
@@ -24,7 +24,7 @@ def test_no_line_is_wider_than_the_terminal(shape: str, width: int) -> None:
     assert max(map(len, [*rows, caption])) <= width
     assert all(line.endswith(" ...") for line in rows)
     assert caption.endswith(" ms; .3: micro-batch 3")
-    *rows, caption = both_ends(schedule, width).splitlines()
+    *rows, caption = fitted(schedule, width, with_end=True).splitlines()
     assert len(rows) == schedule.placement.num_devices and max(map(len, [*rows, caption])) <= width
     assert all(" ... " in row for row in rows)
 
@@ -32,7 +32,7 @@ def test_no_line_is_wider_than_the_terminal(shape: str, width: int) -> None:
 def test_what_fits_is_whole() -> None:
     schedule = one_f_one_b(v_shape(2), 4)
     assert fitted(schedule, 200) == picture(schedule) + "\na column: 1 ms; .3: micro-batch 3"
-    assert both_ends(schedule, 200) == fitted(schedule, 200)
+    assert fitted(schedule, 200, with_end=True) == fitted(schedule, 200)
 
 
 def test_a_number_before_the_dot_is_the_block_everywhere() -> None:

@@ -80,13 +80,9 @@ def read_trace(
     seed: int = 0,
     cluster: GpuCluster | None = None,
 ) -> Trace:
-    """Return the jobs of a trace file.
+    """Return the jobs of a trace file; a seed draws the types of jobs that have none.
 
-    Args:
-        path: The file.
-        throughputs: Throughputs of all types of jobs.
-        seed: Draws the types of jobs that have none.
-        cluster: Where given, a job that needs more GPUs than it has of any type is an error.
+    With a cluster, a job that needs more GPUs than it has of any type is an error.
 
     Raises:
         ClusterError: The file cannot be read, a row is wrong, or the throughputs do not know a type of job at

@@ -68,10 +68,7 @@ class AlloX:
 def _matched(times_s: FloatArray, free: IntArray) -> tuple[IntArray, float]:
     """Return the type on which each job starts now, -1 for none, and the sum of the completion times.
 
-    Args:
-        times_s: Time of each job on each type, infinite where it cannot run; each can run on one with a free
-            GPU.
-        free: GPUs of each type.
+    A job's time is infinite on a type where it cannot run; each can run on one with a free GPU.
     """
     num_jobs = len(times_s)
     depths = np.ceil(num_jobs / np.maximum(free, 1)).astype(np.int64)

@@ -76,19 +76,13 @@ class FinishTimeFairness(SharesPolicy):
 def _next_bound(
     ratio: float, waited_s: FloatArray, isolated_s: FloatArray, prices: FloatArray, least: float
 ) -> float:
-    """Return a ratio that cannot be gone below, by the program of another ratio.
+    """Return a ratio that cannot be gone below, by the program of another lower bound.
 
     The program maximized the least of throughput / needed. Its prices (at least 0, of sum 1) say that no
     allocation has sum(price x throughput / needed at this ratio) above that least; so a ratio that can be had
     has sum(price x needed / needed at this ratio) of at most it. That sum falls as the ratio grows, and is
-    convex: from the left, Newton's steps never go too far.
-
-    Args:
-        ratio: A lower bound, of the program.
-        waited_s: Seconds since the arrival of each job.
-        isolated_s: Seconds from there to its end on its own share of the cluster.
-        prices: Price of each job in the program.
-        least: Its value.
+    convex: from the left, Newton's steps never go too far. A job's seconds are those since its arrival, and
+    from there to its end on its own share of the cluster.
     """
     left_s = ratio * isolated_s - waited_s
     while True:

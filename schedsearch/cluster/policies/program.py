@@ -115,13 +115,7 @@ class AllocationProgram:
     def _solved(
         self, objective: FloatArray, most: FloatArray, others: sparse.csc_array
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the best shares of all configurations, and the rows' prices.
-
-        Args:
-            objective: Objective coefficient of each configuration.
-            most: The bound of each row.
-            others: Columns beside the shares, which count 1 in the objective: the least, or none.
-        """
+        """Return the best shares of all configurations, and the prices of the rows, which have bounds."""
         num_shares, taken = len(objective), self._taken
         while True:
             is_all = len(taken) == num_shares

@@ -42,11 +42,7 @@ _ABOVE_0 = ("a number above 0", "give one")
 
 
 def read_market(folder: str | Path, clouds: tuple[str, ...] = ("aws", "azure")) -> Market:
-    """Read the prices of a folder: ``aws_REGION.csv``, and ``azure.csv`` and ``gcp.csv`` if they are there.
-
-    Args:
-        folder: Their place.
-        clouds: Those that are read.
+    """Read clouds' prices of a folder: ``aws_REGION.csv``, and ``azure.csv`` and ``gcp.csv`` if there.
 
     Raises:
         ClusterError: There is no file of AWS, or a line is wrong; the message names file and line.

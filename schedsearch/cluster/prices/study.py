@@ -78,11 +78,7 @@ def choices(
 ) -> list[DayChoice]:
     """Return what a strategy chooses on each day; nothing where nothing has a price.
 
-    Args:
-        strategy: What it admits.
-        prices: Prices of each day.
-        speeds: Steps per second on one GPU of each offer; 0 where the job does not run.
-        baseline_gpu: Type of GPU of the baseline.
+    Speeds are steps per second on one GPU of each offer, 0 where the job does not run.
     """
     admitted = np.array([strategy.admits(offer, baseline_gpu) for offer in prices.offers]) & (speeds > 0)
     kept = admitted[prices.offer]
@@ -105,16 +101,9 @@ def run(
     steps: float,
     conditions: PriceConditions,
 ) -> JobCourse:
-    """Return what a job costs, day by day.
+    """Return what a job of so many steps that starts on a day costs, day by day.
 
-    Args:
-        strategy: Whether it moves.
-        chosen: What is chosen on each day; see `choices`. There is an offer on the first.
-        prices: Prices of each day.
-        speeds: Steps per second on one GPU of each offer.
-        start: Number of the day on which it starts.
-        steps: Steps that the job has to do.
-        conditions: What moves and preemptions cost.
+    There is an offer on the first day. Speeds are steps per second on one GPU of each offer.
     """
     held, dollars_per_hour = next(iter(chosen[start].items()))
     share, dollars, hours, moves = conditions.useful_share, 0.0, 0.0, 0

@@ -57,15 +57,11 @@ def perseus_frontier(
     on_progress: OnProgress | None = None,
     bound: LowerBound | None = None,
 ) -> Frontier:
-    """Return the frontier that Perseus finds (Perseus, Algorithm 1).
+    """Return the frontier that Perseus finds (Perseus, Algorithm 1) for the orders of a valid schedule.
 
-    Args:
-        schedule: Any valid schedule; only its orders are used.
-        profile: Cost of each of its blocks at each clock; where a clock has several configurations, the
-            fastest is taken.
-        unit_ms: Time by which each step shortens the iteration (the paper's tau).
-        on_progress: Told how many of the units between T* and T_min are cut off.
-        bound: What no plan can beat, where it is at hand.
+    Where a clock has several configurations, the fastest is taken. Each step shortens the iteration by
+    `unit_ms` (the paper's tau); `on_progress` is told how many of the units between T* and T_min are cut off.
+    What no plan can beat is `bound`, where it is at hand.
 
     Raises:
         ProfileError: The profile lacks a block of the schedule.

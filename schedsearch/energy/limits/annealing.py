@@ -81,10 +81,8 @@ class SwitchArrays(NamedTuple):
 def annealed(arrays: SwitchArrays, starts: list[Ints], price_w: float) -> list[Ints]:
     """Return the best clocks that keep the limits from each start and pass, and other ones where none do.
 
-    Args:
-        arrays: Problem whose clocks are chosen.
-        starts: Column of each instance's clock, the same within a clock group; they need not keep the limits.
-        price_w: Shadow price of the iteration's time.
+    A start has the column of each instance's clock, the same within a clock group, and need not keep the
+    limits.
     """
     size = len(arrays.row)
     range_mj = float(np.median([np.ptp(row[np.isfinite(row)]) for row in arrays.energy_mj])) or 1.0

@@ -121,11 +121,7 @@ def fold(
 ) -> Folded:
     """Return the graph of the schedule of so many micro-batches, folded if that makes it smaller.
 
-    Args:
-        periodic: The schedule.
-        curves: Cost curve of each block.
-        num_micro_batches: Micro-batches of the whole schedule.
-        settling_rounds: Rounds on each side of the folded rounds.
+    Settling rounds are left on each side of the folded rounds.
 
     Raises:
         EnergyError: There are no micro-batches.
@@ -167,14 +163,10 @@ def fold(
 
 
 def repetend_of(make: Callable[[int], Schedule], num_micro_batches: int) -> Repetend:
-    """Return the repetend of a schedule that is made for any number of micro-batches.
+    """Return the repetend of a schedule that can be made for any number of micro-batches.
 
     In the middle of a long schedule every block must start a period after it did the round before, and
-    unrolling that pattern must give the order that the schedule has on every device.
-
-    Args:
-        make: Makes the schedule of so many micro-batches.
-        num_micro_batches: For which the orders are compared.
+    unrolling that pattern must give the order that the schedule of so many micro-batches has on every device.
 
     Raises:
         EnergyError: The schedule is not periodic.

@@ -53,10 +53,9 @@ def switched_plan(
 
 
 def min_effective_mj(problem: SwitchingProblem) -> float:
-    """Return an effective energy that no plan within the limits is below.
+    """Return an effective energy that no plan within the limits is below, without clock groups.
 
-    Args:
-        problem: Problem without clock groups; its `latest_ms` is kept by some plan.
+    Some plan keeps the problem's `latest_ms`.
     """
     bounds = [float(problem.arrays.energy_mj.min(axis=1)[problem.arrays.row].sum())]
     timing, prices = free_timing(problem.graph, problem.curves), []
@@ -70,12 +69,10 @@ def min_effective_mj(problem: SwitchingProblem) -> float:
 
 
 def bound_at_prices(problem: SwitchingProblem, edge_price_w: Floats) -> float:
-    """Return the bound that prices prove.
+    """Return the bound that prices prove, without clock groups.
 
-    Args:
-        problem: Problem without clock groups.
-        edge_price_w: What a millisecond of each edge of the graph is worth, in millijoules; not below 0, and
-            otherwise anything.
+    They are what a millisecond of each edge of the graph is worth, in mJ; not below 0, and otherwise
+    anything.
     """
     graph, arrays, size = problem.graph, problem.arrays, problem.graph.size
     fastest = arrays.time_ms.min(axis=1)[arrays.row][:, None]

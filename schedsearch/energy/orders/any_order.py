@@ -21,12 +21,8 @@ from schedsearch.schedule import Schedule, micro_batches_of
 def any_order_mj(schedule: Schedule, profile: Profile, deadline_ms: float) -> float:
     """Return an energy until a deadline that no clocks of any order and modes of a placement are below.
 
-    On each lane all blocks are at their fastest; what time is left goes to those that save most for it.
-
-    Args:
-        schedule: Schedule whose placement and number of micro-batches count.
-        profile: Cost of each block at each clock.
-        deadline_ms: Deadline that some order keeps.
+    On each lane all blocks are at their fastest; what time is left goes to those that save most for it. Of
+    the schedule its placement and number of micro-batches count; some order keeps the deadline.
     """
     placement, number = schedule.placement, schedule.num_micro_batches
     hulls = _hulls(placement, profile)

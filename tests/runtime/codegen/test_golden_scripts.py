@@ -16,7 +16,7 @@ from runtime.codegen.header import PICTURE_WIDTH
 from runtime.program.lower import lower
 from runtime.verify.saved_programs import check_file
 from schedsearch.baselines import one_f_one_b
-from schedsearch.picture import both_ends
+from schedsearch.picture import fitted
 
 CLOCKS = {"F0": [1410] * 4, "F1": [1410] * 4, "B1": [1410] * 4, "B0": [1410, 1395, 1380, 1410]}
 SCRIPTS = GOLDEN / "scripts"
@@ -31,7 +31,7 @@ def test_text_of_scripts_and_job(golden: Callable[[str, str], None], tmp_path: P
         SYNTHETIC,
         tmp_path / "v_shape",
         title="v_shape, 1F1B",
-        picture=both_ends(schedule, PICTURE_WIDTH),
+        picture=fitted(schedule, PICTURE_WIDTH, with_end=True),
         versions={"schedsearch": "0.1.0", "torch": "2.13.0"},
     )
     for path in (tmp_path / "v_shape/job.json", *scripts):

@@ -10,7 +10,7 @@ import pytest
 from placements.shapes import v_shape
 from runtime.codegen.header import PICTURE_WIDTH, header, launch_lines
 from schedsearch.baselines import one_f_one_b
-from schedsearch.picture import both_ends, picture
+from schedsearch.picture import fitted, picture
 from schedsearch.procedures.search import search
 
 
@@ -83,7 +83,7 @@ def test_of_many_devices_the_own_row_and_its_neighbours_are_shown() -> None:
 def test_a_long_schedule_is_drawn_by_its_ends_and_its_repetend_within_110_columns() -> None:
     result = search(v_shape(20).with_memory(20), 60, objectives=["period"])
     assert result.schedule is not None and result.repetend is not None
-    drawn = both_ends(result.schedule, PICTURE_WIDTH, result.repetend)
+    drawn = fitted(result.schedule, PICTURE_WIDTH, result.repetend, with_end=True)
     assert len(drawn.splitlines()) == 20 + 1 + 20 + 1, "all rows, for each script to choose from"
     lines = str(
         ast.literal_eval(header(result.schedule.placement, 10, None, "x", "f", drawn, {}))
