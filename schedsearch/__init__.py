@@ -21,7 +21,7 @@ Rooms and files in the order in which to read them; each imports only those abov
     semantics       versions of weights: which a block reads and makes, with and without a flush
     starts          repetends and schedules without a solver, to begin a search with
     core            the question to a search, what it knows, and its answer
-    passes          special forms of a problem made plain: streams, slow streams, modes, what to begin with
+    passes          special forms of a problem made plain: streams, slow streams, what to begin with
     procedures      ways to search, and the orchestrator that gives each its share of counted work
     robust          one order that is good in many scenarios
     unequal         one batch of micro-batches that differ, on one replica and on several
