@@ -40,7 +40,6 @@ from runtime.program.tensor_spec import TensorSpec
 from schedsearch.picture import fitted
 from schedsearch.schedule import CyclicOrderError, Schedule
 from schedsearch.semantics.check import check_versions
-from schedsearch.semantics.stages import orders_of
 from schedsearch.semantics.versions import Updates, WeightMode, WeightVersionError, find_versions
 from schedsearch.validate import validate
 
@@ -96,10 +95,9 @@ def _versions_in_words(schedule: Schedule, model: ModelOptions) -> str:
     Raises:
         OptionError: The schedule has no such versions.
     """
-    placement, orders = (
-        as_stages(schedule.placement),
-        orders_of_stages(schedule.placement, orders_of(schedule)),
-    )
+    alone, devices = schedule.per_micro_batch, range(schedule.placement.num_devices)
+    orders = orders_of_stages(schedule.placement, [alone.order(device) for device in devices])
+    placement = as_stages(schedule.placement)
     mode = WeightMode(model.weight_versions)
     updates = Updates(mode, model.micro_batches_per_update)
     number, pairs = schedule.num_micro_batches, pair_backward(placement)

@@ -4,5 +4,4 @@ It knows neither torch nor how a schedule was found. In the order in which to re
 
     versions   what each block reads and makes, in one of four modes, and how many versions a device holds
     check      the rules of the modes, checked without knowing how versions were found
-    stages     the versions of a schedule of chains of stages
 """

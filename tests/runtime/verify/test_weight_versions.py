@@ -15,6 +15,7 @@ import pytest
 import torch
 from small_runs import comparison_of, launched
 from torch import Tensor
+from weight_versions import orders_of, versions_of
 
 from placements import Placement
 from placements.shapes import loop_shape, v_shape, wave_shape, x_shape
@@ -25,7 +26,6 @@ from runtime.program.deadlock import check
 from runtime.program.lower import lower, recomputed
 from schedsearch.baselines import chimera, gpipe, interleaved_one_f_one_b, one_f_one_b, zb_h1
 from schedsearch.schedule import Schedule
-from schedsearch.semantics.stages import orders_of, versions_of
 
 UPDATES = 12
 SYNTHETIC = ModelOptions(

@@ -18,7 +18,6 @@ from placements.shapes import v_shape, x_shape
 from schedsearch.baselines import applicable, chimera, gpipe, one_f_one_b
 from schedsearch.metrics import bubble_rate
 from schedsearch.schedule import as_soon_as_possible
-from schedsearch.semantics.stages import orders_of
 from schedsearch.simulation.conditions import MIB_PER_MS_OF_GB_S, Conditions, ConditionsError, Link
 from schedsearch.simulation.drawn_times import drawn_times
 from schedsearch.simulation.iterations import simulate
@@ -45,7 +44,7 @@ def test_constant_transfers_are_those_of_the_placement(ticks: int) -> None:
     links = tuple(Link((pair,)) for pair in pairs)
     assert simulate(schedule, Conditions(links=links), 1).mean_ms == schedule.makespan
     far = tuple(Link((pair,), latency_ms=3) for pair in pairs)
-    later = as_soon_as_possible(with_transfer(placement, ticks + 3), 8, orders_of(schedule))
+    later = as_soon_as_possible(with_transfer(placement, ticks + 3), 8, schedule.per_micro_batch.lane_orders)
     assert simulate(schedule, Conditions(links=far), 1).mean_ms == later.makespan
 
 
@@ -93,7 +92,7 @@ def test_iterations_grow_with_everything(seed: int, jitter: float, distribution:
         blocks=tuple(replace(block, time=3 * block.time) for block in placement.blocks),
         transfer=tuple((a, b, 3 * ticks) for a, b, ticks in placement.transfer),
     )
-    tripled = as_soon_as_possible(longer, 4, orders_of(schedule))
+    tripled = as_soon_as_possible(longer, 4, schedule.per_micro_batch.lane_orders)
     np.testing.assert_allclose(simulate(tripled, base, 20, seed).iteration_ms, 3 * found)
     worse = [
         replace(base, slow_devices={1: 1.5}),
