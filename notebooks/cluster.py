@@ -120,7 +120,9 @@ pd.DataFrame(
 
 # %%
 against = {"least energy": "fair", "fair, capped, frontier": "fair, capped"}
-energy = {name: outcomes[name].kwh / outcomes[base].kwh for name, base in against.items()}
+energy = {
+    name: outcomes[name].figures["kwh"] / outcomes[base].figures["kwh"] for name, base in against.items()
+}
 completion = {
     name: outcomes[name].figures["average_jct_s"] / outcomes[base].figures["average_jct_s"]
     for name, base in against.items()
