@@ -1,4 +1,4 @@
-"""What `experiments.plan` plans: model, cluster and costs, computed or of a measured profile.
+"""The inputs of `experiments.plan`: model, cluster and costs, computed or of a measured profile.
 
 The module does not plan.
 """
@@ -60,7 +60,7 @@ _NOT_OF_LAYOUTS = (
 
 
 class PlanInputs(NamedTuple):
-    """What a planner needs, and where it is from.
+    """The inputs of a planner, and their sources.
 
     Attributes:
         model: The layers.

@@ -26,7 +26,7 @@ _SETTINGS = (
     *("tensor", "pipeline", "chunks", "context", "expert", "whole_experts", "data", "zero"),
     *("micro_batch_size", "num_micro_batches", "recompute", "recomputed_layers"),
 )
-"""What is told of a layout: fields of it and of its degrees."""
+"""Fields of a layout, and of its degrees, that are printed."""
 
 _MOST_ROWS = 1000
 """Layouts in the table of all, the best ones."""

@@ -60,7 +60,7 @@ def compare(
             `schedsearch.comparison.unequal`. A hand-made schedule then has a row with them as they come, one
             with the short ones first, and one with the long ones first; on replicas one for each assignment.
         on_progress: Told how far the searches are.
-        answer: What answers the searches, such as one with a cache.
+        answer: Function that answers the searches.
         options: Options of the searches: the fields of `Problem`. ``time_limit_s`` and ``work_limit``
             are of all of them together.
 

@@ -1,4 +1,4 @@
-"""What a policy is: a name, and a function from a demand to an allocation; and what many of them share."""
+"""Policies: a name, and a function from a demand to an allocation; and rules that many of them share."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class WaterFilling(SharesPolicy):
 
 @dataclass(frozen=True)
 class Entity:
-    """Whom jobs belong to: a team, a user.
+    """An owner of jobs: a team, a user.
 
     Attributes:
         weight: Weight of the entity beside others; above 0.

@@ -81,8 +81,8 @@ class DailyPrices:
         offers: All that have a price.
         day: Day of each price that can be chosen, from 0; by day, the first of equally good ones first.
         offer: Number of its offer; one may be there several times on a day.
-        ranked_dollars: By which it is compared.
-        dollars: Which a job pays that chooses it.
+        ranked_dollars: Price by which offers are compared.
+        dollars: Price that a job pays that chooses the offer.
         changed: Whether an offer has a price that is dated that day; shape ``(days, offers)``.
         standing: The last price up to the day's end; NaN before the first. Same shape.
         least: The least that any strategy may be charged there. Same shape.

@@ -66,7 +66,7 @@ DayChoice = Mapping[int, float]
 
 
 class JobCourse(NamedTuple):
-    """What is paid for a job, its hours from start to end, and its moves from an offer to another."""
+    """Dollars paid for a job, its hours from start to end, and its moves from one offer to another."""
 
     dollars: float
     hours: float
