@@ -77,7 +77,7 @@ _HOME = {
     "schedsearch.simulation.requests": ("Arrivals", "serve"),
     "schedsearch.robust.scenarios": ("Scenario",),
     "schedsearch.robust.robust_search": ("RobustResult", "robust_search"),
-    "schedsearch.core.answer": ("SearchResult", "Status"),
+    "schedsearch.core.answer": ("Answer", "Status"),
     "schedsearch.unequal.micro_batches": (
         "MicroBatchRow",
         "read_micro_batches",

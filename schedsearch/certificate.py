@@ -7,13 +7,13 @@ from dataclasses import replace
 from fractions import Fraction
 
 from placements import Placement
-from schedsearch.core.answer import SearchResult
+from schedsearch.core.answer import Answer
 from schedsearch.proof.check.certificate import Certificate, Refutation, RepetendLimits
 from schedsearch.proof.check.states import MinCycleRatio
 from schedsearch.proof.load_and_path import period_bounds
 
 
-def certificate_of(placement: Placement, result: SearchResult) -> Certificate:
+def certificate_of(placement: Placement, result: Answer) -> Certificate:
     """Return the certificate of what a search of a placement, with a repetend, found and proved.
 
     It claims the best of what the search proved for all sizes that were asked for, and of the periods that

@@ -13,7 +13,7 @@ import pandas as pd
 
 from placements.files import read_json, write_json
 from schedsearch.comparison.rows import COLUMNS, Comparison
-from schedsearch.core.answer import SearchResult
+from schedsearch.core.answer import Answer
 from schedsearch.device_span import device_spans
 from schedsearch.energy import Frontier
 from schedsearch.figures.bars import BarPanel, draw_bars
@@ -41,7 +41,7 @@ _MIN_INCHES, _INCHES_FOR_EACH = 6.0, 1.0
 
 def _unknown(result: object) -> TypeError:
     return TypeError(
-        f"{type(result).__name__}: is not a result; give a Schedule, SearchResult, Frontier, Comparison, "
+        f"{type(result).__name__}: is not a result; give a Schedule, Answer, Frontier, Comparison, "
         "Plans, BestLayouts, SimulatedIterations or RobustResult"
     )
 
@@ -73,7 +73,7 @@ def _(result: Schedule) -> pd.DataFrame:
 
 
 @frame.register
-def _(result: SearchResult) -> pd.DataFrame:
+def _(result: Answer) -> pd.DataFrame:
     """One row: the figures of the search; the memory is nan where its unit is not known."""
     row: dict[str, Any] = {"proved": result.proved}
     schedule, repetend = result.schedule, result.repetend
@@ -149,7 +149,7 @@ def _(result: Schedule) -> Any:
 
 
 @figure.register
-def _(result: SearchResult) -> Any:
+def _(result: Answer) -> Any:
     if result.schedule is None:
         raise ValueError(f"schedule: there is none to draw ({result.proved}: {result.reason})")
     return figure(result.schedule)
@@ -229,7 +229,7 @@ _Form = tuple[Callable[[Any], Mapping[str, Any]], str, Callable[[str | Path], An
 
 _FORMS: Mapping[type, _Form] = {
     Schedule: (schedule_to_dict, "blocks", read_schedule),
-    SearchResult: (result_to_dict, "search", read_result),
+    Answer: (result_to_dict, "search", read_result),
     Frontier: (Frontier.to_dict, "plans", Frontier.from_json),
     Comparison: (Comparison.to_dict, "rows", Comparison.from_json),
     Plans: (Plans.to_dict, "plans", None),

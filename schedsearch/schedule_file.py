@@ -11,7 +11,7 @@ from placements import PlacementError
 from placements.placement_file import placement_from_dict, placement_to_dict
 from placements.plain_data import Field, json_file
 from schedsearch.certificate import certificate_of
-from schedsearch.core.answer import SearchResult, Status, proved_text
+from schedsearch.core.answer import Answer, Status, proved_text
 from schedsearch.device_span import device_spans
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.passes.lowered import Lowered
@@ -42,7 +42,7 @@ class ScheduleFileError(ValueError):
     """A schedule file is wrong; the message names the file, the field and the remedy in one line."""
 
 
-def schedule_to_dict(schedule: Schedule, result: SearchResult | None = None) -> dict[str, Any]:
+def schedule_to_dict(schedule: Schedule, result: Answer | None = None) -> dict[str, Any]:
     """Return the file form as plain data, with the result of the search that found the schedule.
 
     Without one nothing is proved, and the fields on the period are null.
@@ -81,21 +81,21 @@ def _block_to_list(schedule: Schedule, run: ScheduledBlock) -> list[str | int]:
     return [*row, schedule.block(run.block, run.micro_batch).time] if schedule.chosen else row
 
 
-def _repetend_to_dict(result: SearchResult) -> dict[str, Any] | None:
+def _repetend_to_dict(result: Answer) -> dict[str, Any] | None:
     repetend = result.repetend
     if repetend is None:
         return None
     return repetend_to_dict(repetend) | {"span": repetend.span, "span_bound": result.span_bound}
 
 
-def _certificate_to_dict(schedule: Schedule, result: SearchResult) -> dict[str, Any] | None:
+def _certificate_to_dict(schedule: Schedule, result: Answer) -> dict[str, Any] | None:
     if result.repetend is None or schedule.placement.slowdown:
         return None
     lowered = _lanes_as_devices(schedule)
     if lowered is None:
         return certificate_to_dict(certificate_of(schedule.placement, result))
     found = lowered.lower(result)
-    assert isinstance(found, SearchResult)
+    assert isinstance(found, Answer)
     return certificate_to_dict(certificate_of(lowered.plain, found))
 
 
@@ -160,7 +160,7 @@ def read_claims(path: str | Path) -> Claims:
     return _read_file(path, _read_claims)
 
 
-def result_to_dict(result: SearchResult) -> dict[str, Any]:
+def result_to_dict(result: Answer) -> dict[str, Any]:
     """Return the file form of a search's result, which may have no schedule."""
     if result.schedule is not None:
         return schedule_to_dict(result.schedule, result)
@@ -176,7 +176,7 @@ def result_to_dict(result: SearchResult) -> dict[str, Any]:
     }
 
 
-def read_result(path: str | Path) -> SearchResult:
+def read_result(path: str | Path) -> Answer:
     """Read a search's result, and validate its schedule; what it claims of bounds is not checked.
 
     Raises:
@@ -185,7 +185,7 @@ def read_result(path: str | Path) -> SearchResult:
     return _read_file(path, _read_result)
 
 
-def read_found(path: str | Path) -> Schedule | SearchResult:
+def read_found(path: str | Path) -> Schedule | Answer:
     """Read likewise what a search found, or the schedule alone where no search found it.
 
     Raises:
@@ -241,7 +241,7 @@ def _read(data: Field) -> Schedule:
     return schedule
 
 
-def _read_result(data: Field) -> SearchResult:
+def _read_result(data: Field) -> Answer:
     if "blocks" not in data.mapping():
         data.version(SCHEMA_VERSION)
         return search_from_dict(data, None, None, None)

@@ -16,7 +16,7 @@ from experiments.frontier.results import EnergyResult
 from experiments.search.profile_reading import CostSource
 from experiments.search.results import SearchStepResult
 from placements import Block, Kind, OperatingPoint, Placement, Profile
-from schedsearch.core.answer import SearchResult, Status
+from schedsearch.core.answer import Answer, Status
 from schedsearch.energy import FrequencyPlan, Frontier, simulate_at_clocks
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import as_soon_as_possible
@@ -99,7 +99,7 @@ TUNED = EnergyResult(
     method="by hand",
 )
 
-RESULT = SearchResult(
+RESULT = Answer(
     Status.FEASIBLE,
     # two micro-batches in 80 ticks; device 1 works 64 of them and device 0 works 48
     Repetend(

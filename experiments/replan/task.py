@@ -12,7 +12,7 @@ from experiments.replan.options import ReplanCommandOptions
 from experiments.search.problem import read_problem
 from placements.files import csv_text, write_json, write_text
 from schedsearch.baselines import HAND_MADE
-from schedsearch.core.answer import SearchResult
+from schedsearch.core.answer import Answer
 from schedsearch.replanning.replan import COLUMNS, Replan, replan
 from schedsearch.replanning.replicated_job import ReplanError, ReplicatedJob, copies_of, slow_of
 from schedsearch.schedule_file import read_found, schedule_to_dict
@@ -29,7 +29,7 @@ def task(options: ReplanCommandOptions) -> dict[str, float | str]:
     before = None
     if search.begin_with is not None:
         read = read_found(require_path("search.begin_with", search.begin_with))
-        before = read.schedule if isinstance(read, SearchResult) else read
+        before = read.schedule if isinstance(read, Answer) else read
     job = ReplicatedJob(
         read_problem(options).placement,
         options.replicas,

@@ -15,7 +15,7 @@ from experiments.search.search_step import (
     micro_batch_word,
     micro_batches_in_words,
 )
-from schedsearch.core.answer import SearchResult, Status
+from schedsearch.core.answer import Answer, Status
 from schedsearch.metrics import bubble_rate, peak_host_memory, peak_memory
 from schedsearch.picture import picture, shortened
 
@@ -209,7 +209,7 @@ def _text_picture(found: SearchStepResult) -> str:
     return "\n".join(shortened(picture(found.schedule, max_columns=120).splitlines()))
 
 
-def _sizes(result: SearchResult) -> str:
+def _sizes(result: Answer) -> str:
     """Return the numbers of micro-batches per repetend that the bound holds for, in words."""
     if result.period_bound <= result.universal_bound:
         return "any number of micro-batches"

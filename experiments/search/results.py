@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from experiments.search.profile_reading import CostSource
 from placements import Placement, Profile
-from schedsearch.core.answer import SearchProgress, SearchResult
+from schedsearch.core.answer import Answer, SearchProgress
 from schedsearch.device_span import device_spans
 from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder
 from schedsearch.metrics import bubble_rate, peak_memory, steady_period
@@ -28,7 +28,7 @@ class SelectionResult:
     chosen: OrderChoice
     origins: tuple[str, ...]
     took_s: float
-    searched: SearchResult
+    searched: Answer
 
     def origin_of(self, judged: RatedOrder) -> str:
         """Return where a schedule came from, before any swaps."""
@@ -54,7 +54,7 @@ class SearchStepResult:
     placement: Placement
     profile: Profile | None
     schedule: Schedule
-    result: SearchResult | None
+    result: Answer | None
     costs: CostSource
     memory_unit: str = ""
     selection: SelectionResult | None = None
@@ -62,7 +62,7 @@ class SearchStepResult:
     by_hand: Mapping[str, Schedule] = field(default_factory=dict)
 
     @property
-    def searched(self) -> SearchResult | None:
+    def searched(self) -> Answer | None:
         """The search's result, with its own schedule; None where the schedule is made by hand."""
         return self.result if self.selection is None else self.selection.searched
 

@@ -12,7 +12,7 @@ from placements import Placement
 from placements.files import csv_text, write_text
 from placements.placement_file.yaml_text import read_yaml
 from schedsearch.baselines import applicable
-from schedsearch.core.answer import SearchResult
+from schedsearch.core.answer import Answer
 from schedsearch.core.shared_limits import SharedLimits
 from schedsearch.robust.robust_search import ROBUST, RobustResult, ScenarioRow, robust_search
 from schedsearch.robust.scenarios import Scenario, scenarios_from
@@ -49,10 +49,10 @@ def with_scenarios(
     options: SearchCommandOptions,
     scenarios: tuple[Scenario, ...],
     schedule: Schedule,
-    result: SearchResult | None,
+    result: Answer | None,
     limits: SharedLimits,
     directory: Path,
-) -> tuple[Schedule, SearchResult | None]:
+) -> tuple[Schedule, Answer | None]:
     """Return the order that is good in all scenarios; write ``scenarios.csv``, with others beside it.
 
     What the search proved stays true: its repetend and its bounds are of the placement's own times.

@@ -14,7 +14,7 @@ from placements import Placement
 from placements.copies.stages import copies_in
 from schedsearch.baselines import HAND_MADE, pipedream
 from schedsearch.baselines.chosen_modes import with_chosen_modes
-from schedsearch.core.answer import SearchProgress, SearchResult, Status
+from schedsearch.core.answer import Answer, SearchProgress, Status
 from schedsearch.core.problem import Problem
 from schedsearch.core.progress import SearchBar
 from schedsearch.schedule import Schedule, require_plain
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 def find_schedule(
     options: SearchCommandOptions, placement: Placement, batch: UnequalBatch | None = None
-) -> tuple[Schedule, SearchResult | None, tuple[SearchProgress, ...]]:
+) -> tuple[Schedule, Answer | None, tuple[SearchProgress, ...]]:
     """Search a schedule, or make the hand-made one that the options name; both validated.
 
     Args:
@@ -110,7 +110,7 @@ def search_limits(chosen: SearchOptions) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in limits.items()}
 
 
-def _require_schedule(result: SearchResult) -> Schedule:
+def _require_schedule(result: Answer) -> Schedule:
     """Return the schedule that a search found.
 
     Raises:

@@ -28,7 +28,7 @@ from schedsearch.baselines import HAND_MADE, applicable
 from schedsearch.baselines.chosen_modes import with_chosen_modes
 from schedsearch.comparison.course import quality
 from schedsearch.comparison.rows import compared
-from schedsearch.core.answer import SearchProgress, SearchResult, Status
+from schedsearch.core.answer import Answer, SearchProgress, Status
 from schedsearch.core.shared_limits import SharedLimits
 from schedsearch.device_span import device_spans
 from schedsearch.metrics import bubble_rate, peak_host_memory, peak_memory, steady_period
@@ -55,7 +55,7 @@ def search_and_save(
     placement, costs, unit = problem.placement, problem.costs, problem.memory_unit
     check_search_export(options, placement)
     scenarios = read_scenarios(options, placement)
-    result: SearchResult | None = None
+    result: Answer | None = None
     progress: tuple[SearchProgress, ...] = ()
     limits = SharedLimits.of(vars(options.search), searches=2)
     with INTERRUPTS.answered() as ending:
@@ -101,7 +101,7 @@ def check_search_export(options: SearchCommandOptions, placement: Placement) -> 
 
 def save_schedule(
     schedule: Schedule,
-    result: SearchResult | None,
+    result: Answer | None,
     costs: CostSource,
     directory: Path,
     export: str | None = None,
@@ -121,7 +121,7 @@ def save_schedule(
         write_text(directory / "streams.csv", stream_table(schedule))
 
 
-def describe(schedule: Schedule, result: SearchResult | None, memory_unit: str) -> str:
+def describe(schedule: Schedule, result: Answer | None, memory_unit: str) -> str:
     """Return the schedule as a picture that fits the terminal, and its figures, a line each."""
     columns = shutil.get_terminal_size((100, 24)).columns
     placement, repetend = schedule.placement, result.repetend if result else None
@@ -172,7 +172,7 @@ _PROVED = {True: "proved", False: "not proved"}
 """Whether a figure meets its bound, in words."""
 
 
-def figures(schedule: Schedule, result: SearchResult | None, memory_unit: str) -> Iterator[tuple[str, str]]:
+def figures(schedule: Schedule, result: Answer | None, memory_unit: str) -> Iterator[tuple[str, str]]:
     """Yield name and value of each figure of a schedule, with what is proved of it."""
     placement, repetend = schedule.placement, result.repetend if result else None
     if result is not None and repetend is not None:

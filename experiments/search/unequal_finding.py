@@ -6,7 +6,7 @@ from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require_known, require_path
 from experiments.search.options import SearchCommandOptions
 from schedsearch.baselines import HAND_MADE
-from schedsearch.core.answer import SearchProgress, SearchResult
+from schedsearch.core.answer import Answer, SearchProgress
 from schedsearch.core.objective import Objective
 from schedsearch.core.progress import SearchBar
 from schedsearch.schedule import Schedule
@@ -18,7 +18,7 @@ from schedsearch.unequal.unequal_search import unequal_search
 
 def find_unequal_schedule(
     options: SearchCommandOptions, batch: UnequalBatch
-) -> tuple[Schedule, SearchResult | None, tuple[SearchProgress, ...]]:
+) -> tuple[Schedule, Answer | None, tuple[SearchProgress, ...]]:
     """Search the schedule of a batch, or make the hand-made one that the options name.
 
     Returns:
@@ -39,7 +39,7 @@ def find_unequal_schedule(
     begin_with = None
     if chosen.begin_with is not None:
         found = read_found(require_path("search.begin_with", chosen.begin_with))
-        begin_with = found.schedule if isinstance(found, SearchResult) else found
+        begin_with = found.schedule if isinstance(found, Answer) else found
     with SearchBar(batch.placement.tick_ms) as bar:
         last = str(chosen.objectives[-1]) if chosen.objectives else ""
         result = unequal_search(

@@ -24,7 +24,7 @@ from schedsearch.comparison.rows import (
     missing_memory,
     row_of,
 )
-from schedsearch.core.answer import SearchProgress, SearchReport, SearchResult, Status
+from schedsearch.core.answer import Answer, SearchProgress, SearchReport, Status
 from schedsearch.core.problem import Problem
 from schedsearch.core.shared_limits import SharedLimits
 from schedsearch.metrics import peak_memory
@@ -39,7 +39,7 @@ SEARCHED = "searched"
 Maker = Callable[[Placement, int], Schedule]
 """A hand-made schedule."""
 
-Method = Callable[[Problem, SearchReport], SearchResult]
+Method = Callable[[Problem, SearchReport], Answer]
 """A way to answer a search."""
 
 ComparisonReport = Callable[[str, Placement, SearchProgress], None]
@@ -75,7 +75,7 @@ class ShapeAttempt:
     number: int
     bound_ms: float
     made: Schedule | None = None
-    result: SearchResult | None = None
+    result: Answer | None = None
 
     @property
     def schedule(self) -> Schedule | None:
@@ -222,7 +222,7 @@ class ComparisonCourse:
         row = best_row(name, list(tried.values()), reasons)
         return replace(row, search_seconds=time.monotonic() - began)
 
-    def search(self, tried: ShapeAttempt, report: SearchReport) -> SearchResult:
+    def search(self, tried: ShapeAttempt, report: SearchReport) -> Answer:
         """Search a shape; methods of others begin with nothing."""
         is_ours = self.options.get("method", "modulo") == "modulo"
         begin_with = {"begin_with": tried.made} if is_ours else {}

@@ -17,7 +17,7 @@ from schedsearch.comparison.course import (
     Variant,
 )
 from schedsearch.comparison.rows import DOES_NOT_FIT, ComparedRow, joined, missing_memory, row_of
-from schedsearch.core.answer import SearchReport, SearchResult
+from schedsearch.core.answer import Answer, SearchReport
 from schedsearch.core.objective import Objective
 from schedsearch.metrics import peak_memory
 from schedsearch.schedule import Schedule
@@ -163,7 +163,7 @@ class UnequalCourse(ComparisonCourse):
         """Return the ticks that no order and no assignment on a shape beats."""
         return replica_bound(self._work(placed))
 
-    def search(self, tried: ShapeAttempt, report: SearchReport) -> SearchResult:
+    def search(self, tried: ShapeAttempt, report: SearchReport) -> Answer:
         """Search the order on a shape, or the assignment to replicas too."""
         limits: dict[str, Any] = self.limits.share()
         limits |= {each: self.options[each] for each in self.options if each == "seed"}

@@ -146,7 +146,7 @@ class InFlightPeriod:
 
 
 @dataclass(frozen=True)
-class SearchResult(FileResult):
+class Answer(FileResult):
     """A schedule and what is proved of it.
 
     Attributes:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
 from placements import Placement
-from schedsearch.core.answer import SearchError, SearchResult
+from schedsearch.core.answer import Answer, SearchError
 from schedsearch.core.objective import FINITE, Objective
 from schedsearch.schedule import Schedule
 from schedsearch.solver.portfolio import SOLVERS
 
-BeginWith = Schedule | SearchResult
+BeginWith = Schedule | Answer
 """What a search may be given: any schedule, or what another search found."""
 
 GIVEN = "what the search began with"

@@ -78,7 +78,7 @@ def improved(
     """
     from schedsearch.model.cpsat_model import CpSatModel
     from schedsearch.solver.cpsat import is_optimal, solve, within
-    from schedsearch.solver.query import Answer
+    from schedsearch.solver.query import Verdict
 
     budget.spend(_WORK_OF_INSTANCE * problem.graph.size)
     graph, table, tick_ms = problem.graph, problem.table, deadline_ms / _TICKS
@@ -133,7 +133,7 @@ def improved(
     model.minimize(model.weighted_sum([literal for each in picks.values() for literal in each], costs))
     solver = within(replace(budget, work=budget.work * _WORK))
     solver.parameters.linearization_level = 2  # half the time of the default
-    if solve(solver, model, budget.spend, work_of_time=1 / _WORK) is not Answer.YES:
+    if solve(solver, model, budget.spend, work_of_time=1 / _WORK) is not Verdict.YES:
         return None
     found = choice.copy()
     for i, literals in picks.items():

@@ -14,7 +14,7 @@ from schedsearch.layouts.order_graph import Ints, OrderGraph
 from schedsearch.model.cpsat_model import CpSatModel
 from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.cpsat import is_optimal, solve, within
-from schedsearch.solver.query import Answer
+from schedsearch.solver.query import Verdict
 
 Sizes = tuple[int, ...]
 """How many pieces each stage has."""
@@ -141,10 +141,10 @@ def min_bound(
     solver = within(budget)
     solver.parameters.use_strong_propagation_in_disjunctive = False
     answer = solve(solver, model, budget.spend)
-    if answer is Answer.NO:
+    if answer is Verdict.NO:
         return math.inf, None
-    is_best = answer is Answer.YES and is_optimal(solver)
+    is_best = answer is Verdict.YES and is_optimal(solver)
     bound = solver.objective_value if is_best else math.ceil(solver.best_objective_bound - 1e-6)
-    if answer is not Answer.YES:
+    if answer is not Verdict.YES:
         return round(bound) * scale, None
     return round(bound) * scale, tuple(solver.value(size) for size in sizes)

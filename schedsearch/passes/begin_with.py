@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from placements import Placement
-from schedsearch.core.answer import SearchError, SearchResult
+from schedsearch.core.answer import Answer, SearchError
 from schedsearch.core.problem import BeginWith
 from schedsearch.passes.lowered import Lowered
 from schedsearch.repetend import Repetend
@@ -45,9 +45,7 @@ def starting_point_on(placement: Placement, num_micro_batches: int, begin_with: 
         SearchError: It is no schedule, of other blocks, or nothing of it can be run on the placement.
     """
     given: Any = begin_with
-    schedule, repetend = (
-        (given.schedule, given.repetend) if isinstance(given, SearchResult) else (given, None)
-    )
+    schedule, repetend = (given.schedule, given.repetend) if isinstance(given, Answer) else (given, None)
     if not isinstance(schedule, Schedule):
         raise SearchError(f"search.begin_with: there is no schedule in it; {_REMEDY}")
     schedule, here = schedule.per_micro_batch, placement.per_micro_batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from schedsearch.core.answer import SearchReport, SearchResult
+from schedsearch.core.answer import Answer, SearchReport
 from schedsearch.core.problem import Problem
 from schedsearch.passes import slow_streams
 from schedsearch.passes.lowered import Lowered
@@ -38,7 +38,7 @@ def lower(problem: Problem, on_progress: SearchReport) -> Passed:
             problem, on_progress, lift = passed
             lifts.append(lift)
 
-    def lifted(found: SearchResult) -> SearchResult:
+    def lifted(found: Answer) -> Answer:
         for lift in reversed(lifts):
             found = lift(found)
         return found

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from placements import Block, Kind, Placement
 from placements.modes import Chosen
-from schedsearch.core.answer import SearchResult
+from schedsearch.core.answer import Answer
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, Schedule, ScheduledBlock
 from schedsearch.validate import validate
@@ -114,7 +114,7 @@ class Lowered:
         plain = self.plain if schedule.placement.optimizer_blocks else self.plain.per_micro_batch
         return Schedule(plain, schedule.num_micro_batches // size, tuple(blocks))
 
-    def lower(self, found: Schedule | SearchResult) -> Schedule | SearchResult:
+    def lower(self, found: Schedule | Answer) -> Schedule | Answer:
         """Return what the whole placement ran with these modes, of one micro-batch, as the plain one does."""
         assert len(self.chosen) == 1
         if isinstance(found, Schedule):
@@ -126,7 +126,7 @@ class Lowered:
             repetend=None if repetend is None else self.lowered_repetend(repetend),
         )
 
-    def lift(self, found: SearchResult) -> SearchResult:
+    def lift(self, found: Answer) -> Answer:
         """Return what a search of the plain placement found as an answer for the whole one."""
         schedule, repetend = found.schedule, found.repetend
         return replace(

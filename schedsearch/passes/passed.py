@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from schedsearch.core.answer import SearchReport, SearchResult
+from schedsearch.core.answer import Answer, SearchReport
 from schedsearch.core.problem import Problem
 
 
@@ -14,7 +14,7 @@ class Passed(NamedTuple):
 
     problem: Problem
     on_progress: SearchReport
-    lift: Callable[[SearchResult], SearchResult]
+    lift: Callable[[Answer], Answer]
 
 
 Pass = Callable[[Problem, SearchReport], Passed | None]

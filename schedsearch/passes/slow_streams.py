@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from placements import Placement
-from schedsearch.core.answer import EndedBy, SearchProgress, SearchReport, SearchResult, Status
+from schedsearch.core.answer import Answer, EndedBy, SearchProgress, SearchReport, Status
 from schedsearch.core.objective import FINITE, Objective
 from schedsearch.core.problem import Problem
 from schedsearch.passes.passed import Passed
@@ -42,7 +42,7 @@ def lower(problem: Problem, on_progress: SearchReport) -> Passed | None:
     return Passed(replace(problem, placement=slow), told, lambda found: _lifted(problem, found))
 
 
-def _lifted(problem: Problem, found: SearchResult) -> SearchResult:
+def _lifted(problem: Problem, found: Answer) -> Answer:
     """Return what was found for slow blocks with what is proved of the placement itself.
 
     Its repetend is what the orders come to in the long run, where that repeats; else it is the slow one.

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from placements import Placement
 from schedsearch.baselines import HAND_MADE, applicable
 from schedsearch.baselines.chosen_modes import with_chosen_modes
-from schedsearch.core.answer import SearchResult
+from schedsearch.core.answer import Answer
 from schedsearch.core.budget import Account, Budget
 from schedsearch.core.known import OfSize
 from schedsearch.core.objective import VALUE, Objective
@@ -60,7 +60,7 @@ def orders_of(schedule: Schedule) -> tuple[tuple[object, ...], ...]:
 def schedules_of_equal_period(
     placement: Placement,
     num_micro_batches: int,
-    result: SearchResult,
+    result: Answer,
     *,
     limit: Mapping[Objective, int] | None = None,
     count: int = 16,
@@ -98,7 +98,7 @@ def schedules_of_equal_period(
             return
 
 
-def reached(result: SearchResult, objectives: Sequence[str]) -> dict[Objective, int]:
+def reached(result: Answer, objectives: Sequence[str]) -> dict[Objective, int]:
     """Return what a search's repetend reaches of every objective but the makespan."""
     if result.repetend is None:
         return {}
@@ -119,7 +119,7 @@ def may_reorder(limit: Mapping[Objective, int]) -> bool:
 def _candidates(
     placement: Placement,
     number: int,
-    result: SearchResult,
+    result: Answer,
     limit: Mapping[Objective, int],
     effort: Effort,
     seed: int,

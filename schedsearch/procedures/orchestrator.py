@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from schedsearch.core.answer import EndedBy, SearchReport, SearchResult, Status
+from schedsearch.core.answer import Answer, EndedBy, SearchReport, Status
 from schedsearch.core.budget import Account, Budget
 from schedsearch.core.known import Known, Start
 from schedsearch.core.objective import FINITE, VALUE, Objective
@@ -74,7 +74,7 @@ class Orchestrator:
         schedule = given.schedule if self.last in wanted else None
         self.whole = WholeSearch(placement, number, self.last, schedule, self.account, self.uses)
 
-    def run(self) -> SearchResult:
+    def run(self) -> Answer:
         """Search until all is proved, nothing is left, or a limit or a Ctrl-C ends it; return the answer."""
         period = self.period
         with self.effort.answered() as ending:
@@ -132,7 +132,7 @@ class Orchestrator:
             self.account.queries = silent.queries
         yield from (Start(repetend, Modes.name) for repetend in inner.known.repetends.values())
 
-    def _answer(self, ending: Ending) -> SearchResult:
+    def _answer(self, ending: Ending) -> Answer:
         known, whole, problem = self.period.known, self.whole, self.problem
         found = known.best
         if found is not None and whole.source is not None:
@@ -155,7 +155,7 @@ class Orchestrator:
             others = set(problem.wanted) - {Objective.PERIOD, *FINITE}  # more may tell of these
             is_open = (ending.out_of_time or ending.out_of_work) and others
             proved = status is Status.OPTIMAL and not is_open and set(problem.wanted) & {*FINITE} <= meets
-        return SearchResult(
+        return Answer(
             status=status,
             repetend=repetend if self.with_period else None,
             schedule=schedule,

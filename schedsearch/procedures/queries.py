@@ -13,7 +13,7 @@ from schedsearch.core.budget import Budget
 from schedsearch.core.known import Finding, Known, NoRepetend, OfSize, Start
 from schedsearch.core.objective import Objective
 from schedsearch.proof.load_and_path import min_period
-from schedsearch.solver.query import Answer, Query
+from schedsearch.solver.query import Query, Verdict
 from schedsearch.starts.serial import serial_period, serial_repetend
 from schedsearch.state_space import min_period as min_period_of_states
 from schedsearch.state_space.min_cycle_ratio import MAX_STATES
@@ -45,12 +45,12 @@ DOES_NOT_FIT = "one micro-batch alone does not fit the memory in any order; rais
 
 def first_repetend(known: Known, budget: Budget) -> Iterator[Finding]:
     """Find some repetend of one micro-batch: one block after another, or what the solver finds."""
-    placement, answer = known.placement, Answer.YES
+    placement, answer = known.placement, Verdict.YES
     if (repetend := serial_repetend(placement)) is None:
         answer, repetend = budget.ask(Query(placement, 1, serial_period(placement)), budget.left)
     if repetend is not None:
         yield Start(repetend.with_min_period(min_period(placement, 1)), FIRST_REPETEND)
-    elif answer is Answer.NO:
+    elif answer is Verdict.NO:
         yield NoRepetend(Status.INFEASIBLE, DOES_NOT_FIT)
 
 
@@ -97,8 +97,8 @@ class Bisection:
             while low < known.value(objective) and budget.left > 0 and in_a_row < _UNKNOWN_IN_A_ROW:
                 answer, known = self.ask(known, objective, candidate, work, budget)
                 yield known
-                in_a_row = in_a_row + 1 if answer is Answer.UNKNOWN else 0
-                if answer is Answer.UNKNOWN:
+                in_a_row = in_a_row + 1 if answer is Verdict.UNKNOWN else 0
+                if answer is Verdict.UNKNOWN:
                     unknown = candidate if unknown is None else min(unknown, candidate)
                 if candidate < known.value(objective):
                     low = candidate + 1
@@ -110,7 +110,7 @@ class Bisection:
                 candidate = (bound + high) // 2 if known.is_monotone(objective) else bound
                 answer, known = self.ask(known, objective, candidate, work, budget)
                 yield known
-                if answer is not Answer.NO:
+                if answer is not Verdict.NO:
                     high = candidate
             if budget.account.queries == queries and work >= left:
                 break  # all that is open was asked for longer than there is work left now
@@ -120,21 +120,21 @@ class Bisection:
 
     def ask(
         self, known: OfSize, objective: Objective, candidate: int, work: float, budget: Budget
-    ) -> tuple[Answer, OfSize]:
+    ) -> tuple[Verdict, OfSize]:
         """Ask for a value; return the answer, and what is known with the repetend or the proof."""
         if objective is Objective.PERIOD and candidate in known.refuted:
-            return Answer.NO, known
+            return Verdict.NO, known
         given = min(work, budget.left)
         if self.given.get((objective, candidate), 0.0) >= given:
-            return Answer.UNKNOWN, known
+            return Verdict.UNKNOWN, known
         began = time.monotonic()
         answer, repetend = budget.ask(known.query(objective, candidate), given)
         known = replace(known, seconds=known.seconds + time.monotonic() - began)
-        if answer is Answer.UNKNOWN:
+        if answer is Verdict.UNKNOWN:
             self.given[objective, candidate] = given
         if repetend is not None:
             known = known.with_repetend(objective, candidate, repetend)
-        elif answer is Answer.NO:
+        elif answer is Verdict.NO:
             known = known.with_refuted(objective, candidate)
         budget.account.report(known, objective, "query")
         return answer, known

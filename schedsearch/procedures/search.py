@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from placements import Placement
-from schedsearch.core.answer import SearchReport, SearchResult
+from schedsearch.core.answer import Answer, SearchReport
 from schedsearch.core.problem import Problem
 from schedsearch.passes import border
 from schedsearch.procedures.orchestrator import Orchestrator
@@ -14,7 +14,7 @@ from schedsearch.proof.memory_need import require_capacity
 
 def search(
     placement: Placement, num_micro_batches: int, *, on_progress: SearchReport | None = None, **options: Any
-) -> SearchResult:
+) -> Answer:
     """Search the repetend of least period under each device's memory, and unroll it.
 
     The period is searched from its bound up; every answer gets the least period of its order. One micro-batch
@@ -37,8 +37,8 @@ def search(
     return solve(problem, on_progress or (lambda _: None))
 
 
-def solve(problem: Problem, on_progress: SearchReport) -> SearchResult:
-    """Answer a problem, whatever its method; see `search`."""
+def solve(problem: Problem, on_progress: SearchReport) -> Answer:
+    """Verdict a problem, whatever its method; see `search`."""
     problem.check()
     require_capacity(problem.placement)
     passed = border.lower(problem, on_progress)

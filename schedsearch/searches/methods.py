@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from schedsearch.core.answer import SearchError, SearchReport, SearchResult
+from schedsearch.core.answer import Answer, SearchError, SearchReport
 from schedsearch.core.problem import Problem, seconds_of
 from schedsearch.procedures.search import solve
 from schedsearch.schedule import require_plain
 
 
-def find(request: Problem, on_progress: SearchReport | None = None) -> SearchResult:
+def find(request: Problem, on_progress: SearchReport | None = None) -> Answer:
     """Search a schedule by the method that the request names.
 
     Args:
@@ -32,7 +32,7 @@ def find(request: Problem, on_progress: SearchReport | None = None) -> SearchRes
     return METHODS[request.method](request, on_progress or (lambda _: None))
 
 
-def _tessels(request: Problem, on_progress: SearchReport) -> SearchResult:
+def _tessels(request: Problem, on_progress: SearchReport) -> Answer:
     """Search by one of Tessel's two methods, which know less of what may be asked.
 
     Raises:
@@ -60,7 +60,7 @@ def _tessels(request: Problem, on_progress: SearchReport) -> SearchResult:
     )
 
 
-METHODS: Mapping[str, Callable[[Problem, SearchReport], SearchResult]] = {
+METHODS: Mapping[str, Callable[[Problem, SearchReport], Answer]] = {
     "modulo": solve,
     "tessel": _tessels,
     "time_optimal": _tessels,

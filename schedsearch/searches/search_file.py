@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 from placements import Placement
 from placements.modes import Chosen
 from placements.plain_data import Field, plain
-from schedsearch.core.answer import EndedBy, InFlightPeriod, SearchResult, Status
+from schedsearch.core.answer import Answer, EndedBy, InFlightPeriod, Status
 from schedsearch.core.objective import Objective
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
@@ -66,7 +66,7 @@ _FIELDS = (
 """Fields of a result that a file has under their names, in ``search``."""
 
 
-def search_to_dict(result: SearchResult) -> dict[str, Any]:
+def search_to_dict(result: Answer) -> dict[str, Any]:
     """Return what a result tells besides its schedule, its repetend and their bounds."""
     by_in_flight = []
     for each in result.by_in_flight:
@@ -83,9 +83,9 @@ def search_to_dict(result: SearchResult) -> dict[str, Any]:
 
 def search_from_dict(
     data: Field, schedule: Schedule | None, repetend: Repetend | None, placement: Placement | None
-) -> SearchResult:
+) -> Answer:
     """Build a result from the plain data of its whole file, given its schedule and repetend, if any."""
-    search, types = data["search"], get_type_hints(SearchResult)
+    search, types = data["search"], get_type_hints(Answer)
     limits = search["limits"]
     by_in_flight = []
     for row in search["by_in_flight"].items():
@@ -94,7 +94,7 @@ def search_from_dict(
             found = repetend_from_dict(row, placement, 1, period)
         bounds = row["bound"].whole(), row["seconds"].number()
         by_in_flight.append(InFlightPeriod(row["in_flight"].whole(), found, *bounds))
-    return SearchResult(
+    return Answer(
         Status(data["search_status"].choice(tuple(Status))),
         repetend,
         schedule,

@@ -16,7 +16,7 @@ from ortools.sat.python import cp_model
 from schedsearch.model.cpsat_model import CpSatModel
 from schedsearch.solver.budget import AMPLE, SolverBudget, Spend, uncounted
 from schedsearch.solver.interrupts import interruptible
-from schedsearch.solver.query import Answer, Decision, Query, has_room, repetend_of, write_query
+from schedsearch.solver.query import Decision, Query, Verdict, has_room, repetend_of, write_query
 
 log = logging.getLogger(__name__)
 
@@ -30,12 +30,12 @@ _WORK_OF_CONSTRAINT = 5e-5
 def decide(query: Query, budget: SolverBudget = AMPLE) -> Decision:
     """Decide by CP-SAT whether a repetend exists; see `schedsearch.solver.query.Solver`."""
     if not has_room(query):
-        return Answer.NO, None
+        return Verdict.NO, None
     model = CpSatModel()
     v = write_query(query, model, _last_round(query))
     solver = within(replace(budget, work=budget.work * _WORK), for_orders=False)
     answer = solve(solver, model, budget.spend, budget.unwanted, 1 / _WORK)
-    return answer, repetend_of(query, v, solver.value) if answer is Answer.YES else None
+    return answer, repetend_of(query, v, solver.value) if answer is Verdict.YES else None
 
 
 def within(budget: SolverBudget, for_orders: bool = True) -> cp_model.CpSolver:
@@ -56,7 +56,7 @@ def solve(
     spend: Spend = uncounted,
     unwanted: Event | None = None,
     work_of_time: float = 1.0,
-) -> Answer:
+) -> Verdict:
     """Solve, unless Ctrl-C comes first, or another thread wants no answer any more.
 
     A unit of the solver's deterministic time is `work_of_time` units of work.
@@ -76,8 +76,8 @@ def solve(
         + len(model.proto.constraints) * _WORK_OF_CONSTRAINT
     )
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return Answer.YES
-    return Answer.NO if status == cp_model.INFEASIBLE else Answer.UNKNOWN
+        return Verdict.YES
+    return Verdict.NO if status == cp_model.INFEASIBLE else Verdict.UNKNOWN
 
 
 def is_optimal(solver: cp_model.CpSolver) -> bool:

@@ -18,7 +18,7 @@ from schedsearch.model.memory_precedence import is_shared_in_turns
 from schedsearch.solver.budget import AMPLE, SolverBudget
 from schedsearch.solver.effort import Effort
 from schedsearch.solver.interrupts import usable_cores
-from schedsearch.solver.query import Answer, Decision, Query, Solver
+from schedsearch.solver.query import Decision, Query, Solver, Verdict
 
 MANY_INSTANCES = 160
 """Blocks times micro-batches from which on Z3 rarely answers after the first round."""
@@ -32,7 +32,7 @@ _GROWTH = 4.0
 _ROUNDS = 6
 """After which work is no longer limited: by then each solver has worked for some ten minutes."""
 
-_UNKNOWN: Decision = Answer.UNKNOWN, None
+_UNKNOWN: Decision = Verdict.UNKNOWN, None
 
 
 def portfolio(*solvers: Solver, only_first: bool = False) -> Solver:
@@ -98,8 +98,8 @@ def _at_once(asked: tuple[Solver, ...], query: Query, budget: SolverBudget, dead
             while open_:
                 _, open_ = wait(open_, return_when=FIRST_COMPLETED)
                 answers = [call.result() if call.done() else None for call in asking]
-                no = [each for each in answers if each is not None and each[0] is Answer.NO]
-                first = next((each for each in answers if each is None or each[0] is Answer.YES), None)
+                no = [each for each in answers if each is not None and each[0] is Verdict.NO]
+                first = next((each for each in answers if each is None or each[0] is Verdict.YES), None)
                 if no or first is not None:
                     return next(iter(no), first) or _UNKNOWN
         finally:

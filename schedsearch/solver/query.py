@@ -14,7 +14,7 @@ from schedsearch.repetend import Repetend
 from schedsearch.solver.budget import SolverBudget
 
 
-class Answer(Enum):
+class Verdict(Enum):
     """What a solver says to a query; UNKNOWN means that it gave up, never that there is none."""
 
     YES = "yes"
@@ -41,7 +41,7 @@ class Query:
     latency: int | None = None
 
 
-Decision = tuple[Answer, Repetend | None]
+Decision = tuple[Verdict, Repetend | None]
 """An answer, with the repetend where it is YES."""
 
 

@@ -9,7 +9,7 @@ import z3
 from schedsearch.model.z3_model import Z3Model
 from schedsearch.solver.budget import AMPLE, SolverBudget
 from schedsearch.solver.interrupts import interruptible
-from schedsearch.solver.query import Answer, Decision, Query, has_room, repetend_of, write_query
+from schedsearch.solver.query import Decision, Query, Verdict, has_room, repetend_of, write_query
 
 _WORK = 9_000_000
 """Z3's `rlimit` for a unit of work: it counted 5.6 to 14.5 million a second, one core, of those of 48
@@ -32,7 +32,7 @@ _MAX_TIMEOUT_S = 1e6
 def decide(query: Query, budget: SolverBudget = AMPLE) -> Decision:
     """Decide by Z3 whether a repetend exists; see `schedsearch.solver.query.Solver`."""
     if not has_room(query):
-        return Answer.NO, None
+        return Verdict.NO, None
     model = Z3Model()
     v = write_query(query, model)
     solver = z3.SolverFor("QF_LIA", model.context)
@@ -56,5 +56,5 @@ def decide(query: Query, budget: SolverBudget = AMPLE) -> Decision:
                 return int(z3.is_true(found.eval(term, model_completion=True)))
             return int(found.eval(term, model_completion=True).as_long())
 
-        return Answer.YES, repetend_of(query, v, value)
-    return (Answer.NO if verdict == z3.unsat else Answer.UNKNOWN), None
+        return Verdict.YES, repetend_of(query, v, value)
+    return (Verdict.NO if verdict == z3.unsat else Verdict.UNKNOWN), None

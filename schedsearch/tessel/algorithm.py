@@ -13,13 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from placements import Placement
-from schedsearch.core.answer import InFlightPeriod, SearchError, SearchProgress, SearchResult
+from schedsearch.core.answer import Answer, InFlightPeriod, SearchError, SearchProgress
 from schedsearch.proof.load_and_path import load_bound, period_bound
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, with_optimizer
 from schedsearch.solver.effort import OutOfTimeError
 from schedsearch.solver.interrupts import INTERRUPTS
-from schedsearch.solver.query import Answer
+from schedsearch.solver.query import Verdict
 from schedsearch.tessel import candidates
 from schedsearch.tessel.answering import answer, seconds_of
 from schedsearch.tessel.phases import Phase, concatenate, cooldown, shortened, warmup
@@ -40,7 +40,7 @@ def tessel(
     seed: int = 0,
     on_progress: Callable[[SearchProgress], None] | None = None,
     on_repetend: Callable[[candidates.Indices, int], None] | None = None,
-) -> SearchResult:
+) -> Answer:
     """Search a schedule as Tessel does (Tessel, Alg. 1).
 
     For one micro-batch in the repetend, then two, and so on: every assignment of micro-batches to the
@@ -177,11 +177,11 @@ class _Search:
             return least.decided
         # keep it if it has a warmup and a cooldown
         before = warmup(self.placement, indices, self.budget)
-        if before.answer is not Answer.YES:
-            return before.answer is Answer.NO and least.decided
+        if before.answer is not Verdict.YES:
+            return before.answer is Verdict.NO and least.decided
         after = cooldown(self.placement, indices, self.in_flight, self.budget)
-        if after.answer is not Answer.YES:
-            return after.answer is Answer.NO and least.decided
+        if after.answer is not Verdict.YES:
+            return after.answer is Verdict.NO and least.decided
         self.best = _Best(least.value, indices, self.in_flight, least.starts, before, after)
         if self.on_repetend is not None:
             self.on_repetend(indices, self.in_flight)

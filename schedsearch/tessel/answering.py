@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from placements import Placement
-from schedsearch.core.answer import EndedBy, SearchError, SearchResult, Status
+from schedsearch.core.answer import Answer, EndedBy, SearchError, Status
 from schedsearch.core.problem import LONGEST_S
 from schedsearch.proof.ends import device_span_bound
 from schedsearch.proof.load_and_path import critical_path, period_bound
@@ -52,7 +52,7 @@ def answer(
     began: float,
     budget: Budget,
     **figures: Any,
-) -> SearchResult:
+) -> Answer:
     """Return what a search found in the form of our own search's results, with our own bounds.
 
     What was to be least, in ticks or None, is proved if it meets `bound`. The search began at a second of
@@ -77,4 +77,4 @@ def answer(
         "seconds": time.monotonic() - began,
         "ended_by": EndedBy.of(ending, proved=is_infeasible or is_least),
     }
-    return SearchResult(status, repetend, schedule, reason=reason, **(known | figures))
+    return Answer(status, repetend, schedule, reason=reason, **(known | figures))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from placements import Placement
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
-from schedsearch.solver.query import Answer
+from schedsearch.solver.query import Verdict
 from schedsearch.tessel.candidates import Indices, memory_at_entry
 from schedsearch.tessel.queries import Budget, TesselQuery, minimise, phase_query
 
@@ -27,7 +27,7 @@ class Phase:
 
     query: TesselQuery
     starts: Starts
-    answer: Answer
+    answer: Verdict
 
     @property
     def blocks(self) -> tuple[Instance, ...]:
@@ -58,7 +58,7 @@ def _some_phase(placement: Placement, blocks: list[Instance], held: list[int], b
         KeyboardInterrupt: Ctrl-C was pressed.
     """
     query = phase_query(placement, blocks, held, budget)
-    answer, starts = query.ask(query.horizon, budget.left_s / 2) if blocks else (Answer.YES, {})
+    answer, starts = query.ask(query.horizon, budget.left_s / 2) if blocks else (Verdict.YES, {})
     return Phase(query, starts, answer)
 
 

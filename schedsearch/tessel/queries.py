@@ -19,7 +19,7 @@ from placements import Placement
 from schedsearch.schedule import Instance
 from schedsearch.solver.effort import Effort
 from schedsearch.solver.interrupts import INTERRUPTS, interruptible
-from schedsearch.solver.query import Answer
+from schedsearch.solver.query import Verdict
 from schedsearch.tessel.candidates import Indices, memory_at_entry
 
 
@@ -111,7 +111,7 @@ class TesselQuery:
         )
         return max((-(-span // rounds) for span, rounds in spans), default=0)
 
-    def ask(self, limit: int, timeout_s: float) -> tuple[Answer, dict[Instance, int]]:
+    def ask(self, limit: int, timeout_s: float) -> tuple[Verdict, dict[Instance, int]]:
         """Ask for starts with an objective of at most `limit`; UNKNOWN when time runs out.
 
         Raises:
@@ -134,8 +134,8 @@ class TesselQuery:
             }
         self.solver.pop()
         if verdict == z3.unknown:
-            return Answer.UNKNOWN, {}
-        return Answer.YES if starts else Answer.NO, starts
+            return Verdict.UNKNOWN, {}
+        return Verdict.YES if starts else Verdict.NO, starts
 
     @property
     def busiest_device(self) -> int:
@@ -217,13 +217,13 @@ def minimise(
     while lowest <= high and query.budget.left_s > 0:
         answer, starts = query.ask(candidate, query.budget.left_s * share)
         share = 0.5
-        if answer is Answer.YES:
+        if answer is Verdict.YES:
             value = query.value(starts)
             high = value - 1
             least = Least(starts, value, least.bound, least.bound > high)
         else:
             lowest = candidate + 1
-            bound = lowest if answer is Answer.NO else least.bound
+            bound = lowest if answer is Verdict.NO else least.bound
             least = Least(least.starts, least.value, bound, bound > high)
         on_step(least)
         candidate = (lowest + high) // 2

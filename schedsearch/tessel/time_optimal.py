@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from placements import Placement
-from schedsearch.core.answer import SearchProgress, SearchResult
+from schedsearch.core.answer import Answer, SearchProgress
 from schedsearch.core.objective import Objective
 from schedsearch.proof.load_and_path import critical_path, load_bound
 from schedsearch.proof.makespan import makespan_bound
@@ -26,7 +26,7 @@ def time_optimal(
     time_limit_s: float = 60.0,
     seed: int = 0,
     on_progress: Callable[[SearchProgress], None] | None = None,
-) -> SearchResult:
+) -> Answer:
     """Search the schedule of least makespan, knowing nothing of repetends (Tessel, Sec. III-A, Eq. 1).
 
     The encoding and the binary search are those of Tessel's warmup and cooldown. The search begins with no

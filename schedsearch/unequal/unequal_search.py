@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from schedsearch.baselines import HAND_MADE
-from schedsearch.core.answer import EndedBy, SearchError, SearchProgress, SearchReport, SearchResult, Status
+from schedsearch.core.answer import Answer, EndedBy, SearchError, SearchProgress, SearchReport, Status
 from schedsearch.core.objective import FINITE, Objective
 from schedsearch.core.problem import seconds_of
 from schedsearch.procedures.search import search
@@ -70,7 +70,7 @@ def unequal_search(
     seed: int = 0,
     begin_with: Schedule | None = None,
     on_progress: SearchReport | None = None,
-) -> SearchResult:
+) -> Answer:
     """Search the schedule of least makespan for one batch.
 
     Args:
@@ -115,7 +115,7 @@ def replica_search(
     work_limit: float | None = None,
     seed: int = 0,
     on_progress: SearchReport | None = None,
-) -> tuple[ReplicaSchedules | None, SearchResult]:
+) -> tuple[ReplicaSchedules | None, Answer]:
     """Search the assignment and the orders of the least makespan over all replicas.
 
     The micro-batches of each replica stay there if they are given. The other arguments are those of
@@ -182,7 +182,7 @@ class _BatchSearch:
         """Whether none is better."""
         return self.value <= self.bound
 
-    def answer(self, begin_with: ReplicaSchedules | None, too_large: str = "") -> SearchResult:
+    def answer(self, begin_with: ReplicaSchedules | None, too_large: str = "") -> Answer:
         """Search, and return the answer for the slowest replica, or why no schedule fits."""
         with self.effort.answered() as ending:
             if not too_large:
@@ -332,7 +332,7 @@ class _BatchSearch:
         self.bound = max(self.bound, bound)
         self.tell(min(best, self.value))
 
-    def result(self, ending: Ending, too_large: str) -> SearchResult:
+    def result(self, ending: Ending, too_large: str) -> Answer:
         """Return the answer as it stands, for the slowest replica."""
         proved = self.proved and not ending.interrupted
         schedule = None if self.best is None else self.best.of_slowest(self.objective)
@@ -344,7 +344,7 @@ class _BatchSearch:
         none = "no schedule of these micro-batches fits the memory that was tried; raise it"
         if not self.is_single:
             none = "no assignment to the replicas was found that fits the memory; raise it"
-        return SearchResult(
+        return Answer(
             status=Status.INFEASIBLE if too_large else status,
             repetend=None,
             schedule=schedule,

@@ -13,7 +13,7 @@ from placements.stages.stage_file import stages_from_dict
 from schedsearch.baselines import NEEDS
 from schedsearch.comparison.compare import compare
 from schedsearch.comparison.rows import DOES_NOT_FIT, NOT_APPLICABLE, Comparison
-from schedsearch.core.answer import EndedBy, SearchError, SearchResult
+from schedsearch.core.answer import Answer, EndedBy, SearchError
 from schedsearch.core.problem import Problem
 from schedsearch.searches.methods import find
 from schedsearch.solver.interrupts import INTERRUPTS
@@ -71,7 +71,7 @@ def test_energy_is_of_computing_and_waiting() -> None:
 def test_a_search_that_a_time_limit_cut_says_so() -> None:
     """The answer of a search that had no time left: a schedule that begins late, above the bound."""
 
-    def cut(request: Problem, report: Any) -> SearchResult:
+    def cut(request: Problem, report: Any) -> Answer:
         found = find(request, report)
         assert found.schedule is not None
         late = tuple(block._replace(start=block.start + 7) for block in found.schedule.blocks)
@@ -159,7 +159,7 @@ def test_what_does_not_fit_or_apply_is_a_row_that_says_why() -> None:
 def test_a_limit_of_work_is_of_all_searches_together() -> None:
     shares, spent = [], []
 
-    def counted(request: Problem, report: Any) -> SearchResult:
+    def counted(request: Problem, report: Any) -> Answer:
         result = replace(find(replace(request, work_limit=1.0), report), work=2.0, makespan_bound=1)
         shares.append(request.work_limit)
         spent.append(result.work)
@@ -181,7 +181,7 @@ def test_ctrl_c_ends_the_searches_and_keeps_the_rows() -> None:
     """The first search is interrupted once it has a schedule; no other begins: it has the best by hand."""
     asked = []
 
-    def interrupted(request: Problem, report: Any) -> SearchResult:
+    def interrupted(request: Problem, report: Any) -> Answer:
         asked.append(request.placement.name)
         return replace(find(request, report), ended_by=EndedBy.INTERRUPT, makespan_bound=1)
 

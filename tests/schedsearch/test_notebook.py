@@ -83,13 +83,13 @@ def test_a_search_shows_itself(tmp_path: Path, shown: Shown) -> None:
     assert row["proved"] == "period and makespan proved"
     assert row["repetend_period_ms"] == row["period_bound_ms"] == 3
     assert (row["makespan_ms"], row["makespan_bound_ms"], row["peak_memory_mib"]) == (15, 15, 10)
-    assert schedsearch.SearchResult.load(result.save(tmp_path / "found.json")) == result
+    assert schedsearch.Answer.load(result.save(tmp_path / "found.json")) == result
     assert schedsearch.Schedule.load(tmp_path / "found.json") == result.schedule
     assert shown(result) == [Figure, pd.DataFrame]
     unknown = schedsearch.search(v_shape(2), 2).to_frame()
     assert math.isnan(unknown.peak_memory_mib[0])
     with pytest.raises(ValueError, match="schedule: there is none to draw"):
-        schedsearch.SearchResult(schedsearch.Status.INFEASIBLE, None, None, 1.0, 1, 1, 0, 0.0).plot()
+        schedsearch.Answer(schedsearch.Status.INFEASIBLE, None, None, 1.0, 1, 1, 0, 0.0).plot()
 
 
 def test_a_comparison_shows_itself(tmp_path: Path, shown: Shown) -> None:
@@ -134,7 +134,7 @@ def test_a_frontier_shows_itself(tmp_path: Path, shown: Shown) -> None:
 def test_results_of_every_search_read_back(method: str, tmp_path: Path) -> None:
     found = find(Problem(k_shape(2).with_memory(3), 4, method))
     assert found.schedule is not None
-    assert schedsearch.SearchResult.load(found.save(tmp_path / "found.json")) == found
+    assert schedsearch.Answer.load(found.save(tmp_path / "found.json")) == found
     assert bool(found.by_in_flight) == (method == "tessel")
 
 
@@ -143,14 +143,14 @@ def test_a_result_without_a_schedule_and_one_of_many_sizes_read_back(tmp_path: P
     assert result.min_period is not None and len(result.tried) > 1
     none = replace(result, status=schedsearch.Status.UNKNOWN, schedule=None, repetend=None, reason="no time")
     for each in (result, none):
-        assert schedsearch.SearchResult.load(each.save(tmp_path / "found.json")) == each
+        assert schedsearch.Answer.load(each.save(tmp_path / "found.json")) == each
 
 
 def test_a_file_of_another_kind_is_told(tmp_path: Path) -> None:
     schedule = schedsearch.one_f_one_b(v_shape(2), 3)
     path = schedule.save(tmp_path / "schedule.json")
     assert schedsearch.Schedule.load(path) == schedule
-    for kind in (schedsearch.SearchResult, schedsearch.Comparison, Frontier):
+    for kind in (schedsearch.Answer, schedsearch.Comparison, Frontier):
         with pytest.raises(ValueError, match=f"so it is no {kind.__name__}; give what {kind.__name__}.save"):
             kind.load(path)
     with pytest.raises(ValueError, match="none.json: cannot be read"):
@@ -158,7 +158,7 @@ def test_a_file_of_another_kind_is_told(tmp_path: Path) -> None:
     found = schedsearch.search(v_shape(2), 3, work_limit=1).save(path)
     write_json(path, json.loads(found.read_text()) | {"period_bound": "a"})
     with pytest.raises(ValueError, match=r"schedule.json: period_bound: 'a' is not a number"):
-        schedsearch.SearchResult.load(path)
+        schedsearch.Answer.load(path)
 
 
 def test_a_table_of_a_schedule_has_streams_and_modes_where_there_are_any() -> None:

@@ -33,7 +33,7 @@ from placements.planners.pipedream.planner import best_plan
 from placements.planners.pipedream.topology import Level
 from placements.shapes import v_shape
 from schedsearch.baselines import one_f_one_b
-from schedsearch.core.answer import SearchProgress, SearchResult
+from schedsearch.core.answer import Answer, SearchProgress
 from schedsearch.energy import simulate_at_clocks
 from schedsearch.figures.canvas import COLUMN_INCHES, save
 from schedsearch.figures.panels import CurvePoint, Panel, draw_panels
@@ -76,11 +76,11 @@ def tessel(
     return figures | _answers("makespan", _makespan(ours), _makespan(theirs))
 
 
-def _makespan(result: SearchResult) -> int | None:
+def _makespan(result: Answer) -> int | None:
     return None if result.schedule is None else result.schedule.makespan
 
 
-def _ours(placement: Placement, micro_batches: int) -> tuple[SearchResult, float, float]:
+def _ours(placement: Placement, micro_batches: int) -> tuple[Answer, float, float]:
     """Return our schedule, and CPU seconds of the proof of its period and of all of it."""
     options: dict[str, Any] = {"micro_batches_per_repetend": 1, "solver": "z3"}
     proof, proof_s = timed(
@@ -91,7 +91,7 @@ def _ours(placement: Placement, micro_batches: int) -> tuple[SearchResult, float
     return whole, proof_s, whole_s
 
 
-def _tessels(placement: Placement, micro_batches: int, limit_s: float) -> tuple[SearchResult, float, float]:
+def _tessels(placement: Placement, micro_batches: int, limit_s: float) -> tuple[Answer, float, float]:
     """Return Tessel's schedule, and the CPU seconds of its sweep over repetends and of all of it."""
     clock = CpuClock()
     sweep_s: list[float] = []

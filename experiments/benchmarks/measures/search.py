@@ -11,7 +11,7 @@ from experiments.benchmarks.instances.instance_file import named_instance
 from experiments.benchmarks.timing import load_solvers as prepare
 from placements import Placement
 from schedsearch.baselines import applicable
-from schedsearch.core.answer import SearchResult
+from schedsearch.core.answer import Answer
 from schedsearch.core.problem import OBJECTIVES
 from schedsearch.device_span import device_spans
 from schedsearch.procedures.search import search
@@ -64,7 +64,7 @@ def _searched(
 
 
 def result_figures(
-    result: SearchResult, placement: Placement, micro_batches: int, objectives: Collection[str] = OBJECTIVES
+    result: Answer, placement: Placement, micro_batches: int, objectives: Collection[str] = OBJECTIVES
 ) -> dict[str, Any]:
     """Return the figures of a search's objectives, in ticks.
 

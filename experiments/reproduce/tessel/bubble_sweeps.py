@@ -21,7 +21,7 @@ from experiments.reproduce.tessel.published import (
 from placements import Placement
 from placements.meaning import option
 from placements.shapes import SHAPES
-from schedsearch.core.answer import SearchResult, Status
+from schedsearch.core.answer import Answer, Status
 from schedsearch.figures.canvas import COLUMN_INCHES
 from schedsearch.figures.panels import Panel, draw_panels
 from schedsearch.procedures.search import search
@@ -82,20 +82,20 @@ def _row(
     return Row(f"{name} at {place:g}", _RATE, rate, note=note, series=name, at=place, bound=open_bound)
 
 
-def _tessel(placement: Placement, most: int, options: BubbleSweepOptions) -> SearchResult:
+def _tessel(placement: Placement, most: int, options: BubbleSweepOptions) -> Answer:
     """Return what Tessel's search finds: one for all numbers in flight, as each comes after the last."""
     limit_s = options.tessel_time_limit_s
     return _uninterrupted(tessel(placement, most, max_in_flight=most, time_limit_s=limit_s))
 
 
-def _uninterrupted(result: SearchResult) -> SearchResult:
+def _uninterrupted(result: Answer) -> Answer:
     """Return a search's result; raise KeyboardInterrupt where that ended it."""
     if result.interrupted:
         raise KeyboardInterrupt
     return result
 
 
-def _tessel_row(name: str, place: float, in_flight: int, result: SearchResult, placement: Placement) -> Row:
+def _tessel_row(name: str, place: float, in_flight: int, result: Answer, placement: Placement) -> Row:
     """Return what Tessel's search knew when it had tried repetends of up to so many micro-batches."""
     *_, last = [None, *(found for found in result.by_in_flight if found.in_flight <= in_flight)]
     repetend = last.repetend if last is not None else None

@@ -26,7 +26,7 @@ from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from schedsearch.baselines import applicable
-from schedsearch.core.answer import SearchResult
+from schedsearch.core.answer import Answer
 from schedsearch.metrics import peak_memory
 from schedsearch.procedures.search import search
 
@@ -130,7 +130,7 @@ class Proposal(NamedTuple):
     shape: str
     placement: Placement
 
-    def searched(self, work_limit: float) -> SearchResult:
+    def searched(self, work_limit: float) -> Answer:
         """Return what a search of so much work finds.
 
         Raises:
@@ -141,7 +141,7 @@ class Proposal(NamedTuple):
             raise KeyboardInterrupt
         return result
 
-    def iteration_ms(self, result: SearchResult) -> float:
+    def iteration_ms(self, result: Answer) -> float:
         """Return the time of an iteration; infinite where no schedule was found."""
         return math.inf if result.schedule is None else self.placement.ms(result.schedule.makespan)
 
@@ -284,7 +284,7 @@ class VocabularyPlans:
         min_gib = self._restricted(numbers)._least_gib(shape)
         return VocabularyRow(shape, plan, *numbers, least_memory_gib=min_gib)
 
-    def _filled(self, row: VocabularyRow, best: Proposal, result: SearchResult) -> VocabularyRow:
+    def _filled(self, row: VocabularyRow, best: Proposal, result: Answer) -> VocabularyRow:
         """Return a row with what the search of its proposal found."""
         placement, schedule = best.placement, result.schedule
         hand_made = applicable(placement, best.plan.num_micro_batches).values()

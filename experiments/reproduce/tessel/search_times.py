@@ -43,7 +43,7 @@ from experiments.reproduce.tessel.published import (
 from placements import Placement
 from placements.meaning import option
 from placements.shapes import SHAPES
-from schedsearch.core.answer import SearchProgress, SearchResult
+from schedsearch.core.answer import Answer, SearchProgress
 from schedsearch.figures.bars import BarPanel, draw_bars
 from schedsearch.figures.canvas import COLUMN_INCHES
 from schedsearch.figures.panels import Panel, draw_panels
@@ -103,7 +103,7 @@ class _Searched(NamedTuple):
     Tessel's also has the repetends that were the best so far: the micro-batch of each block.
     """
 
-    result: SearchResult
+    result: Answer
     seconds: float
     ended: bool
     repetends: tuple[Indices, ...] = ()

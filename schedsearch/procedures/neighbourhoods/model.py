@@ -14,7 +14,7 @@ from schedsearch.procedures.neighbourhoods.neighbourhood import Aim, Neighbourho
 from schedsearch.schedule import Instance
 from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.cpsat import is_optimal, solve, within
-from schedsearch.solver.query import Answer
+from schedsearch.solver.query import Verdict
 
 Starts = dict[Instance, int]
 """Tick at which each (block, micro-batch) starts."""
@@ -90,7 +90,7 @@ class NeighbourhoodModel:
         if aim in (Aim.PROVE, Aim.PROVE_BY_CONFLICTS):
             proved = min(self.neighbourhood.makespan, math.ceil(solver.best_objective_bound - 1e-6))
             bound = max(self.neighbourhood.bound, proved)
-        if answer is not Answer.YES:
+        if answer is not Verdict.YES:
             return None, bound
         return {instance: solver.value(start) for instance, start in self.start.items()}, bound
 

@@ -17,7 +17,7 @@ from placements.planners.hybrid.uniform import Degrees, Layout
 from placements.planners.parallel_plan import PlanError
 from placements.trainers.as_run import rate
 from schedsearch.baselines import HAND_MADE
-from schedsearch.core.answer import SearchReport, SearchResult, Status
+from schedsearch.core.answer import Answer, SearchReport, Status
 from schedsearch.core.problem import Problem
 from schedsearch.metrics import peak_memory
 from schedsearch.planning import ranking as module
@@ -214,7 +214,7 @@ def test_a_limit_of_time_is_of_the_planners_and_all_searches_together(
 ) -> None:
     given: list[float] = []
 
-    def counted(request: Problem, report: SearchReport) -> SearchResult:
+    def counted(request: Problem, report: SearchReport) -> Answer:
         assert request.time_limit_s is not None
         given.append(request.time_limit_s)
         return replace(find(replace(request, time_limit_s=0.01), report), seconds=request.time_limit_s)

@@ -15,7 +15,7 @@ from placements import Kind, Placement
 from placements.models.memory_levers import Offload, Recompute, with_levers
 from placements.shapes import v_shape, wave_shape
 from placements.streams import Slowdown
-from schedsearch.core.answer import SearchResult, Status
+from schedsearch.core.answer import Answer, Status
 from schedsearch.metrics import peak_host_memory, peak_memory
 from schedsearch.procedures.search import search
 from schedsearch.proof.load_and_path import period_bound
@@ -130,7 +130,7 @@ def period_of(placement: Placement, max_size: int) -> Fraction:
     return rate_of(found)
 
 
-def rate_of(found: SearchResult) -> Fraction:
+def rate_of(found: Answer) -> Fraction:
     assert found.repetend is not None
     return Fraction(found.repetend.period, found.repetend.micro_batches)
 

@@ -15,7 +15,7 @@ from strategies import with_transient
 
 from placements import Block, Kind, Placement
 from placements.shapes import m_shape, v_shape, x_shape
-from schedsearch.core.answer import EndedBy, SearchError, SearchProgress, SearchResult, Status
+from schedsearch.core.answer import Answer, EndedBy, SearchError, SearchProgress, Status
 from schedsearch.core.objective import Objective
 from schedsearch.device_span import device_spans
 from schedsearch.metrics import latency, peak_memory
@@ -23,7 +23,7 @@ from schedsearch.procedures.search import search
 from schedsearch.proof.load_and_path import critical_path
 from schedsearch.proof.makespan import makespan_bound
 from schedsearch.solver import cpsat, smt
-from schedsearch.solver.query import Answer, Query
+from schedsearch.solver.query import Query, Verdict
 from schedsearch.tessel import time_optimal
 from schedsearch.validate import InvalidScheduleError, validate
 
@@ -51,7 +51,7 @@ def test_solvers_agree_on_transient_memory_and_latency(
     query = Query(placement, lanes, latency + lanes, latency=latency)
     one, _ = smt.decide(query)
     other, repetend = cpsat.decide(query)
-    assert one is other is not Answer.UNKNOWN
+    assert one is other is not Verdict.UNKNOWN
     if repetend is not None:
         assert repetend.latency <= latency
         validate(repetend.at_initiation_interval(5))
@@ -130,7 +130,7 @@ def with_optimizer_blocks(placement: Placement) -> Placement:
 
 
 @pytest.mark.parametrize("find", [search, time_optimal])
-def test_progress_counts_updates_in_the_makespan_and_in_its_bound(find: Callable[..., SearchResult]) -> None:
+def test_progress_counts_updates_in_the_makespan_and_in_its_bound(find: Callable[..., Answer]) -> None:
     """The makespan was told without updates, below its bound with them."""
     plain = v_shape(2, 1, 2)
     updates = (Block(f"O{d}", Kind.O, (d,), 7, 0, (f"B{d}",)) for d in range(2))
@@ -179,7 +179,7 @@ def test_optimizer_blocks_run_once_after_the_last_micro_batch() -> None:
 
 
 @pytest.mark.parametrize("find", [search, time_optimal])
-def test_a_result_says_what_ended_it(find: Callable[..., SearchResult]) -> None:
+def test_a_result_says_what_ended_it(find: Callable[..., Answer]) -> None:
     """A busy machine changes answers where the clock ends a search, and nowhere else."""
     proved = find(v_shape(2), 3, time_limit_s=60)
     assert (proved.ended_by, proved.is_cut, proved.interrupted) == (EndedBy.PROOF, False, False)

@@ -9,7 +9,7 @@ import pytest
 from experiments.benchmarks.inputs.random_placements import random_placement
 from placements import Placement
 from placements.shapes import m_shape, v_shape
-from schedsearch.core.answer import SearchProgress, SearchResult
+from schedsearch.core.answer import Answer, SearchProgress
 from schedsearch.procedures.search import search
 from schedsearch.validate import validate
 
@@ -24,7 +24,7 @@ PLACEMENTS = {
 
 def searched(
     placement: Placement, work_limit: float, **options: Any
-) -> tuple[SearchResult, list[tuple[str, int | None, int, int, str]]]:
+) -> tuple[Answer, list[tuple[str, int | None, int, int, str]]]:
     """Return what a search finds, and its course."""
     course: list[tuple[str, int | None, int, int, str]] = []
 
@@ -34,7 +34,7 @@ def searched(
     return search(placement, 12, work_limit=work_limit, on_progress=note, **options), course
 
 
-def quality(result: SearchResult) -> tuple[float, int]:
+def quality(result: Answer) -> tuple[float, int]:
     """Return what makes a result better: less, from the first figure on."""
     assert result.repetend is not None and result.schedule is not None
     validate(result.schedule)

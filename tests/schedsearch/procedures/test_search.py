@@ -19,7 +19,7 @@ from schedsearch.proof.makespan import makespan_bound
 from schedsearch.proof.memory_need import CapacityError
 from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.portfolio import SOLVERS
-from schedsearch.solver.query import Answer, Decision, Query
+from schedsearch.solver.query import Decision, Query, Verdict
 from schedsearch.solver.smt import decide
 from schedsearch.validate import validate
 
@@ -59,7 +59,7 @@ def test_several_micro_batches_are_never_worse_than_one(monkeypatch: pytest.Monk
     """Even when the solver has no answer for more than one."""
 
     def only_one(query: Query, budget: SolverBudget) -> Decision:
-        return (Answer.UNKNOWN, None) if query.micro_batches > 1 else decide(query, budget)
+        return (Verdict.UNKNOWN, None) if query.micro_batches > 1 else decide(query, budget)
 
     monkeypatch.setitem(SOLVERS, "only_one", lambda: only_one)
     placement = nn_shape(6).with_memory(8)
@@ -134,8 +134,8 @@ def test_the_span_counts_from_whichever_source_comes_first() -> None:
     assert min_span(placement, 4, 12) == 8
     result = search(placement, 1)
     assert (result.repetend.period, result.span_bound) == (4, 8)
-    assert decide(Query(placement, 1, 4, span=8))[0] is Answer.YES
-    assert decide(Query(placement, 1, 4, span=7))[0] is Answer.NO
+    assert decide(Query(placement, 1, 4, span=8))[0] is Verdict.YES
+    assert decide(Query(placement, 1, 4, span=7))[0] is Verdict.NO
 
 
 def test_a_block_that_gives_back_before_another_takes_is_refused() -> None:
@@ -158,7 +158,7 @@ def test_capacity_too_small_for_one_micro_batch_names_device_and_need() -> None:
 def gives_up() -> Iterator[str]:
     """A solver that never knows."""
 
-    SOLVERS["gives_up"] = lambda: lambda query, budget: (Answer.UNKNOWN, None)
+    SOLVERS["gives_up"] = lambda: lambda query, budget: (Verdict.UNKNOWN, None)
     yield "gives_up"
     del SOLVERS["gives_up"]
 

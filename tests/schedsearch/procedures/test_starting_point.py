@@ -12,7 +12,7 @@ from experiments.benchmarks.inputs.random_placements import random_placement
 from placements import Block, Kind, Placement
 from placements.shapes import v_shape
 from schedsearch.baselines import HAND_MADE
-from schedsearch.core.answer import SearchError, SearchProgress, SearchResult
+from schedsearch.core.answer import Answer, SearchError, SearchProgress
 from schedsearch.device_span import device_spans
 from schedsearch.procedures.search import search
 from schedsearch.schedule import Schedule, as_soon_as_possible
@@ -22,21 +22,21 @@ TIGHT = v_shape(num_devices=4).with_memory(3)
 """Takes 8 ticks per micro-batch with one per repetend, 6 with two and 16/3 with three."""
 
 
-def _rate(result: SearchResult) -> Fraction:
+def _rate(result: Answer) -> Fraction:
     return Fraction(result.repetend.period, result.repetend.micro_batches)
 
 
-def _no_time(placement: Placement, number: int, begin_with: object, **options: object) -> SearchResult:
+def _no_time(placement: Placement, number: int, begin_with: object, **options: object) -> Answer:
     """Search as long as it takes to see that there is no time."""
     return search(placement, number, time_limit_s=1e-6, begin_with=begin_with, **options)
 
 
 @pytest.fixture(scope="module")
-def tight() -> SearchResult:
+def tight() -> Answer:
     return search(TIGHT, 8, work_limit=5)
 
 
-def test_nothing_is_lost_without_time(tight: SearchResult) -> None:
+def test_nothing_is_lost_without_time(tight: Answer) -> None:
     assert _rate(search(TIGHT, 8, time_limit_s=1e-6)) > _rate(tight) == Fraction(16, 3)
     again = _no_time(TIGHT, 8, tight)
     assert _rate(again) == Fraction(16, 3)
@@ -65,13 +65,13 @@ def test_what_follows_is_never_worse(family: str, objectives: tuple[str, ...]) -
         assert device_spans(after.schedule).max() <= device_spans(before.schedule).max()
 
 
-def test_of_a_schedule_the_steady_state_is_taken(tight: SearchResult) -> None:
+def test_of_a_schedule_the_steady_state_is_taken(tight: Answer) -> None:
     schedule = tight.repetend.unroll(24)
     assert _rate(_no_time(TIGHT, 24, schedule, objectives=["period"])) == Fraction(16, 3)
     assert _rate(search(TIGHT, 24, objectives=["period"], time_limit_s=1e-6)) > Fraction(16, 3)
 
 
-def test_another_number_of_micro_batches_keeps_the_repetend(tight: SearchResult) -> None:
+def test_another_number_of_micro_batches_keeps_the_repetend(tight: Answer) -> None:
     begun = _no_time(TIGHT, 50, tight)
     assert _rate(begun) == Fraction(16, 3)
     assert begun.schedule.num_micro_batches == 50
@@ -90,15 +90,13 @@ def test_other_times_keep_the_orders() -> None:
 
 
 @pytest.mark.parametrize(("size", "rate"), [(2, 6), (6, Fraction(16, 3))])
-def test_the_repetend_counts_where_its_size_is_asked_for(
-    size: int, rate: Fraction, tight: SearchResult
-) -> None:
+def test_the_repetend_counts_where_its_size_is_asked_for(size: int, rate: Fraction, tight: Answer) -> None:
     begun = search(TIGHT, 8, micro_batches_per_repetend=size, work_limit=5, begin_with=tight)
     assert begun.repetend.micro_batches == size
     assert _rate(begun) == rate
 
 
-def test_an_interruption_keeps_it(tight: SearchResult) -> None:
+def test_an_interruption_keeps_it(tight: Answer) -> None:
     def interrupt(progress: SearchProgress) -> None:
         raise KeyboardInterrupt
 
@@ -161,7 +159,7 @@ def test_no_steady_state_of_another_number_of_micro_batches() -> None:
         search(placement, 3, begin_with=few)
 
 
-def test_a_repetend_of_other_blocks_is_refused(tight: SearchResult) -> None:
+def test_a_repetend_of_other_blocks_is_refused(tight: Answer) -> None:
     start = dict(tight.repetend.start)
     del start["F0"]
     wrong = replace(tight, repetend=replace(tight.repetend, start=start))

@@ -11,7 +11,7 @@ import pytest
 
 from placements import Placement
 from placements.shapes import loop_shape, nn_shape, v_shape, wave_shape
-from schedsearch.core.answer import EndedBy, SearchError, SearchResult
+from schedsearch.core.answer import Answer, EndedBy, SearchError
 from schedsearch.core.problem import Problem
 from schedsearch.procedures.search import search
 from schedsearch.schedule_file import schedule_to_dict
@@ -31,7 +31,7 @@ def answers() -> list[str]:
     return [_in_text(result) for result in found]
 
 
-def _in_text(result: SearchResult) -> str:
+def _in_text(result: Answer) -> str:
     assert result.schedule is not None
     schedule = hashlib.sha256(str(schedule_to_dict(result.schedule)).encode()).hexdigest()[:12]
     bounds = result.period_bound, result.makespan_bound, result.device_span_bound

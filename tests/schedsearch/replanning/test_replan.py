@@ -15,7 +15,7 @@ from strategies import with_transfer
 from placements.modes import Chosen
 from placements.shapes import loop_shape, v_shape
 from schedsearch.baselines import zb_h1
-from schedsearch.core.answer import SearchResult
+from schedsearch.core.answer import Answer
 from schedsearch.core.objective import Objective
 from schedsearch.device_span import device_spans, with_least_device_span
 from schedsearch.replanning import replan as module
@@ -172,8 +172,8 @@ def test_a_limit_of_work_is_of_all_ways_together_and_ctrl_c_leaves_each_way(
 ) -> None:
     given: list[float] = []
 
-    def counted(find: Callable[..., SearchResult], is_interrupted: bool) -> Callable[..., SearchResult]:
-        def run(*of: Any, work_limit: float, **options: Any) -> SearchResult:
+    def counted(find: Callable[..., Answer], is_interrupted: bool) -> Callable[..., Answer]:
+        def run(*of: Any, work_limit: float, **options: Any) -> Answer:
             given.append(work_limit)
             if is_interrupted and len(given) == 1:
                 signal.raise_signal(signal.SIGINT)

@@ -13,7 +13,7 @@ from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.effort import Effort, OutOfTimeError, OutOfWorkError
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.solver.portfolio import SOLVERS
-from schedsearch.solver.query import Answer, Query
+from schedsearch.solver.query import Query, Verdict
 
 
 @pytest.mark.parametrize("name", SOLVERS)
@@ -29,7 +29,7 @@ def test_a_solver_counts_the_same_work_each_time(name: str, query: Query, work: 
         counted.append((answer, effort.spent))
     assert counted[0] == counted[1]
     assert effort.spent > 0
-    if answer is Answer.UNKNOWN:
+    if answer is Verdict.UNKNOWN:
         assert work <= effort.spent <= 2 * work + 0.5, "and a model is made each time"
 
 

@@ -24,7 +24,7 @@ from schedsearch.proof.check.claims import check
 from schedsearch.solver import cpsat, smt
 from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.interrupts import INTERRUPTS
-from schedsearch.solver.query import Answer, Query
+from schedsearch.solver.query import Query, Verdict
 from schedsearch.validate import validate
 
 
@@ -43,7 +43,7 @@ def test_they_agree(
     query = Query(placement, micro_batches, period, span)
     one, _ = smt.decide(query, SolverBudget(0.5))
     other, repetend = cpsat.decide(query, SolverBudget(0.5))
-    assume(Answer.UNKNOWN not in (one, other))  # Z3 takes minutes for one of some thousand
+    assume(Verdict.UNKNOWN not in (one, other))  # Z3 takes minutes for one of some thousand
     assert one is other
     if repetend is not None:
         assert repetend.period == period
@@ -78,7 +78,7 @@ def test_ctrl_c_is_kept_for_a_place_where_it_can_be_raised(decide) -> None:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert decide(Query(v_shape(), 1, 4))[0] is Answer.YES, "whoever comes next was not interrupted"
+    assert decide(Query(v_shape(), 1, 4))[0] is Verdict.YES, "whoever comes next was not interrupted"
 
 
 @pytest.mark.parametrize("solver", [smt, cpsat])
@@ -136,6 +136,6 @@ def test_a_solver_that_fails_on_its_hints_is_asked_without_them(monkeypatch: pyt
     model.add_hint(number, 3)
     model.maximize(number)
     solver = cp_model.CpSolver()
-    assert cpsat.solve(solver, model) is Answer.YES
+    assert cpsat.solve(solver, model) is Verdict.YES
     assert asked == [1, 0]
     assert solver.value(number) == 9

@@ -13,7 +13,7 @@ from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, x_shape
-from schedsearch.core.answer import InFlightPeriod, SearchError, SearchResult, Status
+from schedsearch.core.answer import Answer, InFlightPeriod, SearchError, Status
 from schedsearch.procedures.search import search
 from schedsearch.proof.load_and_path import load_bound
 from schedsearch.tessel import tessel, time_optimal
@@ -98,7 +98,7 @@ def is_decided(found: InFlightPeriod) -> bool:
     return period_of(found) <= found.bound
 
 
-def check(result: SearchResult) -> None:
+def check(result: Answer) -> None:
     """Both the schedule and the repetend are valid, and the status is what it says."""
     placement = result.schedule.placement
     validate(result.schedule)

@@ -20,7 +20,7 @@ from placements import Block, Kind, Placement
 from placements.files import write_json
 from placements.shapes import SHAPES, m_shape, v_shape, x_shape
 from schedsearch.certificate import certificate_of
-from schedsearch.core.answer import SearchResult, Status
+from schedsearch.core.answer import Answer, Status
 from schedsearch.procedures.search import search
 from schedsearch.proof.check.certificate import (
     Certificate,
@@ -39,7 +39,7 @@ from schedsearch.proof.memory_occupancy import MemoryOccupancy
 from schedsearch.schedule_file import ScheduleFileError, read_claims, schedule_to_dict
 from schedsearch.solver import smt
 from schedsearch.solver.budget import SolverBudget
-from schedsearch.solver.query import Answer, Query
+from schedsearch.solver.query import Query, Verdict
 
 QUICK = {"objectives": ["period"], "work_limit": 10}
 
@@ -331,11 +331,11 @@ def test_the_question_asked_anew_has_the_answer_of_the_search(
     query = Query(placement, micro_batches, period, span, latency)
     once = smt.decide(query, SolverBudget(timeout_s=2))[0]
     again = find_starts(placement, micro_batches, period, 2, span, latency)[0]
-    assert once is Answer.UNKNOWN or again is None or again == (once is Answer.YES)
+    assert once is Verdict.UNKNOWN or again is None or again == (once is Verdict.YES)
 
 
 @pytest.fixture(scope="module")
-def result() -> SearchResult:
+def result() -> Answer:
     return search(V3, 4, objectives=["period"])
 
 
@@ -346,7 +346,7 @@ WRONG_REASONS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_wrong_certificates_in_files(result: SearchResult, tmp_path: Path) -> None:
+def test_wrong_certificates_in_files(result: Answer, tmp_path: Path) -> None:
     data = schedule_to_dict(result.schedule, result)
     certificate = data["certificate"]
     for change, message in (
