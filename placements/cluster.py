@@ -133,10 +133,7 @@ class DeviceGroup:
     has the link's. The module counts the rings that cross each node, so that groups which begin or end
     inside a node have what is really theirs; the slowest ring counts for all.
 
-    Attributes:
-        cluster: Cluster that the GPUs belong to.
-        first: Index of the first, from 0.
-        count: How many.
+    The first has an index from 0.
 
     Raises:
         GpusError: The cluster lacks some of them.
@@ -189,12 +186,9 @@ class DeviceGroup:
         return tuple((name, count) for (name, _), count in counts.items())
 
     def all_reduce_ms(self, num_bytes: float, degree: int, stride: int = 1) -> float:
-        """Return the time of a ring all-reduce.
+        """Return the time of a ring all-reduce of a tensor of `num_bytes` that each GPU has.
 
-        Args:
-            num_bytes: Bytes of the tensor that each GPU has.
-            degree: GPUs of a ring, n. Each sends 2 (n - 1) / n of the bytes in 2 (n - 1) messages.
-            stride: How far apart they are.
+        Each of n GPUs of a ring sends 2 (n - 1) / n of the bytes in 2 (n - 1) messages.
 
         Raises:
             GpusError: The group does not consist of such rings.
@@ -219,12 +213,8 @@ class DeviceGroup:
         What stays in the node goes by its links and the rest by the node's bandwidth, at the same time.
         Messages begin side by side: 256 bytes take 6.5 us among two H100 and 7.4 among eight.
 
-        Args:
-            num_bytes: Bytes that each GPU gives to all GPUs, itself included.
-            degree: GPUs of a set.
-            stride: How far apart they are.
-            node_bytes: Bytes that each GPU gives to all nodes, where one of the node hands them on by its
-                links; None for all of `num_bytes`.
+        Bytes are what each GPU gives to all GPUs, itself included; of a node, to all nodes, where one of it
+        hands them on by its links, by default all of `num_bytes`.
         """
         if degree == 1:
             return 0.0
@@ -237,12 +227,8 @@ class DeviceGroup:
     def next_transfer_ms(self, after: DeviceGroup, num_bytes: float) -> float:
         """Return the time in which the GPUs of another group receive something from those of this one.
 
-        GPUs send to those at the same place of the other group, in proportion where their numbers differ.
-        Those of a node share its bandwidth.
-
-        Args:
-            after: The other group.
-            num_bytes: Bytes that each of its GPUs receives.
+        GPUs send to those at the same place of the other group, in proportion where their numbers differ, so
+        that each receives `num_bytes`. Those of a node share its bandwidth.
         """
         flows: Counter[tuple[str, int]] = Counter()
         nodes = self.cluster.node_of
@@ -324,14 +310,10 @@ def read_cluster(
 ) -> Cluster:
     """Return a cluster by its name: a GPU of `placements.gpus.GPUS`, ``_`` and how many.
 
-    Args:
-        text: Such as ``a100_32``; several kinds with ``+``, as in ``a100_16+v100_16``; GPUs of your own table
-            as ``mine.csv:name_16``; one of `CLUSTERS`; or the path of a JSON file with the fields of
-            `Cluster`, whose GPUs are names or have those of `Gpu`.
-        gpus_per_node: GPUs of a node; by default the GPU's usual number, or all GPUs where there are fewer.
-        node_bandwidth_gb_s: Bandwidth between nodes; by default the file's, else the least of the GPUs' own.
-        link_bandwidth_gb_s: Bandwidth inside a node; by default the file's, else each GPU's own.
-        latency_us: Time of each message; by default the file's, else `LATENCY_US`.
+    Several kinds are joined by ``+``, as in ``a100_16+v100_16``; GPUs of your own table are such as
+    ``mine.csv:name_16``. Besides, it is one of `CLUSTERS`, or the path of a JSON file with the fields of
+    `Cluster`, whose GPUs are names or have those of `Gpu`. By default a node has the GPU's usual number, or
+    all where there are fewer; the bandwidth between nodes is the least of the GPUs' own.
 
     Raises:
         GpusError: A name or a number is wrong, or a bandwidth is missing.
@@ -366,12 +348,8 @@ def read_cluster(
         raise GpusError(
             f"node_bandwidth_gb_s: is not known between nodes of {text}; give it, in GB/s per direction"
         )
-    least = min((each for each in usual if each is not None), default=_UNUSED_GB_S)
+    least = min((each for each in usual if each is not None), default=1.0)  # not used in one node
     return replace(Cluster(nodes, least, source=usual.get(least, "one node")), **changes)
-
-
-_UNUSED_GB_S = 1.0
-"""Between nodes where there is but one."""
 
 
 def _nodes(part: str, text: str, gpus_per_node: int | None) -> Nodes:

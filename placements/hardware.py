@@ -26,9 +26,7 @@ class PowerModel:
     power is ``static_w + dynamic_w * x ** exponent``.
     """
 
-    sustained_clock_mhz: Annotated[
-        int, Meaning("clock above which the power limit keeps it from more", "MHz", min=1)
-    ]
+    sustained_clock_mhz: Annotated[int, Meaning("clock that the power limit allows", "MHz", min=1)]
     compute_share: Annotated[float, Meaning("share of the time that depends on the clock", min=0, max=1)]
     static_w: Annotated[float, Meaning("power that does not depend on the clock", "W", min=0)]
     dynamic_w: Annotated[float, Meaning("power that does, at the sustained clock", "W", min=0)]
@@ -147,15 +145,10 @@ class Gpu:
     def operating_points(
         self, time_ms: float, compute_share: float | None = None
     ) -> tuple[OperatingPoint, ...]:
-        """Return the modelled cost, at each clock, of a block that takes some time at the highest clock.
+        """Return the modelled cost, by increasing clock, of a block that takes a time at the highest clock.
 
-        Args:
-            time_ms: Above 0.
-            compute_share: Share of that time that depends on the clock, 0 to 1; by default the model's.
-                The power is the same for every share.
-
-        Returns:
-            By increasing clock.
+        The share of that time that depends on the clock, 0 to 1, is by default the model's; the power is the
+        same for every share.
 
         Raises:
             ProfileError: The time or the share is out of range.
@@ -174,20 +167,16 @@ def modelled_profile(
 ) -> Profile:
     """Return the profile of a placement on a GPU, from the model instead of a measurement.
 
-    Args:
-        placement: Its block times are those at the highest clock.
-        gpu: What every device is.
-        compute_share: Share of the time that depends on the clock: one for all blocks, or for some by
-            name; by default the model's.
+    Block times of the placement are those at the highest clock. The share of the time that depends on the
+    clock is one for all blocks, or for some by name; by default the model's.
 
     Raises:
         ProfileError: A share is not between 0 and 1, or is of a block that the placement lacks.
     """
-    shares = compute_share if isinstance(compute_share, Mapping) else {}
+    shares, default = (compute_share, None) if isinstance(compute_share, Mapping) else ({}, compute_share)
     for name in shares:
         if name not in placement.by_name:
             raise ProfileError(f"compute_share: {placement.name} has no block {name!r}; remove it")
-    default = None if isinstance(compute_share, Mapping) else compute_share
     points = {
         block.name: gpu.operating_points(block.time * placement.tick_ms, shares.get(block.name, default))
         for block in placement.blocks

@@ -6,8 +6,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from places import SHARED_DATA
 from told import told
 
@@ -71,20 +69,6 @@ def test_transfers_to_the_next_stage() -> None:
     assert mixed == pytest.approx(2 * 1e3 / 40), "0 to 3 inside, 1 and 2 to the other node"
     with_one = PLAIN.group(0, 1).next_transfer_ms(PLAIN.group(1, 2), 1e9)
     assert with_one == pytest.approx(10)
-
-
-@given(st.integers(1, 4), st.integers(1, 8), st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4]))
-def test_a_ring_is_never_faster_than_the_link_and_more_bytes_take_longer(
-    num_nodes: int, gpus_per_node: int, degree: int, stride: int
-) -> None:
-    cluster = Cluster((Nodes(A100_SXM_80GB, num_nodes, gpus_per_node),), 40.0, 100.0, 1.0, 0.0)
-    if cluster.num_gpus % (degree * stride):
-        with pytest.raises(GpusError, match="do not divide a group"):
-            cluster.whole.transfer_ms(1.0, max(degree, 2), cluster.num_gpus)
-        return
-    whole = cluster.whole
-    assert whole.all_reduce_ms(1e6, degree, stride) >= 2 * (degree - 1) / degree / 100 - 1e-12
-    assert whole.all_gather_ms(2e6, degree, stride) == pytest.approx(whole.all_reduce_ms(1e6, degree, stride))
 
 
 def test_a_mixed_group_is_as_slow_and_small_as_its_least_gpu() -> None:

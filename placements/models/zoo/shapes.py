@@ -360,11 +360,7 @@ def sizes_of(shape: Shape) -> dict[str, Any]:
 
 
 def shaped(shape: Shape, name: str, sizes: Mapping[str, Any]) -> ModelShape:
-    """Return a model of a shape.
-
-    Raises:
-        PlacementError: A size is not known, missing, or out of its range.
-    """
+    """Return a model of a shape, or raise a `PlacementError` where a size is not known, missing or wrong."""
     known = sizes_of(shape)
     for each in sizes:
         if each not in known:
@@ -383,11 +379,7 @@ def suggestion(wrong: str, known: Iterable[str]) -> str:
 
 
 def precision_of(name: str) -> Precision:
-    """Return a precision by its name.
-
-    Raises:
-        PlacementError: There is none.
-    """
+    """Return a precision by its name, or raise a `PlacementError`."""
     if not isinstance(name, str) or name not in PRECISIONS:
         raise PlacementError(f"precision: {name!r} is not known; use one of {', '.join(PRECISIONS)}")
     return PRECISIONS[name]
