@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from placements.models.zoo.convolutional import VisionLayer
+from placements.models.layers import Layer
 from placements.planners.pipedream.profile_graph import ProfiledNode, ProfileGraph, chain_graph
 
 NUMBER_BYTES = 4
@@ -17,7 +17,7 @@ BACKWARD_FORWARDS = 2
 """How many forwards take as long as a backward: a product for the gradient of either factor."""
 
 
-def computed_profile(layers: Iterable[VisionLayer], batch_size: int, tflops: float) -> ProfileGraph:
+def computed_profile(layers: Iterable[Layer], batch_size: int, tflops: float) -> ProfileGraph:
     """Return the chain of layers as a profile of one mini-batch in 32 bits.
 
     Args:
@@ -27,14 +27,14 @@ def computed_profile(layers: Iterable[VisionLayer], batch_size: int, tflops: flo
     """
     nodes = []
     for layer in layers:
-        forward_ms = batch_size * layer.forward_flops / (tflops * 1e9)
+        forward_ms = batch_size * layer.forward_flops(1) / (tflops * 1e9)
         nodes.append(
             ProfiledNode(
                 layer.name,
                 "computed",
                 forward_ms,
                 BACKWARD_FORWARDS * forward_ms,
-                NUMBER_BYTES * batch_size * layer.output_size,
+                NUMBER_BYTES * batch_size * layer.output_elements(),
                 NUMBER_BYTES * layer.num_parameters,
             )
         )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from places import SHARED_DATA
 
 from placements import Placement
-from placements.models.zoo.convolutional import VISION_MODELS, vgg16
+from placements.models.zoo import MODELS
 from placements.planners.parallel_plan import PlanError
 from placements.planners.pipedream.computed_profile import computed_profile
 from placements.planners.pipedream.plan import SYNCS, PipelinePlan
@@ -309,7 +309,7 @@ PUBLISHED = {  # by what each worker sends, and by the printed formula
 
 @pytest.mark.parametrize("model", PUBLISHED)
 def test_shapes_give_the_configurations_of_the_paper(model: str) -> None:
-    graph = computed_profile(VISION_MODELS[model](), BATCH_SIZES[model], tflops=10.0)
+    graph = computed_profile(MODELS[model].layers, BATCH_SIZES[model], tflops=10.0)
     found = tuple(best_plan(graph, FLAT, sync).configuration for sync in ("per_worker", "printed"))
     assert found == PUBLISHED[model]
 
@@ -317,19 +317,20 @@ def test_shapes_give_the_configurations_of_the_paper(model: str) -> None:
 @pytest.mark.parametrize("model", PUBLISHED)
 @pytest.mark.parametrize("tflops", [8.0, 20.0])
 def test_they_do_not_depend_on_the_rate(model: str, tflops: float) -> None:
-    graph = computed_profile(VISION_MODELS[model](), BATCH_SIZES[model], tflops)
+    graph = computed_profile(MODELS[model].layers, BATCH_SIZES[model], tflops)
     assert best_plan(graph, FLAT).configuration == PUBLISHED[model][0]
 
 
 def test_convolutions_are_shared_and_fully_connected_layers_are_not() -> None:
-    stages = best_plan(computed_profile(vgg16(), 64, 10.0), FLAT).stages
+    fast, slow = (computed_profile(MODELS["vgg16"].layers, 64, tflops) for tflops in (10.0, 7.0))
+    stages = best_plan(fast, FLAT).stages
     assert [len(stage.nodes) for stage in stages] == [13, 3]
     assert stages[1].nodes == ("fc14", "fc15", "fc16")
-    assert best_plan(computed_profile(vgg16(), 64, 7.0), FLAT).configuration == "16", "slow compute"
+    assert best_plan(slow, FLAT).configuration == "16", "slow compute"
 
 
 def test_what_a_layer_takes() -> None:
-    node = computed_profile(vgg16(), 2, 10.0).nodes[0]
+    node = computed_profile(MODELS["vgg16"].layers, 2, 10.0).nodes[0]
     flops = 2 * 2 * 64 * 27 * 224**2
     assert (node.forward_ms, node.backward_ms) == (flops / 1e10, 2 * flops / 1e10)
     assert (node.activation_bytes, node.parameter_bytes) == (4 * 2 * 64 * 224**2, 4 * 1792)
