@@ -10,7 +10,6 @@ from places import SHARED_DATA
 from told import told
 
 from placements import PlacementError
-from placements.models.gpt.gpt_config import GptConfig
 from placements.models.layers import HALF, SINGLE
 from placements.models.zoo import MODELS, read_model
 from placements.models.zoo.convolutional import VISION_MODELS, alexnet, resnet50, vgg16
@@ -109,14 +108,6 @@ def test_a_wide_residual_network_is_torchvisions() -> None:
     model = read_model("wide_resnet101_8", width_factor=2)
     assert model.num_parameters == pytest.approx(126_886_696 - 1000, abs=1)
     assert model.forward_flops == pytest.approx(2 * 22.75e9, rel=0.01)
-
-
-def test_a_gpt_is_the_one_of_its_config() -> None:
-    config = GptConfig(32, 4096, 32, 1_000_000, 2048, 1)
-    model = MODELS["gpt_11b"]
-    layers = 32 * config.layer.num_parameters
-    assert model.num_parameters == config.embedding.num_parameters + layers
-    assert model.runs[1][1].kept(HALF, 4) == config.layer.kept(HALF, 4)
 
 
 def test_sizes_are_changed_by_name() -> None:
