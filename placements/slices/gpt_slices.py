@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from placements.block import PlacementError
@@ -12,7 +11,7 @@ from placements.slices.slices import EVEN, sliced
 from placements.spec import Placement
 
 
-def gpt_in_slices(gpt: PlacedGpt, num_slices: int = 8, partition: str | Sequence[float] = EVEN) -> Placement:
+def gpt_in_slices(gpt: PlacedGpt, num_slices: int = 8, partition: str = EVEN) -> Placement:
     """Return a GPT in a V-shape with sequences cut into slices; see `placements.slices.slices.sliced`.
 
     What grows with the square of the length is what a layer takes longer than two layers of half the length.
