@@ -9,8 +9,8 @@ from experiments.config.options import OptionError
 from experiments.run.options import RuntimeOptions
 from experiments.search.kinds.kind import RunPlan
 from placements import Kind, Placement
-from placements.planners.galvatron import layers_per_block
-from placements.planners.parallel_plan import ParallelPlan, PlanError
+from placements.planners.hybrid.plan import Plan
+from placements.planners.parallel_plan import PlanError
 from placements.planners.partition import in_proportion
 from runtime.models import ModelOptions
 
@@ -29,7 +29,7 @@ def with_planned_layers(options: RuntimeOptions, planned: RunPlan) -> RuntimeOpt
     """
     if options.layers_per_block is not None:
         return options
-    counts = layers_per_block(planned.plan)
+    counts = planned.plan.block_layers
     if options.num_layers is not None:
         try:
             shares = in_proportion(tuple(counts.values()), options.num_layers)
@@ -57,13 +57,16 @@ def with_planned_shards(options: RuntimeOptions, planned: RunPlan, placement: Pl
     return replace(options, zero=3, sharded_blocks=names) if names else options
 
 
-def _pieces_with(plan: ParallelPlan, *stages: int) -> list[int]:
-    """Return the pieces of a plan that have a layer with such a stage of ZeRO."""
-    found = {i for i, layer in enumerate(plan.layers) if layer.zero in stages and layer.data_parallel > 1}
-    return [i for i, piece in enumerate(plan.pieces) if found.intersection(piece.layers)]
+def _pieces_with(plan: Plan, *stages: int) -> list[int]:
+    """Return the pieces of a plan that have a transformer layer with such a stage of ZeRO."""
+
+    def has(i: int) -> bool:
+        return plan.strategies[i].zero in stages and plan.strategies[i].data_parallel > 1
+
+    return [n for n, piece in enumerate(plan.pieces) if any(has(i) for i in plan.inner_layers(piece.layers))]
 
 
-def what_is_run(plan: ParallelPlan, model: ModelOptions) -> list[str]:
+def what_is_run(plan: Plan, model: ModelOptions) -> list[str]:
     """Return, in a line each, how many layers each block has, and what is not run as planned.
 
     That is ZeRO, and how the vocabulary is cut.
@@ -78,8 +81,8 @@ def what_is_run(plan: ParallelPlan, model: ModelOptions) -> list[str]:
     return [_layers_in_words(plan, model.layers_per_block), *zero, *_vocabulary_left_out(plan)]
 
 
-def _layers_in_words(plan: ParallelPlan, counts: Mapping[str, int]) -> str:
-    own = layers_per_block(plan)
+def _layers_in_words(plan: Plan, counts: Mapping[str, int]) -> str:
+    own = plan.block_layers
     if counts == own:
         return f"run: runtime.layers_per_block={_mapping(counts)}, as planned"
     return (
@@ -88,11 +91,12 @@ def _layers_in_words(plan: ParallelPlan, counts: Mapping[str, int]) -> str:
     )
 
 
-def _zero_of_run(plan: ParallelPlan, model: ModelOptions) -> list[str]:
+def _zero_of_run(plan: Plan, model: ModelOptions) -> list[str]:
     sharded = list(model.sharded_blocks or ())
     names = [name for i in _pieces_with(plan, 1, 2, 3) if (name := f"F{i}") not in sharded]
     ends = {"F0", f"F{len(plan.pieces) - 1}"}
-    if plan.vocabulary.zero and plan.num_gpus > plan.vocabulary.spread and not ends.issubset(sharded):
+    vocabulary = plan.strategies[0]
+    if vocabulary.zero and vocabulary.num_gpus > vocabulary.matrix_parallel and not ends.issubset(sharded):
         names.append("embedding and output layer")
     said = [f"run: {', '.join(sharded)} with ZeRO-3, as planned"] if sharded else []
     if not names or (model.zero == 3 and model.sharded_blocks is None):
@@ -104,12 +108,13 @@ def _zero_of_run(plan: ParallelPlan, model: ModelOptions) -> list[str]:
     ]
 
 
-def _vocabulary_left_out(plan: ParallelPlan) -> list[str]:
+def _vocabulary_left_out(plan: Plan) -> list[str]:
     """Return a line if the plan shares embedding or output layer otherwise than the layers beside them."""
-    first, last = (plan.layers[i].tensor_parallel for i in (0, -1))
-    vocabulary = plan.vocabulary
-    planned = f"vtp {vocabulary.parallel}, vsp {int(vocabulary.by_sequence)}"
-    if vocabulary.spread == vocabulary.parallel == first == last:
+    inner = plan.inner_layers(range(len(plan.strategies)))
+    first, last = (plan.strategies[i].tensor_parallel for i in (inner[0], inner[-1]))
+    vocabulary = plan.strategies[0]
+    planned = f"vtp {vocabulary.tensor_parallel}, vsp {int(vocabulary.sequence == 'ulysses')}"
+    if vocabulary.matrix_parallel == vocabulary.tensor_parallel == first == last:
         return []
     return [
         f"run: embedding and output layer are cut over {first} and {last} GPUs, as the layers beside them, "

@@ -21,7 +21,7 @@ from experiments.search.schedule_finding import find_schedule
 from placements import Placement
 from placements.files import text_columns, write_json, write_text
 from placements.placement_file import placement_to_yaml
-from placements.planners.galvatron_file import galvatron_to_dict
+from placements.trainers.galvatron import galvatron_fields
 from runtime.torch_pipelining.csv import NoTorchFormError, in_loss_order, stage_of, torch_order
 from runtime.torch_pipelining.streams import left_out, stream_table
 from schedsearch.baselines import HAND_MADE, applicable
@@ -73,7 +73,7 @@ def search_and_save(
     log.info("%s", costs)
     write_text(directory / "placement.yaml", placement_to_yaml(placement, costs.of_times()))
     if problem.planned:
-        write_json(directory / "galvatron_config.json", galvatron_to_dict(problem.planned.plan))
+        write_json(directory / "galvatron_config.json", galvatron_fields(problem.planned.plan))
     save_schedule(schedule, result, costs, directory, export=options.search.export)
     log.info("%s", describe(schedule, result, unit))
     made = {} if result is None or is_of_replicas else made_by_hand(problem, schedule.num_micro_batches)

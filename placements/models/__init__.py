@@ -8,5 +8,4 @@
 - `memory`: memory tensor by tensor, by training framework
 - `parallel`: how GPUs share a layer; `calibration`: measured times; `costing`: what a layer costs each GPU
 - `piece_placement`: pieces that cost so much as blocks; `memory_levers`: recomputation and offload as modes
-- `gpt`: a GPT, its layers shared, and its placements
 """

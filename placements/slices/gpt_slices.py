@@ -1,67 +1,40 @@
-"""A GPT whose sequences are cut into slices, with times and memory of its cost model."""
+"""A GPT whose sequences are cut into slices, with the times and the memory of its layers."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from placements.block import PlacementError
-from placements.hardware import Gpu
-from placements.models.gpt.gpt_config import GptConfig, hidden_bytes
-from placements.models.gpt.gpt_placement import gpt_stage_layers, gpt_v_shape
-from placements.models.gpt.workload import Workload
-from placements.models.parallel import LayerStrategy
-from placements.models.rates import Rates
+from placements.models.transformer import TransformerLayer
+from placements.planners.hybrid.placing.gpt import PlacedGpt
 from placements.slices.slices import EVEN, sliced
 from placements.spec import Placement
 
 
-def gpt_in_slices(
-    config: GptConfig,
-    gpu: Gpu,
-    num_devices: int = 4,
-    num_slices: int = 8,
-    partition: str = EVEN,
-    *,
-    num_gpus: int = 1,
-    tick_ms: float | None = None,
-    **rates: float,
-) -> Placement:
-    """Return a GPT as V-shape with sequences cut into slices; see `placements.slices.slices.sliced`.
+def gpt_in_slices(gpt: PlacedGpt, num_slices: int = 8, partition: str = EVEN) -> Placement:
+    """Return a GPT in a V-shape with sequences cut into slices; see `placements.slices.slices.sliced`.
 
     What grows with the square of the length is what a layer takes longer than two layers of half the length.
-
-    Args:
-        config: The model, and a micro-batch.
-        gpu: What every device is made of.
-        num_devices: Stages.
-        num_slices: Slices of a sequence.
-        partition: Their lengths.
-        num_gpus: GPUs that each device stands for, all tensor parallel.
-        tick_ms: Length of a tick of whole sequences.
-        rates: Shares of the GPU's peaks, as of `placements.models.gpt.gpt_placement.gpt_v_shape`.
 
     Raises:
         PlacementError: An argument is out of its range, or layers are recomputed and keep no keys and values.
     """
-    if config.recompute:
+    plan, costs, whole = gpt.plan, gpt.costs, gpt.placement
+    layer, how = plan.model.layers[1], plan.strategies[1]
+    assert isinstance(layer, TransformerLayer), "a GPT's"
+    if how.recompute != "none":
         raise PlacementError("recompute: true keeps no keys and values for later slices; use false")
-    whole = gpt_v_shape(
-        config, gpu, num_devices, num_gpus=num_gpus, data_parallel=1, modes=(), tick_ms=tick_ms, **rates
-    )
-    counts = gpt_stage_layers(config, gpu, num_devices, num_gpus, **rates)
-    half = replace(config, sequence_length=max(1, config.sequence_length // 2))
-    strategy = LayerStrategy(num_gpus, 1)
-    long, short = (Workload(each, Rates(gpu, **rates), 1).layer_cost(strategy) for each in (config, half))
-    square = {
+    half = replace(layer, sequence_length=max(1, layer.sequence_length // 2))
+    long, short = (costs.cost(each, how, plan.micro_batch_size, 1, plan.group(0)) for each in (layer, half))
+    square_ms = {
         "F": max(0.0, 2 * (long.forward.time_ms - 2 * short.forward.time_ms)),
         "B": max(0.0, 2 * (long.backward.time_ms - 2 * short.backward.time_ms)),
     }
     attention = {
-        block.name: min(1.0, round(counts[stage] * square_ms / whole.ms(block.time), 6))
-        for letter, square_ms in square.items()
-        for stage in range(num_devices)
-        for block in [whole.by_name[f"{letter}{stage}"]]
+        name: min(1.0, round(count * square_ms[name[0]] / whole.ms(whole.by_name[name].time), 6))
+        for stage, count in enumerate(plan.stage_layers)
+        for name in (f"F{stage}", f"B{stage}")
     }
-    kept = 2 * hidden_bytes(config) / num_gpus / long.kept_bytes
-    whole = replace(whole, memory_unit_mib=1.0)
+    of_hidden = costs.options.precision.number_bytes * plan.micro_batch_size * layer.output_elements()
+    kept = 2 * of_hidden / how.num_gpus / long.kept_bytes
     return sliced(whole, num_slices, attention_share=attention, kv_share=round(kept, 6), partition=partition)

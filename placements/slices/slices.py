@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 
@@ -40,7 +40,7 @@ def sliced(
     *,
     attention_share: Shares = 0.0,
     kv_share: float = 0.0,
-    partition: str | Sequence[float] = EVEN,
+    partition: str = EVEN,
 ) -> Placement:
     """Return a placement with each micro-batch's sequence cut into slices.
 
@@ -55,7 +55,7 @@ def sliced(
             square of the length; the rest grows with the length. One number for the forward and the whole
             backward of all stages, of which the gradients of weights have none; or by the names of blocks.
         kv_share: Share of the memory from a forward to its backward that is keys and values.
-        partition: One of `PARTITIONS`, or the lengths of the slices in any unit.
+        partition: One of `PARTITIONS`.
 
     Raises:
         PlacementError: A number is out of its range, or the placement has modes or is cut already.
@@ -68,20 +68,22 @@ def sliced(
     """
     _check(placement, num_slices, kv_share)
     ends = (Fraction(0), *slice_ends(placement, num_slices, attention_share, partition))
-    until = _times_until(placement, attention_share, ends)
+    by_name, numbers = placement.by_name, range(num_slices)
+    until = {
+        name: [by_name[name].time * ((1 - share) * x + share * x**2) for x in ends]
+        for name, share in _attention(placement, attention_share).items()
+    }
     shortest = Fraction(min(block.time for block in placement.blocks), num_slices)
-    finer = _finer([ticks for row in until.values() for ticks in row], shortest)
+    finer = _finer((ticks for row in until.values() for ticks in row), shortest)
     held = [abs(units) for block in placement.blocks for units in (*_memory(block), block.transient)]
     least = Fraction(min((units for units in held if units), default=1), num_slices)
-    parts = _finer([units * x * y for units in held for x in ends for y in (1, exact(kv_share))], least)
-    numbers = range(num_slices)
+    parts = _finer((units * x * y for units in held for x in ends for y in (1, exact(kv_share))), least)
+    kept = _keys_and_values(placement, kv_share)
 
     def part(units: int | Fraction, i: int) -> int:
         """Return a slice's part of some units, such that those of all slices add up."""
         begin, end = (round(units * parts * x) for x in ends[i : i + 2])
         return end - begin
-
-    kept = _keys_and_values(placement, kv_share)
 
     def memory(block: Block, i: int) -> tuple[int, ...]:
         """Return what a slice of a block holds, with gradients of keys and values."""
@@ -94,8 +96,7 @@ def sliced(
         return tuple(own)
 
     def cut(block: Block, i: int) -> Block:
-        """Return a slice of a block."""
-        begin, end = (round(finer * until[block.name][j]) for j in (i, i + 1))
+        begin, end = (round(finer * ticks) for ticks in until[block.name][i : i + 2])
         before = i - 1 if block.kind is Kind.F else i + 1
         chained = block.kind is not Kind.W and before in numbers
         return replace(
@@ -110,14 +111,15 @@ def sliced(
         )
 
     blocks: list[Block] = []
-    updates = {block.name for block in placement.optimizer_blocks}
     for block in placement.topological_order:
         if block.kind is not Kind.O:
             blocks += [cut(block, i) for i in (numbers if block.kind is Kind.F else reversed(numbers))]
             continue
-        after = ([name] if name in updates else [f"{name}s{i}" for i in numbers] for name in block.after)
-        names = tuple(itertools.chain.from_iterable(after))
-        units = block.transient * parts
+        after = (
+            [name] if by_name[name].kind is Kind.O else [f"{name}s{i}" for i in numbers]
+            for name in block.after
+        )
+        names, units = tuple(itertools.chain.from_iterable(after)), block.transient * parts
         blocks.append(replace(block, time=block.time * finer, after=names, transient=units))
     unit = placement.memory_unit_mib
     return replace(
@@ -148,14 +150,9 @@ def place_in_slices(
     if given is None:
         raise StagesError("sequence_slices: has no value; give the number of slices")
     whole = place(chain, shape, split_backward, num_chunks)
+    shares = {"attention_share": given.attention_share, "kv_share": given.kv_share}
     try:
-        cut = sliced(
-            whole.placement,
-            given.num_slices,
-            attention_share=given.attention_share,
-            kv_share=given.kv_share,
-            partition=given.partition,
-        )
+        cut = sliced(whole.placement, given.num_slices, partition=given.partition, **shares)
     except PlacementError as error:
         raise StagesError(f"sequence_slices.{error}") from None
     return replace(whole, placement=cut)
@@ -165,7 +162,7 @@ def slice_ends(
     placement: Placement,
     num_slices: int,
     attention_share: Shares = 0.0,
-    partition: str | Sequence[float] = EVEN,
+    partition: str = EVEN,
 ) -> tuple[Fraction, ...]:
     """Return where each slice ends, as a part of the sequence.
 
@@ -173,7 +170,7 @@ def slice_ends(
     together (TeraPipe and Seq1F1B balance so). They are rounded to a millionth of the sequence.
 
     Raises:
-        PlacementError: The partition is not known, or its lengths are not as many positive numbers.
+        PlacementError: The partition is not known.
 
     >>> from placements.shapes import v_shape
     >>> [float(x) for x in slice_ends(v_shape(2), 2, 1.0, "equal_time")]
@@ -182,20 +179,12 @@ def slice_ends(
     if partition == EVEN:
         return tuple(Fraction(i + 1, num_slices) for i in range(num_slices))
     if partition == EQUAL_TIME:
-        shares = _attention(placement, attention_share)
-        work = {block.name: block.time for block in placement.blocks if block.kind is not Kind.O}
-        share = float(sum(shares[name] * ticks for name, ticks in work.items()) / sum(work.values()))
-        return tuple(
-            Fraction(round(_inverse(share, i / num_slices) * 10**6), 10**6) for i in range(1, num_slices + 1)
-        )
-    if isinstance(partition, str):
-        raise PlacementError(f"partition: {partition!r} is not known; use {', '.join(PARTITIONS)} or lengths")
-    lengths = [exact(length) for length in partition]
-    if len(lengths) != num_slices or min(lengths) <= 0:
-        raise PlacementError(
-            f"partition: {list(partition)} are not lengths above 0 of {num_slices} slices; give as many"
-        )
-    return tuple(each / sum(lengths) for each in itertools.accumulate(lengths))
+        shares, by_name = _attention(placement, attention_share), placement.by_name
+        total = sum(by_name[name].time for name in shares)
+        share = float(sum(each * by_name[name].time for name, each in shares.items()) / total)
+        parts = (i / num_slices for i in range(1, num_slices + 1))
+        return tuple(Fraction(round(_inverse(share, each) * 10**6), 10**6) for each in parts)
+    raise PlacementError(f"partition: {partition!r} is not known; use {' or '.join(PARTITIONS)}")
 
 
 def _inverse(share: float, part: float) -> float:
@@ -211,53 +200,39 @@ def _check(placement: Placement, num_slices: int, kv_share: float) -> None:
         raise PlacementError(f"num_slices: {num_slices!r} is not a whole number of at least 1; give one")
     if not 0 <= kv_share <= 1:
         raise PlacementError(f"kv_share: {kv_share!r} is not at least 0 and at most 1")
-    if not placement.is_plain or placement.slowdown:
-        raise PlacementError(
-            f"num_slices: {placement.name} has modes or streams, with which sequences are not cut; leave "
-            "these out, or give 1"
-        )
     if placement.num_slices > 1:
         raise PlacementError(f"num_slices: {placement.name} is cut already; give the whole placement")
-    if any(
-        target in {each.name for each in placement.optimizer_blocks} for _, target, _ in placement.transfer
+    updates = {each.name for each in placement.optimizer_blocks}
+    if (
+        not placement.is_plain
+        or placement.slowdown
+        or any(target in updates for _, target, _ in placement.transfer)
     ):
         raise PlacementError(
-            f"num_slices: {placement.name} has transfers to optimizer blocks, which are not cut; drop them"
+            f"num_slices: {placement.name} has modes, streams or transfers to optimizer blocks, with which "
+            "sequences are not cut; leave these out, or give 1"
         )
 
 
 def _attention(placement: Placement, attention_share: Shares) -> dict[str, Fraction]:
     """Return the share of attention of each block that repeats."""
-    blocks = [block for block in placement.blocks if block.kind is not Kind.O]
-    if isinstance(attention_share, Mapping):
-        found = {block.name: exact(attention_share.get(block.name, 0)) for block in blocks}
-    else:
-        found = {block.name: exact(attention_share) for block in blocks}
-        for block in blocks:
-            if block.kind is Kind.W:
-                halves = [
-                    placement.by_name[name] for name in block.after if placement.by_name[name].kind is Kind.I
-                ]
-                for half in halves:
-                    found[half.name] = min(
-                        Fraction(1), found[half.name] * (half.time + block.time) / half.time
-                    )
-                found[block.name] = Fraction(0)
+    blocks, found = placement.per_micro_batch.blocks, dict[str, Fraction]()
+    for block in blocks:
+        given = (
+            attention_share.get(block.name, 0) if isinstance(attention_share, Mapping) else attention_share
+        )
+        found[block.name] = exact(given)
+    if not isinstance(attention_share, Mapping):
+        for block in (each for each in blocks if each.kind is Kind.W):
+            found[block.name] = Fraction(0)
+            for half in (placement.by_name[name] for name in block.after):
+                if half.kind is Kind.I:
+                    both = found[half.name] * (half.time + block.time)
+                    found[half.name] = min(Fraction(1), both / half.time)
     for name, share in found.items():
         if not 0 <= share <= 1:
             raise PlacementError(f"attention_share: {float(share)} of {name} is not at least 0 and at most 1")
     return found
-
-
-def _times_until(
-    placement: Placement, attention_share: Shares, ends: Sequence[Fraction]
-) -> dict[str, list[Fraction]]:
-    """Return the ticks of each block up to the end of each slice."""
-    shares, time = _attention(placement, attention_share), placement.by_name
-    return {
-        name: [time[name].time * ((1 - share) * x + share * x**2) for x in ends]
-        for name, share in shares.items()
-    }
 
 
 def _keys_and_values(placement: Placement, kv_share: float) -> dict[str, tuple[Fraction, ...]]:
@@ -266,16 +241,15 @@ def _keys_and_values(placement: Placement, kv_share: float) -> dict[str, tuple[F
     Raises:
         PlacementError: Nobody says which block is whose backward.
     """
-    if not kv_share:
-        return {}
+    blocks = placement.per_micro_batch.blocks if kv_share else ()
     found = {
         name: tuple(exact(kv_share) * max(units, 0) for units in _memory(block))
-        for block in placement.blocks
+        for block in blocks
         if block.kind is Kind.F
         for name in backwards_of(block.name)
     }
-    for block in placement.blocks:
-        if block.kind not in (Kind.F, Kind.O) and block.name not in found:
+    for block in blocks:
+        if block.kind is not Kind.F and block.name not in found:
             raise PlacementError(
                 f"kv_share: the forward of {block.name} is not known; name them as F0, B0, I0, W0, or give 0"
             )

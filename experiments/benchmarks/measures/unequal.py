@@ -13,7 +13,7 @@ from experiments.benchmarks.inputs.batches import published_shop
 from experiments.benchmarks.inputs.batches import sequences as sequences_batch
 from experiments.benchmarks.timing import load_solvers
 from placements.gpus import GPUS
-from placements.models.gpt.gpt_config import GptConfig
+from placements.planners.hybrid.placing.gpt import gpt_model, place_gpt
 from placements.slices.gpt_slices import gpt_in_slices
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError, seq_one_f_one_b
 from schedsearch.core.objective import Objective
@@ -85,15 +85,9 @@ def in_slices(*, tokens: int, partition: str, memory_of: str, work_limit: float)
     The memory is what the ``GPUs`` have left, or as much as ``Seq1F1B`` needs. The search begins with the
     best by hand that fits.
     """
-    config = GptConfig(
-        num_layers=32,
-        hidden_size=4096,
-        num_heads=32,
-        vocab_size=128_256,
-        sequence_length=tokens,
-        micro_batch_size=1,
-    )
-    placement = gpt_in_slices(config, GPUS["gb300"], 4, 8, partition, num_gpus=16)
+    model = gpt_model(32, 4096, 32, vocab_size=128_256, sequence_length=tokens)
+    whole = place_gpt(model, GPUS["gb300"], 4, "v_shape", micro_batch_size=1, num_gpus=16)
+    placement = gpt_in_slices(whole, 8, partition)
     if memory_of == "Seq1F1B":
         free = seq_one_f_one_b(placement.with_memory(None), _SEQUENCES)
         placement = placement.with_memory(int(max(peak_memory(free))))

@@ -9,17 +9,18 @@ from experiments.search.kinds.kind import Built, ModelledKind, PlannedRun, RunPl
 from placements import Profile
 from placements.hardware import Gpu, modelled_profile
 from placements.meaning import REQUIRED, Verbatim, option
-from placements.models.gpt.gpt_config import GptConfig
-from placements.models.gpt.workload import Workload
-from placements.planners.galvatron import (
+from placements.models.chain import ModelShape
+from placements.planners.hybrid.placing.gpt import gpt_model, one_node
+from placements.planners.hybrid.placing.planned_placement import (
+    chunk_pieces,
+    compute_shares,
     layer_times_ms,
-    plan_compute_shares,
-    plan_placement,
-    recomputed_blocks,
+    placement_of_pieces,
 )
-from placements.planners.galvatron_file import read_galvatron
-from placements.planners.parallel_plan import ParallelPlan
+from placements.planners.hybrid.plan import Plan
+from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.partition import min_imbalance, min_largest
+from placements.trainers.galvatron import read_galvatron
 
 BALANCES = {"largest": min_largest, "imbalance": min_imbalance}
 """What divides layers into stages, by the name that the command line uses."""
@@ -52,7 +53,7 @@ class GalvatronPlacement(ModelledKind):
     def run(self, gpu: Gpu) -> PlannedRun:
         """Return what the plan says of a run; the model of the run shares its layers itself."""
         plan = self.planned(gpu).plan
-        return PlannedRun(plan.num_micro_batches, plan.micro_batch_size, tuple(recomputed_blocks(plan)), {})
+        return PlannedRun(plan.num_micro_batches, plan.micro_batch_size, plan.recomputed_blocks, {})
 
     def planned(self, gpu: Gpu, num_micro_batches: int | None = None) -> RunPlan:
         """Return the plan, with its layers divided anew if the options ask for it.
@@ -68,36 +69,56 @@ class GalvatronPlacement(ModelledKind):
         """
         if self.balance is not None:
             require_known("placement.balance", self.balance, BALANCES)
-        plan = given = read_galvatron(self.path, self.world_size)
+        plan = given = read_galvatron(
+            self.path,
+            self._model,
+            lambda number: one_node(gpu, number, self.link_efficiency),
+            self.world_size,
+        )
         if num_micro_batches is not None:
             samples = num_micro_batches * given.micro_batch_size
             plan = replace(plan, num_micro_batches=num_micro_batches, global_batch_size=samples)
-        work = self._workload(plan, gpu)
         if self.balance is not None:
-            divided = BALANCES[self.balance](layer_times_ms(plan, work), plan.num_stages)
-            plan = replace(plan, stage_layers=divided)
-        return RunPlan(plan, work, given, self.path)
+            plan = _divided(plan, layer_times_ms(plan, self._costs(plan)), self.balance)
+        return RunPlan(plan, given, self.path)
 
-    def _workload(self, plan: ParallelPlan, gpu: Gpu) -> Workload:
-        config = GptConfig(
-            len(plan.layers) if self.num_layers is None else self.num_layers,
+    def _model(self, num_layers: int) -> ModelShape:
+        return gpt_model(
+            num_layers if self.num_layers is None else self.num_layers,
             self.hidden_size,
             self.num_heads,
             self.vocab_size,
             self.sequence_length,
-            plan.micro_batch_size,
             flash_attention=self.flash_attention,
         )
-        return Workload(config, self.rates(gpu), plan.num_micro_batches, self.overlap_slowdown)
+
+    def _costs(self, plan: Plan) -> ShapeCosts:
+        return ShapeCosts(plan.model, replace(self.reached, overlap_slowdown=self.overlap_slowdown))
 
     def build(self, gpu: Gpu, num_micro_batches: int, profile: Profile | None) -> Built:
         """Return the placement of the plan."""
         require_least("search.num_micro_batches", num_micro_batches, 1)
         planned = self.planned(gpu, num_micro_batches)
+        plan = planned.plan
+        pieces = chunk_pieces(plan, self._costs(plan))
+        capacities_gib = [gpu.memory_gib - self.reserve_gib] * plan.num_stages
         return Built(
-            plan_placement(planned.plan, planned.work, self.tick_ms),
+            placement_of_pieces("as planned by Galvatron", plan, pieces, capacities_gib, self.tick_ms),
             f"cost model of a GPT on {gpu.name}, for the plan {self.path}",
-            lambda each: modelled_profile(each, gpu, plan_compute_shares(planned.plan, planned.work)),
+            lambda each: modelled_profile(each, gpu, compute_shares(pieces, each, gpu)),
             memory_unit_mib=1.0,
             planned=planned,
         )
+
+
+def _divided(plan: Plan, times_ms: list[float], balance: str) -> Plan:
+    """Return a plan with its layers divided anew, the ends with the layers beside them."""
+    _, *inner_ms, _ = times_ms
+    inner_ms[0] += times_ms[0]
+    inner_ms[-1] += times_ms[-1]
+    sizes = list(BALANCES[balance](inner_ms, plan.num_stages))
+    sizes[0] += 1
+    sizes[-1] += 1
+    numbers = plan.global_batch_size, plan.num_micro_batches
+    divided = Plan.of_sizes(plan.model, plan.cluster, sizes, plan.strategies, *numbers)
+    return replace(divided, output_joins=True)

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 from experiments.config.options import OptionError, require_known
 from experiments.search.kinds.kind import Built, ModelledKind
-from placements import Placement, PlacementError, Profile
+from placements import Profile
 from placements.hardware import Gpu, modelled_profile
 from placements.meaning import option
-from placements.models.gpt.gpt_placement import GptConfig, gpt_compute_shares, gpt_m_shape, gpt_v_shape
-from placements.models.rates import Rates
+from placements.planners.hybrid.placing.gpt import ARRANGEMENTS, gpt_model, place_gpt
+from placements.planners.hybrid.placing.planned_placement import compute_shares
 from placements.slices.gpt_slices import gpt_in_slices
-
-ARRANGEMENTS = {"m_shape": gpt_m_shape, "v_shape": gpt_v_shape}
-"""The placements of a GPT by the name that the command line uses."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GptPlacement(ModelledKind):
-    """The `placement` group of a GPT; see `placements.models.gpt.gpt_placement`."""
+    """The `placement` group of a GPT; see `placements.planners.hybrid.placing.gpt`."""
 
     kind: str = option("gpt", "set by placement=")
     arrangement: str = option("m_shape", "m_shape: embedding and tied output layer on all devices | v_shape")
@@ -58,51 +54,52 @@ class GptPlacement(ModelledKind):
     num_slices: int = option(1, "for v_shape: slices of each sequence, with keys and values kept; 1: whole")
     partition: str = option("even", "even | equal_time: lengths of the slices")
 
-    @property
-    def config(self) -> GptConfig:
-        """The model."""
-        try:
-            return GptConfig(**{field.name: getattr(self, field.name) for field in fields(GptConfig)})
-        except PlacementError as error:
-            raise OptionError(f"placement.{error}") from None
-
     def build(self, gpu: Gpu, num_micro_batches: int, profile: Profile | None) -> Built:
         """Return the GPT on its devices."""
         num_gpus = _one_number("num_gpus", self.num_gpus)
         data_parallel = _one_number("data_parallel", self.data_parallel)
         require_known("placement.arrangement", self.arrangement, ARRANGEMENTS)
-        config, arranged = self.config, ARRANGEMENTS[self.arrangement]
-        make = partial(arranged, data_parallel=data_parallel, modes=self.modes)
-        if self.num_slices != 1:
-            if self.arrangement != "v_shape" or data_parallel != 1 or self.modes:
-                raise OptionError(
-                    f"placement.num_slices: {self.num_slices} slices are costed for arrangement=v_shape "
-                    "without data_parallel and modes; set these, or give 1"
-                )
-            make = partial(gpt_in_slices, num_slices=self.num_slices, partition=self.partition)
+        if self.num_slices != 1 and (self.arrangement != "v_shape" or data_parallel != 1 or self.modes):
+            raise OptionError(
+                f"placement.num_slices: {self.num_slices} slices are costed for arrangement=v_shape without "
+                "data_parallel and modes; set these, or give 1"
+            )
         try:
-            rates = self.rates(gpu)
-            placement = make(
-                config,
+            placed = place_gpt(
+                gpt_model(
+                    self.num_layers,
+                    self.hidden_size,
+                    self.num_heads,
+                    self.vocab_size,
+                    self.sequence_length,
+                    flash_attention=self.flash_attention,
+                ),
                 gpu,
                 self.num_devices,
+                self.arrangement,
+                micro_batch_size=self.micro_batch_size,
                 num_gpus=num_gpus,
+                data_parallel=data_parallel,
+                recompute=self.recompute,
+                checkpoints=self.checkpoints,
+                modes=self.modes,
                 tick_ms=self.tick_ms,
-                **{each.name: getattr(rates, each.name) for each in fields(rates) if each.name != "gpu"},
+                options=self.reached,
+                link_efficiency=self.link_efficiency,
+                reserve_gib=self.reserve_gib,
             )
-        except PlacementError as error:
+            whole = self.num_slices == 1
+            placement = placed.placement if whole else gpt_in_slices(placed, self.num_slices, self.partition)
+        except ValueError as error:
             raise OptionError(f"placement.{error}") from None
         return Built(
             placement,
             f"cost model of placement=gpt on {gpu.name}",
-            lambda each: modelled_profile(each, gpu, _compute_shares(each, config, rates)),
-            memory_unit_mib=placement.memory_unit_mib or 1.0,
+            lambda each: modelled_profile(
+                each, gpu, compute_shares(placed.pieces, each, gpu) if whole else {}
+            ),
+            memory_unit_mib=placement.memory_unit_mib,
         )
-
-
-def _compute_shares(placement: Placement, config: GptConfig, rates: Rates) -> dict[str, float]:
-    """Return the shares of `gpt_compute_shares`; those of slices are the power model's own."""
-    return gpt_compute_shares(placement, config, rates) if placement.num_slices == 1 else {}
 
 
 def _one_number(name: str, value: object) -> int:

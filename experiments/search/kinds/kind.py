@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -12,36 +12,32 @@ from experiments.config.options import read_fields
 from placements import BlockingPower, Placement, Profile
 from placements.hardware import Gpu, modelled_profile
 from placements.meaning import option
-from placements.models.gpt.workload import Workload
-from placements.models.rates import Rates
-from placements.planners.galvatron import recomputed_blocks
-from placements.planners.parallel_plan import ParallelPlan
+from placements.models.costing.options import CostOptions
+from placements.planners.hybrid.plan import Plan
 from placements.planners.partition import in_proportion
 
 
 class RunPlan(NamedTuple):
-    """A plan as it is carried out, and the model that it is for.
+    """A plan as it is carried out.
 
     Attributes:
         plan: With the stages and the number of micro-batches that the options ask for.
-        work: The model.
         given: The plan as its planner wrote it.
         path: Where.
     """
 
-    plan: ParallelPlan
-    work: Workload
-    given: ParallelPlan
+    plan: Plan
+    given: Plan
     path: str
 
     def describe(self) -> str:
         """Return the plan in a line, with what is carried out otherwise and what a run does of it."""
         plan, given = self.plan, self.given
         facts = [
-            f"{plan.num_stages} stages of {plan.num_gpus} GPUs with {_listed(plan.stage_layers)} layers, "
-            f"{len(plan.pieces)} forward blocks",
+            f"{plan.num_stages} stages of {len(plan.stages[0].gpus)} GPUs with {_listed(plan.stage_layers)} "
+            f"layers, {len(plan.pieces)} forward blocks",
             f"{plan.num_micro_batches} micro-batches of {plan.micro_batch_size} samples",
-            f"runtime.recompute=[{_listed(recomputed_blocks(plan))}]",
+            f"runtime.recompute=[{_listed(plan.recomputed_blocks)}]",
         ]
         if plan.stage_layers != given.stage_layers:
             facts.append(f"not its pp_division {_listed(given.stage_layers)}")
@@ -169,8 +165,9 @@ class ModelledKind(PlacementKind):
         4.0, "memory of each GPU, in GiB, that neither parameters nor activations use"
     )
 
-    def rates(self, gpu: Gpu) -> Rates:
-        """Return what a GPU reaches."""
-        return Rates(
-            gpu, **{each.name: getattr(self, each.name) for each in fields(Rates) if each.name != "gpu"}
+    @property
+    def reached(self) -> CostOptions:
+        """What a GPU reaches."""
+        return CostOptions(
+            self.model_flops_utilisation, self.output_layer_utilisation, self.memory_efficiency
         )

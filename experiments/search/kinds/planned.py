@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,9 +13,6 @@ from experiments.search.kinds.kind import Built, PlannedRun
 from placements import Kind, Placement, Profile
 from placements.hardware import Gpu
 from placements.meaning import REQUIRED, Verbatim, option
-from placements.models.layers import Layer
-from placements.models.parallel import LayerStrategy
-from placements.models.transformer import TransformerLayer
 from placements.placement_file import read_placement
 from placements.planners.hybrid.plan import Plan
 from placements.planners.hybrid.plan_file import read_plan_file
@@ -89,20 +85,6 @@ class PlannedPlacement(FilePlacement):
         return replace(built, model=lambda placement: mixed_profile(placement, gpus))
 
 
-class _PlannedBlock(NamedTuple):
-    """A forward block that a plan wants.
-
-    Attributes:
-        devices: Where.
-        num_inner: Transformer layers that it has.
-        is_recomputed: Whether the first of these is, or of others the first layer.
-    """
-
-    devices: tuple[int, ...]
-    num_inner: int
-    is_recomputed: bool
-
-
 def of_plan(plan: Plan, placement: Placement) -> PlannedRun:
     """Return what a plan of `placements.planners.hybrid` says of a run.
 
@@ -114,28 +96,7 @@ def of_plan(plan: Plan, placement: Placement) -> PlannedRun:
     """
     numbers = plan.num_micro_batches, plan.micro_batch_size
     forwards = [block for block in placement.blocks if block.kind is Kind.F]
-    wanted = _blocks_of(plan)
-    if [block.devices for block in forwards] != [block.devices for block in wanted]:
+    if [block.devices for block in forwards] != [(piece.stage,) for piece in plan.pieces]:
         return PlannedRun(*numbers, (), {})
-    names = [f"F{i}" for i in range(len(wanted))]
-    recompute = [name for name, block in zip(names, wanted, strict=True) if block.is_recomputed]
-    layers = {name: block.num_inner for name, block in zip(names, wanted, strict=True)}
-    return PlannedRun(*numbers, tuple(recompute), layers if all(layers.values()) else {})
-
-
-def _blocks_of(plan: Plan) -> list[_PlannedBlock]:
-    return [
-        _block(
-            (piece.stage,),
-            [plan.model.layers[i] for i in piece.layers],
-            tuple(plan.strategies[i] for i in piece.layers),
-        )
-        for piece in plan.pieces
-    ]
-
-
-def _block(
-    devices: tuple[int, ...], layers: Sequence[Layer], strategies: tuple[LayerStrategy, ...]
-) -> _PlannedBlock:
-    inner = [i for i, layer in enumerate(layers) if isinstance(layer, TransformerLayer)]
-    return _PlannedBlock(devices, len(inner), strategies[inner[0] if inner else 0].recompute == "full")
+    layers = plan.block_layers
+    return PlannedRun(*numbers, plan.recomputed_blocks, layers if all(layers.values()) else {})

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from placements.cluster import Cluster, DeviceGroup
 from placements.hardware import Gpu
@@ -17,8 +18,15 @@ from placements.models.chain import ModelShape
 from placements.models.end_layers import EmbeddingLayer, OutputLayer
 from placements.models.layers import Layer
 from placements.models.parallel import LayerStrategy
-from placements.models.profiled_layer import ProfiledLayer, Role
-from placements.planners.parallel_plan import LayerPiece, PlanError
+from placements.models.transformer import TransformerLayer
+from placements.planners.parallel_plan import PlanError
+
+
+class LayerPiece(NamedTuple):
+    """Consecutive layers of one stage that become a forward and a backward block; at least one."""
+
+    stage: int
+    layers: range
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,8 @@ class Plan:
         stages: In order of the layers; all layers, and no GPU twice.
         global_batch_size: Samples of an iteration.
         num_micro_batches: Micro-batches of an iteration, all of the same size.
+        output_joins: An output layer is one piece with the layers before it also where these are recomputed,
+            so that each piece has such layers.
 
     Raises:
         PlanError: A rule is broken.
@@ -71,11 +81,29 @@ class Plan:
     stages: tuple[StagePlan, ...]
     global_batch_size: int
     num_micro_batches: int
+    output_joins: bool = False
+
+    @classmethod
+    def of_sizes(
+        cls,
+        model: ModelShape,
+        cluster: Cluster,
+        sizes: Sequence[int],
+        strategies: Sequence[LayerStrategy],
+        global_batch_size: int,
+        num_micro_batches: int,
+    ) -> Plan:
+        """Return a plan of stages of so many layers, each on the next GPUs, as many as share a layer."""
+        ends, each = list(itertools.accumulate(sizes, initial=0)), strategies[0].num_gpus
+        stages = tuple(
+            StagePlan(range(i * each, (i + 1) * each), range(first, end), tuple(strategies[first:end]))
+            for i, (first, end) in enumerate(itertools.pairwise(ends))
+        )
+        return cls(model, cluster, stages, global_batch_size, num_micro_batches)
 
     def __post_init__(self) -> None:
         """Check layers, GPUs and samples."""
-        ends = [stage.layers for stage in self.stages]
-        if [i for layers in ends for i in layers] != list(range(len(self.model.layers))):
+        if [i for stage in self.stages for i in stage.layers] != list(range(len(self.model.layers))):
             raise PlanError("stages: do not have all layers of the model in order; give each layer once")
         used = [gpu for stage in self.stages for gpu in stage.gpus]
         if len(set(used)) < len(used) or not 0 <= min(used) <= max(used) < self.cluster.num_gpus:
@@ -113,10 +141,9 @@ class Plan:
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
         """The model's; one that is tied to an embedding on other GPUs has a table of its own."""
+        parts = (stage.layers for stage in self.stages)
         return tuple(
-            layer
-            for stage in self.stages
-            for layer in layers_of_stage(self.model.layers, stage.layers.start, stage.layers.stop)
+            layer for part in parts for layer in layers_of_stage(self.model.layers, part.start, part.stop)
         )
 
     @property
@@ -149,8 +176,50 @@ class Plan:
         return tuple(
             LayerPiece(number, piece)
             for number, stage in enumerate(self.stages)
-            for piece in pieces_of(self.model.layers, self.strategies, stage.layers)
+            for piece in self.pieces_of(stage.layers)
         )
+
+    def pieces_of(self, layers: range) -> Iterator[range]:
+        """Yield consecutive layers that have one layout and are all recomputed or all not.
+
+        An embedding joins the layers after it, which takes no more memory than apart. An output layer joins
+        those before it unless only they are recomputed: its logits would then be held while they are.
+        """
+        model, strategies = self.model.layers, self.strategies
+        pieces = [
+            list(members)
+            for _, members in itertools.groupby(
+                layers, key=lambda i: (layout_of(strategies[i]), strategies[i].recompute != "none")
+            )
+        ]
+        if len(pieces) > 1 and all(is_embedding(model[i]) for i in pieces[0]):
+            pieces[:2] = [pieces[0] + pieces[1]]
+        if len(pieces) > 1 and all(_is_output(model[i]) for i in pieces[-1]):
+            before = strategies[pieces[-2][-1]].recompute
+            if self.output_joins or before == "none" == strategies[pieces[-1][0]].recompute:
+                pieces[-2:] = [pieces[-2] + pieces[-1]]
+        for piece in pieces:
+            yield range(piece[0], piece[-1] + 1)
+
+    @property
+    def stage_layers(self) -> tuple[int, ...]:
+        """Transformer layers of each stage."""
+        return tuple(len(self.inner_layers(stage.layers)) for stage in self.stages)
+
+    @property
+    def block_layers(self) -> dict[str, int]:
+        """Transformer layers of each piece, by the name of its forward block, in order."""
+        return {f"F{i}": len(self.inner_layers(piece.layers)) for i, piece in enumerate(self.pieces)}
+
+    @property
+    def recomputed_blocks(self) -> tuple[str, ...]:
+        """The forward blocks whose first transformer layer, or first of any, is computed again."""
+        firsts = ((*self.inner_layers(piece.layers), piece.layers.start)[0] for piece in self.pieces)
+        return tuple(f"F{i}" for i, first in enumerate(firsts) if self.strategies[first].recompute == "full")
+
+    def inner_layers(self, layers: range) -> list[int]:
+        """Return which of some layers are transformer layers."""
+        return [i for i in layers if isinstance(self.model.layers[i], TransformerLayer)]
 
     def runs(self, stage: int) -> Iterator[tuple[Layer, LayerStrategy, int]]:
         """Yield the layers of a stage, equal neighbors with equal strategies together, and how many."""
@@ -179,48 +248,25 @@ def layers_of_stage(layers: Sequence[Layer], first: int, end: int) -> tuple[Laye
     there, to which the others are tied.
     """
     chosen = list(layers[first:end])
-    vocabulary = [i for i, layer in enumerate(chosen) if isinstance(layer, (EmbeddingLayer, OutputLayer))]
-    if vocabulary:
-        table = chosen[vocabulary[0]]
-        assert isinstance(table, (EmbeddingLayer, OutputLayer)), "chosen so"
-        chosen[vocabulary[0]] = table.apart
+    for i, layer in enumerate(chosen):
+        if isinstance(layer, (EmbeddingLayer, OutputLayer)):
+            chosen[i] = layer.apart
+            break
     return tuple(chosen)
-
-
-def pieces_of(model: Sequence[Layer], strategies: Sequence[LayerStrategy], layers: range) -> Iterator[range]:
-    """Yield consecutive layers that have one layout and are all recomputed or all not.
-
-    An embedding joins the layers after it, which takes no more memory than apart. An output layer joins
-    those before it unless only they are recomputed: its logits would then be held while they are.
-    """
-    pieces = [
-        list(members)
-        for _, members in itertools.groupby(
-            layers, key=lambda i: (layout_of(strategies[i]), strategies[i].recompute != "none")
-        )
-    ]
-    if len(pieces) > 1 and all(is_embedding(model[i]) for i in pieces[0]):
-        pieces[:2] = [pieces[0] + pieces[1]]
-    if len(pieces) > 1 and all(_is_end(model[i], OutputLayer, "head") for i in pieces[-1]):
-        before = strategies[pieces[-2][-1]]
-        if before.recompute == "none" == strategies[pieces[-1][0]].recompute:
-            pieces[-2:] = [pieces[-2] + pieces[-1]]
-    for piece in pieces:
-        yield range(piece[0], piece[-1] + 1)
 
 
 def is_vocabulary(layer: Layer) -> bool:
     """Return whether a layer is an embedding or an output layer, or was measured as one."""
-    return is_embedding(layer) or _is_end(layer, OutputLayer, "head")
+    return is_embedding(layer) or _is_output(layer)
 
 
 def is_embedding(layer: Layer) -> bool:
     """Return whether a layer is an embedding, or was measured as one."""
-    return _is_end(layer, EmbeddingLayer, "embedding")
+    return isinstance(layer, EmbeddingLayer) or getattr(layer, "role", "") == "embedding"
 
 
-def _is_end(layer: Layer, kind: type[Layer], role: Role) -> bool:
-    return isinstance(layer, kind) or (isinstance(layer, ProfiledLayer) and layer.role == role)
+def _is_output(layer: Layer) -> bool:
+    return isinstance(layer, OutputLayer) or getattr(layer, "role", "") == "head"
 
 
 def layout_of(strategy: LayerStrategy) -> tuple[object, ...]:

@@ -6,13 +6,12 @@ The module does not know what a layer costs.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 
 from placements.cluster import Cluster
 from placements.models.chain import ModelShape
 from placements.models.end_layers import EmbeddingLayer, OutputLayer, ProjectionLayer
 from placements.models.parallel import ContextSharing, LayerStrategy, Recompute
-from placements.planners.hybrid.plan import Plan, StagePlan, alike
+from placements.planners.hybrid.plan import Plan, alike
 from placements.planners.parallel_plan import PlanError
 
 
@@ -135,17 +134,9 @@ def uniform_plan(model: ModelShape, cluster: Cluster, layout: Layout) -> Plan:
     strategies = [
         each for i, size in enumerate(sizes) for each in layout.strategies(size, 0 if i else before)
     ]
-    each, layers = degrees.num_gpus // degrees.pipeline, model.layers
-    ends = list(accumulate(sizes, initial=0))[:: degrees.chunks]
-    stages = tuple(
-        StagePlan(
-            range(each * stage, each * (stage + 1)),
-            range(first, end),
-            tuple(alike(strategies[i], layers[i]) for i in range(first, end)),
-        )
-        for stage, (first, end) in enumerate(pairwise(ends))
-    )
-    return Plan(model, cluster, stages, layout.batch, layout.num_micro_batches)
+    shared = [alike(how, layer) for how, layer in zip(strategies, model.layers, strict=True)]
+    stages = [sum(sizes[i : i + degrees.chunks]) for i in range(0, len(sizes), degrees.chunks)]
+    return Plan.of_sizes(model, cluster, stages, shared, layout.batch, layout.num_micro_batches)
 
 
 def chunk_sizes(model: ModelShape, num_chunks: int) -> list[int]:

@@ -17,8 +17,10 @@ from experiments.run.options import RunCommandOptions
 from experiments.run.planned_model import what_is_run
 from experiments.search.options import NUM_MICRO_BATCHES, read_options
 from placements import Kind
-from placements.planners.galvatron import layers_per_block
-from placements.planners.galvatron_file import galvatron_from_dict, read_galvatron
+from placements.gpus import GPUS
+from placements.planners.hybrid.placing.gpt import gpt_model, one_node
+from placements.planners.hybrid.plan import Plan
+from placements.trainers.galvatron import galvatron_plan
 from runtime.codegen.script import read_script
 from runtime.models import ModelOptions, body_of
 from schedsearch.schedule_file import read_schedule
@@ -58,7 +60,7 @@ def test_layers_are_divided_anew(command, tmp_path: Path) -> None:
     balanced = json.loads((tmp_path / "out/schedule.json").read_text())["period"]
     written = tmp_path / "plan.json"
     (tmp_path / "out/galvatron_config.json").rename(written)
-    assert read_galvatron(written).stage_layers == (2, 2, 3, 1)
+    assert json.loads(written.read_text())["pp_division"] == "2,2,3,1"
     command("search", *large, f"placement.path={written}")
     assert json.loads((tmp_path / "out/schedule.json").read_text())["period"] == balanced
     command("search", *large)
@@ -207,10 +209,16 @@ def test_wrong_layers_of_a_plan_stop_before_the_search(run_plan, tmp_path: Path)
     assert not list((tmp_path / "out").glob("*.json"))
 
 
+def plan_of(fields: dict[str, object]) -> Plan:
+    return galvatron_plan(
+        fields, lambda count: gpt_model(count, 64, 2, 64, 16), lambda number: one_node(GPUS["a100"], number)
+    )
+
+
 def left_out(**fields: object) -> list[str]:
     """Return what is said of a run of the plan with other fields, after its layers."""
-    plan = galvatron_from_dict(PLAN | fields)
-    first, *others = what_is_run(plan, ModelOptions("gpt", layers_per_block=layers_per_block(plan)))
+    plan = plan_of(PLAN | fields)
+    first, *others = what_is_run(plan, ModelOptions("gpt", layers_per_block=plan.block_layers))
     assert first.endswith("as planned")
     return others
 
@@ -226,7 +234,7 @@ def test_what_a_run_leaves_out_of_a_plan() -> None:
     assert cut.endswith("not as planned (vtp 1, vsp 0)")
     (line,) = left_out(tp_sizes_enc=tensor, dp_types_enc="0,0,0,0,0", vsp=1)
     assert line.endswith("not as planned (vtp 2, vsp 1)")
-    first, second = what_is_run(galvatron_from_dict(PLAN), ModelOptions("synthetic"))
+    first, second = what_is_run(plan_of(PLAN), ModelOptions("synthetic"))
     assert first == "run: synthetic has none of the plan's layers, only its blocks and their groups"
     assert "ZeRO of F0" in second
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stages_at_random import every_division
 
-from placements.models.gpt.gpt_config import GptConfig
+from placements.planners.hybrid.placing.gpt import gpt_model
 from placements.planners.parallel_plan import PlanError
 from placements.planners.partition import in_proportion, min_imbalance, min_largest, stage_times
 
@@ -59,8 +59,8 @@ PERSEUS = {  # layers, hidden size, the ratios of 4 and 8 stages on A100 (Perseu
 def test_operations_give_nearly_the_imbalance_of_measured_times(model: str) -> None:
     """Of forwards with 2048 tokens and a vocabulary of 50257, the head as a layer of its own."""
     num_layers, hidden_size, *published = PERSEUS[model]
-    config = GptConfig(num_layers, hidden_size, 1, 50_257, 2048, 1)
-    head = config.output(tied=True).forward_flops(1) / config.layer.forward_flops(1)
+    _, layer, *_, output = gpt_model(num_layers, hidden_size, 1, 50_257, 2048).layers
+    head = output.forward_flops(1) / layer.forward_flops(1)
     pieces = [1.0] * num_layers + [head]
     ours = [ratio(stage_times(pieces, min_imbalance(pieces, count))) for count in (4, 8)]
     assert ours == pytest.approx(published, abs=0.02)

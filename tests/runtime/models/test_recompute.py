@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from placements import Kind, Placement
-from placements.models.gpt.checkpoints import optimal_checkpoints, stage_bytes
+from placements.planners.hybrid.placing.gpt import optimal_checkpoints, stage_bytes
 from placements.shapes import m_shape, v_shape
 from runtime.codegen.codegen import generate
 from runtime.models import Blocks, ModelOptions

@@ -1,7 +1,7 @@
 """A plan as a placement: blocks with times and memory, for a search that decides their order.
 
-Beside its stages in a row (V-shape) a plan can be cut into more chunks, in a wave or a loop over the same
-devices, or have its vocabulary on all of them (M-shape, and NN-shape where the table is looked up twice). The
+Its stages stand in a row (V-shape), are cut into chunks that go over the devices in a wave or a loop, or have
+layers between them that are on all devices (M-shape, and NN-shape where the table is looked up twice). The
 module does not know in what order blocks run.
 """
 
@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from placements.cluster import DeviceGroup
+from placements.hardware import Gpu
 from placements.models.chain import ModelShape
-from placements.models.parallel import Cost, LayerStrategy, Pass
+from placements.models.parallel import Cost, Pass
 from placements.models.piece_placement import PieceCost, piece_placement
-from placements.models.transformer import TransformerLayer
-from placements.pieces import PIPELINES
-from placements.planners.hybrid.plan import Plan, is_embedding, is_vocabulary, layers_of_stage, pieces_of
+from placements.models.rates import COPY_COMPUTE_SHARE
+from placements.pieces import PIPELINES, backwards_of
+from placements.planners.hybrid.placing.shared_layers import SharedLayers, shared_vocabulary
+from placements.planners.hybrid.plan import Plan, is_embedding, is_vocabulary, layers_of_stage
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.parallel_plan import UnsuitableShapeError
 from placements.planners.partition import min_largest
@@ -35,6 +36,11 @@ def planned_placement(
     plan: Plan,
     costs: LayerCosts,
     capacities_gib: Sequence[float] | None = None,
+    *,
+    chunks: Sequence[range] = (),
+    devices: Sequence[int] = (),
+    shared: SharedLayers | None = None,
+    name: str = "planned",
 ) -> Placement:
     """Return a device for each stage of a plan; see `placements.models.piece_placement`.
 
@@ -43,60 +49,75 @@ def planned_placement(
         costs: Costs of the plan's layers.
         capacities_gib: What each GPU of a stage has for states and activations, by stage; None for all memory
             of the GPUs.
+        chunks: Layers in order; the stages' by default.
+        devices: The device of each chunk.
+        shared: Layers on all devices, which the plan is without.
+        name: What the placement is called besides the model.
 
     Raises:
         PlacementError: A layer cannot be shared as planned.
     """
-    chunks = [stage.layers for stage in plan.stages]
-    pieces = chunk_pieces(plan, costs, chunks, range(plan.num_stages))
-    return placement_of_pieces("planned", plan, pieces, capacities_gib)
+    return placement_of_pieces(name, plan, chunk_pieces(plan, costs, chunks, devices, shared), capacities_gib)
 
 
 def chunk_pieces(
     plan: Plan,
     costs: LayerCosts,
-    chunks: Sequence[range],
-    devices: Sequence[int],
-    before: tuple[int, int] | None = None,
+    chunks: Sequence[range] = (),
+    devices: Sequence[int] = (),
+    shared: SharedLayers | None = None,
     *,
     are_whole: bool = False,
 ) -> list[PieceCost]:
-    """Return what the pieces of chunks cost, each chunk on a device of the plan.
+    """Return what the pieces of chunks cost, each chunk on a device of the plan; see `planned_placement`.
 
-    Args:
-        plan: GPUs, and how they share each layer.
-        costs: Costs of the plan's layers.
-        chunks: Layers in order.
-        devices: The device of each chunk.
-        before: The layer before them, and its device; None for none.
-        are_whole: Each chunk is one piece, as frameworks run it, also where it is recomputed in part.
+    Where layers are on all devices, what is sent from stage to stage is sent on after them. With `are_whole`
+    each chunk is one piece, as frameworks run it, also where it is recomputed in part.
 
     Raises:
         PlacementError: A layer cannot be shared as planned.
     """
-    samples, m, strategies = plan.micro_batch_size, plan.num_micro_batches, plan.strategies
-    pieces = []
+    if not chunks:
+        chunks, devices = [stage.layers for stage in plan.stages], range(plan.num_stages)
+    model, strategies = plan.model.layers, plan.strategies
+    samples, m = plan.micro_batch_size, plan.num_micro_batches
+    joint = list[tuple[int, PieceCost]]()
+    if shared is not None:
+        everywhere, groups = tuple(range(plan.num_stages)), shared.strategy.data_parallel
+        own = (PieceCost(everywhere, cost, groups) for cost in shared.costs)
+        joint = list(zip(shared.places, own, strict=True))
+    pieces, before = list[PieceCost](), -1
+
+    def add_joint(until: int) -> None:
+        while joint and joint[0][0] <= until:
+            pieces.append(joint.pop(0)[1])
+
     for chunk, device in zip(chunks, devices, strict=True):
         group = plan.group(device)
-        layers = dict(zip(chunk, layers_of_stage(plan.model.layers, chunk.start, chunk.stop), strict=True))
-        for piece in [chunk] if are_whole else pieces_of(plan.model.layers, strategies, chunk):
-            cost, transfer_ms = Cost(), 0.0
-            for i in piece:
-                cost += costs.cost(layers[i], strategies[i], samples, m, group)
-                if before is not None and before[1] == device:
-                    pair = strategies[before[0]], strategies[i]
-                    half_ms = costs.transition_ms(plan.model.layers[before[0]], *pair, samples, group) / 2
-                    cost += Cost(Pass(0.0, half_ms), Pass(0.0, half_ms))
-                elif before is not None:
-                    last, other = before
-                    transfer_ms = costs.transfer_ms(
-                        plan.model.layers[last], samples, plan.group(other), group
-                    )
-                before = i, device
-            inner = [i for i in piece if isinstance(plan.model.layers[i], TransformerLayer)]
-            data_parallel = strategies[inner[0] if inner else piece[0]].data_parallel
-            pieces.append(PieceCost((device,), cost, data_parallel, transfer_ms, transfer_ms))
+        layers = dict(zip(chunk, layers_of_stage(model, chunk.start, chunk.stop), strict=True))
+        for piece in [chunk] if are_whole else plan.pieces_of(chunk):
+            for part in _cut(piece, [place for place, _ in joint]):
+                add_joint(part.start)
+                cost, transfer_ms = Cost(), 0.0
+                for i in part:
+                    cost += costs.cost(layers[i], strategies[i], samples, m, group)
+                    if i and before == device:
+                        pair = strategies[i - 1], strategies[i]
+                        half_ms = costs.transition_ms(model[i - 1], *pair, samples, group) / 2
+                        cost += Cost(Pass(0.0, half_ms), Pass(0.0, half_ms))
+                    elif i:
+                        transfer_ms = costs.transfer_ms(model[i - 1], samples, plan.group(before), group)
+                    before = device
+                how = strategies[(*plan.inner_layers(part), part.start)[0]]
+                pieces.append(PieceCost((device,), cost, how.data_parallel, transfer_ms, transfer_ms))
+    add_joint(len(model))
     return pieces
+
+
+def _cut(piece: range, places: Sequence[int]) -> list[range]:
+    """Return a piece cut before the layers at such places."""
+    ends = sorted({piece.start, piece.stop, *(each for each in places if each in piece)})
+    return [range(first, end) for first, end in pairwise(ends)]
 
 
 def chunked_placement(
@@ -106,23 +127,14 @@ def chunked_placement(
     num_chunks: int,
     capacities_gib: Sequence[float],
 ) -> Placement:
-    """Return a plan whose devices have several chunks each, of layers shared as in the plan.
-
-    The layers are divided such that the longest chunk is as short as possible.
-
-    Args:
-        plan: Plan whose stages have as many GPUs each.
-        costs: See `planned_placement`, as for the rest.
-        shape: One of `CHUNKED`.
-        num_chunks: Chunks of each device.
-        capacities_gib: What each GPU of a stage has, by stage.
+    """Return a plan whose devices have several chunks each, in one of `CHUNKED`; see `balanced_chunks`.
 
     Raises:
         PlanError: There are fewer layers than chunks.
     """
     (devices,) = PIPELINES[shape](plan.num_stages, num_chunks)
-    pieces = chunk_pieces(plan, costs, balanced_chunks(plan, costs, num_chunks), devices)
-    return placement_of_pieces(f"planned {shape}", plan, pieces, capacities_gib)
+    chunks, name = balanced_chunks(plan, costs, num_chunks), f"planned {shape}"
+    return planned_placement(plan, costs, capacities_gib, chunks=chunks, devices=devices, name=name)
 
 
 def balanced_chunks(plan: Plan, costs: LayerCosts, num_chunks: int) -> list[range]:
@@ -131,14 +143,18 @@ def balanced_chunks(plan: Plan, costs: LayerCosts, num_chunks: int) -> list[rang
     Raises:
         PlanError: There are fewer layers than chunks.
     """
-    group, m = plan.group(0), plan.num_micro_batches
-    times_ms = []
-    for layer, strategy in zip(plan.layers, plan.strategies, strict=True):
-        cost = costs.cost(layer, strategy, plan.micro_batch_size, m, group)
-        times_ms.append(cost.forward.time_ms + cost.backward.time_ms)
-    sizes = min_largest(times_ms, num_chunks * plan.num_stages)
+    sizes = min_largest(layer_times_ms(plan, costs), num_chunks * plan.num_stages)
     ends = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
     return [range(first, end) for first, end in pairwise(ends)]
+
+
+def layer_times_ms(plan: Plan, costs: LayerCosts) -> list[float]:
+    """Return the time of each layer's forward and backward on the GPUs of the first stage."""
+    found = [
+        costs.cost(layer, how, plan.micro_batch_size, plan.num_micro_batches, plan.group(0))
+        for layer, how in zip(plan.layers, plan.strategies, strict=True)
+    ]
+    return [cost.forward.time_ms + cost.backward.time_ms for cost in found]
 
 
 def trunk_of(model: ModelShape, shape: str) -> ModelShape:
@@ -151,7 +167,7 @@ def trunk_of(model: ModelShape, shape: str) -> ModelShape:
     Raises:
         UnsuitableShapeError: It has not as many of them, or nothing between two of them.
     """
-    layers, places = model.layers, vocabulary_places(model)
+    layers, places = model.layers, [i for i, layer in enumerate(model.layers) if is_vocabulary(layer)]
     if (
         len(places) != SHARED_VOCABULARY[shape]
         or not is_embedding(layers[0])
@@ -166,32 +182,6 @@ def trunk_of(model: ModelShape, shape: str) -> ModelShape:
             "out",
         )
     return replace(model, runs=tuple(run for run in model.runs if not is_vocabulary(run[1])))
-
-
-def vocabulary_places(model: ModelShape) -> list[int]:
-    """Return which layers of a model are embeddings or output layers."""
-    return [i for i, layer in enumerate(model.layers) if is_vocabulary(layer)]
-
-
-def vocabulary_costs(
-    model: ModelShape, costs: LayerCosts, group: DeviceGroup, data_parallel: int, samples: int, m: int
-) -> tuple[Cost, ...]:
-    """Return what each embedding and the output layer cost each of all GPUs, which share the table's rows.
-
-    Args:
-        model: Model whose costs they are.
-        costs: Costs of the model's layers.
-        group: All GPUs.
-        data_parallel: Groups that each have a share of the samples and all rows.
-        samples: Samples of a micro-batch.
-        m: Micro-batches of an iteration.
-
-    Raises:
-        PlacementError: One of them cannot be shared so, or its cost is not known.
-    """
-    strategy = LayerStrategy(group.count // data_parallel, data_parallel)
-    layers = model.layers
-    return tuple(costs.cost(layers[i], strategy, samples, m, group) for i in vocabulary_places(model))
 
 
 def shared_vocabulary_placement(
@@ -213,26 +203,10 @@ def shared_vocabulary_placement(
         data_parallel: Groups of all GPUs that each have all rows of the table.
         capacities_gib: What each GPU of a stage has, by stage.
     """
-    everywhere = tuple(range(trunk.num_stages))
     group = trunk.cluster.group(0, trunk.num_gpus)
-    samples, m = trunk.micro_batch_size, trunk.num_micro_batches
-    shared = [
-        PieceCost(everywhere, cost, data_parallel)
-        for cost in vocabulary_costs(model, costs, group, data_parallel, samples, m)
-    ]
-    ends = [place - before for before, place in enumerate(vocabulary_places(model))]
-    pieces = []
-    for piece, first, end in zip(shared, ends, ends[1:], strict=False):
-        inner = [
-            (device, range(max(first, stage.layers.start), min(end, stage.layers.stop)))
-            for device, stage in enumerate(trunk.stages)
-        ]
-        devices, chunks = zip(*((device, chunk) for device, chunk in inner if chunk), strict=True)
-        before = next(
-            ((first - 1, i) for i, stage in enumerate(trunk.stages) if first - 1 in stage.layers), None
-        )
-        pieces += [piece, *chunk_pieces(trunk, costs, chunks, devices, before)]
-    return placement_of_pieces("planned shared vocabulary", trunk, [*pieces, shared[-1]], capacities_gib)
+    m = trunk.num_micro_batches
+    shared = shared_vocabulary(model, costs, group, data_parallel, trunk.micro_batch_size, m)
+    return planned_placement(trunk, costs, capacities_gib, shared=shared, name="planned shared vocabulary")
 
 
 def placement_of_pieces(
@@ -240,6 +214,7 @@ def placement_of_pieces(
     plan: Plan,
     pieces: Sequence[PieceCost],
     capacities_gib: Sequence[float] | None = None,
+    tick_ms: float | None = None,
 ) -> Placement:
     """Return pieces on the stages of a plan as blocks; see `planned_placement`."""
     groups = [plan.group(stage) for stage in range(plan.num_stages)]
@@ -250,5 +225,28 @@ def placement_of_pieces(
         pieces,
         [math.floor(gib * 1024) for gib in capacities_gib],
         [group.count for group in groups],
-        nodes=[node for group in groups for node in group.nodes],
+        tick_ms,
+        [node for group in groups for node in group.nodes],
     )
+
+
+def compute_shares(pieces: Sequence[PieceCost], placement: Placement, gpu: Gpu) -> dict[str, float]:
+    """Return the share of each block's time that depends on the clock.
+
+    Matrix products have the GPU's own share; lookups, transfers and updates depend on it less.
+
+    Args:
+        pieces: In the order of the placement's forwards.
+        placement: Their blocks.
+        gpu: What runs them.
+
+    Returns:
+        By block name, 0 to 1; for `placements.hardware.modelled_profile`.
+    """
+    shares = {block.name: COPY_COMPUTE_SHARE for block in placement.optimizer_blocks}
+    for i, each in enumerate(pieces):
+        name = each.name or f"F{i}"
+        for block, part in ((name, each.cost.forward), (backwards_of(name)[0], each.cost.backward)):
+            product_ms = gpu.power.compute_share * part.product_ms
+            shares[block] = (product_ms + COPY_COMPUTE_SHARE * part.copy_ms) / part.time_ms
+    return shares

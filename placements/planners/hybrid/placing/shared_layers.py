@@ -1,7 +1,4 @@
-"""Layers that all GPUs share beside chains of stages, and the costs of a part of a model.
-
-The module does not know which layers these are.
-"""
+"""Layers that all GPUs share beside chains of stages, and the costs of a part of a model."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from placements.cluster import DeviceGroup
 from placements.models.chain import ModelShape
 from placements.models.layers import Layer
 from placements.models.parallel import Cost, LayerStrategy
+from placements.planners.hybrid.plan import is_vocabulary
 from placements.planners.hybrid.stage_tables import LayerCosts
 
 
@@ -22,7 +20,7 @@ class SharedLayers:
         layers: In order of the model.
         places: Before which layer of the chain beside them each comes; its length for those at the end.
         strategy: How all GPUs share each.
-        costs: Costs of one micro-batch on each GPU, for each piece of them that runs as a whole.
+        costs: Cost of one micro-batch of each, on each GPU.
     """
 
     layers: tuple[Layer, ...]
@@ -36,40 +34,39 @@ class SharedLayers:
         lasting = sum(cost.static_bytes + 2 * cost.kept_bytes for cost in self.costs)
         return (lasting + max(max(cost.forward_bytes, cost.backward_bytes) for cost in self.costs)) / 2**20
 
-    @property
-    def time_ms(self) -> float:
-        """Forward and backward of one micro-batch."""
-        return sum(cost.forward.time_ms + cost.backward.time_ms for cost in self.costs)
-
     def iteration_ms(self, num_micro_batches: int) -> float:
         """Return what they take of an iteration, with the exchange and update of their weights."""
-        return num_micro_batches * self.time_ms + sum(cost.update_ms for cost in self.costs)
+        passes_ms = sum(cost.forward.time_ms + cost.backward.time_ms for cost in self.costs)
+        return num_micro_batches * passes_ms + sum(cost.update_ms for cost in self.costs)
 
 
-@dataclass(frozen=True)
-class PartCosts:
-    """The costs of a part of a model, by those of the whole.
+def shared_vocabulary(
+    model: ModelShape, costs: LayerCosts, group: DeviceGroup, data_parallel: int, samples: int, m: int
+) -> SharedLayers:
+    """Return the embeddings and the output layer of a model on all GPUs, which share the table's rows.
 
-    Attributes:
-        model: The part.
-        whole: What knows its layers.
+    Args:
+        model: Model whose costs they are.
+        costs: Costs of the model's layers.
+        group: All GPUs.
+        data_parallel: Groups that each have a share of the samples and all rows.
+        samples: Samples of a micro-batch.
+        m: Micro-batches of an iteration.
+
+    Raises:
+        PlacementError: One of them cannot be shared so, or its cost is not known.
+        CalibrationError: Its time was not measured.
     """
+    places = [i for i, layer in enumerate(model.layers) if is_vocabulary(layer)]
+    layers = tuple(model.layers[i] for i in places)
+    how = LayerStrategy(group.count // data_parallel, data_parallel)
+    found = tuple(costs.cost(layer, how, samples, m, group) for layer in layers)
+    return SharedLayers(layers, tuple(place - before for before, place in enumerate(places)), how, found)
 
-    model: ModelShape
-    whole: LayerCosts
 
-    def cost(
-        self, layer: Layer, strategy: LayerStrategy, samples: int, num_micro_batches: int, group: DeviceGroup
-    ) -> Cost:
-        """Return what a layer costs each GPU of a group, as `LayerCosts` says, like all that follows."""
-        return self.whole.cost(layer, strategy, samples, num_micro_batches, group)
+class PartCosts:
+    """The costs of a part of a model, by those of the whole: a `LayerCosts`."""
 
-    def transition_ms(
-        self, layer: Layer, before: LayerStrategy, after: LayerStrategy, samples: int, group: DeviceGroup
-    ) -> float:
-        """Return the time to lay out a layer's output for the strategy of the next."""
-        return self.whole.transition_ms(layer, before, after, samples, group)
-
-    def transfer_ms(self, layer: Layer, samples: int, before: DeviceGroup, after: DeviceGroup) -> float:
-        """Return the time to send a layer's output to the next stage."""
-        return self.whole.transfer_ms(layer, samples, before, after)
+    def __init__(self, model: ModelShape, whole: LayerCosts) -> None:
+        self.model = model
+        self.cost, self.transition_ms, self.transfer_ms = whole.cost, whole.transition_ms, whole.transfer_ms

@@ -11,28 +11,22 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from placements.block import PlacementError
 from placements.cluster import Cluster
 from placements.models.calibration import CalibrationError
 from placements.models.layers import Layer
-from placements.models.parallel import LayerStrategy
-from placements.planners.hybrid.placing.planned_placement import (
-    trunk_of,
-    vocabulary_costs,
-    vocabulary_places,
-)
-from placements.planners.hybrid.placing.shared_layers import PartCosts, SharedLayers
+from placements.planners.hybrid.placing.planned_placement import trunk_of
+from placements.planners.hybrid.placing.shared_layers import PartCosts, SharedLayers, shared_vocabulary
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
 from placements.planners.hybrid.search.plan_search import PlannerReport, search_plans
 from placements.planners.hybrid.stage_tables import LayerCosts, layer_table
 from placements.planners.parallel_plan import PlanError
 
 
-@dataclass(frozen=True)
-class TrunkPlan:
+class TrunkPlan(NamedTuple):
     """A plan of the layers between, and how all GPUs share the vocabulary.
 
     Attributes:
@@ -77,14 +71,17 @@ def search_trunks(
         PlanError: The model has no such vocabulary, or its costs on all GPUs are not known.
         KeyboardInterrupt: From the keyboard.
     """
-    search = _Search(costs, cluster, global_batch_size, options or PlanOptions(), shape)
-    queue = search.candidates()
+    options = options or PlanOptions()
+    end_s = time.monotonic() + options.time_limit_s
+    trunk = PartCosts(trunk_of(costs.model, shape), costs)
+    queue = _candidates(costs, trunk, cluster, global_batch_size, options)
     best: dict[tuple[int, int], TrunkPlan] = {}
     for done, candidate in enumerate(queue, 1):
-        times_ms = heapq.nsmallest(search.options.num_plans, (each.time_ms for each in best.values()))
-        if len(times_ms) == search.options.num_plans and candidate.bound_ms >= times_ms[-1]:
+        times_ms = heapq.nsmallest(options.num_plans, (each.time_ms for each in best.values()))
+        if len(times_ms) == options.num_plans and candidate.bound_ms >= times_ms[-1]:
             break
-        found = search.planned(candidate)
+        left = replace(options, time_limit_s=max(end_s - time.monotonic(), 1e-3))
+        found = _planned(trunk, cluster, global_batch_size, left, candidate)
         key = candidate.num_stages, candidate.num_micro_batches
         if found is not None and (key not in best or found.time_ms < best[key].time_ms):
             best[key] = found
@@ -92,34 +89,11 @@ def search_trunks(
             min_ms = min((each.time_ms for each in best.values()), default=None)
             left_ms = queue[done].bound_ms if done < len(queue) else math.inf
             on_progress(done, len(queue), min_ms, left_ms if min_ms is None else min(min_ms, left_ms))
-    return tuple(sorted(best.values(), key=lambda each: each.time_ms)[: search.options.num_plans])
-
-
-def even_numbers(
-    cluster: Cluster, batch: int, options: PlanOptions, stages: range
-) -> Iterator[tuple[int, int]]:
-    """Yield the numbers of stages that share all GPUs evenly, each with all numbers of micro-batches.
-
-    Args:
-        cluster: The GPUs.
-        batch: Samples of an iteration.
-        options: May restrict the numbers.
-        stages: Stages to choose from.
-    """
-    counts = [m for m in range(1, batch + 1) if batch % m == 0]
-    for num_stages in stages:
-        num_gpus, rest = divmod(cluster.num_gpus, num_stages)
-        if (
-            rest
-            or num_stages not in (options.num_stages or (num_stages,))
-            or num_gpus not in (options.gpus_per_stage or (num_gpus,))
-        ):
-            continue
-        yield from ((num_stages, m) for m in counts if m in (options.num_micro_batches or (m,)))
+    return tuple(sorted(best.values(), key=lambda each: each.time_ms)[: options.num_plans])
 
 
 class _Candidate(NamedTuple):
-    """Numbers, and a way to share the vocabulary; the first field orders them."""
+    """Numbers, and a way to share the vocabulary."""
 
     bound_ms: float
     num_stages: int
@@ -127,100 +101,91 @@ class _Candidate(NamedTuple):
     shared: SharedLayers
 
 
-class _Search:
-    """One search."""
+def _candidates(
+    costs: LayerCosts, trunk: LayerCosts, cluster: Cluster, batch: int, options: PlanOptions
+) -> list[_Candidate]:
+    """Return what is to be tried, that of the least bound first.
 
-    def __init__(
-        self, costs: LayerCosts, cluster: Cluster, batch: int, options: PlanOptions, shape: str
-    ) -> None:
-        self.costs, self.cluster, self.batch, self.options = costs, cluster, batch, options
-        self.end_s = time.monotonic() + options.time_limit_s
-        self.trunk = PartCosts(trunk_of(costs.model, shape), costs)
+    Raises:
+        PlanError: The vocabulary cannot be shared in any of these ways.
+    """
+    found: list[_Candidate] = []
+    refused: ValueError | None = None
+    for num_stages, num_gpus, m in _numbers(cluster, batch, options, len(trunk.model.layers)):
+        bound_ms = _bound_ms(trunk, cluster, batch, options, num_stages, m)
+        for copies in range(1, num_gpus + 1):
+            if bound_ms == math.inf or num_gpus % copies or batch // m % copies:
+                continue
+            try:
+                shared = shared_vocabulary(costs.model, costs, cluster.whole, copies, batch // m, m)
+            except (PlacementError, CalibrationError) as error:
+                refused = error
+                continue
+            found.append(_Candidate(bound_ms + shared.iteration_ms(m), num_stages, m, shared))
+    if refused is not None and not found:
+        raise PlanError(f"the vocabulary cannot be on all GPUs: {refused}")
+    return sorted(found, key=lambda each: each[:3])
 
-    def candidates(self) -> list[_Candidate]:
-        """Return what is to be tried, that of the least bound first.
 
-        Raises:
-            PlanError: The vocabulary cannot be shared in any of these ways.
-        """
-        found: list[_Candidate] = []
-        refused: ValueError | None = None
-        most = min(self.cluster.num_gpus, len(self.trunk.model.layers))
-        for num_stages, m in even_numbers(self.cluster, self.batch, self.options, range(2, most + 1)):
-            bound_ms = self._bound_ms(num_stages, m)
-            for copies in self._copies(num_stages, m) if bound_ms < math.inf else ():
-                try:
-                    shared = self._vocabulary(copies, m)
-                except (PlacementError, CalibrationError) as error:
-                    refused = error
-                    continue
-                min_ms = bound_ms + shared.iteration_ms(m)
-                found.append(_Candidate(min_ms, num_stages, m, shared))
-        if refused is not None and not found:
-            raise PlanError(f"the vocabulary cannot be on all GPUs: {refused}")
-        return sorted(found, key=lambda each: each[:3])
+def _numbers(
+    cluster: Cluster, batch: int, options: PlanOptions, num_layers: int
+) -> Iterator[tuple[int, int, int]]:
+    """Yield the numbers of stages that share all GPUs evenly, GPUs of each, and numbers of micro-batches."""
+    for num_stages in range(2, min(cluster.num_gpus, num_layers) + 1):
+        num_gpus, rest = divmod(cluster.num_gpus, num_stages)
+        wanted = options.num_stages or (num_stages,), options.gpus_per_stage or (num_gpus,)
+        if rest == 0 and num_stages in wanted[0] and num_gpus in wanted[1]:
+            for m in range(1, batch + 1):
+                if batch % m == 0 and m in (options.num_micro_batches or (m,)):
+                    yield num_stages, num_gpus, m
 
-    def planned(self, candidate: _Candidate) -> TrunkPlan | None:
-        """Return the best plan with these numbers; None where none fits."""
-        shared, m = candidate.shared, candidate.num_micro_batches
-        reserve_gib = self.options.reserve_gib + shared.held_mib / 1024
-        own_gib = self.cluster.whole.memory_gib
-        if reserve_gib >= (own_gib if self.options.memory_gib is None else self.options.memory_gib):
-            return None
-        limited = replace(
-            self.options,
-            num_stages=(candidate.num_stages,),
-            gpus_per_stage=(self.cluster.num_gpus // candidate.num_stages,),
-            num_micro_batches=(m,),
-            reserve_gib=reserve_gib,
-            num_plans=1,
-            time_limit_s=max(self.end_s - time.monotonic(), 1e-3),
-        )
-        searched = search_plans(self.trunk, self.cluster, self.batch, limited)
-        if searched.interrupted:
-            raise KeyboardInterrupt
-        if not (plans := searched.plans):
-            return None
-        return TrunkPlan(plans[0], shared, plans[0].time_ms + shared.iteration_ms(m))
 
-    def _copies(self, num_stages: int, m: int) -> list[int]:
-        """Return the numbers of groups that can each have all rows of the table."""
-        num_gpus, samples = self.cluster.num_gpus // num_stages, self.batch // m
-        return [each for each in range(1, num_gpus + 1) if num_gpus % each == 0 and samples % each == 0]
+def _planned(
+    trunk: LayerCosts, cluster: Cluster, batch: int, options: PlanOptions, candidate: _Candidate
+) -> TrunkPlan | None:
+    """Return the best plan with the numbers of a candidate; None where none fits."""
+    shared, m = candidate.shared, candidate.num_micro_batches
+    reserve_gib = options.reserve_gib + shared.held_mib / 1024
+    if reserve_gib >= (cluster.whole.memory_gib if options.memory_gib is None else options.memory_gib):
+        return None
+    limited = replace(
+        options,
+        num_stages=(candidate.num_stages,),
+        gpus_per_stage=(cluster.num_gpus // candidate.num_stages,),
+        num_micro_batches=(m,),
+        reserve_gib=reserve_gib,
+        num_plans=1,
+    )
+    searched = search_plans(trunk, cluster, batch, limited)
+    if searched.interrupted:
+        raise KeyboardInterrupt
+    if not searched.plans:
+        return None
+    best = searched.plans[0]
+    return TrunkPlan(best, shared, best.time_ms + shared.iteration_ms(m))
 
-    def _vocabulary(self, copies: int, m: int) -> SharedLayers:
-        """Return the vocabulary, of which as many groups of GPUs have all rows.
 
-        Raises:
-            PlacementError: It cannot be shared so.
-            CalibrationError: Its time was not measured.
-        """
-        model, group = self.costs.model, self.cluster.whole
-        places = vocabulary_places(model)
-        return SharedLayers(
-            tuple(model.layers[place] for place in places),
-            tuple(place - before for before, place in enumerate(places)),
-            LayerStrategy(group.count // copies, copies),
-            vocabulary_costs(model, self.costs, group, copies, self.batch // m, m),
-        )
+def _bound_ms(
+    trunk: LayerCosts, cluster: Cluster, batch: int, options: PlanOptions, num_stages: int, m: int
+) -> float:
+    """Return a time that no iteration of the trunk is below, memory aside; infinite where none can be."""
+    num_gpus = cluster.num_gpus // num_stages
+    groups = [cluster.group(first, num_gpus) for first in range(0, cluster.num_gpus, num_gpus)]
 
-    def _bound_ms(self, num_stages: int, m: int) -> float:
-        """Return a time that no iteration of the trunk is below, memory aside; infinite where none can be."""
-        num_gpus, counts = self.cluster.num_gpus // num_stages, Counter(self.trunk.model.layers)
-        least = {layer: self._min_ms(layer, num_gpus, m) for layer in counts}
-        total = sum(count * least[layer] for layer, count in counts.items())
-        return (m - 1) * max(total / num_stages, max(least.values())) + total
-
-    def _min_ms(self, layer: Layer, num_gpus: int, m: int) -> float:
+    def min_ms(layer: Layer) -> float:
         """Return the least time of a layer for a micro-batch and its share of the update, on any stage."""
-        cluster, times_ms = self.cluster, [math.inf]
-        groups = [cluster.group(first, num_gpus) for first in range(0, cluster.num_gpus, num_gpus)]
+        times_ms = [math.inf]
         for group in {group.pattern: group for group in groups}.values():
             try:
-                table = layer_table(self.trunk, layer, self.options.trees, self.batch // m, m, group)
+                table = layer_table(trunk, layer, options.trees, batch // m, m, group)
             except PlanError:
                 continue
             times_ms += [
                 cost.forward.time_ms + cost.backward.time_ms + cost.update_ms / m for cost in table.costs
             ]
         return min(times_ms)
+
+    counts = Counter(trunk.model.layers)
+    least = {layer: min_ms(layer) for layer in counts}
+    total = sum(count * least[layer] for layer, count in counts.items())
+    return (m - 1) * max(total / num_stages, max(least.values())) + total

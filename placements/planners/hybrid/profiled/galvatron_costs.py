@@ -11,21 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from placements.block import PlacementError
 from placements.cluster import Cluster, DeviceGroup
 from placements.measured.galvatron_profile import GalvatronMemory, GalvatronProfile
 from placements.measured.layer_profile import NotProfiledError
 from placements.models.chain import ModelShape
-from placements.models.costing.options import USUAL, CostOptions
+from placements.models.costing.options import USUAL
 from placements.models.layers import HALF, SINGLE, Layer
-from placements.models.parallel import Cost, LayerStrategy, Pass, SharingLevel
-from placements.models.profiled_layer import ProfiledLayer
-from placements.planners.hybrid.profiled.shared_states import SharedStates, is_laid_out_alike, samples_of_each
+from placements.models.parallel import Cost, LayerStrategy, SharingLevel
+from placements.models.profiled_layer import ProfiledLayer, Role
+from placements.planners.hybrid.profiled.measured_costs import MIN_MS, MeasuredCosts, MeasuredShare
 
 _MIB = 2**20
-
-_MIN_MS = 1e-3
-"""Time of the embedding: the profile has one time for both ends, which the output layer is given."""
 
 _STATE_BYTES = 16
 """Bytes of a parameter; see `placements.models.layers.Precision`."""
@@ -35,7 +31,7 @@ _REDUCES = {"embedding": (1, 0), "block": (2, 2), "head": (0, 1)}
 
 
 @dataclass(frozen=True)
-class GalvatronCosts:
+class GalvatronCosts(MeasuredCosts):
     """The costs of a model of equal layers that Galvatron measured.
 
     Attributes:
@@ -63,33 +59,26 @@ class GalvatronCosts:
     @cached_property
     def model(self) -> ModelShape:
         """Embedding, layers and output layer."""
-        memory, size = self._any_memory, self._number_bytes
-        boundary = self.output_numbers
+        memory, boundary = self._any_memory, self.output_numbers
         if boundary is None:
-            boundary = round(memory.input_mib * _MIB / size)
-        ends = (("embedding", memory.first, 0), ("head", memory.last, 1))
-        first, last = (
-            ProfiledLayer(
-                name=role,
-                role="head" if after else "embedding",
-                number=2 * after,
-                num_weights=round(_of_one(held.states_mib) * _MIB / _STATE_BYTES),
-                kept_bytes=round(_of_one(held.kept_mib) * _MIB),
-                input_numbers=boundary * after,
-                output_numbers=1 if after else boundary,
-            )
-            for role, held, after in ends
-        )
-        block = ProfiledLayer(
-            name="block",
-            role="block",
-            number=1,
-            num_weights=round(memory.parameter_mib * _MIB / 4),
-            kept_bytes=round(_of_one(memory.kept_mib) * _MIB),
-            input_numbers=boundary,
-            output_numbers=boundary,
-        )
+            boundary = round(memory.input_mib * _MIB / self.number_bytes)
         precision = SINGLE if self.profile.precision == "fp32" else HALF
+
+        def layer(number: int, role: Role, weights: float, kept_mib: Mapping[int, float]) -> ProfiledLayer:
+            return ProfiledLayer(
+                name=role,
+                role=role,
+                number=number,
+                num_weights=round(weights),
+                kept_bytes=round(_of_one(kept_mib) * _MIB),
+                input_numbers=boundary if number else 0,
+                output_numbers=boundary if number < 2 else 1,
+            )
+
+        ends = [_of_one(held.states_mib) * _MIB / _STATE_BYTES for held in (memory.first, memory.last)]
+        first = layer(0, "embedding", ends[0], memory.first.kept_mib)
+        block = layer(1, "block", memory.parameter_mib * _MIB / 4, memory.kept_mib)
+        last = layer(2, "head", ends[1], memory.last.kept_mib)
         return ModelShape(self.profile.name, ((1, first), (self.num_layers, block), (1, last)), precision)
 
     @property
@@ -97,92 +86,53 @@ class GalvatronCosts:
         """Whether layers that GPUs share were measured with sequence parallelism alone."""
         return False not in self.profile.memory
 
-    @cached_property
-    def _options(self) -> CostOptions:
-        return replace(USUAL, overlap_slowdown=self.profile.overlap_slowdown)
+    @property
+    def number_bytes(self) -> int:
+        """As trained."""
+        return (SINGLE if self.profile.precision == "fp32" else HALF).number_bytes
 
     @property
     def _num_nodes(self) -> int:
         return sum(each.num_nodes for each in self.cluster.nodes)
 
     @property
-    def _number_bytes(self) -> int:
-        return (SINGLE if self.profile.precision == "fp32" else HALF).number_bytes
-
-    @property
     def _any_memory(self) -> GalvatronMemory:
         return next(iter(self.profile.memory.values()))
 
-    def cost(
-        self, layer: Layer, strategy: LayerStrategy, samples: int, num_micro_batches: int, group: DeviceGroup
-    ) -> Cost:
-        """Return what a layer costs each GPU of a group.
-
-        Tensor-parallel GPUs all-reduce two boundaries in each pass of a layer, and in a forward that is
-        computed again. ZeRO-3 gathers weights before each pass and scatters gradients with each backward,
-        beside its products. Embedding and output layer are never computed again.
-
-        Raises:
-            PlacementError: The strategy is of a kind or of a degree that was not measured.
-        """
-        if not isinstance(layer, ProfiledLayer):
-            raise PlacementError(f"layer: {layer.name!r} is not of the profile; use the profile's model")
-        each = samples_of_each(strategy, samples, group.count)
-        try:
-            return self._cost(layer, strategy, each, num_micro_batches, group)
-        except NotProfiledError as error:
-            raise PlacementError(str(error)) from None
-
-    def transition_ms(
-        self, layer: Layer, before: LayerStrategy, after: LayerStrategy, samples: int, group: DeviceGroup
-    ) -> float:
-        """Return the time, forward and backward, to lay a layer's output out for the next strategy."""
-        if is_laid_out_alike(before, after):
-            return 0.0
-        wider = max(before, after, key=lambda strategy: strategy.tensor_parallel)
-        local = samples / wider.data_parallel * layer.output_elements() * self._number_bytes
-        return 2 * self._gather_ms(group, local, wider.tensor_level)
-
     def transfer_ms(self, layer: Layer, samples: int, before: DeviceGroup, after: DeviceGroup) -> float:
         """Return the time to send a layer's output to the next stage, each GPU an equal part."""
-        part_mib = samples * layer.output_elements() * self._number_bytes / after.count / _MIB
+        part_mib = samples * layer.output_elements() * self.number_bytes / after.count / _MIB
         used = {node for group in (before, after) for node in group.nodes}
         return part_mib / self._next_gb_s(before.count, self._num_nodes if len(used) > 1 else 1)
 
-    def _cost(
+    def share_cost(
         self, layer: ProfiledLayer, strategy: LayerStrategy, size: int, m: int, group: DeviceGroup
     ) -> Cost:
+        """Return the cost of a layer.
+
+        Tensor-parallel GPUs all-reduce two boundaries in each pass of a layer, and in a forward that is
+        computed again. Embedding and output layer are never computed again.
+        """
         memory, t = self._memory(strategy), strategy.tensor_parallel
-        forward_ms = self._forward_ms(layer, size / t)
-        boundary = size * self.model.layers[0].output_elements() * self._number_bytes
-        reduce_ms = 2 * self._gather_ms(group, boundary, strategy.tensor_level)
-        reduces = _REDUCES[layer.role]
+        times = self.profile.block if layer.role == "block" else self.profile.other
+        forward_ms = MIN_MS if layer.role == "embedding" else times.ms(size / t)  # the head has both ends'
+        boundary = size * self.model.layers[0].output_elements() * self.number_bytes
+        reduce_ms, reduces = 2 * self.gather_ms(group, boundary, strategy.tensor_level), _REDUCES[layer.role]
         again = strategy.recompute == "full" and layer.role == "block"
         states_mib, kept_mib = self._held_mib(layer, memory, t, group)
-        weight = states_mib * _MIB * self._number_bytes / _STATE_BYTES
-        gather_ms = self._gather_ms(group, weight, strategy.weight_copies)
-        sharded = strategy.zero == 3 and strategy.data_parallel > 1
-        rounds = (1 if layer.role == "embedding" else 2) if sharded else 0
-        backward = self._options.overlapped((2 + again) * forward_ms, rounds * gather_ms)
-        reduces_ms = [reduces[0] * reduce_ms, (reduces[1] + again * reduces[0]) * reduce_ms]
-        kept = size * kept_mib * _MIB
+        weight, kept = states_mib * _MIB * self.number_bytes / _STATE_BYTES, size * kept_mib * _MIB
         input_bytes = size * memory.input_mib * _MIB / (t if strategy.sequence == "megatron" else 1)
-        gathered = weight * (1 - 1 / strategy.data_parallel) if sharded else 0.0
-        states = SharedStates(weight, weight, states_mib * _MIB - 2 * weight)
-        return Cost(
-            Pass(forward_ms, reduces_ms[0] + (gather_ms if sharded else 0.0)),
-            Pass(backward.product_ms, backward.copy_ms + reduces_ms[1]),
+        measured = MeasuredShare(
+            forward_ms,
+            (2 + again) * forward_ms,
             min(input_bytes, kept) if again else kept,
-            gathered,
-            2 * gathered + again * kept,
-            states.on_each(strategy, m),
-            0.0 if sharded else 2 * gather_ms,
+            again * kept,
+            (weight, weight, states_mib * _MIB - 2 * weight),
+            1 if layer.role == "embedding" else 2,
+            (reduces[0] * reduce_ms, (reduces[1] + again * reduces[0]) * reduce_ms),
         )
-
-    def _forward_ms(self, layer: ProfiledLayer, samples: float) -> float:
-        if layer.role == "embedding":
-            return _MIN_MS
-        return (self.profile.block if layer.role == "block" else self.profile.other).ms(samples)
+        options = replace(USUAL, overlap_slowdown=self.profile.overlap_slowdown)
+        return measured.cost(strategy, m, self.gather_ms(group, weight, strategy.weight_copies), options)
 
     def _memory(self, strategy: LayerStrategy) -> GalvatronMemory:
         if strategy.tensor_parallel == 1:
@@ -204,34 +154,35 @@ class GalvatronCosts:
         """
         if layer.role == "block":
             return 4 * memory.parameter_mib / t, _at(memory.kept_mib, t)
-        held = memory.first if layer.role == "embedding" else memory.last
-        states_mib, kept_mib = _at(held.states_mib, t), _at(held.kept_mib, t)
-        if layer.role == "head" and group.count == self.cluster.num_gpus:
-            states_mib = max(0.0, _rest(memory.both.states_mib, memory.first.states_mib, t))
-            kept_mib = max(0.0, _rest(memory.both.kept_mib, memory.first.kept_mib, t))
-        return states_mib, kept_mib
+        first, last, both = (
+            (_at(held.states_mib, t), _at(held.kept_mib, t))
+            for held in (memory.first, memory.last, memory.both)
+        )
+        if layer.role == "embedding":
+            return first
+        if group.count == self.cluster.num_gpus:
+            return max(0.0, both[0] - first[0]), max(0.0, both[1] - first[1])
+        return last
 
-    def _gather_ms(self, group: DeviceGroup, num_bytes: float, level: SharingLevel) -> float:
-        """Return the time of a ring all-gather, half that of an all-reduce."""
+    def gather_ms(self, group: DeviceGroup, num_bytes: float, level: SharingLevel) -> float:
+        """Return the time of a ring all-gather, half that of an all-reduce.
+
+        The bandwidth is that of rings in a node as measured in one, else on as many nodes.
+        """
         degree, stride = level
         if degree == 1:
             return 0.0
-        gb_s = self._ring_gb_s(group, degree, stride)
-        return (degree - 1) / degree * num_bytes / _MIB / gb_s
-
-    def _ring_gb_s(self, group: DeviceGroup, degree: int, stride: int) -> float:
-        """Return the bandwidth of a ring: in a node as measured in one, else on as many nodes."""
         size = self.cluster.nodes[0].gpus_per_node
         inside = all(count % (degree * stride) == 0 for _, count in group.pattern)
         num_nodes = 1 if inside else len(group.pattern)
-        machines = [each for each in self.profile.machines if each[0] == num_nodes]
+        machines = [
+            each for each in self.profile.machines if each[0] == num_nodes and (inside or each[1] == size)
+        ]
         for machine in sorted(machines, key=lambda each: abs(each[1] - size)):
-            if machine[1] != size and not inside:
-                continue
             rings = self.profile.machines[machine].all_reduce
-            for near in dict.fromkeys((stride == 1, True) if inside else (stride == 1,)):
+            for near in (stride == 1, True) if inside else (stride == 1,):
                 if (degree, near) in rings:
-                    return rings[degree, near]
+                    return (degree - 1) / degree * num_bytes / _MIB / rings[degree, near]
         raise NotProfiledError(
             f"no all-reduce bandwidth of {degree} GPUs, {stride} apart, on {num_nodes} nodes of {size} GPUs; "
             f"measured: {_listed(self.profile.machines)}"
@@ -267,10 +218,6 @@ def _at(by_degree: Mapping[int, float], degree: int) -> float:
         known = ", ".join(str(each) for each in sorted(by_degree))
         raise NotProfiledError(f"tensor parallelism {degree} has no memory profile, only {known}")
     return by_degree[degree]
-
-
-def _rest(whole: Mapping[int, float], part: Mapping[int, float], degree: int) -> float:
-    return _at(whole, degree) - _at(part, degree)
 
 
 def _listed(machines: Mapping[tuple[int, int], object]) -> str:

@@ -13,21 +13,23 @@ from functools import cached_property
 
 from placements.block import PlacementError
 from placements.cluster import DeviceGroup
-from placements.measured.layer_profile import FLOAT_BYTES, LayerProfile, NotProfiledError
+from placements.measured.layer_profile import FLOAT_BYTES, LayerProfile
 from placements.measured.measured_placement import STATIC_BYTES
 from placements.measured.profile_folder import ProfiledModel
 from placements.models.chain import ModelShape
 from placements.models.costing.options import USUAL, CostOptions
 from placements.models.layers import SINGLE, Layer
-from placements.models.parallel import Cost, LayerStrategy, Pass
+from placements.models.parallel import Cost, LayerStrategy, SharingLevel
 from placements.models.profiled_layer import ProfiledLayer, Role
 from placements.planners.hybrid.profiled.measured_cluster import MeasuredCluster
-from placements.planners.hybrid.profiled.measured_links import MeasuredLinks
-from placements.planners.hybrid.profiled.shared_states import SharedStates, is_laid_out_alike, samples_of_each
+from placements.planners.hybrid.profiled.measured_costs import MIN_MS, MeasuredCosts, MeasuredShare
+
+_OPTIMIZER_BYTES = STATIC_BYTES - 3 * FLOAT_BYTES
+"""Bytes per weight of Adam's moments; the rest are weight, gradient and its flat copy."""
 
 
 @dataclass(frozen=True)
-class LayerProfileCosts:
+class LayerProfileCosts(MeasuredCosts):
     """The costs of a model that was measured layer by layer.
 
     Attributes:
@@ -45,103 +47,65 @@ class LayerProfileCosts:
         """The layers of the profile; see `profiled_layers`."""
         return profiled_layers(self.known)
 
-    @cached_property
-    def links(self) -> MeasuredLinks:
-        """Between the GPUs of the cluster."""
-        return MeasuredLinks(self.known.links, self.where)
+    @property
+    def number_bytes(self) -> int:
+        """32 bits."""
+        return FLOAT_BYTES
 
-    def cost(
-        self, layer: Layer, strategy: LayerStrategy, samples: int, num_micro_batches: int, group: DeviceGroup
+    def gather_ms(self, group: DeviceGroup, num_bytes: float, level: SharingLevel) -> float:
+        """Return the time on the links of the cluster."""
+        return self.where.gather_ms(group, num_bytes, level)
+
+    def transfer_ms(self, layer: Layer, samples: int, before: DeviceGroup, after: DeviceGroup) -> float:
+        """Return the time to send a layer's output to the next stage, each GPU an equal part."""
+        return self.where.transfer_ms(FLOAT_BYTES * samples * layer.output_elements(), before, after)
+
+    def share_cost(
+        self, layer: ProfiledLayer, strategy: LayerStrategy, size: int, m: int, group: DeviceGroup
     ) -> Cost:
-        """Return what a layer costs each GPU of a group.
+        """Return the cost on the slowest kind of GPU.
 
-        Where there are several kinds of GPU, the slowest counts. While a backward runs, gradients of what the
-        layer keeps stand beside it. With ``full`` recomputation only its input is kept, and the backward has
-        one more forward. ZeRO-3 gathers weights before each pass, and scatters gradients with each backward,
-        beside products of the backward. Other exchanges come after the last micro-batch.
-
-        Raises:
-            PlacementError: The strategy is of a kind or of sizes that were not measured.
+        While a backward runs, gradients of what the layer keeps stand beside it.
         """
-        each = samples_of_each(strategy, samples, group.count)
         if strategy.sequence != "none" and strategy.tensor_parallel > 1:
             raise PlacementError(
                 "sequence_parallel: layers were measured without sequence parallelism; use false"
             )
         if strategy.data_parallel > 1 and strategy.tensor_parallel > 1 and not strategy.tensor_innermost:
             raise PlacementError("strategy: GPUs that share a layer were measured as neighbors; let them be")
-        try:
-            costs = [
-                self._cost_on(kind, _of_profile(layer), strategy, each, num_micro_batches, group)
-                for kind in dict.fromkeys(kind for kind, _ in group.pattern)
-            ]
-        except NotProfiledError as error:
-            raise PlacementError(str(error)) from None
+        costs = [
+            self._cost_on(self.known.profiles[self.where.names[kind]], layer, strategy, size, m, group)
+            for kind in dict.fromkeys(kind for kind, _ in group.pattern)
+        ]
         return max(costs, key=lambda cost: cost.forward.time_ms + cost.backward.time_ms)
-
-    def transition_ms(
-        self, layer: Layer, before: LayerStrategy, after: LayerStrategy, samples: int, group: DeviceGroup
-    ) -> float:
-        """Return the time, forward and backward, to lay a layer's output out for the next strategy.
-
-        What is gathered is as in `placements.models.costing.transitions.transition_ms`.
-        """
-        if is_laid_out_alike(before, after):
-            return 0.0
-        wider = max(before, after, key=lambda strategy: strategy.tensor_parallel)
-        local_bytes = samples / wider.data_parallel * FLOAT_BYTES * layer.output_elements()
-        return 2 * self.links.gather_ms(group, local_bytes, wider.tensor_level)
-
-    def transfer_ms(self, layer: Layer, samples: int, before: DeviceGroup, after: DeviceGroup) -> float:
-        """Return the time to send a layer's output to the next stage, each GPU an equal part."""
-        return self.links.transfer_ms(FLOAT_BYTES * samples * layer.output_elements(), before, after)
 
     def _cost_on(
         self,
-        kind: str,
+        profile: LayerProfile,
         layer: ProfiledLayer,
         strategy: LayerStrategy,
         size: int,
-        num_micro_batches: int,
+        m: int,
         group: DeviceGroup,
     ) -> Cost:
-        """Return the cost on one kind of GPU, for micro-batches of a size in each data-parallel group."""
-        profile, t, number = self._profile(kind), strategy.tensor_parallel, layer.number
-        forward_ms, backward_ms = (max(ms, _MIN_MS) for ms in profile.times(size, t, number))
-        weights = profile.parameters(t, [number])
-        whole_bytes = FLOAT_BYTES * weights
-        gather_ms = self.links.gather_ms(group, whole_bytes, strategy.weight_copies)
-        share = strategy.data_parallel if strategy.zero == 3 else 1
-        if num_micro_batches > 1:
+        t, number = strategy.tensor_parallel, layer.number
+        forward_ms, backward_ms = (max(ms, MIN_MS) for ms in profile.times(size, t, number))
+        if m > 1:
+            share = strategy.data_parallel if strategy.zero == 3 else 1
             backward_ms += profile.accumulation_ms(size, t, [number]) / share
+        weights, held = profile.parameters(t, [number]), profile.activation_bytes(size, t, number)
         again = strategy.recompute == "full"
-        sharded = strategy.zero == 3 and strategy.data_parallel > 1
-        rounds = (2 if layer.role != "embedding" else 1) if sharded else 0
-        backward = self.options.overlapped(backward_ms + again * forward_ms, rounds * gather_ms)
-        held = profile.activation_bytes(size, t, number)
-        input_bytes = FLOAT_BYTES * size * layer.input_numbers
-        gathered = whole_bytes * (1 - 1 / strategy.data_parallel) if sharded else 0.0
-        states = SharedStates(FLOAT_BYTES * weights, 2 * FLOAT_BYTES * weights, _OPTIMIZER_BYTES * weights)
-        step_ms = profile.step_ms(size, t, [number])
-        return Cost(
-            Pass(forward_ms, gather_ms if sharded else 0.0),
-            backward,
-            min(input_bytes, held) if again else held,
-            gathered,
-            2 * gathered + (2 if again else 1) * held,
-            states.on_each(strategy, num_micro_batches),
-            step_ms / (strategy.data_parallel if strategy.zero else 1) + (0.0 if sharded else 2 * gather_ms),
+        measured = MeasuredShare(
+            forward_ms,
+            backward_ms + again * forward_ms,
+            min(FLOAT_BYTES * size * layer.input_numbers, held) if again else held,
+            (1 + again) * held,
+            (FLOAT_BYTES * weights, 2 * FLOAT_BYTES * weights, _OPTIMIZER_BYTES * weights),
+            1 if layer.role == "embedding" else 2,
+            step_ms=profile.step_ms(size, t, [number]),
         )
-
-    def _profile(self, kind: str) -> LayerProfile:
-        return self.known.profiles[self.where.names[kind]]
-
-
-_MIN_MS = 1e-3
-"""Time of a pass that was measured as less, so that it is a block."""
-
-_OPTIMIZER_BYTES = STATIC_BYTES - 3 * FLOAT_BYTES
-"""Bytes per weight of Adam's moments; the rest are weight, gradient and its flat copy."""
+        gather_ms = self.gather_ms(group, FLOAT_BYTES * weights, strategy.weight_copies)
+        return measured.cost(strategy, m, gather_ms, self.options)
 
 
 def profiled_layers(known: ProfiledModel) -> ModelShape:
@@ -152,18 +116,18 @@ def profiled_layers(known: ProfiledModel) -> ModelShape:
     """
     profiles = list(known.profiles.values())
     memory = profiles[0].memory
-    t = min(memory)
-    last = profiles[0].num_layers - 1
+    t, last = min(memory), profiles[0].num_layers - 1
     figures = [_figures(profiles, number) for number in range(last + 1)]
+    inner = figures[1:-1]
+    usual = max(inner, key=inner.count)
     layers = []
-    for number in range(last + 1):
+    for number, own in enumerate(figures):
         role: Role = "embedding" if number == 0 else "head" if number == last else "block"
-        inner = range(1, last) if role == "block" else [number]
-        first = next(each for each in inner if figures[each] == figures[number])
+        first = 1 + inner.index(own) if role == "block" else number
         held = memory[t][first]
         layers.append(
             ProfiledLayer(
-                name=role if role != "block" or first == _usual(figures) else f"block_{first}",
+                name=role if role != "block" or own == usual else f"block_{first}",
                 role=role,
                 number=first,
                 num_weights=t * held.parameters,
@@ -182,15 +146,3 @@ def _figures(profiles: list[LayerProfile], number: int) -> tuple[object, ...]:
     held = [rows[number] for rows in profiles[0].memory.values()]
     before = [rows[max(number - 1, 0)].output_floats for rows in profiles[0].memory.values()]
     return (*times, *held, *before)
-
-
-def _usual(figures: list[tuple[object, ...]]) -> int:
-    """Return the number of the block with the figures that most blocks have."""
-    inner = figures[1:-1]
-    return 1 + inner.index(max(inner, key=inner.count))
-
-
-def _of_profile(layer: Layer) -> ProfiledLayer:
-    if not isinstance(layer, ProfiledLayer):
-        raise PlacementError(f"layer: {layer.name!r} is not of the profile; use the profile's model")
-    return layer

@@ -1,18 +1,22 @@
-"""Clusters of GPUs that a profile has times of, by the names that it has for them.
+"""Clusters of GPUs that a profile has times of, by the names that it has for them, and their measured links.
 
-The module does not know what a layer takes.
+All rings of a group run at the same time, so those that cross nodes share what a node reaches. The module
+does not know what a layer takes, or what is sent.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
-from placements.cluster import Cluster, GpusError, read_cluster
+from placements.cluster import Cluster, DeviceGroup, GpusError, read_cluster
 from placements.gpus import GPUS
-from placements.measured.link_fit import Links
+from placements.measured.link_fit import GpuGroup, Links
 from placements.measured.profile_folder import ProfiledModel
+from placements.models.parallel import SharingLevel
 
 _TOLERANCE = 0.1
 """Relative tolerance between the memory of a GPU and the number in its name."""
@@ -28,11 +32,60 @@ class MeasuredCluster:
         cluster: The GPUs, with the figures of their data sheets.
         names: The profile's name of each kind, by the name of its `placements.hardware.Gpu`.
         zone: Zone that all of them are taken to be in.
+        links: Links as measured.
     """
 
     cluster: Cluster
     names: Mapping[str, str]
     zone: str
+    links: Links
+
+    def gather_ms(self, group: DeviceGroup, num_bytes: float, level: SharingLevel) -> float:
+        """Return the time of an all-gather; see `MeasuredCosts.gather_ms` in the room.
+
+        Raises:
+            NotProfiledError: A link was not measured.
+        """
+        degree, stride = level
+        if degree == 1:
+            return 0.0
+        kinds = list(dict.fromkeys(kind for kind, _ in group.pattern))
+        if all(count % (degree * stride) == 0 for _, count in group.pattern):
+            return max(self.links.all_gather_ms(self._named(kind, degree), num_bytes) for kind in kinds)
+        ends = [self._named(kind, stride) for kind in kinds]
+        hops = zip(ends, [*ends[1:], ends[0]], strict=True)
+        return (degree - 1) * max(self.links.send_ms(a, b, stride * num_bytes / degree) for a, b in hops)
+
+    def transfer_ms(self, num_bytes: float, before: DeviceGroup, after: DeviceGroup) -> float:
+        """Return the time to send bytes from one group to another, of which each GPU receives an equal part.
+
+        Raises:
+            NotProfiledError: A link was not measured.
+        """
+        part, nodes = num_bytes / after.count, self.cluster.node_of
+        pairs = [
+            (before.first + place * before.count // after.count, after.first + place)
+            for place in range(after.count)
+        ]
+        receivers = Counter((nodes[a], nodes[b]) for a, b in pairs)
+        senders = Counter((nodes[a], node) for a, node in {(a, nodes[b]) for a, b in pairs})
+        times_ms = []
+        for (source, target), count in receivers.items():
+            sender = self._named(self._kind_of_node[source], senders[source, target])
+            if source == target:
+                both = self._named(self._kind_of_node[source], 2)
+                times_ms.append(self.links.all_gather_ms(both, 2 * part))
+            else:
+                receiver = self._named(self._kind_of_node[target], count)
+                times_ms.append(self.links.send_ms(sender, receiver, count * part))
+        return max(times_ms)
+
+    def _named(self, kind: str, size: int) -> GpuGroup:
+        return GpuGroup(self.names[kind], self.zone, size)
+
+    @cached_property
+    def _kind_of_node(self) -> list[str]:
+        return [each.gpu.name for each in self.cluster.nodes for _ in range(each.num_nodes)]
 
 
 def read_measured_cluster(
@@ -50,10 +103,10 @@ def read_measured_cluster(
     Raises:
         GpusError: A name or a number is wrong, or the profile has no times of the GPU.
     """
-    parts = [_read_part(part, text, known) for part in text.split("+")]
     names: dict[str, str] = {}
     nodes = []
-    for name, count in parts:
+    for part in text.split("+"):
+        name, count = _read_part(part, text, known)
         key = hardware_of(name)
         if names.setdefault(GPUS[key].name, name) != name:
             raise GpusError(
@@ -62,9 +115,15 @@ def read_measured_cluster(
         most = max((shared for _, shared in known.profiles[name].layers), default=1)
         each = read_cluster(f"{key}_{count}", gpus_per_node=gpus_per_node or most, node_bandwidth_gb_s=1.0)
         nodes += list(each.nodes)
-    zone = _zone(known.links, parts[0][0])
-    bandwidth_gb_s, source = _between_nodes(known.links, [name for name, _ in parts], zone)
-    return MeasuredCluster(Cluster(tuple(nodes), bandwidth_gb_s, source=source), names, zone)
+    zone = _zone(known.links, next(iter(names.values())))
+    reached = [
+        max(fit.max_bytes_per_s for fit in fits.values()) / 1e9
+        for (zone1, gpu1, zone2, gpu2), fits in known.links.between.items()
+        if zone1 == zone2 == zone and {gpu1, gpu2} <= set(names.values())
+    ]
+    source = "the most that was measured" if reached else "not measured"
+    cluster = Cluster(tuple(nodes), min(reached, default=1.0), source=source)
+    return MeasuredCluster(cluster, names, zone, known.links)
 
 
 def hardware_of(name: str) -> str:
@@ -78,23 +137,26 @@ def hardware_of(name: str) -> str:
     >>> [hardware_of(name) for name in ("GH-96", "A100-40", "V100-16", "a100", "H100-80")]
     ['gh200', 'a100_40gb', 'v100_16gb', 'a100', 'h100']
     """
+    if (key := _hardware(name)) is None:
+        raise GpusError(
+            f"cluster: {name!r} is not known hardware; name the profile's file after one of "
+            f"{', '.join(GPUS)}, or after a family and its GiB, as A100-40"
+        )
+    return key
+
+
+def _hardware(name: str) -> str | None:
     key = name.lower().replace("-", "_")
-    if key in GPUS:
-        return key
     found = _NAMED.fullmatch(name)
-    if found is not None:
-        family, gib = found[1].lower(), float(found[2])
-        near = [
-            each
-            for each, gpu in GPUS.items()
-            if each.startswith(family) and abs(gpu.memory_gib - gib) <= _TOLERANCE * gib
-        ]
-        if near:
-            return near[0]
-    raise GpusError(
-        f"cluster: {name!r} is not known hardware; name the profile's file after one of "
-        f"{', '.join(GPUS)}, or after a family and its GiB, as A100-40"
+    if key in GPUS or found is None:
+        return key if key in GPUS else None
+    family, gib = found[1].lower(), float(found[2])
+    near = (
+        each
+        for each, gpu in GPUS.items()
+        if each.startswith(family) and abs(gpu.memory_gib - gib) <= _TOLERANCE * gib
     )
+    return next(near, None)
 
 
 def _read_part(part: str, text: str, known: ProfiledModel) -> tuple[str, int]:
@@ -102,7 +164,7 @@ def _read_part(part: str, text: str, known: ProfiledModel) -> tuple[str, int]:
     name, _, count = part.strip().rpartition("_")
     measured = {each for each, profile in known.profiles.items() if profile.layers}
     if name not in measured and name in GPUS:
-        name = next((each for each in sorted(measured) if _is_hardware(each, name)), name)
+        name = next((each for each in sorted(measured) if _hardware(each) == name), name)
     if name not in measured or not (count.isascii() and count.isdigit() and 0 < int(count[:9]) <= 10**6):
         raise GpusError(
             f"cluster: {part!r} in {text!r} is not a GPU that {known.name} was measured on, _ and a number; "
@@ -111,25 +173,8 @@ def _read_part(part: str, text: str, known: ProfiledModel) -> tuple[str, int]:
     return name, int(count)
 
 
-def _is_hardware(name: str, key: str) -> bool:
-    try:
-        return hardware_of(name) == key
-    except GpusError:
-        return False
-
-
 def _zone(links: Links, gpu: str) -> str:
     """Return the first zone in which the GPU's links to its like were measured; else any with it."""
     own = sorted(ends[0] for ends in links.between if ends == (ends[0], gpu, ends[0], gpu))
     others = sorted(ends[0] for ends in links.between if ends[1] == gpu)
     return next(iter((*own, *others)), "")
-
-
-def _between_nodes(links: Links, gpus: list[str], zone: str) -> tuple[float, str]:
-    """Return the most that GPUs reached between nodes, in GB/s, and where it is from."""
-    found = [
-        max(fit.max_bytes_per_s for fit in fits.values()) / 1e9
-        for (zone1, gpu1, zone2, gpu2), fits in links.between.items()
-        if zone1 == zone2 == zone and gpu1 in gpus and gpu2 in gpus
-    ]
-    return (min(found), "the most that was measured") if found else (1.0, "not measured")

@@ -12,21 +12,15 @@ import pytest
 from places import ROOT, SHARED_DATA
 from told import told
 
-from placements import Kind, Placement, PlacementError
+from placements import Kind, Placement
 from placements.gpus import GPUS
-from placements.hardware import modelled_profile
-from placements.models.gpt.gpt_placement import GptConfig, gpt_v_shape
-from placements.models.gpt.workload import Workload
-from placements.models.parallel import LayerStrategy
-from placements.models.rates import Rates
-from placements.planners.galvatron import (
-    layers_per_block,
-    plan_compute_shares,
-    plan_placement,
-    recomputed_blocks,
-)
-from placements.planners.galvatron_file import galvatron_from_dict, galvatron_to_dict, read_galvatron
-from placements.planners.parallel_plan import ParallelPlan, PlanError
+from placements.models.costing.options import USUAL, CostOptions
+from placements.planners.hybrid.placing.gpt import gpt_model, one_node, place_gpt
+from placements.planners.hybrid.placing.planned_placement import chunk_pieces, placement_of_pieces
+from placements.planners.hybrid.plan import Plan
+from placements.planners.hybrid.shape_costs import ShapeCosts
+from placements.planners.parallel_plan import PlanError
+from placements.trainers.galvatron import galvatron_fields, galvatron_plan, read_galvatron
 from schedsearch.baselines import HAND_MADE
 from schedsearch.core.answer import Status
 from schedsearch.procedures.search import search
@@ -37,10 +31,10 @@ SHIPPED = SHARED_DATA / "galvatron"
 EXAMPLE = ROOT / "examples" / "galvatron_plan.json"
 
 A100 = GPUS["a100"]
-COUNTING = Rates(
-    replace(A100, peak_tflops=1e-9, memory_bandwidth_gb_s=1e-6, link_bandwidth_gb_s=1e-6), 1.0, 1.0, 1.0, 1.0
-)
+COUNTER = replace(A100, peak_tflops=1e-9, memory_bandwidth_gb_s=1e-6, link_bandwidth_gb_s=1e-6)
 """A GPU that takes a millisecond for each operation, each byte of memory and each byte of a link."""
+
+COUNTING = CostOptions(1.0, 1.0, 1.0)
 
 MIXED: dict[str, Any] = {
     "pp_deg": 2,
@@ -56,16 +50,33 @@ MIXED: dict[str, Any] = {
 """Two stages of four GPUs: a recomputed layer on 2 x 2, one on 4 x 1; then one on 1 x 4, with ZeRO-3."""
 
 
-def mixed(width: int, rates: Rates = COUNTING) -> Placement:
-    """Return the mixed plan for a model with heads of a quarter, and sequences of the whole or half width."""
-    plan = galvatron_from_dict(MIXED)
-    return plan_placement(plan, work(plan, width, rates), tick_ms=1.0 if rates is COUNTING else None)
-
-
-def work(plan: ParallelPlan, width: int, rates: Rates = COUNTING) -> Workload:
+def read(
+    data: Any = MIXED,
+    width: int = 1024,
+    heads: int = 4,
+    gpu: Any = A100,
+    num_layers: int | None = None,
+    **options: Any,
+) -> Plan:
+    """Return a plan for a model with sequences of the whole or half width."""
     sequence = width if width > 100 else width // 2
-    config = GptConfig(len(plan.layers), width, 4, 16, sequence, plan.micro_batch_size)
-    return Workload(config, rates, plan.num_micro_batches)
+    make = read_galvatron if isinstance(data, Path) else galvatron_plan
+    return make(
+        data,
+        lambda count: gpt_model(num_layers or count, width, heads, 16, sequence),
+        lambda number: one_node(gpu, number, 1.0),
+        **options,
+    )
+
+
+def mixed(width: int) -> Placement:
+    plan = read(width=width, gpu=COUNTER)
+    return placed(plan, COUNTING, tick_ms=1.0)
+
+
+def placed(plan: Plan, options: CostOptions = USUAL, tick_ms: float | None = None) -> Placement:
+    pieces = chunk_pieces(plan, ShapeCosts(plan.model, options))
+    return placement_of_pieces("plan", plan, pieces, [76.0] * plan.num_stages, tick_ms)
 
 
 def test_blocks_are_those_of_the_strategies() -> None:
@@ -88,10 +99,10 @@ def test_blocks_are_those_of_the_strategies() -> None:
         ("B0",),
         ("B2",),
     ]
-    assert recomputed_blocks(galvatron_from_dict(MIXED)) == ("F0",)
+    assert read().recomputed_blocks == ("F0",)
     whole = MIXED | {"pp_division": "1,4", "checkpoint": "1,0,0,0,0"}
     whole |= {"tp_sizes_enc": "2,4,1,1,1", "dp_types_enc": "0,0,1,0,1"}
-    assert layers_per_block(galvatron_from_dict(whole)) == {"F0": 1, "F1": 1, "F2": 3}
+    assert read(whole).block_layers == {"F0": 1, "F1": 1, "F2": 3}
     assert placement.by_gpu.by_name["F1"].devices == (0, 1, 2, 3)
 
 
@@ -104,13 +115,13 @@ def test_times_by_hand() -> None:
     assert {block.name: block.time for block in placement.blocks} == {
         # half of 13312, two all-reduces of 128 bytes among two; rows looked up and summed among two
         "F0": 6656 + 256 + (3 * 128 + 128),
-        # a quarter of 26624, two all-reduces of 256 bytes among four; half the samples gathered
-        "F1": 6656 + 768 + 128,
-        # all of 6656, three quarters of the weights gathered; logits of 8 rows; a quarter gathered for them
+        # a quarter of 26624, two all-reduces of 256 bytes among four; all but a quarter of these gathered
+        "F1": 6656 + 768 + 192,
+        # all of 6656, three quarters of the weights gathered; logits of 8 rows; half of 128 bytes gathered
         "F2": 6656 + 1308 + (1024 + 512) + 64,
         # twice the forward beside two exchanges of weights, slowed down; the output layer, then a sum
-        "B2": round(13312 + 0.3 * 2616 + (2048 + 384) + 128),
-        "B1": 13312 + 768,
+        "B2": round(13312 + 0.3 * 2616 + (2048 + 384) + 128) + 64,
+        "B1": 13312 + 768 + 192,
         # three forwards, all-reduces of forward and backward; the gradient of 8 rows
         "B0": 3 * 6656 + 2 * 256 + 8 * 64,
         # gradients exchanged among two, 28 bytes for each of 436, 218 and 96 parameters
@@ -118,7 +129,7 @@ def test_times_by_hand() -> None:
         # ZeRO-3 has exchanged them already
         "O1": 128 + 28 * (218 + 64),
     }
-    assert set(placement.transfer) == {("F1", "F2", 64), ("B2", "B1", 256)}
+    assert set(placement.transfer) == {("F1", "F2", 64), ("B2", "B1", 64)}, "each GPU a part"
 
 
 def test_memory_by_hand() -> None:
@@ -134,60 +145,29 @@ def test_memory_by_hand() -> None:
     assert placement.memory == (76 * 1024,) * 2, "less the reserve"
 
 
-@pytest.mark.parametrize(
-    ("zero", "num_micro_batches", "static"),
-    [
-        (0, 1, 16 * 872),
-        (2, 1, 2 * 872 + 14 * 218),
-        (2, 2, 4 * 872 + 12 * 218),
-        (3, 2, 16 * 218),
-    ],
-)
-def test_states_by_zeros_stage(zero: int, num_micro_batches: int, static: float) -> None:
-    workload = Workload(GptConfig(1, 8, 4, 16, 4, 4), COUNTING, num_micro_batches)
-    assert workload.layer_cost(LayerStrategy(1, 4, zero)).static_bytes == static
-
-
 def test_stages_of_one_gpu_are_those_of_the_v_shape() -> None:
-    config = GptConfig(8, 2048, 16, 50_304, 1024, 4)
-    expected = gpt_v_shape(config, A100, 2, tick_ms=0.01)
-    alike = []
-    for first in range(1, 8):
-        fields = {"pp_deg": 2, "world_size": 2, "pp_division": f"{first},{8 - first}", "chunks": 2}
-        ones = {"tp_sizes_enc": "1,1,1,1,1,1,1,1", "dp_types_enc": "0,0,0,0,0,0,0,0", "global_bsz": 8}
-        plan = galvatron_from_dict(fields | ones)
-        found = plan_placement(plan, Workload(config, Rates(A100), 2), tick_ms=0.01)
-        assert found.num_gpus == ()
-        alike += [first] if found.per_micro_batch.blocks == expected.blocks else []
-        assert set(found.transfer) == set(expected.transfer)
-    assert len(alike) == 1, "of one division every block is equal"
-
-
-def test_copies_depend_on_the_clock_less_than_products() -> None:
-    plan = read_galvatron(EXAMPLE)
-    workload = work(plan, 512, Rates(A100))
-    shares = plan_compute_shares(plan, workload)
-    placement = plan_placement(plan, workload)
-    assert set(shares) == set(placement.by_name)
-    own = A100.power.compute_share
-    assert shares["O0"] == 0.2 < shares["F1"] < shares["F2"]
-    assert shares["F2"] == pytest.approx(own), "no all-reduces with tensor parallel 1"
-    assert shares["B0"] < own, "and no lookups"
-    modelled_profile(placement, A100, shares)
+    model = gpt_model(8, 2048, 16, 50_304, 1024)
+    expected = place_gpt(model, A100, 2, "v_shape", micro_batch_size=4, tick_ms=0.01)
+    first, last = expected.plan.stage_layers
+    fields = {"pp_deg": 2, "world_size": 2, "pp_division": f"{first},{last}", "chunks": 2}
+    ones = {"tp_sizes_enc": "1,1,1,1,1,1,1,1", "dp_types_enc": "0,0,0,0,0,0,0,0", "global_bsz": 8}
+    plan = galvatron_plan(fields | ones, lambda _: model, lambda number: one_node(A100, number))
+    found = placed(plan, tick_ms=0.01)
+    assert found.num_gpus == ()
+    assert (found.blocks, found.transfer) == (expected.placement.blocks, expected.placement.transfer)
 
 
 def test_a_file_there_and_back(tmp_path: Path) -> None:
-    plan = read_galvatron(EXAMPLE)
-    assert (plan.num_stages, plan.num_gpus, plan.micro_batch_size) == (4, 2, 2)
-    data = galvatron_to_dict(plan)
-    assert data == json.loads(EXAMPLE.read_text()), "the example has every field"
+    plan = read(EXAMPLE)
+    assert (plan.num_stages, plan.num_gpus, plan.micro_batch_size) == (4, 8, 2)
+    assert galvatron_fields(plan) == json.loads(EXAMPLE.read_text()), "the example has every field"
     for other in (
-        galvatron_from_dict(MIXED),
-        galvatron_from_dict(MIXED | {"default_dp_type": "zero2", "vsp": 1, "embed_sdp": 1}),
-        galvatron_from_dict(MIXED | {"default_dp_type": "zero3", "pipeline_type": "gpipe"}),
+        MIXED,
+        MIXED | {"default_dp_type": "zero2", "vsp": 1, "embed_sdp": 1},
+        MIXED | {"default_dp_type": "zero3", "pipeline_type": "gpipe"},
     ):
-        (tmp_path / "plan.json").write_text(json.dumps(galvatron_to_dict(other)))
-        assert read_galvatron(tmp_path / "plan.json") == other
+        (tmp_path / "plan.json").write_text(json.dumps(galvatron_fields(read(other))))
+        assert read(tmp_path / "plan.json") == read(other)
 
 
 def without(*names: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -229,37 +209,25 @@ def test_a_wrong_file_names_the_field(
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(change(MIXED)))
     with told(PlanError, f"{path}: {message}"):
-        read_galvatron(path)
-
-
-def test_two_world_sizes() -> None:
-    assert galvatron_from_dict(MIXED, world_size=8).num_gpus == 4
-    with pytest.raises(PlanError, match=r"world_size: 8 is not the 16 of placement.world_size"):
-        galvatron_from_dict(MIXED, world_size=16)
+        read(path)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"num_layers": 4}, r"num_layers: 4 is not the 3 layers of the plan"),
-        ({"num_heads": 2}, r"tp_sizes_enc\[1\]: 4 does not divide num_heads 2"),
+        ({"heads": 2}, r"tp_sizes_enc\[1\]: 4 does not divide num_heads 2"),
+        ({"world_size": 16}, r"world_size: 8 is not the 16 of placement.world_size"),
     ],
 )
-def test_a_plan_of_another_model(changes: dict[str, int], message: str) -> None:
-    plan = galvatron_from_dict(MIXED)
-    whole = work(plan, 8)
+def test_a_plan_of_another_model_or_cluster(changes: dict[str, int], message: str) -> None:
     with pytest.raises(PlanError, match=message):
-        plan_placement(plan, replace(whole, config=replace(whole.config, **changes)))
-
-
-def test_a_slowdown_is_at_most_one_after_the_other() -> None:
-    with pytest.raises(PlacementError, match="overlap_slowdown: 2.5 is not from 1"):
-        replace(work(galvatron_from_dict(MIXED), 8), overlap_slowdown=2.5)
+        read(**changes)
 
 
 def test_schedules_by_hand_end_with_the_updates() -> None:
-    plan = read_galvatron(EXAMPLE)
-    placement = plan_placement(plan, work(plan, 512, Rates(A100)))
+    plan = read(EXAMPLE)
+    placement = placed(plan)
     for name in ("one_f_one_b", "gpipe"):
         schedule = validate(HAND_MADE[name](placement, plan.num_micro_batches))
         assert all(schedule.order(device)[-1] == (f"O{device}", 7) for device in range(4))
@@ -275,14 +243,16 @@ def shipped() -> list[Path]:
 @pytest.mark.parametrize("path", shipped(), ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_shipped_plans_are_searched(path: Path) -> None:
     """On the GPUs and models that the names of the files tell."""
-    plan = read_galvatron(path, 16 if "16gpus" in path.name else 8)
-    assert galvatron_from_dict(galvatron_to_dict(plan)) == plan
     llama = "llama2" in path.name
     width = 4096 if llama else 1280 if "1280hidden" in path.name else 1024
-    config = GptConfig(len(plan.layers), width, 32, 32_000, 2048 if llama else 512, plan.micro_batch_size)
-    memory_gib = 36 if llama else 24
-    placement = plan_placement(plan, Workload(config, Rates(A100), plan.num_micro_batches))
-    placement = placement.with_memory(memory_gib * 1024)
+    plan = read_galvatron(
+        path,
+        lambda count: gpt_model(count, width, 32, 32_000, 2048 if llama else 512),
+        lambda number: one_node(A100, number),
+        16 if "16gpus" in path.name else 8,
+    )
+    assert galvatron_plan(galvatron_fields(plan), lambda _: plan.model, lambda _: plan.cluster) == plan
+    placement = placed(plan).with_memory((36 if llama else 24) * 1024)
     require_capacity(placement)
     result = search(placement, plan.num_micro_batches, work_limit=20)
     assert result.status is Status.OPTIMAL
