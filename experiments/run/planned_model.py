@@ -9,9 +9,9 @@ from experiments.config.options import OptionError
 from experiments.run.options import RuntimeOptions
 from experiments.search.kinds.kind import RunPlan
 from placements import Kind, Placement
+from placements.planners.division import in_proportion
 from placements.planners.galvatron import layers_per_block
 from placements.planners.parallel_plan import ParallelPlan, PlanError
-from placements.planners.partition import in_proportion
 from runtime.models import ModelOptions
 
 

@@ -1,8 +1,8 @@
 """Makers of placements: how layers are shared among GPUs, decided by a planner, as blocks on devices.
 
-- `parallel_plan`: what any planner decides; `partition`: layers divided into stages
+- `parallel_plan`: what any planner decides; `division`: layers divided into stages
 - `galvatron_file`, `galvatron`: Galvatron's plans as files, and as placements
 - `pipedream`: planners of PipeDream and PipeDream-2BW, from profiles of layers
-- `stage_search`: strategies for the layers of a stage, and layers for stages, from tables of costs
+- `stage_search`: strategies for the layers of a stage, from tables of costs
 - `hybrid`: plans of a model on a cluster, searched
 """

@@ -11,6 +11,7 @@ from placements.hardware import Gpu, modelled_profile
 from placements.meaning import REQUIRED, Verbatim, option
 from placements.models.gpt.gpt_config import GptConfig
 from placements.models.gpt.workload import Workload
+from placements.planners.division import min_imbalance, min_largest
 from placements.planners.galvatron import (
     layer_times_ms,
     plan_compute_shares,
@@ -19,7 +20,6 @@ from placements.planners.galvatron import (
 )
 from placements.planners.galvatron_file import read_galvatron
 from placements.planners.parallel_plan import ParallelPlan
-from placements.planners.partition import min_imbalance, min_largest
 
 BALANCES = {"largest": min_largest, "imbalance": min_imbalance}
 """What divides layers into stages, by the name that the command line uses."""

@@ -14,9 +14,9 @@ from placements.hardware import Gpu, modelled_profile
 from placements.meaning import option
 from placements.models.gpt.workload import Workload
 from placements.models.rates import Rates
+from placements.planners.division import in_proportion
 from placements.planners.galvatron import recomputed_blocks
 from placements.planners.parallel_plan import ParallelPlan
-from placements.planners.partition import in_proportion
 
 
 class RunPlan(NamedTuple):

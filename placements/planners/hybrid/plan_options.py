@@ -14,8 +14,8 @@ from placements.models.rates import RESERVE_GIB
 from placements.planners.hybrid.decision_trees import TreeOptions
 from placements.planners.hybrid.plan import Plan
 from placements.planners.parallel_plan import PlanError
+from placements.planners.stage_search.bmw import solve_as_paper
 from placements.planners.stage_search.exact import solve
-from placements.planners.stage_search.paper import solve_as_paper
 
 METHODS = ("exact", "bmw", "base", "memory", "megatron")
 """How layers are divided into stages: with the least time; by Galvatron-BMW's Alg. 2, or evenly where that is

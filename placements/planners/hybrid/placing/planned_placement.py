@@ -18,10 +18,10 @@ from placements.models.parallel import Cost, LayerStrategy, Pass
 from placements.models.piece_placement import PieceCost, piece_placement
 from placements.models.transformer import TransformerLayer
 from placements.pieces import PIPELINES
+from placements.planners.division import min_largest
 from placements.planners.hybrid.plan import Plan, is_embedding, is_vocabulary, layers_of_stage, pieces_of
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.parallel_plan import UnsuitableShapeError
-from placements.planners.partition import min_largest
 from placements.spec import Placement
 
 CHUNKED = ("loop_shape", "wave_shape")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from placements.cluster import DeviceGroup
 from placements.models.layers import Layer
+from placements.planners.division import divided, iteration_ms, min_largest, shortest_iteration, spans
 from placements.planners.hybrid.plan import layers_of_stage
 from placements.planners.hybrid.plan_options import STAGE_METHODS, NoPlan, Obstacle, PlanOptions
 from placements.planners.hybrid.search.plan_bounds import (
@@ -24,18 +25,9 @@ from placements.planners.hybrid.search.plan_bounds import (
     stage_bounds_ms,
 )
 from placements.planners.hybrid.stage_tables import LayerCosts, StageTable
-from placements.planners.partition import min_largest
+from placements.planners.stage_search.bmw import StageFigures, bi_objective_partition, memory_balanced
 from placements.planners.stage_search.deadline import Check, no_limit
-from placements.planners.stage_search.division import (
-    StageCost,
-    iteration_ms,
-    memory_balanced,
-    min_divided,
-    spans,
-)
 from placements.planners.stage_search.exact import min_memory
-from placements.planners.stage_search.exact_division import exact_partition
-from placements.planners.stage_search.paper_division import bi_objective_partition
 from placements.planners.stage_search.stage_problem import StageSolution, grouped
 
 _PROVED = 1e-9
@@ -191,7 +183,7 @@ class PipelineStages:
     def iteration_ms(self, stage_layers: Sequence[int]) -> float:
         """Return what an iteration of stages of so many layers, that all fit, is taken to be."""
         costs = [cost for stage in spans(stage_layers) if (cost := self._stage_cost(*stage))]
-        times_ms, syncs_ms, _ = zip(*costs, strict=True)
+        times_ms, syncs_ms = zip(*costs, strict=True)
         return iteration_ms(times_ms, syncs_ms, self.num_micro_batches)
 
     def divided(self, limit_ms: float, on_better: OnBetter) -> tuple[int, ...] | None:
@@ -201,7 +193,7 @@ class PipelineStages:
         """
         method = self._problem.options.method
         if method == "exact":
-            best = exact_partition(
+            return shortest_iteration(
                 self._stage_cost,
                 self.num_micro_batches,
                 (self.bounds_ms, self._transfers_ms()),
@@ -209,14 +201,13 @@ class PipelineStages:
                 limit_ms,
                 on_better,
             )
-            return None if best is None else best.stage_layers
         even = self._balanced_in_memory() if method == "memory" else self._balanced_in_time()
         found = [even] if all(self.solution(*stage) for stage in spans(even)) else []
         if method == "bmw":
             division = bi_objective_partition(
-                self._stage_cost, self._balanced_in_memory(), self._balanced_in_time(), self.num_micro_batches
+                self._figures, self._balanced_in_memory(), self._balanced_in_time(), self.num_micro_batches
             )
-            found += [] if division is None else [division.stage_layers]
+            found += [] if division is None else [division]
         return min(found, key=self.iteration_ms, default=None)
 
     @cached_property
@@ -243,14 +234,18 @@ class PipelineStages:
     @property
     def min_ms(self) -> float:
         """Time that an iteration takes at least, by the bounds of its stages."""
-        slowest_ms = min_divided(list(self.bounds_ms), np.maximum)[1]
-        sum_ms = min_divided(list(self.bounds_ms), np.add)[1]
+        slowest_ms = divided(self.bounds_ms, np.maximum)[1]
+        sum_ms = divided(self.bounds_ms, np.add)[1]
         return sum_ms if math.isinf(sum_ms) else (self.num_micro_batches - 1) * slowest_ms + sum_ms
 
-    def _stage_cost(self, stage: int, first: int, end: int) -> StageCost | None:
+    def _stage_cost(self, stage: int, first: int, end: int) -> tuple[float, float] | None:
         """Return what layers cost as a stage; what its output takes to the next one is in the sum alone."""
         found = self.solution(stage, first, end)
-        return None if found is None else StageCost(found.cost, self.transfer_ms(stage, end), found.peak_mib)
+        return None if found is None else (found.cost, self.transfer_ms(stage, end))
+
+    def _figures(self, stage: int, first: int, end: int) -> StageFigures | None:
+        found = self.solution(stage, first, end)
+        return None if found is None else (found.cost, self.transfer_ms(stage, end), found.peak_mib)
 
     def _balanced_in_time(self) -> tuple[int, ...]:
         least = np.min([table.min_ms for table in self.tables], axis=0)

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placements.cluster import Cluster, DeviceGroup
+from placements.planners.division import spans
 from placements.planners.hybrid.plan import Plan, StagePlan
 from placements.planners.hybrid.plan_options import (
     NoPlan,
@@ -46,7 +47,6 @@ from placements.planners.hybrid.search.plan_numbers import (
 from placements.planners.hybrid.stage_tables import LayerCosts, StageTable, make_table
 from placements.planners.parallel_plan import PlanError
 from placements.planners.stage_search.deadline import Check, StageTimeError, deadline
-from placements.planners.stage_search.division import spans
 
 PlannerReport = Callable[[int, int, float | None, float], None]
 """Callback told how many numbers are done, of how many, the least time so far and the bound in ms."""

@@ -9,8 +9,8 @@ import pytest
 from stages_at_random import every_choice, some_stage
 
 from placements.planners.stage_search import exact
+from placements.planners.stage_search.bmw import solve_as_paper
 from placements.planners.stage_search.exact import min_memory, solve
-from placements.planners.stage_search.paper import solve_as_paper
 from placements.planners.stage_search.stage_problem import (
     LayerRun,
     StageError,
