@@ -6,7 +6,6 @@ memory toward balanced times (Alg. 2). The exact searches find results at least 
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -15,10 +14,10 @@ import numpy as np
 
 from placements.planners.division import Floats, divided, iteration_ms, spans, windows
 from placements.planners.stage_search.stage_problem import (
+    Check,
     Ints,
     StageProblem,
     StageSolution,
-    StrategyCosts,
     weigh,
 )
 
@@ -103,7 +102,7 @@ def _moves(division: tuple[int, ...], stage: int) -> Iterator[tuple[int, ...]]:
             yield tuple(moved)
 
 
-def solve_as_paper(problem: StageProblem, check: Callable[[], None] = lambda: None) -> StageSolution | None:
+def solve_as_paper(problem: StageProblem, check: Check = lambda: None) -> StageSolution | None:
     """Return the choice of Galvatron-BMW's dynamic programme (Eq. 4, App. A3, Alg. 3); None for none.
 
     The table knows the memory of the forwards alone: static memory and what all micro-batches keep, rounded
@@ -116,66 +115,43 @@ def solve_as_paper(problem: StageProblem, check: Callable[[], None] = lambda: No
         check: Called at each layer; ends the search by what it raises.
     """
     most = math.floor(problem.capacity_mib)
-    transient = max(float(each.transient_mib.max()) for each in problem.layer_options)
-    least = max(math.floor(problem.capacity_mib - transient), 0)
     if most < 0:
         return None
-    costs, steps = _table(problem, most, check)
+    units = [np.ceil(np.round(problem.weight_mib(each), 9)).astype(np.int64) for each in problem.layers]
+    costs, steps = _table(problem, units, most, check)
+    transient = max(float(each.transient_mib.max()) for each in problem.layers)
     best: StageSolution | None = None
-    for room in range(least, most + 1):
+    for room in range(max(math.floor(problem.capacity_mib - transient), 0), most + 1):
         if math.isinf(costs[room].min()):
             continue
-        found = weigh(problem, _traced(problem, steps, room, int(costs[room].argmin())))
-        if not problem.fits(found.peak_mib):
+        choice, left = [int(costs[room].argmin())], room
+        for own, came_from in zip(reversed(units[1:]), reversed(steps), strict=True):
+            left -= int(own[choice[-1]])
+            choice.append(int(came_from[left, choice[-1]]))
+        found = weigh(problem, choice[::-1])
+        if found.peak_mib > problem.room_mib:
             break
         best = found
     return best
 
 
-def _units(problem: StageProblem, options: StrategyCosts) -> Ints:
-    weight = options.static_mib + problem.in_flight * options.kept_mib
-    return np.ceil(np.round(weight, 9)).astype(np.int64)
-
-
-def _table(problem: StageProblem, most: int, check: Callable[[], None]) -> tuple[Floats, list[Ints]]:
-    """Return the least costs of all layers by memory and last option, and each layer's best option before."""
-    costs = np.zeros((most + 1, 1))
+def _table(
+    problem: StageProblem, units: Sequence[Ints], most: int, check: Check
+) -> tuple[Floats, list[Ints]]:
+    """Return the least costs of all layers by memory and last option, and the option before of each layer."""
     steps: list[Ints] = []
-    before: StrategyCosts | None = None
-    for options in problem.layer_options:
+    costs = np.zeros((most + 1, 0))
+    for i, (options, own_units) in enumerate(zip(problem.layers, units, strict=True)):
         check()
-        through, came_from = _changed(problem, costs, before, options)
-        own = problem.time_weight * options.time_ms + problem.sync_weight * options.sync_ms
-        costs = np.full((most + 1, len(options)), np.inf)
-        for option, units in enumerate(_units(problem, options).tolist()):
-            if units <= most:
-                costs[units:, option] = through[: most + 1 - units, option] + own[option]
-        steps.append(came_from)
-        before = options
+        through = np.zeros((most + 1, len(own_units)))
+        if i:
+            steps.append(np.empty(through.shape, np.int64))
+            before, layouts = problem.layers[i - 1].piece // 2, options.piece // 2
+            for layout in np.unique(layouts).tolist():
+                whole = costs + problem.transition_ms[before, layout]
+                steps[-1][:, layouts == layout] = whole.argmin(axis=1)[:, None]
+                through[:, layouts == layout] = whole.min(axis=1)[:, None]
+        costs = np.full(through.shape, np.inf)
+        for option, (number, own) in enumerate(zip(own_units, problem.cost_ms(options), strict=True)):
+            costs[number:, option] = through[: max(most + 1 - number, 0), option] + own
     return costs, steps
-
-
-def _changed(
-    problem: StageProblem, costs: Floats, before: StrategyCosts | None, options: StrategyCosts
-) -> tuple[Floats, Ints]:
-    """Return the least cost until a layer, by memory and its option, with the transition, and from where."""
-    if before is None:
-        return np.repeat(costs, len(options), axis=1), np.zeros((len(costs), len(options)), dtype=np.int64)
-    through, came_from = np.empty((len(costs), len(options))), np.empty((len(costs), len(options)), np.int64)
-    for layout in np.unique(options.layout).tolist():
-        paid = [problem.time_weight * problem.transition(each, layout) for each in before.layout.tolist()]
-        whole = costs + np.array(paid)
-        same = options.layout == layout
-        came_from[:, same] = whole.argmin(axis=1)[:, None]
-        through[:, same] = whole.min(axis=1)[:, None]
-    return through, came_from
-
-
-def _traced(problem: StageProblem, steps: list[Ints], room: int, option: int) -> tuple[int, ...]:
-    choice = [option]
-    layers = list(zip(problem.layer_options, steps, strict=True))
-    for (options, came_from), _ in itertools.pairwise(reversed(layers)):
-        room -= int(_units(problem, options)[option])
-        option = int(came_from[room, option])
-        choice.append(option)
-    return tuple(reversed(choice))

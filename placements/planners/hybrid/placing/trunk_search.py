@@ -27,7 +27,7 @@ from placements.planners.hybrid.placing.planned_placement import (
 from placements.planners.hybrid.placing.shared_layers import PartCosts, SharedLayers
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
 from placements.planners.hybrid.search.plan_search import PlannerReport, search_plans
-from placements.planners.hybrid.stage_tables import LayerCosts, layer_table
+from placements.planners.hybrid.stage_tables import LayerCosts, layer_costs
 from placements.planners.parallel_plan import PlanError
 
 
@@ -217,10 +217,10 @@ class _Search:
         groups = [cluster.group(first, num_gpus) for first in range(0, cluster.num_gpus, num_gpus)]
         for group in {group.pattern: group for group in groups}.values():
             try:
-                table = layer_table(self.trunk, layer, self.options.trees, self.batch // m, m, group)
+                found = layer_costs(self.trunk, layer, self.options.trees, self.batch // m, m, group)
             except PlanError:
                 continue
             times_ms += [
-                cost.forward.time_ms + cost.backward.time_ms + cost.update_ms / m for cost in table.costs
+                cost.forward.time_ms + cost.backward.time_ms + cost.update_ms / m for cost in found.values()
             ]
         return min(times_ms)
