@@ -154,13 +154,13 @@ class EveryPlan:
         samples = self.batch // m
         own = tuple(
             strategy_costs(
-                {how: self.costs.cost(layer, how, samples, m, group) for how in strategies}, layouts
+                {how: self.costs.cost(layer, how, samples, m, group) for how in strategies}, m, layouts
             )
             for layer in layers
         )
         kinds = PlanProblem(self.costs, self.cluster, self.batch, self.options).kinds
         between = transitions_ms(self.costs, kinds, layouts, samples, group)
-        return StageProblem(own, between, in_flight, capacity_mib, m)
+        return StageProblem(own, between, in_flight, capacity_mib)
 
 
 def usual_plan(

@@ -18,17 +18,20 @@ from placements.planners.stage_search.stage_problem import (
 )
 
 
-def options_of(*columns: Sequence[float]) -> StrategyCosts:
-    """The first five columns of `StrategyCosts`, whether an option is recomputed, and its layout."""
+def options_of(*columns: Sequence[float], num_micro_batches: int = 1) -> StrategyCosts:
+    """Columns of `StrategyCosts` from the time to transient memory, what is recomputed, and the layout."""
     *numbers, recomputed, layout = map(np.array, columns)
-    return StrategyCosts(*(each.astype(float) for each in numbers), 2 * layout + recomputed)
+    time_ms, sync_ms, *memory = (each.astype(float) for each in numbers)
+    cost_ms = time_ms + sync_ms / num_micro_batches
+    return StrategyCosts(*[cost_ms, time_ms, sync_ms, *memory, 2 * layout + recomputed])
 
 
 def some_options(rng: random.Random, count: int, num_layouts: int, most: int = 12) -> StrategyCosts:
     """Whole numbers, so that sums in any order are equal."""
     transient = 2 * rng.choice([0, 3, most])
     ranges = (1, most), (0, 4), (0, most), (0, most), (0, transient), (0, 1), (0, num_layouts - 1)
-    return options_of(*([rng.randint(*each) for _ in range(count)] for each in ranges))
+    columns = ([rng.randint(*each) for _ in range(count)] for each in ranges)
+    return options_of(*columns, num_micro_batches=rng.choice([1, 2, 4]))
 
 
 def some_stage(rng: random.Random, sizes: tuple[int, ...], count: int, num_layouts: int) -> StageProblem:
@@ -38,7 +41,7 @@ def some_stage(rng: random.Random, sizes: tuple[int, ...], count: int, num_layou
     np.fill_diagonal(transitions, 0)
     runs = [(some_options(rng, rng.randint(1, count), num_layouts),) * size for size in sizes]
     layers = tuple(itertools.chain(*runs))
-    stage = StageProblem(layers, 1.0 * transitions, rng.randint(1, 4), 0.0, rng.choice([1, 2, 4]))
+    stage = StageProblem(layers, 1.0 * transitions, rng.randint(1, 4), 0.0)
     peaks = [peak_mib(stage, [rng.randrange(len(each.piece)) for each in layers]) for _ in range(20)]
     return replace(stage, capacity_mib=rng.choice(peaks) - rng.choice([0, 0, 5]))
 

@@ -25,9 +25,11 @@ ROUNDING = 1e-9
 _RATIO_ROUNDING = 1e-12
 """The same of a ratio of two times."""
 
-StageCosts = Callable[[int, int, int], tuple[float, float] | None]
-"""Gives for a stage, its first layer and the layer after its last the time of a micro-batch in ms, and what
-comes once an iteration; None where it does not fit."""
+StageCost = tuple[float, float, float]
+"""Time of a micro-batch and what comes once an iteration, both in ms, and the most that is held, in MiB."""
+
+StageCosts = Callable[[int, int, int], StageCost | None]
+"""Costs of a stage, its first layer and the layer after its last; None where it does not fit."""
 
 
 def spans(stage_layers: Sequence[int]) -> list[tuple[int, int, int]]:
@@ -231,10 +233,10 @@ def shortest_iteration(
             if not new:
                 return found
             for stage, first, end in new:
-                cost = costs(stage, first, end) or (math.inf, math.inf)
+                cost = costs(stage, first, end) or (math.inf, math.inf, 0.0)
                 alike = contents[:, end - first] == contents[end, end - first]
                 alike &= np.isfinite(times_ms[stage, :, end - first])
-                times_ms[stage, alike, end - first], once_ms[stage, alike, end - first] = cost
+                times_ms[stage, alike, end - first], once_ms[stage, alike, end - first] = cost[:2]
                 is_known[stage, alike, end - first] = True
 
     def limit() -> float:

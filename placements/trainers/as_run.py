@@ -194,12 +194,12 @@ def rate(plan: Plan, costs: LayerCosts) -> RatedPlan:
     for number, stage in enumerate(plan.stages):
         group, layouts = plan.group(number), dict[object, LayerStrategy]()
         own = tuple(
-            strategy_costs({how: costs.cost(plan.layers[i], how, samples, m, group)}, layouts)
+            strategy_costs({how: costs.cost(plan.layers[i], how, samples, m, group)}, m, layouts)
             for i, how in zip(stage.layers, stage.strategies, strict=True)
         )
         between = transitions_ms(costs, kinds, layouts, samples, group)
         in_flight = min(plan.num_stages - number, m)
-        solution = weigh(StageProblem(own, between, in_flight, 0.0, m), (0,) * len(own))
+        solution = weigh(StageProblem(own, between, in_flight, 0.0), (0,) * len(own))
         stages_ms.append(solution.cost)
         estimates.append(StageEstimate(solution.time_ms, solution.sync_ms, solution.peak_mib, in_flight))
     transfers_ms = sum(

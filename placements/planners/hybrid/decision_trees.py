@@ -99,6 +99,7 @@ def layer_strategies(num_gpus: int, options: TreeOptions, num_experts: int = 1) 
     paradigms, divisors = options.paradigms, [n for n in range(1, num_gpus + 1) if num_gpus % n == 0]
     most, degrees = options.max_tensor_parallel or num_gpus, options.tensor_parallel or divisors
     zeros = [zero for paradigm, zero in _ZERO.items() if paradigm in paradigms]
+    alone: list[SequenceSharing] = ["none"]
     sequences: list[SequenceSharing] = []  # tensor parallelism and Ulysses both share heads: one at most
     if Paradigm.TP in paradigms:
         sequences.append("megatron" if options.sequence_parallel else "none")
@@ -110,7 +111,7 @@ def layer_strategies(num_gpus: int, options: TreeOptions, num_experts: int = 1) 
         if num_gpus % (t * context) == 0 and t <= most and t in degrees
         if context == 1 or Paradigm.CP in paradigms
         for d in (num_gpus // (t * context),)
-        for sequence in (sequences if t > 1 else ["none"])
+        for sequence in (sequences if t > 1 else alone)
         for zero in (zeros if d > 1 else [0])
         for innermost in ((True, False) if t > 1 and d > 1 else (True,))
         for experts in (options.expert_parallel if num_experts > 1 else (1,))

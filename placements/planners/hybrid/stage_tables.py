@@ -74,37 +74,26 @@ class StageTable:
         strategies: Strategies of each kind of layer.
         options: Their costs.
         transition_ms: Between layouts, by their numbers.
-        num_micro_batches: Micro-batches of an iteration.
     """
 
     strategies: tuple[tuple[LayerStrategy, ...], ...]
     options: tuple[StrategyCosts, ...]
     transition_ms: Floats
-    num_micro_batches: int
-
-    @cached_property
-    def costs_ms(self) -> list[Floats]:
-        """Time of a micro-batch with its share of the update, of each kind and option."""
-        return [each.time_ms + each.sync_ms / self.num_micro_batches for each in self.options]
 
     @cached_property
     def min_ms(self) -> Floats:
         """The least cost of a layer of each kind, whatever memory it takes; shape ``(num_kinds,)``."""
-        return np.array([cost.min() for cost in self.costs_ms])
+        return np.array([each.cost_ms.min() for each in self.options])
 
     @cached_property
     def min_mib(self) -> Floats:
         """MiB that a layer of each kind needs at least, with one micro-batch; shape ``(num_kinds,)``."""
-        return np.array([self.weight_mib(kind, 1).min() for kind in range(len(self.options))])
-
-    def weight_mib(self, kind: int, in_flight: int) -> Floats:
-        """Return what a layer of a kind holds with so many micro-batches, by option."""
-        return self.options[kind].static_mib + in_flight * self.options[kind].kept_mib
+        return np.array([each.weight_mib(1).min() for each in self.options])
 
     def problem(self, kinds: Sequence[int], in_flight: int, capacity_mib: float) -> StageProblem:
         """Return the problem of a stage with layers of such kinds, in order."""
         layers = tuple(self.options[kind] for kind in kinds)
-        return StageProblem(layers, self.transition_ms, in_flight, capacity_mib, self.num_micro_batches)
+        return StageProblem(layers, self.transition_ms, in_flight, capacity_mib)
 
 
 def make_table(
@@ -127,13 +116,13 @@ def make_table(
     strategies, options = [], []
     for layer in kinds:
         found = layer_costs(costs, layer, trees, samples, num_micro_batches, group)
-        every, shared = strategy_costs(found, layouts), list(found)
-        figures = [*every[:-1], every.piece % 2 * 1.0]
+        every, shared = strategy_costs(found, num_micro_batches, layouts), list(found)
+        figures = [*every[1:-1], every.piece % 2]
         best = np.sort(undominated(figures, every.piece // 2))
         strategies.append(tuple(shared[i] for i in best.tolist()))
         options.append(StrategyCosts(*(each[best] for each in every)))
     between = transitions_ms(costs, kinds, layouts, samples, group)
-    return StageTable(tuple(strategies), tuple(options), between, num_micro_batches)
+    return StageTable(tuple(strategies), tuple(options), between)
 
 
 def layer_costs(
@@ -161,13 +150,16 @@ def layer_costs(
     return found
 
 
-def strategy_costs(found: Mapping[LayerStrategy, Cost], layouts: Layouts) -> StrategyCosts:
+def strategy_costs(
+    found: Mapping[LayerStrategy, Cost], num_micro_batches: int, layouts: Layouts
+) -> StrategyCosts:
     """Return costs for the search inside a stage; layouts are numbered as they are met."""
     for strategy in found:
         layouts.setdefault(layout_of(strategy), strategy)
     numbers = {layout: number for number, layout in enumerate(layouts)}
     rows = [
         (
+            cost.forward.time_ms + cost.backward.time_ms + cost.update_ms / num_micro_batches,
             cost.forward.time_ms + cost.backward.time_ms,
             cost.update_ms,
             cost.static_bytes / _MIB,
@@ -177,7 +169,7 @@ def strategy_costs(found: Mapping[LayerStrategy, Cost], layouts: Layouts) -> Str
         for cost in found.values()
     ]
     pieces = [2 * numbers[layout_of(each)] + (each.recompute != "none") for each in found]
-    return StrategyCosts(*np.array(rows, dtype=np.float64).T, np.array(pieces))
+    return StrategyCosts(*[*np.array(rows, dtype=np.float64).T, np.array(pieces)])
 
 
 def transitions_ms(

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from placements.planners.division import Floats, divided, iteration_ms, spans, windows
+from placements.planners.division import Floats, StageCost, StageCosts, divided, iteration_ms, spans, windows
 from placements.planners.stage_search.stage_problem import (
     Check,
     Ints,
@@ -20,9 +20,6 @@ from placements.planners.stage_search.stage_problem import (
     StageSolution,
     weigh,
 )
-
-StageFigures = tuple[float, float, float]
-"""Of a stage: time of a micro-batch, what comes once an iteration, both in ms, and the most MiB."""
 
 
 def memory_balanced(
@@ -46,7 +43,7 @@ def memory_balanced(
 
 
 def bi_objective_partition(
-    costs: Callable[[int, int, int], StageFigures | None],
+    costs: StageCosts,
     memory_start: Sequence[int],
     time_start: Sequence[int],
     num_micro_batches: int,
@@ -58,8 +55,7 @@ def bi_objective_partition(
     last limit is left out where that division does not fit.
 
     Args:
-        costs: What a stage costs, by its index, its first layer and the one after its last; None where it
-            does not fit.
+        costs: Costs of stages.
         memory_start: Layers of each stage with balanced memory; see `memory_balanced`.
         time_start: With balanced times, of as many layers and stages.
         num_micro_batches: Micro-batches of an iteration.
@@ -68,7 +64,7 @@ def bi_objective_partition(
         The division of the shortest iteration among those tried; None where the first does not fit.
     """
 
-    def fitting(division: Sequence[int]) -> list[StageFigures] | None:
+    def fitting(division: Sequence[int]) -> list[StageCost] | None:
         stages = [costs(*stage) for stage in spans(division)]
         found = [stage for stage in stages if stage is not None]
         return found if len(found) == len(stages) else None
@@ -109,15 +105,12 @@ def solve_as_paper(problem: StageProblem, check: Check = lambda: None) -> StageS
     up to MiB for each layer. Alg. 3 then gives the forwards ever more of it, from what leaves room for the
     greatest transient of any option, until a choice's peak no longer fits. Where not even the least fits by
     the table, the paper's loop still tries each greater one, and so does this.
-
-    Args:
-        problem: The stage.
-        check: Called at each layer; ends the search by what it raises.
     """
     most = math.floor(problem.capacity_mib)
     if most < 0:
         return None
-    units = [np.ceil(np.round(problem.weight_mib(each), 9)).astype(np.int64) for each in problem.layers]
+    weights = [each.weight_mib(problem.in_flight) for each in problem.layers]
+    units = [np.ceil(np.round(each, 9)).astype(np.int64) for each in weights]
     costs, steps = _table(problem, units, most, check)
     transient = max(float(each.transient_mib.max()) for each in problem.layers)
     best: StageSolution | None = None
@@ -152,6 +145,6 @@ def _table(
                 steps[-1][:, layouts == layout] = whole.argmin(axis=1)[:, None]
                 through[:, layouts == layout] = whole.min(axis=1)[:, None]
         costs = np.full(through.shape, np.inf)
-        for option, (number, own) in enumerate(zip(own_units, problem.cost_ms(options), strict=True)):
+        for option, (number, own) in enumerate(zip(own_units, options.cost_ms, strict=True)):
             costs[number:, option] = through[: max(most + 1 - number, 0), option] + own
     return costs, steps

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from placements.planners.division import ROUNDING, Floats
 from placements.planners.stage_search.stage_problem import (
     Check,
+    Figures,
     Ints,
     StageProblem,
     StageSolution,
@@ -40,23 +41,14 @@ _BLOCK = 256
 
 
 class _Options(NamedTuple):
-    """Options of a layer that may be in a best choice; arrays of shape ``(num_options,)``.
+    """Options of a layer that may be in a best choice, by their place in the problem; see `StrategyCosts`."""
 
-    Attributes:
-        index: Index in the problem's own options.
-        cost: Time and a share of what comes once.
-        weight: Static memory and what all micro-batches in flight keep.
-        kept: What one micro-batch keeps.
-        transient: While it runs.
-        piece: See `StrategyCosts`.
-    """
-
-    index: Ints
-    cost: Floats
-    weight: Floats
-    kept: Floats
-    transient: Floats
-    piece: Ints
+    place: Figures
+    cost: Figures
+    weight: Figures
+    kept: Figures
+    transient: Figures
+    piece: Figures
 
 
 class _Labels(NamedTuple):
@@ -73,14 +65,14 @@ class _Labels(NamedTuple):
         option: Option of the first layer, as its index in `_Options`.
     """
 
-    cost: Floats
-    weight: Floats
-    kept: Floats
-    kept_after: Floats
-    above: Floats
-    piece: Ints
-    parent: Ints
-    option: Ints
+    cost: Figures
+    weight: Figures
+    kept: Figures
+    kept_after: Figures
+    above: Figures
+    piece: Figures
+    parent: Figures
+    option: Figures
 
 
 def solve(problem: StageProblem, check: Check = lambda: None) -> StageSolution | None:
@@ -91,7 +83,7 @@ def solve(problem: StageProblem, check: Check = lambda: None) -> StageSolution |
 
     Args:
         problem: The stage.
-        check: Called again and again; ends the search by what it raises.
+        check: Called at each layer.
     """
     stage = _Stage(problem)
     prices = stage.usual_price * _PRICES
@@ -107,7 +99,8 @@ def solve(problem: StageProblem, check: Check = lambda: None) -> StageSolution |
             break
     if best is not None:
         return weigh(problem, best[1], min(best[0], dropped))
-    lightest = weigh(problem, [int(problem.weight_mib(each).argmin()) for each in problem.layers], dropped)
+    weights = [each.weight_mib(problem.in_flight) for each in problem.layers]
+    lightest = weigh(problem, [int(each.argmin()) for each in weights], dropped)
     return lightest if lightest.peak_mib <= stage.room else None
 
 
@@ -161,9 +154,10 @@ class _Stage:
 
 def _worthwhile(problem: StageProblem, options: StrategyCosts) -> _Options:
     """Return the options that no other one is better than in all respects."""
-    cost, weight, kept = problem.cost_ms(options), problem.weight_mib(options), options.kept_mib
-    which = undominated([cost, weight, weight - kept, options.transient_mib], options.piece)
-    own = (np.arange(len(cost)), cost, weight, kept, options.transient_mib, options.piece)
+    cost, kept, transient = options.cost_ms, options.kept_mib, options.transient_mib
+    weight = options.weight_mib(problem.in_flight)
+    which = undominated([cost, weight, weight - kept, transient], options.piece)
+    own = (np.arange(len(cost)), cost, weight, kept, transient, options.piece)
     return _Options(*(each[which] for each in own))
 
 
@@ -177,11 +171,10 @@ def _search(
         prices: Cost of a MiB, for bounds.
         cutoff: Only choices cheaper than this are looked for.
         max_labels: Labels kept of each layer; those of the least bounds where there are more.
-        check: Called at each layer; ends the search by what it raises.
+        check: Called at each layer.
 
     Returns:
-        The cost and the choice, None where there is none, and the least bound of all labels dropped for their
-        number.
+        The cost and the choice; and the least bound of all labels dropped for their number.
     """
     before = stage.before(prices)
     lightest = np.cumsum([0.0, *(float(layer.weight.min()) for layer in stage.layers)])
@@ -208,7 +201,7 @@ def _search(
     best = int(np.lexsort((labels.weight + labels.above, labels.cost))[0])
     cost, choice = float(labels.cost[best]), list[int]()
     for layer, known in zip(stage.layers, reversed(history), strict=True):
-        choice.append(int(layer.index[known.option[best]]))
+        choice.append(int(layer.place[known.option[best]]))
         best = int(known.parent[best])
     return (cost, choice), dropped
 
@@ -244,7 +237,7 @@ def _needs(labels: _Labels, plain: float, recomputed: float) -> list[Floats]:
     return [labels.cost, held, *(each for each in needs if not np.array_equal(each, held))]
 
 
-def undominated(values: Sequence[Floats], group: Ints) -> Ints:
+def undominated(values: Sequence[Figures], group: Ints) -> Ints:
     """Return the indices at which no other one of the same group has no greater values; one of equal ones."""
     order = np.lexsort((*reversed(values), group))
     columns = np.stack(values, axis=1)[order]

@@ -9,7 +9,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from placements.planners.division import ROUNDING, Floats
 
 Ints = NDArray[np.int64]
+Figures = NDArray[Any]
 
 Check = Callable[[], None]
 """Ends a search by what it raises, as when the time is over."""
@@ -26,6 +27,7 @@ class StrategyCosts(NamedTuple):
     """Costs of each strategy open to a layer; arrays of shape ``(num_options,)``.
 
     Attributes:
+        cost_ms: A micro-batch's share of what the layer takes of an iteration.
         time_ms: Forward and backward of one micro-batch, without the exchange of gradients.
         sync_ms: Once an iteration: gradients exchanged, weights updated.
         static_mib: Held all the time.
@@ -35,12 +37,17 @@ class StrategyCosts(NamedTuple):
             again; see `peak_mib`. Neighbors that are shared otherwise pay a transition.
     """
 
-    time_ms: Floats
-    sync_ms: Floats
-    static_mib: Floats
-    kept_mib: Floats
-    transient_mib: Floats
-    piece: Ints
+    cost_ms: Figures
+    time_ms: Figures
+    sync_ms: Figures
+    static_mib: Figures
+    kept_mib: Figures
+    transient_mib: Figures
+    piece: Figures
+
+    def weight_mib(self, in_flight: int) -> Figures:
+        """Return what the layer holds between two blocks, with so many micro-batches at once."""
+        return self.static_mib + in_flight * self.kept_mib
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,22 +60,12 @@ class StageProblem:
             next in another (column).
         in_flight: Micro-batches whose activations the stage holds at its peak.
         capacity_mib: What it may hold.
-        num_micro_batches: Micro-batches of an iteration.
     """
 
     layers: tuple[StrategyCosts, ...]
     transition_ms: Floats
     in_flight: int
     capacity_mib: float
-    num_micro_batches: int = 1
-
-    def cost_ms(self, options: StrategyCosts) -> Floats:
-        """Return a micro-batch's share of what a layer takes of an iteration."""
-        return options.time_ms + options.sync_ms / self.num_micro_batches
-
-    def weight_mib(self, options: StrategyCosts) -> Floats:
-        """Return what a layer holds between two blocks at the stage's peak."""
-        return options.static_mib + self.in_flight * options.kept_mib
 
     @property
     def room_mib(self) -> float:
@@ -100,13 +97,13 @@ class StageSolution:
 
 def weigh(problem: StageProblem, choice: Sequence[int], min_cost: float = -math.inf) -> StageSolution:
     """Return a choice with what it costs and holds; see `StageSolution`."""
-    layers = list(zip(problem.layers, map(int, choice), strict=True))
-    shared = [int(options.piece[i]) // 2 for options, i in layers]
-    time_ms = math.fsum(float(options.time_ms[i]) for options, i in layers)
-    time_ms += math.fsum(float(problem.transition_ms[pair]) for pair in itertools.pairwise(shared))
-    sync_ms = math.fsum(float(options.sync_ms[i]) for options, i in layers)
-    cost, chosen = time_ms + sync_ms / problem.num_micro_batches, tuple(i for _, i in layers)
-    return StageSolution(chosen, time_ms, sync_ms, cost, peak_mib(problem, chosen), min(cost, min_cost))
+    chosen = tuple(map(int, choice))
+    layers = list(zip(problem.layers, chosen, strict=True))
+    cost, time_ms, sync_ms = (math.fsum(float(each[column][i]) for each, i in layers) for column in range(3))
+    layouts = [int(options.piece[i]) // 2 for options, i in layers]
+    between_ms = math.fsum(float(problem.transition_ms[pair]) for pair in itertools.pairwise(layouts))
+    cost, peak = cost + between_ms, peak_mib(problem, chosen)
+    return StageSolution(chosen, time_ms + between_ms, sync_ms, cost, peak, min(cost, min_cost))
 
 
 def grouped(problem: StageProblem, solution: StageSolution) -> StageSolution:

@@ -15,6 +15,7 @@ from stages_at_random import every_division
 from placements.models.gpt.gpt_config import GptConfig
 from placements.planners.division import (
     Floats,
+    StageCost,
     StageCosts,
     in_proportion,
     iteration_ms,
@@ -124,15 +125,12 @@ class Chain:
         self.capacity = rng.randint(5, 60)
         self.asked: list[tuple[int, int, int]] = []
 
-    def costs(self, stage: int, first: int, end: int) -> tuple[float, float] | None:
+    def costs(self, stage: int, first: int, end: int) -> StageCost | None:
         self.asked.append((stage, first, end))
         rng = random.Random(f"{self.seed} {stage} {first} {end}")
         time_ms = sum(self.times[first:end]) * self.slowness[stage] + rng.randint(0, 3)
-        return (time_ms, rng.randint(0, 6)) if self.held((stage, first, end)) <= self.capacity else None
-
-    def figures(self, *span: int) -> tuple[float, float, float] | None:
-        found = self.costs(*span)
-        return None if found is None else (*found, self.held(span))
+        held = self.held((stage, first, end))
+        return (time_ms, rng.randint(0, 6), held) if held <= self.capacity else None
 
     def held(self, span: tuple[int, ...]) -> int:
         stage, first, end = span
@@ -156,7 +154,8 @@ def time_of(costs: StageCosts, division: tuple[int, ...], num_micro_batches: int
     stages = [each for each in (costs(*span) for span in spans(division)) if each is not None]
     if len(stages) < len(division):
         return math.inf
-    return iteration_ms(*zip(*stages, strict=True), num_micro_batches)
+    times_ms, once_ms, _ = zip(*stages, strict=True)
+    return iteration_ms(times_ms, once_ms, num_micro_batches)
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -171,7 +170,7 @@ def test_no_iteration_is_shorter(seed: int) -> None:
     assert (math.inf if found is None else chain.time_of(found)) == pytest.approx(shortest)
     even = memory_balanced([0.0] * chain.num_layers, chain.memory, chain.in_flight)
     balanced = min_largest(chain.times, chain.num_stages)
-    paper = bi_objective_partition(chain.figures, even, balanced, chain.num_micro_batches)
+    paper = bi_objective_partition(chain.costs, even, balanced, chain.num_micro_batches)
     assert paper is None or chain.time_of(paper) >= shortest - 1e-9
 
 
@@ -191,9 +190,9 @@ def test_few_stages_are_asked_for_with_bounds() -> None:
     """96 equal layers on 16 stages: all bounds are met, so only the best division's stages are."""
     asked: list[tuple[int, int, int]] = []
 
-    def costs(stage: int, first: int, end: int) -> tuple[float, float]:
+    def costs(stage: int, first: int, end: int) -> StageCost:
         asked.append((stage, first, end))
-        return 2.0 * (end - first), 1.0
+        return 2.0 * (end - first), 1.0, 0.0
 
     min_ms = np.broadcast_to(windows(2.0 * np.arange(97)), (16, 97, 97))
     found = shortest_iteration(costs, 64, (min_ms, np.ones(min_ms.shape)), all_different(96))
@@ -206,9 +205,9 @@ def test_equal_layers_are_asked_for_once_in_a_stage() -> None:
     rng = random.Random(1)
     times = {(stage, number): number + rng.random() for stage in range(4) for number in range(1, 14)}
 
-    def costs(stage: int, first: int, end: int) -> tuple[float, float]:
+    def costs(stage: int, first: int, end: int) -> StageCost:
         asked.append((stage, end - first))
-        return times[stage, end - first], 0.0
+        return times[stage, end - first], 0.0, 0.0
 
     min_ms = np.broadcast_to(windows(np.arange(14.0)), (4, 14, 14))
     contents = np.broadcast_to(np.arange(14), (14, 14))
@@ -221,7 +220,7 @@ def test_equal_layers_are_asked_for_once_in_a_stage() -> None:
 def test_a_search_that_is_stopped_has_told_its_best() -> None:
     chain, told = Chain(11), list[tuple[int, ...]]()
 
-    def stopped(stage: int, first: int, end: int) -> tuple[float, float] | None:
+    def stopped(stage: int, first: int, end: int) -> StageCost | None:
         if told:
             raise KeyboardInterrupt
         return chain.costs(stage, first, end)

@@ -16,6 +16,7 @@ from placements.cluster import Cluster, DeviceGroup
 from placements.planners.division import (
     ROUNDING,
     Floats,
+    StageCost,
     divided,
     iteration_ms,
     min_largest,
@@ -49,10 +50,9 @@ class Contents(NamedTuple):
     """Sequences that consecutive layers can be, each once, those of fewer layers first.
 
     Attributes:
-        which: Index of the others, by the layer after the last and how many they are; -1 where there are no
-            layers, or not so many.
-        end: A layer after the last.
-        number: Number of layers; both arrays have the shape ``(num_contents,)``.
+        which: Index of the others, by the layer after the last and how many they are; -1 for none.
+        end: A layer after the last of each.
+        number: Its number of layers.
     """
 
     which: Ints
@@ -64,7 +64,7 @@ class Contents(NamedTuple):
         """Return what layers of such kinds can be; those with the same kinds in order are one."""
         which = [[-1] * (len(kinds) + 1) for _ in range(len(kinds) + 1)]
         known: dict[tuple[int, int], int] = {}
-        firsts = []
+        firsts: list[tuple[int, int]] = []
         for number in range(1, len(kinds) + 1):
             for end in range(number, len(kinds) + 1):
                 index = known.setdefault((which[end - 1][number - 1], kinds[end - 1]), len(known))
@@ -74,14 +74,9 @@ class Contents(NamedTuple):
 
 
 class PlanProblem:
-    """What all pipelines of a search have in common.
+    """What all pipelines of a search have in common, as `search_plans` is given it, and what is known so far.
 
     Attributes:
-        costs: Costs of the model's layers.
-        cluster: The GPUs.
-        batch: Samples of an iteration.
-        options: What is allowed.
-        check: Ends the search when its time is over.
         kinds: The different layers, alone and beside the embedding that they are tied to.
         in_order: Kind of each layer, where the model is one stage.
         counts: How many layers are of each kind there.
@@ -134,12 +129,11 @@ class PlanProblem:
 
     def pipeline(self, num_stages: int, num_gpus: int, m: int) -> Pipeline | str:
         """Return the stages of a pipeline; text where a layer cannot be shared on one of them."""
-        groups, tables = self.groups(num_stages, num_gpus), []
-        for group in groups:
-            if isinstance(table := self.table(group, m), str):
-                return table
-            tables.append(table)
-        return Pipeline(self, groups, tables, m)
+        groups = self.groups(num_stages, num_gpus)
+        tables = [self.table(group, m) for group in groups]
+        known = [each for each in tables if not isinstance(each, str)]
+        refused = next((each for each in tables if isinstance(each, str)), None)
+        return refused or Pipeline(self, groups, known, m)
 
 
 class Pipeline:
@@ -191,7 +185,7 @@ class Pipeline:
         in_time, in_memory = self._balanced_in_time(), self._balanced_in_memory()
         even = in_memory if method == "memory" else in_time
         found = [even] if all(self.solution(*stage) for stage in spans(even)) else []
-        if method == "bmw" and (moved := bi_objective_partition(self._figures, in_memory, in_time, m)):
+        if method == "bmw" and (moved := bi_objective_partition(self._cost, in_memory, in_time, m)):
             found.append(moved)
         return min(found, key=self._iteration_ms, default=None)
 
@@ -250,8 +244,8 @@ class Pipeline:
                 continue
             values = []  # of each kind: the least cost with memory at each price, at last the least memory
             for kind in own.tolist():
-                weight = table.weight_mib(kind, held)
-                priced = (table.costs_ms[kind] + prices[:, None] * weight).min(axis=1)
+                weight = table.options[kind].weight_mib(held)
+                priced = (table.options[kind].cost_ms + prices[:, None] * weight).min(axis=1)
                 values.append(np.append(np.maximum(priced, 1e-12), weight.min()))
             until = np.pad(np.cumsum(np.array(values)[place], axis=0), ((1, 0), (0, 0)))
             sums = (until[end] - until[end - number]).T
@@ -263,15 +257,13 @@ class Pipeline:
 
     def _prices(self, kinds: Sequence[int]) -> Floats:
         """Return prices of a MiB in ms from nothing on, around what strategies of a layer trade it for."""
-        rates, table = [], self.tables[0]
-        for kind in kinds:
-            cost = table.costs_ms[kind]
-            spread = float(np.ptp(table.weight_mib(kind, self.in_flight[0])))
-            if spread > 0:
-                rates.append(max(float(np.ptp(cost)), 1e-9 * float(cost.max())) / spread)
-        if not rates:
+        options = [self.tables[0].options[kind] for kind in kinds]
+        spreads = np.array([np.ptp(each.weight_mib(self.in_flight[0])) for each in options])
+        costs = np.array([max(np.ptp(each.cost_ms), 1e-9 * each.cost_ms.max()) for each in options])
+        rates = costs[spreads > 0] / spreads[spreads > 0]
+        if not len(rates):
             return np.zeros(1)
-        return np.append(0.0, np.geomspace(min(rates) * 1e-3, max(rates) * 1e3, _NUM_PRICES))
+        return np.append(0.0, np.geomspace(rates.min() * 1e-3, rates.max() * 1e3, _NUM_PRICES))
 
     def _transfer_ms(self, stage: int, end: int) -> float:
         """Return the time to send what is between two layers to the next stage, and the gradient back."""
@@ -290,28 +282,23 @@ class Pipeline:
             found[stage, 1:] = by_kind[kinds][:, None]
         return found
 
-    def _cost(self, stage: int, first: int, end: int) -> tuple[float, float] | None:
+    def _cost(self, stage: int, first: int, end: int) -> StageCost | None:
         """Return what layers cost as a stage; what its output takes to the next one is in the sum alone."""
-        found = self.solution(stage, first, end)
-        return None if found is None else (found.cost, self._transfer_ms(stage, end))
-
-    def _figures(self, stage: int, first: int, end: int) -> tuple[float, float, float] | None:
         found = self.solution(stage, first, end)
         return None if found is None else (found.cost, self._transfer_ms(stage, end), found.peak_mib)
 
     def _iteration_ms(self, stage_layers: Sequence[int]) -> float:
         """Return what an iteration of stages of so many layers, that all fit, is taken to be."""
         costs = [cost for stage in spans(stage_layers) if (cost := self._cost(*stage))]
-        return iteration_ms(*zip(*costs, strict=True), self.num_micro_batches)
+        times_ms, once_ms, _ = zip(*costs, strict=True)
+        return iteration_ms(times_ms, once_ms, self.num_micro_batches)
 
     def _balanced_in_time(self) -> tuple[int, ...]:
         least = np.min([table.min_ms for table in self.tables], axis=0)
         return min_largest(least[list(self._problem.in_order)].tolist(), len(self.groups))
 
     def _balanced_in_memory(self) -> tuple[int, ...]:
-        table, static, kept = self.tables[0], [], []
-        for kind in self._problem.in_order:
-            fastest = int(table.costs_ms[kind].argmin())
-            static.append(float(table.options[kind].static_mib[fastest]))
-            kept.append(float(table.options[kind].kept_mib[fastest]))
+        options = [self.tables[0].options[kind] for kind in self._problem.in_order]
+        fastest = [(each, int(each.cost_ms.argmin())) for each in options]
+        static, kept = ([each[column][i] for each, i in fastest] for column in (3, 4))
         return memory_balanced(static, kept, self.in_flight)

@@ -79,7 +79,8 @@ def test_recomputation_uses_what_later_pieces_gave_back() -> None:
 
 
 def test_costs_are_those_of_a_micro_batch() -> None:
-    found = solve(replace(chain(recomputed=[False] * 3), num_micro_batches=4))
+    layers = (options_of([1], [2], *[[0]] * 5, num_micro_batches=4),) * 3
+    found = solve(StageProblem(layers, np.zeros((1, 1)), 2, 1e6))
     assert found is not None
     assert (found.time_ms, found.sync_ms, found.cost) == (3, 6, 3 + 6 / 4)
 
@@ -100,10 +101,8 @@ def test_many_equal_layers_as_each_apart_on_a_grid() -> None:
     options = [some_options(rng, 12, 3, most=30) for _ in range(2)]
     options = [each._replace(transient_mib=0 * each.time_ms, piece=each.piece & ~1) for each in options]
     transitions = np.abs(np.subtract.outer(range(3), range(3))) * 1.0
-    stage = StageProblem((options[0],) * 30 + (options[1],) * 20, transitions, 2, 0.0, 4)
-    low, high = (
-        sum(float(bound(stage.weight_mib(each))) for each in stage.layers) for bound in (np.min, np.max)
-    )
+    stage = StageProblem((options[0],) * 30 + (options[1],) * 20, transitions, 2, 0.0)
+    low, high = (sum(float(bound(each.weight_mib(2))) for each in stage.layers) for bound in (np.min, np.max))
     for part in (0.05, 0.3, 0.6):
         roomy = replace(stage, capacity_mib=float(round(low + part * (high - low))))
         found, paper = solve(roomy), solve_as_paper(roomy)
