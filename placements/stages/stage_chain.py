@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from placements.meaning import Meaning
 from placements.models.memory_levers import Offload, Recompute, with_levers
 from placements.pieces import PIPELINES, Piece, blocks_of, pieces_on, transfers_of
-from placements.planners.partition import min_largest
+from placements.planners.division import min_largest
 from placements.spec import Placement
 
 Number = float | Fraction

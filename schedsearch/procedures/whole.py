@@ -6,7 +6,6 @@ procedures work on. Where it cannot be said without modes and streams, the repet
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -262,10 +261,10 @@ class WholeSearch:
         assert known.repetend is not None and self._shortest is not None
         period, best = known.repetend.period, self._goal.value(self._shortest)
         query = known.query(Objective.PERIOD, period)
-        longer = (0, math.inf, period // 2, period, 2 * period)[self._num_samples % 5]
-        spans = [each for each in (known.repetend.span + longer, query.span) if each not in (None, math.inf)]
+        longer = (0, None, period // 2, period, 2 * period)[self._num_samples % 5]
+        spans = [query.span, None if longer is None else known.repetend.span + longer]
         self._num_samples, self._in_vain = self._num_samples + 1, self._in_vain + 1
-        query = replace(query, span=min(spans, default=None))
+        query = replace(query, span=min((each for each in spans if each is not None), default=None))
         _, sampled = budget.ask(query, budget.left / 4, self._num_samples)
         for each in () if sampled is None else (sampled, sampled.with_min_period(period)):
             if known.keeps_limits(each):
