@@ -13,11 +13,9 @@ from placements.cluster import Cluster
 from placements.files import csv_text, write_text
 from placements.placement_file import placement_to_yaml
 from placements.planners.parallel_plan import PlanError
-from placements.planners.pipedream.plan import PipelinePlan
-from placements.planners.pipedream.plan_placement import plan_placement
+from placements.planners.pipedream.plan import Level, PipelinePlan, plan_placement
 from placements.planners.pipedream.planner import best_plan, data_parallel_plan, straight_plan
 from placements.planners.pipedream.profile_graph import read_profile_graph
-from placements.planners.pipedream.topology import Level
 from schedsearch.planning.explanation import table
 
 log = logging.getLogger(__name__)

@@ -7,14 +7,27 @@ is exact for the cost model (Sec. 2.4.1), which has no start-up and no idle time
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
 
 from placements.planners.parallel_plan import PlanError
-from placements.planners.pipedream.closed_sets import ClosedSets, closed_sets
-from placements.planners.pipedream.plan import SYNCS, PipelinePlan, PlanPart, plan_of
+from placements.planners.pipedream.closed_sets import ClosedSets, Floats, closed_sets
+from placements.planners.pipedream.plan import Level, PipelinePlan, PlannedStage
 from placements.planners.pipedream.profile_graph import ProfileGraph
-from placements.planners.pipedream.stage_tables import FewestStages, StageTables
-from placements.planners.pipedream.topology import Level, check_levels, num_workers
+
+MAX_WORKERS = 1024
+
+SYNCS = ("per_worker", "printed")
+"""How the exchange of gradients counts: what each worker sends, or the printed formula, which counts what
+all of them send as if it went through one link."""
+
+_MIB = 2**20
+
+_ROUNDING = 1e-12
+"""Rounding tolerance of a time that is summed in another order."""
 
 
 def best_plan(
@@ -42,8 +55,7 @@ def best_plan(
     >>> plan.configuration, plan.time_ms, plan.bottleneck
     ('3-1', 4.0, 'compute')
     """
-    _check(levels, sync, memory_mib)
-    plan = _plan(StageTables(closed_sets(graph), levels, sync, memory_mib))
+    plan = _plan(graph, levels, sync, memory_mib)
     if plan is None:
         raise PlanError(
             f"memory_mib: {memory_mib:g} is too little for any plan; give more memory or workers, or smaller "
@@ -60,13 +72,11 @@ def straight_plan(
     Raises:
         PlanError: Likewise; or there are fewer nodes than workers.
     """
-    _check(levels, sync, memory_mib)
-    if num_workers(levels) > len(graph.nodes):
+    if (workers := math.prod(level.count for level in levels)) > len(graph.nodes):
         raise PlanError(
-            f"levels: have {num_workers(levels)} workers for {len(graph.nodes)} nodes; give at most one "
-            "worker for each"
+            f"levels: have {workers} workers for {len(graph.nodes)} nodes; give at most one worker for each"
         )
-    plan = _plan(StageTables(closed_sets(graph), levels, sync, memory_mib, is_replicated=False))
+    plan = _plan(graph, levels, sync, memory_mib, is_replicated=False)
     if plan is None:
         raise PlanError(f"memory_mib: {memory_mib:g} is too little for a stage on each worker; give more")
     return plan
@@ -80,28 +90,216 @@ def data_parallel_plan(
     Raises:
         PlanError: An argument is out of its range.
     """
-    _check(levels, sync, None)
-    sets = closed_sets(graph)
-    return plan_of(sets, levels, sync, _one_stage(sets, levels))
+    _check(levels, sync)
+    return _Programme(closed_sets(graph), levels, sync).plan(lambda _, first, __, count: (first, count))
 
 
-def _plan(tables: StageTables) -> PipelinePlan | None:
+def _plan(
+    graph: ProfileGraph,
+    levels: Sequence[Level],
+    sync: str,
+    memory_mib: float | None,
+    *,
+    is_replicated: bool = True,
+) -> PipelinePlan | None:
     """Return the plan of least time, and of such with fewest stages; None where none fits the memory."""
-    min_ms = tables.best()
+    _check(levels, sync)
+    programme = partial(_Programme, closed_sets(graph), levels, sync, memory_mib, is_replicated)
+    min_ms = programme().best()
     if not math.isfinite(min_ms):
         return None
-    given = tables.sets, tables.levels, tables.sync, tables.memory_mib, tables.is_replicated
-    return plan_of(tables.sets, tables.levels, tables.sync, FewestStages(*given, min_ms).parts())
+    fewest = programme(max_ms=min_ms * (1 + _ROUNDING))
+    return fewest.plan(fewest.last_stage)
 
 
-def _one_stage(sets: ClosedSets, levels: Sequence[Level]) -> tuple[PlanPart, ...]:
-    inner = _one_stage(sets, levels[:-1]) if len(levels) > 1 else ()
-    return (PlanPart(0, len(sets) - 1, levels[-1].count, inner),)
-
-
-def _check(levels: Sequence[Level], sync: str, memory_mib: float | None) -> None:
-    check_levels(levels)
+def _check(levels: Sequence[Level], sync: str) -> None:
+    if not levels:
+        raise PlanError("levels: is empty; give at least one, as (count, gb_per_s)")
+    if (workers := math.prod(level.count for level in levels)) > MAX_WORKERS:
+        raise PlanError(f"levels: have {workers} workers; give at most {MAX_WORKERS} in all levels together")
     if sync not in SYNCS:
         raise PlanError(f"sync: {sync!r} is not known; use one of {', '.join(SYNCS)}")
-    if memory_mib is not None and not memory_mib > 0:
-        raise PlanError(f"memory_mib: {memory_mib!r} is not above 0; give MiB, or leave it out")
+
+
+@dataclass(frozen=True)
+class _Component:
+    """Where a component stands in the pipeline, which decides how many inputs its workers hold.
+
+    Attributes:
+        level: Level of the component; 0 is a worker.
+        after: Workers of all stages behind it.
+        copies: Components that do the same and take inputs in turn.
+    """
+
+    level: int
+    after: int = 0
+    copies: int = 1
+
+    @property
+    def in_flight(self) -> int:
+        """Inputs that a worker holds at most."""
+        return math.ceil((self.after + self.copies) / self.copies)
+
+
+_Choice = Callable[[_Component, int, int, int], tuple[int, int]]
+"""Where a pipeline's last stage begins and its copies, by component, first and last set, and size."""
+
+
+@dataclass(frozen=True)
+class _Programme:
+    """PipeDream's dynamic programme: the least time of the slowest stage, or the fewest stages in a time.
+
+    Level by level from the innermost: what a component can do at best with all of its workers is what the
+    level above shares among components (Sec. 2.4.1). A pipeline of some components is one stage on all of
+    them, or the best pipeline of fewer and one last stage.
+
+    Attributes:
+        sets: Where the model can be cut.
+        levels: From the innermost to the outermost.
+        sync: One of `SYNCS`.
+        memory_mib: Memory of each worker; None for no limit.
+        is_replicated: Whether several workers may share a stage.
+        max_ms: Most time for one input: values are numbers of stages then; None: values are times.
+    """
+
+    sets: ClosedSets
+    levels: Sequence[Level]
+    sync: str
+    memory_mib: float | None = None
+    is_replicated: bool = True
+    max_ms: float | None = None
+    _tables: dict[_Component, Floats] = field(default_factory=dict, init=False)
+
+    def best(self) -> float:
+        """Return the least value of the whole model on all workers; infinite where no plan fits."""
+        return float(self._pipelines(_Component(len(self.levels)))[-1, 0, -1])
+
+    def plan(self, last_stage: _Choice) -> PipelinePlan:
+        """Return the plan of which each last stage is chosen so."""
+        whole = _Component(len(self.levels))
+        stages = [*self._stages(last_stage, whole, 0, len(self.sets.members) - 1, 0.0, (0.0, 0.0))]
+        return PipelinePlan(tuple(stages[::-1]), tuple(self.levels), self.sets.is_complete)
+
+    def last_stage(self, place: _Component, first: int, end: int, components: int) -> tuple[int, int]:
+        """Return the last stage of least value: on all components, or on as few as possible."""
+        values = self._pipelines(place)
+        least = values[components, first, end]
+        may_share = self.is_replicated or components == 1
+        if may_share and self._stage(place, components, components)[first, end] == least:
+            return first, components
+        for copies in range(1, components):
+            last = self._last_stage(place, components, copies)[:, end]
+            reached = self._joined(values[components - copies, first], last)
+            if reached.min() == least:
+                return int(reached.argmin()), copies
+        raise AssertionError("the value of a pipeline is that with one of its last stages")
+
+    def _cost(self, time_ms: Floats) -> Floats:
+        """Return the value of times for one input: 0 or infinite where they only have a limit."""
+        return time_ms if self.max_ms is None else np.where(time_ms <= self.max_ms, 0.0, np.inf)
+
+    def _joined(self, one: Floats, other: Floats) -> Floats:
+        return np.maximum(one, other) if self.max_ms is None else one + other
+
+    def _pipelines(self, place: _Component) -> Floats:
+        """Return the least value of a pipeline on each number of components of the level below.
+
+        Returns:
+            Shape ``(components + 1, firsts, sets)``: from the set `first` to another. Of the outermost level
+            only the empty set is a first.
+        """
+        key = place if self.memory_mib is not None else _Component(place.level, 0, place.copies)
+        if key not in self._tables:
+            if self.memory_mib is None and self.max_ms is None and place.copies > 1:
+                self._tables[key] = self._pipelines(_Component(place.level)) / place.copies
+            else:
+                self._tables[key] = self._computed(key)
+        return self._tables[key]
+
+    def _computed(self, place: _Component) -> Floats:
+        count, size = self.levels[place.level - 1].count, len(self.sets.members)
+        firsts = range(1 if place.level == len(self.levels) else size)
+        found = np.full((count + 1, len(firsts), size), np.inf)
+        for components in range(1, count + 1):
+            if self.is_replicated or components == 1:
+                found[components] = self._stage(place, components, components)[: len(firsts)]
+            for copies in range(1, components if self.is_replicated else min(components, 2)):
+                last = self._last_stage(place, components, copies)
+                for first in firsts:
+                    here = found[components, first, first:]
+                    before = found[components - copies, first, first:, None]
+                    np.minimum(here, self._joined(before, last[first:, first:]).min(axis=0), out=here)
+        return found
+
+    def _below(self, place: _Component, components: int, copies: int) -> _Component:
+        """Return a component of the last stage, where the pipeline has so many components by then."""
+        workers = math.prod(level.count for level in self.levels[: place.level - 1])
+        left = self.levels[place.level - 1].count - components
+        return _Component(place.level - 1, place.after + place.copies * workers * left, place.copies * copies)
+
+    def _stage(self, place: _Component, components: int, copies: int) -> Floats:
+        """Return the value of each stage on several copies; shape ``(sets, sets)``."""
+        below, sets = self._below(place, components, copies), self.sets
+        sync_ms = self._sync_ms(place, sets.parameter_bytes, copies)
+        if below.level:
+            return self._joined(self._pipelines(below)[-1], self._cost(sync_ms))
+        alone = self._cost(sets.time_ms / below.copies) + (self.max_ms is not None)
+        if self.memory_mib is not None:
+            held = below.in_flight * (sets.parameter_bytes + sets.activation_bytes)
+            alone = np.where(held <= self.memory_mib * _MIB, alone, np.inf)
+        return self._joined(alone, self._cost(sync_ms))
+
+    def _last_stage(self, place: _Component, components: int, copies: int) -> Floats:
+        """Return likewise, with the transfer from the nodes before it, the first index."""
+        transfer_ms = 2 * self.sets.cut_bytes / (self.levels[place.level - 1].gb_per_s * 1e6) / place.copies
+        return self._joined(self._stage(place, components, copies), self._cost(transfer_ms)[:, None])
+
+    def _sync_ms(self, place: _Component, parameter_bytes: Floats, copies: int) -> Floats:
+        """Return the time for one input of an exchange of gradients between copies (Sec. 2.4.1).
+
+        Each worker sends and receives ``(copies - 1) / copies`` of the parameters; the printed formula
+        leaves the division out.
+        """
+        sent = 2 * (copies - 1) / (copies if self.sync == "per_worker" else 1)
+        return (
+            sent * parameter_bytes / (self.levels[place.level - 1].gb_per_s * 1e6) / (place.copies * copies)
+        )
+
+    def _stages(
+        self,
+        last_stage: _Choice,
+        place: _Component,
+        first: int,
+        end: int,
+        sync_ms: float,
+        cut: tuple[float, float],
+    ) -> Iterator[PlannedStage]:
+        """Yield the stages of a component, the last one first.
+
+        Its own copies exchange gradients, which holds up every stage in it; the cut is the transfer after its
+        last stage.
+        """
+        level, components = self.levels[place.level - 1], self.levels[place.level - 1].count
+        while components:
+            begin, copies = last_stage(place, first, end, components)
+            below = self._below(place, components, copies)
+            own_ms = float(self._sync_ms(place, self.sets.parameter_bytes[begin, end], copies))
+            held_up_ms = max(sync_ms, own_ms)
+            if below.level:
+                yield from self._stages(last_stage, below, begin, end, held_up_ms, cut)
+            else:
+                nodes = self.sets.between(begin, end)
+                yield PlannedStage(
+                    tuple(node.name for node in nodes),
+                    below.copies,
+                    math.fsum(node.forward_ms for node in nodes),
+                    math.fsum(node.backward_ms for node in nodes),
+                    held_up_ms,
+                    *cut,
+                    math.fsum(node.parameter_bytes for node in nodes),
+                    math.fsum(node.activation_bytes for node in nodes),
+                    below.in_flight,
+                )
+            components, end = components - copies, begin
+            hop_ms = level.ms(float(self.sets.cut_bytes[begin]))
+            cut = 2 * hop_ms / place.copies, hop_ms
