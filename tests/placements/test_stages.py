@@ -118,7 +118,7 @@ def test_reads_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (3, "3 is not a mapping of stages, layers, memory_mib"),
+        (3, "3 is not a mapping of stages, num_devices, memory_mib"),
         ({"blocks": []}, "this is a placement and no stages; use placement=file placement.path=FILE"),
         ({}, "stages: give either 'stages', one for each device, or 'layers'"),
         ({"layers": [STAGE]}, "num_devices: has no value beside layers"),
