@@ -158,7 +158,7 @@ def changed(**fields: Any) -> dict[str, Any]:
         ({**PLANS["one_stage"], "mbs": 0}, "mbs: 0 is not a whole number of 1 or more"),
         (
             changed(dp=[1, 2]),
-            "pipeline_list[0]: dp[1]: 2 is not the number of replicas in tmp_per_stage[1], 1",
+            "dp[1]: 2 is not the number of replicas in tmp_per_stage[1], 1",
         ),
         (
             changed(layers_per_stage=[[0], []]),

@@ -63,19 +63,6 @@ def test_begins_and_ends_are_spans(tmp_path: Path) -> None:
     assert found == (BlockRun("F2", 5, 1.0, False), BlockRun("W2", 4, 0.5, False))
 
 
-@pytest.mark.parametrize(
-    "end", ["", ",", ",\n", ', {"ph": "X", "name": "PP:0F', ', {"ph": "X", "args": {}, "n']
-)
-@pytest.mark.parametrize("begin", ["[", '{"distributedInfo": {"rank": 3}, "traceEvents": [\n'])
-def test_a_trace_that_was_cut_off_has_its_whole_events(begin: str, end: str, tmp_path: Path) -> None:
-    events: list[object] = [
-        label("PP:0F0", 0, 1000),
-        label("Forward 1" if "{" in begin else "PP:3F1", 2000, 3000),
-    ]
-    (tmp_path / "t.json").write_text(begin + ",\n".join(map(json.dumps, events)) + end)
-    assert read_traces(tmp_path / "t.json") == (BlockRun("F0", 0, 1.0, False), BlockRun("F3", 1, 3.0, False))
-
-
 def test_a_folder_has_a_trace_for_each_rank(tmp_path: Path) -> None:
     """The labels of torch's schedules of one stage say no stage: it is the rank."""
     for rank in range(2):
