@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -39,14 +39,8 @@ class GalvatronProfileError(ValueError):
     """A file of a profile is missing or wrong; the message names file, value and remedy in one line."""
 
 
-@dataclass(frozen=True)
-class TimeLine:
-    """Time as a line over the samples of a GPU, fitted to measurements.
-
-    Attributes:
-        ms_per_sample: Slope, above 0.
-        constant_ms: Time for no sample; 0 or more.
-    """
+class TimeLine(NamedTuple):
+    """Time as a line over the samples of a GPU, fitted to measurements."""
 
     ms_per_sample: float
     constant_ms: float
@@ -60,25 +54,17 @@ class TimeLine:
 class EndMemory:
     """Memory of embedding or output layer on a GPU, by the GPUs that share the vocabulary."""
 
-    states_mib: Annotated[
-        _MibByDegree, Meaning("weights, gradients and the optimizer's states", key="model_states")
-    ]
-    kept_mib: Annotated[
-        _MibByDegree, Meaning("kept by a sample from the forward to the backward", key="activation")
-    ]
+    states_mib: Annotated[_MibByDegree, Meaning("weights, gradients, optimizer", key="model_states")]
+    kept_mib: Annotated[_MibByDegree, Meaning("kept by a sample until the backward", key="activation")]
 
 
-@dataclass(frozen=True)
-class GalvatronMemory:
-    """Memory of a model's layers.
+class GalvatronMemory(NamedTuple):
+    """Memory of a model's layers: of a layer, and of the ends of one and of several stages.
 
     Attributes:
         parameter_mib: Parameters of a layer in 32 bits.
         kept_mib: Kept by one sample in a layer on each GPU, by the GPUs that share it.
         input_mib: The same where the backward computes all else again, on one GPU.
-        first: Embedding, on the first of several stages.
-        last: Output layer, on the last of several stages.
-        both: Memory of one stage with both.
     """
 
     parameter_mib: float
@@ -104,14 +90,10 @@ class MachineBandwidths:
 
 @dataclass(frozen=True)
 class GalvatronProfile:
-    """A model on a machine.
+    """A model on a machine: forward of a block, and of embedding and output layer together.
 
     Attributes:
-        name: Name of the model.
         precision: ``bf16``, ``fp16`` or ``fp32``.
-        sequence_length: Tokens of a sample.
-        block: Forward of one layer.
-        other: Forward of embedding and output layer together.
         memory: Memory by whether tensor-parallel GPUs share norms and dropout too (Megatron's sequence
             parallelism).
         machines: Bandwidths by nodes and GPUs of each.
@@ -151,7 +133,7 @@ def read_galvatron_profile(
     memory, _ = _find(folder, "memory", model, precision)
     overlap = _only(folder, folder.rglob("overlap_coefficient.json"), "overlap_coefficient.json")
     with json_file(times, "times of layers", GalvatronProfileError) as data:
-        length, lines = _times(data, sequence_length)
+        length, block, other = _times(data, sequence_length)
     with json_file(memory, "memory of layers", GalvatronProfileError) as data:
         names = {True: "_sp", False: ""}
         held = {
@@ -164,7 +146,7 @@ def read_galvatron_profile(
     with json_file(overlap, "an overlap_coe", GalvatronProfileError) as data:
         slowdown: float = data["overlap_coe"].typed(_Slowdown)
     machines = _machines(folder)
-    return GalvatronProfile(model, precision, length, lines["0"], lines["other"], held, machines, slowdown)
+    return GalvatronProfile(model, precision, length, block, other, held, machines, slowdown)
 
 
 def _find(folder: Path, kind: str, model: str, precision: str = "") -> tuple[Path, str]:
@@ -199,8 +181,8 @@ def _only(folder: Path, paths: Iterable[Path], name: str, others: str = "; give 
     return found[0]
 
 
-def _times(data: Field, sequence_length: int | None) -> tuple[int, dict[str, TimeLine]]:
-    """Return the sequence length, and the line of each type of layer."""
+def _times(data: Field, sequence_length: int | None) -> tuple[int, TimeLine, TimeLine]:
+    """Return the sequence length, and the lines of a block and of the other layers."""
     points: dict[int, dict[str, list[tuple[int, float]]]] = {}
     for name in data.mapping():
         if match := _TIME.fullmatch(name):
@@ -221,7 +203,7 @@ def _times(data: Field, sequence_length: int | None) -> tuple[int, dict[str, Tim
     for kind in ("0", "other"):
         if kind not in points[length]:
             raise data.mistake(f"lacks layertype_{kind}_bszN_seq{length}, the time of a sample in ms; add it")
-    return length, {kind: _line(each) for kind, each in points[length].items()}
+    return length, _line(points[length]["0"]), _line(points[length]["other"])
 
 
 def _line(points: list[tuple[int, float]]) -> TimeLine:

@@ -47,13 +47,10 @@ class LayerMemory:
 
     parameters: Annotated[int, Meaning("weights", "floats", min=0, key="params_floats")]
     activation_floats: Annotated[
-        int, Meaning("kept from the forward to the backward", "floats", min=0, key="act_mem_floats")
+        int, Meaning("kept until the backward", "floats", min=0, key="act_mem_floats")
     ]
     output_floats: Annotated[
-        int,
-        Meaning(
-            "passed on to the next layer; whole, not a GPU's share", "floats", min=0, key="act_output_floats"
-        ),
+        int, Meaning("passed on, whole, not a GPU's share", "floats", min=0, key="act_output_floats")
     ]
 
 

@@ -74,9 +74,8 @@ class Links:
     """All links that were measured.
 
     Attributes:
-        between: Links between GPUs of different nodes, by both ends and then by how many send and receive at
-            once.
-        within: Links within a node, by the name and number of its GPUs: what each of them reaches.
+        between: Between nodes, by both ends and then by how many GPUs send and receive at once.
+        within: Within a node, by the name and number of its GPUs: what each of them reaches.
     """
 
     between: Mapping[_Ends, Mapping[tuple[int, int], LinkFit]]

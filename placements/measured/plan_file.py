@@ -86,9 +86,7 @@ class PipelineEntry:
     """The pipeline of a plan's file."""
 
     num_stages: Annotated[int, Meaning("number of stages", min=1)]
-    layers_per_stage: Annotated[
-        tuple[tuple[int, ...], ...], Meaning("numbers of the layers of each stage", min=0)
-    ]
+    layers_per_stage: Annotated[tuple[tuple[int, ...], ...], Meaning("layers of each stage", min=0)]
     tmp_per_stage: Annotated[
         tuple[tuple[ReplicaEntry, ...], ...],
         Meaning("replicas of each stage: `[[[gpu, GPUs of the node, zone], ...], tensor parallelism]`"),

@@ -16,7 +16,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import Any, NamedTuple
 
 from placements.plain_data import Field, in_file
@@ -58,36 +58,16 @@ class BlockRun(NamedTuple):
     by_kernels: bool
 
 
-class BlockTimes(NamedTuple):
-    """How long the runs of a block took.
+def block_times(runs: Iterable[BlockRun]) -> dict[str, list[float]]:
+    """Return the ms of all runs of each block, by name in the order of the runs.
 
-    Attributes:
-        median_ms: Median time of all runs.
-        low_ms: A tenth of the runs are shorter; the shortest where there are fewer than ten.
-        high_ms: A tenth are longer; the longest where there are fewer than ten.
-        num_runs: How many there are.
+    >>> block_times([BlockRun("F0", n, time_ms, False) for n, time_ms in enumerate([4.0, 5.0])])
+    {'F0': [4.0, 5.0]}
     """
-
-    median_ms: float
-    low_ms: float
-    high_ms: float
-    num_runs: int
-
-
-def block_times(runs: Iterable[BlockRun]) -> dict[str, BlockTimes]:
-    """Return the times of each block, by name in the order of the runs.
-
-    >>> block_times([BlockRun("F0", n, time_ms, False) for n, time_ms in enumerate([4.0, 5.0, 9.0])])
-    {'F0': BlockTimes(median_ms=5.0, low_ms=4.0, high_ms=9.0, num_runs=3)}
-    """
-    times: dict[str, list[float]] = defaultdict(list)
+    times: dict[str, list[float]] = {}
     for run in runs:
-        times[run.block].append(run.time_ms)
-    found = {}
-    for block, each in times.items():
-        tenths = quantiles(each, n=10, method="inclusive") if len(each) >= 10 else (min(each), max(each))
-        found[block] = BlockTimes(median(each), tenths[0], tenths[-1], len(each))
-    return found
+        times.setdefault(run.block, []).append(run.time_ms)
+    return times
 
 
 def read_traces(path: str | Path, pattern: str | None = None) -> tuple[BlockRun, ...]:
@@ -131,8 +111,8 @@ def read_traces(path: str | Path, pattern: str | None = None) -> tuple[BlockRun,
             f"{path}: no label matches {labels.pattern!r}; it has {some}; give a pattern with the groups "
             "stage, kind and micro_batch"
         )
-    for name, each in times.items():
-        if not each.median_ms:
+    for name, times_ms in times.items():
+        if not median(times_ms):
             raise TraceError(f"{path}: {name} takes 0 ms in most runs; trace it with its kernels")
     return tuple(runs)
 

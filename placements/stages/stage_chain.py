@@ -40,27 +40,17 @@ class Stage:
 
     forward_ms: Annotated[float, Meaning("its forward", "ms", above=0)]
     backward_ms: Annotated[float, Meaning("its whole backward; 0 beside both halves", "ms", min=0)] = 0.0
-    input_gradient_ms: Annotated[
-        float | None, Meaning("of it, until the stage before can go on", "ms", above=0)
-    ] = None
-    weight_gradient_ms: Annotated[float | None, Meaning("instead of the whole: the rest", "ms", above=0)] = (
+    input_gradient_ms: Annotated[float | None, Meaning("until the stage before goes on", "ms", above=0)] = (
         None
     )
-    activation_mib: Annotated[
-        float, Meaning("held from its forward to the end of its backward", "MiB", min=0)
-    ] = 0.0
-    weight_mib: Annotated[
-        float, Meaning("held all the time: weights, gradients, optimizer", "MiB", min=0)
-    ] = 0.0
-    recompute_ms: Annotated[
-        float | None, Meaning("a mode: its forward again, before its backward", "ms", above=0)
-    ] = None
-    recompute_mib: Annotated[
-        float, Meaning("held from its forward to its backward in that mode", "MiB", min=0)
-    ] = 0.0
-    offload_ms: Annotated[
-        float | None, Meaning("a mode: what it holds to the host, and as long back", "ms", above=0)
-    ] = None
+    weight_gradient_ms: Annotated[float | None, Meaning("the other half of the backward", "ms", above=0)] = (
+        None
+    )
+    activation_mib: Annotated[float, Meaning("held until the end of its backward", "MiB", min=0)] = 0.0
+    weight_mib: Annotated[float, Meaning("always held: weights, gradients, optimizer", "MiB", min=0)] = 0.0
+    recompute_ms: Annotated[float | None, Meaning("a mode: its forward again, first", "ms", above=0)] = None
+    recompute_mib: Annotated[float, Meaning("held meanwhile in that mode", "MiB", min=0)] = 0.0
+    offload_ms: Annotated[float | None, Meaning("a mode: to the host, as long back", "ms", above=0)] = None
 
     def __post_init__(self) -> None:
         """Put the halves of the backward together."""
@@ -105,13 +95,10 @@ class SequenceSlices:
 
     num_slices: Annotated[int, Meaning("slices of each sequence", min=1)]
     attention_share: Annotated[
-        float,
-        Meaning("part of a stage's time that grows with the square of the length", min=0, max=1),
+        float, Meaning("part of the time that grows with the square of the length", min=0, max=1)
     ] = 0.0
     kv_share: Annotated[float, Meaning("part of its activations that is keys and values", min=0, max=1)] = 0.0
-    partition: Annotated[
-        str, Meaning("`even` slices, or slices of `equal_time`", choices=("even", "equal_time"))
-    ] = "even"
+    partition: Annotated[str, Meaning("how they are cut", choices=("even", "equal_time"))] = "even"
 
 
 @dataclass(frozen=True)
@@ -127,39 +114,32 @@ class StageChain:
 
     stages: Annotated[tuple[Stage, ...], Meaning("the stages, with the fields below")] = ()
     num_devices: Annotated[
-        int, Meaning("devices; 0 for as many as stages, which is no choice beside layers", min=0)
+        int, Meaning("0 for as many as stages, which is no choice beside layers", min=0)
     ] = 0
     memory_mib: Annotated[
         tuple[float, ...] | None,
-        Meaning("of each device: one number or a list; none for no limit", "MiB", min=0),
+        Meaning("of each device: one number or a list; none: no limit", "MiB", min=0),
     ] = None
     transfer_ms: Annotated[
         float, Meaning("from the end of a block to where its output is on another device", "ms", min=0)
     ] = 0.0
     layers: Annotated[
-        tuple[Stage, ...],
-        Meaning(
-            "instead of stages: a finer chain, divided such that the longest piece is as short as possible"
-        ),
+        tuple[Stage, ...], Meaning("instead of stages: a finer chain, cut so that the longest piece is least")
     ] = ()
     input_gradient_share: Annotated[
-        float,
-        Meaning(
-            "part of a backward that its input gradient takes where only the whole is given", above=0, below=1
-        ),
+        float, Meaning("input gradient's part of a backward that is only given whole", above=0, below=1)
     ] = 0.5
     power_w: Annotated[
-        DevicePower | None,
-        Meaning("of each device: `running`, while it computes, and `blocking`, while it waits", "W"),
+        DevicePower | None, Meaning("`running`, while a device computes, and `blocking`, while it waits", "W")
     ] = None
     host_memory_mib: Annotated[
-        float | None, Meaning("what each device may hold on its host; none for no limit", "MiB", min=0)
+        float | None, Meaning("what each device may hold on its host; none: no limit", "MiB", min=0)
     ] = None
     sequence_slices: Annotated[
         SequenceSlices | None,
         Meaning(
-            "how each sequence is cut into slices: `num_slices`, and `attention_share`, "
-            "`kv_share` (0 to 1, default 0) and `partition` (`even`, or `equal_time`)"
+            "how sequences are cut: `num_slices`, and `attention_share`, `kv_share` (0 to 1, default 0) and "
+            "`partition` (`even`, or `equal_time`)"
         ),
     ] = None
 

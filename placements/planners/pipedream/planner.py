@@ -1,7 +1,7 @@
 """PipeDream's planner: stages and their workers such that the slowest of all takes the least time.
 
-Beside it are the plans that people make without one: data parallel, and a stage for each worker. The answer
-is exact for the cost model (Sec. 2.4.1), which has no start-up and no idle time.
+Beside it are the plans that people make without one: data parallel, and a straight pipeline, with a stage for
+each worker. The answer is exact for the cost model (Sec. 2.4.1), which has no start-up and no idle time.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from functools import partial
 import numpy as np
 
 from placements.planners.parallel_plan import PlanError
-from placements.planners.pipedream.closed_sets import ClosedSets, Floats, closed_sets
 from placements.planners.pipedream.plan import Level, PipelinePlan, PlannedStage
-from placements.planners.pipedream.profile_graph import ProfileGraph
+from placements.planners.pipedream.profile_graph import ClosedSets, Floats, ProfileGraph, closed_sets
 
 MAX_WORKERS = 1024
 
@@ -31,7 +30,12 @@ _ROUNDING = 1e-12
 
 
 def best_plan(
-    graph: ProfileGraph, levels: Sequence[Level], sync: str = "per_worker", memory_mib: float | None = None
+    graph: ProfileGraph,
+    levels: Sequence[Level],
+    sync: str = "per_worker",
+    memory_mib: float | None = None,
+    *,
+    is_replicated: bool = True,
 ) -> PipelinePlan:
     """Return the plan of least time for one input, on all workers.
 
@@ -44,9 +48,10 @@ def best_plan(
             formula ``printed``.
         memory_mib: Memory of each worker, for weights and activations of all inputs in flight; None for no
             limit.
+        is_replicated: Whether workers may share a stage; False for a straight pipeline.
 
     Raises:
-        PlanError: An argument is out of its range, or no plan fits the memory.
+        PlanError: An argument is out of its range, or no plan fits the memory or has a node for each worker.
 
     >>> from placements.planners.pipedream.profile_graph import ProfiledNode, chain_graph
     >>> layers = [(6, 8e6, 0), (6, 1e6, 1e5), (4, 0, 8e7)]
@@ -55,70 +60,39 @@ def best_plan(
     >>> plan.configuration, plan.time_ms, plan.bottleneck
     ('3-1', 4.0, 'compute')
     """
-    plan = _plan(graph, levels, sync, memory_mib)
-    if plan is None:
+    workers = _num_workers(levels, sync)
+    if not is_replicated and workers > len(graph.nodes):
+        raise PlanError(
+            f"levels: have {workers} workers for {len(graph.nodes)} nodes; give at most one worker for each"
+        )
+    programme = partial(_Programme, closed_sets(graph), levels, sync, memory_mib, is_replicated)
+    min_ms = programme().best()
+    if not math.isfinite(min_ms):
         raise PlanError(
             f"memory_mib: {memory_mib:g} is too little for any plan; give more memory or workers, or smaller "
             "inputs"
         )
-    return plan
-
-
-def straight_plan(
-    graph: ProfileGraph, levels: Sequence[Level], sync: str = "per_worker", memory_mib: float | None = None
-) -> PipelinePlan:
-    """Return the best plan with a stage for each worker; see `best_plan`.
-
-    Raises:
-        PlanError: Likewise; or there are fewer nodes than workers.
-    """
-    if (workers := math.prod(level.count for level in levels)) > len(graph.nodes):
-        raise PlanError(
-            f"levels: have {workers} workers for {len(graph.nodes)} nodes; give at most one worker for each"
-        )
-    plan = _plan(graph, levels, sync, memory_mib, is_replicated=False)
-    if plan is None:
-        raise PlanError(f"memory_mib: {memory_mib:g} is too little for a stage on each worker; give more")
-    return plan
+    fewest = programme(max_ms=min_ms * (1 + _ROUNDING))
+    return fewest.plan(fewest.last_stage)
 
 
 def data_parallel_plan(
     graph: ProfileGraph, levels: Sequence[Level], sync: str = "per_worker"
 ) -> PipelinePlan:
-    """Return the plan with one stage on all workers; see `best_plan`. Its memory is not limited.
-
-    Raises:
-        PlanError: An argument is out of its range.
-    """
-    _check(levels, sync)
+    """Return the plan with one stage on all workers; see `best_plan`. Its memory is not limited."""
+    _num_workers(levels, sync)
     return _Programme(closed_sets(graph), levels, sync).plan(lambda _, first, __, count: (first, count))
 
 
-def _plan(
-    graph: ProfileGraph,
-    levels: Sequence[Level],
-    sync: str,
-    memory_mib: float | None,
-    *,
-    is_replicated: bool = True,
-) -> PipelinePlan | None:
-    """Return the plan of least time, and of such with fewest stages; None where none fits the memory."""
-    _check(levels, sync)
-    programme = partial(_Programme, closed_sets(graph), levels, sync, memory_mib, is_replicated)
-    min_ms = programme().best()
-    if not math.isfinite(min_ms):
-        return None
-    fewest = programme(max_ms=min_ms * (1 + _ROUNDING))
-    return fewest.plan(fewest.last_stage)
-
-
-def _check(levels: Sequence[Level], sync: str) -> None:
+def _num_workers(levels: Sequence[Level], sync: str) -> int:
+    """Return the workers of all levels together, after a look at both arguments."""
     if not levels:
         raise PlanError("levels: is empty; give at least one, as (count, gb_per_s)")
     if (workers := math.prod(level.count for level in levels)) > MAX_WORKERS:
         raise PlanError(f"levels: have {workers} workers; give at most {MAX_WORKERS} in all levels together")
     if sync not in SYNCS:
         raise PlanError(f"sync: {sync!r} is not known; use one of {', '.join(SYNCS)}")
+    return workers
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,11 @@
-"""Costs of each node of a model for one input, and the nodes that it reads: a profile as PipeDream has it.
+"""Costs of each node of a model for one input, the nodes that it reads, and where such a graph can be cut.
 
-The file form is a CSV file with a row for each node, a `ProfiledNode`. What PipeDream's planner leaves out is
-left out: the time of loading data, and outputs that nobody reads. The module does not know stages or workers.
+A profile is a CSV file with a row for each node, a `ProfiledNode`. What PipeDream's planner leaves out is
+left out: the time of loading data, and outputs that nobody reads.
+
+A graph is cut at closed sets: nodes that have with each all that it reads. What lies between two such sets,
+of which one holds the other, can be a stage. For a chain they are its beginnings; where branches run side by
+side there are more, one for each antichain of PipeDream's optimizer. The module does not know workers.
 """
 
 from __future__ import annotations
@@ -10,7 +14,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from placements.meaning import Meaning
 from placements.models.zoo.convolutional import VisionLayer
@@ -23,6 +30,12 @@ _NUMBER_BYTES = 4
 
 _BACKWARD_FORWARDS = 2
 """How many forwards take as long as a backward: a product for the gradient of either factor."""
+
+
+MAX_SETS = 1000
+"""Sets that are looked at."""
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -166,3 +179,59 @@ def _in_order(nodes: Sequence[ProfiledNode]) -> tuple[ProfiledNode, ...]:
         raise ProfileError(
             f"column inputs: {circle} read each other in a circle; remove one of their inputs"
         ) from None
+
+
+class ClosedSets(NamedTuple):
+    """The closed sets of a graph, smaller ones first, and what they cost.
+
+    Attributes:
+        nodes: Nodes of the graph.
+        members: Whether a set has a node; shape ``(sets, nodes)``. The first has none, the last has all.
+        is_complete: Whether they are all that there are.
+        time_ms: Forward and backward for one input of the stage that the second set has beyond the first;
+            shape ``(sets, sets)``, infinite where that is none.
+        parameter_bytes: Parameters of each stage likewise, without meaning where it is none.
+        activation_bytes: Outputs of all nodes of each stage for one input, likewise.
+        cut_bytes: Outputs of each set's nodes that nodes outside read; shape ``(sets,)``.
+    """
+
+    nodes: tuple[ProfiledNode, ...]
+    members: NDArray[np.bool_]
+    is_complete: bool
+    time_ms: Floats
+    parameter_bytes: Floats
+    activation_bytes: Floats
+    cut_bytes: Floats
+
+    def between(self, first: int, end: int) -> tuple[ProfiledNode, ...]:
+        """Return the nodes that one set has beyond another."""
+        return tuple(self.nodes[i] for i in np.flatnonzero(self.members[end] & ~self.members[first]))
+
+
+def closed_sets(graph: ProfileGraph) -> ClosedSets:
+    """Return the closed sets of a graph; of one with too many those that begin the order of its nodes."""
+    nodes = graph.nodes
+    place = {node.name: i for i, node in enumerate(nodes)}
+    needs = [sum(1 << place[name] for name in node.inputs) for node in nodes]
+    layer, found = {0}, [0]  # sets as bits of a number
+    while layer and len(found) <= MAX_SETS:
+        layer = {
+            mask | 1 << i
+            for mask in layer
+            for i, need in enumerate(needs)
+            if not mask >> i & 1 and need & mask == need
+        }
+        found += sorted(layer)
+    is_complete = len(found) <= MAX_SETS
+    if not is_complete:
+        found = [(1 << size) - 1 for size in range(len(nodes) + 1)]
+    members = np.array([[bool(mask >> i & 1) for i in range(len(nodes))] for mask in found])
+    is_stage = members.astype(np.float32) @ ~members.T == 0
+    np.fill_diagonal(is_stage, False)
+    figures = [(each.time_ms, each.parameter_bytes, each.activation_bytes) for each in nodes]
+    until = (members @ np.array(figures)).T
+    time_ms, parameters, activations = (np.maximum(each[None, :] - each[:, None], 0.0) for each in until)
+    time_ms = np.where(is_stage, time_ms, np.inf)
+    is_read = np.array([[node.name in reader.inputs for node in nodes] for reader in nodes])
+    cut_bytes = (members & (~members @ is_read)) @ np.array([node.activation_bytes for node in nodes])
+    return ClosedSets(nodes, members, is_complete, time_ms, parameters, activations, cut_bytes)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from told import told
 
-from placements.measured.run_trace import BlockRun, TraceError, block_times, read_traces
+from placements.measured.run_trace import BlockRun, TraceError, read_traces
 
 
 def label(name: str, begin_us: float, time_us: float, **rest: object) -> dict[str, object]:
@@ -76,12 +76,6 @@ def test_a_folder_has_a_trace_for_each_rank(tmp_path: Path) -> None:
 def test_a_pattern_may_name_the_block(tmp_path: Path) -> None:
     path = write(tmp_path / "t.json", [label("block E", 0, 1000)])
     assert read_traces(path, r"block (?P<block>\w+)") == (BlockRun("E", None, 1.0, False),)
-
-
-def test_times_are_medians_and_tenths() -> None:
-    found = block_times(BlockRun("F0", n, float(n), False) for n in range(11))
-    assert (found["F0"].median_ms, found["F0"].low_ms, found["F0"].high_ms) == (5, 1, 9)
-    assert found["F0"].num_runs == 11
 
 
 @pytest.mark.parametrize(

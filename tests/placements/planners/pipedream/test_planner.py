@@ -15,9 +15,8 @@ from places import SHARED_DATA
 from placements import Placement
 from placements.models.zoo.convolutional import VISION_MODELS, vgg16
 from placements.planners.parallel_plan import PlanError
-from placements.planners.pipedream.closed_sets import closed_sets
 from placements.planners.pipedream.plan import Level, plan_placement
-from placements.planners.pipedream.planner import SYNCS, best_plan, data_parallel_plan, straight_plan
+from placements.planners.pipedream.planner import SYNCS, best_plan, data_parallel_plan
 from placements.planners.pipedream.profile_graph import (
     ProfiledNode,
     ProfileGraph,
@@ -148,10 +147,13 @@ def chains(most: int) -> st.SearchStrategy[ProfileGraph]:
     return rows.map(lambda each: chain_graph(node(i, figures) for i, figures in enumerate(each)))
 
 
-def check(graph: ProfileGraph, levels: Sequence[Level], sync: str) -> None:
+@given(chains(6) | graphs(), LEVELS | HIERARCHY, st.sampled_from(SYNCS))
+def test_no_plan_is_better(graph: ProfileGraph, levels: list[Level], sync: str) -> None:
+    """Of a chain or a graph with branches, on one level or several, with limits of memory and without."""
     every = EveryPlan(graph, levels, sync).all()
     found = best_plan(graph, levels, sync)
     least = min(time for time, *_ in every)
+    assert found.is_exact
     assert found.time_ms == pytest.approx(least, rel=1e-12)
     assert len(found.stages) == min(stages for time, _, stages in every if time <= least * (1 + 1e-12))
     memories = sorted({memory for _, memory, _ in every})
@@ -163,20 +165,6 @@ def check(graph: ProfileGraph, levels: Sequence[Level], sync: str) -> None:
     if memories[0] > 1:
         with pytest.raises(PlanError, match="^memory_mib: .* is too little for any plan"):
             best_plan(graph, levels, sync, memory_mib=memories[0] * 0.99)
-
-
-@given(chains(6) | graphs(), LEVELS | HIERARCHY, st.sampled_from(SYNCS))
-def test_no_plan_is_better(graph: ProfileGraph, levels: list[Level], sync: str) -> None:
-    """Of a chain or a graph with branches, on one level or several."""
-    check(graph, levels, sync)
-
-
-@given(graphs(7))
-def test_sets_are_all_that_are_closed(graph: ProfileGraph) -> None:
-    sets, closed = closed_sets(graph), EveryPlan(graph, FLAT, "printed").closed
-    found = [frozenset(node.name for node in sets.between(0, i)) for i in range(len(sets.members))]
-    assert (len(found), set(found)) == (len(closed), set(closed))
-    assert sets.is_complete
 
 
 @given(graphs(8), LEVELS | HIERARCHY, st.sampled_from(SYNCS))
@@ -196,7 +184,7 @@ def test_a_plan_keeps_the_rules(graph: ProfileGraph, levels: list[Level], sync: 
     assert plan.num_in_flight == plan.stages[0].in_flight
     assert plan.time_ms <= data_parallel_plan(graph, levels, sync).time_ms * (1 + 1e-12)
     if plan.num_workers <= len(graph.nodes):
-        straight = straight_plan(graph, levels, sync)
+        straight = best_plan(graph, levels, sync, is_replicated=False)
         assert set(straight.configuration.split("-")) == {"1"}
         assert plan.time_ms <= straight.time_ms * (1 + 1e-12)
 
@@ -209,11 +197,11 @@ def test_a_straight_plan_is_the_best_without_replicas() -> None:
         for plan in every.component(2, frozenset(), frozenset(every.nodes))
         if all(copies == 1 for *_, copies in every.leaves(plan, 1))
     ]
-    assert straight_plan(graph, every.levels).time_ms == min(straight) == 11
+    assert best_plan(graph, every.levels, is_replicated=False).time_ms == min(straight) == 11
     with pytest.raises(PlanError, match="^levels: have 8 workers for 6 nodes; give at most one"):
-        straight_plan(graph, [Level(8, 1.0)])
-    with pytest.raises(PlanError, match=r"^memory_mib: 1 is too little for a stage on each worker"):
-        straight_plan(graph, every.levels, memory_mib=1.0)
+        best_plan(graph, [Level(8, 1.0)], is_replicated=False)
+    with pytest.raises(PlanError, match=r"^memory_mib: 1 is too little for any plan"):
+        best_plan(graph, every.levels, memory_mib=1.0, is_replicated=False)
 
 
 def test_copies_of_a_pipeline_hold_no_more_than_one() -> None:
@@ -273,7 +261,7 @@ MEASURED = {  # flat: configuration, ms of an input, what takes it; data paralle
 def test_measured_profiles_give_the_papers_configurations(model: str) -> None:
     graph = measured(model)
     plan = best_plan(graph, FLAT)
-    others = data_parallel_plan(graph, FLAT).time_ms, straight_plan(graph, FLAT).time_ms
+    others = data_parallel_plan(graph, FLAT).time_ms, best_plan(graph, FLAT, is_replicated=False).time_ms
     found = (
         plan.configuration,
         round(plan.time_ms, 3),
@@ -309,13 +297,6 @@ def test_shapes_give_the_configurations_of_the_paper(model: str) -> None:
     for tflops in (8.0, 20.0):
         graph = computed_profile(VISION_MODELS[model](), BATCH_SIZES[model], tflops)
         assert best_plan(graph, FLAT).configuration == PUBLISHED[model][0], "whatever the rate"
-
-
-def test_convolutions_are_shared_and_fully_connected_layers_are_not() -> None:
-    stages = best_plan(computed_profile(vgg16(), 64, 10.0), FLAT).stages
-    assert [len(stage.nodes) for stage in stages] == [13, 3]
-    assert stages[1].nodes == ("fc14", "fc15", "fc16")
-    assert best_plan(computed_profile(vgg16(), 64, 7.0), FLAT).configuration == "16", "slow compute"
 
 
 def test_what_a_layer_takes() -> None:
@@ -389,11 +370,3 @@ def test_1f1b_rr_is_no_faster_than_a_plan_and_reaches_it(rows: list[tuple[int, i
     copies = [int(each) for each in plan.configuration.split("-")]
     if copies == sorted(copies, reverse=True):
         assert found == pytest.approx(plan.time_ms, abs=2e-3)
-
-
-def test_copies_behind_a_stage_without_them_may_wait_in_1f1b_rr() -> None:
-    rows = [(1, 1), (2, 3), (1, 1)]
-    graph = chain_graph(ProfiledNode(f"n{i}", "", a, 2 * a, 0, 1e6 * w) for i, (a, w) in enumerate(rows))
-    plan = best_plan(graph, [Level(4, 0.5)])
-    assert (plan.configuration, plan.time_ms) == ("1-2-1", 3.0)
-    assert steady_ms(plan_placement(plan), 60) == 4.5

@@ -8,9 +8,9 @@ import pytest
 from places import SHARED_DATA
 from told import told
 
-from placements.planners.pipedream.closed_sets import closed_sets
 from placements.planners.pipedream.profile_graph import (
     ProfiledNode,
+    closed_sets,
     read_profile_graph,
 )
 from placements.profiles.operating_point import ProfileError

@@ -44,16 +44,6 @@ def test_a_configuration_by_hand() -> None:
     assert recomputed.memory_mib == 2 * 128 / 4 + 2 * 32 / 4 + 4 * 2
 
 
-def test_replicas_exchange_gradients_once_in_a_batch() -> None:
-    """Eight replicas leave the server; each sends twice 7/8 of all weights, shared by its micro-batches."""
-    found = plan_of(PROFILE, CLUSTER, 16, 8, 1, 1, False)
-    assert found.time_ms == pytest.approx(2 * 7 / 8 * 128 * MIB / 1e6 / 2)
-    assert plan_of(PROFILE, CLUSTER, 8192, 8, 1, 1, False).time_ms == pytest.approx(8 * 9.0), "compute"
-    beside = plan_of(PROFILE, CLUSTER, 4, 2, 1, 2, False)
-    assert beside.time_ms == pytest.approx(8 * 12.0), "two replicas are in a server of fast links"
-    assert found.memory_mib == 128 + 32 + 1, "one stage has one version of its weights"
-
-
 def test_what_does_not_fit_says_why_and_comes_last() -> None:
     plans = two_bw_plans(PROFILE, CLUSTER, 8)
     usable = [not plan.reason for plan in plans]
