@@ -7,9 +7,8 @@ each worker. The answer is exact for the cost model (Sec. 2.4.1), which has no s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -65,15 +64,7 @@ def best_plan(
         raise PlanError(
             f"levels: have {workers} workers for {len(graph.nodes)} nodes; give at most one worker for each"
         )
-    programme = partial(_Programme, closed_sets(graph), levels, sync, memory_mib, is_replicated)
-    min_ms = programme().best()
-    if not math.isfinite(min_ms):
-        raise PlanError(
-            f"memory_mib: {memory_mib:g} is too little for any plan; give more memory or workers, or smaller "
-            "inputs"
-        )
-    fewest = programme(max_ms=min_ms * (1 + _ROUNDING))
-    return fewest.plan(fewest.last_stage)
+    return _plan(closed_sets(graph), levels, sync, memory_mib, is_replicated)
 
 
 def data_parallel_plan(
@@ -81,7 +72,24 @@ def data_parallel_plan(
 ) -> PipelinePlan:
     """Return the plan with one stage on all workers; see `best_plan`. Its memory is not limited."""
     _num_workers(levels, sync)
-    return _Programme(closed_sets(graph), levels, sync).plan(lambda _, first, __, count: (first, count))
+    return _plan(closed_sets(graph, is_cut=False), levels, sync, None, True)
+
+
+def _plan(
+    sets: ClosedSets, levels: Sequence[Level], sync: str, memory_mib: float | None, is_replicated: bool
+) -> PipelinePlan:
+    """Return the plan of least time, and of such with fewest stages."""
+    whole = _Component(len(levels))
+    programme = _Programme(sets, levels, sync, memory_mib, is_replicated)
+    min_ms = float(programme.pipelines(whole)[-1, 0, -1])
+    if not math.isfinite(min_ms):
+        raise PlanError(
+            f"memory_mib: {memory_mib:g} is too little for any plan; give more memory or workers, or smaller "
+            "inputs"
+        )
+    fewest = replace(programme, max_ms=min_ms * (1 + _ROUNDING))
+    stages = [*fewest.stages(whole, 0, len(sets.members) - 1, 0.0, (0.0, 0.0))]
+    return PipelinePlan(tuple(stages[::-1]), tuple(levels), sets.is_complete)
 
 
 def _num_workers(levels: Sequence[Level], sync: str) -> int:
@@ -115,10 +123,6 @@ class _Component:
         return math.ceil((self.after + self.copies) / self.copies)
 
 
-_Choice = Callable[[_Component, int, int, int], tuple[int, int]]
-"""Where a pipeline's last stage begins and its copies, by component, first and last set, and size."""
-
-
 @dataclass(frozen=True)
 class _Programme:
     """PipeDream's dynamic programme: the least time of the slowest stage, or the fewest stages in a time.
@@ -144,19 +148,9 @@ class _Programme:
     max_ms: float | None = None
     _tables: dict[_Component, Floats] = field(default_factory=dict, init=False)
 
-    def best(self) -> float:
-        """Return the least value of the whole model on all workers; infinite where no plan fits."""
-        return float(self._pipelines(_Component(len(self.levels)))[-1, 0, -1])
-
-    def plan(self, last_stage: _Choice) -> PipelinePlan:
-        """Return the plan of which each last stage is chosen so."""
-        whole = _Component(len(self.levels))
-        stages = [*self._stages(last_stage, whole, 0, len(self.sets.members) - 1, 0.0, (0.0, 0.0))]
-        return PipelinePlan(tuple(stages[::-1]), tuple(self.levels), self.sets.is_complete)
-
-    def last_stage(self, place: _Component, first: int, end: int, components: int) -> tuple[int, int]:
-        """Return the last stage of least value: on all components, or on as few as possible."""
-        values = self._pipelines(place)
+    def _last(self, place: _Component, first: int, end: int, components: int) -> tuple[int, int]:
+        """Return where the last stage of least value begins, and its copies: all components, or fewest."""
+        values = self.pipelines(place)
         least = values[components, first, end]
         may_share = self.is_replicated or components == 1
         if may_share and self._stage(place, components, components)[first, end] == least:
@@ -175,17 +169,16 @@ class _Programme:
     def _joined(self, one: Floats, other: Floats) -> Floats:
         return np.maximum(one, other) if self.max_ms is None else one + other
 
-    def _pipelines(self, place: _Component) -> Floats:
+    def pipelines(self, place: _Component) -> Floats:
         """Return the least value of a pipeline on each number of components of the level below.
 
-        Returns:
-            Shape ``(components + 1, firsts, sets)``: from the set `first` to another. Of the outermost level
-            only the empty set is a first.
+        Its shape is ``(components + 1, firsts, sets)``: from the set `first` to another. Of the outermost
+        level only the empty set is a first. Infinite where nothing fits.
         """
         key = place if self.memory_mib is not None else _Component(place.level, 0, place.copies)
         if key not in self._tables:
             if self.memory_mib is None and self.max_ms is None and place.copies > 1:
-                self._tables[key] = self._pipelines(_Component(place.level)) / place.copies
+                self._tables[key] = self.pipelines(_Component(place.level)) / place.copies
             else:
                 self._tables[key] = self._computed(key)
         return self._tables[key]
@@ -216,7 +209,7 @@ class _Programme:
         below, sets = self._below(place, components, copies), self.sets
         sync_ms = self._sync_ms(place, sets.parameter_bytes, copies)
         if below.level:
-            return self._joined(self._pipelines(below)[-1], self._cost(sync_ms))
+            return self._joined(self.pipelines(below)[-1], self._cost(sync_ms))
         alone = self._cost(sets.time_ms / below.copies) + (self.max_ms is not None)
         if self.memory_mib is not None:
             held = below.in_flight * (sets.parameter_bytes + sets.activation_bytes)
@@ -239,28 +232,22 @@ class _Programme:
             sent * parameter_bytes / (self.levels[place.level - 1].gb_per_s * 1e6) / (place.copies * copies)
         )
 
-    def _stages(
-        self,
-        last_stage: _Choice,
-        place: _Component,
-        first: int,
-        end: int,
-        sync_ms: float,
-        cut: tuple[float, float],
+    def stages(
+        self, place: _Component, first: int, end: int, sync_ms: float, cut: tuple[float, float]
     ) -> Iterator[PlannedStage]:
-        """Yield the stages of a component, the last one first.
+        """Yield the stages of a component between two sets, the last one first.
 
         Its own copies exchange gradients, which holds up every stage in it; the cut is the transfer after its
         last stage.
         """
         level, components = self.levels[place.level - 1], self.levels[place.level - 1].count
         while components:
-            begin, copies = last_stage(place, first, end, components)
+            begin, copies = self._last(place, first, end, components)
             below = self._below(place, components, copies)
             own_ms = float(self._sync_ms(place, self.sets.parameter_bytes[begin, end], copies))
             held_up_ms = max(sync_ms, own_ms)
             if below.level:
-                yield from self._stages(last_stage, below, begin, end, held_up_ms, cut)
+                yield from self.stages(below, begin, end, held_up_ms, cut)
             else:
                 nodes = self.sets.between(begin, end)
                 yield PlannedStage(

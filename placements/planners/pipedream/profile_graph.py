@@ -208,13 +208,16 @@ class ClosedSets(NamedTuple):
         return tuple(self.nodes[i] for i in np.flatnonzero(self.members[end] & ~self.members[first]))
 
 
-def closed_sets(graph: ProfileGraph) -> ClosedSets:
-    """Return the closed sets of a graph; of one with too many those that begin the order of its nodes."""
+def closed_sets(graph: ProfileGraph, *, is_cut: bool = True) -> ClosedSets:
+    """Return the closed sets of a graph; of one with too many those that begin the order of its nodes.
+
+    Where it is not cut, they are the empty one and the whole.
+    """
     nodes = graph.nodes
     place = {node.name: i for i, node in enumerate(nodes)}
     needs = [sum(1 << place[name] for name in node.inputs) for node in nodes]
     layer, found = {0}, [0]  # sets as bits of a number
-    while layer and len(found) <= MAX_SETS:
+    while is_cut and layer and len(found) <= MAX_SETS:
         layer = {
             mask | 1 << i
             for mask in layer
@@ -223,8 +226,8 @@ def closed_sets(graph: ProfileGraph) -> ClosedSets:
         }
         found += sorted(layer)
     is_complete = len(found) <= MAX_SETS
-    if not is_complete:
-        found = [(1 << size) - 1 for size in range(len(nodes) + 1)]
+    if not is_cut or not is_complete:
+        found = [(1 << size) - 1 for size in range(0, len(nodes) + 1, 1 if is_cut else len(nodes))]
     members = np.array([[bool(mask >> i & 1) for i in range(len(nodes))] for mask in found])
     is_stage = members.astype(np.float32) @ ~members.T == 0
     np.fill_diagonal(is_stage, False)
