@@ -6,7 +6,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 from experiments.config.command import Failed
@@ -115,13 +114,13 @@ def save_traced(placement: Placement, trace: str, pattern: str | None, directory
     described = f"medians of {len(runs)} labelled spans of {trace}"
     if by_kernels:
         described += f", {by_kernels} of them by their kernels"
-    costs = {name: (MeasuredCost(name, None, median(each), None),) for name, each in times.items()}
-    measured = _Measured(costs, {}, "a traced run", described, max(map(len, times.values())))
+    costs = {name: (MeasuredCost(name, None, each.median_ms, None),) for name, each in times.items()}
+    measured = _Measured(costs, {}, "a traced run", described, max(each.num_runs for each in times.values()))
     _save(placement, measured, directory)
     log.info(
         "%s",
         "\n".join(
-            f"  {name}: {min(each):.4g} to {max(each):.4g} ms in {len(each)} runs"
+            f"  {name}: {each.min_ms:.4g} to {each.max_ms:.4g} ms in {each.num_runs} runs"
             for name, each in times.items()
         ),
     )

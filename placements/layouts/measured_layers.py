@@ -97,7 +97,7 @@ def _of_placement(path: Path) -> dict[str, float]:
 
 
 def _of_trace(path: Path) -> dict[str, float]:
-    return {name: median(each) for name, each in block_times(read_traces(path)).items()}
+    return {name: each.median_ms for name, each in block_times(read_traces(path)).items()}
 
 
 def _of_blocks(times: Mapping[str, float], path: Path, parts: str | None) -> RankTimes:

@@ -58,16 +58,25 @@ class BlockRun(NamedTuple):
     by_kernels: bool
 
 
-def block_times(runs: Iterable[BlockRun]) -> dict[str, list[float]]:
-    """Return the ms of all runs of each block, by name in the order of the runs.
+class BlockTimes(NamedTuple):
+    """How long the runs of a block took: the median, the shortest and the longest, and how many there are."""
 
-    >>> block_times([BlockRun("F0", n, time_ms, False) for n, time_ms in enumerate([4.0, 5.0])])
-    {'F0': [4.0, 5.0]}
+    median_ms: float
+    min_ms: float
+    max_ms: float
+    num_runs: int
+
+
+def block_times(runs: Iterable[BlockRun]) -> dict[str, BlockTimes]:
+    """Return the times of each block, by name in the order of the runs.
+
+    >>> block_times([BlockRun("F0", n, time_ms, False) for n, time_ms in enumerate([4.0, 5.0, 9.0])])
+    {'F0': BlockTimes(median_ms=5.0, min_ms=4.0, max_ms=9.0, num_runs=3)}
     """
     times: dict[str, list[float]] = {}
     for run in runs:
         times.setdefault(run.block, []).append(run.time_ms)
-    return times
+    return {name: BlockTimes(median(each), min(each), max(each), len(each)) for name, each in times.items()}
 
 
 def read_traces(path: str | Path, pattern: str | None = None) -> tuple[BlockRun, ...]:
@@ -111,8 +120,8 @@ def read_traces(path: str | Path, pattern: str | None = None) -> tuple[BlockRun,
             f"{path}: no label matches {labels.pattern!r}; it has {some}; give a pattern with the groups "
             "stage, kind and micro_batch"
         )
-    for name, times_ms in times.items():
-        if not median(times_ms):
+    for name, each in times.items():
+        if not each.median_ms:
             raise TraceError(f"{path}: {name} takes 0 ms in most runs; trace it with its kernels")
     return tuple(runs)
 

@@ -204,15 +204,6 @@ def test_a_straight_plan_is_the_best_without_replicas() -> None:
         best_plan(graph, every.levels, memory_mib=1.0, is_replicated=False)
 
 
-def test_copies_of_a_pipeline_hold_no_more_than_one() -> None:
-    """Two servers take inputs in turn, and the workers of each are two stages: two inputs on the first."""
-    graph = chain_graph([ProfiledNode("a", "", 1, 2, 2**20, 0), ProfiledNode("b", "", 1, 2, 3 * 2**20, 0)])
-    levels = [Level(2, 1e3), Level(2, 1e3)]
-    free, limited = best_plan(graph, levels), best_plan(graph, levels, memory_mib=3.0)
-    assert (free.configuration, free.time_ms, free.memory_mib) == ("4", 1.5, 4.0)
-    assert (limited.configuration, limited.time_ms, limited.memory_mib) == ("2-2", 1.5, 3.0)
-
-
 def test_what_holds_up_a_plan() -> None:
     slow = chain_graph([ProfiledNode("a", "", 1, 1, 6e6, 1e9), ProfiledNode("b", "", 1, 1, 0, 1e9)])
     plan = best_plan(slow, [Level(2, 1.0)])
@@ -334,14 +325,6 @@ def steady_ms(placement: Placement, num_inputs: int) -> float:
     """Return the time from one input to the next in 1F1B-RR, from the end of so many to twice as many."""
     short, long = (validate(pipedream(placement, number)).makespan for number in (num_inputs, 2 * num_inputs))
     return placement.ms(long - short) / num_inputs
-
-
-def test_a_wait_for_gradients_is_in_the_backward() -> None:
-    plan = data_parallel_plan(EXAMPLE, [Level(2, 1.0)])
-    placement = plan_placement(plan)
-    assert plan.bottleneck == "synchronisation"
-    assert steady_ms(placement, 8) == pytest.approx(plan.time_ms, rel=1e-2)
-    assert placement.ms(placement.by_name["F0@0"].time) == pytest.approx(3)
 
 
 def test_1f1b_holds_what_the_plan_counts() -> None:
