@@ -16,10 +16,9 @@ from experiments.reproduce.item import CaseOptions, Claim, Item, Row, Trend
 from experiments.reproduce.rows import listed, rows_with
 from placements.meaning import Verbatim, option
 from placements.models.zoo import read_model
-from placements.planners.pipedream.computed_profile import computed_profile
+from placements.planners.pipedream.plan import Level
 from placements.planners.pipedream.planner import best_plan, data_parallel_plan
-from placements.planners.pipedream.profile_graph import ProfileGraph, read_profile_graph
-from placements.planners.pipedream.topology import Level
+from placements.planners.pipedream.profile_graph import ProfileGraph, computed_profile, read_profile_graph
 
 GNMT = "gnmt"
 
