@@ -63,7 +63,7 @@ def read_times_source(path: str | Path) -> tuple[str, bool]:
     with in_file(path, PlacementError):
         top = Field(data, "placement", PlacementError, is_root=True)
         source = top.get("cost_source", {"times": str(path), "placeholder": False})
-        return source["times"].text(), source["placeholder"].truth()
+        return source["times"].text(), source["placeholder"].typed(bool)
 
 
 def placement_from_dict(data: object) -> Placement:
@@ -291,4 +291,4 @@ def _read_shared(field: Field, known: Collection[str]) -> SharedStream:
         raise PlacementError(
             f"{entry.stream.where}: no block runs on a stream {stream!r}; the streams are {some(known)}"
         )
-    return SharedStream(stream, entry.devices.whole_numbers())
+    return SharedStream(stream, entry.devices.typed(tuple[int, ...]))

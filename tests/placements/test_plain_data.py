@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from placements.files import read_json, to_json, write_json, write_text
 from placements.plain_data import Field, in_file
 
-DATA = {"name": "", "count": True, "share": float("nan"), "rows": [1, {"size": 2.0}], "other": "x" * 99}
+DATA = {"name": "", "count": True, "share": float("nan"), "rows": [1, {"size": 2.5}], "other": "x" * 99}
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ DATA = {"name": "", "count": True, "share": float("nan"), "rows": [1, {"size": 2
         (lambda top: top.only(("name",)), "top: has an unknown field 'count'; the fields are name"),
         (
             lambda top: top["rows"].only(("a", "b")),
-            "rows: [1, {'size': 2.0}] is not a mapping of a, b; give one",
+            "rows: [1, {'size': 2.5}] is not a mapping of a, b; give one",
         ),
         (lambda top: top.get("version", 3).mapping(), "version: 3 is not a mapping; give one"),
         (lambda top: top.version(2), "schema_version: None is not known; write 2"),
@@ -37,7 +37,7 @@ DATA = {"name": "", "count": True, "share": float("nan"), "rows": [1, {"size": 2
         (lambda top: top["rows"].items()[0].number(min=2), "rows[0]: 1 is not a number; give one"),
         (
             lambda top: top["rows"].items()[1]["size"].whole(),
-            "rows[1].size: 2.0 is not a whole number; give one",
+            "rows[1].size: 2.5 is not a whole number; give one",
         ),
         (lambda top: top["other"].whole(), f"other: '{'x' * 59}... is not a whole number; give one"),
     ],

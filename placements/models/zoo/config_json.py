@@ -151,7 +151,7 @@ def _experts(data: Field, count: str) -> _Sizes:
 
 def _qwen_moe(data: Field) -> _Sizes:
     sizes, every = _qwen(data), _size_or(data, "decoder_sparse_step", 1) or 1
-    without = {*data.get("mlp_only_layers", []).whole_numbers()}
+    without = {*data.get("mlp_only_layers", []).typed(tuple[int, ...])}
     dense = [i for i in range(sizes["num_layers"]) if i in without or (i + 1) % every]
     if dense != [*range(len(dense))]:
         name = "mlp_only_layers" if every == 1 else "decoder_sparse_step"
