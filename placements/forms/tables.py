@@ -249,7 +249,7 @@ def csv_records(
                     of_text[text] = row[key].typed(kind, meaning=meaning)
                 values[name] = of_text[text]
             found.append((row.line, kinds[place](**values)))
-            same = tuple(values.get(name, "") for name in once)
+            same = tuple(getattr(found[-1][1], name, "") for name in once)
             if once and lines.setdefault(same, row.line) != row.line:
                 named = [f"{name} {value}" for name, value in zip(once, same, strict=True) if value != ""]
                 raise row.wrong(f"{' '.join(named)} is in line {lines[same]} too; keep one row")
