@@ -1,1 +1,3 @@
+"""The old place of a part of `placements.forms`."""
+
 from placements.forms.texts import *  # noqa: F403

@@ -1,1 +1,3 @@
+"""The old place of a part of `placements.forms`."""
+
 from placements.forms.reading import *  # noqa: F403

@@ -82,6 +82,8 @@ class Meaning:
         """Remedy for a value that it may not have."""
         if self.unit == "MiB":
             return "give MiB, or a number with its unit as in 24GiB"
+        if self.unit == "units":
+            return "give whole units, or memory as in 24GiB with 'memory_unit_mib'"
         return f"give it in {self.unit}" if self.unit else "give one"
 
 

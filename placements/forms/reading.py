@@ -269,7 +269,7 @@ class Field:
 
     def _in_order(self, kinds: Sequence[DeclaredField], named: Named | None) -> list[Any]:
         """Return the entries of a list that has one for each field of a record, in their order."""
-        wanted = f"[{', '.join(each.key or 'number' for each in kinds)}]"
+        wanted = f"[{', '.join(each.key or ('text' if each.kind is str else 'number') for each in kinds)}]"
         items = self.items(wanted)
         if len(items) != len(kinds):
             raise self.wrong(wanted, f"give {len(kinds)} entries")

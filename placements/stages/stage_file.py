@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, SupportsFloat, SupportsIndex, TypeGuard
 
+from placements.forms.texts import read_yaml
 from placements.meaning import Meaning
-from placements.placement_file.yaml_text import read_yaml
 from placements.plain_data import Field, in_file
 from placements.stages.stage_chain import DevicePower, SequenceSlices, Stage, StageChain, StagesError, exact
 

@@ -160,26 +160,29 @@ def choice_error(changes: str) -> str:
         ("modes: [{}]", "modes[0]: lacks the field 'choices'; add it"),
         ("modes: [{choices: [keep]}]", "give modes by name, as in {keep: {}}"),
         ("modes: [{choices: {}}]", "modes[0].choices: is empty; give at least one"),
-        ("modes: [{choices: {1: {}, '1': {}}}]", "a name is used twice; rename one of the choices"),
+        ("modes: [{choices: {1: {}, '1': {}}}]", "the name '1' is used twice; rename one of the choices"),
         (
             "modes: [{choices: {a: {G0: {time: 3}}}}, {choices: {b: {G0: {time: 4}}}}]",
             "modes[1].choices.b.G0: modes[0] decides on it too; make one decision of both",
         ),
-        ("G0: {stream: 3}", "blocks[1] (G0).stream: 3 is not a name"),
-        ("host_memory: -1", "host_memory: -1 is negative; give 0 or more"),
+        ("G0: {stream: 3}", "blocks[1].stream: 3 is not text"),
+        ("host_memory: -1", "host_memory: -1 is not a number of 0 or more; give whole units"),
         ("slowdown: [{streams: [compute, communication]}]", "slowdown[0]: lacks the field 'factors'"),
-        ("slowdown: [{streams: [compute], factors: [1, 1]}]", "slowdown[0].streams: has 1 entries; give two"),
+        (
+            "slowdown: [{streams: [compute], factors: [1, 1]}]",
+            "slowdown[0].streams: ['compute'] is not [text, text]; give 2 entries",
+        ),
         (
             "slowdown: [{streams: [compute, compute], factors: [2, 1]}]",
             "slowdown[0].streams: ['compute', 'compute'] names one stream; give two",
         ),
         (
             "slowdown: [{streams: [compute, comm], factors: [2, 1]}]",
-            "slowdown[0].streams[1]: no block runs on a stream 'comm'; the streams are",
+            "slowdown[0]: no block runs on a stream 'comm'; the streams are",
         ),
         (
             "slowdown: [{streams: [compute, communication], factors: [0.5, 1]}]",
-            "slowdown[0].factors: 0.5 is not at least 1 and below 1000",
+            "slowdown[0].factors[0]: 0.5 is not a number of 1 or more",
         ),
         (
             "slowdown: [&pair {streams: [compute, communication], factors: [2, 1]}, *pair]",
@@ -187,7 +190,7 @@ def choice_error(changes: str) -> str:
         ),
         (
             "shared_streams: [{stream: copy_in, devices: [0, 1]}]",
-            "shared_streams[0].stream: no block runs on a stream 'copy_in'",
+            "shared_streams[0]: no block runs on a stream 'copy_in'",
         ),
         (
             "shared_streams: [{stream: communication, devices: [0]}]",
@@ -215,9 +218,9 @@ def test_a_wrong_entry_is_one_line(changes: str, message: str) -> None:
     ("changes", "message"),
     [
         ("", ": None is not a mapping; give what differs by block, or {} where nothing does"),
-        ("{F0: 3}", ".F0: 3 is not a mapping of time, time_ms, memory, transient, host_memory; give one"),
+        ("{F0: 3}", ".F0: 3 is not a mapping of time, memory, transient, host_memory, time_ms; give one"),
         ("{F0: {time: 3, time_ms: 3}}", ".F0: give either 'time' (ticks) or 'time_ms'"),
-        ("{F0: {time: -1}}", ".F0.time: -1 is not a time above 0; give one"),
+        ("{F0: {time: -1}}", ".F0.time: -1 is not a number of 0 or more; give it in ticks"),
         ("{F0: {memory: 1}}", ": the memory of its blocks sums to 1 on device 0; let them release what they"),
         ("{G0: {host_memory: 2}}", ": the host_memory of its blocks sums to 2 on device 0"),
         ("{F0: {time: 0}}", ".F0: does not run, its time being 0, and cannot hold memory; give 0 for it"),

@@ -188,7 +188,7 @@ def test_memory_of_a_placement_may_have_a_unit_where_its_own_is_known() -> None:
 
 
 def test_else_the_message_says_how_to_make_it_known() -> None:
-    with pytest.raises(PlacementError, match="^memory: '1GiB' has a unit, but .* 'memory_unit_mib'"):
+    with pytest.raises(PlacementError, match="^memory: '1GiB' is not a number .* 'memory_unit_mib'"):
         placement_from_dict(PLACEMENT | {"static_memory": [0], "blocks": [WITHOUT]})
 
 

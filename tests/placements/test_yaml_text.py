@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from placements.placement_file.yaml_text import read_yaml, to_yaml
+from placements.forms.texts import read_yaml, to_yaml
 
 
 def read(tmp_path: Path, text: str) -> Any:

@@ -1,1 +1,0 @@
-from placements.forms.texts import read_yaml, to_yaml  # noqa: F401
