@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
-from typing import Annotated
+from typing import Annotated, Any
 
 from placements.block import COMPUTE, LARGEST, Block, Kind, PlacementError, check_limits
 from placements.forms.meaning import Meaning
@@ -171,7 +171,7 @@ class Placement:
     @cached_property
     def has_streams(self) -> bool:
         """Whether some block runs beside others of its device, or holds memory of a host."""
-        return any(block.stream != COMPUTE or block.host_memory for block in self._all_blocks)
+        return any(block.stream != COMPUTE or block.host_memory for block in self.all_blocks)
 
     @cached_property
     def _slowdown(self) -> Mapping[tuple[str, str], Fraction]:
@@ -186,34 +186,7 @@ class Placement:
         return self._slowdown.get((stream, other), Fraction(1))
 
     @cached_property
-    def at_worst(self) -> Placement:
-        """A placement whose streams do not slow each other down, each block as slow as they can make it.
-
-        A schedule of it is one of this placement: no block takes longer here.
-        """
-        if not self.slowdown:
-            return self
-        streams: list[set[str]] = [set() for _ in range(self.num_devices)]
-        for block in self._all_blocks:
-            for device in block.devices:
-                streams[device].add(block.stream)
-
-        def slowed(block: Block) -> Block:
-            factor = Fraction(1)
-            for device in block.devices:
-                beside = (self.slowdown_of(block.stream, other) for other in streams[device])
-                factor = max(factor, math.prod(beside, start=Fraction(1)))
-            return replace(block, time=math.ceil(block.time * factor))
-
-        return replace(
-            self,
-            blocks=tuple(map(slowed, self.blocks)),
-            decisions=tuple(decision.mapped(slowed) for decision in self.decisions),
-            slowdown=(),
-        )
-
-    @cached_property
-    def _all_blocks(self) -> tuple[Block, ...]:
+    def all_blocks(self) -> tuple[Block, ...]:
         """The blocks as written, and as each choice runs them."""
         changed = (block for each in self.decisions for choice in each.choices for block in choice.blocks)
         return (*self.blocks, *changed)
@@ -223,13 +196,14 @@ class Placement:
         """Map each block that a decision is about to the number of the decision."""
         return {name: i for i, decision in enumerate(self.decisions) for name in decision.blocks}
 
+    def _choices(self, name: str) -> tuple[Choice, ...]:
+        """Return the choices of the decision on a block; one that changes nothing where there is none."""
+        decision = self.decision_of.get(name)
+        return (Choice(""),) if decision is None else self.decisions[decision].choices
+
     def alternatives(self, name: str) -> tuple[Block, ...]:
         """Return a block as it runs in each choice of its decision; alone where nothing is decided of it."""
-        written = self.by_name[name]
-        if name not in self.decision_of:
-            return (written,)
-        choices = self.decisions[self.decision_of[name]].choices
-        return tuple(choice.by_name.get(name, written) for choice in choices)
+        return tuple(choice.by_name.get(name, self.by_name[name]) for choice in self._choices(name))
 
     def run_name(self, name: str, chosen: Chosen) -> str:
         """Return the name of a block in its mode, as a profile has its cost: ``B0@recompute``.
@@ -237,11 +211,7 @@ class Placement:
         It is the block's own where the mode changes nothing of it.
         """
         decision = self.decision_of.get(name)
-        return (
-            name
-            if decision is None
-            else self.name_in(self.decisions[decision].choices[chosen[decision]], name)
-        )
+        return name if decision is None else self.name_in(self._choices(name)[chosen[decision]], name)
 
     def name_in(self, choice: Choice, name: str) -> str:
         """Return likewise the name of a block in a choice of its decision."""
@@ -251,30 +221,22 @@ class Placement:
     @cached_property
     def runs(self) -> Mapping[str, Block]:
         """Map the name of each block in each of its modes to the block as it then runs; see `run_name`."""
-        found = {}
-        for block in self.blocks:
-            decision = self.decision_of.get(block.name)
-            if decision is None:
-                found[block.name] = block
-                continue
-            for choice in self.decisions[decision].choices:
-                run = choice.by_name.get(block.name, block)
-                if run.time:
-                    found[self.name_in(choice, block.name)] = run
-        return found
+        return {
+            self.name_in(choice, name): run
+            for name in self.by_name
+            for choice, run in zip(self._choices(name), self.alternatives(name), strict=True)
+            if run.time
+        }
 
     @cached_property
     def memory_streams(self) -> tuple[frozenset[str], ...]:
         """The streams whose blocks move a device's memory, or its host's; for each device."""
-        return tuple(
-            frozenset(
-                block.stream
-                for block in self._all_blocks
-                if device in block.devices
-                and (block.memory_on(device) or block.transient or block.host_memory)
-            )
-            for device in range(self.num_devices)
-        )
+        found: list[set[str]] = [set() for _ in range(self.num_devices)]
+        for block in self.all_blocks:
+            for device in block.devices:
+                if block.memory_on(device) or block.transient or block.host_memory:
+                    found[device].add(block.stream)
+        return tuple(map(frozenset, found))
 
     @cached_property
     def by_lane(self) -> Placement | None:
@@ -289,15 +251,14 @@ class Placement:
         share = any(len(streams) > 1 for streams in self.memory_streams)
         if share or any(block.host_memory for block in self.blocks):
             return None
+        devices = [device for device, _ in self.lanes]
         holds = [
             stream in self.memory_streams[device] or (stream == COMPUTE and not self.memory_streams[device])
             for device, stream in self.lanes
         ]
 
-        def each(values: tuple[int, ...]) -> tuple[int, ...]:
-            return tuple(
-                values[device] if own else 0 for (device, _), own in zip(self.lanes, holds, strict=True)
-            )
+        def each(values: tuple[int, ...] | None) -> Any:
+            return values and tuple(values[d] * own for d, own in zip(devices, holds, strict=True))
 
         return replace(
             self,
@@ -305,9 +266,9 @@ class Placement:
             blocks=tuple(
                 replace(block, devices=self.lanes_of(block), stream=COMPUTE) for block in self.blocks
             ),
-            memory=None if self.memory is None else each(self.memory),
-            static_memory=each(self.static_memory) if self.static_memory else (),
-            num_gpus=tuple(self.gpus[device] for device, _ in self.lanes) if self.num_gpus else (),
+            memory=each(self.memory),
+            static_memory=each(self.static_memory),
+            num_gpus=tuple(self.gpus[device] for device in devices) if self.num_gpus else (),
             nodes=None,
             host_memory=None,
             shared_streams=(),
@@ -399,31 +360,31 @@ class Placement:
         """The same placement with each GPU as a device of its own: what the processes of a run are."""
         if not self.num_gpus:
             return self
-        ends = tuple(itertools.accumulate(self.gpus))
-        gpus = tuple(tuple(range(end - count, end)) for end, count in zip(ends, self.gpus, strict=True))
+        owners = [device for device, count in enumerate(self.gpus) for _ in range(count)]
+        gpus = {device: [gpu for gpu, own in enumerate(owners) if own == device] for device in {*owners}}
 
-        def each(values: tuple[int, ...]) -> tuple[int, ...]:
-            return tuple(value for value, own in zip(values, gpus, strict=True) for _ in own)
+        def on_gpus(devices: Iterable[int]) -> tuple[int, ...]:
+            return tuple(gpu for device in devices for gpu in gpus[device])
 
-        def on_gpus(block: Block) -> Block:
-            return replace(
-                block,
-                devices=tuple(gpu for device in block.devices for gpu in gpus[device]),
-                memory=tuple(block.memory_on(device) for device in block.devices for _ in gpus[device]),
-            )
+        def each(values: tuple[int, ...] | None) -> Any:
+            return values and tuple(values[device] for device in owners)
+
+        def spread(block: Block) -> Block:
+            devices = on_gpus(block.devices)
+            memory = tuple(block.memory_on(owners[gpu]) for gpu in devices)
+            return replace(block, devices=devices, memory=memory)
 
         return replace(
             self,
-            num_devices=ends[-1],
-            blocks=tuple(map(on_gpus, self.blocks)),
-            memory=None if self.memory is None else each(self.memory),
-            static_memory=each(self.static_memory) if self.static_memory else (),
+            num_devices=len(owners),
+            blocks=tuple(map(spread, self.blocks)),
+            memory=each(self.memory),
+            static_memory=each(self.static_memory),
             num_gpus=(),
-            decisions=tuple(decision.mapped(on_gpus) for decision in self.decisions),
-            host_memory=None if self.host_memory is None else each(self.host_memory),
+            decisions=tuple(decision.mapped(spread) for decision in self.decisions),
+            host_memory=each(self.host_memory),
             shared_streams=tuple(
-                replace(shared, devices=tuple(gpu for device in shared.devices for gpu in gpus[device]))
-                for shared in self.shared_streams
+                replace(shared, devices=on_gpus(shared.devices)) for shared in self.shared_streams
             ),
         )
 

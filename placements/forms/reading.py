@@ -186,10 +186,10 @@ class Field:
         named: Named | None = None,
         **given: Any,
     ) -> Record:
-        """Return a record: its fields stand under their own names and are read as their types say.
+        """Return a dataclass or named tuple: its fields stand under their keys, read as their types say.
 
         Args:
-            kind: A dataclass or named tuple, whose own checks say what else is wrong.
+            kind: The record, whose own checks say what else is wrong.
             others: Names of required fields that are read elsewhere.
             named: Records that a name may stand for.
             given: Fields of the record that are not read here.
@@ -208,13 +208,10 @@ class Field:
             raise self.mistake(str(error)) from None
 
     def typed(self, wanted: Any, named: Named | None = None, meaning: Meaning | None = None) -> Any:
-        """Return a value of the type that a record's field has.
+        """Return a value of the type that a record's field has, within what is declared of it.
 
-        Args:
-            wanted: The type; of `Field` itself the field is returned, to be read elsewhere. Of several, a
-                mapping or a list is read as one of these, all else as the first.
-            named: Records that a name may stand for.
-            meaning: What is declared of the field.
+        Of the type `Field` the field itself is returned, to be read elsewhere. Of several types, a mapping or
+        a list is read as the one that is such, all else as the first.
         """
         if meaning is not None and wanted in (int, float):
             number = self._figure(wanted, meaning)
@@ -291,12 +288,9 @@ class Field:
 
 
 def plain(value: Any, named: Named | None = None, *, defaults: bool = True) -> Any:
-    """Return a record as the plain data of which `Field.record` makes an equal one.
+    """Return a record, or what stands in one, as the plain data of which `Field.record` makes an equal one.
 
-    Args:
-        value: A dataclass, or what stands in one.
-        named: Records that are written as their name.
-        defaults: Whether fields are written that are as by default.
+    Records in `named` are written as their name. Without `defaults`, fields as by default are left out.
     """
     if is_dataclass(value):
         for name, known in (named or {}).get(type(value), {}).items():
@@ -318,13 +312,9 @@ def plain(value: Any, named: Named | None = None, *, defaults: bool = True) -> A
 
 @contextmanager
 def json_file(path: str | Path, wanted: str, error: type[ValueError], where: str = "") -> Iterator[Field]:
-    """Read a JSON file, and let the messages of an error begin with its path meanwhile.
+    """Read a JSON file as `read_json` does, and let the messages of an error begin with its path meanwhile.
 
-    Args:
-        path: The file.
-        wanted: What to give instead of a file that cannot be read, such as "a schedule.json".
-        error: What is raised where it is wrong.
-        where: Name of all of the data in messages.
+    `where` is the name of all of the data in messages.
     """
     data = read_json(path, wanted, error)
     with in_file(path, error):

@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from placements.forms.meaning import declared_fields
 from placements.forms.reading import Field, Record, in_file
@@ -89,21 +89,6 @@ class Row:
         return self.error(f"line {self.line}: {text}")
 
 
-class _Form(NamedTuple):
-    """Columns that a table must have, and those that it may have; `is_open` for any others besides."""
-
-    required: Sequence[str]
-    optional: Sequence[str]
-    is_open: bool
-
-    def wrong(self, header: Sequence[str]) -> str:
-        """Return what is wrong with a header; empty for nothing."""
-        missing = [f"lacks the column {name!r}" for name in self.required if name not in header]
-        known = (*self.required, *self.optional)
-        unknown = [f"has an unknown column {name!r}" for name in header if name not in known]
-        return next(iter(missing if self.is_open else missing + unknown), "")
-
-
 def read_csv(path: str | Path, error: type[ValueError], wanted: str = "the path of a CSV file") -> str:
     """Return the text of a CSV file.
 
@@ -145,8 +130,12 @@ def csv_lines(text: str, error: type[ValueError]) -> Iterator[tuple[int, list[st
         raise error(f"line {line}: is not CSV ({cause}); {remedy}") from None
 
 
+_Columns = tuple[Sequence[str], Sequence[str]]
+"""Columns that a table must have, and those that it may have."""
+
+
 def _read(
-    table: str | Path, row_for_each: str, error: type[ValueError], forms: Sequence[_Form]
+    table: str | Path, row_for_each: str, error: type[ValueError], forms: Sequence[_Columns], is_open: bool
 ) -> Iterator[Any]:
     """Yield the place of the form that a table has, then the rows."""
     text = read_csv(table, error) if isinstance(table, Path) else table
@@ -156,18 +145,20 @@ def _read(
         raise error(f"is empty; give a header, and a row for each {row_for_each}")
     while not header[-1]:
         header.pop()
-    known = {name.casefold(): name for form in forms for name in (*form.required, *form.optional)}
+    known = {name.casefold(): name for form in forms for names in form for name in names}
     header = [known.get(name.casefold(), name) for name in header]
-    wrong = [form.wrong(header) for form in forms]
-    if "" not in wrong:
-        likely = max(forms, key=lambda form: len({*form.required, *form.optional} & {*header}))
-        columns = " or ".join(
-            ",".join(form.required if form.is_open else (*form.required, *form.optional)) for form in forms
-        )
-        raise error(f"line {line}: {wrong[forms.index(likely)]}; the columns are {columns}")
+    wrong = []
+    for required, optional in forms:
+        missing = [f"lacks the column {name!r}" for name in required if name not in header]
+        others = [name for name in header if name not in (*required, *optional) and not is_open]
+        wrong.append([*missing, *(f"has an unknown column {name!r}" for name in others)])
+    if [] not in wrong:
+        likely = max(range(len(forms)), key=lambda i: len({*forms[i][0], *forms[i][1]} & {*header}))
+        columns = " or ".join(",".join(form[0] if is_open else (*form[0], *form[1])) for form in forms)
+        raise error(f"line {line}: {wrong[likely][0]}; the columns are {columns}")
     if twice := [name for name in header if name and header.count(name) > 1]:
         raise error(f"line {line}: has the column {twice[0]!r} twice; keep one")
-    yield wrong.index("")
+    yield wrong.index([])
     first = line
     for line, cells in lines:
         if len(cells) < len(header) or any(cells[len(header) :]):
@@ -195,7 +186,7 @@ def csv_rows(
         optional: Columns that may be there.
     """
     with in_file(table, error) if isinstance(table, Path) else nullcontext():
-        rows = _read(table, row_for_each, error, [_Form(required, optional, True)])
+        rows = _read(table, row_for_each, error, [(required, optional)], True)
         next(rows)
         yield from rows
 
@@ -223,15 +214,14 @@ def csv_records(
     """
     declared = [declared_fields(kind) for kind in kinds]  # type: ignore[arg-type]
     forms = [
-        _Form(
+        (
             [each.key for each in fields if each.default is MISSING],
             [each.key for each in fields if each.default is not MISSING],
-            others,
         )
         for fields in declared
     ]
     with in_file(table, error) if isinstance(table, Path) else nullcontext():
-        rows = _read(table, row_for_each, error, forms)
+        rows = _read(table, row_for_each, error, forms, others)
         place = next(rows)
         known: dict[str, dict[str, Any]] = {
             each.name: {"": "" if each.default is MISSING else each.default}

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from modes_and_streams import communicating, offloading, recomputing
 
-from placements import Block, Kind, OperatingPoint, Placement, PlacementError, Profile, ProfileError
+from placements import OperatingPoint, Placement, PlacementError, Profile, ProfileError
 from placements.models.memory_levers import Offload, Recompute, with_levers
 from placements.modes import Choice, Decision
 from placements.placement_file import placement_from_dict, placement_to_yaml
@@ -73,20 +73,6 @@ def test_at_its_best_each_block_takes_its_least_time_and_holds_nothing() -> None
     best = levers().at_best
     assert {block.name for block in best.blocks} == {"F0", "F1", "B0", "B1"}
     assert (best.by_name["B0"].time, best.by_name["F0"].memory) == (4, 0)
-
-
-def test_at_its_worst_blocks_are_as_slow_as_others_beside_them_can_make_them() -> None:
-    placement = Placement(
-        "two streams",
-        2,
-        (
-            Block("F", Kind.F, (0,), 10),
-            Block("C", Kind.F, (0,), 7, after=("F",), stream="communication"),
-            Block("G", Kind.F, (1,), 10),
-        ),
-        slowdown=(Slowdown(("compute", "communication"), (1.25, 1.5)),),
-    )
-    assert [block.time for block in placement.at_worst.blocks] == [13, 11, 10]
 
 
 def test_stages_in_ms_and_mib_have_modes() -> None:
