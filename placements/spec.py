@@ -361,7 +361,9 @@ class Placement:
         if not self.num_gpus:
             return self
         owners = [device for device, count in enumerate(self.gpus) for _ in range(count)]
-        gpus = {device: [gpu for gpu, own in enumerate(owners) if own == device] for device in {*owners}}
+        gpus: dict[int, list[int]] = {}
+        for gpu, device in enumerate(owners):
+            gpus.setdefault(device, []).append(gpu)
 
         def on_gpus(devices: Iterable[int]) -> tuple[int, ...]:
             return tuple(gpu for device in devices for gpu in gpus[device])

@@ -176,11 +176,6 @@ def declared_fields(record: Any) -> tuple[DeclaredField, ...]:
     return tuple(found)
 
 
-def keys_of(record: Any) -> tuple[str, ...]:
-    """Return the names of a record's fields in its file, such as the columns of a table."""
-    return tuple(each.key for each in declared_fields(record))
-
-
 def without_meaning(kind: Any) -> tuple[Any, Meaning | None]:
     """Return a type, and apart from it what is declared of it."""
     if get_origin(kind) is not Annotated:

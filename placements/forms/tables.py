@@ -259,3 +259,8 @@ def csv_files(folder: Path, kind: type, error: type[ValueError]) -> list[Path]:
                 } >= columns:
                     found.append(path)
     return found
+
+
+def keys_of(record: Any) -> tuple[str, ...]:
+    """Return the names of a record's fields in its file, such as the columns of a table."""
+    return tuple(each.key for each in declared_fields(record))

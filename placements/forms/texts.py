@@ -155,9 +155,6 @@ _SCALARS: tuple[tuple[str, str, Callable[[str], Any]], ...] = (
 )
 """Type, form and value of each plain scalar; all others are text."""
 
-_TABS = re.compile(r"(?<=[:,-])[ \t]*\t[ \t]*")
-"""Tabs that YAML allows, between a mark and a value."""
-
 _TAG = "tag:yaml.org,2002:"
 
 
@@ -220,8 +217,7 @@ def read_yaml(path: str | Path, error: type[ValueError]) -> object:
         if text.lstrip()[:1] in ("{", "["):
             with suppress(ValueError, RecursionError):  # it is YAML, or YAML says on which line it is wrong
                 return json.loads(text, object_pairs_hook=_without_doubles)
-            text = text.expandtabs(1)
-        return yaml.load(_TABS.sub(" ", text), Loader=_Loader)
+        return yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as cause:
         problem = getattr(cause, "problem", None) or str(cause).splitlines()[0]
         mark = getattr(cause, "problem_mark", None)

@@ -31,11 +31,6 @@ def levers() -> Placement:
     )
 
 
-def test_a_placement_with_modes_and_streams_is_as_it_was_after_a_file() -> None:
-    placement = replace(levers(), slowdown=(Slowdown(("copy_out", "compute"), (1.5, 1.0)),))
-    assert placement_from_dict(yaml.safe_load(placement_to_yaml(placement))) == placement
-
-
 def test_a_mode_leaves_blocks_out_and_what_is_after_them_waits_for_what_they_waited_for() -> None:
     placement = levers()
     keep, offload = placement.as_run((0, 0)), placement.as_run((2, 1))
@@ -44,26 +39,18 @@ def test_a_mode_leaves_blocks_out_and_what_is_after_them_waits_for_what_they_wai
     assert set(offload.by_name["B0"].after) == {"B1", "F0 in"}
     assert offload.by_name["F0 in"].after == ("F0 out",)
     assert (keep.by_name["B0"].transient, offload.by_name["B0"].host_memory) == (10, -10)
-
-
-def test_computing_again_takes_longer_and_holds_less() -> None:
     run = levers().as_run((1, 0)).by_name
     assert (run["F0"].memory, run["B0"].memory, run["B0"].time, run["B0"].transient) == (1, -1, 6, 10)
 
 
-def test_lanes_are_the_devices_first() -> None:
-    placement = levers()
-    assert placement.lanes[:2] == ((0, "compute"), (1, "compute"))
-    assert placement.lanes_of(placement.by_name["F1 in"]) == (placement.lanes.index((1, "copy_in")),)
-    assert v_shape(3).lanes_of(v_shape(3).by_name["F2"]) == (2,)
-
-
 def test_devices_that_share_a_stream_have_one_lane_for_it() -> None:
     shared = (SharedStream("copy_out", (0, 1)),)
-    placement = replace(levers(), shared_streams=shared)
+    slowdown = (Slowdown(("copy_out", "compute"), (1.5, 1.0)),)
+    placement = replace(levers(), shared_streams=shared, slowdown=slowdown)
     lanes = ((0, "compute"), (1, "compute"), (0, "copy_in"), (0, "copy_out"), (1, "copy_in"))
     assert placement.lanes == lanes
     assert placement.lanes_of(placement.by_name["F1 out"]) == (3,)
+    assert v_shape(3).lanes_of(v_shape(3).by_name["F2"]) == (2,)
     assert placement_from_dict(yaml.safe_load(placement_to_yaml(placement))) == placement
     twice = replace(placement, num_gpus=(2, 1)).by_gpu
     assert twice.shared_streams == (SharedStream("copy_out", (0, 1, 2)),)
@@ -246,22 +233,21 @@ def test_a_backward_that_computes_again_costs_what_both_cost_at_the_clock() -> N
     assert with_modes(whole, recomputing()) is whole
 
 
-def test_half_of_a_forward_again_costs_half_of_it() -> None:
-    whole = with_modes(profile_of("F0", "F1", "B0", "B1"), in_mode(recomputing(), "selective", time=5))
-    assert whole.points["B0@selective"][1] == OperatingPoint(1200, 2.0 / 2 + 4.0, 500.0 / 2 + 2000.0)
-
-
-def test_a_fused_backward_does_less_work_at_the_same_power() -> None:
-    whole = with_modes(profile_of("F0", "F1", "B0", "B1"), in_mode(recomputing(), "fused", time=3))
-    assert whole.points["B0@fused"][1] == OperatingPoint(1200, 4.0 * 3 / 4, 2000.0 * 3 / 4)
-
-
-def test_copies_in_a_block_take_as_long_at_every_clock_and_wait() -> None:
-    whole = with_modes(profile_of("F0", "F1", "B0", "B1"), in_mode(recomputing(), "offload", time=7))
-    assert whole.points["B0@offload"] == (
-        OperatingPoint(600, 8.0 + 3.0, 1600.0 + 3.0 * 50),
-        OperatingPoint(1200, 4.0 + 3.0, 2000.0 + 3.0 * 50),
-    )
+@pytest.mark.parametrize(
+    ("name", "time", "slow", "fast"),
+    [
+        ("selective", 5, (8.0 + 4.0 / 2, 1600.0 + 400.0 / 2), (4.0 + 2.0 / 2, 2000.0 + 500.0 / 2)),
+        ("fused", 3, (8.0 * 3 / 4, 1600.0 * 3 / 4), (4.0 * 3 / 4, 2000.0 * 3 / 4)),
+        ("offload", 7, (8.0 + 3.0, 1600.0 + 3.0 * 50), (4.0 + 3.0, 2000.0 + 3.0 * 50)),
+    ],
+)
+def test_a_mode_costs_what_its_time_says(
+    name: str, time: int, slow: tuple[float, float], fast: tuple[float, float]
+) -> None:
+    """Half of a forward again costs half of it; a fused backward is less work at the same power; copies take
+    as long at every clock, and wait."""
+    whole = with_modes(profile_of("F0", "F1", "B0", "B1"), in_mode(recomputing(), name, time=time))
+    assert whole.points[f"B0@{name}"] == (OperatingPoint(600, *slow), OperatingPoint(1200, *fast))
 
 
 def test_rows_of_a_mode_come_before_what_follows_from_others() -> None:
