@@ -2,6 +2,7 @@
 
 Rooms and files in the order in which to read them; each imports only those above it:
 
+    forms             what people write: YAML, JSON, CSV and options, each field declared once
     files             files that are whole or absent, and rows as CSV text
     meaning           fields of records declared once: unit, range and meaning
     plain_data        plain data read field by field, with errors in one line

@@ -195,6 +195,6 @@ def _plan(
     )
 
 
-def _check(record: object) -> None:
+def _check(record: BlockProfile | EqualServers) -> None:
     for each in declared_fields(type(record)):
         Field(getattr(record, each.name), each.name, PlanError).typed(each.kind, {}, each.meaning)
