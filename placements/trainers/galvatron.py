@@ -165,9 +165,7 @@ def galvatron_plan(
     by_layer = dict(zip(inner, strategies, strict=True))
     ways = [ends] * len(shape.layers)
     for i in range(inner[0], inner[-1] + 1):
-        ways[i] = by_layer.get(
-            i, ways[i - 1]
-        )  # what is between two is shared as the first
+        ways[i] = by_layer.get(i, ways[i - 1])  # what is between two is shared as the first
     plan = Plan.of_sizes(shape, cluster(total), counts, ways, form.global_bsz, form.chunks)
     return replace(plan, output_joins=True)
 

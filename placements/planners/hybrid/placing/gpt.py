@@ -147,7 +147,7 @@ def place_gpt(
         reserve_gib: Memory that neither states nor activations may use.
 
     Raises:
-        PlacementError: An argument is out of its range, or one micro-batch does not fit.
+        PlacementError: An argument is out of its range.
     """
     num_layers, layer = model.runs[1]
     groups, is_m = data_parallel, arrangement == "m_shape"
@@ -222,8 +222,6 @@ def place_gpt(
         ways = [replace(how, recompute=mode) for mode in modes]
         again = {way.recompute: costs.cost(layer, way, *numbers, plan.group(0)) for way in ways}
         placement = with_levers(placement, _levers(placement, plan.stage_layers, plain, again))
-    else:
-        _check_fits(placement, gpu, reserve_gib)
     return PlacedGpt(plan, costs, pieces, placement)
 
 
@@ -297,23 +295,3 @@ def _levers(
             time, name = max(1, round(more_ms / placement.tick_ms)), "recompute" if mode == "full" else mode
             levers.append(Recompute(kept, time, math.ceil(saved_mib), name))
     return found
-
-
-def _check_fits(placement: Placement, gpu: Gpu, reserve_gib: float) -> None:
-    """Ensure that each device holds one micro-batch.
-
-    Raises:
-        PlacementError: It does not.
-    """
-    assert placement.memory is not None, "the GPUs'"
-    for device, static_mib in enumerate(placement.static):
-        blocks = placement.on(device)
-        kept_mib = sum(max(block.memory_on(device), 0) for block in blocks)
-        needed_mib = kept_mib + max(block.transient for block in blocks)
-        if static_mib + needed_mib > placement.memory[device]:
-            raise PlacementError(
-                f"num_devices: with {placement.num_devices}, device {device} needs {static_mib / 1024:.1f} "
-                f"GiB for parameters, {needed_mib / 1024:.1f} for one micro-batch and {reserve_gib:g} in "
-                f"reserve; {gpu.name} has {gpu.memory_gib:g}; use more devices, a smaller micro_batch_size "
-                "or a smaller vocab_size"
-            )

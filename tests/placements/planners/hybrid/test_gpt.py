@@ -192,9 +192,7 @@ def test_a_wrong_size_is_named_in_one_line(name: str, value: Any) -> None:
         CostOptions(memory_efficiency=math.nan)
 
 
-def test_what_does_not_fit_is_rejected() -> None:
-    """The whole table of the main job on one device is what the M-shape is made for (Tessel, Fig. 2)."""
-    with told(PlacementError, match=r"device 0 needs 91\.2 GiB .*use more devices"):
-        large(arrangement="v_shape", micro_batch_size=2)
-    with pytest.raises(PlacementError, match="device 0 needs"):
-        large(num_devices=2, micro_batch_size=2)
+def test_the_m_shape_is_made_for_what_no_device_holds_alone() -> None:
+    """The whole table of the main job on one device is more than its memory (Tessel, Fig. 2)."""
+    straight, joint = large(arrangement="v_shape", micro_batch_size=2), large(micro_batch_size=2)
+    assert straight.static[0] > straight.memory[0] and joint.static[0] < 0.6 * joint.memory[0]
