@@ -24,8 +24,7 @@ from placements.models.parallel import LayerStrategy
 from placements.models.profiled_layer import ProfiledLayer
 from placements.models.transformer import TransformerLayer
 from placements.plain_data import Field, json_file
-from placements.planners.hybrid.plan import Plan
-from placements.planners.parallel_plan import PlanError
+from placements.planners.hybrid.plan import Plan, PlanError
 from placements.trainers.as_run import PlanExport, Planned
 
 _ZERO = {"ddp": 0, "zero2": 2, "zero3": 3}

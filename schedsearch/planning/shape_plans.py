@@ -18,10 +18,10 @@ from placements.planners.hybrid.placing.planned_placement import (
     planned_placement,
 )
 from placements.planners.hybrid.placing.trunk_search import search_trunks
+from placements.planners.hybrid.plan import PlanError, UnsuitableShapeError
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
 from placements.planners.hybrid.search.plan_search import PlannerReport
 from placements.planners.hybrid.stage_tables import LayerCosts
-from placements.planners.parallel_plan import PlanError, UnsuitableShapeError
 from schedsearch.planning.plans import RankedPlan, capacities_gib, plan_name
 
 SHAPES = ("v_shape", *CHUNKED, *SHARED_VOCABULARY)

@@ -17,8 +17,7 @@ from placements.models.parallel import LayerStrategy
 from placements.models.profiled_layer import ProfiledLayer
 from placements.models.transformer import TransformerLayer
 from placements.plain_data import Field, json_file, plain
-from placements.planners.hybrid.plan import Plan, StagePlan
-from placements.planners.parallel_plan import PlanError
+from placements.planners.hybrid.plan import Plan, PlanError, StagePlan
 
 SCHEMA_VERSION = 1
 """Version of the file form."""

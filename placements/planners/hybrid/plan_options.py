@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from placements.models.rates import RESERVE_GIB
 from placements.planners.hybrid.decision_trees import TreeOptions
-from placements.planners.hybrid.plan import Plan
-from placements.planners.parallel_plan import PlanError
+from placements.planners.hybrid.plan import Plan, PlanError
 from placements.planners.stage_search.exact import solve
 from placements.planners.stage_search.paper import solve_as_paper
 

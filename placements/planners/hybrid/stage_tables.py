@@ -23,8 +23,7 @@ from placements.models.layers import Layer
 from placements.models.parallel import Cost, LayerStrategy
 from placements.models.transformer import TransformerLayer
 from placements.planners.hybrid.decision_trees import TreeOptions, layer_strategies
-from placements.planners.hybrid.plan import alike, layout_of
-from placements.planners.parallel_plan import PlanError
+from placements.planners.hybrid.plan import PlanError, alike, layout_of
 from placements.planners.stage_search.stage_problem import LayerRun, StageProblem, StrategyCosts
 
 _MIB = 2**20

@@ -11,8 +11,7 @@ from placements.cluster import Cluster
 from placements.models.chain import ModelShape
 from placements.models.end_layers import EmbeddingLayer, OutputLayer, ProjectionLayer
 from placements.models.parallel import ContextSharing, LayerStrategy, Recompute
-from placements.planners.hybrid.plan import Plan, alike
-from placements.planners.parallel_plan import PlanError
+from placements.planners.hybrid.plan import Plan, PlanError, alike
 
 
 @dataclass(frozen=True)

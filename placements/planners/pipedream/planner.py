@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from placements.planners.parallel_plan import PlanError
+from placements.planners.hybrid.plan import PlanError
 from placements.planners.pipedream.closed_sets import ClosedSets, closed_sets
 from placements.planners.pipedream.plan import SYNCS, PipelinePlan, PlanPart, plan_of
 from placements.planners.pipedream.profile_graph import ProfileGraph

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from placements.planners.parallel_plan import PlanError
+from placements.planners.hybrid.plan import PlanError
 
 MAX_WORKERS = 1024
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from placements.planners.parallel_plan import PlanError
+from placements.planners.hybrid.plan import PlanError
 
 RECOMPUTE_FACTOR = 4 / 3
 """Compute time with recomputation over that without, where a backward takes as long as two forwards."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from stages_at_random import every_division
 
 from placements.planners.hybrid.placing.gpt import gpt_model
-from placements.planners.parallel_plan import PlanError
+from placements.planners.hybrid.plan import PlanError
 from placements.planners.partition import in_proportion, min_imbalance, min_largest, stage_times
 
 TIMES = st.lists(st.integers(1, 20) | st.floats(0.5, 20), min_size=1, max_size=9)

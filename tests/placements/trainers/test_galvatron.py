@@ -17,9 +17,8 @@ from placements.gpus import GPUS
 from placements.models.costing.options import USUAL, CostOptions
 from placements.planners.hybrid.placing.gpt import gpt_model, one_node, place_gpt
 from placements.planners.hybrid.placing.planned_placement import chunk_pieces, placement_of_pieces
-from placements.planners.hybrid.plan import Plan
+from placements.planners.hybrid.plan import Plan, PlanError
 from placements.planners.hybrid.shape_costs import ShapeCosts
-from placements.planners.parallel_plan import PlanError
 from placements.trainers.galvatron import galvatron_fields, galvatron_plan, read_galvatron
 from schedsearch.baselines import HAND_MADE
 from schedsearch.core.answer import Status

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from placements.cluster import Cluster
 from placements.models.parallel import LayerStrategy
 from placements.planners.hybrid.decision_trees import TreeOptions, layer_strategies
+from placements.planners.hybrid.plan import PlanError
 from placements.planners.hybrid.plan_options import NoPlan, PlanOptions, Trial
-from placements.planners.parallel_plan import PlanError
 
 
 class PlanNumbers(NamedTuple):

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placements.cluster import Cluster, DeviceGroup
-from placements.planners.hybrid.plan import Plan, StagePlan
+from placements.planners.hybrid.plan import Plan, PlanError, StagePlan
 from placements.planners.hybrid.plan_options import (
     NoPlan,
     Obstacle,
@@ -44,7 +44,6 @@ from placements.planners.hybrid.search.plan_numbers import (
     uniform_strategies,
 )
 from placements.planners.hybrid.stage_tables import LayerCosts, StageTable, make_table
-from placements.planners.parallel_plan import PlanError
 from placements.planners.stage_search.deadline import Check, StageTimeError, deadline
 from placements.planners.stage_search.division import spans
 

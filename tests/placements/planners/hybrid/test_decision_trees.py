@@ -14,7 +14,7 @@ from placements.planners.hybrid.decision_trees import (
     decision_trees,
     layer_strategies,
 )
-from placements.planners.parallel_plan import PlanError
+from placements.planners.hybrid.plan import PlanError
 
 PLAIN = TreeOptions(PAPER, ("none",))
 

@@ -16,11 +16,10 @@ from placements.planners.hybrid.placing.planned_placement import (
     balanced_chunks,
     planned_placement,
 )
-from placements.planners.hybrid.plan import Plan
+from placements.planners.hybrid.plan import Plan, PlanError
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
 from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
-from placements.planners.parallel_plan import PlanError
 from schedsearch.baselines import HAND_MADE
 from schedsearch.metrics import peak_memory
 from schedsearch.procedures.search import search

@@ -10,11 +10,10 @@ from placements.models.end_layers import EmbeddingLayer, OutputLayer
 from placements.models.zoo import read_model
 from placements.planners.hybrid.placing.planned_placement import planned_placement, trunk_of
 from placements.planners.hybrid.placing.trunk_search import search_trunks
-from placements.planners.hybrid.plan import layers_of_stage
+from placements.planners.hybrid.plan import PlanError, layers_of_stage
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
-from placements.planners.parallel_plan import PlanError
 from placements.spec import Placement
 
 CLUSTER = read_cluster("v100_4")

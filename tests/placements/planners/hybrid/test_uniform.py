@@ -12,8 +12,8 @@ from told import told
 from placements.cluster import read_cluster
 from placements.models.chain import ModelShape
 from placements.models.zoo import decoder
+from placements.planners.hybrid.plan import PlanError
 from placements.planners.hybrid.uniform import Degrees, Layout, chunk_sizes, uniform_plan
-from placements.planners.parallel_plan import PlanError
 
 
 def model(num_layers: int, **sizes: Any) -> ModelShape:

@@ -14,7 +14,7 @@ from places import SHARED_DATA
 
 from placements import Placement
 from placements.models.zoo.convolutional import VISION_MODELS, vgg16
-from placements.planners.parallel_plan import PlanError
+from placements.planners.hybrid.plan import PlanError
 from placements.planners.pipedream.computed_profile import computed_profile
 from placements.planners.pipedream.plan import SYNCS, PipelinePlan
 from placements.planners.pipedream.plan_placement import plan_placement

@@ -18,13 +18,12 @@ from placements.measured.plan_file import ReplicatedPlan, read_replicated_plan
 from placements.measured.profile_folder import read_profiled_model
 from placements.models.parallel import Cost, LayerStrategy, Recompute
 from placements.planners.hybrid.placing.planned_placement import planned_placement
-from placements.planners.hybrid.plan import Plan, StagePlan
+from placements.planners.hybrid.plan import Plan, PlanError, StagePlan
 from placements.planners.hybrid.plan_file import plan_from_dict, plan_to_dict
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.profiled.layer_profile_costs import LayerProfileCosts
 from placements.planners.hybrid.profiled.measured_cluster import hardware_of, read_measured_cluster
 from placements.planners.hybrid.search.plan_search import search_plans
-from placements.planners.parallel_plan import PlanError
 from placements.trainers.as_run import planned_by
 from placements.trainers.galvatron import to_galvatron
 from placements.trainers.megatron import to_megatron
