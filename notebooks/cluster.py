@@ -33,7 +33,7 @@ import pandas as pd
 from placements.cluster import read_cluster
 from placements.gpus import GPUS
 from placements.hardware import modelled_profile
-from placements.planners.parallel_plan import PlanError
+from placements.planners.hybrid.plan import PlanError
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.policies.spending import LeastEnergy

@@ -12,7 +12,7 @@ from experiments.plan.options import PlanCommandOptions
 from placements.cluster import Cluster
 from placements.files import csv_text, write_text
 from placements.placement_file import placement_to_yaml
-from placements.planners.parallel_plan import PlanError
+from placements.planners.hybrid.plan import PlanError
 from placements.planners.pipedream.plan import Level, PipelinePlan, plan_placement
 from placements.planners.pipedream.planner import best_plan, data_parallel_plan
 from placements.planners.pipedream.profile_graph import read_profile_graph

@@ -21,7 +21,7 @@ from placements.models.piece_placement import PieceCost, in_ticks
 from placements.models.transformer import TransformerLayer
 from placements.pieces import blocks_of, transfers_of
 from placements.placement_file import placement_to_yaml
-from placements.planners.parallel_plan import PlanError
+from placements.planners.hybrid.plan import PlanError
 from placements.planners.pipedream.two_bw import BlockProfile, EqualServers, TwoBwPlan, two_bw_plans
 
 log = logging.getLogger(__name__)

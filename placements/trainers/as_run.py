@@ -16,10 +16,9 @@ from placements.layouts.megatron_arguments import group_size
 from placements.models.calibration import CalibrationError
 from placements.models.parallel import LayerStrategy
 from placements.models.transformer import TransformerLayer
-from placements.planners.hybrid.plan import Plan, alike
+from placements.planners.hybrid.plan import Plan, PlanError, alike
 from placements.planners.hybrid.plan_options import RatedPlan, StageEstimate
 from placements.planners.hybrid.stage_tables import LayerCosts, strategy_costs, transitions_ms
-from placements.planners.parallel_plan import PlanError
 from placements.planners.stage_search.stage_problem import StageProblem, weigh
 from placements.trainers.job import TrainerJob
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from placements.files import write_text
 from placements.layouts.deepspeed_parts import FIELD, read_bounds, write_bounds
 from placements.layouts.layout import LayoutError, PipelineLayout
-from placements.planners.parallel_plan import PlanError
+from placements.planners.hybrid.plan import PlanError
 from placements.trainers import megatron, torchtitan
 from placements.trainers.as_run import PlanExport, Planned
 from placements.trainers.galvatron import to_galvatron

@@ -13,9 +13,8 @@ from placements.models.end_layers import EmbeddingLayer, OutputLayer, Projection
 from placements.models.parallel import Recompute
 from placements.models.transformer import TransformerLayer
 from placements.models.zoo.shapes import decoder, sizes_of
-from placements.planners.hybrid.plan import Plan
+from placements.planners.hybrid.plan import Plan, PlanError
 from placements.planners.hybrid.uniform import Degrees, Layout
-from placements.planners.parallel_plan import PlanError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,8 +19,8 @@ from placements.layouts.layout import LayoutError
 from placements.layouts.megatron_arguments import LAYERS, arguments_of, group_size, pipeline_of
 from placements.models.parallel import LayerStrategy
 from placements.models.transformer import TransformerLayer
+from placements.planners.hybrid.plan import PlanError
 from placements.planners.hybrid.uniform import Degrees, Layout
-from placements.planners.parallel_plan import PlanError
 from placements.trainers.as_run import PlanExport, Planned
 from placements.trainers.job import (
     TrainerJob,

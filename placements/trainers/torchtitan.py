@@ -26,8 +26,8 @@ from placements.layouts.torchtitan_parts import (
 from placements.models.parallel import ContextSharing, LayerStrategy
 from placements.models.transformer import TransformerLayer
 from placements.models.zoo import read_model
+from placements.planners.hybrid.plan import PlanError
 from placements.planners.hybrid.uniform import Degrees, Layout
-from placements.planners.parallel_plan import PlanError
 from placements.trainers.as_run import PlanExport, Planned
 from placements.trainers.job import (
     TrainerJob,

@@ -12,12 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from placements.block import PlacementError
-from placements.planners.hybrid.plan import Plan
+from placements.planners.hybrid.plan import Plan, PlanError
 from placements.planners.hybrid.plan_options import RatedPlan, StageEstimate
 from placements.planners.hybrid.search.layout_search import LayoutEstimate, LayoutSearch
 from placements.planners.hybrid.shape_costs import FrameworkCosts
 from placements.planners.hybrid.uniform import Layout
-from placements.planners.parallel_plan import PlanError
 from placements.trainers.as_run import Planned, rate
 from placements.trainers.job import plan_uniform
 from schedsearch.core.answer import Status

@@ -20,13 +20,13 @@ from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import USUAL, Paradigm, TreeOptions
 from placements.planners.hybrid.placing.planned_placement import SHARED_VOCABULARY
 from placements.planners.hybrid.placing.shared_layers import PartCosts
+from placements.planners.hybrid.plan import PlanError
 from placements.planners.hybrid.plan_options import OUT_OF_MEMORY, PlanOptions, PlanSearchResult
 from placements.planners.hybrid.search.layout_search import LayoutOptions, LayoutSearch
 from placements.planners.hybrid.search.plan_search import PlannerReport, search_plans
 from placements.planners.hybrid.shape_costs import FrameworkCosts, ShapeCosts
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.hybrid.uniform import Layout
-from placements.planners.parallel_plan import PlanError
 from schedsearch.planning.layout_plans import plan_layouts, why_no_layout
 from schedsearch.planning.plans import LayoutPlans, Plans, RankedPlan
 from schedsearch.planning.ranking import RankingReport, rank

@@ -12,12 +12,11 @@ from placements import Placement
 from placements.cluster import Cluster
 from placements.models.chain import ModelShape
 from placements.planners.hybrid.placing.shared_layers import SharedLayers
-from placements.planners.hybrid.plan import Plan
+from placements.planners.hybrid.plan import Plan, PlanError
 from placements.planners.hybrid.plan_file import plan_to_dict
 from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResult, RatedPlan
 from placements.planners.hybrid.search.layout_search import LayoutEstimate
 from placements.planners.hybrid.stage_tables import LayerCosts
-from placements.planners.parallel_plan import PlanError
 from schedsearch.core.answer import Status
 from schedsearch.metrics import peak_memory
 from schedsearch.planning.uniform_run import UniformRun

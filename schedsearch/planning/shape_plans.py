@@ -15,15 +15,13 @@ from placements.planners.hybrid.placing.planned_placement import (
     CHUNKED,
     SHARED_VOCABULARY,
     balanced_chunks,
-    chunked_placement,
     planned_placement,
-    shared_vocabulary_placement,
 )
 from placements.planners.hybrid.placing.trunk_search import search_trunks
+from placements.planners.hybrid.plan import PlanError, UnsuitableShapeError
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
 from placements.planners.hybrid.search.plan_search import PlannerReport
 from placements.planners.hybrid.stage_tables import LayerCosts
-from placements.planners.parallel_plan import PlanError, UnsuitableShapeError
 from schedsearch.planning.plans import RankedPlan, capacities_gib, plan_name
 
 SHAPES = ("v_shape", *CHUNKED, *SHARED_VOCABULARY)
@@ -53,10 +51,10 @@ def chain_plans(
             if shape == "v_shape":
                 yield RankedPlan(shape, rated, planned_placement(plan, costs, capacities), rated.time_ms)
                 continue
-            placement = chunked_placement(plan, costs, shape, num_chunks, capacities)
             (stages,) = PIPELINES[shape](plan.num_stages, num_chunks)
-            chunks = zip(stages, balanced_chunks(plan, costs, num_chunks), strict=True)
-            yield RankedPlan(shape, rated, placement, chunks=tuple(chunks))
+            chunks, name = balanced_chunks(plan, costs, num_chunks), f"planned {shape}"
+            placement = planned_placement(plan, costs, capacities, chunks=chunks, devices=stages, name=name)
+            yield RankedPlan(shape, rated, placement, chunks=tuple(zip(stages, chunks, strict=True)))
         except (PlanError, PlacementError) as error:
             yield f"{plan_name(shape, plan)}: {error}"
 
@@ -95,7 +93,7 @@ def vocabulary_plans(
     for each in found[: options.num_plans]:
         plan, capacities = each.rated.plan, capacities_gib(each.rated.plan, options)
         try:
-            placement = shared_vocabulary_placement(costs.model, plan, costs, each.data_parallel, capacities)
+            placement = planned_placement(plan, costs, capacities, shared=each.shared)
         except (PlanError, PlacementError) as error:
             yield f"{plan_name(shape, plan)}: {error}"
             continue

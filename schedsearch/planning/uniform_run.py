@@ -25,10 +25,9 @@ from placements.models.parallel import LayerStrategy
 from placements.models.piece_placement import PieceCost
 from placements.pieces import PIPELINES
 from placements.planners.hybrid.placing.planned_placement import chunk_pieces, placement_of_pieces
-from placements.planners.hybrid.plan import Plan, layers_of_stage
+from placements.planners.hybrid.plan import Plan, PlanError, layers_of_stage
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.hybrid.uniform import Layout, chunk_sizes, uniform_plan
-from placements.planners.parallel_plan import PlanError
 from schedsearch.baselines import HAND_MADE, NEEDS, interleaved_one_f_one_b
 from schedsearch.metrics import peak_memory
 from schedsearch.schedule import Schedule, with_optimizer

@@ -26,7 +26,7 @@ from placements.planners.division import (
     stage_times,
     windows,
 )
-from placements.planners.parallel_plan import PlanError
+from placements.planners.hybrid.plan import PlanError
 from placements.planners.stage_search.bmw import bi_objective_partition, memory_balanced
 
 TIMES = st.lists(st.integers(1, 20) | st.floats(0.5, 20), min_size=1, max_size=9)

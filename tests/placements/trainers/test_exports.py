@@ -25,11 +25,10 @@ from placements.models.parallel import LayerStrategy
 from placements.models.transformer import TransformerLayer
 from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
-from placements.planners.hybrid.plan import Plan, StagePlan
+from placements.planners.hybrid.plan import Plan, PlanError, StagePlan
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
 from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
-from placements.planners.parallel_plan import PlanError
 from placements.trainers import megatron, torchtitan
 from placements.trainers.as_run import PlanExport, Planned, planned_by, rate
 from placements.trainers.galvatron import galvatron_plan, to_galvatron

@@ -16,8 +16,8 @@ from placements.cluster import read_cluster
 from placements.layouts.layout import layout_of_sizes
 from placements.layouts.megatron_notation import read_notation
 from placements.models.zoo import MODELS, read_model
+from placements.planners.hybrid.plan import PlanError
 from placements.planners.hybrid.uniform import Degrees, Layout
-from placements.planners.parallel_plan import PlanError
 from placements.trainers import megatron, torchtitan
 from placements.trainers.as_run import PlanExport
 from placements.trainers.job import TrainerJob, model_sizes, plan_stages

@@ -11,10 +11,10 @@ from told import told
 from placements.cluster import read_cluster
 from placements.models.zoo import read_model
 from placements.planners.hybrid.placing.planned_placement import planned_placement
+from placements.planners.hybrid.plan import PlanError
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.shape_costs import FrameworkCosts
 from placements.planners.hybrid.uniform import Degrees, Layout
-from placements.planners.parallel_plan import PlanError
 from placements.trainers.as_run import rate
 from schedsearch.baselines import HAND_MADE
 from schedsearch.core.answer import Answer, SearchReport, Status

@@ -23,9 +23,8 @@ from placements.models.costing.layer_costs import layer_cost
 from placements.models.costing.options import CostOptions
 from placements.models.layers import Layer
 from placements.models.parallel import Buffer, ContextSharing, Recompute
-from placements.planners.hybrid.plan import alike, layers_of_stage
+from placements.planners.hybrid.plan import PlanError, alike, layers_of_stage
 from placements.planners.hybrid.uniform import Degrees, Layout, chunk_sizes, is_end, num_before
-from placements.planners.parallel_plan import PlanError
 
 _GIB = 2**30
 

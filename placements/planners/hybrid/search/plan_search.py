@@ -22,6 +22,7 @@ import numpy as np
 
 from placements.cluster import Cluster
 from placements.planners.division import Floats
+from placements.planners.hybrid.plan import PlanError
 from placements.planners.hybrid.plan_options import (
     OUT_OF_MEMORY,
     PlanOptions,
@@ -31,7 +32,6 @@ from placements.planners.hybrid.plan_options import (
 )
 from placements.planners.hybrid.search.pipeline import PlanProblem
 from placements.planners.hybrid.stage_tables import LayerCosts
-from placements.planners.parallel_plan import PlanError
 
 PlannerReport = Callable[[int, int, float | None, float], None]
 """Callback told how many numbers are done, of how many, the least time so far and the bound in ms."""
