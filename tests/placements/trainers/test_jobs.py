@@ -13,14 +13,14 @@ from export_facts import megatron_parser
 from published_layouts import PUBLISHED
 
 from placements.cluster import read_cluster
-from placements.layouts.layout import layout_of_sizes
-from placements.layouts.megatron_notation import read_notation
 from placements.models.zoo import MODELS, read_model
 from placements.planners.hybrid.uniform import Degrees, Layout
 from placements.planners.parallel_plan import PlanError
 from placements.trainers import megatron, torchtitan
 from placements.trainers.as_run import PlanExport
 from placements.trainers.job import TrainerJob, model_sizes, plan_stages
+from placements.trainers.layout import layout_of_sizes
+from placements.trainers.megatron_layout import read_notation
 from schedsearch.planning.layout_plans import planned_layout
 from schedsearch.planning.uniform_run import UniformRun
 

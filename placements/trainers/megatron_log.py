@@ -1,29 +1,28 @@
 """Times of pipeline ranks in a log of Megatron-LM's training: its arguments, and its timers.
 
-Facts of Megatron-LM with megatron-core 0.16 and ``--log-timing-level 2``: a timer has the time of an
-iteration in ms, all micro-batches together, as ``(min, max)`` over ranks, or with
-``--timing-log-option all`` in a line for each rank; it is the mean of the iterations since the last report.
-Ranks of a pipeline stage follow each other. The arguments stand at a run's begin. A line before each report
-has the samples so far, which tell how many micro-batches an iteration had while the batch was ramped up.
+Facts of Megatron-LM with megatron-core 0.16 and ``--log-timing-level 2 --timing-log-option all``: a timer has
+the time of an iteration in ms, all micro-batches together, in a line for each rank; it is the mean of the
+iterations since the last report. Ranks of a pipeline stage follow each other. The arguments stand at a run's
+begin. A line before each report has the samples so far, which tell how many micro-batches an iteration had
+while the batch was ramped up.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
 from statistics import mean, median
 from typing import NamedTuple
 
-from placements.layouts.layout import LAYER, MTP, LayoutError, PipelineLayout
-from placements.layouts.megatron_arguments import DASHED, pipeline_of
+from placements.trainers.layout import LayoutError, PipelineLayout
+from placements.trainers.megatron_layout import DASHED, pipeline_of
 
 FORWARD, BACKWARD = "forward-compute", "backward-compute"
 """Names of the timers."""
 
 _ARGUMENT = re.compile(r"(?:^|[\s:])([a-z][a-z0-9_]*) \.{2,} (.*?)\s*$", re.MULTILINE)
-_RANGE = r"{} \.+: \(([\d.]+), ([\d.]+)\)"
 _ALL = r"{}:[^\S\n]*\n(.*?)(?=^[^\n]*[\w-]:[^\S\n]*$|\biteration\s|\Z)"
 _RANK = re.compile(r"\brank\s+(\d+): (\S+)")
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
@@ -41,13 +40,13 @@ class RankTimes(NamedTuple):
         layout: Which parts of the model each rank has.
         forward_ms: Time of all its forwards.
         backward_ms: Time of all its backwards.
-        note: What is assumed of them; may be empty.
+        num_runs: Runs in the log, of which the last counts.
     """
 
     layout: PipelineLayout
     forward_ms: tuple[float, ...]
     backward_ms: tuple[float, ...]
-    note: str = ""
+    num_runs: int = 1
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -71,12 +70,13 @@ def read_log(text: str) -> RankTimes:
             raise LayoutError(
                 f"{name}: is not in the log; keep its begin, where Megatron-LM prints its arguments"
             )
-    words: list[str] = []
-    for name, flag in _PIPELINE.items():
-        value = arguments.get(name, "None")
-        if value not in ("None", "False"):
-            words += [flag, *([] if value == "True" else [value])]
-    layout = pipeline_of(words).layout
+    said = {flag: arguments.get(name, "None") for name, flag in _PIPELINE.items()}
+    given = {
+        flag: "" if value == "True" else value
+        for flag, value in said.items()
+        if value not in ("None", "False")
+    }
+    layout = pipeline_of([word for pair in given.items() for word in pair if word]).layout
     whole, one, copies = (_count(name, arguments[name]) for name in _BATCH)
     if whole % (one * copies):
         raise LayoutError(
@@ -89,13 +89,8 @@ def read_log(text: str) -> RankTimes:
             f"rampup_batch_size: is {ramp_up}, but no line of an iteration says its batch; keep them"
         )
     numbers = {position: each / (one * copies) for position, each in samples.items()}
-    parts = RankTimes(layout, (), ()).parts
-    (forward_ms, note), (backward_ms, _) = (
-        _timer(text, name, parts, numbers) for name in (FORWARD, BACKWARD)
-    )
-    notes = [note] if note else []
-    notes += [f"the last of {len(runs)} runs in the log counts"] if len(runs) > 1 else []
-    return RankTimes(layout, forward_ms, backward_ms, " and ".join(notes))
+    forward_ms, backward_ms = (_timer(text, name, layout, numbers) for name in (FORWARD, BACKWARD))
+    return RankTimes(layout, forward_ms, backward_ms, max(1, len(runs)))
 
 
 def _runs(text: str) -> list[str]:
@@ -120,7 +115,7 @@ def _samples(text: str, usual: int) -> dict[int, float]:
 
 
 def _count(name: str, text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+    if not re.fullmatch("0*[1-9][0-9]*", text):
         raise LayoutError(f"{name}: {text!r} is not a whole number above 0; give the log as it was written")
     return int(text)
 
@@ -131,54 +126,33 @@ def _time_ms(name: str, text: str) -> float:
     return float(text)
 
 
-def _timer(
-    text: str, name: str, parts: Sequence[str], numbers: Mapping[int, float]
-) -> tuple[tuple[float, ...], str]:
-    """Return the time of a micro-batch on each pipeline rank, and what is assumed.
+def _timer(text: str, name: str, layout: PipelineLayout, numbers: Mapping[int, float]) -> tuple[float, ...]:
+    """Return the time of a micro-batch on each pipeline rank: the median of all reports but the first.
 
     Args:
         text: Log of one run.
         name: The timer's.
-        parts: See `RankTimes`.
+        layout: Of the ranks.
         numbers: Micro-batches of an iteration from each position of the text on.
     """
-    positions = list(numbers)
-
-    def number(match: re.Match[str]) -> float:
-        return numbers[positions[bisect(positions, match.start()) - 1]]
-
-    every: list[Mapping[int, float]] = [
-        {int(rank): _time_ms(name, time_ms) / number(block) for rank, time_ms in ranks}
-        for block in re.finditer(_ALL.format(name), text, re.DOTALL | re.MULTILINE)
-        if (ranks := _RANK.findall(block[1]))
-    ]
-    if every:
-        steady = every[1:] or every
-        # The end of the last report may be cut off.
-        steady = steady[:-1] if 0 < len(steady[-1]) < len(steady[0]) else steady
-        world = len(steady[0])
-        if world % len(parts) or any(times.keys() != set(range(world)) for times in steady):
-            raise LayoutError(
-                f"{name}: has {world} ranks, and the pipeline {len(parts)}; give the log of one whole run"
-            )
-        of_rank = [median(times[rank] for times in steady) for rank in range(world)]
-        share = world // len(parts)
-        return tuple(mean(of_rank[i * share : (i + 1) * share]) for i in range(len(parts))), ""
-    ranges = [
-        (float(found[1]) / number(found), float(found[2]) / number(found))
-        for found in re.finditer(_RANGE.format(name), text)
-    ]
-    if not ranges:
+    positions, reports = list(numbers), list[dict[int, float]]()
+    for report in re.finditer(_ALL.format(name), text, re.DOTALL | re.MULTILINE):
+        number = numbers[positions[bisect(positions, report.start()) - 1]]
+        times = {int(rank): _time_ms(name, time_ms) / number for rank, time_ms in _RANK.findall(report[1])}
+        reports += [times] if times else []
+    if not reports:
         raise LayoutError(
-            f"{name}: is not in the log; train with --log-timing-level 2 --timing-log-option all"
+            f"{name}: is not in the log for each rank; train with --log-timing-level 2 "
+            "--timing-log-option all"
         )
-    counts = {each.count(LAYER) for each in parts}
-    if len(parts) < 3 or len(counts) > 1 or any(MTP in each for each in parts):
+    steady = reports[1:] or reports
+    # The end of the last report may be cut off.
+    steady = steady[:-1] if 0 < len(steady[-1]) < len(steady[0]) else steady
+    world, ranks = len(steady[0]), layout.num_devices
+    if world % ranks or any(times.keys() != set(range(world)) for times in steady):
         raise LayoutError(
-            f"{name}: has only the times of the fastest and the slowest rank, which do not say "
-            "whose they are here; train with --timing-log-option all"
+            f"{name}: has {world} ranks, and the pipeline {ranks}; give the log of one whole run"
         )
-    steady_ranges = ranges[1:] or ranges
-    low, high = (median(each[i] for each in steady_ranges) for i in range(2))
-    note = "the slowest rank is that of the loss, and the embedding takes next to nothing"
-    return (*[low] * (len(parts) - 1), high), note
+    of_rank = [median(times[rank] for times in steady) for rank in range(world)]
+    share = world // ranks
+    return tuple(mean(of_rank[i * share : (i + 1) * share]) for i in range(ranks))
