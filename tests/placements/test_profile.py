@@ -10,8 +10,7 @@ import pytest
 from told import told
 
 from placements import OperatingPoint, Profile, ProfileError
-from placements.profiles.operating_point import Clock, config_of
-from placements.profiles.partitions import joined
+from placements.profiles.operating_point import Clock, config_of, joined
 from placements.shapes import m_shape, v_shape
 
 BLOCKS = "block,frequency,time,energy\n"
