@@ -177,35 +177,26 @@ class Profile:
                 f"them, or use the placement that was profiled{' and `with_modes`' if is_mode else ''}"
             )
 
-    def times_for(self, placement: Placement, tick_ms: float | None = None) -> Placement:
+    def times_for(self, placement: Placement) -> Placement:
         """Return the placement with every block's time at its highest clock.
 
-        Transfers are kept, in the new ticks, rounded up. By default a tick is the longest power of ten ms of
-        which the shortest block has at least half a million: exact to a millionth.
+        Transfers are kept, in the new ticks, rounded up. A tick is the longest power of ten ms of which the
+        shortest block has at least half a million: exact to a millionth.
 
         Raises:
-            ProfileError: The profile lacks a block, or the tick is too long for one.
+            ProfileError: The profile lacks a block.
         """
         self._require_blocks(placement)
-        if tick_ms is None:
-            shortest_ms = min(self.fastest(name).time_ms for name in placement.runs)
-            exponent = math.floor(math.log10(shortest_ms)) - 5
-            is_fine = round(shortest_ms / float(f"1e{exponent}")) >= 500_000
-            tick_ms = float(f"1e{exponent if is_fine else exponent - 1}")
-        if not 0 < tick_ms < math.inf:
-            raise ProfileError(f"tick_ms: {tick_ms} is not a positive number of milliseconds")
+        shortest_ms = min(self.fastest(name).time_ms for name in placement.runs)
+        exponent = math.floor(math.log10(shortest_ms)) - 5
+        is_fine = round(shortest_ms / float(f"1e{exponent}")) >= 500_000
+        tick_ms = float(f"1e{exponent if is_fine else exponent - 1}")
         finer = Fraction(str(placement.tick_ms)) / Fraction(str(tick_ms))
 
         def timed(block: Block, name: str) -> Block:
-            if name not in self.points or not block.time:
-                return replace(block, time=math.ceil(block.time * finer))  # as written it never runs
-            time_ms = self.fastest(name).time_ms
-            if not (ticks := round(time_ms / tick_ms)):
-                raise ProfileError(
-                    f"tick_ms: {tick_ms} is too long for {name} of {time_ms:.6g} ms; give at most "
-                    f"{time_ms:.3g}"
-                )
-            return replace(block, time=ticks)
+            if name in self.points and block.time:
+                return replace(block, time=round(self.fastest(name).time_ms / tick_ms))
+            return replace(block, time=math.ceil(block.time * finer))  # as written it never runs
 
         def timed_choice(choice: Choice) -> Choice:
             names = (placement.name_in(choice, block.name) for block in choice.blocks)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Literal
 
+from placements.planners.parallel_plan import PlanError
+
 EMBEDDING, LAYER, MTP, LOSS = "E", "t", "m", "L"
 """Letters of the parts: embedding, transformer layer, layer of multi-token prediction (MTP), loss."""
 
@@ -24,7 +26,7 @@ MAX_PARTS = 100_000
 """Parts that a layout may have; more are a mistake in a number."""
 
 
-class LayoutError(ValueError):
+class LayoutError(PlanError):
     """A layout is wrong, or cannot be said in a framework's terms; one line with the place and the remedy."""
 
 

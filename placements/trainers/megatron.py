@@ -27,7 +27,6 @@ from placements.trainers.job import (
     plan_uniform,
     without_defaults,
 )
-from placements.trainers.layout import LayoutError
 from placements.trainers.megatron_layout import LAYERS, arguments_of, group_size, pipeline_of
 from placements.trainers.words import Table, argument_text, fields_read, given, written
 
@@ -245,10 +244,7 @@ def to_megatron(planned: Planned) -> PlanExport:
         **planned.told,
     )
     head = f"Megatron-LM with megatron-core 0.16, pretrain_gpt.py on {plan.num_gpus} GPUs"
-    try:
-        return PlanExport(write(job, (head, *differs)), run, tuple(differs), job)
-    except LayoutError as error:
-        raise PlanError(str(error)) from None
+    return PlanExport(write(job, (head, *differs)), run, tuple(differs), job)
 
 
 def _strategies(common: LayerStrategy, layer: TransformerLayer) -> Iterator[LayerStrategy]:

@@ -3,15 +3,14 @@
 Facts of Megatron-LM with megatron-core 0.16 and ``--log-timing-level 2 --timing-log-option all``: a timer has
 the time of an iteration in ms, all micro-batches together, in a line for each rank; it is the mean of the
 iterations since the last report. Ranks of a pipeline stage follow each other. The arguments stand at a run's
-begin. A line before each report has the samples so far, which tell how many micro-batches an iteration had
-while the batch was ramped up.
+begin. A line before each report has the batch, which may still be ramped up.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect
-from collections.abc import Mapping
+from collections.abc import Sequence
 from itertools import pairwise
 from statistics import mean, median
 from typing import NamedTuple
@@ -26,9 +25,7 @@ _ARGUMENT = re.compile(r"(?:^|[\s:])([a-z][a-z0-9_]*) \.{2,} (.*?)\s*$", re.MULT
 _ALL = r"{}:[^\S\n]*\n(.*?)(?=^[^\n]*[\w-]:[^\S\n]*$|\biteration\s|\Z)"
 _RANK = re.compile(r"\brank\s+(\d+): (\S+)")
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
-_ITERATION = re.compile(
-    r"\biteration\s+(\d+)/\s*\d+\s*\|.*?\bconsumed samples:\s*(\d+)(?:.*\bglobal batch size:\s*(\d+))?"
-)
+_ITERATION = re.compile(r"\biteration\s+\d+/.*?\bglobal batch size:\s*(\d+)")
 _BATCH = ("global_batch_size", "micro_batch_size", "data_parallel_size")
 _PIPELINE = {name[2:]: flag for name, flag in DASHED.items()}
 
@@ -83,12 +80,12 @@ def read_log(text: str) -> RankTimes:
             f"global_batch_size: {whole} is no multiple of micro_batch_size {one} times data_parallel_size "
             f"{copies}; give the log of one run"
         )
-    ramp_up, samples = arguments.get("rampup_batch_size", "None"), _samples(text, whole)
-    if ramp_up != "None" and len(samples) == 1:
+    ramp_up, batches = arguments.get("rampup_batch_size", "None"), list(_ITERATION.finditer(text))
+    if ramp_up != "None" and not batches:
         raise LayoutError(
             f"rampup_batch_size: is {ramp_up}, but no line of an iteration says its batch; keep them"
         )
-    numbers = {position: each / (one * copies) for position, each in samples.items()}
+    numbers = [(0, whole / one / copies), *((each.end(), int(each[1]) / one / copies) for each in batches)]
     forward_ms, backward_ms = (_timer(text, name, layout, numbers) for name in (FORWARD, BACKWARD))
     return RankTimes(layout, forward_ms, backward_ms, max(1, len(runs)))
 
@@ -100,18 +97,6 @@ def _runs(text: str) -> list[str]:
         after.start() for before, after in pairwise(found) if "-compute" in text[before.end() : after.start()]
     ]
     return [text[begin:end] for begin, end in pairwise([0, *starts, len(text)])]
-
-
-def _samples(text: str, usual: int) -> dict[int, float]:
-    """Return how many samples an iteration has from a position of the text on: from 0 on the usual batch."""
-    found: dict[int, float] = {0: usual}
-    iteration = consumed = 0
-    for match in _ITERATION.finditer(text):
-        number, samples, batch = (int(each or 0) for each in match.groups())
-        is_next = 0 < iteration < number and consumed < samples
-        found[match.end()] = (samples - consumed) / (number - iteration) if is_next else batch or usual
-        iteration, consumed = number, samples
-    return found
 
 
 def _count(name: str, text: str) -> int:
@@ -126,18 +111,16 @@ def _time_ms(name: str, text: str) -> float:
     return float(text)
 
 
-def _timer(text: str, name: str, layout: PipelineLayout, numbers: Mapping[int, float]) -> tuple[float, ...]:
+def _timer(
+    text: str, name: str, layout: PipelineLayout, numbers: Sequence[tuple[int, float]]
+) -> tuple[float, ...]:
     """Return the time of a micro-batch on each pipeline rank: the median of all reports but the first.
 
-    Args:
-        text: Log of one run.
-        name: The timer's.
-        layout: Of the ranks.
-        numbers: Micro-batches of an iteration from each position of the text on.
+    Numbers are the micro-batches of an iteration, each from a position of the text on.
     """
-    positions, reports = list(numbers), list[dict[int, float]]()
+    reports = list[dict[int, float]]()
     for report in re.finditer(_ALL.format(name), text, re.DOTALL | re.MULTILINE):
-        number = numbers[positions[bisect(positions, report.start()) - 1]]
+        number = numbers[bisect(numbers, (report.start(), 0.0)) - 1][1]
         times = {int(rank): _time_ms(name, time_ms) / number for rank, time_ms in _RANK.findall(report[1])}
         reports += [times] if times else []
     if not reports:

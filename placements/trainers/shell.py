@@ -47,8 +47,6 @@ _KEYWORDS = (*_ENDS, *_ENDS.values(), "then", "elif", "else", "do", "!", "time")
 _DECLARE = ("export", "readonly", "local", "declare", "typeset")
 _SETTERS = ("read", "mapfile", "readarray", "getopts", "let", "unset")
 _NO_COMMANDS = ("echo", "printf", "cat", "tee", "logger", "[", "[[", "test", "exit", "break")
-_MOST = 100_000
-"""Characters of a text with its expansions."""
 
 
 class Word(str):
@@ -105,11 +103,10 @@ def _statements(text: str, line: int) -> Iterator[tuple[str, int, list[Word]]]:
         line += written.count("\n") + written.count("\r")
 
 
-def _in_its_place(heredoc: re.Match[str]) -> str:
-    """Return a line with a here-document that a shell runs after it, and lines without any other."""
-    head, _, rest, body = heredoc.groups()
-    is_run = re.search(r"(?<!\S)(bash|sh|zsh|sbatch|ssh)(?!\S)", head)
-    return head + rest + (body if is_run else "\n" * body.count("\n"))
+def _without_heredoc(found: re.Match[str]) -> str:
+    """Return a line without its here-document, which stays where a shell runs it."""
+    is_run = re.search(r"(?<!\S)(bash|sh|zsh|sbatch|ssh)(?!\S)", found[1])
+    return found[1] + found[3] + (found[4] if is_run else "\n" * found[4].count("\n"))
 
 
 class _Script:
@@ -125,7 +122,7 @@ class _Script:
     def run(self, text: str, line: int) -> None:
         """Follow a script that begins on a line."""
         text = re.sub(r"`#[^`\n]*`", "", text.replace("\r\n", "\n").replace("\\\n", "\r"))
-        statements = list(_statements(_HEREDOC.sub(_in_its_place, text), line))
+        statements = list(_statements(_HEREDOC.sub(_without_heredoc, text), line))
         inside, is_test, may_run_not, is_function = list[str](), False, False, False
         for i, (before, first, words) in enumerate(statements):
             if before in "()":
@@ -160,19 +157,18 @@ class _Script:
 
     def _assign(self, assigned: re.Match[str], line: int, may_run_not: bool) -> None:
         name, is_element, adds, text = assigned.groups()
-        before, found = self.variables.get(name), self._filled(text, line)
+        before, found = self.variables.get(name) or "", self._filled(text, line)
         if text.startswith("("):
-            found = re.sub(r"(?<!\S)#.*", "", found[1:-1])
-            found = f"{before} {found}" if adds and before else found
+            found = (f"{before} " if adds else "") + re.sub(r"(?<!\S)#.*", "", found[1:-1])
         else:
-            found = f"{before or ''}{' '.join(_split(found))}" if adds else " ".join(_split(found))
-        if may_run_not and before != found:
-            both = [(before or "").split(), found.split()]
-            pairs = takewhile(lambda each: each[0] == each[1], zip(*both, strict=False))
+            found = (before if adds else "") + " ".join(_split(found))
+        if may_run_not and self.variables.get(name) != found:
+            words = before.split(), found.split()
+            pairs = takewhile(lambda pair: pair[0] == pair[1], zip(*words, strict=False))
             common = [word for word, _ in pairs]
             mark = self._unknown(f"${name}", line, shown="")
-            others = [word + mark for each in both for word in each[len(common) :]]
-            found = " ".join([*common, *others]) if others else mark
+            others = [word + mark for each in words for word in each[len(common) :]]
+            found = " ".join([*common, *(others or [mark])])
         self._set_by_functions |= {name} if self._in_function else set()
         is_unknown = is_element or name in self._set_by_functions
         self.variables[name] = self._unknown(f"${name}", line) if is_unknown else found
@@ -231,10 +227,7 @@ class _Script:
             found = self._value(piece, here)
             return found.replace('"', '\\"') if pieces is _PIECE_IN_QUOTES else found
 
-        result = pieces.sub(filled, text)
-        if len(result) > _MOST:
-            raise RecursionError
-        return result
+        return pieces.sub(filled, text)
 
     def _value(self, piece: re.Match[str], line: int) -> str:
         """Return what an expansion stands for: its mark where only a run can tell."""

@@ -285,34 +285,31 @@ def to_torchtitan(planned: Planned) -> PlanExport:
         raise PlanError(
             f"num_kv_heads: {common.matrix_parallel} tensor-parallel GPUs do not divide the {layer.kv_heads}"
         )
-    try:
-        stages = plan_stages(plan, planned.chunks)
-        check_interleaved(stages, plan.num_micro_batches)
-        write_parts(stages)
-        if sizes.get("tied", True) and plan.num_stages > 1 and registered(sizes):
-            raise PlanError(f"model: torchtitan has no pipeline of {plan.model.name}, whose tables are tied")
-        run = planned.best_of(_strategies(common, layer), _SYSTEM, False)
-        differs = planned.differences(run)
-        if registered(sizes) is None:
-            name = plan.model.name
-            differs.append(f"torchtitan 0.3.0 has no {name}: give --module and --config of your own")
-        if precision not in _PRECISIONS:
-            differs.append(f"{precision} is of a config of your own, with its converter")
-        if planned.told.get("overlap_tensor_parallel"):
-            differs.append("add --compile.enable --compile.enable_async_tensor_parallel, as is timed")
-        layout = plan_uniform(run.plan, planned.chunks)
-        if layout.degrees.data == layout.degrees.context == 1:
-            layout = replace(layout, zero=0)
-        job = TrainerJob(
-            stages=stages,
-            sizes=sizes | {"precision": _PRECISIONS.get(precision, "bf16")},
-            layout=layout,
-            sequence_parallel=run.plan.common.sequence == "megatron",
-        )
-        head = f"torchtitan 0.3.0, torchtitan.train on {plan.num_gpus} GPUs"
-        return PlanExport(write(job, (head, *differs)), run, tuple(differs), job)
-    except LayoutError as error:
-        raise PlanError(str(error)) from None
+    stages = plan_stages(plan, planned.chunks)
+    check_interleaved(stages, plan.num_micro_batches)
+    write_parts(stages)
+    if sizes.get("tied", True) and plan.num_stages > 1 and registered(sizes):
+        raise PlanError(f"model: torchtitan has no pipeline of {plan.model.name}, whose tables are tied")
+    run = planned.best_of(_strategies(common, layer), _SYSTEM, False)
+    differs = planned.differences(run)
+    if registered(sizes) is None:
+        name = plan.model.name
+        differs.append(f"torchtitan 0.3.0 has no {name}: give --module and --config of your own")
+    if precision not in _PRECISIONS:
+        differs.append(f"{precision} is of a config of your own, with its converter")
+    if planned.told.get("overlap_tensor_parallel"):
+        differs.append("add --compile.enable --compile.enable_async_tensor_parallel, as is timed")
+    layout = plan_uniform(run.plan, planned.chunks)
+    if layout.degrees.data == layout.degrees.context == 1:
+        layout = replace(layout, zero=0)
+    job = TrainerJob(
+        stages=stages,
+        sizes=sizes | {"precision": _PRECISIONS.get(precision, "bf16")},
+        layout=layout,
+        sequence_parallel=run.plan.common.sequence == "megatron",
+    )
+    head = f"torchtitan 0.3.0, torchtitan.train on {plan.num_gpus} GPUs"
+    return PlanExport(write(job, (head, *differs)), run, tuple(differs), job)
 
 
 def check_interleaved(layout: PipelineLayout, num_micro_batches: int) -> None:

@@ -91,16 +91,12 @@ def test_megatrons_timers_of_all_ranks(text: str, ranks: int, tmp_path: Path) ->
 
 def test_a_growing_batch_and_several_runs_change_no_time(tmp_path: Path) -> None:
     """Each report is divided by its own micro-batches; of two runs the last counts, with its arguments."""
-    head, *reports = log("Ett|tt|ttL", 3, rampup_batch_size="['16', '16', '99']").split("times across")
-    path, samples, text = tmp_path / "train.log", 0, head
+    text, *reports = log("Ett|tt|ttL", 3, rampup_batch_size="['16', '16', '99']").split("times across")
     for i, (batch, report) in enumerate(zip((16, 16, 32), reports, strict=True)):
-        samples, share = samples + batch, batch / 32
-        text += (
-            f" iteration {i + 1:8d}/ 10 | consumed samples: {samples:12d} | loss scale: 1.0 |\ntimes across"
-        )
+        text += f" iteration {i + 1:8d}/ 10 | loss scale: 1.0 | global batch size: {batch:5d} |\ntimes across"
         pieces = re.split(r"(?<=: )([\d.]+)", report)
-        text += "".join(f"{float(each) * share:.2f}" if i % 2 else each for i, each in enumerate(pieces))
-    other = log("Et|ttt|L", 3)
+        text += "".join(f"{float(each) * batch / 32:.2f}" if j % 2 else each for j, each in enumerate(pieces))
+    other, path = log("Et|ttt|L", 3), tmp_path / "train.log"
     for runs in (text, other + text, other + text + log("Et|t|L", 3).split("times across")[0]):
         path.write_text(runs)
         found = read_measured(path)
