@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from itertools import dropwhile
 from pathlib import Path
 
 from placements.files import write_text
@@ -33,18 +32,9 @@ def read_any(path: str | Path) -> MegatronPipeline:
     Raises:
         LayoutError: It cannot be read, or the framework would refuse it; the message begins with the path.
     """
-    what = "Megatron-LM's or torchtitan's arguments"
-    names = (torchtitan.SECTION, *DASHED, *DASHED.values())
     with in_file(path, LayoutError):
-        words = argument_words(path, what, names)
-        flags = given(words)
-        config = next((flags[name][0] for name in torchtitan.CONFIG_FLAGS if flags.get(name)), "")
-        for folder in (Path(path).parent, Path()):
-            if config and (folder / config).is_file():
-                own = dropwhile(lambda word: not word.startswith("--"), words)
-                words = [*argument_words(folder / config, what, names), *own]
-                break
-        if config or any(word.startswith(torchtitan.SECTION) for word in words):
+        words = argument_words(path, (torchtitan.SECTION, *DASHED, *DASHED.values()))
+        if any(word.startswith(torchtitan.SECTION) for word in words):
             return MegatronPipeline(torchtitan.layout_of_flags(given(words)))
         return pipeline_of(words)
 

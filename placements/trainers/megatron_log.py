@@ -74,7 +74,9 @@ def read_log(text: str) -> RankTimes:
         if value not in ("None", "False")
     }
     layout = pipeline_of([word for pair in given.items() for word in pair if word]).layout
-    whole, one, copies = (_count(name, arguments[name]) for name in _BATCH)
+    whole, one, copies = (
+        int(_number(name, arguments[name], "0*[1-9][0-9]*", "a whole number above 0")) for name in _BATCH
+    )
     if whole % (one * copies):
         raise LayoutError(
             f"global_batch_size: {whole} is no multiple of micro_batch_size {one} times data_parallel_size "
@@ -99,15 +101,9 @@ def _runs(text: str) -> list[str]:
     return [text[begin:end] for begin, end in pairwise([0, *starts, len(text)])]
 
 
-def _count(name: str, text: str) -> int:
-    if not re.fullmatch("0*[1-9][0-9]*", text):
-        raise LayoutError(f"{name}: {text!r} is not a whole number above 0; give the log as it was written")
-    return int(text)
-
-
-def _time_ms(name: str, text: str) -> float:
-    if not re.fullmatch(r"\d+(\.\d+)?", text):
-        raise LayoutError(f"{name}: {text!r} is not a time in ms; give the log as it was written")
+def _number(name: str, text: str, pattern: str, what: str) -> float:
+    if not re.fullmatch(pattern, text):
+        raise LayoutError(f"{name}: {text!r} is not {what}; give the log as it was written")
     return float(text)
 
 
@@ -121,7 +117,10 @@ def _timer(
     reports = list[dict[int, float]]()
     for report in re.finditer(_ALL.format(name), text, re.DOTALL | re.MULTILINE):
         number = numbers[bisect(numbers, (report.start(), 0.0)) - 1][1]
-        times = {int(rank): _time_ms(name, time_ms) / number for rank, time_ms in _RANK.findall(report[1])}
+        times = {
+            int(rank): _number(name, time_ms, r"\d+(\.\d+)?", "a time in ms") / number
+            for rank, time_ms in _RANK.findall(report[1])
+        }
         reports += [times] if times else []
     if not reports:
         raise LayoutError(

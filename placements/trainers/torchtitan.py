@@ -41,9 +41,6 @@ PARTS = "module_fqns_per_model_part"
 _MODULES = {EMBEDDING: ["tok_embeddings"], LOSS: ["norm", "lm_head"]}
 """Names of the modules of the ends; layers are ``layers.0`` and on."""
 
-CONFIG_FLAGS = ("--job.config_file", "--job.config-file")
-"""Where a job's TOML is said, whose fields other flags change."""
-
 SECTION = "--parallelism."
 _PARTS = f"{SECTION}{PARTS}"
 _DEGREE = f"{SECTION}pipeline_parallel_degree"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -16,21 +15,18 @@ from placements.trainers.shell import Word, commands_of
 Table = Mapping[str, str | Mapping[Any, str]]
 """Flags of a record's fields: that of a number, or the words of each value that the field may have."""
 
-_TABLE = re.compile(r"\s*\[[\w.-]+\]\s*(#.*)?")
 _FILE = re.compile(r"(\$\(|`)\s*(<|cat\b|grep\b|sed\b|awk\b|xargs\b)")
 
 
-def argument_words(path: str | Path, what: str, names: tuple[str, ...]) -> Sequence[str]:
-    """Return the words of a file of arguments, of a bash script with a command that has them, or of TOML.
+def argument_words(path: str | Path, names: tuple[str, ...]) -> Sequence[str]:
+    """Return the words of a file of arguments, or of a bash script with a command that has them.
 
     Args:
         path: The file.
-        what: Whose arguments it has to have.
         names: With what the names of these begin, to tell the command from others.
 
     Returns:
-        Words of `placements.trainers.shell` where it is a script; see `known`. Of TOML each field is
-        ``--TABLE.NAME``, with a word for each entry of a list.
+        Words of `placements.trainers.shell` where it is a script; see `known`.
 
     Raises:
         LayoutError: It cannot be read, a quote is open, or several commands have other arguments.
@@ -38,23 +34,17 @@ def argument_words(path: str | Path, what: str, names: tuple[str, ...]) -> Seque
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError):
-        raise LayoutError(f"cannot be read; give a text file of {what}") from None
+        raise LayoutError("cannot be read; give a text file of arguments") from None
     lines = (line.strip() for line in text.splitlines())
-    first = next((line for line in lines if line and not line.startswith("#")), "")
     try:
-        if Path(path).suffix.lower() == ".toml" or _TABLE.fullmatch(first):
-            return list(_toml_words(tomllib.loads(text)))
-        if first.startswith("-"):
+        if next((line for line in lines if line and line[0] != "#"), "").startswith("-"):
             return shlex.split(text.replace("\\\n", " "), comments=True)
-        return _command(commands_of(text, Path(path).parent), names)
-    except tomllib.TOMLDecodeError as error:
-        raise LayoutError(f"is no TOML ({error}); mend it") from None
-    except RecursionError:
-        raise LayoutError(f"is nested too deeply; give a file of {what} alone") from None
     except ValueError as error:
-        if isinstance(error, LayoutError):
-            raise
         raise LayoutError(f"is no command line ({error}); close the quotes") from None
+    try:
+        return _command(commands_of(text, Path(path).parent), names)
+    except RecursionError:
+        raise LayoutError("is nested too deeply; give a file of the arguments alone") from None
 
 
 def _command(commands: Sequence[tuple[Word, ...]], names: tuple[str, ...]) -> Sequence[Word]:
@@ -84,16 +74,6 @@ def _named(words: Iterable[Word], names: tuple[str, ...]) -> Iterator[Word]:
         is_one = word.startswith(names) if word.startswith("--") else is_one
         if is_one:
             yield word
-
-
-def _toml_words(table: Mapping[str, Any], prefix: str = "--") -> Iterator[str]:
-    for name, value in table.items():
-        if isinstance(value, dict):
-            yield from _toml_words(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name
-            for each in value if isinstance(value, list) else [value]:
-                yield ",".join(map(str, each)) if isinstance(each, list) else str(each)
 
 
 def given(words: Iterable[str]) -> dict[str, list[str]]:

@@ -173,10 +173,6 @@ RANKS = "--pipeline-model-parallel-size"
 PLAIN = f"--num-layers 4 {RANKS} 2"
 RUN = f"torchrun pretrain_gpt.py {PLAIN}"
 END = f"x.py --num-layers $L {RANKS}"
-TOML = (
-    "[job]\n[parallelism]\npipeline_parallel_degree = 2\nmodule_fqns_per_model_part = [\n"
-    "['tok_embeddings', 'layers.0', 'layers.1'], ['layers.2', 'layers.3', 'norm', 'lm_head']]"
-)
 TITAN = "./run_train.sh --parallelism.pipeline-parallel-degree"
 
 
@@ -200,15 +196,12 @@ TITAN = "./run_train.sh --parallelism.pipeline-parallel-degree"
         f"x.py --num-layers $L --num-layers 4 {RANKS} 1 {RANKS} 2",
         f"{TITAN} 1 {TITAN[15:]}=2 --parallelism.module-fqns_per_model_part=tok_embeddings,layers.0,layers.1 "
         "layers.2,layers.3,norm,lm_head $EXTRA 2>&1 | tee log",
-        f"{TITAN} 2 --job.config_file=job.toml",
-        TOML,
     ],
 )
 def test_a_script_is_read_as_the_shell_reads_it(script: str, tmp_path: Path) -> None:
     path = tmp_path / "train.sh"
     path.write_text(script, newline="")
     (tmp_path / "env.sh").write_text("L=4")
-    (tmp_path / "job.toml").write_text(TOML.replace("= 2", "= 4"))
     assert read_any(str(path)).layout.stages == ("Ett", "ttL")
 
 
@@ -239,14 +232,13 @@ def test_a_script_is_read_as_the_shell_reads_it(script: str, tmp_path: Path) -> 
         (f"read -r -d '' CMD <<EOF\n{PLAIN}\nEOF\nx.py $CMD", "is missing, unless it is in $CMD of line 1"),
         (f"cat > run.sh <<'EOF'\n{RUN}\nEOF\nsbatch run.sh", "--num-layers: is missing; give the number"),
         (f"for P in 2; do\n{RUN} {RANKS} $P; done", f"{RANKS}: $P of line 1 is not known before a run"),
-        ("[parallelism]\npipeline_parallel_degree = ", "is no TOML (Invalid value (at end of document)"),
     ],
 )
 def test_what_a_script_does_not_tell_is_named(script: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "train.sh").write_text(script)
     with told(LayoutError, f"{tmp_path / 'train.sh'}: ", has=message):
         read_any(str(tmp_path / "train.sh"))
-    with pytest.raises(LayoutError, match=r"none.txt: cannot be read; give a text file"):
+    with pytest.raises(LayoutError, match=r"none.txt: cannot be read; give a text file of arguments"):
         read_any(str(tmp_path / "none.txt"))
 
 
