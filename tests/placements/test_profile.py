@@ -40,18 +40,12 @@ def test_reads_blocks_in_any_order(tmp_path: Path) -> None:
     assert (profile.device, profile.blocking_power_w) == ("test", 80.0)
 
 
-def test_reads_stages_and_scales(tmp_path: Path) -> None:
-    text = STAGES + "1,backward,900,2,4\n0,forward,900,1,2\n1,forward,900,1,3\n0,backward,900,2,5\n"
+@pytest.mark.parametrize("header", [STAGES, RANKS])
+def test_reads_stages_and_processes_of_zeus_and_scales(header: str, tmp_path: Path) -> None:
+    text = header + "1,backward,900,2,4\n0,forward,900,1,2\n1,forward,900,1,3\n0,backward,900,2,5\n"
     profile = read(tmp_path, text, time_scale=10, energy_scale=80)
     assert profile.points["B1"] == (OperatingPoint(900, 20e3, 320e3),)
     assert profile.is_of(v_shape(2)) and not profile.is_of(v_shape(1))
-
-
-def test_reads_what_the_server_of_zeus_writes(tmp_path: Path) -> None:
-    text = RANKS + "1,backward,900,2,4\n0,forward,900,1,2\n1,forward,900,1,3\n0,backward,900,2,5\n"
-    profile = read(tmp_path, text)
-    assert profile.points["B1"] == (OperatingPoint(900, 2e3, 4e3),)
-    assert profile.is_of(v_shape(2))
 
 
 @pytest.mark.parametrize(

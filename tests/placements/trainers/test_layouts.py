@@ -17,7 +17,6 @@ from placements.trainers.layout import LayoutError, PipelineLayout
 from placements.trainers.megatron_layout import (
     arguments_of,
     check_megatron,
-    group_size,
     pipeline_of,
     read_notation,
     write_notation,
@@ -268,10 +267,6 @@ def test_what_a_framework_cannot_say_is_refused() -> None:
             read_bounds(bounds, "EttL")
 
 
-def test_groups_of_micro_batches_that_megatron_takes() -> None:
-    assert [group_size(4, number) for number in (4, 7, 8, 9, 11, 15)] == [4, 7, 4, 5, 6, 5]
-
-
 HEAD = "layer,kind,forward_ms,backward_ms,activation_mib,weight_mib\n"
 GOOD = ("e,embedding,0.1,0.2,1,2GiB", "t0,layer,1,2,10,100", "l,loss,0.5,1,3,200")
 
@@ -293,11 +288,3 @@ def test_files_of_layers_that_are_refused(rows: tuple[str, ...], message: str, t
         read_layers(path)
     assert str(error.value).startswith(f"{path}: {message}")
     assert "\n" not in str(error.value)
-
-
-def test_a_file_of_layers(tmp_path: Path) -> None:
-    path = tmp_path / "layers.csv"
-    path.write_text(HEAD + "\n".join(GOOD))
-    found = read_layers(path)
-    assert found.parts == "EtL"
-    assert found.layers[0].weight_mib == 2048
