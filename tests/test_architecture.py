@@ -60,8 +60,6 @@ OWNERS = {
     "omegaconf": ["experiments/"],
     "tqdm": ["schedsearch/core/progress.py"],
     "csv": ["placements/forms/"],
-    "tree_sitter": ["placements/layouts/shell_words.py"],
-    "tree_sitter_bash": ["placements/layouts/shell_words.py"],
     "yaml": ["placements/forms/texts.py", "experiments/config/option_list.py"],
     "scipy": [
         "schedsearch/proof/memory_occupancy.py",

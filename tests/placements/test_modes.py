@@ -282,13 +282,14 @@ def test_a_profile_without_its_modes_says_what_to_do() -> None:
 
 def test_a_placement_takes_the_times_of_its_modes_from_a_profile() -> None:
     profile = with_modes(profile_of("F0", "F1", "B0", "B1"), recomputing())
-    timed = profile.times_for(recomputing(), tick_ms=0.5)
-    assert [timed.by_name[name].time for name in ("F0", "B0")] == [4, 8]
-    assert timed.runs["B0@recompute"].time == 12
-    assert timed.runs["F0@recompute"].time == 4 and timed.runs["F0@recompute"].memory == 1
-    with_copies = with_modes(profile_of("F0", "B0"), offloading()).times_for(offloading(), tick_ms=0.5)
+    timed = profile.times_for(recomputing())
+    times = [timed.runs[name].time for name in ("F0", "B0", "B0@recompute", "F0@recompute")]
+    assert [timed.ms(each) for each in times] == [2, 4, 6, 2]
+    assert timed.runs["F0@recompute"].memory == 1
+    with_copies = with_modes(profile_of("F0", "B0"), offloading()).times_for(offloading())
     keep, _ = with_copies.decisions[0].choices
-    assert [block.time for block in keep.blocks] == [0, 0] and with_copies.by_name["O0"].time == 6
+    assert [block.time for block in keep.blocks] == [0, 0]
+    assert with_copies.ms(with_copies.by_name["O0"].time) == 3
 
 
 def test_transfers_of_a_block_are_paid_for_in_each_of_its_modes() -> None:

@@ -18,8 +18,6 @@ from export_facts import megatron_parser
 from made_up_costs import usual_plan
 
 from placements.cluster import read_cluster
-from placements.layouts.framework_files import read_any
-from placements.layouts.layout import layout_of_sizes
 from placements.models.costing.options import CostOptions
 from placements.models.parallel import LayerStrategy
 from placements.models.transformer import TransformerLayer
@@ -31,7 +29,9 @@ from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.trainers import megatron, torchtitan
 from placements.trainers.as_run import PlanExport, Planned, planned_by, rate
+from placements.trainers.files import read_any
 from placements.trainers.galvatron import galvatron_plan, to_galvatron
+from placements.trainers.layout import layout_of_sizes
 from placements.trainers.megatron import to_megatron
 from placements.trainers.torchtitan import to_torchtitan
 
