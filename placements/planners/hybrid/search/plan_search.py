@@ -59,6 +59,7 @@ def search_plans(
     options: PlanOptions | None = None,
     on_progress: PlannerReport | None = None,
     clock: Callable[[], float] = time.monotonic,
+    below_ms: float = math.inf,
 ) -> PlanSearchResult:
     """Search the plans with the shortest iterations.
 
@@ -72,6 +73,8 @@ def search_plans(
         options: What is allowed.
         on_progress: Called with each number that is looked at.
         clock: In seconds, for the time limit.
+        below_ms: Time of a plan that is known otherwise: only shorter iterations are of interest, and the
+            bound is at most this.
 
     Returns:
         The best plans until the time was over, and what is proved of them. With no plan where none fits the
@@ -89,7 +92,7 @@ def search_plans(
         )
     options = options or PlanOptions()
     check = deadline(options.time_limit_s, clock)
-    search = _Search(costs, cluster, global_batch_size, options, check)
+    search = _Search(costs, cluster, global_batch_size, options, check, below_ms)
     return search.run(on_progress or (lambda *_: None))
 
 
@@ -97,9 +100,16 @@ class _Search:
     """One search: its costs in tables, the numbers left to try, and the best plan found of each."""
 
     def __init__(
-        self, costs: LayerCosts, cluster: Cluster, batch: int, options: PlanOptions, check: Check
+        self,
+        costs: LayerCosts,
+        cluster: Cluster,
+        batch: int,
+        options: PlanOptions,
+        check: Check,
+        below_ms: float,
     ) -> None:
         self.costs, self.cluster, self.batch, self.options, self.check = costs, cluster, batch, options, check
+        self.below_ms = below_ms
         self.kinds = Kinds(costs.model.layers)
         self.problem = PipelineProblem(costs, self.kinds, batch, options, check)
         self.tables: dict[tuple[object, int, int], StageTable | str] = {}
@@ -124,7 +134,7 @@ class _Search:
         interrupted = out_of_time = False
         total = len(self.queue)
         try:
-            if self.options.method == "exact":
+            if self.options.method == "exact" and math.isinf(self.below_ms):
                 self._begin(report)
             heapq.heapify(self.queue)
             while self.queue:
@@ -167,8 +177,7 @@ class _Search:
     def _step(self) -> None:
         """Take the numbers of the least bound: give them a tighter one, or solve them."""
         numbers = self.queue[0]
-        plans = self.plans
-        if len(plans) == self.options.num_plans and numbers.bound_ms >= plans[-1].time_ms:
+        if numbers.bound_ms >= self._limit_ms(self.plans):
             for each in sorted(self.queue):
                 self._tried(
                     each, NoPlan("no better than the plans found so far, by its bound", Obstacle.BOUND)
@@ -207,8 +216,14 @@ class _Search:
             found = self.found.get(numbers)
             yield trial if found is None else trial._replace(time_ms=found.time_ms, why_none=None)
 
+    def _limit_ms(self, best: Sequence[RatedPlan]) -> float:
+        """Return the time that a plan must be shorter than, beside the best so far."""
+        is_full = len(best) == self.options.num_plans
+        return min(self.below_ms, best[-1].time_ms if is_full else math.inf)
+
     def _min_found_ms(self) -> float | None:
-        return min((each.time_ms for each in self.found.values()), default=None)
+        known_ms = min(self.below_ms, min((each.time_ms for each in self.found.values()), default=math.inf))
+        return None if math.isinf(known_ms) else known_ms
 
     def _bound_ms(self) -> float:
         """Return what no iteration is shorter than: of the numbers left, and of those that are done.
@@ -282,11 +297,11 @@ class _Search:
             return NoPlan(stages)
         if reason := stages.why_memory_is_short():
             return NoPlan(reason, Obstacle.MEMORY)
-        others = sorted(each.time_ms for which, each in self.found.items() if which != numbers.which)
+        others = [each for which, each in self.found.items() if which != numbers.which]
         own = self.found.get(numbers.which)
         limit_ms = min(
             math.inf if own is None else own.time_ms,
-            others[self.options.num_plans - 1] if len(others) >= self.options.num_plans else math.inf,
+            self._limit_ms(sorted(others, key=lambda each: each.time_ms)[: self.options.num_plans]),
         )
 
         def keep(divided: tuple[int, ...]) -> None:
