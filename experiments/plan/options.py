@@ -93,8 +93,8 @@ class BmwPlanner(StrategyOptions):
     )
     method: str = option(
         "bmw",
-        "bmw, base, memory: Galvatron-BMW's | exact | megatron: rules of thumb",
-        choices=("exact", "bmw", "base", "memory", "megatron"),
+        "bmw, base, memory: Galvatron-BMW's | exact",
+        choices=("exact", "bmw", "base", "memory"),
     )
     stage_method: str = option(
         "paper",
