@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -248,12 +247,7 @@ class DeviceGroup:
     @cached_property
     def _kinds(self) -> list[Gpu]:
         """Each kind of GPU in it."""
-        ends = list(accumulate(each.num_nodes * each.gpus_per_node for each in self.cluster.nodes))
-        return [
-            each.gpu
-            for each, begin, end in zip(self.cluster.nodes, [0, *ends], ends, strict=False)
-            if begin < self.first + self.count and self.first < end
-        ]
+        return list({id(gpu): gpu for gpu in self.gpus}.values())
 
     def _link_gb_s(self, num_others: int) -> float:
         """Return the bandwidth from a GPU to so many others of its node together."""
@@ -270,8 +264,9 @@ class DeviceGroup:
 
     def _sets(self, degree: int, stride: int) -> _Sets:
         """Return how sets of so many GPUs lie that are so far apart."""
-        if (degree, stride) in self._known_sets:
-            return self._known_sets[degree, stride]
+        known = self._known_sets.get((degree, stride))
+        if known is not None:
+            return known
         if self.count % (degree * stride):
             raise GpusError(
                 f"degree: {degree} GPUs that are {stride} apart do not divide a group of {self.count}; give "

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from placements.hardware import ASSUMED_LATENCY, DWELL_PER_LATENCY, ClockLatency, Gpu, PowerModel
+from placements.hardware import DWELL_PER_LATENCY, ClockLatency, Gpu, PowerModel
 from placements.meaning import declared_fields
 from placements.plain_data import in_file
 from placements.profiles.operating_point import ProfileError
@@ -38,14 +38,16 @@ def read_gpus(path: str | Path) -> dict[str, Gpu]:
 
 
 def _gpu_of(row: Row, known: Mapping[str, Gpu]) -> Gpu:
-    figures = {each.name: row.value(each) for each in declared_fields(Gpu) if each.key in row}
+    is_like, derived = "board_w" in row, ["clocks_mhz", "power", "clock_latency"]
+    derived += ["blocking_power_w", "power_source"] if is_like else []
+    figures = {each.name: row.value(each) for each in declared_fields(Gpu) if each.name not in derived}
     low, high, step = (row[name].number("a clock above 0", min=1) for name in _COLUMNS[1:])
     clocks = (int(low + i * step) for i in range(int((high - low + 1) / step) + 1))
     figures["clocks_mhz"] = tuple(clock for clock in clocks if clock <= high)
     if "latency_ms" in row:
         ms = row["latency_ms"].number("a time", min=0)
         figures["clock_latency"] = ClockLatency(ms, DWELL_PER_LATENCY * ms, row.text("latency_source"))
-    if "board_w" not in row:
+    if not is_like:
         power = PowerModel(**{each.name: row.value(each) for each in declared_fields(PowerModel)})
         return Gpu(**figures, power=power)
     like, scale = (known.get("a100") or GPUS["a100"]), row["board_w"].number(min=1) / _A100_BOARD_W
@@ -70,15 +72,3 @@ def gpus_of(name: str) -> tuple[dict[str, Gpu], str]:
     """Return the GPUs that a name is looked up in, and the name there: ``mine.csv:own`` is in your table."""
     path, _, own = name.partition(".csv:")
     return (read_gpus(f"{path}.csv"), own) if own else (GPUS, name)
-
-
-def clock_latency_of(name: str) -> ClockLatency:
-    """Return what a change of clock takes on the GPU of a name, as its driver writes it.
-
-    >>> clock_latency_of("NVIDIA A100-SXM4-80GB").source
-    'Perseus, footnote 2: around 10 ms; dwell assumed'
-    >>> clock_latency_of("another").source
-    'assumed, as of the A100'
-    """
-    known = {gpu.name: gpu.clock_latency for gpu in GPUS.values()}
-    return known.get(name, ASSUMED_LATENCY)

@@ -52,15 +52,15 @@ def read_model(name: str, /, **overrides: Any) -> ModelShape:
     """
     if isinstance(name, str) and name.lower().endswith(".json"):
         return read_config(name, **overrides)
-    path, _, own = str(name).partition(".yaml:")
-    if not own:
-        known: dict[str, _Published] = {}
-        for file in _FILES:
-            if name not in known:
-                known = known | _own(file)
-        return _model(known, name, overrides)
-    with in_file(f"{path}.yaml", PlacementError):
-        return _model(_read(f"{path}.yaml"), own, overrides)
+    path, ending, own = str(name).partition(".yaml")
+    if ending:
+        with in_file(path + ending, PlacementError):
+            return _model(_read(path + ending), own.removeprefix(":"), overrides)
+    known: dict[str, _Published] = {}
+    for file in _FILES:
+        if name not in known:
+            known = known | _own(file)
+    return _model(known, name, overrides)
 
 
 def _model(known: Mapping[str, _Published], name: str, overrides: dict[str, Any]) -> ModelShape:
