@@ -295,20 +295,14 @@ class DeviceGroup:
         return seconds * 1e3
 
 
-def read_cluster(
-    text: str,
-    *,
-    gpus_per_node: int | None = None,
-    node_bandwidth_gb_s: float | None = None,
-    link_bandwidth_gb_s: float | None = None,
-    latency_us: float | None = None,
-) -> Cluster:
+def read_cluster(text: str, *, gpus_per_node: int | None = None, **figures: float | None) -> Cluster:
     """Return a cluster by its name: a GPU of `placements.gpus.GPUS`, ``_`` and how many.
 
     Several kinds are joined by ``+``, as in ``a100_16+v100_16``; GPUs of your own table are such as
     ``mine.csv:name_16``. Besides, it is one of `CLUSTERS`, or the path of a JSON file with the fields of
     `Cluster`, whose GPUs are names or have those of `Gpu`. By default a node has the GPU's usual number, or
-    all where there are fewer; the bandwidth between nodes is the least of the GPUs' own.
+    all where there are fewer; the bandwidth between nodes is the least of the GPUs' own. Other figures, such
+    as `node_bandwidth_gb_s`, are fields of `Cluster`; None for the usual one.
 
     Raises:
         GpusError: A name or a number is wrong, or a bandwidth is missing.
@@ -320,13 +314,8 @@ def read_cluster(
     """
     if not isinstance(text, str):
         raise GpusError(f"cluster: {text!r} is not a name; give one such as a100_32")
-    given = {
-        "node_bandwidth_gb_s": node_bandwidth_gb_s,
-        "link_bandwidth_gb_s": link_bandwidth_gb_s,
-        "latency_us": latency_us,
-    }
-    changes = {name: _checked(Cluster, name, value) for name, value in given.items() if value is not None}
-    if node_bandwidth_gb_s is not None:
+    changes = {name: _checked(Cluster, name, value) for name, value in figures.items() if value is not None}
+    if "node_bandwidth_gb_s" in changes:
         changes["source"] = "given"
     if text in CLUSTERS or text.lower().endswith(".json"):
         if gpus_per_node is not None:
@@ -339,7 +328,7 @@ def read_cluster(
             return replace(data.record(Cluster, named=NAMED_GPUS), **changes)
     nodes = tuple(_nodes(part.strip(), text, gpus_per_node) for part in text.split("+"))
     usual = {each.gpu.node_bandwidth_gb_s: each.gpu.network_source for each in nodes}
-    if node_bandwidth_gb_s is None and None in usual and sum(each.num_nodes for each in nodes) > 1:
+    if "node_bandwidth_gb_s" not in changes and None in usual and sum(each.num_nodes for each in nodes) > 1:
         raise GpusError(
             f"node_bandwidth_gb_s: is not known between nodes of {text}; give it, in GB/s per direction"
         )
