@@ -77,20 +77,18 @@ def _own(file: str) -> dict[str, _Published]:
 
 def _read(path: str | Path) -> dict[str, _Published]:
     found = {}
-    with in_file(path, PlacementError):
-        for family in Field(read_yaml(path, PlacementError), "families", PlacementError).items(
-            "a list of families"
-        ):
-            family.only(("source", "shape", "models"), ("sizes", "details"))
-            shape = SHAPES[family["shape"].choice(tuple(SHAPES))]
-            shared, models = family.get("sizes", {}).mapping(), family["models"]
-            for name in models.mapping():
-                model = models.inside(name, shared | models[name].mapping())
-                facts = (model if "details" in model.value else family).get("details", {})
-                sizes = {key: model.value[key] for key in model.value if key not in _FACTS}
-                if "layers" in sizes:
-                    sizes["layers"] = model["layers"].typed(tuple[ImageLayer, ...])
-                found[name] = _Published(shape, sizes, facts.record(ModelDetails))
+    data = Field(read_yaml(path, PlacementError), "families", PlacementError)
+    for family in data.items("a list of families"):
+        family.only(("source", "shape", "models"), ("sizes", "details"))
+        shape = SHAPES[family["shape"].choice(tuple(SHAPES))]
+        shared, models = family.get("sizes", {}).mapping(), family["models"]
+        for name in models.mapping():
+            model = models.inside(name, shared | models[name].mapping())
+            facts = (model if "details" in model.value else family).get("details", {})
+            sizes = {key: model.value[key] for key in model.value if key not in _FACTS}
+            if "layers" in sizes:
+                sizes["layers"] = model["layers"].typed(tuple[ImageLayer, ...])
+            found[name] = _Published(shape, sizes, facts.record(ModelDetails))
     return found
 
 
