@@ -13,7 +13,6 @@ from told import told
 
 from experiments.reproduce.galvatron.model_sizes import TABLE_I
 from placements import PlacementError
-from placements.models.gpt.gpt_config import GptConfig
 from placements.models.layers import HALF, SINGLE
 from placements.models.zoo import MODELS, published, read_model
 
@@ -92,14 +91,6 @@ def test_a_model_of_your_own_is_one_entry_of_a_file(tmp_path: Path) -> None:
     path.write_text(WIDE.replace("kind: averaged", "kind: mean"))
     with told(PlacementError, f"{path}: families[0].models.wide_resnet101_2.layers[9].kind: 'mean' is not"):
         read_model(f"{path}:small")
-
-
-def test_a_gpt_is_the_one_of_its_config() -> None:
-    config = GptConfig(32, 4096, 32, 1_000_000, 2048, 1)
-    model = MODELS["gpt_11b"]
-    layers = 32 * config.layer.num_parameters
-    assert model.num_parameters == config.embedding.num_parameters + layers
-    assert model.runs[1][1].kept(HALF, 4) == config.layer.kept(HALF, 4)
 
 
 def test_sizes_are_changed_by_name() -> None:
