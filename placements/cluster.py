@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -248,12 +247,7 @@ class DeviceGroup:
     @cached_property
     def _kinds(self) -> list[Gpu]:
         """Each kind of GPU in it."""
-        ends = list(accumulate(each.num_nodes * each.gpus_per_node for each in self.cluster.nodes))
-        return [
-            each.gpu
-            for each, begin, end in zip(self.cluster.nodes, [0, *ends], ends, strict=False)
-            if begin < self.first + self.count and self.first < end
-        ]
+        return list({id(gpu): gpu for gpu in self.gpus}.values())
 
     def _link_gb_s(self, num_others: int) -> float:
         """Return the bandwidth from a GPU to so many others of its node together."""
@@ -270,8 +264,9 @@ class DeviceGroup:
 
     def _sets(self, degree: int, stride: int) -> _Sets:
         """Return how sets of so many GPUs lie that are so far apart."""
-        if (degree, stride) in self._known_sets:
-            return self._known_sets[degree, stride]
+        known = self._known_sets.get((degree, stride))
+        if known is not None:
+            return known
         if self.count % (degree * stride):
             raise GpusError(
                 f"degree: {degree} GPUs that are {stride} apart do not divide a group of {self.count}; give "
@@ -300,20 +295,14 @@ class DeviceGroup:
         return seconds * 1e3
 
 
-def read_cluster(
-    text: str,
-    *,
-    gpus_per_node: int | None = None,
-    node_bandwidth_gb_s: float | None = None,
-    link_bandwidth_gb_s: float | None = None,
-    latency_us: float | None = None,
-) -> Cluster:
+def read_cluster(text: str, *, gpus_per_node: int | None = None, **figures: float | None) -> Cluster:
     """Return a cluster by its name: a GPU of `placements.gpus.GPUS`, ``_`` and how many.
 
     Several kinds are joined by ``+``, as in ``a100_16+v100_16``; GPUs of your own table are such as
     ``mine.csv:name_16``. Besides, it is one of `CLUSTERS`, or the path of a JSON file with the fields of
     `Cluster`, whose GPUs are names or have those of `Gpu`. By default a node has the GPU's usual number, or
-    all where there are fewer; the bandwidth between nodes is the least of the GPUs' own.
+    all where there are fewer; the bandwidth between nodes is the least of the GPUs' own. Other figures, such
+    as `node_bandwidth_gb_s`, are fields of `Cluster`; None for the usual one.
 
     Raises:
         GpusError: A name or a number is wrong, or a bandwidth is missing.
@@ -325,13 +314,8 @@ def read_cluster(
     """
     if not isinstance(text, str):
         raise GpusError(f"cluster: {text!r} is not a name; give one such as a100_32")
-    given = {
-        "node_bandwidth_gb_s": node_bandwidth_gb_s,
-        "link_bandwidth_gb_s": link_bandwidth_gb_s,
-        "latency_us": latency_us,
-    }
-    changes = {name: _checked(Cluster, name, value) for name, value in given.items() if value is not None}
-    if node_bandwidth_gb_s is not None:
+    changes = {name: _checked(Cluster, name, value) for name, value in figures.items() if value is not None}
+    if "node_bandwidth_gb_s" in changes:
         changes["source"] = "given"
     if text in CLUSTERS or text.lower().endswith(".json"):
         if gpus_per_node is not None:
@@ -344,7 +328,7 @@ def read_cluster(
             return replace(data.record(Cluster, named=NAMED_GPUS), **changes)
     nodes = tuple(_nodes(part.strip(), text, gpus_per_node) for part in text.split("+"))
     usual = {each.gpu.node_bandwidth_gb_s: each.gpu.network_source for each in nodes}
-    if node_bandwidth_gb_s is None and None in usual and sum(each.num_nodes for each in nodes) > 1:
+    if "node_bandwidth_gb_s" not in changes and None in usual and sum(each.num_nodes for each in nodes) > 1:
         raise GpusError(
             f"node_bandwidth_gb_s: is not known between nodes of {text}; give it, in GB/s per direction"
         )

@@ -9,12 +9,12 @@ has the A100's in proportion.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, replace
 from pathlib import Path
 from typing import Any
 
-from placements.hardware import ASSUMED_LATENCY, DWELL_PER_LATENCY, ClockLatency, Gpu, PowerModel
+from placements.hardware import DWELL_PER_LATENCY, ClockLatency, Gpu, PowerModel
 from placements.meaning import declared_fields
 from placements.plain_data import in_file
 from placements.profiles.operating_point import ProfileError
@@ -38,20 +38,24 @@ def read_gpus(path: str | Path) -> dict[str, Gpu]:
     return found
 
 
-def _figures(row: Row, kind: type) -> dict[str, Any]:
-    known = (each for each in declared_fields(kind) if each.key in row)
-    return {each.name: row[each.key].typed(each.kind, meaning=each.meaning) for each in known}
+def _figures(row: Row, kind: type, derived: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the fields of a record that a row has or must have."""
+    known = (each for each in declared_fields(kind) if each.name not in derived)
+    asked = (each for each in known if each.key in row or each.default is MISSING)
+    return {each.name: row[each.key].typed(each.kind, meaning=each.meaning) for each in asked}
 
 
 def _gpu_of(row: Row, known: Mapping[str, Gpu]) -> Gpu:
-    figures = _figures(row, Gpu)
+    is_like, derived = "board_w" in row, ["clocks_mhz", "power", "clock_latency"]
+    derived += ["blocking_power_w", "power_source"] if is_like else []
+    figures = _figures(row, Gpu, derived)
     low, high, step = (row[name].number("a clock above 0", min=1) for name in _COLUMNS[1:])
     clocks = (int(low + i * step) for i in range(int((high - low + 1) / step) + 1))
     figures["clocks_mhz"] = tuple(clock for clock in clocks if clock <= high)
     if "latency_ms" in row:
         ms = row["latency_ms"].number("a time", min=0)
         figures["clock_latency"] = ClockLatency(ms, DWELL_PER_LATENCY * ms, row.text("latency_source"))
-    if "board_w" not in row:
+    if not is_like:
         power = PowerModel(**_figures(row, PowerModel))
         return Gpu(**figures, power=power)
     like, scale = (known.get("a100") or GPUS["a100"]), row["board_w"].number(min=1) / _A100_BOARD_W
@@ -76,15 +80,3 @@ def gpus_of(name: str) -> tuple[dict[str, Gpu], str]:
     """Return the GPUs that a name is looked up in, and the name there: ``mine.csv:own`` is in your table."""
     path, _, own = name.partition(".csv:")
     return (read_gpus(f"{path}.csv"), own) if own else (GPUS, name)
-
-
-def clock_latency_of(name: str) -> ClockLatency:
-    """Return what a change of clock takes on the GPU of a name, as its driver writes it.
-
-    >>> clock_latency_of("NVIDIA A100-SXM4-80GB").source
-    'Perseus, footnote 2: around 10 ms; dwell assumed'
-    >>> clock_latency_of("another").source
-    'assumed, as of the A100'
-    """
-    known = {gpu.name: gpu.clock_latency for gpu in GPUS.values()}
-    return known.get(name, ASSUMED_LATENCY)

@@ -32,17 +32,6 @@ class PowerModel:
     dynamic_w: Annotated[float, Meaning("power that does, at the sustained clock", "W", min=0)]
     exponent: Annotated[float, Meaning("above 1, because the voltage rises with the clock", above=0)]
 
-    def power_w(self, clock_mhz: int) -> float:
-        """Return the power of a GPU that computes at a clock."""
-        return self.static_w + self.dynamic_w * math.pow(self._share_of_sustained(clock_mhz), self.exponent)
-
-    def slowdown(self, clock_mhz: int, compute_share: float) -> float:
-        """Return the time at a clock as a multiple of the time at the highest clock."""
-        return compute_share / self._share_of_sustained(clock_mhz) + 1 - compute_share
-
-    def _share_of_sustained(self, clock_mhz: int) -> float:
-        return min(clock_mhz / self.sustained_clock_mhz, 1.0)
-
 
 @dataclass(frozen=True)
 class ClockLatency:
@@ -158,8 +147,13 @@ class Gpu:
             raise ProfileError(f"time_ms: {time_ms} is not a time above 0")
         if not 0 <= share <= 1:
             raise ProfileError(f"compute_share: {share} is not between 0 and 1")
-        times = [(clock, time_ms * self.power.slowdown(clock, share)) for clock in self.clocks_mhz]
-        return tuple(OperatingPoint(clock, time, time * self.power.power_w(clock)) for clock, time in times)
+        points, model = [], self.power
+        for clock in self.clocks_mhz:
+            x = min(clock / model.sustained_clock_mhz, 1.0)
+            time = time_ms * (share / x + 1 - share)
+            power_w = model.static_w + model.dynamic_w * math.pow(x, model.exponent)
+            points.append(OperatingPoint(clock, time, time * power_w))
+        return tuple(points)
 
 
 def modelled_profile(

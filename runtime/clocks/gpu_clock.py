@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from placements.gpus import clock_latency_of
-from placements.hardware import ClockLatency
+from placements.hardware import ASSUMED_LATENCY, ClockLatency
 from runtime.clocks.access.opening import open_clock
 from runtime.clocks.clock import ClockBackend, RecordingClock
 from runtime.clocks.stream_clock import StreamClock
@@ -26,12 +25,12 @@ def open_gpu_clock(
     Args:
         runs: The blocks of an iteration in their order, with their clocks.
         device: The GPU, or the CPU.
-        latency: What changes of clock take; None for the table of the GPU's name.
+        latency: What changes of clock take; None for what is assumed.
         is_shared: Whether other devices of the run compute on the GPU too; then its clock is only recorded.
     """
     if device.type != "cuda":
         return open_clock(None)
-    latency = latency or clock_latency_of(torch.cuda.get_device_name(device))
+    latency = latency or ASSUMED_LATENCY
     shared = RecordingClock("all devices share one GPU") if is_shared else None
     clock = shared or open_clock(gpu_uuid(device), latency.dwell_ms)
     stream = StreamClock(clock, runs, lambda clock_mhz: latency.to_ms(clock_mhz) / 1000)

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from placements import Placement
-from placements.gpus import clock_latency_of
-from placements.hardware import ClockLatency
+from placements.hardware import ASSUMED_LATENCY, ClockLatency
 from runtime.clocks.access.opening import lock_clock
 from runtime.clocks.clock import ClockBackend, ClockError
 from runtime.clocks.nvml import NvmlError, NvmlGpu
@@ -209,7 +208,7 @@ def _of_gpu(
     except (ClockError, NvmlError) as error:
         profiler = Profiler(meter, sweep, current_mhz=gpu.clock_mhz, synchronize=_synchronize, align=align)
         return profiler, f"{measured}, at the current clock only: {error}"
-    longest_s = (latency or clock_latency_of(gpu.name)).longest_ms / 1000
+    longest_s = (latency or ASSUMED_LATENCY).longest_ms / 1000
     profiler = Profiler(
         meter,
         sweep,

@@ -1,18 +1,9 @@
 """Files of what a machine was measured to reach: the JSON form of SimuMax's systems, or a plain CSV.
 
-A CSV file has a row for each measurement::
-
-    operator,pass,sizes,share,latency_us
-    product,forward,4096 8192 10240,0.65,
-    experts,weight_gradient,8 1024 4096 14336,0.41,
-    core,backward,4096 32 8 128,0.78,
-    kernel,stream,,0.67,30
-    collective,all_gather,,0.67,9.2
-
-Sizes of a product are tokens, inputs and outputs; of experts, matrices and then these three; of a core,
-tokens, heads, heads of keys, and width of a key. Shares of products, experts and cores are of the peak in 16
-bits, those of kernels of the memory's bandwidth, those of collectives of the link's; all of the GPU that is
-given.
+A CSV file has a row for each measurement, such as ``product,forward,4096 8192 10240,0.65,``. Sizes of a
+product are tokens, inputs and outputs; of experts, matrices and then these three; of a core, tokens, heads,
+heads of keys, and width of a key. Shares of products, experts and cores are of the peak in 16 bits, those of
+kernels of the memory's bandwidth, those of collectives of the link's; all of the GPU that is given.
 """
 
 from __future__ import annotations

@@ -121,13 +121,18 @@ def _sizes(config: _Config) -> dict[str, Any]:
     return sizes | _experts(config, {name: sizes.pop(name, none) for name, none in _EXPERTS.items()}, sizes)
 
 
-_LISTS = ("dense_layers", "experts_every", "pattern", "window_every")
-"""Keys of lists, and of what belongs to them."""
+_LISTS = ("dense_layers", "pattern", "window_every")
 
 
 def _experts(config: _Config, found: Mapping[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sizes of experts, which all layers have but the first ones."""
-    num_dense = found["num_dense_layers"] or _num_dense(config, sizes["num_layers"])
+    listed = config.size("dense_layers")
+    dense_layers = [] if listed.value is None else sorted({*listed.whole_numbers()})
+    if dense_layers != [*range(len(dense_layers))]:
+        raise listed.mistake(
+            f"layers {dense_layers} have no experts; there is a shape for the first layers alone"
+        )
+    num_dense = found["num_dense_layers"] or len(dense_layers)
     if found["num_experts"] is None or num_dense >= sizes["num_layers"]:
         return {}
     per_token = found["experts_per_token"] or config.data["num_experts_per_tok"].whole(min=1)
@@ -137,19 +142,6 @@ def _experts(config: _Config, found: Mapping[str, Any], sizes: Mapping[str, Any]
         experts |= {"feed_forward_size": each, "shared_expert_size": shared}
     dense = {"num_dense_layers": num_dense, "dense_feed_forward_size": sizes["feed_forward_size"]}
     return experts | (dense if num_dense else {})
-
-
-def _num_dense(config: _Config, num_layers: int) -> int:
-    """Return how many of the first layers have no experts where these are listed."""
-    listed, step = config.size("dense_layers"), config.size("experts_every")
-    without = [] if listed.value is None else listed.typed(tuple[int, ...])
-    every = 1 if step.value is None else step.whole(min=1)
-    dense = [i for i in range(num_layers) if i in without or (i + 1) % every]
-    if dense != [*range(len(dense))]:
-        raise (listed if every == 1 else step).mistake(
-            f"layers {dense} have no experts; there is a shape for the first layers alone"
-        )
-    return len(dense)
 
 
 def _full_every(kinds: Field, num_layers: int) -> int:

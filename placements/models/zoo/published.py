@@ -52,15 +52,15 @@ def read_model(name: str, /, **overrides: Any) -> ModelShape:
     """
     if isinstance(name, str) and name.lower().endswith(".json"):
         return read_config(name, **overrides)
-    path, _, own = str(name).partition(".yaml:")
-    if not own:
-        known: dict[str, _Published] = {}
-        for file in _FILES:
-            if name not in known:
-                known = known | _own(file)
-        return _model(known, name, overrides)
-    with in_file(f"{path}.yaml", PlacementError):
-        return _model(_read(f"{path}.yaml"), own, overrides)
+    path, ending, own = str(name).partition(".yaml")
+    if ending:
+        with in_file(path + ending, PlacementError):
+            return _model(_read(path + ending), own.removeprefix(":"), overrides)
+    known: dict[str, _Published] = {}
+    for file in _FILES:
+        if name not in known:
+            known = known | _own(file)
+    return _model(known, name, overrides)
 
 
 def _model(known: Mapping[str, _Published], name: str, overrides: dict[str, Any]) -> ModelShape:
@@ -77,20 +77,18 @@ def _own(file: str) -> dict[str, _Published]:
 
 def _read(path: str | Path) -> dict[str, _Published]:
     found = {}
-    with in_file(path, PlacementError):
-        for family in Field(read_yaml(path, PlacementError), "families", PlacementError).items(
-            "a list of families"
-        ):
-            family.only(("source", "shape", "models"), ("sizes", "details"))
-            shape = SHAPES[family["shape"].choice(tuple(SHAPES))]
-            shared, models = family.get("sizes", {}).mapping(), family["models"]
-            for name in models.mapping():
-                model = models.inside(name, shared | models[name].mapping())
-                facts = (model if "details" in model.value else family).get("details", {})
-                sizes = {key: model.value[key] for key in model.value if key not in _FACTS}
-                if "layers" in sizes:
-                    sizes["layers"] = model["layers"].typed(tuple[ImageLayer, ...])
-                found[name] = _Published(shape, sizes, facts.record(ModelDetails))
+    data = Field(read_yaml(path, PlacementError), "families", PlacementError)
+    for family in data.items("a list of families"):
+        family.only(("source", "shape", "models"), ("sizes", "details"))
+        shape = SHAPES[family["shape"].choice(tuple(SHAPES))]
+        shared, models = family.get("sizes", {}).mapping(), family["models"]
+        for name in models.mapping():
+            model = models.inside(name, shared | models[name].mapping())
+            facts = (model if "details" in model.value else family).get("details", {})
+            sizes = {key: model.value[key] for key in model.value if key not in _FACTS}
+            if "layers" in sizes:
+                sizes["layers"] = model["layers"].typed(tuple[ImageLayer, ...])
+            found[name] = _Published(shape, sizes, facts.record(ModelDetails))
     return found
 
 

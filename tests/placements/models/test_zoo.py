@@ -84,6 +84,8 @@ def test_a_model_of_your_own_is_one_entry_of_a_file(tmp_path: Path) -> None:
     assert ([count for count, _ in small.runs], small.details.norm_epsilon) == ([1, 3, 1], 1e-5)
     with told(PlacementError, f"{path}: model: 'smal' is not known; did you mean small?"):
         read_model(f"{path}:smal")
+    with told(PlacementError, f"{path}: model: '' is not known; use one of wide_resnet101_2, small, wrong"):
+        read_model(str(path))
     with told(PlacementError, f"{path}: num_layers: 0 is not a whole number of at least 1"):
         read_model(f"{path}:wrong")
     path.write_text(WIDE.replace("kind: averaged", "kind: mean"))
