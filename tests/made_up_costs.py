@@ -159,7 +159,7 @@ class EveryPlan:
             for layer in layers
         )
         kinds = PlanProblem(self.costs, self.cluster, self.batch, self.options).kinds
-        between = transitions_ms(self.costs, kinds, layouts, samples, group)
+        between = transitions_ms(self.costs, kinds, layouts.values(), samples, group)
         return StageProblem(own, between, in_flight, capacity_mib)
 
 

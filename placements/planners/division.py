@@ -22,9 +22,6 @@ Floats = NDArray[np.float64]
 ROUNDING = 1e-9
 """Relative difference of times that sums of floats may have."""
 
-_RATIO_ROUNDING = 1e-12
-"""The same of a ratio of two times."""
-
 StageCost = tuple[float, float, float]
 """Time of a micro-batch and what comes once an iteration, both in ms, and the most that is held, in MiB."""
 
@@ -91,11 +88,7 @@ def min_largest(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]:
     """Return how many layers each stage has where the largest stage takes the least time.
 
     That is the least period of a pipeline with room for all its micro-batches. Of several such divisions it
-    is one whose shortest stage is the longest.
-
-    Args:
-        times_ms: Time of each layer, in order; above 0.
-        num_stages: Number of stages, of at least one layer each.
+    is one whose shortest stage is the longest. Each layer takes more than 0 ms, and each stage has one.
 
     Raises:
         PlanError: There are fewer layers than stages.
@@ -115,11 +108,8 @@ def min_largest(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]:
 def min_imbalance(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]:
     """Return how many layers each stage has where the longest is the least multiple of the shortest.
 
-    That is the minimum imbalance of Perseus (Sec. 2.2, App. B.1), which tries every division.
-
-    Args:
-        times_ms: See `min_largest`.
-        num_stages: Likewise.
+    That is the minimum imbalance of Perseus (Sec. 2.2, App. B.1), which tries every division. See
+    `min_largest`.
 
     Raises:
         PlanError: There are fewer layers than stages.
@@ -150,7 +140,7 @@ def _ever_longer(
         own_ms = min(stage_times(times_ms, found))
         yield found, largest_ms, own_ms
         ratio = min(ratio, largest_ms / own_ms)
-        shortest_ms = max(math.nextafter(own_ms, math.inf), largest_ms / ratio * (1 - _RATIO_ROUNDING))
+        shortest_ms = max(math.nextafter(own_ms, math.inf), largest_ms / ratio * (1 - 1e-12))
 
 
 def in_proportion(stage_layers: Sequence[int], num_layers: int) -> tuple[int, ...]:
@@ -179,12 +169,8 @@ def in_proportion(stage_layers: Sequence[int], num_layers: int) -> tuple[int, ..
 def iteration_ms(times_ms: Sequence[float], once_ms: Sequence[float], num_micro_batches: int) -> float:
     """Return how long an iteration takes (Galvatron-BMW, App. C, Eq. 9).
 
-    One micro-batch goes through all stages, and each other one takes as long as the slowest stage.
-
-    Args:
-        times_ms: Time of one micro-batch on each stage.
-        once_ms: Time of each stage once an iteration.
-        num_micro_batches: Micro-batches of an iteration.
+    One micro-batch goes through all stages, and each other one takes as long as the slowest stage. What
+    stages take once comes on top.
     """
     return (num_micro_batches - 1) * max(times_ms) + math.fsum(times_ms) + math.fsum(once_ms)
 

@@ -197,7 +197,7 @@ def rate(plan: Plan, costs: LayerCosts) -> RatedPlan:
             strategy_costs({how: costs.cost(plan.layers[i], how, samples, m, group)}, m, layouts)
             for i, how in zip(stage.layers, stage.strategies, strict=True)
         )
-        between = transitions_ms(costs, kinds, layouts, samples, group)
+        between = transitions_ms(costs, kinds, layouts.values(), samples, group)
         in_flight = min(plan.num_stages - number, m)
         solution = weigh(StageProblem(own, between, in_flight, 0.0), (0,) * len(own))
         stages_ms.append(solution.cost)

@@ -108,16 +108,15 @@ class _Stage:
     """A stage's problem, ready for a search.
 
     Attributes:
-        layers: The options of each layer, in order.
         transition: Cost of a layout (row) before another (column); 0 beside no layer (the last).
         room: Capacity in MiB, with what rounding may add.
         min_above: Transient memory above all kept memory that every choice needs. A layer that can be
             recomputed needs none: what later layers keep makes room for it.
         usual_price: Cost of a MiB where options differ the most in both.
+        most_transient: Of layers that are not recomputed, and of those that are.
     """
 
     def __init__(self, problem: StageProblem) -> None:
-        """Prepare the options."""
         known = {id(options): _worthwhile(problem, options) for options in problem.layers}
         every = list(known.values())
         self.layers = [known[id(options)] for options in problem.layers]
@@ -136,12 +135,8 @@ class _Stage:
     def before(self, prices: Floats) -> list[Floats]:
         """Return bounds on what the layers before each layer cost with memory at a price (Lagrangian).
 
-        Args:
-            prices: Cost of a MiB.
-
-        Returns:
-            For each layer an array by price and the layer's option: the least cost of all layers before it,
-            their memory and the transition to it. At last the same of all layers, in one column.
+        For each layer an array by price of a MiB and the layer's option: the least cost of all layers before
+        it, their memory and the transition to it. At last the same of all layers, in one column.
         """
         found = [np.zeros((len(prices), len(self.layers[0].cost)))]
         after = [*(layer.piece // 2 for layer in self.layers[1:]), np.full(1, -1)]
@@ -164,17 +159,10 @@ def _worthwhile(problem: StageProblem, options: StrategyCosts) -> _Options:
 def _search(
     stage: _Stage, prices: Floats, cutoff: float, max_labels: int, check: Check
 ) -> tuple[tuple[float, list[int]] | None, float]:
-    """Return the cheapest choice that fits and costs less than a cutoff, and what is proved of all others.
+    """Return the cost and the choice that is the cheapest that fits, of those below a cutoff.
 
-    Args:
-        stage: The problem.
-        prices: Cost of a MiB, for bounds.
-        cutoff: Only choices cheaper than this are looked for.
-        max_labels: Labels kept of each layer; those of the least bounds where there are more.
-        check: Called at each layer.
-
-    Returns:
-        The cost and the choice; and the least bound of all labels dropped for their number.
+    Labels are bounded at some prices of a MiB, and those of the least bounds kept where there are too many;
+    also returned is the least bound of all that were dropped for that.
     """
     before = stage.before(prices)
     lightest = np.cumsum([0.0, *(float(layer.weight.min()) for layer in stage.layers)])

@@ -45,9 +45,10 @@ class StrategyCosts(NamedTuple):
     transient_mib: Figures
     piece: Figures
 
-    def weight_mib(self, in_flight: int) -> Figures:
+    def weight_mib(self, in_flight: int) -> Floats:
         """Return what the layer holds between two blocks, with so many micro-batches at once."""
-        return self.static_mib + in_flight * self.kept_mib
+        held: Floats = self.static_mib + in_flight * self.kept_mib
+        return held
 
 
 @dataclass(frozen=True, eq=False)
