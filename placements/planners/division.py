@@ -58,16 +58,19 @@ def windows(values: NDArray[Any], max_layers: int | None = None) -> Floats:
     return np.where((number == 0) | (number > end), math.inf, whole)
 
 
-def divided(stages: Sequence[Floats] | Floats, joined: np.ufunc) -> tuple[tuple[int, ...], float]:
+def divided(
+    stages: Sequence[Floats] | Floats, joined: np.ufunc, *, longest_last: bool = False
+) -> tuple[tuple[int, ...], float]:
     """Return how many layers each stage has in the division of the least whole, and that whole.
 
     Args:
         stages: For each, its value by the layer after its last and its number of layers, as `windows`;
             infinite for none.
         joined: Makes a whole of two values: `numpy.add`, or `numpy.maximum`.
+        longest_last: Of equally good numbers of layers of a stage, from the last on, the most; or the least.
 
     Returns:
-        The whole is infinite, and the layers mean nothing, where there is no division.
+        No layers, and infinity, where there is no division.
     """
     num_ends, num_numbers = stages[0].shape
     first = np.maximum(np.arange(num_ends)[:, None] - np.arange(num_numbers), 0)
@@ -75,8 +78,11 @@ def divided(stages: Sequence[Floats] | Floats, joined: np.ufunc) -> tuple[tuple[
     numbers = []
     for stage in stages:
         whole = joined(least[first], stage)
-        numbers.append(whole.argmin(axis=1))
+        number = num_numbers - 1 - whole[:, ::-1].argmin(axis=1) if longest_last else whole.argmin(axis=1)
+        numbers.append(number)
         least = whole.min(axis=1)
+    if math.isinf(least[-1]):
+        return (), math.inf
     end, found = num_ends - 1, []
     for number in reversed(numbers):
         found.append(int(number[end]))
@@ -134,7 +140,8 @@ def _ever_longer(
     sums = windows(np.array([0.0, *itertools.accumulate(times_ms)]), len(times_ms) - num_stages + 1)
     shortest_ms, ratio = 0.0, math.inf
     while True:
-        found, largest_ms = divided([np.where(sums < shortest_ms, math.inf, sums)] * num_stages, np.maximum)
+        long_enough = [np.where(sums < shortest_ms, math.inf, sums)] * num_stages
+        found, largest_ms = divided(long_enough, np.maximum, longest_last=True)
         if math.isinf(largest_ms):
             return
         own_ms = min(stage_times(times_ms, found))

@@ -205,9 +205,9 @@ class Pipeline:
         """
         if self._problem.options.method != "exact":
             return min(self._divided_as_paper(), key=self._iteration_ms, default=None)
-        once_ms = np.zeros(self.bounds_ms.shape)
+        once_ms, ends = np.zeros_like(self.bounds_ms), range(1, len(self._problem.in_order) + 1)
         for stage in range(len(self.groups) - 1):
-            once_ms[stage, 1:] = [[self._transfer_ms(stage, end)] for end in range(1, once_ms.shape[1])]
+            once_ms[stage, 1:] = [[self._transfer_ms(stage, end)] for end in ends]
         bounds, m = (self.bounds_ms, once_ms), self.num_micro_batches
         return shortest_iteration(self._cost, m, bounds, self._contents, limit_ms, on_better)
 
@@ -218,7 +218,8 @@ class Pipeline:
         in_time = min_largest([float(least[kind]) for kind in self._problem.in_order], count)
         options = [self.tables[0].options[kind] for kind in self._problem.in_order]
         fastest = [(each, int(each.cost_ms.argmin())) for each in options]
-        static, kept = ([float(each[column][i]) for each, i in fastest] for column in (3, 4))
+        static = [float(each.static_mib[i]) for each, i in fastest]
+        kept = [float(each.kept_mib[i]) for each, i in fastest]
         in_memory = memory_balanced(static, kept, self.in_flight)
         even = in_memory if method == "memory" else in_time
         if all(self.solution(*stage) for stage in spans(even)):
