@@ -20,7 +20,7 @@ from placements.planners.hybrid.plan import Plan, alike
 from placements.planners.hybrid.plan_options import RatedPlan, StageEstimate
 from placements.planners.hybrid.stage_tables import LayerCosts, strategy_costs, transitions_ms
 from placements.planners.parallel_plan import PlanError
-from placements.planners.stage_search.stage_problem import StageProblem, weigh
+from placements.planners.stage_solver import StageProblem, weigh
 from placements.trainers.job import TrainerJob
 
 

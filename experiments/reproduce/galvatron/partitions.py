@@ -17,7 +17,7 @@ from placements.models.parallel import LayerStrategy
 from placements.models.zoo import MODELS
 from placements.planners.division import min_largest, spans
 from placements.planners.hybrid.shape_costs import ShapeCosts
-from placements.planners.stage_search.bmw import memory_balanced
+from placements.planners.bmw import memory_balanced
 
 STAGES = 4
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import permutations
 from typing import Protocol
 
@@ -24,7 +23,7 @@ from placements.planners.division import Floats
 from placements.planners.hybrid.decision_trees import TreeOptions, layer_strategies
 from placements.planners.hybrid.plan import layout_of
 from placements.planners.parallel_plan import PlanError
-from placements.planners.stage_search.stage_problem import StrategyCosts
+from placements.planners.stage_solver import StrategyCosts
 
 _MIB = 2**20
 
@@ -70,15 +69,10 @@ class StageTable:
     options: tuple[StrategyCosts, ...]
     transition_ms: Floats
 
-    @cached_property
+    @property
     def min_ms(self) -> Floats:
         """The least cost of a layer of each kind, whatever memory it takes; shape ``(num_kinds,)``."""
         return np.array([each.cost_ms.min() for each in self.options])
-
-    @cached_property
-    def min_mib(self) -> Floats:
-        """MiB that a layer of each kind needs at least, with one micro-batch; shape ``(num_kinds,)``."""
-        return np.array([each.weight_mib(1).min() for each in self.options])
 
 
 def layer_costs(

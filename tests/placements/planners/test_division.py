@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from stages_at_random import every_division
 
 from placements.models.gpt.gpt_config import GptConfig
+from placements.planners.bmw import bi_objective_partition, memory_balanced
 from placements.planners.division import (
     Floats,
     StageCost,
@@ -27,7 +28,6 @@ from placements.planners.division import (
     windows,
 )
 from placements.planners.parallel_plan import PlanError
-from placements.planners.stage_search.bmw import bi_objective_partition, memory_balanced
 
 TIMES = st.lists(st.integers(1, 20) | st.floats(0.5, 20), min_size=1, max_size=9)
 

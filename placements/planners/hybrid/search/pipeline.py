@@ -13,6 +13,7 @@ import numpy as np
 
 from placements.cluster import Cluster, DeviceGroup
 from placements.models.parallel import LayerStrategy
+from placements.planners.bmw import bi_objective_partition, memory_balanced, solve_as_paper
 from placements.planners.division import (
     ROUNDING,
     Floats,
@@ -33,15 +34,15 @@ from placements.planners.hybrid.stage_tables import (
     transitions_ms,
 )
 from placements.planners.parallel_plan import PlanError
-from placements.planners.stage_search.bmw import bi_objective_partition, memory_balanced, solve_as_paper
-from placements.planners.stage_search.exact import solve, undominated
-from placements.planners.stage_search.stage_problem import (
+from placements.planners.stage_solver import (
     Check,
     Ints,
     StageProblem,
     StageSolution,
     StrategyCosts,
     grouped,
+    solve,
+    undominated,
 )
 
 _BOUND_ROUNDING = 1e-12
@@ -246,7 +247,8 @@ class Pipeline:
 
     def why_memory_is_short(self) -> str:
         """Return a line if all GPUs together lack the memory for the model, whatever its strategies."""
-        needed = float(np.min([table.min_mib for table in self.tables], axis=0) @ self._problem.counts)
+        least = [[each.weight_mib(1).min() for each in table.options] for table in self.tables]
+        needed = float(np.min(least, axis=0) @ self._problem.counts)
         given = sum(self.capacities_mib)
         if needed <= given:
             return ""

@@ -21,8 +21,7 @@ from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.parallel_plan import PlanError
-from placements.planners.stage_search.exact import solve
-from placements.planners.stage_search.stage_problem import Check, StageProblem, StageSolution
+from placements.planners.stage_solver import Check, StageProblem, StageSolution, solve
 
 NEAR = pytest.approx
 

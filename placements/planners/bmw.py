@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from placements.planners.division import Floats, StageCost, StageCosts, divided, iteration_ms, spans, windows
-from placements.planners.stage_search.stage_problem import (
+from placements.planners.stage_solver import (
     Check,
     Ints,
     StageProblem,
