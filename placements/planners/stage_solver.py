@@ -207,7 +207,7 @@ def solve(problem: StageProblem, check: Check = lambda: None) -> StageSolution |
     """
     stage = _Stage(problem)
     prices = stage.usual_price * _PRICES
-    whole = stage.before(prices)[-1][:, 0] - prices * (stage.room - stage.min_above)
+    whole = stage.before(prices)[-1][:, 0] - prices * stage.room
     prices = np.unique(prices[whole.argmax()] * _AROUND)
     best: tuple[float, list[int]] | None = None
     cutoff = dropped = math.inf
@@ -230,8 +230,6 @@ class _Stage:
     Attributes:
         transition: Cost of a layout (row) before another (column); 0 beside no layer (the last).
         room: Capacity in MiB, with what rounding may add.
-        min_above: Transient memory above all kept memory that every choice needs. A layer that can be
-            recomputed needs none: what later layers keep makes room for it.
         usual_price: Cost of a MiB where options differ the most in both.
         most_transient: Of layers that are not recomputed, and of those that are.
     """
@@ -242,9 +240,6 @@ class _Stage:
         self.layers = [known[id(options)] for options in problem.layers]
         self.transition = np.pad(problem.transition_ms, (0, 1))
         self.room = problem.room_mib
-        self.min_above = max(
-            (float(each.transient.min()) for each in every if not (each.piece % 2).any()), default=0.0
-        )
         spread = max(float(np.ptp(each.weight)) for each in every)
         costly = max(float(np.ptp(each.cost)) for each in every) + float(self.transition.max())
         self.usual_price = costly / spread if spread else 0.0
@@ -287,7 +282,7 @@ def _search(
     before = stage.before(prices)
     lightest = np.cumsum([0.0, *(float(layer.weight.min()) for layer in stage.layers)])
     none, no = np.zeros(1), np.full(1, -1)
-    labels = _Labels(none, none, none, none, none + stage.min_above, no, no, no)
+    labels = _Labels(none, none, none, none, none, no, no, no)
     history: list[_Labels] = []
     dropped = math.inf
     for i in reversed(range(len(stage.layers))):

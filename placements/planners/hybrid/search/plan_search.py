@@ -179,16 +179,12 @@ class _Search:
         likely = [n for n in self.queue if n.num_micro_batches == most and n.num_stages * n.num_gpus == total]
         for numbers in sorted(likely, key=lambda each: abs(math.log2(each.num_gpus / node))):
             self.problem.check()
-            try:
-                bound_ms = max(self._bound(numbers), self._tight_ms(numbers))
-            except PlanError:
-                continue
-            bounded = numbers._replace(bound_ms=bound_ms)
-            reason = self._solve(bounded)
-            self.queue.remove(numbers)
-            self._tried(bounded, reason)
+            with suppress(PlanError):
+                bounded = numbers._replace(bound_ms=max(self._bound(numbers), self._tight_ms(numbers)))
+                reason = self._solve(bounded)
+                self.queue.remove(numbers)
+                self._tried(bounded, reason)
             if self.found:
-                self._report()
                 return
 
     def _step(self) -> None:
@@ -256,20 +252,17 @@ class _Search:
 
     def _solve(self, numbers: _Numbers) -> str:
         """Find the best plan with these numbers, or return why there is none that helps."""
-        pipeline = self.problem.pipeline(*numbers[1:4])
+        pipeline, plans = self.problem.pipeline(*numbers[1:4]), self.plans
+        limit_ms = plans[-1].time_ms if len(plans) == self.options.num_plans else math.inf
         if reason := pipeline.why_memory_is_short():
             return reason
-        plans = self.plans
-        limit_ms = plans[-1].time_ms if len(plans) == self.options.num_plans else math.inf
 
         def keep(divided: tuple[int, ...]) -> None:
             self.found[numbers[1:4]] = pipeline.rated(divided)
 
-        divided = pipeline.divided(limit_ms, keep)
-        if divided is not None:
+        if (divided := pipeline.divided(limit_ms, keep)) is not None:
             keep(divided)
-        elif math.isinf(limit_ms):
+            return ""
+        if math.isinf(limit_ms):
             return f"{OUT_OF_MEMORY}no division of the layers fits every stage"
-        else:
-            return "no division of the layers that fits is shorter than the plans found so far"
-        return ""
+        return "no division of the layers that fits is shorter than the plans found so far"
