@@ -20,7 +20,7 @@ from placements.planners.hybrid.plan import Plan, StagePlan, layers_of_stage, la
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.search.pipeline import PlanProblem
 from placements.planners.hybrid.stage_tables import LayerCosts, strategy_costs, transitions_ms
-from placements.planners.stage_search.stage_problem import StageProblem, weigh
+from placements.planners.stage_solver import StageProblem, weigh
 
 MIB = 2**20
 
@@ -159,7 +159,7 @@ class EveryPlan:
             for layer in layers
         )
         kinds = PlanProblem(self.costs, self.cluster, self.batch, self.options).kinds
-        between = transitions_ms(self.costs, kinds, layouts, samples, group)
+        between = transitions_ms(self.costs, kinds, layouts.values(), samples, group)
         return StageProblem(own, between, in_flight, capacity_mib)
 
 

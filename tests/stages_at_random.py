@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from placements.planners.stage_search.stage_problem import (
+from placements.planners.stage_solver import (
     StageProblem,
     StageSolution,
     StrategyCosts,

@@ -22,9 +22,6 @@ Floats = NDArray[np.float64]
 ROUNDING = 1e-9
 """Relative difference of times that sums of floats may have."""
 
-_RATIO_ROUNDING = 1e-12
-"""The same of a ratio of two times."""
-
 StageCost = tuple[float, float, float]
 """Time of a micro-batch and what comes once an iteration, both in ms, and the most that is held, in MiB."""
 
@@ -61,16 +58,19 @@ def windows(values: NDArray[Any], max_layers: int | None = None) -> Floats:
     return np.where((number == 0) | (number > end), math.inf, whole)
 
 
-def divided(stages: Sequence[Floats] | Floats, joined: np.ufunc) -> tuple[tuple[int, ...], float]:
+def divided(
+    stages: Sequence[Floats] | Floats, joined: np.ufunc, *, longest_last: bool = False
+) -> tuple[tuple[int, ...], float]:
     """Return how many layers each stage has in the division of the least whole, and that whole.
 
     Args:
         stages: For each, its value by the layer after its last and its number of layers, as `windows`;
             infinite for none.
         joined: Makes a whole of two values: `numpy.add`, or `numpy.maximum`.
+        longest_last: Of equally good numbers of layers of a stage, from the last on, the most; or the least.
 
     Returns:
-        The whole is infinite, and the layers mean nothing, where there is no division.
+        No layers, and infinity, where there is no division.
     """
     num_ends, num_numbers = stages[0].shape
     first = np.maximum(np.arange(num_ends)[:, None] - np.arange(num_numbers), 0)
@@ -78,8 +78,11 @@ def divided(stages: Sequence[Floats] | Floats, joined: np.ufunc) -> tuple[tuple[
     numbers = []
     for stage in stages:
         whole = joined(least[first], stage)
-        numbers.append(whole.argmin(axis=1))
+        number = num_numbers - 1 - whole[:, ::-1].argmin(axis=1) if longest_last else whole.argmin(axis=1)
+        numbers.append(number)
         least = whole.min(axis=1)
+    if math.isinf(least[-1]):
+        return (), math.inf
     end, found = num_ends - 1, []
     for number in reversed(numbers):
         found.append(int(number[end]))
@@ -91,11 +94,7 @@ def min_largest(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]:
     """Return how many layers each stage has where the largest stage takes the least time.
 
     That is the least period of a pipeline with room for all its micro-batches. Of several such divisions it
-    is one whose shortest stage is the longest.
-
-    Args:
-        times_ms: Time of each layer, in order; above 0.
-        num_stages: Number of stages, of at least one layer each.
+    is one whose shortest stage is the longest. Each layer takes more than 0 ms, and each stage has one.
 
     Raises:
         PlanError: There are fewer layers than stages.
@@ -115,11 +114,8 @@ def min_largest(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]:
 def min_imbalance(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]:
     """Return how many layers each stage has where the longest is the least multiple of the shortest.
 
-    That is the minimum imbalance of Perseus (Sec. 2.2, App. B.1), which tries every division.
-
-    Args:
-        times_ms: See `min_largest`.
-        num_stages: Likewise.
+    That is the minimum imbalance of Perseus (Sec. 2.2, App. B.1), which tries every division. See
+    `min_largest`.
 
     Raises:
         PlanError: There are fewer layers than stages.
@@ -144,13 +140,14 @@ def _ever_longer(
     sums = windows(np.array([0.0, *itertools.accumulate(times_ms)]), len(times_ms) - num_stages + 1)
     shortest_ms, ratio = 0.0, math.inf
     while True:
-        found, largest_ms = divided([np.where(sums < shortest_ms, math.inf, sums)] * num_stages, np.maximum)
+        long_enough = [np.where(sums < shortest_ms, math.inf, sums)] * num_stages
+        found, largest_ms = divided(long_enough, np.maximum, longest_last=True)
         if math.isinf(largest_ms):
             return
         own_ms = min(stage_times(times_ms, found))
         yield found, largest_ms, own_ms
         ratio = min(ratio, largest_ms / own_ms)
-        shortest_ms = max(math.nextafter(own_ms, math.inf), largest_ms / ratio * (1 - _RATIO_ROUNDING))
+        shortest_ms = max(math.nextafter(own_ms, math.inf), largest_ms / ratio * (1 - 1e-12))
 
 
 def in_proportion(stage_layers: Sequence[int], num_layers: int) -> tuple[int, ...]:
@@ -179,12 +176,8 @@ def in_proportion(stage_layers: Sequence[int], num_layers: int) -> tuple[int, ..
 def iteration_ms(times_ms: Sequence[float], once_ms: Sequence[float], num_micro_batches: int) -> float:
     """Return how long an iteration takes (Galvatron-BMW, App. C, Eq. 9).
 
-    One micro-batch goes through all stages, and each other one takes as long as the slowest stage.
-
-    Args:
-        times_ms: Time of one micro-batch on each stage.
-        once_ms: Time of each stage once an iteration.
-        num_micro_batches: Micro-batches of an iteration.
+    One micro-batch goes through all stages, and each other one takes as long as the slowest stage. What
+    stages take once comes on top.
     """
     return (num_micro_batches - 1) * max(times_ms) + math.fsum(times_ms) + math.fsum(once_ms)
 

@@ -18,7 +18,7 @@ from placements.models.transformer import TransformerLayer
 from placements.planners.hybrid.plan import Plan, PlanError, alike
 from placements.planners.hybrid.plan_options import RatedPlan, StageEstimate
 from placements.planners.hybrid.stage_tables import LayerCosts, strategy_costs, transitions_ms
-from placements.planners.stage_search.stage_problem import StageProblem, weigh
+from placements.planners.stage_solver import StageProblem, weigh
 from placements.trainers.job import TrainerJob
 from placements.trainers.megatron_layout import group_size
 
@@ -199,7 +199,7 @@ def rate(plan: Plan, costs: LayerCosts) -> RatedPlan:
             strategy_costs({how: costs.cost(plan.layers[i], how, samples, m, group)}, m, layouts)
             for i, how in zip(stage.layers, stage.strategies, strict=True)
         )
-        between = transitions_ms(costs, kinds, layouts, samples, group)
+        between = transitions_ms(costs, kinds, layouts.values(), samples, group)
         in_flight = min(plan.num_stages - number, m)
         solution = weigh(StageProblem(own, between, in_flight, 0.0), (0,) * len(own))
         stages_ms.append(solution.cost)

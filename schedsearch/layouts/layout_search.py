@@ -197,8 +197,8 @@ def _table_of_stages(problem: LayoutProblem) -> tuple[Sizes | None, float]:
         waits = np.maximum(w * f, f + rest) + (m - w) * (f + b) + np.maximum(w * b, b + rest)
         fits = True if problem.capacity is None else weight + w * activation <= problem.capacity
         stages.append(windows(np.where(fits, ahead + i * late + waits, math.inf)))
-    found, bound = divided(stages, np.maximum)
-    return (found if bound < math.inf else None), bound
+    found, bound = divided(stages, np.maximum, longest_last=True)
+    return found or None, bound
 
 
 def _shaken(sizes: Sizes, rng: np.random.Generator) -> Sizes:

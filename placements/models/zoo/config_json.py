@@ -127,7 +127,7 @@ _LISTS = ("dense_layers", "pattern", "window_every")
 def _experts(config: _Config, found: Mapping[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sizes of experts, which all layers have but the first ones."""
     listed = config.size("dense_layers")
-    dense_layers = [] if listed.value is None else sorted({*listed.whole_numbers()})
+    dense_layers = [] if listed.value is None else sorted({*listed.typed(tuple[int, ...])})
     if dense_layers != [*range(len(dense_layers))]:
         raise listed.mistake(
             f"layers {dense_layers} have no experts; there is a shape for the first layers alone"

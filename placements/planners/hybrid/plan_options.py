@@ -1,7 +1,4 @@
-"""Options of a search for plans, and its results.
-
-The module does not search.
-"""
+"""Options of a search for plans, and its results."""
 
 from __future__ import annotations
 
@@ -90,9 +87,6 @@ class Trial(NamedTuple):
     """Numbers that were looked at, and what came of them.
 
     Attributes:
-        num_stages: Stages of the pipeline.
-        gpus_per_stage: GPUs of each stage.
-        num_micro_batches: Micro-batches of an iteration.
         bound_ms: No iteration with these numbers is shorter.
         time_ms: Time of the best iteration; None where there is no plan.
         reason: Why there is none; empty where there is one.
@@ -126,9 +120,7 @@ class RatedPlan(NamedTuple):
     """A plan, and what its iteration is taken to be.
 
     Attributes:
-        plan: Stages, GPUs and layers.
         time_ms: Time of an iteration, by the formula of the search.
-        stages: Estimate of each stage.
     """
 
     plan: Plan

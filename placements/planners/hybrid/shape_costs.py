@@ -1,7 +1,4 @@
-"""Costs of layers by their shapes, as a planner asks for it.
-
-The module knows no strategy of its own.
-"""
+"""Costs of layers by their shapes, as a planner asks for it: by the rules of `placements.models.costing`."""
 
 from __future__ import annotations
 
@@ -19,12 +16,7 @@ from placements.planners.hybrid.uniform import is_end
 
 @dataclass(frozen=True)
 class ShapeCosts:
-    """The rules of `placements.models.costing` for one model.
-
-    Attributes:
-        model: Its layers and its precision.
-        options: What GPUs reach.
-    """
+    """What the layers of a model cost in its precision, on GPUs that reach what the options say."""
 
     model: ModelShape
     options: CostOptions = USUAL

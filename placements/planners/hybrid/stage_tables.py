@@ -6,9 +6,8 @@ The module does not know which layers a stage has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import permutations
 from typing import Protocol
 
@@ -23,8 +22,7 @@ from placements.models.parallel import Cost, LayerStrategy
 from placements.planners.division import Floats
 from placements.planners.hybrid.decision_trees import TreeOptions, layer_strategies
 from placements.planners.hybrid.plan import PlanError, layout_of
-from placements.planners.stage_search.exact import undominated
-from placements.planners.stage_search.stage_problem import StageProblem, StrategyCosts
+from placements.planners.stage_solver import StrategyCosts
 
 _MIB = 2**20
 
@@ -39,14 +37,9 @@ class LayerCosts(Protocol):
     def cost(
         self, layer: Layer, strategy: LayerStrategy, samples: int, num_micro_batches: int, group: DeviceGroup
     ) -> Cost:
-        """Return what a layer costs each GPU of a group.
+        """Return what a layer costs each GPU of a stage.
 
-        Args:
-            layer: One of the model's.
-            strategy: How the GPUs share it.
-            samples: Samples of one micro-batch, of all data-parallel groups together.
-            num_micro_batches: Micro-batches of an iteration.
-            group: The GPUs of the stage.
+        The samples are of one micro-batch, of all data-parallel groups together.
 
         Raises:
             PlacementError: The layer cannot be shared so, or its cost is not known.
@@ -59,10 +52,6 @@ class LayerCosts(Protocol):
 
     def transfer_ms(self, layer: Layer, samples: int, before: DeviceGroup, after: DeviceGroup) -> float:
         """Return the time to send a layer's output to the next stage, or the gradient back."""
-
-
-Layouts = dict[object, LayerStrategy]
-"""Layouts in the order of their numbers, each with a strategy that has it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,49 +68,10 @@ class StageTable:
     options: tuple[StrategyCosts, ...]
     transition_ms: Floats
 
-    @cached_property
+    @property
     def min_ms(self) -> Floats:
         """The least cost of a layer of each kind, whatever memory it takes; shape ``(num_kinds,)``."""
         return np.array([each.cost_ms.min() for each in self.options])
-
-    @cached_property
-    def min_mib(self) -> Floats:
-        """MiB that a layer of each kind needs at least, with one micro-batch; shape ``(num_kinds,)``."""
-        return np.array([each.weight_mib(1).min() for each in self.options])
-
-    def problem(self, kinds: Sequence[int], in_flight: int, capacity_mib: float) -> StageProblem:
-        """Return the problem of a stage with layers of such kinds, in order."""
-        layers = tuple(self.options[kind] for kind in kinds)
-        return StageProblem(layers, self.transition_ms, in_flight, capacity_mib)
-
-
-def make_table(
-    costs: LayerCosts,
-    kinds: Sequence[Layer],
-    trees: TreeOptions,
-    samples: int,
-    num_micro_batches: int,
-    group: DeviceGroup,
-) -> StageTable:
-    """Return the costs of all strategies of each kind of layer.
-
-    Strategies that are in nothing better than another one of the same layout are left out, and recomputation
-    is one thing to be without.
-
-    Raises:
-        PlanError: A kind of layer cannot be shared among the GPUs at all.
-    """
-    layouts: Layouts = {}
-    strategies, options = [], []
-    for layer in kinds:
-        found = layer_costs(costs, layer, trees, samples, num_micro_batches, group)
-        every, shared = strategy_costs(found, num_micro_batches, layouts), list(found)
-        figures = [*every[1:-1], every.piece % 2]
-        best = np.sort(undominated(figures, every.piece // 2))
-        strategies.append(tuple(shared[i] for i in best.tolist()))
-        options.append(StrategyCosts(*(each[best] for each in every)))
-    between = transitions_ms(costs, kinds, layouts, samples, group)
-    return StageTable(tuple(strategies), tuple(options), between)
 
 
 def layer_costs(
@@ -150,9 +100,12 @@ def layer_costs(
 
 
 def strategy_costs(
-    found: Mapping[LayerStrategy, Cost], num_micro_batches: int, layouts: Layouts
+    found: Mapping[LayerStrategy, Cost], num_micro_batches: int, layouts: dict[object, LayerStrategy]
 ) -> StrategyCosts:
-    """Return costs for the search inside a stage; layouts are numbered as they are met."""
+    """Return costs for the search inside a stage.
+
+    Layouts are numbered as they are met, and each is kept with a strategy that has it.
+    """
     for strategy in found:
         layouts.setdefault(layout_of(strategy), strategy)
     numbers = {layout: number for number, layout in enumerate(layouts)}
@@ -172,11 +125,14 @@ def strategy_costs(
 
 
 def transitions_ms(
-    costs: LayerCosts, kinds: Iterable[Layer], layouts: Layouts, samples: int, group: DeviceGroup
+    costs: LayerCosts, kinds: Iterable[Layer], ways: Iterable[LayerStrategy], samples: int, group: DeviceGroup
 ) -> Floats:
-    """Return what passes pay between a layer in a layout (row) and the next in another, by their numbers."""
-    ways = list(layouts.values())
-    found = np.zeros((len(ways), len(ways)))
-    for (i, before), (j, after) in permutations(enumerate(ways), 2):
+    """Return what passes pay between a layer in a layout (row) and the next in another (column).
+
+    Layouts are given by a strategy that has each, in the order of their numbers.
+    """
+    known = list(enumerate(ways))
+    found = np.zeros((len(known), len(known)))
+    for (i, before), (j, after) in permutations(known, 2):
         found[i, j] = max(costs.transition_ms(layer, before, after, samples, group) for layer in kinds)
     return found

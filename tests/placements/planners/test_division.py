@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stages_at_random import every_division
 
+from placements.planners.bmw import bi_objective_partition, memory_balanced
 from placements.planners.division import (
     Floats,
     StageCost,
@@ -25,9 +26,7 @@ from placements.planners.division import (
     stage_times,
     windows,
 )
-from placements.planners.hybrid.placing.gpt import gpt_model
 from placements.planners.hybrid.plan import PlanError
-from placements.planners.stage_search.bmw import bi_objective_partition, memory_balanced
 
 TIMES = st.lists(st.integers(1, 20) | st.floats(0.5, 20), min_size=1, max_size=9)
 
@@ -52,34 +51,6 @@ def test_the_two_differ() -> None:
     times = [1, 1, 2, 4, 1]
     assert stage_times(times, min_largest(times, 3)) == [4, 4, 1]
     assert stage_times(times, min_imbalance(times, 3)) == [2, 2, 5]
-
-
-def test_layers_of_a_large_model_and_a_head() -> None:
-    """96 layers and a head of 5.3 in 16 stages: a stage of seven, of which the head takes nearly five."""
-    times = [1.0] * 95 + [6.3]
-    found = min_largest(times, 16)
-    assert max(stage_times(times, found)) == 7.0
-    assert found[-1] == 1
-
-
-PERSEUS = {  # layers, hidden size, the ratios of 4 and 8 stages on A100 (Perseus, Table 7)
-    "GPT-3 1B": (24, 2048, 1.17, 1.33),
-    "GPT-3 3B": (32, 2560, 1.13, 1.25),
-    "GPT-3 7B": (32, 4096, 1.11, 1.23),
-    "GPT-3 13B": (40, 5120, 1.08, 1.17),
-    "GPT-3 175B": (96, 12288, 1.02, 1.03),
-}
-
-
-@pytest.mark.parametrize("model", PERSEUS)
-def test_operations_give_nearly_the_imbalance_of_measured_times(model: str) -> None:
-    """Of forwards with 2048 tokens and a vocabulary of 50257, the head as a layer of its own."""
-    num_layers, hidden_size, *published = PERSEUS[model]
-    _, layer, *_, output = gpt_model(num_layers, hidden_size, 1, 50_257, 2048).layers
-    head = output.forward_flops(1) / layer.forward_flops(1)
-    pieces = [1.0] * num_layers + [head]
-    ours = [ratio(stage_times(pieces, min_imbalance(pieces, count))) for count in (4, 8)]
-    assert ours == pytest.approx(published, abs=0.02)
 
 
 @pytest.mark.parametrize("num_stages", [0, 4])

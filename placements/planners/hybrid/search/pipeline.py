@@ -6,13 +6,14 @@ The module does not know which pipelines there are to try.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
 from placements.cluster import Cluster, DeviceGroup
+from placements.models.parallel import LayerStrategy
+from placements.planners.bmw import bi_objective_partition, memory_balanced, solve_as_paper
 from placements.planners.division import (
     ROUNDING,
     Floats,
@@ -25,10 +26,23 @@ from placements.planners.division import (
 )
 from placements.planners.hybrid.plan import Plan, PlanError, StagePlan, layers_of_stage
 from placements.planners.hybrid.plan_options import OUT_OF_MEMORY, PlanOptions, RatedPlan, StageEstimate
-from placements.planners.hybrid.stage_tables import LayerCosts, StageTable, make_table
-from placements.planners.stage_search.bmw import bi_objective_partition, memory_balanced, solve_as_paper
-from placements.planners.stage_search.exact import solve
-from placements.planners.stage_search.stage_problem import Check, Ints, StageSolution, grouped
+from placements.planners.hybrid.stage_tables import (
+    LayerCosts,
+    StageTable,
+    layer_costs,
+    strategy_costs,
+    transitions_ms,
+)
+from placements.planners.stage_solver import (
+    Check,
+    Ints,
+    StageProblem,
+    StageSolution,
+    StrategyCosts,
+    grouped,
+    solve,
+    undominated,
+)
 
 _BOUND_ROUNDING = 1e-12
 """Relative difference of bounds that sums of floats may have."""
@@ -39,37 +53,7 @@ _NUM_PRICES = 20
 _ROUNDED_PIECES = 6
 """Pieces of a stage for whose memory, rounded up to MiB as blocks, room is left."""
 
-OnBetter = Callable[[tuple[int, ...]], None]
-"""Is told how many layers each stage has in a division that is shorter than all before."""
-
 _SOLVERS = {"exact": solve, "paper": solve_as_paper}
-
-
-class Contents(NamedTuple):
-    """Sequences that consecutive layers can be, each once, those of fewer layers first.
-
-    Attributes:
-        which: Index of the others, by the layer after the last and how many they are; -1 for none.
-        end: A layer after the last of each.
-        number: Its number of layers.
-    """
-
-    which: Ints
-    end: Ints
-    number: Ints
-
-    @classmethod
-    def of(cls, kinds: Sequence[int]) -> Contents:
-        """Return what layers of such kinds can be; those with the same kinds in order are one."""
-        which = [[-1] * (len(kinds) + 1) for _ in range(len(kinds) + 1)]
-        known: dict[tuple[int, int], int] = {}
-        firsts: list[tuple[int, int]] = []
-        for number in range(1, len(kinds) + 1):
-            for end in range(number, len(kinds) + 1):
-                index = known.setdefault((which[end - 1][number - 1], kinds[end - 1]), len(known))
-                which[end][number] = index
-                firsts += [(end, number)] if index == len(firsts) else []
-        return cls(np.array(which), *np.array(firsts).T)
 
 
 class PlanProblem:
@@ -103,36 +87,71 @@ class PlanProblem:
         self._tables: dict[tuple[object, int], StageTable | str] = {}
 
     @cached_property
-    def contents(self) -> Contents:
-        """What consecutive layers can be."""
-        return Contents.of(self.in_order)
+    def contents(self) -> Ints:
+        """Numbers of what consecutive layers are, by the layer after the last and how many they are.
+
+        Those with the same kinds in order have one, those of fewer layers the lower ones; -1 where there are
+        none.
+        """
+        kinds, known = self.in_order, dict[tuple[int, int], int]()
+        which = [[-1] * (len(kinds) + 1) for _ in range(len(kinds) + 1)]
+        for number in range(1, len(kinds) + 1):
+            for end in range(number, len(kinds) + 1):
+                content = which[end - 1][number - 1], kinds[end - 1]
+                which[end][number] = known.setdefault(content, len(known))
+        return np.array(which)
+
+    @cached_property
+    def unequal(self) -> tuple[Ints, Ints]:
+        """The layer after the last and the number of layers of each of `contents`."""
+        _, first = np.unique(self.contents, return_index=True)
+        end, number = np.unravel_index(first[1:], self.contents.shape)
+        return end, number
 
     def of_stage(self, first: int, end: int) -> tuple[int, ...]:
         """Return the kinds of layers as one stage has them."""
         return tuple(self._place[layer] for layer in layers_of_stage(self.costs.model.layers, first, end))
 
-    def table(self, group: DeviceGroup, m: int) -> StageTable | str:
-        """Return the costs of all layers on a group; text where a layer cannot be shared among its GPUs."""
-        key = group.pattern, m
-        if key not in self._tables:
-            trees, samples = self.options.trees, self.batch // m
+    def table(self, group: DeviceGroup, m: int) -> StageTable:
+        """Return the costs of all layers on a group.
+
+        Raises:
+            PlanError: A layer cannot be shared among its GPUs.
+        """
+        if (group.pattern, m) not in self._tables:
             try:
-                self._tables[key] = make_table(self.costs, self.kinds, trees, samples, m, group)
+                self._tables[group.pattern, m] = self._made_table(group, m)
             except PlanError as error:
-                self._tables[key] = str(error)
-        return self._tables[key]
+                self._tables[group.pattern, m] = str(error)
+        found = self._tables[group.pattern, m]
+        if isinstance(found, str):
+            raise PlanError(found)
+        return found
+
+    def _made_table(self, group: DeviceGroup, m: int) -> StageTable:
+        """Return it without strategies that are in nothing better than another one of the same layout.
+
+        Not to be recomputed is one thing to be better in.
+        """
+        layouts, samples = dict[object, LayerStrategy](), self.batch // m
+        strategies, options = [], []
+        for layer in self.kinds:
+            found = layer_costs(self.costs, layer, self.options.trees, samples, m, group)
+            every, shared = strategy_costs(found, m, layouts), list(found)
+            best = np.sort(undominated([*every[1:-1], every.piece % 2], every.piece // 2))
+            strategies.append(tuple(shared[i] for i in best.tolist()))
+            options.append(StrategyCosts(*(each[best] for each in every)))
+        between = transitions_ms(self.costs, self.kinds, layouts.values(), samples, group)
+        return StageTable(tuple(strategies), tuple(options), between)
 
     def groups(self, num_stages: int, num_gpus: int) -> list[DeviceGroup]:
         """Return the GPUs of each stage."""
         return [self.cluster.group(stage * num_gpus, num_gpus) for stage in range(num_stages)]
 
-    def pipeline(self, num_stages: int, num_gpus: int, m: int) -> Pipeline | str:
-        """Return the stages of a pipeline; text where a layer cannot be shared on one of them."""
+    def pipeline(self, num_stages: int, num_gpus: int, m: int) -> Pipeline:
+        """Return the stages of a pipeline; raises as `table` does."""
         groups = self.groups(num_stages, num_gpus)
-        tables = [self.table(group, m) for group in groups]
-        known = [each for each in tables if not isinstance(each, str)]
-        refused = next((each for each in tables if isinstance(each, str)), None)
-        return refused or Pipeline(self, groups, known, m)
+        return Pipeline(self, groups, [self.table(group, m) for group in groups], m)
 
 
 class Pipeline:
@@ -158,56 +177,77 @@ class Pipeline:
             - _ROUNDED_PIECES * (held + 2)
             for group, held in zip(groups, self.in_flight, strict=True)
         ]
+        # With a layer left for each other stage.
+        self._contents = problem.contents[:, : len(problem.in_order) - count + 2]
 
     def solution(self, stage: int, first: int, end: int) -> StageSolution | None:
         """Return the strategies of layers as a stage; None where they do not fit."""
         search, kinds = self._problem, self._problem.of_stage(first, end)
         key = self.tables[stage], self.in_flight[stage], kinds
         if key not in search.solved:
-            problem = self.tables[stage].problem(kinds, self.in_flight[stage], self.capacities_mib[stage])
-            found = _SOLVERS[search.options.stage_method](problem, search.check)
+            found = _SOLVERS[search.options.stage_method](self._stage(stage, kinds), search.check)
             search.solved[key] = found
             if found is not None and found.min_cost < found.cost * (1 - ROUNDING):
                 search.proved_share = min(search.proved_share, found.min_cost / found.cost)
         return search.solved[key]
 
-    def divided(self, limit_ms: float, on_better: OnBetter) -> tuple[int, ...] | None:
+    def _stage(self, stage: int, kinds: Sequence[int]) -> StageProblem:
+        table, held, capacity_mib = self.tables[stage], self.in_flight[stage], self.capacities_mib[stage]
+        layers = tuple(table.options[kind] for kind in kinds)
+        return StageProblem(layers, table.transition_ms, held, capacity_mib)
+
+    def divided(
+        self, limit_ms: float, on_better: Callable[[tuple[int, ...]], None]
+    ) -> tuple[int, ...] | None:
         """Return how many layers each stage of the shortest iteration has, by the method asked for.
 
         None where no division fits, or is shorter than the limit.
         """
-        method, m = self._problem.options.method, self.num_micro_batches
-        if method == "exact":
-            bounds, alike = (self.bounds_ms, self._transfers_ms()), self._problem.contents.which
-            alike = alike[:, : self._max_layers + 1]
-            return shortest_iteration(self._cost, m, bounds, alike, limit_ms, on_better)
-        in_time, in_memory = self._balanced_in_time(), self._balanced_in_memory()
+        if self._problem.options.method != "exact":
+            return min(self._divided_as_paper(), key=self._iteration_ms, default=None)
+        once_ms, ends = np.zeros_like(self.bounds_ms), range(1, len(self._problem.in_order) + 1)
+        for stage in range(len(self.groups) - 1):
+            once_ms[stage, 1:] = [[self._transfer_ms(stage, end)] for end in ends]
+        bounds, m = (self.bounds_ms, once_ms), self.num_micro_batches
+        return shortest_iteration(self._cost, m, bounds, self._contents, limit_ms, on_better)
+
+    def _divided_as_paper(self) -> Iterator[tuple[int, ...]]:
+        """Yield divisions by Galvatron-BMW's methods that fit."""
+        method, count = self._problem.options.method, len(self.groups)
+        least = np.min([table.min_ms for table in self.tables], axis=0)
+        in_time = min_largest([float(least[kind]) for kind in self._problem.in_order], count)
+        options = [self.tables[0].options[kind] for kind in self._problem.in_order]
+        fastest = [(each, int(each.cost_ms.argmin())) for each in options]
+        static = [float(each.static_mib[i]) for each, i in fastest]
+        kept = [float(each.kept_mib[i]) for each, i in fastest]
+        in_memory = memory_balanced(static, kept, self.in_flight)
         even = in_memory if method == "memory" else in_time
-        found = [even] if all(self.solution(*stage) for stage in spans(even)) else []
-        if method == "bmw" and (moved := bi_objective_partition(self._cost, in_memory, in_time, m)):
-            found.append(moved)
-        return min(found, key=self._iteration_ms, default=None)
+        if all(self.solution(*stage) for stage in spans(even)):
+            yield even
+        if method == "bmw":
+            moved = bi_objective_partition(self._cost, in_memory, in_time, self.num_micro_batches)
+            yield from [] if moved is None else [moved]
 
     def rated(self, stage_layers: Sequence[int]) -> RatedPlan:
         """Return the plan whose stages, which all fit, have so many layers."""
         search, plans, estimates = self._problem, [], []
         for i, first, end in spans(stage_layers):
-            table, kinds, held = self.tables[i], search.of_stage(first, end), self.in_flight[i]
-            solution = self.solution(i, first, end)
+            kinds, solution = search.of_stage(first, end), self.solution(i, first, end)
             assert solution is not None, "stages that do not fit are not chosen"
-            solution = grouped(table.problem(kinds, held, self.capacities_mib[i]), solution)
-            chosen = zip(kinds, solution.choice, strict=True)
+            best = grouped(self._stage(i, kinds), solution)
+            chosen = zip(kinds, best.choice, strict=True)
             gpus = range(self.groups[i].first, self.groups[i].first + self.groups[i].count)
-            strategies = tuple(table.strategies[kind][option] for kind, option in chosen)
+            strategies = tuple(self.tables[i].strategies[kind][option] for kind, option in chosen)
             plans.append(StagePlan(gpus, range(first, end), strategies))
-            estimates.append(StageEstimate(solution.time_ms, solution.sync_ms, solution.peak_mib, held))
+            estimates.append(StageEstimate(best.time_ms, best.sync_ms, best.peak_mib, self.in_flight[i]))
         model, m = search.costs.model, self.num_micro_batches
         plan = Plan(model, search.cluster, tuple(plans), search.batch, m)
         return RatedPlan(plan, self._iteration_ms(stage_layers), tuple(estimates))
 
     def why_memory_is_short(self) -> str:
         """Return a line if all GPUs together lack the memory for the model, whatever its strategies."""
-        needed = float(np.min([table.min_mib for table in self.tables], axis=0) @ self._problem.counts)
+        least = [[each.weight_mib(1).min() for each in table.options] for table in self.tables]
+        needed = float(np.min(least, axis=0) @ self._problem.counts)
         given = sum(self.capacities_mib)
         if needed <= given:
             return ""
@@ -219,11 +259,6 @@ class Pipeline:
         slowest_ms, sum_ms = (divided(self.bounds_ms, joined)[1] for joined in (np.maximum, np.add))
         return sum_ms if math.isinf(sum_ms) else (self.num_micro_batches - 1) * slowest_ms + sum_ms
 
-    @property
-    def _max_layers(self) -> int:
-        """Most layers of a stage, with one left for each other stage."""
-        return len(self._problem.in_order) - len(self.groups) + 1
-
     @cached_property
     def bounds_ms(self) -> Floats:
         """What layers as a stage cost at least: by stage, the layer after the last and the number of layers.
@@ -233,8 +268,7 @@ class Pipeline:
         layers do not fit with the least memory of each.
         """
         own, place = np.unique(self._problem.in_order, return_inverse=True)
-        which, end, number = self._problem.contents
-        end, number = (each[number <= self._max_layers] for each in (end, number))
+        end, number = (each[: self._contents.max() + 1] for each in self._problem.unequal)
         prices = self._prices(own.tolist())
         known: dict[tuple[int, int, float], Floats] = {}
         keys = list(zip(map(id, self.tables), self.in_flight, self.capacities_mib, strict=True))
@@ -251,7 +285,7 @@ class Pipeline:
             whole = (sums[:-1] - (prices * capacity)[:, None]).max(axis=0)
             fits = sums[-1] <= capacity * (1 + ROUNDING)
             min_ms = np.append(np.where(fits, whole, np.inf), np.inf) * (1 - _BOUND_ROUNDING)
-            known[key, held, capacity] = min_ms[which[:, : self._max_layers + 1]]
+            known[key, held, capacity] = min_ms[self._contents]
         return np.array([known[key] for key in keys])
 
     def _prices(self, kinds: Sequence[int]) -> Floats:
@@ -272,15 +306,6 @@ class Pipeline:
         each_ms = costs.transfer_ms(costs.model.layers[end - 1], samples, *self.groups[stage : stage + 2])
         return 2 * each_ms
 
-    def _transfers_ms(self) -> Floats:
-        """Return what stages take to send their output, in the shape of their bounds."""
-        found = np.zeros(self.bounds_ms.shape)
-        _, ends, kinds = np.unique(self._problem.in_order, return_index=True, return_inverse=True)
-        for stage in range(len(self.groups) - 1):
-            by_kind = np.array([self._transfer_ms(stage, end + 1) for end in ends.tolist()])
-            found[stage, 1:] = by_kind[kinds][:, None]
-        return found
-
     def _cost(self, stage: int, first: int, end: int) -> StageCost | None:
         """Return what layers cost as a stage; what its output takes to the next one is in the sum alone."""
         found = self.solution(stage, first, end)
@@ -291,13 +316,3 @@ class Pipeline:
         costs = [cost for stage in spans(stage_layers) if (cost := self._cost(*stage))]
         times_ms, once_ms, _ = zip(*costs, strict=True)
         return iteration_ms(times_ms, once_ms, self.num_micro_batches)
-
-    def _balanced_in_time(self) -> tuple[int, ...]:
-        least = np.min([table.min_ms for table in self.tables], axis=0)
-        return min_largest(least[list(self._problem.in_order)].tolist(), len(self.groups))
-
-    def _balanced_in_memory(self) -> tuple[int, ...]:
-        options = [self.tables[0].options[kind] for kind in self._problem.in_order]
-        fastest = [(each, int(each.cost_ms.argmin())) for each in options]
-        static, kept = ([each[column][i] for each, i in fastest] for column in (3, 4))
-        return memory_balanced(static, kept, self.in_flight)

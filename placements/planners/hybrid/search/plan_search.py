@@ -16,6 +16,7 @@ import heapq
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -50,11 +51,11 @@ def search_plans(
     clock: Callable[[], float] = time.monotonic,
     below_ms: float = math.inf,
 ) -> PlanSearchResult:
-    """Return the best plans of a model on a cluster.
+    """Return the best plans of a model on a cluster whose GPUs are shared by consecutive groups of one size.
 
     Args:
         costs: Costs of the model's layers.
-        cluster: Its GPUs, shared by consecutive groups of one size.
+        cluster: The GPUs.
         global_batch_size: Samples of an iteration.
         options: What is allowed.
         on_progress: See `PlannerReport`.
@@ -63,9 +64,8 @@ def search_plans(
             bound is at most this.
 
     Returns:
-        The plans, of an interrupted search those that were found until then, and of one that took too long
-        those until the time was over, and what is proved of them. With no plan where none fits the
-        memory: each trial says why.
+        The plans that were found until an interrupt or until the time was over, and what is proved of them.
+        With no plan where none fits the memory: each trial says why.
 
     Raises:
         PlanError: Nothing can be tried at all, or the model has branches.
@@ -93,9 +93,6 @@ class _Numbers(NamedTuple):
 
     Attributes:
         bound_ms: No iteration is shorter; 0 where nothing is known yet.
-        num_stages: Stages of the pipeline.
-        num_gpus: GPUs of each stage.
-        num_micro_batches: Micro-batches of an iteration.
         num_bounds: How many of its bounds are counted; each is tighter than the one before.
     """
 
@@ -106,10 +103,14 @@ class _Numbers(NamedTuple):
     num_bounds: int = 0
 
 
+def _node_size(cluster: Cluster) -> int:
+    return math.gcd(*(nodes.gpus_per_node for nodes in cluster.nodes))
+
+
 def _numbers_to_try(problem: PlanProblem) -> list[_Numbers]:
     """Return all numbers that the options allow."""
     options, total = problem.options, problem.cluster.num_gpus
-    node = math.gcd(*(nodes.gpus_per_node for nodes in problem.cluster.nodes))
+    node = _node_size(problem.cluster)
     sizes = [*(n for n in range(1, node + 1) if node % n == 0), *range(2 * node, total + 1, node)]
     counts = [m for m in range(1, problem.batch + 1) if problem.batch % m == 0]
     counts = [m for m in counts if m in (options.num_micro_batches or (m,))]
@@ -137,7 +138,7 @@ class _Search:
 
     def __init__(self, problem: PlanProblem, report: PlannerReport, below_ms: float) -> None:
         self.problem, self.options, self.report, self.below_ms = problem, problem.options, report, below_ms
-        self.least: dict[tuple[int, int], Floats | str] = {}
+        self.least: dict[tuple[int, int], Floats | None] = {}
         self.found: dict[tuple[int, ...], RatedPlan] = {}
         self.trials: list[Trial] = []
         self.min_done_ms = math.inf
@@ -187,20 +188,17 @@ class _Search:
 
         Those are on all GPUs, in the smallest micro-batches, in stages that are nearest to a node.
         """
-        total, nodes = self.problem.cluster.num_gpus, self.problem.cluster.nodes
-        node = math.gcd(*(each.gpus_per_node for each in nodes))
+        total, node = self.problem.cluster.num_gpus, _node_size(self.problem.cluster)
         most = max(each.num_micro_batches for each in self.queue)
         likely = [n for n in self.queue if n.num_micro_batches == most and n.num_stages * n.num_gpus == total]
         for numbers in sorted(likely, key=lambda each: abs(math.log2(each.num_gpus / node))):
             self.problem.check()
-            if isinstance(bound := self._bound(numbers), str):
-                continue
-            bounded = numbers._replace(bound_ms=max(bound, self._tight_ms(numbers)))
-            reason = self._solve(bounded)
-            self.queue.remove(numbers)
-            self._tried(bounded, reason)
+            with suppress(PlanError):
+                bounded = numbers._replace(bound_ms=max(self._bound(numbers), self._tight_ms(numbers)))
+                reason = self._solve(bounded)
+                self.queue.remove(numbers)
+                self._tried(bounded, reason)
             if self.found:
-                self._report()
                 return
 
     def _step(self) -> None:
@@ -211,13 +209,15 @@ class _Search:
                 self._tried(each, "no better than the plans found so far, by its bound")
             self.queue.clear()
         elif numbers.num_bounds < 2:
-            bound = self._bound(numbers) if numbers.num_bounds == 0 else self._tight_ms(numbers)
-            if isinstance(bound, str):
+            tighter = self._bound if numbers.num_bounds == 0 else self._tight_ms
+            try:
+                bound_ms = max(tighter(numbers), numbers.bound_ms)
+            except PlanError as error:
                 heapq.heappop(self.queue)
-                self._tried(numbers._replace(bound_ms=math.inf), bound)
+                self._tried(numbers._replace(bound_ms=math.inf), str(error))
                 return
-            bound_ms, num_bounds = max(bound, numbers.bound_ms), numbers.num_bounds + 1
-            heapq.heapreplace(self.queue, numbers._replace(bound_ms=bound_ms, num_bounds=num_bounds))
+            tight = numbers._replace(bound_ms=bound_ms, num_bounds=numbers.num_bounds + 1)
+            heapq.heapreplace(self.queue, tight)
         else:
             reason = self._solve(numbers)
             heapq.heappop(self.queue)
@@ -241,44 +241,40 @@ class _Search:
             done_ms = max(done_ms, self.problem.proved_share * found_ms)
         return min(left_ms, done_ms, found_ms)
 
-    def _bound(self, numbers: _Numbers) -> float | str:
-        """Return a time that no iteration is below, memory aside, or why there is none."""
+    def _bound(self, numbers: _Numbers) -> float:
+        """Return a time that no iteration is below, memory aside; raises `PlanError` where there is none."""
         _, num_stages, num_gpus, m, _ = numbers
         counts = self.problem.counts
         if (num_gpus, m) not in self.least:
             most = min(self.problem.cluster.num_gpus // num_gpus, len(self.problem.in_order))
             groups = {group.pattern: group for group in self.problem.groups(most, num_gpus)}
-            tables = [self.problem.table(group, m) for group in groups.values()]
-            known = [table.min_ms for table in tables if not isinstance(table, str)]
-            self.least[num_gpus, m] = np.min(known, axis=0) if known else str(tables[0])
+            known = []
+            for group in groups.values():
+                with suppress(PlanError):
+                    known.append(self.problem.table(group, m).min_ms)
+            self.least[num_gpus, m] = np.min(known, axis=0) if known else None
         least = self.least[num_gpus, m]
-        if isinstance(least, str):
-            return least
+        if least is None:
+            least = self.problem.table(self.problem.cluster.group(0, num_gpus), m).min_ms  # says why
         total = float(counts @ least)
         return (m - 1) * max(total / num_stages, float(least[counts > 0].max())) + total
 
     def _tight_ms(self, numbers: _Numbers) -> float:
         """Return a bound that counts memory."""
-        pipeline = self.problem.pipeline(*numbers[1:4])
-        return 0.0 if isinstance(pipeline, str) else pipeline.min_ms
+        return self.problem.pipeline(*numbers[1:4]).min_ms
 
     def _solve(self, numbers: _Numbers) -> str:
         """Find the best plan with these numbers, or return why there is none that helps."""
-        pipeline = self.problem.pipeline(*numbers[1:4])
-        if isinstance(pipeline, str):
-            return pipeline
+        pipeline, limit_ms = self.problem.pipeline(*numbers[1:4]), self.limit_ms
         if reason := pipeline.why_memory_is_short():
             return reason
-        limit_ms = self.limit_ms
 
         def keep(divided: tuple[int, ...]) -> None:
             self.found[numbers[1:4]] = pipeline.rated(divided)
 
-        divided = pipeline.divided(limit_ms, keep)
-        if divided is not None:
+        if (divided := pipeline.divided(limit_ms, keep)) is not None:
             keep(divided)
-        elif math.isinf(limit_ms):
+            return ""
+        if math.isinf(limit_ms):
             return f"{OUT_OF_MEMORY}no division of the layers fits every stage"
-        else:
-            return "no division of the layers that fits is shorter than the plans found so far"
-        return ""
+        return "no division of the layers that fits is shorter than the plans found so far"

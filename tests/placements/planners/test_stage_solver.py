@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from stages_at_random import every_choice, options_of, some_options, some_stage
 
-from placements.planners.stage_search import exact
-from placements.planners.stage_search.bmw import solve_as_paper
-from placements.planners.stage_search.exact import solve
-from placements.planners.stage_search.stage_problem import StageProblem, peak_mib, weigh
+from placements.planners import stage_solver
+from placements.planners.bmw import solve_as_paper
+from placements.planners.stage_solver import StageProblem, peak_mib, solve, weigh
 
 SIZES = [(1,), (4,), (5,), (1, 3, 1), (2, 2), (1, 1, 1, 1), (2, 1, 2), (3, 2)]
 
@@ -124,7 +123,7 @@ def test_few_labels_give_a_choice_and_how_far_it_is_from_the_best(
     rng = random.Random(seed)
     stage = some_stage(rng, (1,) * 12, count=8, num_layouts=3)
     best = solve(stage)
-    monkeypatch.setattr(exact, "MAX_LABELS", (2,))
+    monkeypatch.setattr(stage_solver, "MAX_LABELS", (2,))
     found = solve(stage)
     assert (found is None) == (best is None)
     if found is not None and best is not None:

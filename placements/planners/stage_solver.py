@@ -1,31 +1,30 @@
-"""The cheapest choice of options for a stage's layers that fits its memory.
+"""The cheapest choice of options for a stage's layers that fits its memory, from tables of costs.
 
 The search goes from the last layer to the first. A label is a choice for the layers from some layer on. It is
 dropped where another one is no worse in cost and in every way in which the layers before may need memory, and
 where even a Lagrangian bound on the layers before, with memory at a price, leaves it above the best choice
-known. The module does not know pipelines.
+known. The module does not know what an option is, or a GPU.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from placements.planners.division import ROUNDING, Floats
-from placements.planners.stage_search.stage_problem import (
-    Check,
-    Figures,
-    Ints,
-    StageProblem,
-    StageSolution,
-    StrategyCosts,
-    weigh,
-)
+
+Ints = NDArray[np.int64]
+Figures = NDArray[Any]
+
+Check = Callable[[], None]
+"""Ends a search by what it raises, as when the time is over."""
 
 MAX_LABELS = 100, 5_000
 """Labels of a layer that the first pass keeps, to find a good choice, and the second, to prove it."""
@@ -38,6 +37,127 @@ _AROUND = np.array([0.0, 0.2, 0.5, 0.8, 0.9, 1.0, 1.1, 1.25, 2.0, 5.0])
 
 _BLOCK = 256
 """Rows compared with others at a time."""
+
+
+class StrategyCosts(NamedTuple):
+    """Costs of each strategy open to a layer; arrays of shape ``(num_options,)``.
+
+    Attributes:
+        cost_ms: A micro-batch's share of what the layer takes of an iteration.
+        time_ms: Forward and backward of one micro-batch, without the exchange of gradients.
+        sync_ms: Once an iteration: gradients exchanged, weights updated.
+        static_mib: Held all the time.
+        kept_mib: Memory that one micro-batch holds from its forward to its backward.
+        transient_mib: More, held only while the forward or the backward runs, whichever needs more.
+        piece: Twice how the layer is shared, as a number, and one more where its backward runs the forward
+            again; see `peak_mib`. Neighbors that are shared otherwise pay a transition.
+    """
+
+    cost_ms: Figures
+    time_ms: Figures
+    sync_ms: Figures
+    static_mib: Figures
+    kept_mib: Figures
+    transient_mib: Figures
+    piece: Figures
+
+    def weight_mib(self, in_flight: int) -> Floats:
+        """Return what the layer holds between two blocks, with so many micro-batches at once."""
+        held: Floats = self.static_mib + in_flight * self.kept_mib
+        return held
+
+
+@dataclass(frozen=True, eq=False)
+class StageProblem:
+    """Layers of one stage, each to be given one of its options so that the stage fits and is fast.
+
+    Attributes:
+        layers: Options of each layer in order, the same object for equal layers.
+        transition_ms: What both passes of a micro-batch pay between a layer shared in one way (row) and the
+            next in another (column).
+        in_flight: Micro-batches whose activations the stage holds at its peak.
+        capacity_mib: What it may hold.
+    """
+
+    layers: tuple[StrategyCosts, ...]
+    transition_ms: Floats
+    in_flight: int
+    capacity_mib: float
+
+    @property
+    def room_mib(self) -> float:
+        """The capacity, with what rounding may add."""
+        return self.capacity_mib + ROUNDING * max(1.0, abs(self.capacity_mib))
+
+
+@dataclass(frozen=True)
+class StageSolution:
+    """An option for each layer of a stage.
+
+    Attributes:
+        choice: Index of each layer's option, in the order of the layers.
+        time_ms: Time of one micro-batch, transitions included, without the exchange of gradients.
+        sync_ms: Once an iteration.
+        cost: The time, and a micro-batch's share of what comes once.
+        peak_mib: See `peak_mib`.
+        min_cost: No choice that fits costs less than this, but for rounding; below `cost` where the search
+            gave up on proving the choice best.
+    """
+
+    choice: tuple[int, ...]
+    time_ms: float
+    sync_ms: float
+    cost: float
+    peak_mib: float
+    min_cost: float
+
+
+def weigh(problem: StageProblem, choice: Sequence[int], min_cost: float = -math.inf) -> StageSolution:
+    """Return a choice with what it costs and holds; see `StageSolution`."""
+    chosen = tuple(map(int, choice))
+    layers = list(zip(problem.layers, chosen, strict=True))
+    cost, time_ms, sync_ms = (math.fsum(float(each[column][i]) for each, i in layers) for column in range(3))
+    layouts = [int(options.piece[i]) // 2 for options, i in layers]
+    between_ms = math.fsum(float(problem.transition_ms[pair]) for pair in itertools.pairwise(layouts))
+    cost, peak = cost + between_ms, peak_mib(problem, chosen)
+    return StageSolution(chosen, time_ms + between_ms, sync_ms, cost, peak, min(cost, min_cost))
+
+
+def grouped(problem: StageProblem, solution: StageSolution) -> StageSolution:
+    """Return a solution with equal neighbors of one option together, where it fits and costs as much."""
+    for is_recomputed_last in (False, True):
+        choice: list[int] = []
+        for _, run in itertools.groupby(problem.layers, key=id):
+            equal = list(run)
+            own, piece = solution.choice[len(choice) : len(choice) + len(equal)], equal[0].piece % 2
+            choice += sorted(own, key=lambda i: (piece[i] != is_recomputed_last, i))
+        found = weigh(problem, choice, solution.min_cost)
+        if found.peak_mib <= problem.room_mib and found.cost <= solution.cost * (1 + ROUNDING):
+            return found
+    return solution
+
+
+def peak_mib(problem: StageProblem, choice: Sequence[int]) -> float:
+    """Return the most that a stage holds at any one time.
+
+    Consecutive layers with one layout that all are recomputed, or all are not, make one forward and one
+    backward block: a piece. While the newest micro-batch's forward of a piece runs, or the oldest's
+    backward, the stage holds what is static, all that `in_flight - 1` other micro-batches keep, what the
+    pieces up to this one keep of its own micro-batch, and the piece's transient memory (Galvatron-BMW,
+    Eq. 2, by pieces). A piece without recomputation is given its transient above all kept memory, so that
+    a schedule may run it at any time; recomputation is what Eq. 2 gives back memory for.
+    """
+    layers = list(zip(problem.layers, choice, strict=True))
+    static = math.fsum(float(options.static_mib[i]) for options, i in layers)
+    kept = math.fsum(float(options.kept_mib[i]) for options, i in layers)
+    held = so_far = 0.0
+    for piece, equal in itertools.groupby(layers, key=lambda each: int(each[0].piece[each[1]])):
+        members = list(equal)
+        so_far += math.fsum(float(options.kept_mib[i]) for options, i in members)
+        transient = max(float(options.transient_mib[i]) for options, i in members)
+        own = so_far if piece % 2 else kept
+        held = max(held, static + (problem.in_flight - 1) * kept + own + transient)
+    return held
 
 
 class _Options(NamedTuple):
@@ -87,7 +207,7 @@ def solve(problem: StageProblem, check: Check = lambda: None) -> StageSolution |
     """
     stage = _Stage(problem)
     prices = stage.usual_price * _PRICES
-    whole = stage.before(prices)[-1][:, 0] - prices * (stage.room - stage.min_above)
+    whole = stage.before(prices)[-1][:, 0] - prices * stage.room
     prices = np.unique(prices[whole.argmax()] * _AROUND)
     best: tuple[float, list[int]] | None = None
     cutoff = dropped = math.inf
@@ -108,24 +228,18 @@ class _Stage:
     """A stage's problem, ready for a search.
 
     Attributes:
-        layers: The options of each layer, in order.
         transition: Cost of a layout (row) before another (column); 0 beside no layer (the last).
         room: Capacity in MiB, with what rounding may add.
-        min_above: Transient memory above all kept memory that every choice needs. A layer that can be
-            recomputed needs none: what later layers keep makes room for it.
         usual_price: Cost of a MiB where options differ the most in both.
+        most_transient: Of layers that are not recomputed, and of those that are.
     """
 
     def __init__(self, problem: StageProblem) -> None:
-        """Prepare the options."""
         known = {id(options): _worthwhile(problem, options) for options in problem.layers}
         every = list(known.values())
         self.layers = [known[id(options)] for options in problem.layers]
         self.transition = np.pad(problem.transition_ms, (0, 1))
         self.room = problem.room_mib
-        self.min_above = max(
-            (float(each.transient.min()) for each in every if not (each.piece % 2).any()), default=0.0
-        )
         spread = max(float(np.ptp(each.weight)) for each in every)
         costly = max(float(np.ptp(each.cost)) for each in every) + float(self.transition.max())
         self.usual_price = costly / spread if spread else 0.0
@@ -136,12 +250,8 @@ class _Stage:
     def before(self, prices: Floats) -> list[Floats]:
         """Return bounds on what the layers before each layer cost with memory at a price (Lagrangian).
 
-        Args:
-            prices: Cost of a MiB.
-
-        Returns:
-            For each layer an array by price and the layer's option: the least cost of all layers before it,
-            their memory and the transition to it. At last the same of all layers, in one column.
+        For each layer an array by price of a MiB and the layer's option: the least cost of all layers before
+        it, their memory and the transition to it. At last the same of all layers, in one column.
         """
         found = [np.zeros((len(prices), len(self.layers[0].cost)))]
         after = [*(layer.piece // 2 for layer in self.layers[1:]), np.full(1, -1)]
@@ -164,22 +274,15 @@ def _worthwhile(problem: StageProblem, options: StrategyCosts) -> _Options:
 def _search(
     stage: _Stage, prices: Floats, cutoff: float, max_labels: int, check: Check
 ) -> tuple[tuple[float, list[int]] | None, float]:
-    """Return the cheapest choice that fits and costs less than a cutoff, and what is proved of all others.
+    """Return the cost and the choice that is the cheapest that fits, of those below a cutoff.
 
-    Args:
-        stage: The problem.
-        prices: Cost of a MiB, for bounds.
-        cutoff: Only choices cheaper than this are looked for.
-        max_labels: Labels kept of each layer; those of the least bounds where there are more.
-        check: Called at each layer.
-
-    Returns:
-        The cost and the choice; and the least bound of all labels dropped for their number.
+    Labels are bounded at some prices of a MiB, and those of the least bounds kept where there are too many;
+    also returned is the least bound of all that were dropped for that.
     """
     before = stage.before(prices)
     lightest = np.cumsum([0.0, *(float(layer.weight.min()) for layer in stage.layers)])
     none, no = np.zeros(1), np.full(1, -1)
-    labels = _Labels(none, none, none, none, none + stage.min_above, no, no, no)
+    labels = _Labels(none, none, none, none, none, no, no, no)
     history: list[_Labels] = []
     dropped = math.inf
     for i in reversed(range(len(stage.layers))):

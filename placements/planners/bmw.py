@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from placements.planners.division import Floats, StageCost, StageCosts, divided, iteration_ms, spans, windows
-from placements.planners.stage_search.stage_problem import (
+from placements.planners.stage_solver import (
     Check,
     Ints,
     StageProblem,
@@ -27,13 +27,8 @@ def memory_balanced(
 ) -> tuple[int, ...]:
     """Return the division whose stage with the most memory has the least (Galvatron-BMW, Sec. IV-B).
 
-    Where several divisions are equally good, it is one with the least sum of squares, so that the other
-    stages are even too.
-
-    Args:
-        static_mib: Static memory of each layer, in order; no fewer layers than stages.
-        kept_mib: Memory that one micro-batch keeps of each layer.
-        in_flight: Micro-batches whose kept memory each stage holds.
+    Layers hold memory all the time, and more for each micro-batch that a stage has in flight. Where several
+    divisions are equally good, it is one of the least sum of squares, so that all other stages are even too.
     """
     static = np.append(0.0, np.cumsum(static_mib))
     kept = np.append(0.0, np.cumsum(kept_mib))
@@ -61,7 +56,7 @@ def bi_objective_partition(
         num_micro_batches: Micro-batches of an iteration.
 
     Returns:
-        The division of the shortest iteration among those tried; None where the first does not fit.
+        None where the first does not fit.
     """
 
     def fitting(division: Sequence[int]) -> list[StageCost] | None:
