@@ -237,7 +237,7 @@ def test_what_a_script_does_not_tell_is_named(script: str, message: str, tmp_pat
     (tmp_path / "train.sh").write_text(script)
     with told(LayoutError, f"{tmp_path / 'train.sh'}: ", has=message):
         read_any(str(tmp_path / "train.sh"))
-    with pytest.raises(LayoutError, match=r"none.txt: cannot be read; give a text file of arguments"):
+    with pytest.raises(LayoutError, match=r"none.txt: cannot be read; give a text file of Megatron-LM"):
         read_any(str(tmp_path / "none.txt"))
 
 
