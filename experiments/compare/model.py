@@ -12,7 +12,6 @@ from experiments.search.options import SearchOptions
 from placements.stages.layout_stages import place_layout, stage_of
 from placements.stages.stage_chain import PlacedStages, StageChain
 from placements.stages.stage_file import read_stages, with_memory
-from placements.trainers.files import read_any
 from placements.trainers.layers import ModelLayers, read_measured
 from schedsearch.comparison.unequal import UnequalModel, read_chains
 from schedsearch.layouts.layouts import LayoutRow, layout
@@ -38,6 +37,8 @@ def read_model(options: CompareOptions) -> tuple[StageChain, OwnSchedules]:
         )
     if not (wants_layers or path.is_dir() or path.suffix.lower() == ".csv"):
         return _limited(read_stages(path), options), {}
+    from placements.trainers.files import read_any  # which comparisons without layers do not wait for
+
     layers = read_measured(path).layers
     pipelines = {name: read_any(require_path("given", name)) for name in options.given}
     ranks = [each.layout.num_devices for each in pipelines.values()]

@@ -2,7 +2,7 @@
 
 In the order in which to read:
 
-- `operating_point`: the cost of a block at one clock, also of several partitions in turn
+- `operating_point`: the cost of a block at one clock
 - `profile_csv`: the file form of a profile
 - `profile`: the cost of each block at each clock
 - `mode_costs`: what blocks cost in their modes

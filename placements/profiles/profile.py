@@ -245,8 +245,10 @@ class Profile:
         Raises:
             ProfileError: The file cannot be written.
         """
-        rows = [(block, *astuple(point)) for block, points in self.points.items() for point in points]
-        write_profile_rows(Path(path), [row[:4] for row in rows], [row[4] for row in rows])
+        write_profile_rows(
+            Path(path),
+            ((block, *astuple(point)) for block, points in self.points.items() for point in points),
+        )
 
 
 def checked_blocking_power(power: BlockingPower) -> BlockingPower:

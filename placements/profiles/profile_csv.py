@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from placements.files import csv_text, write_text
 from placements.meaning import Meaning
@@ -60,30 +60,25 @@ class RankRow(StageRow):
     energy: Annotated[float, Meaning("mean energy of the block on one GPU", "J", min=0, key="avg_energy")]
 
 
-def write_profile_rows(
-    path: Path, rows: Iterable[tuple[str, int | None, float, float | None]], configs: Sequence[str] = ()
-) -> None:
+def write_profile_rows(path: Path, rows: Iterable[Sequence[Any]]) -> None:
     """Write a profile of which not all was measured, all of it or nothing.
 
     Args:
         path: The CSV file.
-        rows: Block, clock in MHz, time in milliseconds, energy in millijoules; None leaves the cell empty,
-            which `Profile.from_csv` rejects.
-        configs: Configuration of each row; without any there is no column of them.
+        rows: Block, clock in MHz, time in milliseconds, energy in millijoules, perhaps configuration; None
+            leaves the cell empty, which `Profile.from_csv` rejects. Where no row has a configuration there is
+            no column of them.
 
     Raises:
         ProfileError: The file cannot be written.
     """
     cells = [
-        [block, clock_mhz, repr(time_ms / 1e3), None if energy_mj is None else repr(energy_mj / 1e3)]
-        for block, clock_mhz, time_ms, energy_mj in rows
+        (block, clock_mhz, repr(time_ms / 1e3), None if energy_mj is None else repr(energy_mj / 1e3), *config)
+        for block, clock_mhz, time_ms, energy_mj, *config in rows
     ]
-    columns = keys_of(ProfileRow)[:4]
-    if any(configs):
-        columns = keys_of(ProfileRow)
-        cells = [[*row, config] for row, config in zip(cells, configs, strict=True)]
+    num_columns = 5 if any(any(row[4:]) for row in cells) else 4
     try:
-        write_text(path, csv_text(columns, cells))
+        write_text(path, csv_text(keys_of(ProfileRow)[:num_columns], (row[:num_columns] for row in cells)))
     except OSError as error:
         raise ProfileError(f"{path}: cannot be written ({error.strerror}); give another path") from None
 

@@ -1,4 +1,4 @@
-"""The words of a command line: from a file, as text, and as fields of a record. Knows no framework."""
+"""The words of a command line: from a file, as text, and as fields of a record."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def argument_words(path: str | Path, names: tuple[str, ...]) -> Sequence[str]:
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError):
-        raise LayoutError("cannot be read; give a text file of arguments") from None
+        raise LayoutError(
+            "cannot be read; give a text file of Megatron-LM's or torchtitan's arguments"
+        ) from None
     lines = (line.strip() for line in text.splitlines())
     try:
         if next((line for line in lines if line and line[0] != "#"), "").startswith("-"):

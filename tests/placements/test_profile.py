@@ -2,15 +2,13 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 
-import numpy as np
 import pytest
 from told import told
 
 from placements import OperatingPoint, Profile, ProfileError
-from placements.profiles.operating_point import Clock, config_of, joined
+from placements.profiles.operating_point import Clock, config_of
 from placements.shapes import m_shape, v_shape
 
 BLOCKS = "block,frequency,time,energy\n"
@@ -207,38 +205,6 @@ def test_what_chooses_clocks_alone_is_given_the_fastest_of_each() -> None:
     alone.require_one_config("energy.periodic")
     with pytest.raises(ProfileError, match="energy.periodic: chooses clocks alone, but F0 at 1410 MHz has"):
         profile.require_one_config("energy.periodic")
-
-
-def test_a_block_of_partitions_has_the_best_sums_at_each_clock() -> None:
-    first = [OperatingPoint(mhz, 1e5 / mhz * t, mhz * e, c) for mhz in (900, 1410) for t, e, c in OPTIONS]
-    second = [OperatingPoint(mhz, 9e4 / mhz * t, mhz * e, c) for mhz in (1410, 900) for t, e, c in OPTIONS]
-    third = [OperatingPoint(mhz, 1e4 / mhz, 5.0) for mhz in (900, 1000, 1410)]
-    found = joined([first, second, third])
-    assert [point.clock_mhz for point in found] == sorted(point.clock_mhz for point in found)
-    assert {point.clock_mhz for point in found} == {900, 1410}
-    for clock in (900, 1410):
-        sums = [
-            (a.time_ms + b.time_ms + c.time_ms, a.energy_mj + b.energy_mj + c.energy_mj)
-            for a, b, c in product(first, second, third)
-            if a.clock_mhz == b.clock_mhz == c.clock_mhz == clock
-        ]
-        best = [
-            (time, energy)
-            for time, energy in sums
-            if not any(t <= time and e <= energy and (t, e) != (time, energy) for t, e in sums)
-        ]
-        own = [(point.time_ms, point.energy_mj) for point in found if point.clock_mhz == clock]
-        assert np.array(sorted(own)) == pytest.approx(np.array(sorted(set(best))))
-    assert found[0].config.count(" + ") == 1
-    Profile("test", {"F0": found}, 80.0)
-    with pytest.raises(ProfileError, match="partitions: have no clock in common"):
-        joined([first, [OperatingPoint(1000, 1.0, 1.0)]])
-    with pytest.raises(ProfileError, match="partitions: has none"):
-        joined([])
-
-
-OPTIONS = ((1.0, 3.0, "a"), (0.9, 3.5, "b"), (1.1, 3.6, "c"))
-"""Time, energy and name; the last is worse than the first."""
 
 
 def test_transfers_are_counted_in_the_blocks_that_send_and_receive() -> None:

@@ -10,7 +10,6 @@ from placements import Profile
 from placements.hardware import Gpu
 from placements.meaning import REQUIRED, Verbatim, option
 from placements.stages.layout_stages import place_layout
-from placements.trainers.files import read_any
 from placements.trainers.layers import read_layers
 from placements.trainers.layout import PipelineLayout
 from placements.trainers.megatron_layout import check_megatron, read_notation
@@ -47,6 +46,12 @@ class LayoutPlacement(PlacementKind):
         return Built(placement, times, power_model(gpu), memory_unit_mib=placement.memory_unit_mib)
 
 
+def _layout_of(path: str | None) -> PipelineLayout:
+    from placements.trainers.files import read_any  # which other placements do not wait for
+
+    return read_any(require_path("placement.path", path)).layout
+
+
 @dataclass(frozen=True, kw_only=True)
 class MegatronPlacement(LayoutPlacement):
     """The `placement` group of a Megatron-LM command line, or of a layout in its notation."""
@@ -62,7 +67,7 @@ class MegatronPlacement(LayoutPlacement):
         if (self.path is None) == (self.layout is None):
             raise OptionError("placement.path: give either it, or placement.layout and placement.num_devices")
         if self.layout is None:
-            return read_any(require_path("placement.path", self.path)).layout
+            return _layout_of(self.path)
         if self.num_devices is None:
             raise OptionError("placement.num_devices: is missing; give the pipeline ranks of the layout")
         found = read_notation(self.layout, self.num_devices, "placement.layout")
@@ -84,7 +89,7 @@ class TorchtitanPlacement(LayoutPlacement):
     @property
     def pipeline(self) -> PipelineLayout:
         """The layout of the file."""
-        return read_any(require_path("placement.path", self.path)).layout
+        return _layout_of(self.path)
 
     @property
     def source(self) -> str:

@@ -111,61 +111,62 @@ def test_a_number_that_is_too_large_is_refused_at_once() -> None:
         read_notation("Et*99999999999999|L", 2)
 
 
+SHORT = {
+    "-n": "--num-layers",
+    "-p": "--pipeline-model-parallel-size",
+    "-c": "--num-virtual-stages-per-pipeline-rank",
+    "-l": "--num-layers-per-virtual-pipeline-stage",
+    "-first": "--decoder-first-pipeline-num-layers",
+    "-last": "--decoder-last-pipeline-num-layers",
+    "-e": "--account-for-embedding-in-pipeline-split",
+    "-s": "--account-for-loss-in-pipeline-split",
+    "-m": "--mtp-num-layers",
+    "-layout": "--pipeline-model-parallel-layout",
+}
+
+
+def stages_of(words: str) -> tuple[str, ...]:
+    """The stages that arguments say by short names."""
+    return pipeline_of([SHORT.get(word, word) for word in words.split()]).layout.stages
+
+
 @pytest.mark.parametrize(
     ("words", "stages"),
     [
-        ("--num-layers 6 --pipeline-model-parallel-size 3", ("Ett", "tt", "ttL")),
-        (
-            "--num-layers 8 --pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2",
-            ("Ett", "tt", "tt", "ttL"),
-        ),
-        (
-            "--num-layers 8 --pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2",
-            ("Ett", "tt", "tt", "ttL"),
-        ),
-        (
-            "--num-layers 5 --pipeline-model-parallel-size 3 --decoder-first-pipeline-num-layers 1 "
-            "--decoder-last-pipeline-num-layers=2",
-            ("Et", "tt", "ttL"),
-        ),
-        (
-            "--num-layers 4 --pipeline-model-parallel-size 3 --account-for-embedding-in-pipeline-split "
-            "--account-for-loss-in-pipeline-split --mtp-num-layers 1",
-            ("Et", "tt", "tmL"),
-        ),
-        ("--num-layers 2", ("EttL",)),
+        ("-n 6 -p 3", ("Ett", "tt", "ttL")),
+        ("-n 8 -p 2 -c 2", ("Ett", "tt", "tt", "ttL")),
+        ("-n 8 -p 2 -l 2", ("Ett", "tt", "tt", "ttL")),
+        ("-n 5 -p 3 -first 1 -last 2", ("Et", "tt", "ttL")),
+        ("-n 4 -p 3 -e -s -m 1", ("Et", "tt", "tmL")),
+        ("-n 2", ("EttL",)),
     ],
 )
 def test_arguments_without_a_layout(words: str, stages: tuple[str, ...]) -> None:
-    assert pipeline_of(words.split()).layout.stages == stages
+    assert stages_of(words) == stages
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--pipeline-model-parallel-size 2", "^--num-layers: is missing; give"),
+        ("-p 2", "^--num-layers: is missing; give"),
+        ("-n 5 -p 2", "^--num-layers: Megatron-LM: 5 layers are not div"),
         (
-            "--num-layers 5 --pipeline-model-parallel-size 2",
-            "^--num-layers: Megatron-LM: 5 layers are not div",
+            "-n 6 -p 2 -c 2",
+            "^--num-virtual-stages-per-pipeline-rank: .*num_layers_per_pipeline_rank 3 should",
         ),
         (
-            "--num-layers 6 --pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2",
-            "^--num-virtual-stages-per-pipeline-rank: Megatron-LM: num_layers_per_pipeline_rank 3 should be",
+            "-n 2 -layout EttL -first 1",
+            "with other pipeline layout arguments; leave out --decoder-first-",
         ),
         (
-            "--num-layers 2 --pipeline-model-parallel-layout EttL --decoder-first-pipeline-num-layers 1",
-            "cannot be set with other pipeline layout arguments; leave out --decoder-first-pipeline-num-lay",
-        ),
-        (
-            "--num-layers 3 --pipeline-model-parallel-size 2 --decoder-first-pipeline-num-layers 1 "
-            "--account-for-loss-in-pipeline-split",
-            "cannot be set at the same time with account_for_embedding_in_pipeline_split",
+            "-n 3 -p 2 -first 1 -s",
+            "cannot be set at the same time with account_for_embedding_in_pip",
         ),
     ],
 )
 def test_arguments_that_are_refused(words: str, message: str) -> None:
     with pytest.raises(LayoutError, match=message):
-        pipeline_of(words.split())
+        stages_of(words)
 
 
 RANKS = "--pipeline-model-parallel-size"
@@ -237,7 +238,7 @@ def test_what_a_script_does_not_tell_is_named(script: str, message: str, tmp_pat
     (tmp_path / "train.sh").write_text(script)
     with told(LayoutError, f"{tmp_path / 'train.sh'}: ", has=message):
         read_any(str(tmp_path / "train.sh"))
-    with pytest.raises(LayoutError, match=r"none.txt: cannot be read; give a text file of arguments"):
+    with pytest.raises(LayoutError, match=r"none.txt: cannot be read; give a text file of Megatron-LM"):
         read_any(str(tmp_path / "none.txt"))
 
 
