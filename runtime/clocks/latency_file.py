@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from placements import ProfileError
-from placements.files import read_json, write_json
+from placements.forms.meaning import Meaning
+from placements.forms.reading import json_file
+from placements.forms.texts import write_json
 from placements.hardware import DWELL_PER_LATENCY, ClockLatency
-from placements.plain_data import Field, in_file
 
 LATENCY_SCHEMA_VERSION = 1
 """Version of the form of ``clock_latency.json``."""
@@ -21,17 +21,13 @@ WANTED = "the file that python -m runtime.clock latency writes"
 
 
 class Change(NamedTuple):
-    """A change of clock, measured several times.
+    """A change of clock, measured several times."""
 
-    Attributes:
-        from_mhz: The clock before.
-        to_mhz: The clock asked for.
-        latency_ms: Time from each request until the clock was in force.
-    """
-
-    from_mhz: int
-    to_mhz: int
-    latency_ms: tuple[float, ...]
+    from_mhz: Annotated[int, Meaning("clock before", "MHz", min=1)]
+    to_mhz: Annotated[int, Meaning("clock asked for", "MHz", min=1)]
+    latency_ms: Annotated[
+        tuple[float, ...], Meaning("times from each request until the clock was in force", "ms", min=0)
+    ]
 
 
 @dataclass(frozen=True)
@@ -82,23 +78,10 @@ def read_clock_latency(path: str | Path) -> ClockLatency:
     Raises:
         ProfileError: It cannot be read, or is not of that form.
     """
-    top = Field(read_json(path, WANTED, ProfileError), "", ProfileError)
-    with in_file(path, ProfileError):
+    with json_file(path, WANTED, ProfileError) as top:
         top.version(LATENCY_SCHEMA_VERSION, LATENCY_SCHEMA_VERSION)
-        listed = top.get("changes")
-        changes = [_change(row) for row in listed.items("a list of measured changes", f"give {WANTED}")]
-        if not changes:
-            raise listed.wrong("a list of measured changes", f"give {WANTED}")
-    return MeasuredLatency(str(top.get("gpu").value), str(top.get("measured").value), changes).table(
-        str(path)
-    )
-
-
-def _change(row: Field) -> Change:
-    wanted, remedy = "a change of clock", "give [MHz before, MHz asked for, [ms, ...]]"
-    fields = row.items(wanted, remedy)
-    if len(fields) != 3 or not fields[2].items(wanted, remedy):
-        raise row.wrong(wanted, remedy)
-    before, after = (clock.whole("a clock", remedy, min=1) for clock in fields[:2])
-    times = (ms.number("a time", remedy, 0, sys.float_info.max) for ms in fields[2].items())
-    return Change(before, after, tuple(float(ms) for ms in times))
+        changes = top.get("changes").typed(tuple[Change, ...])
+        if not changes or not all(change.latency_ms for change in changes):
+            raise top["changes"].wrong("a list of measured changes", f"give {WANTED}")
+    found = MeasuredLatency(str(top.get("gpu").value), str(top.get("measured").value), changes)
+    return found.table(str(path))

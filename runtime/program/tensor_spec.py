@@ -119,7 +119,7 @@ def _row(row: Field) -> tuple[TensorSpec, list[TensorEdge]]:
     row.only(("dtype", "shape", "edges"))
     dtype = row["dtype"].text("the name of a type", "give one such as 'float64'")
     sizes = row["shape"].items("a list of sizes")
-    return TensorSpec(dtype, tuple(map(_size, sizes))), [_edge(edge) for edge in row["edges"].items()]
+    return TensorSpec(dtype, tuple(map(_size, sizes))), [*row["edges"].typed(tuple[tuple[str, str], ...])]
 
 
 def _size(field: Field) -> int:
@@ -127,10 +127,3 @@ def _size(field: Field) -> int:
     if found:
         return TOKENS * int(found[1] or 1)
     return field.whole("a size", f"give a whole number from 0 on, or {_TOKENS_TEXT!r}", 0)
-
-
-def _edge(field: Field) -> TensorEdge:
-    names = [name.text("the name of a block") for name in field.items("a (producer, consumer)")]
-    if len(names) != 2:
-        raise field.wrong("a (producer, consumer)", "give the names of two blocks")
-    return names[0], names[1]
