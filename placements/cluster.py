@@ -15,11 +15,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+from placements.forms.meaning import Meaning, declared_fields
+from placements.forms.reading import Field, Named, json_file
+from placements.forms.tables import csv_rows
 from placements.gpus import GPUS, gpus_of
 from placements.hardware import Gpu
-from placements.meaning import Meaning, declared_fields
-from placements.plain_data import Field, Named, json_file
-from placements.tables import csv_rows
 
 LINK_EFFICIENCY = 0.77
 """Share of the data sheet's link bandwidth that ring all-reduces and transfers reach: assumed, 230 of the

@@ -14,11 +14,11 @@ from dataclasses import MISSING, replace
 from pathlib import Path
 from typing import Any
 
+from placements.forms.meaning import declared_fields
+from placements.forms.reading import in_file
+from placements.forms.tables import Row, csv_rows
 from placements.hardware import DWELL_PER_LATENCY, ClockLatency, Gpu, PowerModel
-from placements.meaning import declared_fields
-from placements.plain_data import in_file
 from placements.profiles.operating_point import ProfileError
-from placements.tables import Row, csv_rows
 
 _A100_BOARD_W = 400.0
 

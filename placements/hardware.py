@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from placements.meaning import Meaning
+from placements.forms.meaning import Meaning
 from placements.profiles.operating_point import OperatingPoint, ProfileError
 from placements.profiles.profile import Profile, interpolated
 from placements.spec import Placement

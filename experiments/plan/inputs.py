@@ -14,7 +14,7 @@ from experiments.config.declaring import own_options
 from experiments.config.options import OptionError, require
 from experiments.plan.question import PlanQuestion
 from placements.cluster import Cluster, read_cluster
-from placements.meaning import REQUIRED
+from placements.forms.meaning import REQUIRED
 from placements.measured.galvatron_profile import is_galvatron_folder, read_galvatron_profile
 from placements.measured.profile_folder import read_profiled_model
 from placements.models.calibration import Calibration

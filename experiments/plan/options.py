@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from experiments.config.declaring import Command, own_options
 from experiments.config.options import OptionError, read_fields, read_record, require_known
 from experiments.plan.question import PlanQuestion
-from placements.meaning import group, inherited, option
+from placements.forms.meaning import group, inherited, option
 
 
 class Planner(Protocol):

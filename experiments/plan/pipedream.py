@@ -12,7 +12,7 @@ from experiments.plan.inputs import cluster_of, one_batch, refuse_all_but
 from experiments.plan.options import PipeDreamPlanner
 from experiments.plan.question import PlanQuestion
 from placements.cluster import Cluster
-from placements.files import csv_text, write_text
+from placements.forms.texts import csv_text, write_text
 from placements.placement_file import placement_to_yaml
 from placements.planners.hybrid.plan import PlanError
 from placements.planners.pipedream.plan import Level, PipelinePlan, plan_placement

@@ -14,7 +14,7 @@ from experiments.plan.explained_layouts import lines_of_layouts, read_own_layout
 from experiments.plan.inputs import inputs_of, numbers
 from experiments.plan.options import BmwPlanner, DefaultPlanner
 from experiments.plan.question import PlanQuestion
-from placements.files import csv_text, text_columns, write_json, write_text
+from placements.forms.texts import csv_text, text_columns, write_json, write_text
 from placements.placement_file import placement_to_yaml
 from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
 from placements.planners.hybrid.placing.shared_layers import PartCosts

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, SupportsFloat, SupportsIndex
 
+from placements.forms.meaning import declared_fields
+from placements.forms.reading import Field, in_file
 from placements.forms.texts import read_yaml
-from placements.meaning import declared_fields
-from placements.plain_data import Field, in_file
 from placements.stages.stage_chain import StageChain, StagesError
 
 _OPTIONS = {each.key: each for each in declared_fields(StageChain)}

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from placements.files import write_text
-from placements.plain_data import in_file
+from placements.forms.reading import in_file
+from placements.forms.texts import write_text
 from placements.planners.hybrid.plan import PlanError
 from placements.trainers import megatron, torchtitan
 from placements.trainers.as_run import PlanExport, Planned

@@ -17,13 +17,13 @@ from typing import Annotated, Literal
 
 from placements.block import PlacementError
 from placements.cluster import Cluster
-from placements.meaning import Meaning
+from placements.forms.meaning import Meaning
+from placements.forms.reading import Field, json_file
 from placements.models.calibration import CalibrationError
 from placements.models.chain import ModelShape
 from placements.models.parallel import LayerStrategy
 from placements.models.profiled_layer import ProfiledLayer
 from placements.models.transformer import TransformerLayer
-from placements.plain_data import Field, json_file
 from placements.planners.hybrid.plan import Plan, PlanError
 from placements.trainers.as_run import PlanExport, Planned
 

@@ -16,12 +16,12 @@ from statistics import median
 from typing import Annotated, NamedTuple
 
 from placements.block import PlacementError
-from placements.files import csv_text
-from placements.meaning import Meaning
+from placements.forms.meaning import Meaning
+from placements.forms.reading import in_file
+from placements.forms.tables import csv_records, keys_of
+from placements.forms.texts import csv_text
 from placements.measured.run_trace import TraceError, block_times, read_traces
 from placements.placement_file import read_placement
-from placements.plain_data import in_file
-from placements.tables import csv_records, keys_of
 from placements.trainers.layout import (
     EMBEDDING,
     LAYER,

@@ -8,8 +8,8 @@ from typing import Any
 from experiments.config.options import OptionError, require_known
 from experiments.search.kinds.kind import Built, ModelledKind
 from placements import Profile
+from placements.forms.meaning import option
 from placements.hardware import Gpu, modelled_profile
-from placements.meaning import option
 from placements.planners.hybrid.placing.gpt import ARRANGEMENTS, gpt_model, place_gpt
 from placements.planners.hybrid.placing.planned_placement import compute_shares
 from placements.slices.gpt_slices import gpt_in_slices

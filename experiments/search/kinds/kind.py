@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Self
 
 from experiments.config.options import read_fields
 from placements import BlockingPower, Placement, Profile
+from placements.forms.meaning import option
 from placements.hardware import Gpu, modelled_profile
-from placements.meaning import option
 from placements.models.costing.options import CostOptions
 from placements.planners.division import in_proportion
 from placements.planners.hybrid.plan import Plan

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from experiments.config.options import OptionError, require_path
 from experiments.search.kinds.kind import Built, PlacementKind, power_model
 from placements import Profile
+from placements.forms.meaning import REQUIRED, Verbatim, option
 from placements.hardware import Gpu
-from placements.meaning import REQUIRED, Verbatim, option
 from placements.stages.layout_stages import place_layout
 from placements.trainers.layers import read_layers
 from placements.trainers.layout import PipelineLayout

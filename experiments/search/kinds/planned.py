@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from experiments.search.kinds.files import FilePlacement
 from experiments.search.kinds.kind import Built, PlannedRun
 from placements import Kind, Placement, Profile
+from placements.forms.meaning import REQUIRED, Verbatim, option
 from placements.hardware import Gpu
-from placements.meaning import REQUIRED, Verbatim, option
 from placements.placement_file import read_placement
 from placements.planners.hybrid.plan import Plan
 from placements.planners.hybrid.plan_file import read_plan_file

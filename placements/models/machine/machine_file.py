@@ -14,8 +14,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Literal, get_args
 
+from placements.forms.meaning import Meaning
+from placements.forms.reading import Field, in_file, json_file
+from placements.forms.tables import csv_records
 from placements.hardware import Gpu
-from placements.meaning import Meaning
 from placements.models.machine.measured_rates import (
     PASSES,
     CollectiveKind,
@@ -25,8 +27,6 @@ from placements.models.machine.measured_rates import (
     ShareTable,
 )
 from placements.models.operators import KernelKind
-from placements.plain_data import Field, in_file, json_file
-from placements.tables import csv_records
 
 MeasuredOperator = Literal["product", "experts", "core", "kernel", "collective"]
 

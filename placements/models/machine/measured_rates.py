@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, get_args
 
-from placements.meaning import Meaning
+from placements.forms.meaning import Meaning
 from placements.models.operators import Core, Kernel, KernelKind, Product
 
 ProductPass = Literal["forward", "input_gradient", "weight_gradient"]

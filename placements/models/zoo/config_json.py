@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from placements.block import PlacementError
+from placements.forms.reading import Field, json_file
 from placements.forms.texts import read_yaml
 from placements.models.chain import ModelDetails, ModelShape
 from placements.models.zoo.shapes import SHAPES, shaped, sizes_of, suggestion
-from placements.plain_data import Field, json_file
 
 
 def read_config(path: str | Path, /, **overrides: Any) -> ModelShape:

@@ -19,7 +19,7 @@ from itertools import groupby
 from typing import Annotated, Any, Literal
 
 from placements.block import PlacementError
-from placements.meaning import Meaning
+from placements.forms.meaning import Meaning
 from placements.models.chain import ModelShape
 from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
 from placements.models.layers import PRECISIONS, Layer, Precision

@@ -19,11 +19,11 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placements.meaning import Meaning
+from placements.forms.meaning import Meaning
+from placements.forms.reading import in_file
+from placements.forms.tables import csv_records
 from placements.models.layers import Layer
-from placements.plain_data import in_file
 from placements.profiles.operating_point import ProfileError
-from placements.tables import csv_records
 
 _NUMBER_BYTES = 4
 """Bytes of a 32-bit number."""

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from placements.meaning import Meaning, declared_fields
-from placements.plain_data import Field
+from placements.forms.meaning import Meaning, declared_fields
+from placements.forms.reading import Field
 from placements.planners.hybrid.plan import PlanError
 
 RECOMPUTE_FACTOR = 4 / 3

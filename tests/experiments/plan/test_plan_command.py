@@ -17,7 +17,7 @@ from experiments.config.command import run as run_command
 from experiments.plan.options import PLANNERS, PlanCommandOptions, read_planner
 from experiments.plan.question import PlanQuestion
 from experiments.plan.task import task as plan_task
-from placements.meaning import option
+from placements.forms.meaning import option
 from placements.placement_file import read_placement
 from placements.planners.hybrid.plan_file import read_plan_file
 from schedsearch.core.progress import PlanProgress

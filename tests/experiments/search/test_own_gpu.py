@@ -13,10 +13,10 @@ from told import told
 from experiments.config.command import run
 from placements import ProfileError
 from placements.cluster import Cluster, GpusError, Nodes, read_cluster
-from placements.files import write_json
+from placements.forms.reading import plain
+from placements.forms.texts import write_json
 from placements.gpus import A100_SXM_80GB
 from placements.hardware import ASSUMED_LATENCY
-from placements.plain_data import plain
 from placements.planners.hybrid.plan_file import read_plan_file
 
 OWN = replace(
