@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from placements import Placement
-from placements.files import write_text
+from placements.forms.texts import write_text
 from placements.shapes import SHAPES
 from schedsearch.baselines import applicable
 from schedsearch.core.problem import Problem

@@ -3,10 +3,6 @@
 Rooms and files in the order in which to read them; each imports only those above it:
 
     forms             what people write: YAML, JSON, CSV and options, each field declared once
-    files             files that are whole or absent, and rows as CSV text
-    meaning           fields of records declared once: unit, range and meaning
-    plain_data        plain data read field by field, with errors in one line
-    tables            tables in CSV, of which all files are read alike
     block             a piece of one micro-batch's work: its devices, stream, time and memory
     modes             ways to run linked blocks, of which a search chooses
     streams           streams of a device that slow each other down

@@ -15,9 +15,9 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
+from placements.forms.reading import Named, json_file
 from placements.gpus import GPUS
 from placements.hardware import Gpu
-from placements.plain_data import Named, json_file
 
 LINK_EFFICIENCY = 0.77
 """Share of the data sheet's link bandwidth that ring all-reduces and transfers reach: assumed, 230 of the

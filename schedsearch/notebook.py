@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from placements.files import read_json, write_json
+from placements.forms.texts import read_json, write_json
 from schedsearch.comparison.rows import COLUMNS, Comparison
 from schedsearch.core.answer import Answer
 from schedsearch.device_span import device_spans

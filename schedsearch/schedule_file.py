@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from placements import PlacementError
+from placements.forms.reading import Field, json_file
 from placements.placement_file import placement_from_dict, placement_to_dict
-from placements.plain_data import Field, json_file
 from schedsearch.certificate import certificate_of
 from schedsearch.core.answer import Answer, Status, proved_text
 from schedsearch.device_span import device_spans

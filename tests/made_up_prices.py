@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from placements.files import write_text
+from placements.forms.texts import write_text
 from schedsearch.cluster.prices.market import Market, Offer, Quote
 
 FIRST = datetime(2020, 3, 1, 12)

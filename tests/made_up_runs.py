@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from placements.files import write_json, write_text
+from placements.forms.texts import write_json, write_text
 
 LAYERS = ("0", "1", "2", "3")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from made_up_runs import GB_PER_S, memory, times
 
-from placements.files import write_json
+from placements.forms.texts import write_json
 
 TYPES = ("A100-40", "V100-16")
 

@@ -20,9 +20,8 @@ from typing import Any
 
 from experiments.benchmarks.comparison import lacking
 from experiments.benchmarks.timing import CpuClock
-from placements.files import markdown_table, read_json, write_json, write_text
-from placements.forms.texts import read_yaml
-from placements.plain_data import Field, in_file
+from placements.forms.reading import Field, in_file
+from placements.forms.texts import markdown_table, read_json, read_yaml, write_json, write_text
 
 CASES = Path(__file__).parent / "cases"
 

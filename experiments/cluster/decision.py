@@ -10,7 +10,7 @@ from typing import Any
 
 from experiments.cluster.chosen_policies import chosen_policy
 from experiments.cluster.options import PolicyOptions
-from placements.files import text_columns, write_json
+from placements.forms.texts import text_columns, write_json
 from schedsearch.cluster.allocation import Allocation, check_allocation
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.inputs.decision_file import read_decision

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.config.declaring import Command, Option, own_options
-from placements.meaning import REQUIRED, Verbatim, group, inherited, option
+from placements.forms.meaning import REQUIRED, Verbatim, group, inherited, option
 from schedsearch.cluster.generator import GeneratorOptions
 
 

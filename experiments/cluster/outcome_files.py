@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from placements.files import csv_text, write_json, write_text
+from placements.forms.texts import csv_text, write_json, write_text
 from schedsearch.cluster.simulator.outcome import PERCENTILES, JobOutcome, Outcome
 
 SCHEMA_VERSION = 1

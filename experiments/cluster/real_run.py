@@ -16,7 +16,7 @@ from experiments.cluster.running import Setting, SimulationPoint
 from experiments.cluster.workload import simulation_options, work_of
 from experiments.config.command import Failed, Interrupted
 from experiments.config.options import OptionError, require
-from placements.files import csv_text, write_text
+from placements.forms.texts import csv_text, write_text
 from runtime.leases.engine import LocalProcesses
 from runtime.leases.leased_run import JobStart, LeasedRun, LeasedSteps, start_of, steps_of_rounds
 from schedsearch.cluster.jobs import Job

@@ -14,8 +14,8 @@ from experiments.cluster.options import ClusterCommandOptions, FileTraceOptions
 from experiments.cluster.outcome_files import CLUSTER, JOBS, save_outcome
 from experiments.cluster.workload import JobTypeData, Trace, at_load, rounds_of, simulation_options, work_of
 from experiments.config.options import OptionError, require, require_once
-from placements.files import read_json
-from placements.tables import csv_rows
+from placements.forms.tables import csv_rows
+from placements.forms.texts import read_json
 from schedsearch.cluster.allocation import InfeasibleError
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import ActiveJob, Job

@@ -34,7 +34,7 @@ from experiments.cluster.workload import read_data, rounds_of, trace_options
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require
 from experiments.config.run_record import given_names, given_words, output_directory
-from placements.files import csv_text, write_text
+from placements.forms.texts import csv_text, write_text
 from schedsearch.cluster.simulator.simulation import FROM_KEYBOARD
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.config.declaring import Command
 from experiments.search.options import SearchOptions, read_options
-from placements.meaning import REQUIRED, Verbatim, group, option
+from placements.forms.meaning import REQUIRED, Verbatim, group, option
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from experiments.config.run_record import output_directory
 from experiments.search.options import SearchOptions
 from experiments.search.profile_reading import CostSource, stages_cost_source
 from experiments.search.schedule_finding import search_limits
-from placements.files import csv_text, text_columns, write_json, write_text
+from placements.forms.texts import csv_text, text_columns, write_json, write_text
 from schedsearch.comparison.compare import compare
 from schedsearch.comparison.rows import COLUMNS, ComparedRow, Comparison
 from schedsearch.core.progress import PlanProgress

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from omegaconf import DictConfig
 
 from experiments.config.options import read_record
-from placements.meaning import REQUIRED
+from placements.forms.meaning import REQUIRED
 
 
 class Option(NamedTuple):

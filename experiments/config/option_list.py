@@ -14,7 +14,7 @@ import yaml
 
 from experiments.config.commands import commands, options_of_item
 from experiments.config.declaring import Option, groups_of, headlines_of, kinds_of_groups, own_options
-from placements.meaning import REQUIRED
+from placements.forms.meaning import REQUIRED
 
 CONFIG = Path(__file__).parents[1] / "conf"
 """Folder of the config that all commands begin with: it says where output goes."""

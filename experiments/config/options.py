@@ -15,8 +15,8 @@ from typing import Any, TypeVar, get_args, get_origin
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from placements.meaning import Meaning
-from placements.plain_data import in_mib
+from placements.forms.meaning import Meaning
+from placements.forms.reading import in_mib
 
 
 class OptionError(ValueError):

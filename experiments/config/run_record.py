@@ -16,8 +16,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 import schedsearch
-from placements.files import write_json
-from placements.plain_data import Field, json_file
+from placements.forms.reading import Field, json_file
+from placements.forms.texts import write_json
 
 FILE = "result.json"
 """In the output directory of a run."""

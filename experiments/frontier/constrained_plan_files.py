@@ -10,7 +10,7 @@ from typing import Any
 
 from experiments.frontier.constrained_plans import ConstrainedPlans, PeriodicResult, SwitchedPlan
 from experiments.frontier.results import ConstrainedPlan, EnergyResult, PlanFact
-from placements.files import write_json
+from placements.forms.texts import write_json
 from schedsearch.energy import FrequencyPlan, Frontier, LimitedPlan, PeriodicPlan, PowerCap
 from schedsearch.energy.frontier import clocks_to_dict
 from schedsearch.energy.limits.power_cap import AveragePower

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from experiments.config.options import require_known
 from experiments.frontier.options import EnergyOptions
 from experiments.frontier.results import EnergyResult
-from placements.files import csv_text
+from placements.forms.texts import csv_text
 from schedsearch.energy import FrequencyPlan, changes_per_iteration, num_clock_changes
 from schedsearch.energy.baselines import BASELINES
 from schedsearch.energy.frontier import clocks_to_dict

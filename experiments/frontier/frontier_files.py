@@ -13,7 +13,7 @@ from experiments.frontier.results import EnergyResult
 from experiments.frontier.savings import savings_csv
 from experiments.frontier.schedule_selection import selection_to_dict
 from experiments.search.results import SearchStepResult
-from placements.files import write_json, write_text
+from placements.forms.texts import write_json, write_text
 from schedsearch.energy import Frontier, changes_per_iteration, num_clock_changes
 from schedsearch.energy.frontier import clocks_to_dict
 from schedsearch.energy.interchange import frequencies_csv, frontier_csv, relaxed_csv, zeus_files

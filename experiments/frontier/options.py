@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.config.declaring import Command
 from experiments.search.options import OF_ONE_PIPELINE, PRESETS, SearchCommandOptions, read_options
-from placements.meaning import group, option
+from placements.forms.meaning import group, option
 
 
 @dataclass(frozen=True)

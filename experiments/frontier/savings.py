@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from experiments.frontier.results import EnergyResult
 from experiments.search.results import SearchStepResult
-from placements.files import csv_text
+from placements.forms.texts import csv_text
 from schedsearch.comparison.rows import compared
 from schedsearch.energy import FrequencyPlan, all_maximum_clocks, simulate_at_clocks
 from schedsearch.energy.frontier import TIME_TOLERANCE

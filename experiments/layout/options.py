@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.config.declaring import Command
-from placements.meaning import REQUIRED, Verbatim, option
+from placements.forms.meaning import REQUIRED, Verbatim, option
 from schedsearch.layouts.defaults import NUM_CHUNKS, WORK_LIMIT
 
 

@@ -10,7 +10,7 @@ from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require_path
 from experiments.config.run_record import output_directory
 from experiments.layout.options import LayoutCommandOptions
-from placements.files import csv_text, write_json, write_text
+from placements.forms.texts import csv_text, write_json, write_text
 from placements.layouts.framework_files import read_any
 from placements.layouts.measured_layers import read_measured
 from placements.trainers.files import layout_files

@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 
 from experiments.config.declaring import Command
 from experiments.config.options import read_record
-from placements.meaning import REQUIRED, Verbatim, option
+from placements.forms.meaning import REQUIRED, Verbatim, option
 from placements.models.memory import FRAMEWORKS
 
 

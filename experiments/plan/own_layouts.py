@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from experiments.config.options import OptionError
-from placements.files import csv_text, text_columns, write_text
-from placements.meaning import Meaning
+from placements.forms.meaning import Meaning
+from placements.forms.reading import Field
+from placements.forms.texts import csv_text, text_columns, write_text
 from placements.models.parallel import Recompute
-from placements.plain_data import Field
 from placements.planners.hybrid.uniform import Degrees, Layout
 from schedsearch.figures.bars import MemoryPanel, draw_layout_memory
 from schedsearch.figures.canvas import save as save_figure

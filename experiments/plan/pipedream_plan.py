@@ -10,7 +10,7 @@ from experiments.config.options import OptionError, require, require_least
 from experiments.config.run_record import output_directory
 from experiments.plan.options import PlanCommandOptions
 from placements.cluster import Cluster
-from placements.files import csv_text, write_text
+from placements.forms.texts import csv_text, write_text
 from placements.placement_file import placement_to_yaml
 from placements.planners.parallel_plan import PlanError
 from placements.planners.pipedream.plan import PipelinePlan

@@ -20,7 +20,7 @@ from experiments.plan.options import PlanCommandOptions
 from experiments.plan.own_layouts import lines_of_layouts, read_own_layouts, save_layouts
 from experiments.plan.pipedream_plan import plan_profile
 from experiments.plan.two_bw_plan import plan_two_bw
-from placements.files import csv_text, text_columns, write_json, write_text
+from placements.forms.texts import csv_text, text_columns, write_json, write_text
 from placements.placement_file import placement_to_yaml
 from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
 from placements.planners.hybrid.placing.shared_layers import PartCosts

@@ -12,7 +12,7 @@ from experiments.plan.pipedream_plan import table_of
 from placements import Placement
 from placements.cluster import Cluster
 from placements.copies.replicas import replicated
-from placements.files import csv_text, write_text
+from placements.forms.texts import csv_text, write_text
 from placements.models.chain import ModelShape
 from placements.models.costing.layer_costs import layer_cost
 from placements.models.costing.options import CostOptions

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from placements.meaning import Meaning
+from placements.forms.meaning import Meaning
+from placements.forms.reading import in_file
+from placements.forms.tables import csv_records
 from placements.measured.layer_profile import LayerProfile, read_layer_profile
 from placements.measured.link_fit import Links, read_links
 from placements.measured.plan_file import ReplicatedPlan, read_replicated_plan
-from placements.plain_data import in_file
-from placements.tables import csv_records
 
 _GIB = 2**30
 

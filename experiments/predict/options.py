@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from experiments.config.declaring import Command
-from placements.meaning import REQUIRED, Verbatim, option
+from placements.forms.meaning import REQUIRED, Verbatim, option
 from placements.models.memory import FRAMEWORKS
 
 

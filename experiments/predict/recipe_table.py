@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 from experiments.predict.measured_folder import MeasuredFolderError
 from placements.cluster import Cluster, read_cluster
-from placements.files import csv_text
-from placements.meaning import Meaning
+from placements.forms.meaning import Meaning
+from placements.forms.texts import csv_text
 from placements.models.chain import ModelShape
 from placements.models.costing.options import CostOptions, Graphs
 from placements.models.memory import Framework

@@ -13,8 +13,10 @@ from typing import Annotated, Any
 
 from experiments.predict.measured_folder import MeasuredFolderError
 from placements.cluster import Cluster, GpusError, read_cluster
+from placements.forms.meaning import Meaning
+from placements.forms.reading import Field, json_file
+from placements.forms.tables import csv_files, csv_records
 from placements.gpus import GPUS
-from placements.meaning import Meaning
 from placements.models.chain import ModelShape
 from placements.models.layers import SIXTEEN_BITS
 from placements.models.machine.machine_file import read_machine
@@ -22,9 +24,7 @@ from placements.models.machine.measured_rates import MeasuredRates
 from placements.models.parallel import Recompute
 from placements.models.zoo import decoder, read_model
 from placements.models.zoo.sizes import suggestion
-from placements.plain_data import Field, json_file
 from placements.planners.hybrid.uniform import Degrees
-from placements.tables import csv_files, csv_records
 
 MODELS_FILE = "models.json"
 

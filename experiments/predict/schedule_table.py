@@ -12,8 +12,8 @@ from typing import Annotated
 
 from experiments.predict.measured_folder import MeasuredFolderError
 from placements.cluster import read_cluster
-from placements.files import csv_text
-from placements.meaning import Meaning
+from placements.forms.meaning import Meaning
+from placements.forms.texts import csv_text
 from placements.models.costing.options import CostOptions
 from placements.models.memory import Framework
 from placements.models.zoo import read_model

@@ -30,9 +30,9 @@ from experiments.predict.schedule_table import (
     predict_schedule,
     schedules_to_csv,
 )
-from placements.files import csv_text, write_text
+from placements.forms.tables import Record, csv_files, csv_records
+from placements.forms.texts import csv_text, write_text
 from placements.models.memory import FRAMEWORKS
-from placements.tables import Record, csv_files, csv_records
 from schedsearch.core.progress import StepBar
 from schedsearch.planning.layout_parts import memory_by_part
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from experiments.prices.disturbances import Disturbed
-from placements.files import csv_text
+from placements.forms.texts import csv_text
 from schedsearch.cluster.prices.market import Market
 from schedsearch.cluster.prices.study import Reduction
 

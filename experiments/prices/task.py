@@ -12,7 +12,7 @@ from experiments.config.run_record import output_directory
 from experiments.prices import tables
 from experiments.prices.disturbances import Disturbed, disturbed
 from experiments.prices.options import PricesOptions
-from placements.files import write_text
+from placements.forms.texts import write_text
 from schedsearch.cluster.prices.days import PriceConditions
 from schedsearch.cluster.prices.market import Market
 from schedsearch.cluster.prices.price_files import CLOUDS, read_market, read_speeds

@@ -9,7 +9,7 @@ from pathlib import Path
 from experiments.config.options import OptionError, require
 from experiments.profile.options import ProfileCommandOptions
 from placements import Placement
-from placements.files import csv_text, write_text
+from placements.forms.texts import csv_text, write_text
 from placements.profiles.length_rules import POWERS, LengthTimeRow, fit_rules, rules_to_csv
 
 log = logging.getLogger(__name__)

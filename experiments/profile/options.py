@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from experiments.config.declaring import Command
 from experiments.run.options import RuntimeOptions
 from experiments.search.options import PRESETS, SearchCommandOptions, read_options
-from placements.meaning import Verbatim, group, option
+from placements.forms.meaning import Verbatim, group, option
 
 
 @dataclass(frozen=True)

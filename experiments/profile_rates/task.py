@@ -9,11 +9,11 @@ from experiments.config.command import Interrupted
 from experiments.config.options import require, require_known
 from experiments.config.run_record import output_directory
 from experiments.profile_rates.options import RatesCommandOptions
-from placements.files import csv_text, write_text
+from placements.forms.tables import keys_of
+from placements.forms.texts import csv_text, write_text
 from placements.gpus import GPUS
 from placements.models.machine.machine_file import MachineRow, read_machine
 from placements.models.zoo import read_model
-from placements.tables import keys_of
 from runtime.profiling.rates import measured_rows, rates_options, shapes_of
 from schedsearch.core.progress import StepBar
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.config.declaring import Command
 from experiments.search.options import SearchCommandOptions, read_options
-from placements.meaning import REQUIRED, option
+from placements.forms.meaning import REQUIRED, option
 
 
 @dataclass(frozen=True, kw_only=True)

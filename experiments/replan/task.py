@@ -10,7 +10,7 @@ from experiments.config.options import OptionError, require_known, require_path
 from experiments.config.run_record import output_directory
 from experiments.replan.options import ReplanCommandOptions
 from experiments.search.problem import read_problem
-from placements.files import csv_text, write_json, write_text
+from placements.forms.texts import csv_text, write_json, write_text
 from schedsearch.baselines import HAND_MADE
 from schedsearch.core.answer import Answer
 from schedsearch.replanning.replan import COLUMNS, Replan, replan

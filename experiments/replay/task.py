@@ -12,7 +12,7 @@ from experiments.config.command import Interrupted
 from experiments.config.options import require_path
 from experiments.config.run_record import output_directory
 from experiments.replay.options import ReplayCommandOptions
-from placements.files import csv_text, write_json, write_text
+from placements.forms.texts import csv_text, write_json, write_text
 from placements.placement_file import placement_to_yaml
 from schedsearch.core.progress import StepBar
 from schedsearch.replay.pipeline import measured_placement

@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from experiments.report.program import PageProgram, style
-from placements.files import write_text
+from placements.forms.texts import write_text
 
 
 @dataclass(frozen=True)

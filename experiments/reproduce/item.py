@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from placements.meaning import option
+from placements.forms.meaning import option
 
 
 class Claim(StrEnum):

@@ -16,7 +16,7 @@ from experiments.reproduce.item import Basis, Claim, Item, Row
 from experiments.reproduce.kept_cases import plain_options
 from experiments.reproduce.origins import origins_of
 from experiments.reproduce.run_item import MadeItem
-from placements.files import csv_text, write_bytes, write_json, write_text
+from placements.forms.texts import csv_text, write_bytes, write_json, write_text
 from schedsearch.figures.canvas import image
 
 COLUMNS = (

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.reproduce.item import Basis, Claim, Item, Row
-from placements.files import write_json
+from placements.forms.texts import write_json
 
 SCHEMA_VERSION = 3
 """Version of the file's form."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from omegaconf import DictConfig
 
 from experiments.config.declaring import Command
-from placements.meaning import Verbatim, option
+from placements.forms.meaning import Verbatim, option
 
 
 @dataclass(frozen=True)

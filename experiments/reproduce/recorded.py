@@ -13,9 +13,9 @@ from typing import Any
 
 from experiments.reproduce.item import Row
 from experiments.reproduce.item_files import COLUMNS, row_of
-from placements.files import csv_text, write_json, write_text
-from placements.plain_data import json_file
-from placements.tables import csv_lines, csv_rows, read_csv
+from placements.forms.reading import json_file
+from placements.forms.tables import csv_lines, csv_rows, read_csv
+from placements.forms.texts import csv_text, write_json, write_text
 
 FOLDER = Path(__file__).with_name("results")
 """Of all results."""

@@ -12,7 +12,7 @@ from experiments.reproduce.item_files import by_basis
 from experiments.reproduce.kept_cases import PROJECT
 from experiments.reproduce.origins import origins_of
 from experiments.reproduce.recorded import FOLDER, Recorded, read_recorded
-from placements.files import markdown_table, write_bytes
+from placements.forms.texts import markdown_table, write_bytes
 from schedsearch.figures.canvas import image
 
 PAGE = PROJECT / "docs" / "results.md"

@@ -24,7 +24,7 @@ from experiments.reproduce.origins import origins_of
 from experiments.reproduce.recorded import record
 from experiments.reproduce.results_page import PAGE, results_page
 from experiments.reproduce.run_item import MadeItem, run_item
-from placements.files import write_text
+from placements.forms.texts import write_text
 from schedsearch.core.progress import StepBar
 
 log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from experiments.search.kinds.stages import StagesPlacement
 from experiments.search.problem import SearchProblem
 from experiments.search.results import SearchStepResult
 from placements import Kind, Placement
-from placements.files import text_columns
+from placements.forms.texts import text_columns
 from schedsearch.baselines import HAND_MADE, NEEDS, UnsuitablePlacementError, applicable, one_f_one_b
 from schedsearch.baselines.chosen_modes import with_chosen_modes
 from schedsearch.comparison.compare import compare

@@ -18,7 +18,7 @@ from experiments.config.command import Failed
 from experiments.config.options import OptionError
 from experiments.run.options import NO_LAUNCHER, RuntimeOptions
 from placements import Profile
-from placements.files import write_json
+from placements.forms.texts import write_json
 from runtime.plans.plan_client import JOB_VARIABLE, SERVER_VARIABLE, ServerClient, ServerError
 from schedsearch.schedule import Schedule
 

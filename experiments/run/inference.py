@@ -15,7 +15,7 @@ from experiments.run.scripts import planned_scripts
 from experiments.run.traces import script_schedule
 from experiments.search.results import SearchStepResult
 from placements import Kind, Placement
-from placements.files import text_columns, write_json
+from placements.forms.texts import text_columns, write_json
 from runtime.profiling.records import Record, aligned
 from schedsearch.schedule import Instance
 from schedsearch.simulation.conditions import ConditionsError

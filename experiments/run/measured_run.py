@@ -13,7 +13,7 @@ from experiments.run.inference import is_inference
 from experiments.run.resumed import KeptOptions, resume_command, save_options
 from experiments.run.run_options import devices_in_words, launch_options
 from placements import Placement
-from placements.files import write_json
+from placements.forms.texts import write_json
 from runtime.execution.measurement import Measurement
 from runtime.execution.results import Progress
 from runtime.execution.run_options import RunOptions

@@ -9,7 +9,7 @@ from typing import Any
 from experiments.config.declaring import Command
 from experiments.frontier.options import FrontierCommandOptions
 from experiments.search.options import OF_ONE_PIPELINE, PRESETS, read_options
-from placements.meaning import Verbatim, group, inherited, option
+from placements.forms.meaning import Verbatim, group, inherited, option
 from runtime.options.model import UserModelOptions
 from runtime.options.run import LAUNCHERS, UserRunOptions
 from runtime.program.lower import SCATTER

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from experiments.config.options import OptionError, read_fields
 from experiments.run.options import RunCommandOptions, RuntimeOptions
-from placements.files import write_json
-from placements.plain_data import json_file
+from placements.forms.reading import json_file
+from placements.forms.texts import write_json
 
 SCHEMA_VERSION = 1
 """Version of the form of ``runtime.json``."""

@@ -9,7 +9,7 @@ from experiments.config.options import OptionError
 from experiments.run.options import RunCommandOptions
 from experiments.run.traces import save_trace
 from experiments.search.profile_reading import CostSource
-from placements.files import write_json
+from placements.forms.texts import write_json
 from runtime.plans.planned import PlannedIteration
 from runtime.virtual.virtual_gpu import VirtualGpu
 from runtime.virtual.virtual_run import VirtualScripts, run_virtually

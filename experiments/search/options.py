@@ -12,10 +12,10 @@ from experiments.config.declaring import Command
 from experiments.config.options import OptionError, plain, read_fields, require_known
 from experiments.search.kinds.kind import PlacementKind, PlannedRun
 from experiments.search.kinds.kinds import PLACEMENTS, read_placement_kind
+from placements.forms.meaning import Verbatim, group, option
+from placements.forms.reading import json_file
 from placements.gpus import GPUS
 from placements.hardware import Gpu
-from placements.meaning import Verbatim, group, option
-from placements.plain_data import json_file
 from schedsearch.unequal.micro_batches import count_micro_batches
 
 

@@ -10,7 +10,7 @@ from experiments.config.options import OptionError, require, require_least
 from experiments.search.options import SearchCommandOptions
 from experiments.search.problem import SearchProblem
 from placements import Placement
-from placements.files import csv_text, write_json, write_text
+from placements.forms.texts import csv_text, write_json, write_text
 from schedsearch.core.objective import Objective
 from schedsearch.core.progress import SearchBar
 from schedsearch.schedule import Schedule

@@ -9,8 +9,7 @@ from pathlib import Path
 from experiments.config.options import OptionError
 from experiments.search.options import SearchCommandOptions
 from placements import Placement
-from placements.files import csv_text, write_text
-from placements.forms.texts import read_yaml
+from placements.forms.texts import csv_text, read_yaml, write_text
 from schedsearch.baselines import applicable
 from schedsearch.core.answer import Answer
 from schedsearch.core.shared_limits import SharedLimits

@@ -19,7 +19,7 @@ from experiments.search.results import SearchStepResult
 from experiments.search.scenario_step import read_scenarios, with_scenarios
 from experiments.search.schedule_finding import find_schedule
 from placements import Placement
-from placements.files import text_columns, write_json, write_text
+from placements.forms.texts import text_columns, write_json, write_text
 from placements.placement_file import placement_to_yaml
 from placements.planners.galvatron_file import galvatron_to_dict
 from runtime.torch_pipelining.csv import NoTorchFormError, in_loss_order, stage_of, torch_order

@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import dropwhile
 from pathlib import Path
 
+from placements.forms.reading import in_file
 from placements.layouts.argument_words import argument_words, given
 from placements.layouts.layout import LayoutError
 from placements.layouts.megatron_arguments import ARGUMENTS, MegatronPipeline, pipeline_of
 from placements.layouts.torchtitan_parts import CONFIG_FLAGS, SECTION, layout_of_flags
-from placements.plain_data import in_file
 
 
 def read_any(path: str | Path) -> MegatronPipeline:

@@ -7,10 +7,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
+from placements.forms.meaning import Meaning
+from placements.forms.reading import in_file
+from placements.forms.tables import csv_records
 from placements.layouts.layout import LAYER, MTP, PARTS, LayoutError, PartKind
-from placements.meaning import Meaning
-from placements.plain_data import in_file
-from placements.tables import csv_records
 
 PART_OF_KIND = {kind: letter for letter, kind in PARTS.items()}
 """Letters of the parts by their kinds."""

@@ -13,15 +13,15 @@ from statistics import median
 from typing import NamedTuple
 
 from placements.block import PlacementError
-from placements.files import csv_text
+from placements.forms.reading import in_file
+from placements.forms.tables import keys_of
+from placements.forms.texts import csv_text
 from placements.layouts.layer_file import ModelLayer, ModelLayers, read_layers
 from placements.layouts.layout import EMBEDDING, LAYER, LOSS, MTP, PARTS, LayoutError, PipelineLayout
 from placements.layouts.megatron_log import BACKWARD, FORWARD, RankTimes, read_log
 from placements.layouts.megatron_notation import read_notation
 from placements.measured.run_trace import TraceError, block_times, read_traces
 from placements.placement_file import read_placement
-from placements.plain_data import in_file
-from placements.tables import keys_of
 
 _BLOCK = re.compile(r"([FBIW])(\d+)")
 _SHARE_OF_NOTHING = 1e-3

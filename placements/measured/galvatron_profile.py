@@ -17,8 +17,8 @@ from typing import Annotated
 
 import numpy as np
 
-from placements.meaning import Meaning
-from placements.plain_data import Field, json_file
+from placements.forms.meaning import Meaning
+from placements.forms.reading import Field, json_file
 
 _NAMED = re.compile(r"(computation|memory)_profiling_(bf16|fp16|fp32)_(.+?)(?:_all)?\.json")
 _MACHINE = re.compile(r"(allreduce|p2p)_bandwidth_([1-9]\d{0,4})nodes_([1-9]\d{0,4})gpus_per_node\.json")

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, NamedTuple, TypeVar
 
-from placements.meaning import Meaning
-from placements.plain_data import json_file
+from placements.forms.meaning import Meaning
+from placements.forms.reading import json_file
 
 FLOAT_BYTES = 4
 """Size of a weight, a gradient or an activation: 32 bits."""

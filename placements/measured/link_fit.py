@@ -12,9 +12,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, NamedTuple, TypeVar
 
-from placements.meaning import Meaning
+from placements.forms.meaning import Meaning
+from placements.forms.reading import json_file
 from placements.measured.layer_profile import NotProfiledError
-from placements.plain_data import json_file
 
 _FIT_UNIT_BYTES = 1e6
 """The fits are of the logarithm of the message's size in MB; below 1 MB they bend to zero and less."""

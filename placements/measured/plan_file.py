@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from placements.meaning import Meaning
+from placements.forms.meaning import Meaning
+from placements.forms.reading import in_file, json_file
 from placements.measured.link_fit import GpuGroup
-from placements.plain_data import in_file, json_file
 
 
 class PlanFileError(ValueError):

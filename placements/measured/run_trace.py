@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, NamedTuple
 
-from placements.plain_data import Field, in_file
+from placements.forms.reading import Field, in_file
 
 TORCH_PATTERN = r"^(?:PP:(?P<stage>\d+)|(?=[FB]\w* ))(?P<kind>[FBIW]|Forward |Backward )(?P<micro_batch>\d+)$"
 """The labels of ``torch.distributed.pipelining``; those of schedules for one stage a rank say no stage."""

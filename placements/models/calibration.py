@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from placements.meaning import Meaning
-from placements.tables import csv_records
+from placements.forms.meaning import Meaning
+from placements.forms.tables import csv_records
 
 
 class CalibrationError(ValueError):

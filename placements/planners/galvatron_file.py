@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from placements.meaning import Meaning
+from placements.forms.meaning import Meaning
+from placements.forms.reading import Field, json_file
 from placements.models.parallel import LayerStrategy, VocabularyStrategy
-from placements.plain_data import Field, json_file
 from placements.planners.parallel_plan import ParallelPlan, PlanError
 
 _ZERO = {"ddp": 0, "zero2": 2, "zero3": 3}

@@ -14,10 +14,10 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from placements.files import csv_text
-from placements.meaning import Meaning
+from placements.forms.meaning import Meaning
+from placements.forms.tables import csv_records, keys_of
+from placements.forms.texts import csv_text
 from placements.profiles.operating_point import ProfileError
-from placements.tables import csv_records, keys_of
 
 POWERS = (0, 1, 2)
 """Powers of the length in a fitted rule."""

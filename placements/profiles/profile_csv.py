@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from placements.files import csv_text, write_text
-from placements.meaning import Meaning
+from placements.forms.meaning import Meaning
+from placements.forms.tables import csv_records, keys_of
+from placements.forms.texts import csv_text, write_text
 from placements.profiles.operating_point import OperatingPoint, ProfileError
-from placements.tables import csv_records, keys_of
 
 ProfiledPass = Literal["forward", "backward"]
 

@@ -13,7 +13,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Annotated, Any
 
-from placements.meaning import Meaning
+from placements.forms.meaning import Meaning
 from placements.models.memory_levers import Offload, Recompute, with_levers
 from placements.pieces import PIPELINES, Piece, blocks_of, pieces_on, transfers_of
 from placements.planners.partition import min_largest

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, SupportsFloat, SupportsIndex, TypeGuard
 
+from placements.forms.meaning import Meaning
+from placements.forms.reading import Field, in_file
 from placements.forms.texts import read_yaml
-from placements.meaning import Meaning
-from placements.plain_data import Field, in_file
 from placements.stages.stage_chain import DevicePower, SequenceSlices, Stage, StageChain, StagesError, exact
 
 _MIB = Meaning("memory of a device", "MiB", min=0)

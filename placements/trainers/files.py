@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from placements.files import write_text
+from placements.forms.texts import write_text
 from placements.layouts.deepspeed_parts import FIELD, read_bounds, write_bounds
 from placements.layouts.layout import LayoutError, PipelineLayout
 from placements.planners.parallel_plan import PlanError

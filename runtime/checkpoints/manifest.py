@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from placements.files import flush_folder, to_json, write_bytes
+from placements.forms.texts import flush_folder, to_json, write_bytes
 from placements.placement_file import placement_to_dict
 from runtime.codegen.script import Script
 from runtime.models.core.options import RARE, ModelOptions

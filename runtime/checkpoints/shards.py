@@ -41,7 +41,7 @@ from torch.distributed.checkpoint.planner_helpers import create_read_items_for_c
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
-from placements.files import flush_folder
+from placements.forms.texts import flush_folder
 from runtime.checkpoints.manifest import METADATA, digest_of, make_empty
 from runtime.checkpoints.training_state import (
     EXTRA,

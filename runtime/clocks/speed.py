@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from placements import Kind
-from placements.files import read_json
+from placements.forms.texts import read_json
 from placements.hardware import ClockLatency
 from runtime.clocks.clock import ClockBackend
 from runtime.clocks.gpu_clock import open_gpu_clock

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from placements.block import COMPUTE
-from placements.files import write_text
+from placements.forms.texts import write_text
 from runtime.clocks.periodic_clocks import PeriodicClocks, ScriptClocks, unrolled_clocks
 from runtime.codegen.clock_text import ClockPlanError, ClockText, check_clocks
 from runtime.codegen.header import header

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from placements import Placement, PlacementError
-from placements.files import read_json, to_json, write_text
+from placements.forms.reading import Field, in_file
+from placements.forms.texts import read_json, to_json, write_text
 from placements.placement_file import placement_from_dict, placement_to_dict
-from placements.plain_data import Field, in_file
 from runtime.program.calls import ScriptError
 from runtime.program.program_file import ProgramFileError, batch_from_plain, for_single_gpus, specs_of_devices
 from runtime.program.tensor_spec import TensorSpecError, TensorSpecs, specs_to_plain

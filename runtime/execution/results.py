@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from placements.files import write_bytes
+from placements.forms.texts import write_bytes
 from runtime.models import ParameterShard
 
 _POSITION_WIDTH = 400

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from placements.files import read_json, write_json
-from placements.meaning import option, without_none
+from placements.forms.meaning import option, without_none
+from placements.forms.texts import read_json, write_json
 from runtime.clocks.latency_file import read_clock_latency
 from runtime.options.run import UserRunOptions
 from runtime.profiling.profiler import Sweep

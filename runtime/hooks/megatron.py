@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from placements import Kind, Placement
 from placements.block import COMPUTE
-from placements.files import read_json
+from placements.forms.texts import read_json
 from runtime.program.deadlock import check
 from runtime.program.instructions import Programs, Receive, Run, Send
 from runtime.program.lower import lower

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.run import main
 
-from placements.files import write_json
+from placements.forms.texts import write_json
 
 _CLOSE_S = 30
 """What torchrun gives the other devices to end by SIGTERM when one fails, before it kills them."""

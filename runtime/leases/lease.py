@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from placements.files import write_json
+from placements.forms.texts import write_json
 
 LEASES = "SCHEDSEARCH_LEASES"
 """Environment variable with the folder of the job."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from placements.meaning import Verbatim, option
+from placements.forms.meaning import Verbatim, option
 from schedsearch.semantics.versions import WeightMode
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from placements.meaning import Meaning, option
+from placements.forms.meaning import Meaning, option
 from runtime.options.model import UserModelOptions
 from runtime.transport.communicators import AUTO, SHARINGS
 from schedsearch.semantics.versions import WeightMode

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from placements.copies.stages import copies_in
-from placements.files import write_json
+from placements.forms.texts import write_json
 from runtime.codegen.script import Script
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import UnsafeProgramsError, check

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from placements.files import write_text
+from placements.forms.texts import write_text
 
 TraceEvent = dict[str, Any]
 """One object of the format; its times are microseconds, with three decimals."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from placements import Placement
-from placements.files import csv_text, write_text
+from placements.forms.texts import csv_text, write_text
 from runtime.plans.planned import PlannedIteration
 from runtime.profiling.records import Record, aligned
 from runtime.profiling.zero_comm import zero_comm_spans

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from placements import Placement, PlacementError
-from placements.files import read_json
+from placements.forms.reading import Field, in_file
+from placements.forms.texts import read_json
 from placements.placement_file import placement_from_dict, placement_to_dict
-from placements.plain_data import Field, in_file
 from runtime.program.instructions import Instruction, Programs, ProgramTextError, parse_instruction
 from runtime.program.tensor_spec import TensorSpecError, TensorSpecs, specs_from_plain, specs_to_plain
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from placements.plain_data import Field
+from placements.forms.reading import Field
 
 TOKENS = -1
 """A size of a shape: one for each token of a sample of the micro-batch; -2 is two for each, and so on."""

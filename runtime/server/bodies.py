@@ -10,8 +10,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from placements import OperatingPoint, Profile, ProfileError
-from placements.files import read_json
-from placements.plain_data import in_file
+from placements.forms.reading import in_file
+from placements.forms.texts import read_json
 from placements.profiles.profile_csv import points_of
 from schedsearch.energy.frontier import Frontier
 from schedsearch.schedule import Schedule

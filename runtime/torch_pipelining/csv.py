@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from placements import Block, Kind, Placement
-from placements.files import write_json, write_text
+from placements.forms.texts import write_json, write_text
 from placements.pieces import Piece, blocks_of
 from runtime.program.tensor_flow import UnrunnablePlacementError, pair_backward, tensor_inputs
 from runtime.torch_pipelining.computations import check_computations

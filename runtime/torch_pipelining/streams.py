@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placements.files import csv_text
+from placements.forms.texts import csv_text
 from placements.streams import in_rows
 from runtime.torch_pipelining.table import Overlap, TorchOrder
 from schedsearch.schedule import Schedule

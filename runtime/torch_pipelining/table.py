@@ -15,9 +15,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from placements.files import csv_text
-from placements.plain_data import in_file
-from placements.tables import csv_lines, read_csv
+from placements.forms.reading import in_file
+from placements.forms.tables import csv_lines, read_csv
+from placements.forms.texts import csv_text
 from runtime.program.error_grid import ProgramPosition
 
 

@@ -13,7 +13,7 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from placements.meaning import option
+from placements.forms.meaning import option
 from schedsearch.cluster.gpu_cluster import require
 from schedsearch.cluster.jobs import Job
 

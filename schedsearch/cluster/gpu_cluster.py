@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from placements.meaning import Meaning
+from placements.forms.meaning import Meaning
 
 
 class ClusterError(ValueError):

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated
 
-from placements.meaning import Meaning
+from placements.forms.meaning import Meaning
 from schedsearch.cluster.gpu_cluster import require
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from placements import Kind
-from placements.plain_data import Field, json_file
+from placements.forms.reading import Field, json_file
 from placements.stages.stage_chain import PlacedStages
 from schedsearch.core.answer import proved_text
 from schedsearch.device_span import device_spans, with_least_device_span

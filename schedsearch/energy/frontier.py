@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 from placements import Placement, Profile
-from placements.files import read_json
-from placements.plain_data import Field, in_file
+from placements.forms.reading import Field, in_file
+from placements.forms.texts import read_json
 from placements.profiles.operating_point import Clock, config_of
 from schedsearch.energy.graph import EnergyError, Floats
 from schedsearch.results import FileResult

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from placements import Kind, Placement, Profile
-from placements.files import csv_text
+from placements.forms.texts import csv_text
 from schedsearch.energy.frontier import FrequencyPlan, Frontier, LowerBound
 from schedsearch.energy.graph import EnergyError
 from schedsearch.energy.limits.switching import changes_per_iteration, num_clock_changes

@@ -23,7 +23,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-from placements.files import write_bytes
+from placements.forms.texts import write_bytes
 
 logging.getLogger("fontTools").setLevel(logging.WARNING)  # it tells of each font what it leaves out
 

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Annotated, ClassVar
 
 from placements import Placement
-from placements.meaning import Meaning
+from placements.forms.meaning import Meaning
 
 Amount = Annotated[int, Meaning("amount", min=0)]
 """A price or a weight in whole numbers, as files have it."""

@@ -13,10 +13,10 @@ from statistics import fmean
 from typing import Annotated, NamedTuple
 
 from placements import Kind
+from placements.forms.meaning import Meaning
+from placements.forms.reading import Field, in_file
+from placements.forms.tables import csv_records
 from placements.forms.texts import read_yaml
-from placements.meaning import Meaning
-from placements.plain_data import Field, in_file
-from placements.tables import csv_records
 from schedsearch.schedule import Instance
 
 TICK_MS = 0.001

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from placements import Block, Placement
-from placements.plain_data import Field
+from placements.forms.reading import Field
 from schedsearch.proof.makespan import makespan_bound
 from schedsearch.simulation.conditions import Conditions, ConditionsError, Jitter
 

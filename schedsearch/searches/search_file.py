@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, get_type_hints
 
 from placements import Placement
+from placements.forms.reading import Field, plain
 from placements.modes import Chosen
-from placements.plain_data import Field, plain
 from schedsearch.core.answer import Answer, InFlightPeriod, Status
 from schedsearch.core.objective import Objective
 from schedsearch.repetend import Repetend

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Annotated
 
 from placements import Block, Kind, Placement, PlacementError
-from placements.meaning import Meaning
+from placements.forms.meaning import Meaning
+from placements.forms.reading import in_file
+from placements.forms.tables import csv_records
 from placements.modes import OF_MICRO_BATCH, Choice, Chosen, Decision
-from placements.plain_data import in_file
 from placements.profiles.length_rules import LengthRule, read_length_rules, value
-from placements.tables import csv_records
 from schedsearch.schedule import require_plain
 
 _FINEST = 10_000

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
-from placements.files import write_json
+from placements.forms.texts import write_json
 from placements.shapes import v_shape
 from schedsearch.core.answer import SearchError, SearchProgress, Status
 from schedsearch.core.problem import Problem

@@ -15,7 +15,7 @@ import pytest
 from modes_and_streams import communicated, offloaded, recomputed
 
 import schedsearch
-from placements.files import write_json
+from placements.forms.texts import write_json
 from placements.gpus import GPUS
 from placements.hardware import modelled_profile
 from placements.layouts.layer_file import ModelLayer, ModelLayers

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from told import told
 
-from placements.files import write_json
+from placements.forms.texts import write_json
 from placements.shapes import v_shape
 from schedsearch.baselines import one_f_one_b
 from schedsearch.schedule_file import ScheduleFileError, read_schedule, schedule_to_dict

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from experiments.benchmarks.comparison import SHARED_DATA
-from placements.tables import csv_rows
+from placements.forms.tables import csv_rows
 
 HIDDEN = {"llama3_8b": 4096, "llama3_70b": 8192, "gpt3_6.7b": 4096, "gpt3_13b": 5120}
 

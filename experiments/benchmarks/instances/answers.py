@@ -18,8 +18,8 @@ from typing import Any
 
 from experiments.benchmarks.instances.instance_file import FOLDER, Instance
 from placements import Placement
-from placements.files import csv_text, write_bytes, write_text
-from placements.tables import Row, csv_rows
+from placements.forms.tables import Row, csv_rows
+from placements.forms.texts import csv_text, write_bytes, write_text
 from schedsearch.device_span import device_spans, first_starts, with_least_device_span
 from schedsearch.proof.ends import device_span_bound
 from schedsearch.proof.load_and_path import load_bound

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from experiments.benchmarks.instances.random_dag import random_dag
 from placements import Placement, PlacementError
+from placements.forms.reading import Field, in_file
 from placements.forms.texts import read_yaml
 from placements.placement_file import placement_from_dict, read_capacity
-from placements.plain_data import Field, in_file
 from placements.shapes import SHAPES, options_of
 
 FOLDER = Path(__file__).parent

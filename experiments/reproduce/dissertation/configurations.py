@@ -14,7 +14,7 @@ from experiments.reproduce.dissertation.figure import SOURCE
 from experiments.reproduce.dissertation.published import BATCH_SIZES_2, TABLE_2_2
 from experiments.reproduce.item import CaseOptions, Claim, Item, Row, Trend
 from experiments.reproduce.rows import listed, rows_with
-from placements.meaning import Verbatim, option
+from placements.forms.meaning import Verbatim, option
 from placements.models.zoo.convolutional import VISION_MODELS
 from placements.planners.pipedream.computed_profile import computed_profile
 from placements.planners.pipedream.planner import best_plan, data_parallel_plan

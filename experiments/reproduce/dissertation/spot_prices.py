@@ -26,8 +26,8 @@ from experiments.reproduce.rows import (
     span,
     value_of,
 )
-from placements.meaning import Verbatim, option
-from placements.tables import csv_records
+from placements.forms.meaning import Verbatim, option
+from placements.forms.tables import csv_records
 from schedsearch.cluster.prices.price_files import read_market, read_speeds
 from schedsearch.cluster.prices.study import DYNAMIC, MULTI_CLOUD, Reduction, study
 from schedsearch.figures.bars import BarPanel, draw_bars

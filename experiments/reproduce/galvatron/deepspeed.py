@@ -23,7 +23,7 @@ from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.item_options import check_names
 from experiments.reproduce.rows import grouped, numbers, rows_with
 from placements.cluster import CLUSTERS
-from placements.meaning import option
+from placements.forms.meaning import option
 
 _TABLES = tuple(table for table in TABLES if table != "V")
 _SDP, _OTHERS = "SDP", tuple(method for method in PURE if method != "SDP")

@@ -12,7 +12,7 @@ from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.item_options import check_names
 from experiments.reproduce.rows import cases_in, in_all, value_of
 from placements.cluster import CLUSTERS
-from placements.meaning import option
+from placements.forms.meaning import option
 from placements.models.parallel import LayerStrategy
 from placements.models.zoo import MODELS
 from placements.planners.hybrid.shape_costs import ShapeCosts

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from placements.tables import Row, csv_rows
+from placements.forms.tables import Row, csv_rows
 
 PATH = Path(__file__).with_name("published_columns.csv")
 """From the paper's tables; a cell without a batch is out of memory."""

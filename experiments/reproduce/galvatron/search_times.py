@@ -14,7 +14,7 @@ from experiments.reproduce.galvatron.best_batches import best_batches
 from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.rows import curves, in_all, value_of
 from placements.cluster import CLUSTERS
-from placements.meaning import option
+from placements.forms.meaning import option
 from placements.models.zoo import read_model
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from schedsearch.figures.panels import Panel, draw_panels

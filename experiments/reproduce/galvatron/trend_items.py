@@ -19,8 +19,8 @@ from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.item_options import check_names
 from experiments.reproduce.rows import grouped
 from placements.cluster import CLUSTERS
-from placements.files import csv_text
-from placements.meaning import option
+from placements.forms.meaning import option
+from placements.forms.texts import csv_text
 from placements.models.zoo import MODELS
 from placements.planners.hybrid.shape_costs import ShapeCosts
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from experiments.config.options import OptionError, require
 from experiments.reproduce.item import CaseOptions
 from experiments.reproduce.item_options import check_numbers
-from placements.meaning import Verbatim, option
+from placements.forms.meaning import Verbatim, option
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.inputs.throughput_file import read_job_types, read_throughputs
 from schedsearch.cluster.throughputs import Throughputs

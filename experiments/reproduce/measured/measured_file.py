@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.config.options import OptionError, require_least, require_limits
-from placements.meaning import Verbatim, option
+from placements.forms.meaning import Verbatim, option
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from placements.meaning import Meaning
-from placements.plain_data import in_file
+from placements.forms.meaning import Meaning
+from placements.forms.reading import in_file
+from placements.forms.tables import csv_records
 from placements.profiles.operating_point import ProfileError
-from placements.tables import csv_records
 
 NUM_MICRO_BATCHES = 128
 """Of each iteration in the artifact."""

@@ -12,10 +12,10 @@ from math import gcd
 from pathlib import Path
 
 from placements import Placement
-from placements.plain_data import Field, in_file
+from placements.forms.reading import Field, in_file
+from placements.forms.tables import Row, csv_rows
 from placements.profiles.operating_point import ProfileError
 from placements.shapes import v_shape
-from placements.tables import Row, csv_rows
 
 FILE = "measured_times.csv"
 """Of the folder that is given."""

@@ -28,8 +28,8 @@ from experiments.reproduce.measured.unbalanced_stages import (
     with_shared_output,
 )
 from experiments.reproduce.rows import cases_in, rows_with, span, value_of
-from placements.files import csv_text
-from placements.meaning import option
+from placements.forms.meaning import option
+from placements.forms.texts import csv_text
 from schedsearch.baselines import one_f_one_b
 
 FILE = "measured_iterations.csv"

@@ -14,8 +14,8 @@ from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.measured.measured_file import MeasuredOptions
 from experiments.reproduce.measured.stage_times import FILE, SCHEDULES, StageTimes, read_stage_times
 from experiments.reproduce.rows import grouped, in_all, rows_with
-from placements.files import csv_text
-from placements.meaning import option
+from placements.forms.meaning import option
+from placements.forms.texts import csv_text
 from schedsearch.baselines import one_f_one_b, zb_h1, zb_h2
 from schedsearch.device_span import device_spans, with_least_device_span
 from schedsearch.procedures.search import search

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from experiments.reproduce.perseus.workloads import DataError, PerseusWorkload
-from placements.plain_data import in_file
-from placements.tables import Cell, csv_rows
+from placements.forms.reading import in_file
+from placements.forms.tables import Cell, csv_rows
 
 ENVPIPE_FILE = Path("published", "envpipe_result.csv")
 

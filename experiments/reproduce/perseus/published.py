@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from placements.tables import csv_rows
+from placements.forms.tables import csv_rows
 
 GPT_3 = {
     "gpt3_1.3b": "GPT-3 1.3B",

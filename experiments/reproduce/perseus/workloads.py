@@ -16,9 +16,9 @@ from experiments.reproduce.perseus.imbalance import divided_layers
 from experiments.reproduce.perseus.published import DIVISIONS, GPU_TITLES, TITLES
 from placements import OperatingPoint, Profile
 from placements.cluster import Cluster, Nodes
+from placements.forms.meaning import Verbatim, option
 from placements.gpus import GPUS
 from placements.hardware import Gpu
-from placements.meaning import Verbatim, option
 from placements.models.costing.layer_costs import layer_cost
 from placements.models.costing.options import CostOptions
 from placements.models.parallel import LayerStrategy, Pass

@@ -16,8 +16,8 @@ from experiments.config.options import OptionError, require_known, require_limit
 from experiments.reproduce.item import Claim, Item, Row, Trend
 from experiments.reproduce.rows import rows_with, value_of
 from placements import Placement
-from placements.files import csv_text
-from placements.meaning import option
+from placements.forms.meaning import option
+from placements.forms.texts import csv_text
 from placements.shapes import loop_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError, applicable
 from schedsearch.metrics import bubble_rate, peak_memory

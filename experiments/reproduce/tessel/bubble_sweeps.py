@@ -19,7 +19,7 @@ from experiments.reproduce.tessel.published import (
     shape_title,
 )
 from placements import Placement
-from placements.meaning import option
+from placements.forms.meaning import option
 from placements.shapes import SHAPES
 from schedsearch.core.answer import Answer, Status
 from schedsearch.figures.canvas import COLUMN_INCHES

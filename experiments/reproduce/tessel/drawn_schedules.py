@@ -15,7 +15,7 @@ from experiments.reproduce.item_options import check_names
 from experiments.reproduce.rows import cases_in, numbers, rows_with, value_of
 from experiments.reproduce.tessel.published import MAX_MICRO_BATCHES, MODELS, NUM_DEVICES, shape_title
 from placements import Placement
-from placements.meaning import option
+from placements.forms.meaning import option
 from placements.shapes import SHAPES
 from schedsearch.figures.canvas import COLUMN_INCHES
 from schedsearch.figures.comparison import draw_timelines

@@ -26,7 +26,7 @@ from experiments.reproduce.tessel.published import (
 )
 from placements import Placement
 from placements.cluster import read_cluster
-from placements.meaning import option
+from placements.forms.meaning import option
 from placements.models.layers import Layer
 from placements.models.parallel import LayerStrategy
 from placements.models.zoo import read_model

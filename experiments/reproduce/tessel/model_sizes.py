@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from experiments.reproduce.item import Claim, Item, Row
 from experiments.reproduce.item_options import check_names
 from experiments.reproduce.tessel.published import PARAMETERS
-from placements.meaning import option
+from placements.forms.meaning import option
 from placements.models.zoo import read_model
 
 _SMALLEST_MT5 = "mt5_1.8b"

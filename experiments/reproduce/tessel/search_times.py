@@ -41,7 +41,7 @@ from experiments.reproduce.tessel.published import (
     shape_title,
 )
 from placements import Placement
-from placements.meaning import option
+from placements.forms.meaning import option
 from placements.shapes import SHAPES
 from schedsearch.core.answer import Answer, SearchProgress
 from schedsearch.figures.bars import BarPanel, draw_bars

@@ -30,7 +30,7 @@ from experiments.reproduce.tessel.run_times import (
     shared_shape_of,
     v_shape_of,
 )
-from placements.meaning import option
+from placements.forms.meaning import option
 from schedsearch.figures.bars import BarPanel, draw_bars
 from schedsearch.schedule import Schedule
 

@@ -15,7 +15,7 @@ from experiments.reproduce.item_options import check_numbers
 from experiments.reproduce.rows import bars, by_series, grouped, numbers
 from experiments.reproduce.tessel.published import SLOWEST_OVER_FASTEST
 from placements.cluster import read_cluster
-from placements.meaning import option
+from placements.forms.meaning import option
 from placements.models.parallel import LayerStrategy
 from placements.models.rates import RESERVE_GIB
 from placements.models.zoo import read_model

@@ -18,9 +18,9 @@ from experiments.reproduce.tessel.large_vocabulary import (
     model_of,
     speedup,
 )
-from placements.files import csv_text
+from placements.forms.meaning import option
+from placements.forms.texts import csv_text
 from placements.gpus import GPUS
-from placements.meaning import option
 
 SPEEDUP = "speedup"
 """Metric of the row that has a published value."""

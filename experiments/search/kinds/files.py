@@ -12,8 +12,8 @@ from experiments.search.kinds.data_parallel import with_data_parallel
 from experiments.search.kinds.kind import Built, Measured, PlacementKind, power_model
 from placements import BlockingPower, Profile
 from placements.copies.stages import as_copies
+from placements.forms.meaning import REQUIRED, Verbatim, option
 from placements.hardware import Gpu
-from placements.meaning import REQUIRED, Verbatim, option
 from placements.placement_file import read_placement, read_times_source
 from placements.profiles.profile import checked_blocking_power
 

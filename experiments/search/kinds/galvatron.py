@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from experiments.config.options import require_known, require_least
 from experiments.search.kinds.kind import Built, ModelledKind, PlannedRun, RunPlan
 from placements import Profile
+from placements.forms.meaning import REQUIRED, Verbatim, option
 from placements.hardware import Gpu, modelled_profile
-from placements.meaning import REQUIRED, Verbatim, option
 from placements.models.gpt.gpt_config import GptConfig
 from placements.models.gpt.workload import Workload
 from placements.planners.galvatron import (

@@ -9,8 +9,8 @@ from typing import Any
 from experiments.config.options import OptionError, require_known
 from experiments.search.kinds.kind import Built, ModelledKind
 from placements import Placement, PlacementError, Profile
+from placements.forms.meaning import option
 from placements.hardware import Gpu, modelled_profile
-from placements.meaning import option
 from placements.models.gpt.gpt_placement import GptConfig, gpt_compute_shares, gpt_m_shape, gpt_v_shape
 from placements.models.rates import Rates
 from placements.slices.gpt_slices import gpt_in_slices

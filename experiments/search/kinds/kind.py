@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Self
 
 from experiments.config.options import read_fields
 from placements import BlockingPower, Placement, Profile
+from placements.forms.meaning import option
 from placements.hardware import Gpu, modelled_profile
-from placements.meaning import option
 from placements.models.gpt.workload import Workload
 from placements.models.rates import Rates
 from placements.planners.galvatron import recomputed_blocks

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from experiments.search.kinds.files import FilePlacement
 from experiments.search.kinds.kind import Built, PlannedRun
 from placements import Kind, Placement, Profile
+from placements.forms.meaning import REQUIRED, Verbatim, option
 from placements.hardware import Gpu
-from placements.meaning import REQUIRED, Verbatim, option
 from placements.models.layers import Layer
 from placements.models.parallel import LayerStrategy
 from placements.models.transformer import TransformerLayer

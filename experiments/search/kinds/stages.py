@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from experiments.config.options import require, require_known, require_path
 from experiments.search.kinds.kind import Built, PlacementKind, power_model
 from placements import Profile
+from placements.forms.meaning import REQUIRED, Verbatim, option
 from placements.hardware import Gpu
-from placements.meaning import REQUIRED, Verbatim, option
 from placements.pieces import PIPELINES
 from placements.slices.slices import place_in_slices
 from placements.stages.stage_chain import PlacedStages, SequenceSlices, StageChain, place

@@ -23,8 +23,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Literal, get_args
 
+from placements.forms.meaning import Meaning
+from placements.forms.reading import Field, in_file, json_file
+from placements.forms.tables import csv_records
 from placements.hardware import Gpu
-from placements.meaning import Meaning
 from placements.models.machine.measured_rates import (
     CollectiveKind,
     CollectiveRate,
@@ -34,8 +36,6 @@ from placements.models.machine.measured_rates import (
     ShareTable,
 )
 from placements.models.operators import KernelKind
-from placements.plain_data import Field, in_file, json_file
-from placements.tables import csv_records
 
 _PASSES: tuple[ProductPass, ...] = get_args(ProductPass)
 _KERNELS: tuple[KernelKind, ...] = get_args(KernelKind)

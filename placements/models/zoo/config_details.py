@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from placements.forms.reading import Field
 from placements.models.chain import ModelDetails
-from placements.plain_data import Field
 
 _USUAL: Mapping[str, Any] = {
     "rope_theta": 1e4,

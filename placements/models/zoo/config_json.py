@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from placements.block import PlacementError
+from placements.forms.reading import Field, json_file
 from placements.models.chain import ModelShape
 from placements.models.zoo.config_details import details_of
 from placements.models.zoo.language import decoder, hybrid
 from placements.models.zoo.sizes import check_overrides, suggestion
-from placements.plain_data import Field, json_file
 
 _Sizes = dict[str, Any]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from placements.cluster import NAMED_GPUS, Cluster
+from placements.forms.reading import Field, json_file, plain
 from placements.models.chain import ModelDetails, ModelShape
 from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
 from placements.models.layers import PRECISIONS, Layer
@@ -17,7 +18,6 @@ from placements.models.mamba import MambaLayer
 from placements.models.parallel import LayerStrategy
 from placements.models.profiled_layer import ProfiledLayer
 from placements.models.transformer import TransformerLayer
-from placements.plain_data import Field, json_file, plain
 from placements.planners.hybrid.plan import Plan, StagePlan
 from placements.planners.parallel_plan import PlanError
 

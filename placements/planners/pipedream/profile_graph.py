@@ -13,10 +13,10 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Annotated
 
-from placements.meaning import Meaning
-from placements.plain_data import in_file
+from placements.forms.meaning import Meaning
+from placements.forms.reading import in_file
+from placements.forms.tables import csv_records
 from placements.profiles.operating_point import ProfileError
-from placements.tables import csv_records
 
 _LONGEST = 60
 """Characters of a cell that a message shows."""

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from placements.plain_data import Field
+from placements.forms.reading import Field
 from runtime.models.body import Body, changes_buffer, check_tensors
 from runtime.models.core.options import ModelError
 from runtime.models.user.packing import Forms, forms_of, have_samples, packed

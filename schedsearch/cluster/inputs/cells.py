@@ -7,7 +7,7 @@ import re
 import sys
 from datetime import UTC, datetime
 
-from placements.plain_data import Field
+from placements.forms.reading import Field
 
 _MAX = sys.float_info.max
 """The highest finite number: the limit of all numbers, so that infinity is rejected."""

@@ -25,8 +25,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated
 
-from placements.meaning import Meaning
-from placements.plain_data import Field, json_file
+from placements.forms.meaning import Meaning
+from placements.forms.reading import Field, json_file
 from schedsearch.cluster.demand import Demand
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster, require
 from schedsearch.cluster.inputs.throughput_file import (

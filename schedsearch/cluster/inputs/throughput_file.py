@@ -25,9 +25,9 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from placements.meaning import Meaning
-from placements.plain_data import Field, in_file, json_file
-from placements.tables import csv_records
+from placements.forms.meaning import Meaning
+from placements.forms.reading import Field, in_file, json_file
+from placements.forms.tables import csv_records
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.inputs.cells import at_least_0
 from schedsearch.cluster.throughputs import JobOperatingPoint, Throughputs

@@ -19,8 +19,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from random import Random
 
-from placements.plain_data import Field, in_file
-from placements.tables import Cell, Row, csv_rows, read_csv
+from placements.forms.reading import Field, in_file
+from placements.forms.tables import Cell, Row, csv_rows, read_csv
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.inputs.cells import above_0, at_least_0, date_of
 from schedsearch.cluster.jobs import Job

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from placements.plain_data import in_file
-from placements.tables import Row, csv_rows
+from placements.forms.reading import in_file
+from placements.forms.tables import Row, csv_rows
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.inputs.cells import above_0, date_of
 from schedsearch.cluster.prices.market import Market, Offer, Quote

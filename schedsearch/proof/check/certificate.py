@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 from placements import Placement
-from placements.plain_data import Field, plain
+from placements.forms.reading import Field, plain
 from schedsearch.proof.bound import Bound
 from schedsearch.proof.check.states import MinCycleRatio
 from schedsearch.proof.load_and_path import BOUNDS

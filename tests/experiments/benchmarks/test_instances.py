@@ -31,7 +31,7 @@ from experiments.benchmarks.instances.instance_file import (
     read_instances,
 )
 from placements import Placement
-from placements.files import write_json
+from placements.forms.texts import write_json
 from placements.shapes import v_shape
 from schedsearch.baselines import gpipe, one_f_one_b, zb_h2
 from schedsearch.device_span import device_spans

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from commands import one_line_error
 
-from placements.files import write_json
+from placements.forms.texts import write_json
 from placements.shapes import v_shape, x_shape
 from schedsearch.baselines import one_f_one_b
 from schedsearch.procedures.search import search

@@ -24,7 +24,7 @@ from experiments.search.kinds.gpt import GptPlacement
 from experiments.search.kinds.kinds import PLACEMENTS
 from experiments.search.kinds.stages import StagesPlacement
 from experiments.search.options import read_options
-from placements.meaning import REQUIRED, option
+from placements.forms.meaning import REQUIRED, option
 
 BY_PLAN = {"num_micro_batches", "micro_batch_size", "recompute", "gpu"}
 """Null where a plan, or a usual value, stands for them; see `read_options`."""

@@ -11,7 +11,7 @@ from commands import refusal
 
 from experiments.search.profile_reading import doubtful_units
 from placements import Profile
-from placements.files import write_json
+from placements.forms.texts import write_json
 from schedsearch.energy import Frontier, simulate_at_clocks, simulate_switching
 from schedsearch.energy.baselines import perseus_frontier
 from schedsearch.schedule_file import read_schedule

@@ -13,7 +13,7 @@ from experiments.predict.errors import Errors
 from experiments.predict.measured_folder import read_measured_folder
 from experiments.predict.prediction import PlanPrediction, counted, predict, rankings
 from experiments.predict.task import COLUMNS
-from placements.files import write_json, write_text
+from placements.forms.texts import write_json, write_text
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 

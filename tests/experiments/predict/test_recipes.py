@@ -18,10 +18,10 @@ from experiments.predict.recipe_table import (
     calibrated_recipes,
     search_of,
 )
+from placements.forms.tables import csv_records
 from placements.models.costing.options import CostOptions
 from placements.models.memory import FRAMEWORKS
 from placements.planners.hybrid.search.layout_search import LayoutSearch
-from placements.tables import csv_records
 
 HEADER = (
     "section,Model,System,#-GPUs,Precision,GBS,MBS,Sequence Length,FSDP,TP,PP,CP,VP,EP,Tokens / sec / GPU"

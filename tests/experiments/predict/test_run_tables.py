@@ -15,7 +15,7 @@ from made_up_runs import table
 from experiments.predict.run_prediction import as_modelled, calibrated, predict_run
 from experiments.predict.run_table import MODELS_FILE, Run, RunFolder, read_run_folder
 from experiments.predict.task import MEMORY_COLUMNS, RUN_COLUMNS
-from placements.files import write_json, write_text
+from placements.forms.texts import write_json, write_text
 from placements.models.memory import FRAMEWORKS, Framework
 
 Command = Callable[..., subprocess.CompletedProcess[str]]

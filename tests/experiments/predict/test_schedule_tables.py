@@ -16,8 +16,8 @@ from experiments.predict.schedule_table import (
     orders,
     predict_schedule,
 )
+from placements.forms.tables import csv_records
 from placements.models.memory import FRAMEWORKS
-from placements.tables import csv_records
 
 HEADER = "model,gpu,pp,vpp,schedule,tokens_per_s_per_gpu,tflops,num_micro_batches"
 ROWS = (

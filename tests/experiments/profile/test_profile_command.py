@@ -12,7 +12,7 @@ from modes_and_streams import recomputing
 
 from experiments.profile.task import one_after_another, save_profile
 from placements import Placement
-from placements.files import write_text
+from placements.forms.texts import write_text
 from placements.placement_file import placement_to_yaml, read_placement
 from placements.shapes import v_shape
 from runtime.codegen.script import read_script

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from placements.files import write_json
+from placements.forms.texts import write_json
 from placements.gpus import GPUS
 from placements.models.machine.machine_file import read_machine
 

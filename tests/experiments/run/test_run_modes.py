@@ -11,7 +11,7 @@ import pytest
 from modes_and_streams import recomputing
 from places import ROOT
 
-from placements.files import write_text
+from placements.forms.texts import write_text
 from placements.placement_file import placement_to_yaml, read_placement
 from runtime.codegen.script import programs_of, read_scripts
 from schedsearch.schedule_file import read_schedule

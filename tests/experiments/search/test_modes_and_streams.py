@@ -16,7 +16,7 @@ from experiments.search.report import schedule_sections
 from experiments.search.results import SearchStepResult
 from experiments.search.search_step import figures
 from placements import Placement, PlacementError, Profile
-from placements.files import write_json, write_text
+from placements.forms.texts import write_json, write_text
 from placements.placement_file import placement_to_yaml
 from schedsearch.core.problem import Problem
 from schedsearch.energy import Frontier, simulate_at_clocks

@@ -11,9 +11,9 @@ import pytest
 
 from experiments.config.command import run
 from placements.cluster import Cluster, Nodes, read_cluster
-from placements.files import write_json
+from placements.forms.reading import plain
+from placements.forms.texts import write_json
 from placements.gpus import A100_SXM_80GB, GPUS
-from placements.plain_data import plain
 from placements.planners.hybrid.plan_file import read_plan_file
 
 OWN = replace(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from made_up_runs import GB_PER_S, links, memory, times, write_runs
 from told import told
 
-from placements.files import write_json
+from placements.forms.texts import write_json
 from placements.measured.layer_profile import (
     LayerProfile,
     LayerProfileError,

@@ -9,7 +9,7 @@ from made_up_runs import ENDLESS, FAST, GB_PER_S, PLANS, SLOW, links, plan, writ
 from told import told
 
 from placements import Kind, Placement
-from placements.files import write_json
+from placements.forms.texts import write_json
 from placements.measured.layer_profile import NotProfiledError, read_layer_profile
 from placements.measured.link_fit import GpuGroup, read_links
 from placements.measured.measured_placement import Measurements, place_measured

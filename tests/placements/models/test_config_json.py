@@ -9,7 +9,7 @@ import pytest
 from told import told
 
 from placements import PlacementError
-from placements.files import write_json
+from placements.forms.texts import write_json
 from placements.models.zoo import read_config, read_model
 
 Config = dict[str, Any]

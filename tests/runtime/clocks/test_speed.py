@@ -11,7 +11,7 @@ from fake_driver import FakeDriver, FakeGpu
 from fake_event import FakeEvent
 
 from placements import Profile
-from placements.files import write_json
+from placements.forms.texts import write_json
 from placements.gpus import A100_SXM_80GB
 from placements.hardware import modelled_profile
 from placements.placement_file import placement_from_dict, placement_to_dict

@@ -16,7 +16,7 @@ from four_clocks import plan_of
 from torch import Tensor, nn
 
 import schedsearch
-from placements.files import write_json
+from placements.forms.texts import write_json
 from placements.shapes import loop_shape, v_shape, wave_shape
 from runtime.clocks.clock import NvmlClock, RecordingClock
 from runtime.hooks.plan_clocks import PlanClocks

@@ -12,7 +12,7 @@ from moe_layers import moe_schedule, moe_stages
 from small_runs import SMALL_GPT, compared, edited, launched
 
 from placements import Block, Kind, Placement
-from placements.files import write_json
+from placements.forms.texts import write_json
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, x_shape
 from runtime.codegen.codegen import generate
 from runtime.models import ModelError, ModelOptions, body_of

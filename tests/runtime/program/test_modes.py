@@ -11,7 +11,7 @@ import pytest
 from small_runs import SYNTHETIC, change, edited, in_modes, launched, with_modes
 
 from placements import Block, Kind, Placement
-from placements.files import write_json
+from placements.forms.texts import write_json
 from placements.modes import Choice, Decision
 from placements.shapes import v_shape, wave_shape
 from runtime.codegen.codegen import generate

@@ -21,7 +21,7 @@ from torch_tables import (
 
 from experiments.benchmarks.others.torch_schedules import SHIPPED
 from placements import Block, Kind, Placement
-from placements.files import write_json
+from placements.forms.texts import write_json
 from placements.shapes import k_shape, m_shape, v_shape, wave_shape, x_shape
 from runtime.torch_pipelining.check import check_order
 from runtime.torch_pipelining.csv import (

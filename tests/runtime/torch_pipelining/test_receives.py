@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from torch_tables import chain_schedules, gradients_of_torch, shipped
 
 from experiments.benchmarks.others.torch_schedules import SHIPPED
-from placements.files import write_json
+from placements.forms.texts import write_json
 from placements.shapes import v_shape, wave_shape
 from runtime import check
 from runtime.torch_pipelining.check import check_order

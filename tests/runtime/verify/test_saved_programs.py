@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from places import ROOT
 from small_runs import change, with_hidden_forms
 
-from placements.files import write_json, write_text
+from placements.forms.texts import write_json, write_text
 from placements.placement_file import placement_to_dict
 from placements.shapes import SHAPES, m_shape, v_shape
 from runtime.codegen.codegen import generate

@@ -14,7 +14,7 @@ import pytest
 from told import told
 
 from placements.cluster import read_cluster
-from placements.files import write_json
+from placements.forms.texts import write_json
 from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
 from placements.planners.hybrid.plan import Plan

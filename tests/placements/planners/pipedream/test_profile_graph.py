@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from places import SHARED_DATA
 from told import told
 
+from placements.forms.tables import keys_of
 from placements.planners.pipedream import closed_sets as closed_sets_module
 from placements.planners.pipedream.closed_sets import closed_sets
 from placements.planners.pipedream.profile_graph import (
@@ -21,7 +22,6 @@ from placements.planners.pipedream.profile_graph import (
     read_profile_graph,
 )
 from placements.profiles.operating_point import ProfileError
-from placements.tables import keys_of
 
 HEADER = ",".join(keys_of(ProfiledNode))
 BRANCHES = f"""{HEADER}

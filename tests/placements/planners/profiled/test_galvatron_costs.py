@@ -12,7 +12,7 @@ from told import told
 
 from placements.block import PlacementError
 from placements.cluster import read_cluster
-from placements.files import write_text
+from placements.forms.texts import write_text
 from placements.measured.galvatron_profile import (
     GalvatronProfileError,
     is_galvatron_folder,

@@ -12,7 +12,7 @@ from small_profiles import write_profile
 
 from placements.block import PlacementError
 from placements.cluster import GpusError
-from placements.files import read_json, write_json
+from placements.forms.texts import read_json, write_json
 from placements.measured.layer_profile import LayerProfileError
 from placements.measured.plan_file import ReplicatedPlan, read_replicated_plan
 from placements.measured.profile_folder import read_profiled_model

@@ -5,7 +5,7 @@ import pytest
 from cluster.small_clusters import GAVEL, needs_gavel
 from told import told
 
-from placements.files import write_json
+from placements.forms.texts import write_json
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.inputs.throughput_file import read_job_types, read_throughputs
 from schedsearch.cluster.throughputs import JobOperatingPoint

@@ -17,7 +17,7 @@ from strategies import tight, with_transient
 from told import told
 
 from placements import Block, Kind, Placement
-from placements.files import write_json
+from placements.forms.texts import write_json
 from placements.shapes import SHAPES, m_shape, v_shape, x_shape
 from schedsearch.certificate import certificate_of
 from schedsearch.core.answer import Answer, Status
