@@ -92,26 +92,6 @@ class Placement:
         return {block.name: block for block in self.blocks}
 
     @cached_property
-    def forward_inputs(self) -> Mapping[str, tuple[str, ...]]:
-        """Map each block's name to the forward blocks of its slice that it is after, as `after` has them."""
-        return {
-            block.name: tuple(name for name in block.after if self._hands_over(name, block))
-            for block in self.blocks
-        }
-
-    @cached_property
-    def forward_consumers(self) -> Mapping[str, tuple[str, ...]]:
-        """Map each block's name to the forward blocks of its slice after it, in the order of the blocks."""
-        return {
-            block.name: tuple(name for name in self.successors[block.name] if self._hands_over(name, block))
-            for block in self.blocks
-        }
-
-    def _hands_over(self, forward: str, block: Block) -> bool:
-        other = self.by_name[forward]
-        return other.kind is Kind.F and other.sequence_slice == block.sequence_slice
-
-    @cached_property
     def num_slices(self) -> int:
         """How many slices each micro-batch's sequence is cut into; 1 where it is whole."""
         return 1 + max(block.sequence_slice for block in self.blocks)
