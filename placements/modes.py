@@ -7,11 +7,12 @@ choice of one decision, and says what differs from the blocks as they are writte
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from placements.block import Block, PlacementError
+from placements.block import Block
 
 OF_MICRO_BATCH = "as micro-batch"
 """How names of choices begin that are no modes, but how micro-batches that differ run."""
@@ -78,13 +79,8 @@ def as_chosen(
     """Return the blocks that run once each decision is taken, and the times of transfer between them.
 
     A block that does not run hands on what it waits for; transfers to it and from it add up. It hands on
-    nothing where another block of its decision runs in its place and comes as late after the same.
-
-    Args:
-        blocks: As written, each after those that it waits for.
-        transfer: As written.
-        decisions: What may be chosen.
-        chosen: What is.
+    nothing where another block of its decision runs in its place and comes as late after the same. Blocks are
+    given as written, each after those that it waits for.
     """
     changed: dict[str, Block] = {}
     for decision, number in zip(decisions, chosen, strict=True):
@@ -122,60 +118,45 @@ def as_chosen(
     return tuple(kept), tuple(delays)
 
 
-def check_decisions(blocks: Mapping[str, Block], decisions: tuple[Decision, ...]) -> None:
-    """Check the rules of modes.
-
-    Raises:
-        PlacementError: One is broken; the message names the decision, the choice and the block.
-    """
+def mistakes_of_modes(blocks: Mapping[str, Block], decisions: tuple[Decision, ...]) -> Iterator[str]:
+    """Yield what is wrong with modes: the decision, the choice and the block are named."""
     owner: dict[str, int] = {}
     for i, decision in enumerate(decisions):
         where = f"modes[{i}].choices"
         if not decision.choices:
-            raise PlacementError(f"{where}: is empty; give at least one")
+            yield f"{where}: is empty; give at least one"
         if len(set(decision.names)) < len(decision.names):
-            raise PlacementError(f"{where}: a name is used twice; rename one of the choices")
+            yield f"{where}: a name is used twice; rename one of the choices"
         for choice in decision.choices:
             for block in choice.blocks:
                 place = f"{where}.{choice.name}.{block.name}"
                 if block.name not in blocks:
-                    raise PlacementError(f"{place}: there is no such block; name one of the placement's")
+                    yield f"{place}: there is no such block; name one of the placement's"
                 if owner.setdefault(block.name, i) != i:
-                    other = f"modes[{owner[block.name]}]"
-                    raise PlacementError(f"{place}: {other} decides on it too; make one decision of both")
-                _check_change(place, blocks[block.name], block)
+                    yield f"{place}: modes[{owner[block.name]}] decides on it too; make one decision of both"
+                yield from (f"{place}{what}" for what in _mistakes_of_change(blocks[block.name], block))
         for choice in decision.choices:
-            _check_released(
-                f"{where}.{choice.name}", [choice.by_name.get(n, blocks[n]) for n in decision.blocks]
-            )
+            held, on_hosts = Counter[int](), Counter[int]()
+            for name in decision.blocks:
+                block = choice.by_name.get(name, blocks[name])
+                for device in block.devices:
+                    held[device] += block.memory_on(device)
+                    on_hosts[device] += block.host_memory
+            for what, sums in (("memory", held), ("host_memory", on_hosts)):
+                for device, left in sums.items():
+                    if left:
+                        of_blocks = f"the {what} of its blocks sums to {left} on device {device}"
+                        yield f"{where}.{choice.name}: {of_blocks}; let them release what they allocate"
 
 
-def _check_change(place: str, written: Block, block: Block) -> None:
+def _mistakes_of_change(written: Block, block: Block) -> Iterator[str]:
     if written.kind == "O":
-        raise PlacementError(f"{place}: is an optimizer block, which runs once; give modes of others only")
+        yield ": is an optimizer block, which runs once; give modes of others only"
     names = ("time", "memory", "transient", "host_memory")
     changed = {name: getattr(block, name) for name in names}
     assert replace(written, **changed) == block, "a choice changes times and memory alone"
     for name in ("time", "transient"):
         if changed[name] < 0:
-            raise PlacementError(f"{place}.{name}: {changed[name]} is negative; give 0 or more")
+            yield f".{name}: {changed[name]} is negative; give 0 or more"
     if not block.time and any(changed.values()):
-        raise PlacementError(
-            f"{place}: does not run, its time being 0, and cannot hold memory; give 0 for it"
-        )
-
-
-def _check_released(where: str, blocks: list[Block]) -> None:
-    """Check that the blocks of a decision release what they allocate."""
-    for device in sorted({device for block in blocks for device in block.devices}):
-        here = [block for block in blocks if device in block.devices]
-        sums = {
-            "memory": sum(block.memory_on(device) for block in here),
-            "host_memory": sum(block.host_memory for block in here),
-        }
-        for what, left in sums.items():
-            if left:
-                raise PlacementError(
-                    f"{where}: the {what} of its blocks sums to {left} on device {device}; let them release "
-                    "what they allocate"
-                )
+        yield ": does not run, its time being 0, and cannot hold memory; give 0 for it"

@@ -249,11 +249,11 @@ def read_capacity(
     *,
     unit_mib: float | None = None,
 ) -> tuple[int, ...] | None:
-    """Return whole units per device from one number, a list, or None for no limit.
+    """Return whole units per device from one number, a list, or None for no limit, of a file or an option.
 
     Args:
-        value: Value of a file or an option.
-        where: Its name in messages.
+        value: The value, called `where` in messages.
+        where: See `value`.
         num_devices: How many are needed.
         rounded: What makes a fraction whole: down for what there is, up for what is taken.
         unit_mib: MiB of a unit, for values such as ``24GiB``; None where only the user knows it.

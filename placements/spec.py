@@ -17,8 +17,8 @@ from typing import Annotated, Any
 
 from placements.block import COMPUTE, LARGEST, Block, Kind, PlacementError, check_limits
 from placements.forms.meaning import Meaning
-from placements.modes import Choice, Chosen, Decision, as_chosen, check_decisions
-from placements.streams import Lane, SharedStream, Slowdown, check_streams
+from placements.modes import Choice, Chosen, Decision, as_chosen, mistakes_of_modes
+from placements.streams import Lane, SharedStream, Slowdown, mistakes_of_streams
 
 
 @dataclass(frozen=True)
@@ -81,35 +81,17 @@ class Placement:
         if self.nodes is not None and not any(self.nodes):
             object.__setattr__(self, "nodes", None)
         self.topological_order  # noqa: B018 - raises on a cycle
-        for mistake in _mistakes_of_micro_batches(self):
+        for mistake in itertools.chain(
+            _mistakes_of_micro_batches(self),
+            mistakes_of_modes(self.by_name, self.decisions),
+            mistakes_of_streams(self.slowdown, self.shared_streams, self.num_devices),
+        ):
             raise PlacementError(mistake)
-        check_decisions(self.by_name, self.decisions)
-        check_streams(self.slowdown, self.shared_streams, self.num_devices)
 
     @cached_property
     def by_name(self) -> Mapping[str, Block]:
         """Map each block's name to the block."""
         return {block.name: block for block in self.blocks}
-
-    @cached_property
-    def forward_inputs(self) -> Mapping[str, tuple[str, ...]]:
-        """Map each block's name to the forward blocks of its slice that it is after, as `after` has them."""
-        return {
-            block.name: tuple(name for name in block.after if self._hands_over(name, block))
-            for block in self.blocks
-        }
-
-    @cached_property
-    def forward_consumers(self) -> Mapping[str, tuple[str, ...]]:
-        """Map each block's name to the forward blocks of its slice after it, in the order of the blocks."""
-        return {
-            block.name: tuple(name for name in self.successors[block.name] if self._hands_over(name, block))
-            for block in self.blocks
-        }
-
-    def _hands_over(self, forward: str, block: Block) -> bool:
-        other = self.by_name[forward]
-        return other.kind is Kind.F and other.sequence_slice == block.sequence_slice
 
     @cached_property
     def num_slices(self) -> int:

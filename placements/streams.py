@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from placements.block import COMPUTE, PlacementError
+from placements.block import COMPUTE
 from placements.forms.meaning import Meaning
 
 Lane = tuple[int, str]
@@ -51,37 +51,31 @@ class SharedStream:
     devices: Annotated[tuple[int, ...], Meaning("list: the devices, two or more")]
 
 
-def check_streams(slowdown: tuple[Slowdown, ...], shared: tuple[SharedStream, ...], num_devices: int) -> None:
-    """Check the rules of streams that slow each other down, and of those that devices share.
-
-    Raises:
-        PlacementError: One is broken; the message names the entry.
-    """
+def mistakes_of_streams(
+    slowdown: tuple[Slowdown, ...], shared: tuple[SharedStream, ...], num_devices: int
+) -> Iterator[str]:
+    """Yield what is wrong with streams that slow each other down, and with those that devices share."""
     pairs: set[frozenset[str]] = set()
     for i, slowed in enumerate(slowdown):
         pair, where = frozenset(slowed.streams), f"slowdown[{i}]"
         if len(pair) < 2:
-            raise PlacementError(f"{where}.streams: {list(slowed.streams)} names one stream; give two")
+            yield f"{where}.streams: {list(slowed.streams)} names one stream; give two"
         if pair in pairs:
-            raise PlacementError(f"{where}.streams: {list(slowed.streams)} are there twice; give one")
+            yield f"{where}.streams: {list(slowed.streams)} are there twice; give one"
         pairs.add(pair)
         for factor in slowed.factors:
             if not 1 <= factor < 1000:
-                raise PlacementError(f"{where}.factors: {factor} is not at least 1 and below 1000")
+                yield f"{where}.factors: {factor} is not at least 1 and below 1000"
     seen: set[Lane] = set()
     for i, each in enumerate(shared):
         where = f"shared_streams[{i}]"
         if each.stream == COMPUTE:
-            raise PlacementError(f"{where}.stream: 'compute' is each device's own; name another stream")
+            yield f"{where}.stream: 'compute' is each device's own; name another stream"
         if len(each.devices) < 2:
-            raise PlacementError(
-                f"{where}.devices: {list(each.devices)} are not two or more; give all of them"
-            )
+            yield f"{where}.devices: {list(each.devices)} are not two or more; give all of them"
         for device in each.devices:
             if not 0 <= device < num_devices:
-                raise PlacementError(f"{where}.devices: {device} is out of range; use 0 to {num_devices - 1}")
+                yield f"{where}.devices: {device} is out of range; use 0 to {num_devices - 1}"
             if (device, each.stream) in seen:
-                raise PlacementError(
-                    f"{where}.devices: {device} shares its stream {each.stream} twice; name it once"
-                )
+                yield f"{where}.devices: {device} shares its stream {each.stream} twice; name it once"
             seen.add((device, each.stream))

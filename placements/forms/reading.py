@@ -114,7 +114,7 @@ class Field:
 
     def only(self, required: Sequence[str], optional: Sequence[str] = ()) -> Field:
         """Return itself, a mapping with the required fields; unless open, with optional others alone."""
-        known = (*required, *optional)
+        known = dict.fromkeys((*required, *optional))
         fields = self.mapping(f"a mapping of {', '.join(required or optional)}")
         if missing := [name for name in required if name not in fields]:
             raise self.mistake(f"lacks the field {missing[0]!r}; add it")

@@ -90,13 +90,7 @@ class Row:
 
 
 def read_csv(path: str | Path, error: type[ValueError], wanted: str = "the path of a CSV file") -> str:
-    """Return the text of a CSV file.
-
-    Args:
-        path: The file; one packed by gzip is unpacked.
-        error: What is raised where it cannot be read; the message does not name it.
-        wanted: What to give instead.
-    """
+    """Return the text of a CSV file, unpacked where gzip packed it; errors do not name the file."""
     try:
         data = Path(path).read_bytes()
         data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data

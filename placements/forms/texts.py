@@ -27,13 +27,9 @@ except ImportError:  # PyYAML was built without libyaml, which is four times as 
 
 
 def write_bytes(path: str | Path, data: bytes, *, durable: bool = False) -> Path:
-    """Write a file so that an interrupted run never leaves half of it; return its path.
+    """Write a file, and its folder, so that an interrupted run never leaves half of it; return its path.
 
-    Args:
-        path: Path of the file; its folder is made if it is not there.
-        data: All of it.
-        durable: Return only when it is on the disk under its name, so that a power cut does not take it
-            back.
+    With `durable` it is on the disk under its name then, so that a power cut does not take it back.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -127,12 +123,9 @@ def _text_of(path: str | Path, wanted: str, error: type[ValueError]) -> str:
 
 
 def read_json(path: str | Path, wanted: str, error: type[ValueError]) -> object:
-    """Return the plain data of a JSON file.
+    """Return the plain data of a JSON file; an error has one line that begins with the path.
 
-    Args:
-        path: The file.
-        wanted: What to give instead of a file that cannot be read, such as "a schedule.json".
-        error: What is raised, with one line that begins with the path.
+    `wanted` is what to give instead of a file that cannot be read, such as "a schedule.json".
     """
     text = _text_of(path, wanted, error)
     try:
@@ -211,12 +204,7 @@ for _kind, _form, _ in _SCALARS:
 
 
 def read_yaml(path: str | Path, error: type[ValueError]) -> object:
-    """Return the plain data of a YAML file.
-
-    Raises:
-        ValueError: It cannot be read or is no YAML; the error is of the given kind, and its message begins
-            with the path.
-    """
+    """Return the plain data of a YAML file, likewise."""
     text = _text_of(path, "the path of a YAML file", error)
     try:
         if text.lstrip()[:1] in ("{", "["):

@@ -28,7 +28,7 @@ from runtime.program.deadlock import check
 from runtime.program.instructions import Programs, Receive, Run, Send
 from runtime.program.lower import lower
 from runtime.program.program_file import read_programs
-from runtime.program.tensor_flow import KEEP, forward_graphs, pair_backward
+from runtime.program.tensor_flow import KEEP, forward_graphs, forward_inputs, pair_backward
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import read_schedule
 
@@ -370,7 +370,7 @@ def _check_runs(programs: Programs, stages: Mapping[str, int]) -> None:
 
 
 def _is_chain(placement: Placement, names: Sequence[str]) -> bool:
-    inputs = [placement.forward_inputs[name] for name in names]
+    inputs = [forward_inputs(placement, name) for name in names]
     return all(found == (() if i == 0 else (names[i - 1],)) for i, found in enumerate(inputs))
 
 

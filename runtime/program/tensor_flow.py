@@ -70,12 +70,19 @@ def computed_again(placement: Placement) -> frozenset[str]:
 
 def forward_inputs(placement: Placement, block: str) -> tuple[str, ...]:
     """Return the blocks whose outputs a forward block takes, in the order of its `after`."""
-    return placement.forward_inputs[block]
+    return _of_slice(placement, block, placement.by_name[block].after)
 
 
 def forward_consumers(placement: Placement, block: str) -> tuple[str, ...]:
     """Return the forward blocks that take a forward block's output, in the order of the placement."""
-    return placement.forward_consumers[block]
+    return _of_slice(placement, block, placement.successors[block])
+
+
+def _of_slice(placement: Placement, block: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the forward blocks among some that work on the same slice of sequences as a block."""
+    own, by_name = placement.by_name[block].sequence_slice, placement.by_name
+    kinds = ((name, by_name[name]) for name in names)
+    return tuple(name for name, each in kinds if each.kind is Kind.F and each.sequence_slice == own)
 
 
 def computes_loss(placement: Placement, block: str) -> bool:

@@ -82,17 +82,12 @@ def test_static_and_transient_memory_and_an_optimizer_block() -> None:
 @pytest.mark.parametrize(
     ("written", "read"), [(4, (4, 4)), ([1, 8], (1, 8)), (1, ()), ([1, 1], ()), (None, ())]
 )
-def test_gpus_of_each_device(written: object, read: tuple[int, ...], tmp_path: Path) -> None:
+def test_gpus_of_each_device(written: object, read: tuple[int, ...]) -> None:
     """One number or one for each; one each is what a file says without the field."""
     placement = placement_from_dict(changed("num_gpus", written))
-    assert placement.num_gpus == read
-    assert placement.gpus == (read or (1, 1))
-    assert (placement == placement_from_dict(GOOD)) == (not read)
+    assert (placement.num_gpus, placement.gpus) == (read, read or (1, 1))
     assert ("num_gpus" in placement_to_dict(placement)) == bool(read)
-    path = tmp_path / "placement.yaml"
-    path.write_text(placement_to_yaml(placement))
-    assert read_placement(path) == placement
-    assert hash(read_placement(path)) == hash(placement)
+    assert placement_from_dict(placement_to_dict(placement)) == placement
 
 
 def test_gpus_survive_what_is_made_of_a_placement() -> None:
@@ -149,6 +144,19 @@ def test_each_gpu_as_a_device_of_its_own() -> None:
         ("blocks.0.time_ms", 3, "either 'time' .* or 'time_ms'"),
         ("blocks.1.time_ms", 1e-15, "from the shortest time to the longest is too far"),
         ("blocks.0.memory", 10**16, r"blocks\[0\] \(F0\): has a number above 1e\+15; use a coarser unit"),
+        (
+            "blocks.0.memory",
+            {1: 1},
+            r"blocks\[0\].memory: 1 is not a device of this block; use only",
+        ),
+        ("blocks.0.memory", {0.0: 1}, r"blocks\[0\].memory: 0.0 is not a whole number; name each by its"),
+        (
+            "blocks.0.memory",
+            {0: 0.5},
+            r"blocks\[0\].memory\[0\]: 0.5 is not a whole number; give whole units",
+        ),
+        ("blocks.0.memory", [1, 0], r"memory: \[1, 0\] is not a whole number; give whole"),
+        ("blocks.0.memory", {0: 1, "0": 1}, r"blocks\[0\].memory: 0 is given twice; give it once"),
         ("blocks.0.kind", "X", "'X' is not known; use one of F, B, I, W, R, O"),
         ("blocks.0.kind", "O", "would be held by an optimizer block"),
         ("blocks.0.time", 10**400, "is not in a possible range; check its unit"),
@@ -192,13 +200,6 @@ def test_a_file_that_is_no_placement(text: str, message: str, tmp_path: Path) ->
         read_placement(file)
 
 
-def embedded(memory: object) -> dict:
-    """GOOD behind an embedding on both devices that takes some memory."""
-    data = changed("blocks.0.after", ["E"])
-    data["blocks"].append({"name": "E", "kind": "F", "devices": [1, 0], "time": 1, "memory": memory})
-    return data
-
-
 @given(random_placements(training=True))
 def test_memory_is_the_same_however_it_is_written(placement: Placement) -> None:
     """As one number or one for each device, in any order of the devices, in YAML or in JSON."""
@@ -214,25 +215,6 @@ def test_memory_is_the_same_however_it_is_written(placement: Placement) -> None:
     assert hash(replace(placement, blocks=written)) == hash(placement)
     assert placement_from_dict(yaml.safe_load(placement_to_yaml(placement))) == placement
     assert placement_from_dict(json.loads(json.dumps(placement_to_dict(placement)))) == placement
-
-
-@pytest.mark.parametrize(
-    ("memory", "message"),
-    [
-        ({2: 1}, r"blocks\[4\].memory: 2 is not a device of this block; use only its 'devices'"),
-        ({1.0: 1}, r"blocks\[4\].memory: 1.0 is not a whole number; name each by its number"),
-        ({0: 0.5}, r"blocks\[4\].memory\[0\]: 0.5 is not a whole number; give whole units"),
-        ([1, 0], r"memory: \[1, 0\] is not a whole number; give whole units"),
-        ({0: 1, "0": 1}, r"blocks\[4\].memory: 0 is given twice; give it once"),
-    ],
-)
-def test_wrong_memory_by_device_is_one_line_with_file_field_and_remedy(
-    memory: object, message: str, tmp_path: Path
-) -> None:
-    file = tmp_path / "wrong.yaml"
-    file.write_text(yaml.safe_dump(embedded(memory)))
-    with told(PlacementError, f"{file}: ", match=message):
-        read_placement(file)
 
 
 def test_the_nodes_of_gpus_go_with_them() -> None:
