@@ -4,7 +4,7 @@ import pytest
 
 from placements import Block, Kind, Placement, PlacementError
 from placements.placement_file import placement_from_dict, placement_to_dict
-from placements.shapes import loop_shape, m_shape, v_shape
+from placements.shapes import m_shape, v_shape
 from placements.slices.slices import EQUAL_TIME, slice_ends, sliced
 
 
@@ -64,11 +64,6 @@ def test_capacity_and_weights_keep_their_bytes():
     whole = v_shape(2, forward_ms=10, backward_ms=20, activation_mib=100, weight_mib=50, memory_mib=300)
     cut = sliced(whole, 3)
     assert cut.mib(cut.memory[0]) == pytest.approx(300) and cut.mib(cut.static_memory[0]) == pytest.approx(50)
-
-
-def test_chunks_are_cut_too():
-    cut = sliced(loop_shape(2, 2), 2)
-    assert cut.by_name["F2s1"].after == ("F1s1", "F2s0") and cut.num_slices == 2
 
 
 def test_the_file_form_keeps_slices():
