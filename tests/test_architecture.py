@@ -59,10 +59,8 @@ OWNERS = {
     "hydra": ["experiments/"],
     "omegaconf": ["experiments/"],
     "tqdm": ["schedsearch/core/progress.py"],
-    "csv": ["placements/tables.py", "placements/files.py"],
-    "tree_sitter": ["placements/layouts/shell_words.py"],
-    "tree_sitter_bash": ["placements/layouts/shell_words.py"],
-    "yaml": ["placements/placement_file/yaml_text.py", "experiments/config/option_list.py"],
+    "csv": ["placements/forms/"],
+    "yaml": ["placements/forms/texts.py", "experiments/config/option_list.py"],
     "scipy": [
         "schedsearch/proof/memory_occupancy.py",
         "schedsearch/proof/mode_choice.py",

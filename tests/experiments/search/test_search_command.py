@@ -139,7 +139,7 @@ WRONG = [
     ),
     (
         ["placement=v_shape", "search.memory=4GB"],
-        "search.memory: '4GB' has a unit, but the memory of the blocks has none",
+        "search.memory: '4GB' is not a number of 0 or more; give whole units, or memory as in 24GiB with",
     ),
     (["search.memory=4parsecs"], "search.memory: '4parsecs' is not a number"),
     (["search.time_limit_s=10s"], "search.time_limit_s: '10s' is not a number or null; give the number"),
