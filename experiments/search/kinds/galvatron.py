@@ -11,7 +11,6 @@ from placements import Profile
 from placements.hardware import Gpu, modelled_profile
 from placements.meaning import REQUIRED, Verbatim, option
 from placements.models.chain import ModelShape
-from placements.planners.division import min_imbalance, min_largest
 from placements.planners.hybrid.placing.gpt import gpt_model, one_node
 from placements.planners.hybrid.placing.planned_placement import (
     chunk_pieces,
