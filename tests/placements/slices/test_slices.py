@@ -93,8 +93,6 @@ def test_what_cannot_be_cut_is_refused():
     )
     with pytest.raises(PlacementError, match="kv_share: the forward of Z is not known"):
         sliced(strange, 2, kv_share=0.5)
-    with pytest.raises(PlacementError, match="sequence_slice: -1 is negative"):
-        Placement("negative", 1, (Block("F", Kind.F, (0,), 1, sequence_slice=-1),))
 
 
 def test_blocks_on_several_devices_are_cut_on_all():
