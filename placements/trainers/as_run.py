@@ -179,7 +179,7 @@ def planned_by(rated: RatedPlan, costs: LayerCosts, capacities_gib: Sequence[flo
         rated,
         capacities_gib,
         lambda plan: rate(plan, costs),
-        remedy="plan with planner=layouts, whose layers are all shared alike",
+        remedy="plan with planner.uniform=true, whose layers are all shared alike",
         **other,
     )
 

@@ -181,7 +181,7 @@ def test_memory_that_no_way_of_sharing_fits_is_refused() -> None:
     needs = max(stage.peak_mib for stage in rate(plan, costs_of(plan)).stages) / 1024
     for export, system in ((to_megatron, "Megatron-LM"), (to_torchtitan, "torchtitan")):
         with pytest.raises(
-            PlanError, match=rf"^memory: as {system} shares the layers, stage 1 needs .* planner=layouts"
+            PlanError, match=rf"^memory: as {system} shares the layers, stage 1 needs .* planner.uniform=true"
         ):
             to(export, plan, 0.2 * needs)
 
