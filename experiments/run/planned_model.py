@@ -109,7 +109,7 @@ def _zero_of_run(plan: Plan, model: ModelOptions) -> list[str]:
 
 def _vocabulary_left_out(plan: Plan) -> list[str]:
     """Return a line if the plan shares embedding or output layer otherwise than the layers beside them."""
-    inner = plan.inner_layers(range(len(plan.strategies)))
+    inner = plan.inner_layers()
     first, last = (plan.strategies[i].tensor_parallel for i in (inner[0], inner[-1]))
     vocabulary = plan.strategies[0]
     planned = f"vtp {vocabulary.tensor_parallel}, vsp {int(vocabulary.sequence == 'ulysses')}"

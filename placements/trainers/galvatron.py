@@ -22,7 +22,6 @@ from placements.forms.reading import Field, json_file
 from placements.models.calibration import CalibrationError
 from placements.models.chain import ModelShape
 from placements.models.parallel import LayerStrategy
-from placements.models.profiled_layer import ProfiledLayer
 from placements.models.transformer import TransformerLayer
 from placements.planners.hybrid.plan import Plan, PlanError
 from placements.trainers.as_run import PlanExport, Planned
@@ -176,7 +175,11 @@ def galvatron_fields(plan: Plan) -> dict[str, int | str]:
         PlanError: It has no transformer layer, stages of different numbers of GPUs or without such a layer,
             or context parallelism.
     """
-    inner, strategies = _inner_layers(plan), plan.strategies
+    inner, strategies = plan.inner_layers(), plan.strategies
+    if not inner:
+        raise PlanError(
+            f"model: {plan.model.name} has no transformer layer; this form is of transformers alone"
+        )
     if any(strategy.context_parallel > 1 for strategy in strategies):
         raise PlanError(
             "context_parallel: is above 1, but Galvatron's plans here are without; export another plan"
@@ -299,7 +302,7 @@ def _as_run(plan: Plan) -> Plan:
     """Return a plan as Galvatron runs it."""
     zero = 2 if any(each.zero in (1, 2) for each in plan.strategies) else 0
     last = len(plan.strategies) - 1
-    head = {last: plan.strategies[0]} if _ends_differ(plan) and last not in _inner_layers(plan) else {}
+    head = {last: plan.strategies[0]} if _ends_differ(plan) and last not in plan.inner_layers() else {}
 
     def changed(i: int, how: LayerStrategy) -> LayerStrategy:
         how = head.get(i, how)
@@ -325,18 +328,6 @@ def _lost(plan: Plan) -> Iterator[str]:
         yield "the output layer's strategy: Galvatron gives it the embedding's"
     if plan.num_gpus < plan.cluster.num_gpus:
         yield f"idle GPUs: world_size is the {plan.num_gpus} that are used"
-
-
-def _inner_layers(plan: Plan) -> list[int]:
-    """Return the transformer layers, or the blocks of a model that is known by its profile."""
-    layers = list(enumerate(plan.model.layers))
-    profiled = [i for i, layer in layers if isinstance(layer, ProfiledLayer) and layer.role == "block"]
-    found = profiled or [i for i, layer in layers if isinstance(layer, TransformerLayer)]
-    if not found:
-        raise PlanError(
-            f"model: {plan.model.name} has no transformer layer; this form is of transformers alone"
-        )
-    return found
 
 
 def _ends_differ(plan: Plan) -> bool:

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
-from experiments.config.options import require_known, require_least
+from experiments.config.options import require_least
 from experiments.search.kinds.kind import Built, ModelledKind, PlannedRun, RunPlan
 from placements import Profile
 from placements.forms.meaning import REQUIRED, Verbatim, option
 from placements.hardware import Gpu, modelled_profile
 from placements.models.chain import ModelShape
-from placements.planners.division import min_imbalance, min_largest
 from placements.planners.hybrid.placing.gpt import gpt_model, one_node
 from placements.planners.hybrid.placing.planned_placement import (
     chunk_pieces,
     compute_shares,
-    layer_times_ms,
     placement_of_pieces,
 )
-from placements.planners.hybrid.plan import Plan
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.trainers.galvatron import read_galvatron
-
-BALANCES = {"largest": min_largest, "imbalance": min_imbalance}
-"""What divides layers into stages, by the name that the command line uses."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +27,6 @@ class GalvatronPlacement(ModelledKind):
 
     kind: str = option("galvatron", "who made the plan; set by placement=")
     path: Verbatim = option(REQUIRED, "a galvatron_config_*.json, as Galvatron's search writes it")
-    balance: str | None = option(None, "largest | imbalance: divides the stages again; null: as in the file")
     world_size: int | None = option(None, "GPUs of all stages together; null: the file's")
     num_layers: int | None = option(
         None,
@@ -56,30 +50,17 @@ class GalvatronPlacement(ModelledKind):
         return PlannedRun(plan.num_micro_batches, plan.micro_batch_size, plan.recomputed_blocks, {})
 
     def planned(self, gpu: Gpu, num_micro_batches: int | None = None) -> RunPlan:
-        """Return the plan, with its layers divided anew if the options ask for it.
-
-        Args:
-            gpu: What every device is.
-            num_micro_batches: Of an iteration, of the plan's size; None for the plan's.
+        """Return the plan, with a number of its micro-batches; None for its own.
 
         Raises:
-            OptionError: An option is wrong.
             PlanError: The plan is wrong, or does not fit the model.
             PlacementError: A size or a rate is out of its range.
         """
-        if self.balance is not None:
-            require_known("placement.balance", self.balance, BALANCES)
-        plan = given = read_galvatron(
-            self.path,
-            self._model,
-            lambda number: one_node(gpu, number, self.link_efficiency),
-            self.world_size,
-        )
+        cluster = partial(one_node, gpu, link_efficiency=self.link_efficiency)
+        plan = given = read_galvatron(self.path, self._model, cluster, self.world_size)
         if num_micro_batches is not None:
             samples = num_micro_batches * given.micro_batch_size
             plan = replace(plan, num_micro_batches=num_micro_batches, global_batch_size=samples)
-        if self.balance is not None:
-            plan = _divided(plan, layer_times_ms(plan, self._costs(plan)), self.balance)
         return RunPlan(plan, given, self.path)
 
     def _model(self, num_layers: int) -> ModelShape:
@@ -92,15 +73,13 @@ class GalvatronPlacement(ModelledKind):
             flash_attention=self.flash_attention,
         )
 
-    def _costs(self, plan: Plan) -> ShapeCosts:
-        return ShapeCosts(plan.model, replace(self.reached, overlap_slowdown=self.overlap_slowdown))
-
     def build(self, gpu: Gpu, num_micro_batches: int, profile: Profile | None) -> Built:
         """Return the placement of the plan."""
         require_least("search.num_micro_batches", num_micro_batches, 1)
         planned = self.planned(gpu, num_micro_batches)
         plan = planned.plan
-        pieces = chunk_pieces(plan, self._costs(plan))
+        options = replace(self.reached, overlap_slowdown=self.overlap_slowdown)
+        pieces = chunk_pieces(plan, ShapeCosts(plan.model, options))
         capacities_gib = [gpu.memory_gib - self.reserve_gib] * plan.num_stages
         return Built(
             placement_of_pieces("as planned by Galvatron", plan, pieces, capacities_gib, self.tick_ms),
@@ -109,16 +88,3 @@ class GalvatronPlacement(ModelledKind):
             memory_unit_mib=1.0,
             planned=planned,
         )
-
-
-def _divided(plan: Plan, times_ms: list[float], balance: str) -> Plan:
-    """Return a plan with its layers divided anew, the ends with the layers beside them."""
-    _, *inner_ms, _ = times_ms
-    inner_ms[0] += times_ms[0]
-    inner_ms[-1] += times_ms[-1]
-    sizes = list(BALANCES[balance](inner_ms, plan.num_stages))
-    sizes[0] += 1
-    sizes[-1] += 1
-    numbers = plan.global_batch_size, plan.num_micro_batches
-    divided = Plan.of_sizes(plan.model, plan.cluster, sizes, plan.strategies, *numbers)
-    return replace(divided, output_joins=True)

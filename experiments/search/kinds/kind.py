@@ -21,7 +21,7 @@ class RunPlan(NamedTuple):
     """A plan as it is carried out.
 
     Attributes:
-        plan: With the stages and the number of micro-batches that the options ask for.
+        plan: With the number of micro-batches that the options ask for.
         given: The plan as its planner wrote it.
         path: Where.
     """
@@ -39,8 +39,6 @@ class RunPlan(NamedTuple):
             f"{plan.num_micro_batches} micro-batches of {plan.micro_batch_size} samples",
             f"runtime.recompute=[{_listed(plan.recomputed_blocks)}]",
         ]
-        if plan.stage_layers != given.stage_layers:
-            facts.append(f"not its pp_division {_listed(given.stage_layers)}")
         if plan.num_micro_batches != given.num_micro_batches:
             facts.append(f"not its chunks {given.num_micro_batches}")
         return f"{Path(self.path).name}: {'; '.join(facts)}"

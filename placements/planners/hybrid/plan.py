@@ -232,9 +232,14 @@ class Plan:
         firsts = ((*self.inner_layers(piece.layers), piece.layers.start)[0] for piece in self.pieces)
         return tuple(f"F{i}" for i, first in enumerate(firsts) if self.strategies[first].recompute == "full")
 
-    def inner_layers(self, layers: range) -> list[int]:
-        """Return which of some layers are transformer layers."""
-        return [i for i in layers if isinstance(self.model.layers[i], TransformerLayer)]
+    def inner_layers(self, layers: range | None = None) -> list[int]:
+        """Return which of some layers, or of all, are transformer layers or were measured as such."""
+        model = self.model.layers
+        return [
+            i
+            for i in (range(len(model)) if layers is None else layers)
+            if isinstance(model[i], TransformerLayer) or getattr(model[i], "role", "") == "block"
+        ]
 
     def runs(self, stage: int) -> Iterator[tuple[Layer, LayerStrategy, int]]:
         """Yield the layers of a stage, equal neighbors with equal strategies together, and how many."""

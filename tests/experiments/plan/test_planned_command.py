@@ -51,22 +51,6 @@ def test_a_plan_has_a_frontier_that_counts_all_gpus(command, tmp_path: Path) -> 
     assert set(frontier["plans"][0]["clock_mhz"]) >= {"F0", "B3", "O3"}
 
 
-def test_layers_are_divided_anew(command, tmp_path: Path) -> None:
-    """With a large output layer the last stage has fewer layers; the plan that was used is written."""
-    large = [*PLANNED, "placement.vocab_size=500000"]
-    done = command("search", *large, "placement.balance=largest")
-    assert "4 stages of 2 GPUs with 2,2,3,1 layers, 4 forward blocks" in done.stdout
-    assert "runtime.recompute=[F0]; not its pp_division 2,2,2,2\n" in done.stdout
-    balanced = json.loads((tmp_path / "out/schedule.json").read_text())["period"]
-    written = tmp_path / "plan.json"
-    (tmp_path / "out/galvatron_config.json").rename(written)
-    assert json.loads(written.read_text())["pp_division"] == "2,2,3,1"
-    command("search", *large, f"placement.path={written}")
-    assert json.loads((tmp_path / "out/schedule.json").read_text())["period"] == balanced
-    command("search", *large)
-    assert json.loads((tmp_path / "out/schedule.json").read_text())["period"] > balanced
-
-
 def options(*overrides: str) -> RunCommandOptions:
     tell_hydra("run")
     with hydra.initialize_config_dir(version_base="1.3", config_dir=str(CONFIG)):

@@ -154,7 +154,7 @@ WRONG = [
     (["placement=v_shape", "search.solver=cplex"], "search.solver: 'cplex' is not known"),
     (["placement=m_shape", "schedule=one_f_one_b"], "schedule: 1F1B needs a V-shape"),
     (["schedule=1f1b"], "schedule: '1f1b' is not known; the options are searched, gpipe, one_f_one_b"),
-    (["placement.vocab_size=9000000"], "use more devices"),
+    (["placement.vocab_size=9000000"], "device 0 besides 165336 MiB of static memory"),
     (["profile.gpu=a1000"], "profile.gpu: 'a1000' is not known; did you mean a100?"),
     (["search.export=zeus"], "search.export: 'zeus' is not known; the options are torch, streams"),
     (

@@ -4,7 +4,7 @@ import pytest
 
 from placements import Block, Kind, Placement, PlacementError
 from placements.placement_file import placement_from_dict, placement_to_dict
-from placements.shapes import loop_shape, m_shape, v_shape
+from placements.shapes import m_shape, v_shape
 from placements.slices.slices import EQUAL_TIME, slice_ends, sliced
 from runtime.program.tensor_flow import forward_inputs
 
@@ -67,11 +67,6 @@ def test_capacity_and_weights_keep_their_bytes():
     assert cut.mib(cut.memory[0]) == pytest.approx(300) and cut.mib(cut.static_memory[0]) == pytest.approx(50)
 
 
-def test_chunks_are_cut_too():
-    cut = sliced(loop_shape(2, 2), 2)
-    assert cut.by_name["F2s1"].after == ("F1s1", "F2s0") and cut.num_slices == 2
-
-
 def test_the_file_form_keeps_slices():
     cut = sliced(v_shape(2, 4, 8), 2, attention_share=0.5)
     assert placement_from_dict(placement_to_dict(cut)) == cut
@@ -99,8 +94,6 @@ def test_what_cannot_be_cut_is_refused():
     )
     with pytest.raises(PlacementError, match="kv_share: the forward of Z is not known"):
         sliced(strange, 2, kv_share=0.5)
-    with pytest.raises(PlacementError, match="sequence_slice: -1 is not at least 0"):
-        Placement("negative", 1, (Block("F", Kind.F, (0,), 1, sequence_slice=-1),))
 
 
 def test_blocks_on_several_devices_are_cut_on_all():

@@ -289,7 +289,7 @@ def test_searched_plans_are_read_back_from_galvatrons_form(model: str, memory_gi
             continue
         again = read_again(written)
         assert again.stage_layers == plan.stage_layers
-        for i in plan.inner_layers(range(len(plan.strategies))):
+        for i in plan.inner_layers():
             assert again.strategies[i] == replace(written.run.plan.strategies[i], tensor_innermost=True)
 
 

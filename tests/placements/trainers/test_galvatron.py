@@ -20,11 +20,10 @@ from placements.planners.hybrid.placing.planned_placement import chunk_pieces, p
 from placements.planners.hybrid.plan import Plan, PlanError
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.trainers.galvatron import galvatron_fields, galvatron_plan, read_galvatron
-from schedsearch.baselines import HAND_MADE
 from schedsearch.core.answer import Status
 from schedsearch.procedures.search import search
 from schedsearch.proof.memory_need import require_capacity
-from schedsearch.validate import InvalidScheduleError, validate
+from schedsearch.validate import validate
 
 SHIPPED = SHARED_DATA / "galvatron"
 EXAMPLE = ROOT / "examples" / "galvatron_plan.json"
@@ -130,19 +129,6 @@ def test_times_by_hand() -> None:
     assert set(placement.transfer) == {("F1", "F2", 64), ("B2", "B1", 64)}, "each GPU a part"
 
 
-def test_memory_by_hand() -> None:
-    """Hidden size and sequence of 1024, so a sample has 2 MiB between layers, a layer 12 Mi parameters."""
-    placement = mixed(1024)
-    held = {block.name: (block.memory, block.transient) for block in placement.blocks}
-    assert held["F0"] == (4, 0), "two samples of input"
-    assert held["B0"] == (-4, 20 + 24), "10 + 24 / 2 bytes of each element, of one layer computed again"
-    assert held["F1"] == (40 + 24, 0), "four samples, 24 / 4 bytes"
-    assert held["F2"] == (34 + 4 + 1, 18 + 1), "one sample, two at the output layer; weights of the others"
-    assert held["B2"] == (-39, 36 + 1), "and gradients"
-    assert placement.static_memory == (96 + 48 + 16 + 1, 48 + 1)
-    assert placement.memory == (76 * 1024,) * 2, "less the reserve"
-
-
 def test_stages_of_one_gpu_are_those_of_the_v_shape() -> None:
     model = gpt_model(8, 2048, 16, 50_304, 1024)
     expected = place_gpt(model, A100, 2, "v_shape", micro_batch_size=4, tick_ms=0.01)
@@ -220,16 +206,6 @@ def test_a_wrong_file_names_the_field(
 def test_a_plan_of_another_model_or_cluster(changes: dict[str, int], message: str) -> None:
     with pytest.raises(PlanError, match=message):
         read(**changes)
-
-
-def test_schedules_by_hand_end_with_the_updates() -> None:
-    plan = read(EXAMPLE)
-    placement = placed(plan)
-    for name in ("one_f_one_b", "gpipe"):
-        schedule = validate(HAND_MADE[name](placement, plan.num_micro_batches))
-        assert all(schedule.order(device)[-1] == (f"O{device}", 7) for device in range(4))
-    with pytest.raises(InvalidScheduleError, match="O0"):
-        validate(replace(schedule, blocks=tuple(each for each in schedule.blocks if each[2] != "O0")))
 
 
 def shipped() -> list[Path]:

@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 from placements.cluster import Cluster, DeviceGroup, GpusError, read_cluster
 from placements.gpus import GPUS
@@ -41,10 +40,10 @@ class MeasuredCluster:
     links: Links
 
     def gather_ms(self, group: DeviceGroup, num_bytes: float, level: SharingLevel) -> float:
-        """Return the time of an all-gather; see `MeasuredCosts.gather_ms` in the room.
+        """Return the time until each GPU of a ring has all bytes, of which it had an equal share.
 
         Raises:
-            NotProfiledError: A link was not measured.
+            NotProfiledError: A link was not measured, as of `transfer_ms`.
         """
         degree, stride = level
         if degree == 1:
@@ -57,35 +56,24 @@ class MeasuredCluster:
         return (degree - 1) * max(self.links.send_ms(a, b, stride * num_bytes / degree) for a, b in hops)
 
     def transfer_ms(self, num_bytes: float, before: DeviceGroup, after: DeviceGroup) -> float:
-        """Return the time to send bytes from one group to another, of which each GPU receives an equal part.
-
-        Raises:
-            NotProfiledError: A link was not measured.
-        """
-        part, nodes = num_bytes / after.count, self.cluster.node_of
+        """Return the time to send bytes to another group, each GPU of which receives an equal part."""
+        part, nodes, times_ms = num_bytes / after.count, self.cluster.node_of, list[float]()
+        kinds = [each.gpu.name for each in self.cluster.nodes for _ in range(each.num_nodes)]
         pairs = [
             (before.first + place * before.count // after.count, after.first + place)
             for place in range(after.count)
         ]
-        receivers = Counter((nodes[a], nodes[b]) for a, b in pairs)
         senders = Counter((nodes[a], node) for a, node in {(a, nodes[b]) for a, b in pairs})
-        times_ms = []
-        for (source, target), count in receivers.items():
-            sender = self._named(self._kind_of_node[source], senders[source, target])
+        for (source, target), count in Counter((nodes[a], nodes[b]) for a, b in pairs).items():
             if source == target:
-                both = self._named(self._kind_of_node[source], 2)
-                times_ms.append(self.links.all_gather_ms(both, 2 * part))
-            else:
-                receiver = self._named(self._kind_of_node[target], count)
-                times_ms.append(self.links.send_ms(sender, receiver, count * part))
+                times_ms.append(self.links.all_gather_ms(self._named(kinds[source], 2), 2 * part))
+                continue
+            ends = self._named(kinds[source], senders[source, target]), self._named(kinds[target], count)
+            times_ms.append(self.links.send_ms(*ends, count * part))
         return max(times_ms)
 
     def _named(self, kind: str, size: int) -> GpuGroup:
         return GpuGroup(self.names[kind], self.zone, size)
-
-    @cached_property
-    def _kind_of_node(self) -> list[str]:
-        return [each.gpu.name for each in self.cluster.nodes for _ in range(each.num_nodes)]
 
 
 def read_measured_cluster(

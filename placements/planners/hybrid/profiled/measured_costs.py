@@ -132,21 +132,13 @@ class MeasuredCosts(ABC):
         """Return the time until each GPU of a ring has all bytes, of which it had an equal share.
 
         Where rings cross nodes, as many as that leave each node at once.
-
-        Raises:
-            NotProfiledError: A link was not measured.
         """
 
     @abstractmethod
     def share_cost(
         self, layer: ProfiledLayer, strategy: LayerStrategy, size: int, m: int, group: DeviceGroup
     ) -> Cost:
-        """Return the cost of a layer for m micro-batches of a size in each data-parallel group.
-
-        Raises:
-            NotProfiledError: Something was not measured.
-            PlacementError: Likewise.
-        """
+        """Return the cost of a layer for m micro-batches of a size in each data-parallel group."""
 
 
 def _layout(strategy: LayerStrategy) -> tuple[int, bool]:

@@ -21,8 +21,6 @@ from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
 from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from schedsearch.baselines import HAND_MADE
-from schedsearch.metrics import peak_memory
-from schedsearch.procedures.search import search
 from schedsearch.validate import validate
 
 
@@ -132,19 +130,6 @@ def test_more_chunks_than_layers() -> None:
     plan = some_plans("gpt3_1.3b", None, num_layers=2)[0].plan
     with pytest.raises(PlanError, match=r"layers[^\n]*; [^\n]*$"):
         balanced_chunks(plan, costs, 4)
-
-
-def test_searched_schedules_keep_the_memory() -> None:
-    costs = ShapeCosts(read_model("gpt3_1.3b", num_layers=8))
-    plan = some_plans("gpt3_1.3b", 16.0, num_layers=8)[0].plan
-    placements = [planned_placement(plan, costs, [12.0] * plan.num_stages)]
-    placements += [chunked(plan, costs, shape, 2, 12.0) for shape in CHUNKED]
-    for placement in placements:
-        found = search(placement, 8, work_limit=2.5)
-        assert found.schedule is not None
-        validate(found.schedule)
-        assert placement.memory is not None
-        assert (peak_memory(found.schedule) <= placement.memory).all()
 
 
 def test_a_planned_placement_has_the_nodes_of_its_cluster() -> None:
