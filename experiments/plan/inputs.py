@@ -18,7 +18,6 @@ from placements.measured.galvatron_profile import is_galvatron_folder, read_galv
 from placements.measured.profile_folder import read_profiled_model
 from placements.models.calibration import Calibration
 from placements.models.chain import ModelShape
-from placements.models.costing.model_error import model_error_percent
 from placements.models.costing.options import CostOptions
 from placements.models.layers import SIXTEEN_BITS, Precision
 from placements.models.machine.machine_file import read_machine
@@ -193,10 +192,7 @@ def _in_words(options: PlanCommandOptions, costs: FrameworkCosts, cluster: Clust
     """Return where computed costs are from."""
     if options.machine is not None:
         return f"costs: computed from shapes, and rates measured, of {options.machine}"
-    measured, calibration = "", costs.options.calibration
-    if calibration is not None:
-        error = model_error_percent(calibration, costs.model.chained.layers, cluster, costs.options)
-        measured = f"; measured layer times of {options.layer_times}; computed ones differ by {error:.1f} %"
+    measured = f"; measured layer times of {options.layer_times}" if options.layer_times else ""
     has_experts = any(layer.num_routes for _, layer in costs.model.runs)
     experts = ", those with experts operator by operator, none of it measured" if has_experts else ""
     share = f"{options.model_flops_utilisation:.0%}"

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 from placements.block import PlacementError
-from placements.models.operators import Product
 
 Recompute = Literal["none", "selective", "full"]
 """Part that a backward computes again: nothing, the attention's core, or the forward from its input."""
@@ -79,11 +78,8 @@ class LayerStrategy:
                 raise PlacementError(f"{name}: {value!r} is not a whole number of at least 1; give one")
         if type(self.zero) is not int or not 0 <= self.zero <= 3:
             raise PlacementError(f"zero: {self.zero!r} is not a stage of ZeRO; use 0, 1, 2 or 3")
-        for name, kind in (
-            ("recompute", Recompute),
-            ("sequence", SequenceSharing),
-            ("context", ContextSharing),
-        ):
+        words = {"recompute": Recompute, "sequence": SequenceSharing, "context": ContextSharing}
+        for name, kind in words.items():
             if getattr(self, name) not in get_args(kind):
                 raise PlacementError(
                     f"{name}: {getattr(self, name)!r} is not known; use one of {', '.join(get_args(kind))}"
@@ -156,38 +152,6 @@ class LayerStrategy:
         degree, stride = self._expert_gpus
         return SharingLevel(degree // self.expert_parallel, stride * self.expert_parallel)
 
-    def with_whole_experts(self, products: tuple[Product, ...]) -> tuple[Product, ...]:
-        """Return products on each GPU, with experts as `whole_experts` says: wider, for fewer tokens."""
-        if not self.whole_experts:
-            return products
-        t = self.tensor_parallel
-        return tuple(product.whole(t) if product.experts else product for product in products)
-
-
-@dataclass(frozen=True)
-class VocabularyStrategy:
-    """How the GPUs of a stage share the embedding or the output layer.
-
-    Attributes:
-        parallel: GPUs that share a sample.
-        by_sequence: They share its tokens, each with the whole table, and not the table's rows.
-        zero: See `LayerStrategy`, among all GPUs that hold the same rows.
-    """
-
-    parallel: int = 1
-    by_sequence: bool = False
-    zero: int = 0
-
-    @property
-    def spread(self) -> int:
-        """GPUs that compute the same tokens."""
-        return 1 if self.by_sequence else self.parallel
-
-    def on(self, num_gpus: int) -> LayerStrategy:
-        """Return the same for the GPUs of a stage."""
-        sequence: SequenceSharing = "ulysses" if self.by_sequence else "none"
-        return LayerStrategy(self.parallel, num_gpus // self.parallel, self.zero, sequence=sequence)
-
 
 @dataclass(frozen=True)
 class Pass:
@@ -209,9 +173,6 @@ class Pass:
     def __add__(self, other: Pass) -> Pass:
         """Return the time of one after the other."""
         return Pass(self.product_ms + other.product_ms, self.copy_ms + other.copy_ms)
-
-
-_NOTHING = Pass()
 
 
 class Buffer(NamedTuple):
@@ -246,8 +207,8 @@ class Cost:
             gradients between products are counted; otherwise 0.
     """
 
-    forward: Pass = _NOTHING
-    backward: Pass = _NOTHING
+    forward: Pass = Pass()
+    backward: Pass = Pass()
     kept_bytes: float = 0.0
     forward_bytes: float = 0.0
     backward_bytes: float = 0.0

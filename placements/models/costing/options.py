@@ -21,7 +21,6 @@ from placements.models.rates import (
     MEMORY_EFFICIENCY,
     MODEL_FLOPS_UTILISATION,
     OUTPUT_LAYER_UTILISATION,
-    check_shares,
 )
 
 OVERLAP_SLOWDOWN = 1.3
@@ -49,7 +48,7 @@ class CostOptions:
             of it with any number.
         graphs: What of a layer with experts runs as CUDA graphs.
         overlap_tensor_parallel: Tensor-parallel GPUs that share tokens gather and scatter them beside the
-            products before and after, see `placements.models.costing.overlap`; otherwise one after the other.
+            products before and after; otherwise one after the other.
         overlap_weights: With ZeRO-3 the weights of a layer are gathered beside the forward of the one before,
             as FSDP does; otherwise before its own (Galvatron-BMW).
         sends_tokens_once: A token goes once to each GPU that has any of its experts, and once to each other
@@ -86,7 +85,11 @@ class CostOptions:
 
     def __post_init__(self) -> None:
         """Check shares and slowdown."""
-        check_shares(self, "model_flops_utilisation", "output_layer_utilisation", "memory_efficiency")
+        for name in ("model_flops_utilisation", "output_layer_utilisation", "memory_efficiency"):
+            if not 0 < getattr(self, name) <= 1:
+                raise PlacementError(
+                    f"{name}: {getattr(self, name)} is not a share above 0 and at most 1; give one"
+                )
         if not 1 <= self.overlap_slowdown <= 2:
             raise PlacementError(
                 f"overlap_slowdown: {self.overlap_slowdown} is not from 1, for none, to 2; give a factor"
