@@ -121,7 +121,8 @@ class LayerShare:
         # Products of a backward are those of inputs and of weights; an attention's core has inputs alone.
         frozen_ms = forward_ms - self.core_ms[0] if self.options.frozen_weights else 0.0
         apart = [kernel for kernel in work.kernels if kernel.is_apart]
-        beside_ms = [self.memory_ms(self.bytes_of(sum(each[i] for each in apart))) for i in (1, 2)]
+        numbers = sum(each.forward for each in apart), sum(each.backward for each in apart)
+        beside_ms = [self.memory_ms(self.bytes_of(each)) for each in numbers]
         sent_ms = reduces_ms[0], reduces_ms[1] + self.memory_ms(work.gradient_bytes)
         if not forward_ms:
             return Pass(0.0, beside_ms[0] + sent_ms[0]), Pass(0.0, beside_ms[1] + sent_ms[1])
