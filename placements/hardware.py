@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
 
+from placements.meaning import Meaning
 from placements.profiles.operating_point import OperatingPoint, ProfileError
 from placements.profiles.profile import Profile, interpolated
 from placements.spec import Placement
@@ -22,20 +24,13 @@ class PowerModel:
 
     With x the share of the sustained clock, at most 1, time grows by ``compute_share * (1 / x - 1)`` and
     power is ``static_w + dynamic_w * x ** exponent``.
-
-    Attributes:
-        sustained_clock_mhz: Clock above which the power limit keeps the GPU from being any faster.
-        compute_share: Share of the time at the highest clock that depends on the clock; 0 to 1.
-        static_w: Power that does not depend on the clock.
-        dynamic_w: Power that does, at the sustained clock.
-        exponent: Above 1, because the voltage rises with the clock.
     """
 
-    sustained_clock_mhz: int
-    compute_share: float
-    static_w: float
-    dynamic_w: float
-    exponent: float
+    sustained_clock_mhz: Annotated[int, Meaning("clock that the power limit allows", "MHz", min=1)]
+    compute_share: Annotated[float, Meaning("share of the time that depends on the clock", min=0, max=1)]
+    static_w: Annotated[float, Meaning("power that does not depend on the clock", "W", min=0)]
+    dynamic_w: Annotated[float, Meaning("power that does, at the sustained clock", "W", min=0)]
+    exponent: Annotated[float, Meaning("above 1, because the voltage rises with the clock", above=0)]
 
     def power_w(self, clock_mhz: int) -> float:
         """Return the power of a GPU that computes at a clock."""
@@ -94,68 +89,46 @@ class ClockLatency:
         return max(self.by_target_ms.values(), default=self.typical_ms)
 
 
-_PEAKS = ("peak_tflops", "peak_fp32_tflops", "peak_tf32_tflops", "peak_fp8_tflops", "peak_fp4_tflops")
-_BANDWIDTHS = ("memory_bandwidth_gb_s", "link_bandwidth_gb_s", "node_bandwidth_gb_s")
+DWELL_PER_LATENCY = 2.0
+"""How many latencies a clock should last; assumed."""
+
+ASSUMED_LATENCY = ClockLatency(10.0, DWELL_PER_LATENCY * 10.0, "assumed, as of the A100")
+"""Time of a change of clock on a GPU that is not known."""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A kind of GPU.
-
-    Attributes:
-        name: Name as its vendor writes it.
-        peak_tflops: Dense half-precision matrix products, 1e12 operations per second.
-        peak_fp32_tflops: Products of 32-bit numbers outside the matrix units, in the same unit.
-        memory_gib: Size of its memory.
-        memory_bandwidth_gb_s: Bandwidth from and to its memory together, 1e9 bytes per second.
-        link_bandwidth_gb_s: Bandwidth to other GPUs of the same machine, in one direction, of all links.
-        clocks_mhz: The clocks it can be set to, ascending.
-        blocking_power_w: Power while it waits for a transfer (Perseus, Sec. 4.1).
-        power: Time and power at a clock.
-        clock_latency: What a change of clock takes.
-        power_source: Where the figures of `power` are from.
-        peak_tf32_tflops: Dense products of 32-bit numbers that the matrix units round to 19 bits; None where
-            they cannot.
-        peak_fp8_tflops: Dense products of 8-bit numbers; None where it has none.
-        peak_fp4_tflops: Dense products of 4-bit numbers; None where it has none.
-        gpus_per_node: GPUs in the vendor's usual machine, or in the rack where all are linked as in one.
-        node_bandwidth_gb_s: Bandwidth between two such machines, in one direction, all adapters together;
-            None where it is not known.
-        network_source: Where `node_bandwidth_gb_s` is from.
-        has_direct_links: Each two GPUs of a machine have a link of their own, and no switch, so that a pair
-            has but a share of `link_bandwidth_gb_s`.
+    """A kind of GPU. Bandwidths to others are in one direction, 1e9 bytes per second.
 
     Raises:
-        ProfileError: A figure is not above 0, or the clocks do not ascend.
+        ProfileError: The clocks do not ascend.
     """
 
-    name: str
-    peak_tflops: float
-    peak_fp32_tflops: float
-    memory_gib: float
-    memory_bandwidth_gb_s: float
-    link_bandwidth_gb_s: float
-    clocks_mhz: tuple[int, ...]
-    blocking_power_w: float
-    power: PowerModel
-    clock_latency: ClockLatency
-    power_source: str = "source not stated"
-    peak_tf32_tflops: float | None = None
-    peak_fp8_tflops: float | None = None
-    peak_fp4_tflops: float | None = None
-    gpus_per_node: int = 8
-    node_bandwidth_gb_s: float | None = None
-    network_source: str = "source not stated"
-    has_direct_links: bool = False
+    name: Annotated[str, Meaning("name as its vendor writes it")]
+    peak_tflops: Annotated[float, Meaning("dense products in 16 bits", "TFLOP/s", above=0)]
+    peak_fp32_tflops: Annotated[float, Meaning("in 32 bits, outside the matrix units", "TFLOP/s", above=0)]
+    memory_gib: Annotated[float, Meaning("size of its memory", "GiB", above=0)]
+    memory_bandwidth_gb_s: Annotated[float, Meaning("from and to its memory together", "GB/s", above=0)]
+    link_bandwidth_gb_s: Annotated[float, Meaning("to others of its machine, all links", "GB/s", above=0)]
+    clocks_mhz: Annotated[tuple[int, ...], Meaning("clocks that it can be set to, ascending", "MHz", min=1)]
+    blocking_power_w: Annotated[float, Meaning("while it waits (Perseus, Sec. 4.1)", "W", above=0)]
+    power: Annotated[PowerModel, Meaning("time and power at a clock")]
+    clock_latency: Annotated[ClockLatency, Meaning("what a change of clock takes")] = ASSUMED_LATENCY
+    power_source: Annotated[str, Meaning("where the figures of `power` are from")] = "source not stated"
+    peak_tf32_tflops: Annotated[float | None, Meaning("in 32 bits, rounded to 19", "TFLOP/s", above=0)] = None
+    peak_fp8_tflops: Annotated[float | None, Meaning("in 8 bits", "TFLOP/s", above=0)] = None
+    peak_fp4_tflops: Annotated[float | None, Meaning("in 4 bits", "TFLOP/s", above=0)] = None
+    gpus_per_node: Annotated[int, Meaning("in the usual machine, or a rack linked as one", min=1)] = 8
+    node_bandwidth_gb_s: Annotated[
+        float | None, Meaning("between two such machines, all adapters; without, not known", "GB/s", above=0)
+    ] = None
+    network_source: Annotated[str, Meaning("where that is from")] = "source not stated"
+    has_direct_links: Annotated[bool, Meaning("pairs have a link of their own, and no switch")] = False
 
     def __post_init__(self) -> None:
-        """Check the figures of a user's file."""
-        for name in (*_PEAKS, "memory_gib", *_BANDWIDTHS, "blocking_power_w"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ProfileError(f"{name}: {value!r} is not a number above 0; give one")
-        if not self.clocks_mhz or list(self.clocks_mhz) != sorted({*self.clocks_mhz} - {0}):
-            raise ProfileError("clocks_mhz: is not a list of ascending clocks above 0; give at least one")
+        """Check the clocks of a user's file."""
+        if not self.clocks_mhz or list(self.clocks_mhz) != sorted({*self.clocks_mhz}):
+            raise ProfileError("clocks_mhz: is not a list of ascending clocks; give at least one")
 
     def link_gb_s(self, num_others: int) -> float:
         """Return the bandwidth to so many other GPUs of a machine together, in one direction.
@@ -172,15 +145,10 @@ class Gpu:
     def operating_points(
         self, time_ms: float, compute_share: float | None = None
     ) -> tuple[OperatingPoint, ...]:
-        """Return the modelled cost, at each clock, of a block that takes some time at the highest clock.
+        """Return the modelled cost, by increasing clock, of a block that takes a time at the highest clock.
 
-        Args:
-            time_ms: Above 0.
-            compute_share: Share of that time that depends on the clock, 0 to 1; by default the model's.
-                The power is the same for every share.
-
-        Returns:
-            By increasing clock.
+        The share of that time that depends on the clock, 0 to 1, is by default the model's; the power is the
+        same for every share.
 
         Raises:
             ProfileError: The time or the share is out of range.
@@ -199,29 +167,18 @@ def modelled_profile(
 ) -> Profile:
     """Return the profile of a placement on a GPU, from the model instead of a measurement.
 
-    Args:
-        placement: Its block times are those at the highest clock.
-        gpu: What every device is.
-        compute_share: Share of the time that depends on the clock: one for all blocks, or for some by
-            name; by default the model's.
+    Block times of the placement are those at the highest clock. The share of the time that depends on the
+    clock is one for all blocks, or for some by name; by default the model's.
 
     Raises:
         ProfileError: A share is not between 0 and 1, or is of a block that the placement lacks.
     """
-    shares = compute_share if isinstance(compute_share, Mapping) else {}
+    shares, default = (compute_share, None) if isinstance(compute_share, Mapping) else ({}, compute_share)
     for name in shares:
         if name not in placement.by_name:
             raise ProfileError(f"compute_share: {placement.name} has no block {name!r}; remove it")
-    default = None if isinstance(compute_share, Mapping) else compute_share
     points = {
         block.name: gpu.operating_points(block.time * placement.tick_ms, shares.get(block.name, default))
         for block in placement.blocks
     }
     return Profile(gpu.name, points, gpu.blocking_power_w)
-
-
-DWELL_PER_LATENCY = 2.0
-"""How many latencies a clock should last; assumed."""
-
-ASSUMED_LATENCY = ClockLatency(10.0, DWELL_PER_LATENCY * 10.0, "assumed, as of the A100")
-"""Time of a change of clock on a GPU that is not known."""

@@ -16,11 +16,11 @@ from placements.models.layers import HALF, Layer
 from placements.models.parallel import Cost, LayerStrategy, Pass
 from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import layer_strategies
-from placements.planners.hybrid.plan import Plan, StagePlan, alike, layers_of_stage, layout_of
+from placements.planners.hybrid.plan import Plan, StagePlan, layers_of_stage, layout_of
 from placements.planners.hybrid.plan_options import PlanOptions
-from placements.planners.hybrid.search.pipeline_stages import Kinds
-from placements.planners.hybrid.stage_tables import LayerCosts, LayerTable
-from placements.planners.stage_search.stage_problem import LayerRun, StageProblem, weigh
+from placements.planners.hybrid.search.pipeline import PlanProblem
+from placements.planners.hybrid.stage_tables import LayerCosts, strategy_costs, transitions_ms
+from placements.planners.stage_search.stage_problem import StageProblem, weigh
 
 MIB = 2**20
 
@@ -93,7 +93,6 @@ class EveryPlan:
         self.costs, self.cluster, self.batch, self.options = costs, cluster, batch, options
         self.layers = costs.model.layers
         self._stages: dict[tuple[object, ...], float] = {}
-        self._only: LayerStrategy | None = None
 
     def min_ms(self) -> float:
         """Return the shortest iteration; infinite where nothing fits."""
@@ -107,10 +106,7 @@ class EveryPlan:
                 continue
             for num_stages in range(1, min(total // num_gpus, len(self.layers)) + 1):
                 for m in (m for m in range(1, self.batch + 1) if self.batch % m == 0):
-                    strategies = layer_strategies(num_gpus, self.options.trees)
-                    for only in strategies if self.options.uniform else (None,):
-                        self._only = only
-                        yield from self._divided(num_gpus, num_stages, m)
+                    yield from self._divided(num_gpus, num_stages, m)
 
     def _divided(self, num_gpus: int, num_stages: int, m: int) -> Iterator[float]:
         groups = [self.cluster.group(stage * num_gpus, num_gpus) for stage in range(num_stages)]
@@ -131,42 +127,40 @@ class EveryPlan:
     def _stage_ms(self, group: DeviceGroup, m: int, in_flight: int, first: int, end: int) -> float:
         """Return the least time of a micro-batch and its share of the update, over all strategies."""
         layers = layers_of_stage(self.layers, first, end)
-        key = (group.pattern, m, in_flight, layers, self._only)
+        key = (group.pattern, m, in_flight, layers)
         if key not in self._stages:
             memory = group.memory_gib if self.options.memory_gib is None else self.options.memory_gib
             capacity = (memory - self.options.reserve_gib) * 1024 - 6 * (in_flight + 2)
             problem = self._problem(layers, group, m, in_flight, capacity)
-            sizes = () if problem is None else [range(len(each)) for each in problem.layer_options]
+            sizes = () if problem is None else [range(len(each.piece)) for each in problem.layers]
             found = [weigh(problem, choice) for choice in itertools.product(*sizes)] if problem else []
             self._stages[key] = min(
-                (each.cost for each in found if problem and problem.fits(each.peak_mib)), default=math.inf
+                (each.cost for each in found if problem and each.peak_mib <= problem.room_mib),
+                default=math.inf,
             )
         return self._stages[key]
 
     def _problem(
         self, layers: tuple[Layer, ...], group: DeviceGroup, m: int, in_flight: int, capacity_mib: float
     ) -> StageProblem | None:
-        layouts: dict[object, int] = {}
         strategies = [
             each
             for each in layer_strategies(group.count, self.options.trees)
-            if (self.batch // m) % each.data_parallel == 0 and self._only in (None, each)
+            if (self.batch // m) % each.data_parallel == 0
         ]
         if not strategies:
             return None
-        runs = []
-        for layer in layers:
-            own = [each if self._only is None else alike(each, layer) for each in strategies]
-            costs = [self.costs.cost(layer, each, self.batch // m, m, group) for each in own]
-            runs.append(LayerRun(1, LayerTable(tuple(own), tuple(costs), ()).options(layouts)))
-        kinds = Kinds(self.layers).layers
-        transitions = {
-            (layouts[layout_of(a)], layouts[layout_of(b)]): max(
-                self.costs.transition_ms(kind, a, b, self.batch // m, group) for kind in kinds
+        layouts: dict[object, LayerStrategy] = {}
+        samples = self.batch // m
+        own = tuple(
+            strategy_costs(
+                {how: self.costs.cost(layer, how, samples, m, group) for how in strategies}, m, layouts
             )
-            for a, b in itertools.product(strategies, repeat=2)
-        }
-        return StageProblem(tuple(runs), transitions, in_flight, capacity_mib, m)
+            for layer in layers
+        )
+        kinds = PlanProblem(self.costs, self.cluster, self.batch, self.options).kinds
+        between = transitions_ms(self.costs, kinds, layouts, samples, group)
+        return StageProblem(own, between, in_flight, capacity_mib)
 
 
 def usual_plan(

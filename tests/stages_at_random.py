@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
-from dataclasses import fields, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from placements.planners.stage_search.stage_problem import (
-    LayerRun,
     StageProblem,
     StageSolution,
     StrategyCosts,
@@ -17,41 +18,37 @@ from placements.planners.stage_search.stage_problem import (
 )
 
 
+def options_of(*columns: Sequence[float], num_micro_batches: int = 1) -> StrategyCosts:
+    """Columns of `StrategyCosts` from the time to transient memory, what is recomputed, and the layout."""
+    *numbers, recomputed, layout = map(np.array, columns)
+    time_ms, sync_ms, *memory = (each.astype(float) for each in numbers)
+    cost_ms = time_ms + sync_ms / num_micro_batches
+    return StrategyCosts(*[cost_ms, time_ms, sync_ms, *memory, 2 * layout + recomputed])
+
+
 def some_options(rng: random.Random, count: int, num_layouts: int, most: int = 12) -> StrategyCosts:
     """Whole numbers, so that sums in any order are equal."""
-    transient = rng.choice([0, 3, most])
-    return StrategyCosts(
-        time_ms=[rng.randint(1, most) for _ in range(count)],
-        sync_ms=[rng.randint(0, 4) for _ in range(count)],
-        static_mib=[rng.randint(0, most) for _ in range(count)],
-        kept_mib=[rng.randint(0, most) for _ in range(count)],
-        forward_mib=[rng.randint(0, transient) for _ in range(count)],
-        backward_mib=[rng.randint(0, 2 * transient) for _ in range(count)],
-        recomputed=[rng.random() < 0.5 for _ in range(count)],
-        layout=[rng.randrange(num_layouts) for _ in range(count)],
-    )
+    transient = 2 * rng.choice([0, 3, most])
+    ranges = (1, most), (0, 4), (0, most), (0, most), (0, transient), (0, 1), (0, num_layouts - 1)
+    columns = ([rng.randint(*each) for _ in range(count)] for each in ranges)
+    return options_of(*columns, num_micro_batches=rng.choice([1, 2, 4]))
 
 
 def some_stage(rng: random.Random, sizes: tuple[int, ...], count: int, num_layouts: int) -> StageProblem:
     """Memory is anywhere from too little to more than enough."""
     costly = rng.choice([0, 2, 10])
-    transitions = {
-        pair: rng.randint(0, costly) if pair[0] != pair[1] or rng.random() < 0.1 else 0
-        for pair in itertools.product(range(num_layouts), repeat=2)
-    }
-    runs = tuple(LayerRun(size, some_options(rng, rng.randint(1, count), num_layouts)) for size in sizes)
-    stage = StageProblem(runs, transitions, rng.randint(1, 4), 0.0, rng.choice([1, 2, 4]))
-    peaks = [peak_mib(stage, [rng.randrange(len(each)) for each in stage.layer_options]) for _ in range(20)]
+    transitions = np.array([[rng.randint(0, costly) for _ in range(num_layouts)] for _ in range(num_layouts)])
+    np.fill_diagonal(transitions, 0)
+    runs = [(some_options(rng, rng.randint(1, count), num_layouts),) * size for size in sizes]
+    layers = tuple(itertools.chain(*runs))
+    stage = StageProblem(layers, 1.0 * transitions, rng.randint(1, 4), 0.0)
+    peaks = [peak_mib(stage, [rng.randrange(len(each.piece)) for each in layers]) for _ in range(20)]
     return replace(stage, capacity_mib=rng.choice(peaks) - rng.choice([0, 0, 5]))
 
 
 def every_choice(stage: StageProblem) -> Iterator[StageSolution]:
-    for choice in itertools.product(*(range(len(each)) for each in stage.layer_options)):
+    for choice in itertools.product(*(range(len(each.piece)) for each in stage.layers)):
         yield weigh(stage, choice)
-
-
-def only_options(options: StrategyCosts, which: list[int]) -> StrategyCosts:
-    return StrategyCosts(**{each.name: getattr(options, each.name)[which] for each in fields(options)})
 
 
 def every_division(num_layers: int, num_stages: int) -> Iterator[tuple[int, ...]]:

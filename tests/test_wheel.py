@@ -40,7 +40,7 @@ def test_a_wheel_has_what_commands_need_and_no_more(wheel: Path) -> None:
     left_out = [f"experiments/{room}/" for room in ("benchmarks", "reproduce")]
     assert not [name for name in names if name.startswith((*left_out, "tests/"))]
     assert {"experiments/conf/output.yaml", "experiments/report/browser/main.js"} <= set(names)
-    assert {"runtime/models/core/text.txt", "placements/models/zoo/config_defaults.json"} <= set(names)
+    assert {"runtime/models/core/text.txt", "placements/models/zoo/language.yaml"} <= set(names)
     (scripts,) = (ZipFile(wheel).read(name).decode() for name in names if name.endswith("entry_points.txt"))
     assert scripts.split() == ["[console_scripts]", "schedsearch", "=", "schedsearch.__main__:main"]
 

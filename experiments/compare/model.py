@@ -46,7 +46,7 @@ def read_model(options: CompareOptions) -> tuple[StageChain, OwnSchedules]:
     if number is None:
         raise OptionError("num_devices: has no value, and nothing is given; give the number of devices")
     pieces = tuple(stage_of((each,)) for each in layers.layers)
-    chain = _limited(StageChain(pieces, number, are_layers=True), options)
+    chain = _limited(StageChain(layers=pieces, num_devices=number), options)
     if not pipelines:
         return chain, {}
     chunks = dict.fromkeys(each.layout.num_chunks for each in pipelines.values())

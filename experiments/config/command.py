@@ -150,13 +150,12 @@ def _run_in_hydra(name: str) -> None:
         return
     import hydra
 
-    from experiments.config.composing import compose_once, sweep_past_points_that_are_wrong
+    from experiments.config.composing import sweep_past_points_that_are_wrong
 
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise, so that the message can be made one line here
     sweep_past_points_that_are_wrong()
     tell_hydra(name, chosen_items(name, words))
     sys.argv[1:] = words
-    compose_once(words)
     hydra.main(version_base="1.3", config_path=str(CONFIG), config_name=name)(_Recorded(name))()
 
 

@@ -15,13 +15,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from experiments.config.option_list import kinds_of
 from experiments.config.options import did_you_mean
-from experiments.config.words import FLAGS_OF_CONFIG, unknown
+from experiments.config.words import unknown
 
 _PLUGINS = Plugins.instance()  # runs the module of each plugin again, which is imported after that
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper  # noqa: E402
-from hydra._internal.hydra import Hydra  # noqa: E402
-
-_GET_MODE = Hydra.get_mode
 
 _LAUNCHERS = {"joblib": "joblib", "ray": "ray", "submitit_local": "slurm", "submitit_slurm": "slurm"}
 """What must be installed for a launcher of Hydra's."""
@@ -31,17 +28,6 @@ def sweep_past_points_that_are_wrong() -> None:
     """Let Hydra sweep with `PatientSweeper`, unless another sweeper is chosen."""
     basic = f"{BasicSweeper.__module__}.{BasicSweeper.__name__}"
     _PLUGINS.class_name_to_class[basic] = PatientSweeper
-
-
-def compose_once(given: Sequence[str]) -> None:
-    """Spare Hydra a composition that only finds out whether the config sets ``hydra.mode``.
-
-    No config of ours does. A word of the command line, or a config in a folder of the user's, may.
-    """
-    may_set_mode = any(
-        ("hydra" in word and "mode" in word) or word.startswith(FLAGS_OF_CONFIG) for word in given
-    )
-    Hydra.get_mode = _GET_MODE if may_set_mode else lambda *_, **__: None  # type: ignore[method-assign]
 
 
 class PatientSweeper(BasicSweeper):

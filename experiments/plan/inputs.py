@@ -52,7 +52,7 @@ _OF_TWO_BW = (
 
 _NOT_OF_HYBRID = ("flat", "micro_batch_sizes", "max_chunks", "explain")
 _NOT_OF_LAYOUTS = (
-    *("flat", "profiles", "layer_times", "uniform", "sequence_parallel", "method", "stage_method"),
+    *("flat", "profiles", "layer_times", "sequence_parallel", "method", "stage_method"),
     *("pipeline", "idle_gpus", "shapes", "num_chunks", "seed", "overlap_gradients"),
 )
 """Options that these do not have."""

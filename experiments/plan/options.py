@@ -87,7 +87,6 @@ class PlanCommandOptions:
         "how GPUs may share a layer: dp, zero1, zero2, sdp (ZeRO-3), tp, ulysses, cp",
         choices=("dp", "zero1", "zero2", "sdp", "tp", "ulysses", "cp"),
     )
-    uniform: bool = option(False, "true: the GPUs share all layers of all stages in the same way")
     recompute: list[Any] = option(
         ["none", "full"],
         "activations that a backward may compute again: none, selective, full",
@@ -105,9 +104,7 @@ class PlanCommandOptions:
         "micro-batches of an iteration, as a list to try; numbers that do not divide the batch are left out",
     )
     method: str = option(
-        "exact",
-        "exact | bmw, base, memory: Galvatron-BMW's | megatron: rules of thumb",
-        choices=("exact", "bmw", "base", "memory", "megatron"),
+        "exact", "exact | bmw, base, memory: Galvatron-BMW's", choices=("exact", "bmw", "base", "memory")
     )
     stage_method: str = option(
         "exact",

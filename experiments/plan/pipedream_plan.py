@@ -13,11 +13,9 @@ from placements.cluster import Cluster
 from placements.files import csv_text, write_text
 from placements.placement_file import placement_to_yaml
 from placements.planners.parallel_plan import PlanError
-from placements.planners.pipedream.plan import PipelinePlan
-from placements.planners.pipedream.plan_placement import plan_placement
-from placements.planners.pipedream.planner import best_plan, data_parallel_plan, straight_plan
+from placements.planners.pipedream.plan import Level, PipelinePlan, plan_placement
+from placements.planners.pipedream.planner import best_plan, data_parallel_plan
 from placements.planners.pipedream.profile_graph import read_profile_graph
-from placements.planners.pipedream.topology import Level
 from schedsearch.planning.explanation import table
 
 log = logging.getLogger(__name__)
@@ -51,9 +49,8 @@ def plan_profile(options: PlanCommandOptions, cluster: Cluster) -> dict[str, flo
     rows = [plan_row("pipedream", best, memory_mib, batch)]
     rows.append(plan_row("data_parallel", data_parallel_plan(graph, levels), memory_mib, batch))
     try:
-        rows.append(
-            plan_row("straight", straight_plan(graph, levels, memory_mib=memory_mib), memory_mib, batch)
-        )
+        straight = best_plan(graph, levels, "per_worker", memory_mib, is_replicated=False)
+        rows.append(plan_row("straight", straight, memory_mib, batch))
     except PlanError as error:
         rows.append(dict.fromkeys(_COLUMNS) | {"name": "straight", "batch": batch, "note": str(error)})
     directory = output_directory()

@@ -99,11 +99,7 @@ def save(plans: Plans, directory: Path, costs_in_words: str, proved: list[str]) 
     text = explain(plans, costs_in_words) + "\n".join(["", "```", *proved, "```", ""])
     write_text(directory / "plan.md", text)
     save_layouts(plans, directory)
-    trials = (
-        [batch, *trial[:-1], trial.reason]
-        for batch, found in plans.searches.items()
-        for trial in found.trials
-    )
+    trials = ([batch, *trial] for batch, found in plans.searches.items() for trial in found.trials)
     write_text(directory / "trials.csv", csv_text(_TRIAL_COLUMNS, trials))
     write_text(directory / "plans.csv", csv_text(PLAN_COLUMNS, (row.values() for row in plans.rows())))
     write_json(directory / "plans.json", plans.to_dict())
@@ -133,11 +129,11 @@ def _export(plans: Plans, directory: Path) -> list[str]:
 def _proved(plans: Plans) -> list[str]:
     """Return for each batch what is known of the best plan of chains of stages."""
     lines, options = [], plans.options
-    how = "all layers alike" if options.uniform else "each layer in its own strategy"
     for batch, found in plans.searches.items():
         status = "proved" if found.status == PlanStatus.OPTIMAL else found.status.lower()
         best = f"{found.plans[0].time_ms:,.0f} ms by the formula, " if found.plans else ""
-        line = f"hybrid, batch {batch}: {best}{status} among stages under {options.pipeline}, {how}"
+        line = f"hybrid, batch {batch}: {best}{status} among stages under {options.pipeline}, each layer in "
+        line += "its own strategy"
         if found.status == PlanStatus.FEASIBLE:
             bound = f"no iteration is shorter than {found.bound_ms:,.5g} ms ({found.gap_percent:.3g} % less)"
             line += f", {bound if found.bound_ms > 0 else 'nothing is proved yet'}"
@@ -165,7 +161,6 @@ def _plan_options(options: PlanCommandOptions, is_sequence_parallel: bool) -> Pl
         options.stage_method,
         options.pipeline,
         options.idle_gpus,
-        options.uniform,
         options.memory_gib,
         options.reserve_gib,
         options.num_plans,

@@ -18,7 +18,7 @@ from placements.models.chain import ModelShape
 from placements.models.costing.options import CostOptions, Graphs
 from placements.models.memory import Framework
 from placements.models.zoo import MODELS, read_model
-from placements.models.zoo.sizes import suggestion
+from placements.models.zoo.shapes import suggestion
 from placements.planners.hybrid.search.layout_search import LayoutEstimate, LayoutOptions, LayoutSearch
 from placements.planners.hybrid.uniform import Degrees, Layout
 from schedsearch.planning.uniform_run import layout_in_words

@@ -21,7 +21,7 @@ from placements.models.machine.machine_file import read_machine
 from placements.models.machine.measured_rates import MeasuredRates
 from placements.models.parallel import Recompute
 from placements.models.zoo import decoder, read_model
-from placements.models.zoo.sizes import suggestion
+from placements.models.zoo.shapes import suggestion
 from placements.plain_data import Field, json_file
 from placements.planners.hybrid.uniform import Degrees
 from placements.tables import csv_files, csv_records

@@ -120,7 +120,7 @@ def save_traced(placement: Placement, trace: str, pattern: str | None, directory
     log.info(
         "%s",
         "\n".join(
-            f"  {name}: {each.low_ms:.4g} to {each.high_ms:.4g} ms in {each.num_runs} runs"
+            f"  {name}: {each.min_ms:.4g} to {each.max_ms:.4g} ms in {each.num_runs} runs"
             for name, each in times.items()
         ),
     )

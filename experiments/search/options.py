@@ -12,7 +12,7 @@ from experiments.config.declaring import Command
 from experiments.config.options import OptionError, plain, read_fields, require_known
 from experiments.search.kinds.kind import PlacementKind, PlannedRun
 from experiments.search.kinds.kinds import PLACEMENTS, read_placement_kind
-from placements.gpus import GPUS
+from placements.gpus import GPUS, gpus_of
 from placements.hardware import Gpu
 from placements.meaning import Verbatim, group, option
 from placements.plain_data import json_file
@@ -208,15 +208,14 @@ def _fill_in(data: dict[Any, Any]) -> None:
 
 
 def read_gpu(name: str, kind: PlacementKind) -> Gpu:
-    """Return the GPU that `profile.gpu` names: by a key, a JSON file, or as a plan's own is called."""
-    if name in GPUS:
-        return GPUS[name]
+    """Return the GPU that `profile.gpu` names: by a key, also of a table, a JSON file, or as a plan's own."""
     if name.lower().endswith(".json"):
         with json_file(name, "a file of a GPU", OptionError) as data:
             return data.record(Gpu)
-    known = GPUS | {gpu.name: gpu for each in kind.device_gpus or () for gpu in each}
-    require_known("profile.gpu", name, known)
-    return known[name]
+    known, own = gpus_of(name)
+    known = {gpu.name: gpu for each in kind.device_gpus or () for gpu in each} | known
+    require_known("profile.gpu", own, known)
+    return known[own]
 
 
 def _gpu_of(kind: PlacementKind) -> str:

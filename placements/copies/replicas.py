@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from placements.block import Block, Kind, PlacementError
 from placements.modes import Choice, Decision
@@ -41,56 +42,52 @@ def replicated(placement: Placement, replicas: Sequence[int]) -> Placement:
     """
     _check(placement, replicas)
     first = [0, *itertools.accumulate(replicas)]
-    copies = [range(number) for number in replicas]
     device = {block.name: block.devices[0] for block in placement.blocks}
     optimizer = {block.name for block in placement.optimizer_blocks}
 
     def sources(target: str, copy: int, source: str) -> list[str]:
         beside = device[source] == device[target] and (target not in optimizer or source in optimizer)
-        return [_name(source, each) for each in ([copy] if beside else copies[device[source]])]
+        return [f"{source}@{each}" for each in ([copy] if beside else range(replicas[device[source]]))]
 
     blocks = [
         replace(
             block,
-            name=_name(block.name, copy),
+            name=f"{block.name}@{copy}",
             devices=(first[block.devices[0]] + copy,),
             after=tuple(itertools.chain(*(sources(block.name, copy, name) for name in block.after))),
         )
         for block in placement.topological_order
-        for copy in copies[block.devices[0]]
+        for copy in range(replicas[block.devices[0]])
     ]
     transfer = [
-        (each, _name(target, copy), ticks)
+        (each, f"{target}@{copy}", ticks)
         for source, target, ticks in placement.transfer
-        for copy in copies[device[target]]
+        for copy in range(replicas[device[target]])
         for each in sources(target, copy, source)
     ]
-
-    def each_copy(values: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(value for value, number in zip(values, replicas, strict=True) for _ in range(number))
-
     return replace(
         placement,
         name=f"{placement.name} x {max(replicas)}",
         num_devices=first[-1],
         blocks=tuple(blocks),
         transfer=tuple(transfer),
-        memory=None if placement.memory is None else each_copy(placement.memory),
-        static_memory=each_copy(placement.static_memory) if placement.static_memory else (),
-        num_gpus=each_copy(placement.num_gpus) if placement.num_gpus else (),
-        decisions=tuple(
-            _copies([block for block in blocks if start <= block.devices[0] < end], range(start, end))
-            for start, end in itertools.pairwise(first)
-        ),
+        decisions=tuple(_which_copy(blocks, range(*ends)) for ends in itertools.pairwise(first)),
+        **per_device(placement, [each for each, number in enumerate(replicas) for _ in range(number)]),
     )
 
 
-def _copies(blocks: Sequence[Block], devices: range) -> Decision:
-    """Return the decision on the copy of a device, by the blocks of all its copies."""
+def per_device(placement: Placement, sources: Sequence[int]) -> dict[str, Any]:
+    """Return what a placement says of its devices, of new ones of which each is as a device of it was."""
+    given = {name: getattr(placement, name) for name in ("memory", "static_memory", "num_gpus")}
+    return {name: each and tuple(each[source] for source in sources) for name, each in given.items()}
+
+
+def _which_copy(blocks: Sequence[Block], devices: range) -> Decision:
+    """Return the decision on the copy of a device, which leaves out the blocks of all others."""
     left_out = [
         replace(block, time=0, memory=0, transient=0, host_memory=0)
         for block in blocks
-        if block.kind is not Kind.O
+        if block.devices[0] in devices and block.kind is not Kind.O
     ]
     return Decision(
         tuple(
@@ -100,22 +97,18 @@ def _copies(blocks: Sequence[Block], devices: range) -> Decision:
     )
 
 
-def _name(block: str, copy: int) -> str:
-    return f"{block}@{copy}"
-
-
 def _check(placement: Placement, replicas: Sequence[int]) -> None:
     if len(replicas) != placement.num_devices or min(replicas) < 1:
         raise PlacementError(
             f"replicas: {list(replicas)} are not the copies of {placement.num_devices} devices; give a "
             "number above 0 for each"
         )
-    wide = next((block for block in placement.blocks if len(block.devices) > 1), None)
-    if wide is not None:
-        raise PlacementError(
-            f"{placement.name} has block {wide.name} on devices {list(wide.devices)}, of which no copies can "
-            "be taken alone; use a placement whose blocks are on one device each"
-        )
+    for block in placement.blocks:
+        if len(block.devices) > 1:
+            raise PlacementError(
+                f"{placement.name} has block {block.name} on devices {list(block.devices)}, of which no "
+                "copies can be taken alone; use a placement whose blocks are on one device each"
+            )
     if not placement.is_plain or placement.nodes is not None:
         raise PlacementError(
             f"{placement.name} has modes, streams or nodes, which copies of devices cannot have yet; leave "

@@ -6,12 +6,12 @@ block on several devices (`placements.Block.in_turns`): it has the stage's param
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from placements.block import Block, PlacementError
-from placements.copies.replicas import replicated
+from placements.copies.replicas import per_device, replicated
 from placements.modes import Chosen
 from placements.spec import Placement
 
@@ -35,8 +35,8 @@ def copies_in(placement: Placement) -> Mapping[str, StageCopy]:
     >>> dict(copies_in(replicated(v_shape(1), [2])))["B0@1"]
     StageCopy(stage='B0', number=1)
     """
-    decisions = placement.decisions
-    if not decisions or any(each.names != _names(len(each.names)) for each in decisions):
+    names = [name for each in placement.decisions for name in enumerate(each.names)]
+    if not names or any(name != f"copy {number}" for number, name in names):
         return {}
     found = {block.name: block.name.rpartition("@") for block in placement.blocks}
     return {name: StageCopy(stage, int(number)) for name, (stage, _, number) in found.items()}
@@ -44,12 +44,8 @@ def copies_in(placement: Placement) -> Mapping[str, StageCopy]:
 
 def not_taken(placement: Placement, chosen: Chosen) -> frozenset[str]:
     """Return the blocks of copies that a micro-batch does not take."""
-    return frozenset(
-        block.name
-        for decision, number in zip(placement.decisions, chosen, strict=True)
-        for block in decision.choices[number].blocks
-        if not block.time
-    )
+    taken = [each.choices[n] for each, n in zip(placement.decisions, chosen, strict=True)]
+    return frozenset(block.name for choice in taken for block in choice.blocks if not block.time)
 
 
 def orders_of_stages(
@@ -78,13 +74,37 @@ def as_stages(placement: Placement) -> Placement:
     blocks_of: dict[str, list[Block]] = {}
     for block in placement.blocks:
         blocks_of.setdefault(copies[block.name].stage, []).append(block)
-    blocks = tuple(_stage(name, blocks, copies) for name, blocks in blocks_of.items())
     transfer = {(copies[a].stage, copies[b].stage): ticks for a, b, ticks in placement.transfer}
     return replace(
         placement,
-        blocks=blocks,
-        transfer=tuple((a, b, ticks) for (a, b), ticks in transfer.items()),
+        blocks=tuple(_stage(name, blocks, copies) for name, blocks in blocks_of.items()),
+        transfer=tuple((*ends, ticks) for ends, ticks in transfer.items()),
         decisions=(),
+    )
+
+
+def _stage(name: str, blocks: Sequence[Block], copies: Mapping[str, StageCopy]) -> Block:
+    """Return a stage's block of its copies."""
+    teams = [block.devices for block in sorted(blocks, key=lambda block: copies[block.name].number)]
+    devices = [device for team in teams for device in team]
+    if len({len(team) for team in teams}) > 1 or devices != sorted(devices):
+        raise PlacementError(
+            f"blocks ({name}).devices: its copies are on {', '.join(map(str, teams))}; let each have as "
+            "many, numbered one copy after the other"
+        )
+    if any(block.data_parallel > 1 for block in blocks):
+        raise PlacementError(
+            f"blocks ({name}).data_parallel: a copy that takes whole micro-batches cannot cut them too; "
+            "give 1"
+        )
+    return replace(
+        blocks[0],
+        name=name,
+        devices=tuple(devices),
+        memory=tuple(block.memory_on(device) for block in blocks for device in block.devices),
+        after=tuple(dict.fromkeys(copies[each].stage for block in blocks for each in block.after)),
+        data_parallel=len(teams),
+        in_turns=len(teams) > 1,
     )
 
 
@@ -104,63 +124,16 @@ def as_copies(placement: Placement) -> Placement:
             f"{placement.name}: has blocks in turns, and others on some of their devices; let each device "
             "be of one stage, and number those of a stage in a row"
         )
+    blocks = []
     for block in placement.blocks:
-        if block.data_parallel != len(block.devices) or block.in_turns != (len(block.devices) > 1):
+        number = len(block.devices)
+        if block.data_parallel != number or block.in_turns != (number > 1):
             raise PlacementError(
-                f"blocks ({block.name}).in_turns: each of its {len(block.devices)} devices has to be a "
-                f"group of its own; give data_parallel: {len(block.devices)}, and in_turns: true"
+                f"blocks ({block.name}).in_turns: each of its {number} devices has to be a group of its own; "
+                f"give data_parallel: {number}, and in_turns: true"
             )
-    number = {team: stage for stage, team in enumerate(teams)}
-
-    def first(values: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(values[team[0]] for team in teams)
-
-    plain = replace(
-        placement,
-        num_devices=len(teams),
-        blocks=tuple(
-            replace(
-                block,
-                devices=(number[block.devices],),
-                memory=block.memory_on(block.devices[0]),
-                data_parallel=1,
-                in_turns=False,
-            )
-            for block in placement.blocks
-        ),
-        memory=None if placement.memory is None else first(placement.memory),
-        static_memory=first(placement.static_memory) if placement.static_memory else (),
-        num_gpus=first(placement.num_gpus) if placement.num_gpus else (),
-    )
+        memory, devices = block.memory_on(block.devices[0]), (teams.index(block.devices),)
+        blocks.append(replace(block, devices=devices, memory=memory, data_parallel=1, in_turns=False))
+    one_each = per_device(placement, [team[0] for team in teams])
+    plain = replace(placement, num_devices=len(teams), blocks=tuple(blocks), **one_each)
     return replace(replicated(plain, [len(team) for team in teams]), name=placement.name)
-
-
-def _stage(name: str, blocks: list[Block], copies: Mapping[str, StageCopy]) -> Block:
-    """Return a stage's block of its copies."""
-    teams = [block.devices for block in sorted(blocks, key=lambda block: copies[block.name].number)]
-    devices = [device for team in teams for device in team]
-    if len({len(team) for team in teams}) > 1 or devices != sorted(devices):
-        raise PlacementError(
-            f"blocks ({name}).devices: its copies are on {', '.join(map(str, teams))}; let each have as "
-            "many, numbered one copy after the other"
-        )
-    if any(block.data_parallel > 1 for block in blocks):
-        raise PlacementError(
-            f"blocks ({name}).data_parallel: a copy that takes whole micro-batches cannot cut them too; "
-            "give 1"
-        )
-    after: Iterable[str] = (copies[each].stage for block in blocks for each in block.after)
-    return replace(
-        blocks[0],
-        name=name,
-        devices=tuple(devices),
-        memory=tuple(block.memory_on(device) for block in blocks for device in block.devices),
-        after=tuple(dict.fromkeys(after)),
-        data_parallel=len(teams),
-        in_turns=len(teams) > 1,
-    )
-
-
-def _names(count: int) -> tuple[str, ...]:
-    """Return the names of the choices of a decision on copies."""
-    return tuple(f"copy {number}" for number in range(count))

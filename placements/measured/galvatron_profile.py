@@ -10,10 +10,10 @@ know strategies.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -23,29 +23,24 @@ from placements.plain_data import Field, json_file
 _NAMED = re.compile(r"(computation|memory)_profiling_(bf16|fp16|fp32)_(.+?)(?:_all)?\.json")
 _MACHINE = re.compile(r"(allreduce|p2p)_bandwidth_([1-9]\d{0,4})nodes_([1-9]\d{0,4})gpus_per_node\.json")
 _TIME = re.compile(r"layertype_(\w+?)_bsz([1-9]\d{0,6})_seq([1-9]\d{0,8})")
-_ALL_REDUCE = re.compile(r"allreduce_size_([1-9]\d{0,6})_consec_([01])")
-_NEXT = re.compile(r"pp_size_([1-9]\d{0,6})")
+_BANDWIDTH = re.compile(r"allreduce_size_([1-9]\d{0,6})_consec_([01])|pp_size_([1-9]\d{0,6})")
 
-_Degree = Annotated[int, Meaning("number of GPUs that share a layer", min=1)]
 _SampleMs = Annotated[float, Meaning("time of a sample", "ms", above=0)]
-_Mib = Annotated[float, Meaning("memory", "MB", min=0)]
 _LayerMib = Annotated[float, Meaning("memory of a layer", "MB", above=0)]
 _GbPerS = Annotated[float, Meaning("bandwidth", "1e9 bytes per second", above=0)]
 _Slowdown = Annotated[float, Meaning("factor; 1 for none", min=1, max=2)]
+_MibByDegree = Mapping[
+    Annotated[int, Meaning("number of GPUs that share a layer", min=1)],
+    Annotated[float, Meaning("memory", "MB", min=0)],
+]
 
 
 class GalvatronProfileError(ValueError):
     """A file of a profile is missing or wrong; the message names file, value and remedy in one line."""
 
 
-@dataclass(frozen=True)
-class TimeLine:
-    """Time as a line over the samples of a GPU, fitted to measurements.
-
-    Attributes:
-        ms_per_sample: Slope, above 0.
-        constant_ms: Time for no sample; 0 or more.
-    """
+class TimeLine(NamedTuple):
+    """Time as a line over the samples of a GPU, fitted to measurements."""
 
     ms_per_sample: float
     constant_ms: float
@@ -57,28 +52,19 @@ class TimeLine:
 
 @dataclass(frozen=True)
 class EndMemory:
-    """Memory of embedding or output layer on a GPU, by the GPUs that share the vocabulary.
+    """Memory of embedding or output layer on a GPU, by the GPUs that share the vocabulary."""
 
-    Attributes:
-        states_mib: Weights, gradients and the optimizer's states.
-        kept_mib: Memory that one sample keeps from the forward to the backward.
-    """
-
-    states_mib: Mapping[int, float]
-    kept_mib: Mapping[int, float]
+    states_mib: Annotated[_MibByDegree, Meaning("weights, gradients, optimizer", key="model_states")]
+    kept_mib: Annotated[_MibByDegree, Meaning("kept by a sample until the backward", key="activation")]
 
 
-@dataclass(frozen=True)
-class GalvatronMemory:
-    """Memory of a model's layers.
+class GalvatronMemory(NamedTuple):
+    """Memory of a model's layers: of a layer, and of the ends of one and of several stages.
 
     Attributes:
         parameter_mib: Parameters of a layer in 32 bits.
         kept_mib: Kept by one sample in a layer on each GPU, by the GPUs that share it.
         input_mib: The same where the backward computes all else again, on one GPU.
-        first: Embedding, on the first of several stages.
-        last: Output layer, on the last of several stages.
-        both: Memory of one stage with both.
     """
 
     parameter_mib: float
@@ -98,20 +84,16 @@ class MachineBandwidths:
         to_next: Bandwidth from a stage to the next one, by the number of stages.
     """
 
-    all_reduce: Mapping[tuple[int, bool], float]
-    to_next: Mapping[int, float]
+    all_reduce: dict[tuple[int, bool], float] = field(default_factory=dict)
+    to_next: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class GalvatronProfile:
-    """A model on a machine.
+    """A model on a machine: forward of a block, and of embedding and output layer together.
 
     Attributes:
-        name: Name of the model.
         precision: ``bf16``, ``fp16`` or ``fp32``.
-        sequence_length: Tokens of a sample.
-        block: Forward of one layer.
-        other: Forward of embedding and output layer together.
         memory: Memory by whether tensor-parallel GPUs share norms and dropout too (Megatron's sequence
             parallelism).
         machines: Bandwidths by nodes and GPUs of each.
@@ -147,90 +129,81 @@ def read_galvatron_profile(
         GalvatronProfileError: A file is missing or wrong.
     """
     folder = Path(folder)
-    times, precision = _find(folder, "computation", model, None)
+    times, precision = _find(folder, "computation", model)
     memory, _ = _find(folder, "memory", model, precision)
-    length, lines = _read_times(times, sequence_length)
-    overlap = _only(folder, "overlap_coefficient.json")
-    return GalvatronProfile(
-        model,
-        precision,
-        length,
-        lines["0"],
-        lines["other"],
-        _read_memory(memory, length),
-        _read_machines(folder),
-        _read_overlap(overlap),
-    )
+    overlap = _only(folder, folder.rglob("overlap_coefficient.json"), "overlap_coefficient.json")
+    with json_file(times, "times of layers", GalvatronProfileError) as data:
+        length, block, other = _times(data, sequence_length)
+    with json_file(memory, "memory of layers", GalvatronProfileError) as data:
+        names = {True: "_sp", False: ""}
+        held = {
+            shared: _memory(data, end, length)
+            for shared, end in names.items()
+            if f"layertype_0{end}" in data.mapping()
+        }
+        if not held:
+            raise data.mistake("lacks layertype_0_sp and layertype_0, the memory of a layer; add one")
+    with json_file(overlap, "an overlap_coe", GalvatronProfileError) as data:
+        slowdown: float = data["overlap_coe"].typed(_Slowdown)
+    machines = _machines(folder)
+    return GalvatronProfile(model, precision, length, block, other, held, machines, slowdown)
 
 
-def _find(folder: Path, kind: str, model: str, precision: str | None) -> tuple[Path, str]:
+def _find(folder: Path, kind: str, model: str, precision: str = "") -> tuple[Path, str]:
     """Return the file of a model, and its precision."""
-    found: list[tuple[Path, str]] = []
-    known: set[str] = set()
-    for path in sorted(folder.rglob(f"{kind}_profiling_*.json")):
-        match = _NAMED.fullmatch(path.name)
-        if match is None:
-            continue
-        known.add(match[3])
-        if _plain(match[3]) == _plain(model) and precision in (None, match[2]):
-            found.append((path, match[2]))
-    if not found:
-        raise GalvatronProfileError(
-            f"{folder}: has no {kind}_profiling file of {model!r}"
-            + (f" in {precision}" if precision else "")
-            + f"; it has {', '.join(sorted(known)) or 'none'}"
-        )
-    if len(found) > 1:
-        first, second = (path.relative_to(folder) for path, _ in found[:2])
-        raise GalvatronProfileError(
-            f"{folder}: has both {first} and {second}; give a folder with one of them"
-        )
-    return found[0]
+    named = [
+        (path, match)
+        for path in folder.rglob(f"{kind}_profiling_*.json")
+        if (match := _NAMED.fullmatch(path.name))
+    ]
+    found = {
+        path: match[2]
+        for path, match in named
+        if _plain(match[3]) == _plain(model) and precision in ("", match[2])
+    }
+    known = ", ".join(sorted({match[3] for _, match in named})) or "none"
+    of_precision = f" in {precision}" if precision else ""
+    path = _only(folder, found, f"{kind}_profiling file of {model!r}{of_precision}", f"; it has {known}")
+    return path, found[path]
 
 
 def _plain(name: str) -> str:
     return name.lower().replace("_", "-")
 
 
-def _only(folder: Path, name: str) -> Path:
-    found = sorted(folder.rglob(name))
-    if len(found) != 1:
-        raise GalvatronProfileError(f"{folder}: has {len(found)} files {name}; give a folder with one")
+def _only(folder: Path, paths: Iterable[Path], name: str, others: str = "; give a folder with one") -> Path:
+    found = sorted(paths)
+    if not found:
+        raise GalvatronProfileError(f"{folder}: has no {name}{others}")
+    if len(found) > 1:
+        first, second = (path.relative_to(folder) for path in found[:2])
+        raise GalvatronProfileError(f"{folder}: has both {first} and {second}; give a folder with one")
     return found[0]
 
 
-def _read_times(path: Path, sequence_length: int | None) -> tuple[int, dict[str, TimeLine]]:
-    """Return the sequence length, and the line of each type of layer."""
-    with json_file(path, "times of layers", GalvatronProfileError) as fields:
-        points: dict[tuple[int, str], list[tuple[int, float]]] = {}
-        for name in fields.mapping():
-            if match := _TIME.fullmatch(name):
-                size, length = int(match[2]), int(match[3])
-                each_ms = fields[name].typed(_SampleMs)
-                points.setdefault((length, match[1]), []).append((size, size * each_ms))
-        length = _length(sorted({length for length, _ in points}), sequence_length)
-        kinds = {kind for known, kind in points if known == length}
-        if unknown := sorted(kinds - {"0", "other"}):
-            raise GalvatronProfileError(
-                f"layertype_{unknown[0]}: is a second kind of layer; give a profile of equal layers"
-            )
-        for kind in ("0", "other"):
-            if kind not in kinds:
-                raise GalvatronProfileError(
-                    f"lacks layertype_{kind}_bszN_seq{length}, the time of a sample in ms; add it"
-                )
-        return length, {kind: _line(points[length, kind]) for kind in kinds}
-
-
-def _length(known: list[int], wanted: int | None) -> int:
-    listed = ", ".join(map(str, known))
-    if not known:
-        raise GalvatronProfileError("has no layertype_0_bszN_seqN, the time of a sample in ms; add it")
-    if wanted is None and len(known) > 1:
-        raise GalvatronProfileError(f"sequence_length: was measured for {listed}; give one of them")
-    if wanted is not None and wanted not in known:
-        raise GalvatronProfileError(f"sequence_length: {wanted} was not measured, only {listed}; give one")
-    return known[0] if wanted is None else wanted
+def _times(data: Field, sequence_length: int | None) -> tuple[int, TimeLine, TimeLine]:
+    """Return the sequence length, and the lines of a block and of the other layers."""
+    points: dict[int, dict[str, list[tuple[int, float]]]] = {}
+    for name in data.mapping():
+        if match := _TIME.fullmatch(name):
+            size, of_length = int(match[2]), points.setdefault(int(match[3]), {})
+            of_length.setdefault(match[1], []).append((size, size * data[name].typed(_SampleMs)))
+    listed = ", ".join(map(str, sorted(points)))
+    if not points:
+        raise data.mistake("has no layertype_0_bszN_seqN, the time of a sample in ms; add it")
+    if sequence_length is None and len(points) > 1:
+        raise data.mistake(f"sequence_length: was measured for {listed}; give one of them")
+    length = next(iter(points)) if sequence_length is None else sequence_length
+    if length not in points:
+        raise data.mistake(f"sequence_length: {length} was not measured, only {listed}; give one")
+    if unknown := sorted(points[length].keys() - {"0", "other"}):
+        raise data.mistake(
+            f"layertype_{unknown[0]}: is a second kind of layer; give a profile of equal layers"
+        )
+    for kind in ("0", "other"):
+        if kind not in points[length]:
+            raise data.mistake(f"lacks layertype_{kind}_bszN_seq{length}, the time of a sample in ms; add it")
+    return length, _line(points[length]["0"]), _line(points[length]["other"])
 
 
 def _line(points: list[tuple[int, float]]) -> TimeLine:
@@ -243,74 +216,42 @@ def _line(points: list[tuple[int, float]]) -> TimeLine:
     return TimeLine(float(sizes @ times / (sizes @ sizes)), 0.0)
 
 
-def _read_memory(path: Path, length: int) -> dict[bool, GalvatronMemory]:
-    with json_file(path, "memory of layers", GalvatronProfileError) as fields:
-        suffixes = {is_shared: "_sp" if is_shared else "" for is_shared in (True, False)}
-        found = {
-            is_shared: _memory(fields, suffix, length)
-            for is_shared, suffix in suffixes.items()
-            if f"layertype_0{suffix}" in fields.mapping()
-        }
-        if not found:
-            raise GalvatronProfileError(
-                "lacks layertype_0_sp and layertype_0, the memory of a layer; add one"
-            )
-        return found
-
-
-def _memory(fields: Field, suffix: str, length: int) -> GalvatronMemory:
-    layer = fields[f"layertype_0{suffix}"][str(length)]
+def _memory(data: Field, suffix: str, length: int) -> GalvatronMemory:
+    layer = data[f"layertype_0{suffix}"][str(length)]
     kept = layer["tp_activation_per_bsz_dict"]
+    by_degree = {name: each for name, each in kept.mapping().items() if name != "checkpoint"}
+    first, last, both = (
+        replace(data[f"other_memory_{name}{suffix}"][str(length)], is_open=True).record(EndMemory)
+        for name in ("pp_on_first", "pp_on_last", "pp_off")
+    )
     return GalvatronMemory(
         layer["parameter_size"].typed(_LayerMib),
-        _by_number(kept, ("checkpoint",)),
+        replace(kept, value=by_degree).typed(_MibByDegree),
         kept["checkpoint"].typed(_LayerMib),
-        *(
-            EndMemory(_by_number(where["model_states"]), _by_number(where["activation"]))
-            for name in ("pp_on_first", "pp_on_last", "pp_off")
-            for where in [fields[f"other_memory_{name}{suffix}"][str(length)]]
-        ),
+        first,
+        last,
+        both,
     )
 
 
-def _by_number(field: Field, others: tuple[str, ...] = ()) -> dict[int, float]:
-    own = {name: each for name, each in field.mapping().items() if name not in others}
-    found: dict[int, float] = replace(field, value=own).typed(Mapping[_Degree, _Mib])
-    if not found:
-        raise field.wrong("memory by the GPUs that share a layer")
-    return found
-
-
-def _read_machines(folder: Path) -> dict[tuple[int, int], MachineBandwidths]:
-    rings: dict[tuple[int, int], dict[tuple[int, bool], float]] = {}
-    chains: dict[tuple[int, int], dict[int, float]] = {}
+def _machines(folder: Path) -> dict[tuple[int, int], MachineBandwidths]:
+    machines: dict[tuple[int, int], MachineBandwidths] = {}
     for path in sorted(folder.rglob("*_bandwidth_*.json")):
-        match = _MACHINE.fullmatch(path.name)
-        if match is None:
+        if (match := _MACHINE.fullmatch(path.name)) is None:
             continue
-        machine = int(match[2]), int(match[3])
-        if machine in (rings if match[1] == "allreduce" else chains):
-            raise GalvatronProfileError(f"{folder}: has {path.name} twice; give a folder with one of them")
-        with json_file(path, "bandwidths", GalvatronProfileError) as fields:
-            for name in fields.mapping():
-                gb_s = fields[name].typed(_GbPerS)
-                if ring := _ALL_REDUCE.fullmatch(name):
-                    rings.setdefault(machine, {})[int(ring[1]), ring[2] == "1"] = gb_s
-                elif chain := _NEXT.fullmatch(name):
-                    chains.setdefault(machine, {})[int(chain[1])] = gb_s
+        machine = machines.setdefault((int(match[2]), int(match[3])), MachineBandwidths())
+        with json_file(path, "bandwidths", GalvatronProfileError) as data:
+            for name in data.mapping():
+                gb_s: float = data[name].typed(_GbPerS)
+                if (known := _BANDWIDTH.fullmatch(name)) is None:
+                    raise data[name].wrong("named allreduce_size_N_consec_0, ..._1 or pp_size_N", "rename it")
+                if known[3]:
+                    machine.to_next[int(known[3])] = gb_s
                 else:
-                    raise fields[name].wrong(
-                        "named allreduce_size_N_consec_0, ..._1 or pp_size_N", "rename it"
-                    )
-    machines = sorted({*rings, *chains})
+                    machine.all_reduce[int(known[1]), known[2] == "1"] = gb_s
     if not machines:
         raise GalvatronProfileError(
             f"{folder}: has no allreduce_bandwidth_*nodes_*gpus_per_node.json; give a folder with these "
             "files of the machine too"
         )
-    return {each: MachineBandwidths(rings.get(each, {}), chains.get(each, {})) for each in machines}
-
-
-def _read_overlap(path: Path) -> float:
-    with json_file(path, "an overlap_coe", GalvatronProfileError) as data:
-        return float(data["overlap_coe"].typed(_Slowdown))
+    return dict(sorted(machines.items()))

@@ -6,11 +6,12 @@ replicas or links.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, NamedTuple, TypeVar
+
+import numpy as np
 
 from placements.meaning import Meaning
 from placements.plain_data import json_file
@@ -46,13 +47,10 @@ class LayerMemory:
 
     parameters: Annotated[int, Meaning("weights", "floats", min=0, key="params_floats")]
     activation_floats: Annotated[
-        int, Meaning("kept from the forward to the backward", "floats", min=0, key="act_mem_floats")
+        int, Meaning("kept until the backward", "floats", min=0, key="act_mem_floats")
     ]
     output_floats: Annotated[
-        int,
-        Meaning(
-            "passed on to the next layer; whole, not a GPU's share", "floats", min=0, key="act_output_floats"
-        ),
+        int, Meaning("passed on, whole, not a GPU's share", "floats", min=0, key="act_output_floats")
     ]
 
 
@@ -73,6 +71,8 @@ class LayerProfile:
     """Costs of the layers of a model on one type of GPU.
 
     Layer 0 is the embedding, the last one the final norm or head with the loss, and those between are blocks.
+    Where a layer, its tensor parallelism or such large micro-batches were not measured, methods raise
+    `NotProfiledError`.
 
     Attributes:
         gpu: Its name.
@@ -101,24 +101,17 @@ class LayerProfile:
         Between two measured micro-batch sizes a time lies on the line through theirs. The embedding's
         backward is at least the time to move its gradients at the optimizer's bandwidth: the hooks of the
         profile do not see it.
-
-        Raises:
-            NotProfiledError: The layer, its tensor parallelism or such large micro-batches were not measured.
         """
-        self._check(tensor_parallel, [layer])
-        low, high, share = self._around(micro_batch_size, tensor_parallel)
-        around = zip(self.layers[low][layer], self.layers[high][layer], strict=True)
-        forward_ms, backward_ms = (first + share * (second - first) for first, second in around)
+        memory, sizes = self._memory(tensor_parallel, layer), (micro_batch_size, tensor_parallel)
+        forward_ms, backward_ms = self._at(*sizes, lambda each: self.layers[each][layer])
         if layer == 0:
-            backward_ms = max(backward_ms, self._lookup_backward_ms(micro_batch_size, tensor_parallel))
+            moved = _LOOKUP_WEIGHT_BYTES * memory.parameters
+            moved += _LOOKUP_OUTPUT_BYTES * micro_batch_size * memory.output_floats
+            backward_ms = max(backward_ms, self._move_ms(*sizes, moved))
         return forward_ms, backward_ms
 
     def step_ms(self, micro_batch_size: int, tensor_parallel: int, layers: Iterable[int]) -> float:
-        """Return the optimizer step of some layers: in proportion to their weights, as memory bounds it.
-
-        Raises:
-            NotProfiledError: As of `times`.
-        """
+        """Return the optimizer step of some layers: in proportion to their weights, as memory bounds it."""
         moved = _UPDATE_BYTES * self.parameters(tensor_parallel, layers)
         return self._move_ms(micro_batch_size, tensor_parallel, moved)
 
@@ -127,55 +120,36 @@ class LayerProfile:
 
         The profile is of iterations of one micro-batch, which have none. It is a matter of memory too, and
         taken at the optimizer's bandwidth.
-
-        Raises:
-            NotProfiledError: As of `times`.
         """
         moved = _ACCUMULATED_BYTES * self.parameters(tensor_parallel, layers)
         return self._move_ms(micro_batch_size, tensor_parallel, moved)
 
     def parameters(self, tensor_parallel: int, layers: Iterable[int]) -> int:
-        """Return the weights of some layers on each GPU.
-
-        Raises:
-            NotProfiledError: A layer or its tensor parallelism was not measured.
-        """
-        layers = list(layers)
-        self._check(tensor_parallel, layers)
-        return sum(self.memory[tensor_parallel][layer].parameters for layer in layers)
+        """Return the weights of some layers on each GPU."""
+        return sum(self._memory(tensor_parallel, layer).parameters for layer in layers)
 
     def activation_bytes(self, micro_batch_size: int, tensor_parallel: int, layer: int) -> int:
-        """Return what a layer keeps of one micro-batch until its backward, on each GPU.
-
-        Raises:
-            NotProfiledError: As of `parameters`.
-        """
-        self._check(tensor_parallel, [layer])
-        return FLOAT_BYTES * micro_batch_size * self.memory[tensor_parallel][layer].activation_floats
+        """Return what a layer keeps of one micro-batch until its backward, on each GPU."""
+        return FLOAT_BYTES * micro_batch_size * self._memory(tensor_parallel, layer).activation_floats
 
     def output_bytes(self, micro_batch_size: int, tensor_parallel: int, layer: int) -> int:
-        """Return what a layer passes on of one micro-batch, and gets back as its gradient, whole.
+        """Return what a layer passes on of one micro-batch, and gets back as its gradient, whole."""
+        return FLOAT_BYTES * micro_batch_size * self._memory(tensor_parallel, layer).output_floats
 
-        Raises:
-            NotProfiledError: As of `parameters`.
-        """
-        self._check(tensor_parallel, [layer])
-        return FLOAT_BYTES * micro_batch_size * self.memory[tensor_parallel][layer].output_floats
-
-    def _check(self, tensor_parallel: int, layers: Iterable[int]) -> None:
+    def _memory(self, tensor_parallel: int, layer: int) -> LayerMemory:
         if tensor_parallel not in self.memory:
             known = _listed(self.memory)
             raise NotProfiledError(
                 f"tensor parallelism {tensor_parallel} has no memory profile, only {known}"
             )
-        for layer in layers:
-            if not 0 <= layer < self.num_layers:
-                raise NotProfiledError(
-                    f"layer {layer} is not of the model, whose last is {self.num_layers - 1}"
-                )
+        if not 0 <= layer < self.num_layers:
+            raise NotProfiledError(f"layer {layer} is not of the model, whose last is {self.num_layers - 1}")
+        return self.memory[tensor_parallel][layer]
 
-    def _around(self, micro_batch_size: int, tensor_parallel: int) -> tuple[Sizes, Sizes, float]:
-        """Return the measured sizes below and above, and how far from the first to the second it is."""
+    def _at(
+        self, micro_batch_size: int, tensor_parallel: int, times_ms: Callable[[Sizes], Sequence[float]]
+    ) -> Sequence[float]:
+        """Return times of measured sizes at one in between."""
         measured = sorted(size for size, shared in self.layers if shared == tensor_parallel)
         if not measured:
             known = _listed({shared for _, shared in self.layers})
@@ -187,25 +161,25 @@ class LayerProfile:
                 f"micro-batches of {micro_batch_size} are not within the {measured[0]} to {measured[-1]} "
                 f"measured on {self.gpu} with tensor parallelism {tensor_parallel}"
             )
-        above = measured[bisect_left(measured, micro_batch_size)]
-        below = above if above == micro_batch_size else measured[bisect_left(measured, above) - 1]
-        share = (micro_batch_size - below) / (above - below) if above > below else 0.0
-        return (below, tensor_parallel), (above, tensor_parallel), share
+        if self.is_measured(micro_batch_size, tensor_parallel):
+            return times_ms((micro_batch_size, tensor_parallel))
+        columns = zip(*(times_ms((size, tensor_parallel)) for size in measured), strict=True)
+        return [float(np.interp(micro_batch_size, measured, column)) for column in columns]
 
     def _move_ms(self, micro_batch_size: int, tensor_parallel: int, num_bytes: float) -> float:
         """Return the time to move so much at the bandwidth that the optimizer step reached."""
-        low, high, share = self._around(micro_batch_size, tensor_parallel)
-        update_ms = self.update_ms[low] + share * (self.update_ms[high] - self.update_ms[low])
+        (update_ms,) = self._at(micro_batch_size, tensor_parallel, lambda each: (self.update_ms[each],))
         last = self.num_layers - 1
-        profiled = (0, 1, min(2, last - 1), last)
-        moved = _UPDATE_BYTES * self.parameters(tensor_parallel, profiled)
+        moved = _UPDATE_BYTES * self.parameters(tensor_parallel, (0, 1, min(2, last - 1), last))
         return update_ms * num_bytes / moved if moved else 0.0
 
-    def _lookup_backward_ms(self, micro_batch_size: int, tensor_parallel: int) -> float:
-        memory = self.memory[tensor_parallel][0]
-        moved = _LOOKUP_WEIGHT_BYTES * memory.parameters
-        moved += _LOOKUP_OUTPUT_BYTES * micro_batch_size * memory.output_floats
-        return self._move_ms(micro_batch_size, tensor_parallel, moved)
+
+_Shared = Annotated[int, Meaning("tensor parallelism", min=1)]
+_Memory = Mapping[_Shared, Mapping[int, LayerMemory]]
+_Times = Mapping[
+    Annotated[int, Meaning("micro-batch size", min=1)], Mapping[_Shared, Mapping[int, LayerSeconds]]
+]
+_Entry = TypeVar("_Entry")
 
 
 def read_layer_profile(times: str | Path, memory: str | Path, gpu: str) -> LayerProfile:
@@ -222,35 +196,25 @@ def read_layer_profile(times: str | Path, memory: str | Path, gpu: str) -> Layer
         LayerProfileError: A file cannot be read or is wrong, or they have not the same layers.
     """
     with json_file(memory, "memory of layers", LayerProfileError) as data:
-        held = {
-            shared: _in_order(layers, f"{shared}")
-            for shared, layers in replace(data, is_open=True).typed(_Memory).items()
-        }
-        if len({len(layers) for layers in held.values()}) > 1:
+        by_shared = replace(data, is_open=True).typed(_Memory)
+        held = {shared: _in_order(layers, f"{shared}") for shared, layers in by_shared.items()}
+        if len({len(layers) for layers in held.values()}) != 1:
             raise LayerProfileError(
-                "has not as many layers for each tensor parallelism; give the same layers"
+                "has not as many layers for each tensor parallelism; give the memory of the same layers"
             )
-        if not held:
-            raise LayerProfileError("is empty; give the memory of each layer")
     num_layers = len(next(iter(held.values())))
     layers, update_ms = {}, {}
     with json_file(times, "times of layers", LayerProfileError) as data:
-        by_size = data.typed(Mapping[_MicroBatchSize, Mapping[_Shared, Mapping[int, LayerSeconds]]])
-        for size, shared in ((size, shared) for size, of_size in by_size.items() for shared in of_size):
-            rows = _in_order(by_size[size][shared], f"{size}.{shared}")
-            if len(rows) != num_layers:
-                raise LayerProfileError(
-                    f"{size}.{shared}: has {len(rows)} layers, but {memory} {num_layers}; give the same"
-                )
-            layers[size, shared] = tuple((1000 * row.forward, 1000 * row.backward) for row in rows)
-            update_ms[size, shared] = 1000 * rows[0].update
+        for size, of_size in data.typed(_Times).items():
+            for shared, by_layer in of_size.items():
+                rows = _in_order(by_layer, f"{size}.{shared}")
+                if len(rows) != num_layers:
+                    raise LayerProfileError(
+                        f"{size}.{shared}: has {len(rows)} layers, but {memory} {num_layers}; give the same"
+                    )
+                layers[size, shared] = tuple((1000 * row.forward, 1000 * row.backward) for row in rows)
+                update_ms[size, shared] = 1000 * rows[0].update
     return LayerProfile(gpu, layers, update_ms, held)
-
-
-_MicroBatchSize = Annotated[int, Meaning("micro-batch size", min=1)]
-_Shared = Annotated[int, Meaning("tensor parallelism", min=1)]
-_Memory = Mapping[_Shared, Mapping[int, LayerMemory]]
-_Entry = TypeVar("_Entry")
 
 
 def _in_order(layers: Mapping[int, _Entry], where: str) -> tuple[_Entry, ...]:

@@ -26,13 +26,7 @@ class LinkError(ValueError):
 
 @dataclass(frozen=True)
 class GpuGroup:
-    """GPUs of one type and zone that share layers (tensor parallel).
-
-    Attributes:
-        gpu: Name of the type.
-        zone: Where they are.
-        size: How many.
-    """
+    """GPUs of one type and zone that share layers (tensor parallel), and how many."""
 
     gpu: str
     zone: str
@@ -80,9 +74,8 @@ class Links:
     """All links that were measured.
 
     Attributes:
-        between: Links between GPUs of different nodes, by both ends and then by how many send and receive at
-            once.
-        within: Links within a node, by the name and number of its GPUs: what each of them reaches.
+        between: Between nodes, by both ends and then by how many GPUs send and receive at once.
+        within: Within a node, by the name and number of its GPUs: what each of them reaches.
     """
 
     between: Mapping[_Ends, Mapping[tuple[int, int], LinkFit]]
@@ -99,24 +92,18 @@ class Links:
         """
         there, back = (sender.zone, sender.gpu), (receiver.zone, receiver.gpu)
         sizes = sender.size, receiver.size
-        if (there + back) in self.between:
-            fits = self.between[there + back]
-        elif (back + there) in self.between:
-            fits, sizes = self.between[back + there], sizes[::-1]
-        else:
-            fits = self._in_another_zone(sender, receiver)
-        fit = fits[_nearest(fits, sizes)]
-        return 1000 * num_bytes / fit.bytes_per_s(num_bytes / min(sizes))
-
-    def _in_another_zone(self, sender: GpuGroup, receiver: GpuGroup) -> Mapping[tuple[int, int], LinkFit]:
-        gpus = sender.gpu, receiver.gpu
-        alike = (ends for ends in self.between if ends[0] == ends[2] and (ends[1], ends[3]) == gpus)
-        ends = min(alike, default=None) if sender.zone == receiver.zone else None
-        if ends is None:
+        fits = self.between.get(there + back)
+        if fits is None and (fits := self.between.get(back + there)) is not None:
+            sizes = sizes[::-1]
+        if fits is None and sender.zone == receiver.zone:
+            gpus = sender.gpu, receiver.gpu
+            alike = (ends for ends in self.between if ends[0] == ends[2] and (ends[1], ends[3]) == gpus)
+            fits = self.between.get(min(alike, default=there + back))
+        if fits is None:
             raise NotProfiledError(
                 f"no bandwidth from {sender.gpu} in {sender.zone} to {receiver.gpu} in {receiver.zone}"
             )
-        return self.between[ends]
+        return 1000 * num_bytes / fits[_nearest(fits, sizes)].bytes_per_s(num_bytes / min(sizes))
 
     def all_gather_ms(self, group: GpuGroup, num_bytes: float) -> float:
         """Return the time until each GPU of a group in one node has all, of which it had an equal share.
@@ -128,10 +115,9 @@ class Links:
             return 0.0
         if group.gpu not in self.within:
             raise NotProfiledError(f"no bandwidth between the {group.gpu} of a node")
-        fits = {(size, size): fit for size, fit in self.within[group.gpu].items()}
-        fit = fits[_nearest(fits, (group.size, group.size))]
-        share = num_bytes / group.size
-        return 1000 * (group.size - 1) * share / fit.bytes_per_s(share)
+        fits, share = self.within[group.gpu], num_bytes / group.size
+        size, _ = _nearest([(each, each) for each in fits], (group.size, group.size))
+        return 1000 * (group.size - 1) * share / fits[size].bytes_per_s(share)
 
     def all_reduce_ms(self, groups: Sequence[GpuGroup], num_bytes: float) -> float:
         """Return the time to sum what each group holds once, in a ring through all groups.
@@ -157,6 +143,12 @@ def _nearest(known: Iterable[tuple[int, int]], wanted: tuple[int, int]) -> tuple
     return max(below, key=lambda pair: (min(pair), sum(pair))) if below else min(known)
 
 
+_Count = Annotated[int, Meaning("number of GPUs that send or receive", min=1)]
+_Inner = TypeVar("_Inner")
+_ByGroup = Mapping[str, Mapping[str, Mapping[_Count, _Inner]]]
+"""Mapping by zone, GPU and number."""
+
+
 def read_links(between: str | Path, within: str | Path) -> Links:
     """Read what was measured of links.
 
@@ -176,12 +168,6 @@ def read_links(between: str | Path, within: str | Path) -> Links:
     with json_file(within, "bandwidths within nodes", LinkError) as data:
         inside = data.typed(Mapping[str, Mapping[_Count, LinkFit]])
     return Links(found, {gpu: fits for gpu, fits in inside.items() if fits})
-
-
-_Count = Annotated[int, Meaning("number of GPUs that send or receive", min=1)]
-_Inner = TypeVar("_Inner")
-_ByGroup = Mapping[str, Mapping[str, Mapping[_Count, _Inner]]]
-"""Mapping by zone, GPU and number."""
 
 
 def _by_group(data: _ByGroup[_Inner]) -> Iterator[tuple[str, str, int, _Inner]]:

@@ -11,9 +11,10 @@ The module does not know in what order blocks run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from placements.block import Block, Kind
 from placements.measured.layer_profile import FLOAT_BYTES, LayerProfile, NotProfiledError
@@ -72,14 +73,23 @@ def place_measured(plan: ReplicatedPlan, known: Measurements) -> Placement:
         NotProfiledError: A layer, its sizes, a type of GPU or a link was not measured.
     """
     costs = [_stage_cost(plan, stage, known) for stage in plan.stages]
-    hops = [_hop(plan, a, b, known) for a, b in pairwise(plan.stages)]
-    updates = [
+    nothing = _Hop(0.0, 0.0, 0.0, 0.0)
+    hops = [nothing, *(_hop(plan, a, b, known) for a, b in pairwise(plan.stages)), nothing]
+    pieces = []
+    for i, (cost, (before, after)) in enumerate(zip(costs, pairwise(hops), strict=True)):
+        times = before.gather_activation_ms + cost.forward_ms, after.gather_gradient_ms + cost.backward_ms
+        memory, working = (cost.kept_mib, -cost.kept_mib), (0, cost.kept_mib + cost.working_mib)
+        pieces.append(Piece(f"F{i}", (i,), tuple(map(_ticks, times)), memory, working))
+        if i + 1 < len(costs):
+            sent = _ticks(after.activation_ms), _ticks(after.gradient_ms)
+            pieces.append(Piece(f"A{i}", (i, i + 1), sent))
+    updates = (
         Block(f"O{i}", Kind.O, (i,), _ticks(cost.update_ms), after=("B0",)) for i, cost in enumerate(costs)
-    ]
+    )
     return Placement(
         "measured_plan",
         len(costs),
-        (*blocks_of(list(_pieces(costs, hops))), *updates),
+        (*blocks_of(pieces), *updates),
         tick_ms=_TICK_MS,
         static_memory=tuple(cost.static_mib for cost in costs),
         num_gpus=tuple(sum(group.size for group in stage.replicas) for stage in plan.stages),
@@ -87,8 +97,7 @@ def place_measured(plan: ReplicatedPlan, known: Measurements) -> Placement:
     )
 
 
-@dataclass(frozen=True)
-class _StageCost:
+class _StageCost(NamedTuple):
     """Cost of a stage for what a replica gets at a time; `working_mib` only during its backward."""
 
     forward_ms: float
@@ -99,8 +108,7 @@ class _StageCost:
     static_mib: int
 
 
-@dataclass(frozen=True)
-class _Hop:
+class _Hop(NamedTuple):
     """Times to send between two stages, and to gather at the receivers what has arrived."""
 
     activation_ms: float
@@ -115,7 +123,11 @@ def _stage_cost(plan: ReplicatedPlan, stage: ReplicatedStage, known: Measurement
     times, steps, kept, working, weights, summed = [], [], [], [], [], []
     for group in dict.fromkeys(stage.replicas):
         profile, sizes = known.profile_of(group), (plan.micro_batch_size, group.size)
-        times.append(_times(plan, stage, group, known))
+        rows = [profile.times(*sizes, layer) for layer in layers]
+        forward_ms, backward_ms = (known.compute_slowdown * sum(each) for each in zip(*rows, strict=True))
+        if plan.num_micro_batches * share > 1:
+            backward_ms += profile.accumulation_ms(*sizes, layers)
+        times.append((forward_ms, backward_ms))
         steps.append(profile.step_ms(*sizes, layers))
         held = [profile.activation_bytes(*sizes, layer) for layer in layers]
         kept.append(share * sum(held))
@@ -133,49 +145,25 @@ def _stage_cost(plan: ReplicatedPlan, stage: ReplicatedStage, known: Measurement
     )
 
 
-def _times(
-    plan: ReplicatedPlan, stage: ReplicatedStage, group: GpuGroup, known: Measurements
-) -> tuple[float, float]:
-    """Return forward and backward of one micro-batch on a replica, in ms."""
-    profile, sizes = known.profile_of(group), (plan.micro_batch_size, group.size)
-    rows = [profile.times(*sizes, layer) for layer in stage.layers]
-    forward_ms, backward_ms = (known.compute_slowdown * sum(column) for column in zip(*rows, strict=True))
-    if plan.num_micro_batches * plan.share_of(stage) > 1:
-        backward_ms += profile.accumulation_ms(*sizes, stage.layers)
-    return forward_ms, backward_ms
-
-
 def _hop(plan: ReplicatedPlan, before: ReplicatedStage, after: ReplicatedStage, known: Measurements) -> _Hop:
-    """Return the slowest transfer between replicas of two stages that follow each other."""
-    size, first = plan.micro_batch_size, before.replicas[0]
+    """Return the slowest transfer between replicas of two stages that follow each other.
+
+    They send in order, those of the smaller stage several times.
+    """
+    size, first, links = plan.micro_batch_size, before.replicas[0], known.links
     num_bytes = known.profile_of(first).output_bytes(size, first.size, before.layers[-1])
-    pairs = dict.fromkeys(_pairs(before.replicas, after.replicas))
-    links, sent = known.links, max(plan.share_of(before), plan.share_of(after))
+    senders, receivers = before.replicas, after.replicas
+    width = max(len(senders), len(receivers))
+    pairs = {
+        (senders[i * len(senders) // width], receivers[i * len(receivers) // width]) for i in range(width)
+    }
+    sent = max(plan.share_of(before), plan.share_of(after))
     return _Hop(
         sent * max(links.send_ms(a, b, num_bytes) for a, b in pairs),
         sent * max(links.send_ms(b, a, num_bytes) for a, b in pairs),
-        plan.share_of(after) * max(links.all_gather_ms(group, num_bytes) for group in after.replicas),
-        plan.share_of(before) * max(links.all_gather_ms(group, num_bytes) for group in before.replicas),
+        plan.share_of(after) * max(links.all_gather_ms(group, num_bytes) for group in receivers),
+        plan.share_of(before) * max(links.all_gather_ms(group, num_bytes) for group in senders),
     )
-
-
-def _pairs(before: tuple[GpuGroup, ...], after: tuple[GpuGroup, ...]) -> Iterator[tuple[GpuGroup, GpuGroup]]:
-    """Yield who sends to whom: replicas in order, those of the smaller stage several times."""
-    width = max(len(before), len(after))
-    for i in range(width):
-        yield before[i * len(before) // width], after[i * len(after) // width]
-
-
-def _pieces(costs: list[_StageCost], hops: list[_Hop]) -> Iterator[Piece]:
-    """Yield each stage, and what it sends to the next one."""
-    nothing = _Hop(0.0, 0.0, 0.0, 0.0)
-    for i, (cost, before, after) in enumerate(zip(costs, [nothing, *hops], [*hops, nothing], strict=True)):
-        times = before.gather_activation_ms + cost.forward_ms, after.gather_gradient_ms + cost.backward_ms
-        memory, working = (cost.kept_mib, -cost.kept_mib), (0, cost.kept_mib + cost.working_mib)
-        yield Piece(f"F{i}", (i,), tuple(map(_ticks, times)), memory, working)
-        if after is not nothing:
-            sent = after.activation_ms, after.gradient_ms
-            yield Piece(f"A{i}", (i, i + 1), tuple(map(_ticks, sent)))
 
 
 def _ticks(ms: float) -> int:

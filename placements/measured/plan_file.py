@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 
 from placements.meaning import Meaning
 from placements.measured.link_fit import GpuGroup
-from placements.plain_data import in_file, json_file
+from placements.plain_data import json_file
 
 
 class PlanFileError(ValueError):
@@ -80,72 +80,18 @@ class ReplicaEntry(NamedTuple):
     nodes: Annotated[tuple[NodeEntry, ...], Meaning("its nodes, `[gpu, GPUs of the node, zone]` each")]
     tensor_parallel: Annotated[int, Meaning("GPUs that share its layers", min=1)]
 
-    def gpus(self) -> GpuGroup:
-        """Return its GPUs.
-
-        Raises:
-            PlanFileError: They are of several types or zones, or too few.
-        """
-        kinds = {(node.gpu, node.zone) for node in self.nodes}
-        if len(kinds) != 1:
-            raise PlanFileError(
-                f"{sorted(kinds)} are not nodes of one type of GPU and one zone; make others a "
-                "replica of their own"
-            )
-        if self.tensor_parallel > sum(node.num_gpus for node in self.nodes):
-            raise PlanFileError(
-                f"{self.tensor_parallel} is not at most the GPUs of its nodes; name more nodes, or share "
-                "layers among fewer"
-            )
-        return GpuGroup(*kinds.pop(), self.tensor_parallel)
-
 
 @dataclass(frozen=True)
 class PipelineEntry:
-    """The pipeline of a plan's file.
-
-    Raises:
-        PlanFileError: A list has not an entry for each stage, or a stage no layer, or not as many replicas
-            as it says.
-    """
+    """The pipeline of a plan's file."""
 
     num_stages: Annotated[int, Meaning("number of stages", min=1)]
-    layers_per_stage: Annotated[
-        tuple[tuple[int, ...], ...], Meaning("numbers of the layers of each stage", min=0)
-    ]
+    layers_per_stage: Annotated[tuple[tuple[int, ...], ...], Meaning("layers of each stage", min=0)]
     tmp_per_stage: Annotated[
         tuple[tuple[ReplicaEntry, ...], ...],
         Meaning("replicas of each stage: `[[[gpu, GPUs of the node, zone], ...], tensor parallelism]`"),
     ]
     dp: Annotated[tuple[int, ...], Meaning("number of replicas of each stage", min=1)]
-
-    def __post_init__(self) -> None:
-        """Check that the lists agree."""
-        for name in ("layers_per_stage", "tmp_per_stage", "dp"):
-            if len(getattr(self, name)) != self.num_stages:
-                raise PlanFileError(
-                    f"{name}: has {len(getattr(self, name))} entries, not one for each of the "
-                    f"{self.num_stages} stages; give as many"
-                )
-        for i, (layers, replicas) in enumerate(zip(self.layers_per_stage, self.tmp_per_stage, strict=True)):
-            if not layers:
-                raise PlanFileError(f"layers_per_stage[{i}]: is empty; give each stage at least one layer")
-            if len(replicas) != self.dp[i]:
-                raise PlanFileError(
-                    f"dp[{i}]: {self.dp[i]} is not the number of replicas in tmp_per_stage[{i}], "
-                    f"{len(replicas)}; make them agree"
-                )
-            for j, replica in enumerate(replicas):
-                with in_file(f"tmp_per_stage[{i}][{j}]", PlanFileError):
-                    replica.gpus()
-
-    @property
-    def stages(self) -> tuple[ReplicatedStage, ...]:
-        """The stages."""
-        return tuple(
-            ReplicatedStage(layers, tuple(replica.gpus() for replica in replicas))
-            for layers, replicas in zip(self.layers_per_stage, self.tmp_per_stage, strict=True)
-        )
 
 
 @dataclass(frozen=True)
@@ -167,4 +113,40 @@ def read_replicated_plan(path: str | Path) -> ReplicatedPlan:
         plan = replace(fields, is_open=True).record(PlanEntry)
         if len(plan.pipeline_list) != 1:
             raise fields["pipeline_list"].wrong("a list of one pipeline", "give one in each file")
-        return ReplicatedPlan(plan.pipeline_list[0].stages, plan.mbs, plan.gbs)
+        (pipeline,) = plan.pipeline_list
+        for name in ("layers_per_stage", "tmp_per_stage", "dp"):
+            if (count := len(getattr(pipeline, name))) != pipeline.num_stages:
+                raise PlanFileError(
+                    f"{name}: has {count} entries, not one for each of the {pipeline.num_stages} stages; "
+                    "give as many"
+                )
+        stages = tuple(_stage(pipeline, stage) for stage in range(pipeline.num_stages))
+        return ReplicatedPlan(stages, plan.mbs, plan.gbs)
+
+
+def _stage(pipeline: PipelineEntry, stage: int) -> ReplicatedStage:
+    layers, replicas = pipeline.layers_per_stage[stage], pipeline.tmp_per_stage[stage]
+    if not layers:
+        raise PlanFileError(f"layers_per_stage[{stage}]: is empty; give each stage at least one layer")
+    if len(replicas) != pipeline.dp[stage]:
+        raise PlanFileError(
+            f"dp[{stage}]: {pipeline.dp[stage]} is not the number of replicas in tmp_per_stage[{stage}], "
+            f"{len(replicas)}; make them agree"
+        )
+    groups = (_group(replica, f"tmp_per_stage[{stage}][{i}]") for i, replica in enumerate(replicas))
+    return ReplicatedStage(layers, tuple(groups))
+
+
+def _group(replica: ReplicaEntry, where: str) -> GpuGroup:
+    kinds = {(node.gpu, node.zone) for node in replica.nodes}
+    if len(kinds) != 1:
+        raise PlanFileError(
+            f"{where}: {sorted(kinds)} are not nodes of one type of GPU and one zone; make others a replica "
+            "of their own"
+        )
+    if replica.tensor_parallel > sum(node.num_gpus for node in replica.nodes):
+        raise PlanFileError(
+            f"{where}: {replica.tensor_parallel} is not at most the GPUs of its nodes; name more nodes, or "
+            "share layers among fewer"
+        )
+    return GpuGroup(*kinds.pop(), replica.tensor_parallel)

@@ -15,13 +15,7 @@ from placements.measured.link_fit import Links, read_links
 
 @dataclass(frozen=True)
 class ProfiledModel:
-    """A model, and the links between GPUs, as measured.
-
-    Attributes:
-        name: Name of the model.
-        profiles: What its layers cost, by type of GPU.
-        links: Bandwidths.
-    """
+    """A model, what its layers cost by type of GPU, and the links between GPUs, as measured."""
 
     name: str
     profiles: Mapping[str, LayerProfile]

@@ -17,6 +17,11 @@ import yaml
 
 from placements.files import without_doubles
 
+try:
+    from yaml import CSafeLoader as SafeLoader
+except ImportError:  # PyYAML was built without libyaml, which is four times as fast
+    from yaml import SafeLoader  # type: ignore[assignment]
+
 _Scalar = tuple[str, str, Callable[[str], Any]]
 
 _SCALARS: tuple[_Scalar, ...] = (
@@ -35,7 +40,7 @@ _TABS = re.compile(r"(?<=[:,-])[ \t]*\t[ \t]*")
 _TAG = "tag:yaml.org,2002:"
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(SafeLoader):
     """YAML with the core schema alone, and without the silent rule that of two equal keys the last counts."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:

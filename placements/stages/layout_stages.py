@@ -12,9 +12,6 @@ from placements.stages.stage_chain import PlacedStages, Stage, StageChain, place
 PLACES = 6
 """Decimal places to which times in ms and memory in MiB are rounded, so that sums are exact."""
 
-_LEAST = Fraction(1, 10**PLACES)
-"""Time of an empty stage in ms, as a block has some."""
-
 
 def rounded(number: float) -> Fraction:
     """Return a time in ms or memory in MiB as a whole number of millionths."""
@@ -22,13 +19,11 @@ def rounded(number: float) -> Fraction:
 
 
 def stage_of(layers: tuple[ModelLayer, ...]) -> Stage:
-    """Return some layers as one stage, exactly; a pass takes a nanosecond at least."""
-    return Stage(
-        max(_LEAST, sum((rounded(each.forward_ms) for each in layers), Fraction(0))),
-        max(_LEAST, sum((rounded(each.backward_ms) for each in layers), Fraction(0))),
-        activation_mib=sum((rounded(each.activation_mib) for each in layers), Fraction(0)),
-        weight_mib=sum((rounded(each.weight_mib) for each in layers), Fraction(0)),
-    )
+    """Return some layers as one stage, exactly; a pass takes a nanosecond at least, also of no layers."""
+    names = ("forward_ms", "backward_ms", "activation_mib", "weight_mib")
+    figures = {name: float(sum(rounded(getattr(each, name)) for each in layers)) for name in names}
+    least = {name: max(10**-PLACES, figures[name]) for name in ("forward_ms", "backward_ms")}
+    return Stage(**figures | least)
 
 
 def place_layout(
@@ -55,7 +50,7 @@ def place_layout(
         )
     ends = pairwise(accumulate(layout.sizes, initial=0))
     stages = tuple(stage_of(layers.layers[first:end]) for first, end in ends)
-    memory = None if memory_mib is None else (memory_mib,) * layout.num_devices
+    memory = None if memory_mib is None else (memory_mib,)
     shape = "v_shape" if layout.num_chunks == 1 else "loop_shape"
     chain = StageChain(stages, layout.num_devices, memory, transfer_ms)
     return place(chain, shape, num_chunks=layout.num_chunks)

@@ -1,7 +1,8 @@
 """A model as a chain of stages with times and memory, and the same cut into other pieces, exactly.
 
 The form in which people have a model: milliseconds and MiB of each stage, or of each layer. It is placed on
-devices in the shape that a schedule needs. The module does not know schedules.
+devices in the shape that a schedule needs. Sums and parts are those of the decimals. The module does not know
+schedules.
 """
 
 from __future__ import annotations
@@ -10,17 +11,14 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Annotated, Any
 
 from placements.meaning import Meaning
 from placements.models.memory_levers import Offload, Recompute, with_levers
 from placements.pieces import PIPELINES, Piece, blocks_of, pieces_on, transfers_of
-from placements.planners.partition import min_largest
+from placements.planners.division import min_largest
 from placements.spec import Placement
-
-Number = float | Fraction
-"""Milliseconds or MiB: as given, or an exact part or sum of such."""
 
 _FINEST = 6
 """Decimal places that a tick or a unit of memory has at most where all figures are whole multiples of it."""
@@ -32,48 +30,53 @@ class StagesError(ValueError):
 
 @dataclass(frozen=True)
 class Stage:
-    """Cost of one piece of the model for one micro-batch.
+    """Cost of one piece of the model, a stage or layer, for one micro-batch.
 
-    Attributes:
-        forward_ms: Time of its forward block; above 0.
-        backward_ms: Time of its whole backward block; above 0.
-        input_gradient_ms: The part of `backward_ms` after which the stage before can go on; None where it is
-            not known.
-        activation_mib: Held from its forward block to the end of its backward.
-        weight_mib: Held all the time: weights, gradients and optimizer states.
-        recompute_ms: Time of computing the forward again before the backward; None where that is no choice.
-        recompute_mib: Held from the forward to the backward where it is computed again.
-        offload_ms: Time of the activations to the host, and of their way back; None where that is no choice.
+    A backward in halves is kept as the whole and the first half. Figures of sums and parts are fractions.
+
+    Raises:
+        StagesError: The backward is given neither whole nor in halves.
     """
 
-    forward_ms: Number
-    backward_ms: Number
-    input_gradient_ms: Number | None = None
-    activation_mib: Number = 0.0
-    weight_mib: Number = 0.0
-    recompute_ms: Number | None = None
-    recompute_mib: Number = 0.0
-    offload_ms: Number | None = None
+    forward_ms: Annotated[float, Meaning("its forward", "ms", above=0)]
+    backward_ms: Annotated[float, Meaning("its whole backward; 0 beside both halves", "ms", min=0)] = 0.0
+    input_gradient_ms: Annotated[float | None, Meaning("until the stage before goes on", "ms", above=0)] = (
+        None
+    )
+    weight_gradient_ms: Annotated[float | None, Meaning("the other half of the backward", "ms", above=0)] = (
+        None
+    )
+    activation_mib: Annotated[float, Meaning("held until the end of its backward", "MiB", min=0)] = 0.0
+    weight_mib: Annotated[float, Meaning("always held: weights, gradients, optimizer", "MiB", min=0)] = 0.0
+    recompute_ms: Annotated[float | None, Meaning("a mode: its forward again, first", "ms", above=0)] = None
+    recompute_mib: Annotated[float, Meaning("held meanwhile in that mode", "MiB", min=0)] = 0.0
+    offload_ms: Annotated[float | None, Meaning("a mode: to the host, as long back", "ms", above=0)] = None
+
+    def __post_init__(self) -> None:
+        """Put the halves of the backward together."""
+        first, second = self.input_gradient_ms, self.weight_gradient_ms
+        if bool(self.backward_ms) == (second is not None) or (second is not None and first is None):
+            raise StagesError("give either backward_ms, or input_gradient_ms and weight_gradient_ms")
+        if first is not None and second is not None:
+            object.__setattr__(self, "backward_ms", exact(first) + exact(second))
+            object.__setattr__(self, "weight_gradient_ms", None)
 
     @classmethod
     def merged(cls, stages: Sequence[Stage]) -> Stage:
-        """Return several in one, exactly; its input gradient is not known where one of theirs is not."""
-        return cls(
-            _sum(each.forward_ms for each in stages),
-            _sum(each.backward_ms for each in stages),
-            _sum_of_all([each.input_gradient_ms for each in stages]),
-            _sum(each.activation_mib for each in stages),
-            _sum(each.weight_mib for each in stages),
-            _sum_of_all([each.recompute_ms for each in stages]),
-            _sum(each.recompute_mib for each in stages),
-            _sum_of_all([each.offload_ms for each in stages]),
-        )
+        """Return several in one; a figure is not known where one of theirs is not."""
+
+        def total(name: str) -> Any:
+            known = [found for each in stages if (found := getattr(each, name)) is not None]
+            return sum(map(exact, known)) if len(known) == len(stages) else None
+
+        return cls(**{each.name: total(each.name) for each in fields(cls)})
 
     def part_of(self, number: int) -> Stage:
-        """Return one of so many equal parts, exactly."""
+        """Return one of so many equal parts."""
         parts: dict[str, Any] = {
-            each.name: None if (whole := getattr(self, each.name)) is None else exact(whole) / number
+            each.name: whole and exact(whole) / number
             for each in fields(self)
+            for whole in [getattr(self, each.name)]
         }
         return Stage(**parts)
 
@@ -92,59 +95,79 @@ class SequenceSlices:
 
     num_slices: Annotated[int, Meaning("slices of each sequence", min=1)]
     attention_share: Annotated[
-        float,
-        Meaning("part of a stage's time that grows with the square of the length", min=0, max=1),
+        float, Meaning("part of the time that grows with the square of the length", min=0, max=1)
     ] = 0.0
     kv_share: Annotated[float, Meaning("part of its activations that is keys and values", min=0, max=1)] = 0.0
-    partition: Annotated[
-        str, Meaning("`even` slices, or slices of `equal_time`", choices=("even", "equal_time"))
-    ] = "even"
+    partition: Annotated[str, Meaning("how they are cut", choices=("even", "equal_time"))] = "even"
 
 
 @dataclass(frozen=True)
 class StageChain:
-    """A model: pieces of which each hands its output to the next, and the devices for them.
+    """A model: stages, or the layers of which stages are made, and the devices for them.
 
-    Attributes:
-        pieces: The stages, or the layers of which stages are made.
-        num_devices: Number of devices, at least 1.
-        memory_mib: Capacity of each device; None for no limit.
-        transfer_ms: Time from the end of a block to where its output is on another device.
-        input_gradient_share: Part of a backward block that its input gradient takes, where the stages do not
-            tell.
-        are_layers: The pieces are divided among stages as they are. Otherwise a stage may be cut in parts.
-        power_w: Power of each device; None where it is not known.
-        host_memory_mib: What each device may hold on its host; None for no limit.
-        sequence_slices: How schedules of slices cut a sequence; None where they do not apply.
+    Each hands its output to the next. `num_devices` is never 0 afterwards, and memory has a number for each
+    device.
+
+    Raises:
+        StagesError: There are neither stages nor layers, or both, or the devices do not go with them.
     """
 
-    pieces: tuple[Stage, ...]
-    num_devices: int
-    memory_mib: tuple[float, ...] | None = None
-    transfer_ms: float = 0.0
-    input_gradient_share: float = 0.5
-    are_layers: bool = False
-    power_w: DevicePower | None = None
-    host_memory_mib: float | None = None
-    sequence_slices: SequenceSlices | None = None
+    stages: Annotated[tuple[Stage, ...], Meaning("the stages, with the fields below")] = ()
+    num_devices: Annotated[
+        int, Meaning("0 for as many as stages, which is no choice beside layers", min=0)
+    ] = 0
+    memory_mib: Annotated[
+        tuple[float, ...] | None,
+        Meaning("of each device: one number or a list; none: no limit", "MiB", min=0),
+    ] = None
+    transfer_ms: Annotated[
+        float, Meaning("from the end of a block to where its output is on another device", "ms", min=0)
+    ] = 0.0
+    layers: Annotated[
+        tuple[Stage, ...], Meaning("instead of stages: a finer chain, cut so that the longest piece is least")
+    ] = ()
+    input_gradient_share: Annotated[
+        float, Meaning("input gradient's part of a backward that is only given whole", above=0, below=1)
+    ] = 0.5
+    power_w: Annotated[
+        DevicePower | None, Meaning("`running`, while a device computes, and `blocking`, while it waits", "W")
+    ] = None
+    host_memory_mib: Annotated[
+        float | None, Meaning("what each device may hold on its host; none: no limit", "MiB", min=0)
+    ] = None
+    sequence_slices: Annotated[
+        SequenceSlices | None,
+        Meaning(
+            "how sequences are cut: `num_slices`, and `attention_share`, `kv_share` (0 to 1, default 0) and "
+            "`partition` (`even`, or `equal_time`)"
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        """Check that there are stages or layers, and count the devices."""
+        if bool(self.stages) == bool(self.layers):
+            raise StagesError("stages: give either 'stages', one for each device, or 'layers', to be divided")
+        if self.layers and not self.num_devices:
+            raise StagesError("num_devices: has no value beside layers; give the number of devices")
+        number = self.num_devices or len(self.stages)
+        object.__setattr__(self, "num_devices", number)
+        if self.memory_mib is not None:
+            memory = self.memory_mib * (number if len(self.memory_mib) == 1 else 1)
+            if len(memory) != number:
+                raise StagesError(
+                    f"memory_mib: has {len(memory)} numbers for {number} devices; give one each, or one"
+                )
+            object.__setattr__(self, "memory_mib", memory)
+
+    @property
+    def pieces(self) -> tuple[Stage, ...]:
+        """The stages or layers."""
+        return self.stages or self.layers
 
     @property
     def knows_halves(self) -> bool:
         """Whether every piece tells the time of its input gradient apart from that of its weights."""
         return all(each.input_gradient_ms is not None for each in self.pieces)
-
-    @property
-    def note_of_split(self) -> str:
-        """Note on the assumption made where the backward is split."""
-        if not self.knows_halves:
-            return f"input gradient assumed to take {self.input_gradient_share:.0%} of each backward"
-        return "split backward"
-
-    def with_known_halves(self, chunk: Stage) -> Stage:
-        """Return a chunk with its input gradient, the share of the backward where it is not known."""
-        if chunk.input_gradient_ms is not None:
-            return chunk
-        return replace(chunk, input_gradient_ms=exact(chunk.backward_ms) * exact(self.input_gradient_share))
 
     def in_chunks(self, number: int) -> tuple[tuple[Stage, ...], str]:
         """Return the model in so many pieces, and how they were made; empty where they are its own.
@@ -154,27 +177,26 @@ class StageChain:
         Raises:
             StagesError: There is no way to make so many.
         """
-        count = len(self.pieces)
+        pieces, count = self.pieces, len(self.pieces)
         if number == count:
-            return self.pieces, ""
-        if self.are_layers and number < count:
-            sizes = min_largest([float(each.forward_ms + each.backward_ms) for each in self.pieces], number)
-            ends = [sum(sizes[: i + 1]) for i in range(number)]
-            merged = [Stage.merged(self.pieces[a:b]) for a, b in pairwise([0, *ends])]
-            return tuple(merged), f"layers of each chunk: {','.join(map(str, sizes))}"
-        if not self.are_layers and number % count == 0:
+            return pieces, ""
+        if self.layers and number < count:
+            sizes = min_largest([float(each.forward_ms + each.backward_ms) for each in pieces], number)
+            note = f"layers of each chunk: {','.join(map(str, sizes))}"
+        elif self.stages and number % count == 0:
             parts = number // count
-            return tuple(
-                each.part_of(parts) for each in self.pieces for _ in range(parts)
-            ), f"each stage cut into {parts} equal parts"
-        if not self.are_layers and count % number == 0:
-            size = count // number
-            pieces = self.pieces
-            return tuple(
-                Stage.merged(pieces[i : i + size]) for i in range(0, count, size)
-            ), f"{size} stages in each chunk"
-        what = "layers" if self.are_layers else "stages"
-        raise StagesError(f"{what}: {count} cannot be made into {number} chunks; choose another num_devices")
+            chunks = tuple(each.part_of(parts) for each in pieces for _ in range(parts))
+            return chunks, f"each stage cut into {parts} equal parts"
+        elif self.stages and count % number == 0:
+            sizes = (count // number,) * number
+            note = f"{sizes[0]} stages in each chunk"
+        else:
+            what = "layers" if self.layers else "stages"
+            raise StagesError(
+                f"{what}: {count} cannot be made into {number} chunks; choose another num_devices"
+            )
+        ends = pairwise(accumulate(sizes, initial=0))
+        return tuple(Stage.merged(pieces[first:end]) for first, end in ends), note
 
 
 @dataclass(frozen=True)
@@ -210,92 +232,77 @@ def place(chain: StageChain, shape: str, split_backward: bool = False, num_chunk
     chunks, note = chain.in_chunks(len(pipelines[0]))
     notes = [note] if note else []
     if split_backward:
-        notes.append(chain.note_of_split)
-        chunks = tuple(chain.with_known_halves(chunk) for chunk in chunks)
+        share = chain.input_gradient_share
+        assumed = f"input gradient assumed to take {share:.0%} of each backward"
+        notes.append("split backward" if chain.knows_halves else assumed)
+        chunks = tuple(_with_halves(chunk, share) for chunk in chunks)
     if len(pipelines) > 1:
         notes.append("each device holds the weights of two stages")
-    tick, unit = _unit([*_times(chunks), chain.transfer_ms]), _unit(_memories(chunks, chain))
+    timed = ("forward_ms", "backward_ms", "input_gradient_ms", "recompute_ms", "offload_ms")
+    tick = _unit([chain.transfer_ms, *(getattr(chunk, name) for chunk in chunks for name in timed)])
+    held = ("activation_mib", "weight_mib", "recompute_mib")
+    figures = (getattr(chunk, name) for chunk in chunks for name in held)
+    unit = _unit([*figures, *(chain.memory_mib or ())])
     hop = math.ceil(exact(chain.transfer_ms) / tick)
 
+    def ticks(ms: float) -> int:
+        return max(1, round(exact(ms) / tick))
+
+    def units(mib: float) -> int:
+        return math.ceil(exact(mib) / unit)
+
+    def capacity(mib: float) -> int:
+        return math.floor(exact(mib) / unit)
+
     def piece(name: str, device: int, index: int) -> Piece:
-        """Return a chunk in ticks and units."""
-        chunk = chunks[index]
-        held = math.ceil(exact(chunk.activation_mib) / unit)
-        forward, backward = _ticks(chunk.forward_ms, tick), _ticks(chunk.backward_ms, tick)
-        times, memory = [forward, backward], [held, -held]
+        chunk, held = chunks[index], units(chunks[index].activation_mib)
+        times, memory = [ticks(chunk.forward_ms), ticks(chunk.backward_ms)], [held, -held]
         if split_backward:
             assert chunk.input_gradient_ms is not None, "the halves are known where the backward is split"
-            half = _ticks(chunk.input_gradient_ms, tick)
-            times, memory = [forward, half, max(1, backward - half)], [held, 0, -held]
+            half = ticks(chunk.input_gradient_ms)
+            times[1:], memory = [half, max(1, times[1] - half)], [held, 0, -held]
         return Piece(name, (device,), tuple(times), tuple(memory), transfer=(hop, hop))
 
     made = pieces_on(pipelines, piece)
+    weights = [Fraction(0)] * chain.num_devices
+    recompute, offload = {}, {}
+    for devices, pieces in zip(pipelines, made, strict=True):
+        for device, each, chunk in zip(devices, pieces, chunks, strict=True):
+            weights[device] += exact(chunk.weight_mib)
+            activations = units(chunk.activation_mib)
+            if chunk.recompute_ms is not None:
+                kept = min(activations, units(chunk.recompute_mib))
+                recompute[each.name] = [Recompute(kept, ticks(chunk.recompute_ms))]
+            if chunk.offload_ms is not None:
+                offload[each.name] = [Offload(activations, ticks(chunk.offload_ms))]
     placement = Placement(
         shape,
         chain.num_devices,
         tuple(block for pieces in made for block in blocks_of(pieces)),
         tick_ms=float(tick),
         transfer=tuple(triple for pieces in made for triple in transfers_of(pieces)),
-        memory=_capacity(chain, unit),
-        static_memory=_weights(chunks, pipelines, chain.num_devices, unit),
+        memory=None if chain.memory_mib is None else tuple(map(capacity, chain.memory_mib)),
+        static_memory=tuple(math.ceil(each / unit) for each in weights),
         memory_unit_mib=float(unit),
     )
-    recompute, offload = {}, {}
-    for pieces in made:
-        for each, chunk in zip(pieces, chunks, strict=True):
-            held = math.ceil(exact(chunk.activation_mib) / unit)
-            if chunk.recompute_ms is not None:
-                kept = min(held, math.ceil(exact(chunk.recompute_mib) / unit))
-                recompute[each.name] = [Recompute(kept, _ticks(chunk.recompute_ms, tick))]
-            if chunk.offload_ms is not None:
-                offload[each.name] = [Offload(held, _ticks(chunk.offload_ms, tick))]
     if recompute or offload:
-        host = chain.host_memory_mib
-        on_host = None if host is None else math.floor(exact(host) / unit)
+        on_host = None if chain.host_memory_mib is None else capacity(chain.host_memory_mib)
         placement = with_levers(placement, recompute, offload, on_host)
     return PlacedStages(placement, len(pipelines), tuple(notes))
 
 
-def _times(chunks: Sequence[Stage]) -> list[Number]:
-    figures = [
-        (each.forward_ms, each.backward_ms, each.input_gradient_ms, each.recompute_ms, each.offload_ms)
-        for each in chunks
-    ]
-    return [each for row in figures for each in row if each is not None]
+def _with_halves(chunk: Stage, share: float) -> Stage:
+    """Return a chunk with its input gradient, the share of the backward where it is not known."""
+    if chunk.input_gradient_ms is not None:
+        return chunk
+    half: Any = exact(chunk.backward_ms) * exact(share)
+    return replace(chunk, input_gradient_ms=half)
 
 
-def _memories(chunks: Sequence[Stage], chain: StageChain) -> list[Number]:
-    return [
-        *(m for each in chunks for m in (each.activation_mib, each.weight_mib, each.recompute_mib)),
-        *(chain.memory_mib or ()),
-    ]
-
-
-def _capacity(chain: StageChain, unit: Fraction) -> tuple[int, ...] | None:
-    if chain.memory_mib is None:
-        return None
-    return tuple(math.floor(exact(each) / unit) for each in chain.memory_mib)
-
-
-def _weights(
-    chunks: Sequence[Stage], pipelines: Sequence[Sequence[int]], num_devices: int, unit: Fraction
-) -> tuple[int, ...]:
-    """Return what each device holds all the time."""
-    held = [Fraction(0)] * num_devices
-    for devices in pipelines:
-        for chunk, device in zip(chunks, devices, strict=True):
-            held[device] += exact(chunk.weight_mib)
-    return tuple(math.ceil(each / unit) for each in held)
-
-
-def _ticks(ms: Number, tick: Fraction) -> int:
-    return max(1, round(exact(ms) / tick))
-
-
-def _unit(figures: Iterable[Number]) -> Fraction:
+def _unit(figures: Iterable[float | None]) -> Fraction:
     """Return the longest power of ten of which all figures are whole multiples, else a fine one.
 
-    >>> _unit([12.5, 3.0]), _unit([Fraction(1, 3), 2.0])
+    >>> _unit([12.5, 3.0]), _unit([1 / 3, 2.0])
     (Fraction(1, 10), Fraction(1, 1000000))
     """
     given = [exact(figure) for figure in figures if figure]
@@ -307,16 +314,6 @@ def _unit(figures: Iterable[Number]) -> Fraction:
     return Fraction(10) ** (shortest - _FINEST + 1)
 
 
-def _sum(numbers: Iterable[Number]) -> Fraction:
-    return sum(map(exact, numbers), Fraction(0))
-
-
-def _sum_of_all(numbers: Sequence[Number | None]) -> Fraction | None:
-    """Return the sum where each is known."""
-    known = [each for each in numbers if each is not None]
-    return _sum(known) if len(known) == len(numbers) else None
-
-
-def exact(number: Number) -> Fraction:
+def exact(number: float | Fraction) -> Fraction:
     """Return a number as the fraction that its decimals are."""
     return number if isinstance(number, Fraction) else Fraction(str(number))

@@ -2,122 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, SupportsFloat, SupportsIndex, TypeGuard
+from typing import Any, SupportsFloat, SupportsIndex
 
-from placements.meaning import Meaning
+from placements.meaning import declared_fields
 from placements.placement_file.yaml_text import read_yaml
 from placements.plain_data import Field, in_file
-from placements.stages.stage_chain import DevicePower, SequenceSlices, Stage, StageChain, StagesError, exact
+from placements.stages.stage_chain import StageChain, StagesError
 
-_MIB = Meaning("memory of a device", "MiB", min=0)
-
-
-@dataclass(frozen=True)
-class StageEntry:
-    """A stage or layer, for one micro-batch.
-
-    Raises:
-        StagesError: The backward is not given, or both whole and in halves.
-    """
-
-    forward_ms: Annotated[float, Meaning("its forward", "ms", above=0)]
-    backward_ms: Annotated[float | None, Meaning("its whole backward", "ms", above=0)] = None
-    input_gradient_ms: Annotated[
-        float | None, Meaning("instead of the whole: until the stage before can go on", "ms", above=0)
-    ] = None
-    weight_gradient_ms: Annotated[float | None, Meaning("beside that: the rest", "ms", above=0)] = None
-    activation_mib: Annotated[
-        float, Meaning("held from its forward to the end of its backward", "MiB", min=0)
-    ] = 0.0
-    weight_mib: Annotated[
-        float, Meaning("held all the time: weights, gradients, optimizer", "MiB", min=0)
-    ] = 0.0
-    recompute_ms: Annotated[
-        float | None, Meaning("a mode: its forward again, before its backward", "ms", above=0)
-    ] = None
-    recompute_mib: Annotated[
-        float, Meaning("held from its forward to its backward in that mode", "MiB", min=0)
-    ] = 0.0
-    offload_ms: Annotated[
-        float | None, Meaning("a mode: what it holds to the host, and as long back", "ms", above=0)
-    ] = None
-
-    def __post_init__(self) -> None:
-        """Check how the backward is given."""
-        halves = self.input_gradient_ms, self.weight_gradient_ms
-        if (self.backward_ms is None) != (None not in halves) or halves.count(None) == 1:
-            raise StagesError("give either backward_ms, or input_gradient_ms and weight_gradient_ms")
-
-    @property
-    def stage(self) -> Stage:
-        """The same with the whole backward."""
-        whole, first, second = self.backward_ms, self.input_gradient_ms, self.weight_gradient_ms
-        backward = exact(first) + exact(second) if first is not None and second is not None else whole
-        assert backward is not None, "checked"
-        return Stage(
-            self.forward_ms,
-            backward,
-            first,
-            self.activation_mib,
-            self.weight_mib,
-            self.recompute_ms,
-            self.recompute_mib,
-            self.offload_ms,
-        )
-
-
-@dataclass(frozen=True)
-class StagesForm:
-    """A model as a chain of stages or layers, and the devices for it.
-
-    Raises:
-        StagesError: There are neither stages nor layers, both, or layers without a number of devices.
-    """
-
-    stages: Annotated[tuple[StageEntry, ...], Meaning("the stages, with the fields below")] = ()
-    layers: Annotated[
-        tuple[StageEntry, ...],
-        Meaning(
-            "instead of stages: a finer chain, divided such that the longest piece is as short as possible"
-        ),
-    ] = ()
-    memory_mib: Annotated[
-        Field | None, Meaning("of each device: one number or a list; none for no limit", "MiB")
-    ] = None
-    transfer_ms: Annotated[
-        float, Meaning("from the end of a block to where its output is on another device", "ms", min=0)
-    ] = 0.0
-    num_devices: Annotated[int | None, Meaning("as many as stages; required beside layers", min=1)] = None
-    input_gradient_share: Annotated[
-        float,
-        Meaning(
-            "part of a backward that its input gradient takes where only the whole is given", above=0, below=1
-        ),
-    ] = 0.5
-    power_w: Annotated[
-        DevicePower | None,
-        Meaning("of each device: `running`, while it computes, and `blocking`, while it waits", "W"),
-    ] = None
-    host_memory_mib: Annotated[
-        float | None, Meaning("what each device may hold on its host; none for no limit", "MiB", min=0)
-    ] = None
-    sequence_slices: Annotated[
-        SequenceSlices | None,
-        Meaning(
-            "how each sequence is cut into slices: `num_slices`, and `attention_share`, "
-            "`kv_share` (0 to 1, default 0) and `partition` (`even`, or `equal_time`)"
-        ),
-    ] = None
-
-    def __post_init__(self) -> None:
-        """Check that there are stages or layers."""
-        if bool(self.stages) == bool(self.layers):
-            raise StagesError("stages: give either 'stages', one for each device, or 'layers', to be divided")
-        if self.layers and self.num_devices is None:
-            raise StagesError("num_devices: has no value beside layers; give the number of devices")
+_OPTIONS = {each.key: each for each in declared_fields(StageChain)}
+_MEMORY = _OPTIONS["memory_mib"]
 
 
 def read_stages(path: str | Path) -> StageChain:
@@ -132,28 +28,18 @@ def read_stages(path: str | Path) -> StageChain:
 
 
 def stages_from_dict(data: object) -> StageChain:
-    """Build a model from plain data; see `StagesForm`.
+    """Build a model from plain data with the fields of a `StageChain`.
 
     Raises:
         StagesError: A field is missing, unknown or wrong.
     """
-    if isinstance(data, dict) and "blocks" in data:
-        raise StagesError("blocks: this is a placement and no stages; use placement=file placement.path=FILE")
-    form = Field(data, "", StagesError).record(StagesForm)
-    pieces = tuple(each.stage for each in form.stages or form.layers)
-    number = len(pieces) if form.num_devices is None else form.num_devices
-    memory = None if form.memory_mib is None else _read_memory(form.memory_mib, number)
-    return StageChain(
-        pieces,
-        number,
-        memory,
-        form.transfer_ms,
-        form.input_gradient_share,
-        bool(form.layers),
-        form.power_w,
-        form.host_memory_mib,
-        form.sequence_slices,
-    )
+    if isinstance(data, dict):
+        if "blocks" in data:
+            raise StagesError(
+                "blocks: this is a placement and no stages; use placement=file placement.path=FILE"
+            )
+        data = data | {"memory_mib": _memory(data.get("memory_mib"), "memory_mib")}
+    return Field(data, "", StagesError).record(StageChain)
 
 
 def with_memory(stages: StageChain, memory: object, where: str) -> StageChain:
@@ -164,45 +50,27 @@ def with_memory(stages: StageChain, memory: object, where: str) -> StageChain:
         memory: One value or a list, as ``memory_mib`` of a file.
         where: Its name in messages.
     """
-    return replace(stages, memory_mib=_read_memory(Field(memory, where, StagesError), stages.num_devices))
+    field = Field(_memory(memory, where), where, StagesError)
+    return replace(stages, memory_mib=field.typed(_MEMORY.kind, {}, _MEMORY.meaning))
 
 
-def _read_memory(field: Field, num_devices: int) -> tuple[float, ...] | None:
-    if field.value is None:
-        return None
-    if not isinstance(field.value, list):
-        return (field.typed(float, meaning=_MIB),) * num_devices
-    if len(field.value) != num_devices:
-        raise StagesError(
-            f"{field.where}: has {len(field.value)} numbers for {num_devices} devices; give one each, or one"
-        )
-    return tuple(each.typed(float, meaning=_MIB) for each in field.items())
+def _memory(value: object, where: str) -> object:
+    """Return a list as it is, and of one number for all devices such a list."""
+    return (
+        value
+        if isinstance(value, list | None)
+        else [Field(value, where, StagesError).typed(float, {}, _MEMORY.meaning)]
+    )
 
 
-def stages_of(
-    num_stages: int | None = None,
-    *,
-    memory_mib: float | str | Sequence[float | str] | None = None,
-    transfer_ms: float = 0.0,
-    num_devices: int | None = None,
-    input_gradient_share: float = 0.5,
-    power_w: Mapping[str, float] | None = None,
-    host_memory_mib: float | None = None,
-    sequence_slices: Mapping[str, Any] | None = None,
-    **columns: float | Iterable[float],
-) -> StageChain:
-    """Build a model from columns; see `stages_from_dict` for their names.
+def stages_of(num_stages: int | None = None, **columns: Any) -> StageChain:
+    """Build a model from columns; see `placements.stages.stage_chain.Stage` and `StageChain` for their names.
 
     Args:
         num_stages: Needed where no column is a list.
-        memory_mib: Memory of each device, or of all; with another unit as text, such as ``24GiB``.
-        transfer_ms: See `StageChain`, as for the rest.
-        num_devices: Default: as many as stages.
-        input_gradient_share: Likewise.
-        power_w: Power of a device, as ``{"running": 300, "blocking": 75}``.
-        host_memory_mib: See `StageChain`.
-        sequence_slices: How sequences are cut, as ``{"num_slices": 8, "attention_share": 0.3}``.
-        columns: One number for all stages, or one for each: lists, arrays, or columns of a DataFrame.
+        columns: Of the stages one number for all, or one for each: lists, arrays, or columns of a DataFrame.
+            Memory may have its unit as text, such as ``24GiB``. Beside them what is of the whole model, as
+            `memory_mib` of all devices or each, and ``power_w={"running": 300, "blocking": 75}``.
 
     Raises:
         StagesError: A column is unknown, wrong, or of another length than the others.
@@ -210,7 +78,9 @@ def stages_of(
     >>> stages_of(forward_ms=[10, 12], backward_ms=20, memory_mib=4096).pieces[1].forward_ms
     12.0
     """
-    given = {name: list(each) if _is_row(each) else each for name, each in columns.items()}
+    given = {name: _plain(each) for name, each in columns.items()}
+    whole = {name: each for name, each in given.items() if name in _OPTIONS and each is not None}
+    given = {name: each for name, each in given.items() if name not in _OPTIONS}
     lengths = {name: len(each) for name, each in given.items() if isinstance(each, list)}
     if num_stages is None and not lengths:
         raise StagesError("num_stages: has no value, and no column is a list; give either")
@@ -221,22 +91,16 @@ def stages_of(
         if length != count:
             raise StagesError(f"{name}: has {length} numbers for {count} stages; give one each, or one")
     rows = [
-        {name: _plain(each[i] if isinstance(each, list) else each) for name, each in given.items()}
+        {name: each[i] if isinstance(each, list) else each for name, each in given.items()}
         for i in range(count)
     ]
-    memory = [*map(_plain, memory_mib)] if _is_row(memory_mib) else _plain(memory_mib)
-    data = {"stages": rows, "memory_mib": memory, "transfer_ms": transfer_ms}
-    data |= {} if host_memory_mib is None else {"host_memory_mib": host_memory_mib}
-    number = {} if num_devices is None else {"num_devices": num_devices}
-    power = None if power_w is None else dict(power_w)
-    data |= {} if sequence_slices is None else {"sequence_slices": dict(sequence_slices)}
-    return stages_from_dict(data | number | {"input_gradient_share": input_gradient_share, "power_w": power})
-
-
-def _is_row(value: Any) -> TypeGuard[Iterable[Any]]:
-    return isinstance(value, Iterable) and not isinstance(value, str)
+    return stages_from_dict({"stages": rows} | whole)
 
 
 def _plain(value: Any) -> Any:
-    """Return a number of any kind, such as numpy's, as plain data; all else as it is, to be refused."""
-    return float(value) if isinstance(value, SupportsFloat) else value
+    """Return numbers of any kind, such as numpy's, as plain data; all else as it is, to be refused."""
+    if isinstance(value, Iterable) and not isinstance(value, str | Mapping):
+        return [*map(_plain, value)]
+    if isinstance(value, SupportsFloat) and not isinstance(value, int):
+        return value.__index__() if isinstance(value, SupportsIndex) else float(value)
+    return value

@@ -2,6 +2,7 @@
 
 - `job`: the record, of a model and a plan
 - `as_run`: a plan as another system runs it, with its time and memory
-- `megatron`: arguments of Megatron-LM; `torchtitan`: of torchtitan; `galvatron`: Galvatron's plan file, read and written
+- `megatron`: arguments of Megatron-LM; `torchtitan`: of torchtitan
+- `galvatron`: Galvatron's plan file, read and written
 - `files`: the files of all systems, and what they cannot say
 """

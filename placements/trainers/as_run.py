@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise, permutations
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from placements.block import PlacementError
@@ -18,9 +18,9 @@ from placements.models.parallel import LayerStrategy
 from placements.models.transformer import TransformerLayer
 from placements.planners.hybrid.plan import Plan, alike
 from placements.planners.hybrid.plan_options import RatedPlan, StageEstimate
-from placements.planners.hybrid.stage_tables import LayerCosts, LayerTable
+from placements.planners.hybrid.stage_tables import LayerCosts, strategy_costs, transitions_ms
 from placements.planners.parallel_plan import PlanError
-from placements.planners.stage_search.stage_problem import LayerRun, StageProblem, weigh
+from placements.planners.stage_search.stage_problem import StageProblem, weigh
 from placements.trainers.job import TrainerJob
 
 
@@ -192,17 +192,14 @@ def rate(plan: Plan, costs: LayerCosts) -> RatedPlan:
     samples, m, kinds = plan.micro_batch_size, plan.num_micro_batches, set(plan.layers)
     estimates, stages_ms = [], []
     for number, stage in enumerate(plan.stages):
-        group, runs, layouts = plan.group(number), [], dict[object, int]()
-        for i, how in zip(stage.layers, stage.strategies, strict=True):
-            cost = costs.cost(plan.layers[i], how, samples, m, group)
-            runs.append(LayerRun(1, LayerTable((how,), (cost,), ()).options(layouts)))
-        by_layout = {layouts[layout]: how for how, layout in zip(stage.strategies, layouts, strict=False)}
-        transitions = {
-            (a, b): max(costs.transition_ms(kind, before, after, samples, group) for kind in kinds)
-            for (a, before), (b, after) in permutations(by_layout.items(), 2)
-        }
+        group, layouts = plan.group(number), dict[object, LayerStrategy]()
+        own = tuple(
+            strategy_costs({how: costs.cost(plan.layers[i], how, samples, m, group)}, m, layouts)
+            for i, how in zip(stage.layers, stage.strategies, strict=True)
+        )
+        between = transitions_ms(costs, kinds, layouts, samples, group)
         in_flight = min(plan.num_stages - number, m)
-        solution = weigh(StageProblem(tuple(runs), transitions, in_flight, 0.0, m), (0,) * len(runs))
+        solution = weigh(StageProblem(own, between, in_flight, 0.0), (0,) * len(own))
         stages_ms.append(solution.cost)
         estimates.append(StageEstimate(solution.time_ms, solution.sync_ms, solution.peak_mib, in_flight))
     transfers_ms = sum(

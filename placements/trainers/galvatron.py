@@ -158,10 +158,10 @@ def galvatron_plan(
     _check_model(shape, inner, [each.value for each in sizes])
     cuts = [0, *(inner[count] for count in list(accumulate(division))[:-1]), len(shape.layers)]
     counts = [last - first for first, last in pairwise(cuts)]
-    own = dict(zip(inner, strategies, strict=True))
+    chosen = dict(zip(inner, strategies, strict=True))
     ways = [ends] * len(shape.layers)
     for i in range(inner[0], inner[-1] + 1):
-        ways[i] = own.get(i, ways[i - 1])  # what is between transformer layers is shared as the one before
+        ways[i] = chosen.get(i, ways[i - 1])  # what is between transformer layers is shared as the one before
     plan = Plan.of_sizes(shape, cluster(total), counts, ways, form.global_bsz, form.chunks)
     return replace(plan, output_joins=True)
 

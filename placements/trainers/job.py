@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
@@ -13,7 +12,7 @@ from placements.models.chain import ModelDetails, ModelShape
 from placements.models.end_layers import EmbeddingLayer, OutputLayer, ProjectionLayer
 from placements.models.parallel import Recompute
 from placements.models.transformer import TransformerLayer
-from placements.models.zoo.language import decoder
+from placements.models.zoo.shapes import decoder, sizes_of
 from placements.planners.hybrid.plan import Plan
 from placements.planners.hybrid.uniform import Degrees, Layout
 from placements.planners.parallel_plan import PlanError
@@ -52,9 +51,7 @@ class TrainerJob:
         return {**_DEFAULTS, **self.sizes, **how.pop("degrees"), **how, **batch, **vars(self)}
 
 
-_DEFAULTS = asdict(ModelDetails()) | {
-    name: each.default for name, each in inspect.signature(decoder).parameters.items()
-}
+_DEFAULTS = asdict(ModelDetails()) | sizes_of(decoder)
 
 
 def without_defaults(sizes: Mapping[str, Any]) -> dict[str, Any]:

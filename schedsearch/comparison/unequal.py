@@ -73,7 +73,7 @@ def read_chains(
         StagesError: The stages cannot be one for each device.
     """
     chunks, _ = stages.in_chunks(stages.num_devices)
-    chain = replace(stages, pieces=chunks, are_layers=False)
+    chain = replace(stages, stages=chunks, layers=())
     errors: dict[bool, MicroBatchError] = {}
     for split in (True, False):
         placement = place(chain, "v_shape", split).placement
@@ -84,7 +84,7 @@ def read_chains(
             errors[split] = error
             continue
         return tuple(
-            replace(chain, pieces=tuple(_pieces(chain, batch, n, split, path)))
+            replace(chain, stages=tuple(_pieces(chain, batch, n, split, path)))
             for n in range(batch.num_micro_batches)
         )
     raise errors[stages.knows_halves]

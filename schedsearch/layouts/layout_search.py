@@ -14,7 +14,7 @@ from itertools import combinations
 
 import numpy as np
 
-from placements.planners.partition import least_largest, min_largest
+from placements.planners.division import divided, min_largest, windows
 from schedsearch.layouts.layout_model import LayoutProblem, Sizes, min_bound
 from schedsearch.layouts.order_graph import Ints
 from schedsearch.solver.budget import SolverBudget
@@ -66,7 +66,7 @@ def best_layout(
 def min_capacity(problem: LayoutProblem) -> float:
     """Return with how many units of memory a layout for 1F1B fits at the least."""
     sums = (problem.sums[3] + held.max() * problem.sums[2] for held in problem.graph.held)
-    return least_largest(each[None] - each[:, None] for each in sums)[1]
+    return divided([windows(each) for each in sums], np.maximum)[1]
 
 
 @dataclass
@@ -196,8 +196,9 @@ def _table_of_stages(problem: LayoutProblem) -> tuple[Sizes | None, float]:
         rest = behind + (p - 1 - i) * late
         waits = np.maximum(w * f, f + rest) + (m - w) * (f + b) + np.maximum(w * b, b + rest)
         fits = True if problem.capacity is None else weight + w * activation <= problem.capacity
-        stages.append(np.where(fits, ahead + i * late + waits, math.inf))
-    return least_largest(stages)
+        stages.append(windows(np.where(fits, ahead + i * late + waits, math.inf)))
+    found, bound = divided(stages, np.maximum)
+    return (found if bound < math.inf else None), bound
 
 
 def _shaken(sizes: Sizes, rng: np.random.Generator) -> Sizes:

@@ -20,10 +20,9 @@ from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import USUAL, Paradigm, TreeOptions
 from placements.planners.hybrid.placing.planned_placement import SHARED_VOCABULARY
 from placements.planners.hybrid.placing.shared_layers import PartCosts
-from placements.planners.hybrid.plan_options import Obstacle, PlanOptions, PlanSearchResult
+from placements.planners.hybrid.plan_options import OUT_OF_MEMORY, PlanOptions, PlanSearchResult
 from placements.planners.hybrid.search.layout_search import LayoutOptions, LayoutSearch
 from placements.planners.hybrid.search.plan_search import PlannerReport, search_plans
-from placements.planners.hybrid.search.rules_of_thumb import rules_of_thumb
 from placements.planners.hybrid.shape_costs import FrameworkCosts, ShapeCosts
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.hybrid.uniform import Layout
@@ -128,7 +127,7 @@ def plan(
     made: list[RankedPlan | str] = []
     interrupted = False
     if with_hybrid:
-        searches = {size: _searched(chain, cluster, size, share, on_progress) for size in sizes}
+        searches = {size: search_plans(chain, cluster, size, share, on_progress) for size in sizes}
         interrupted = any(found.interrupted for found in searches.values())
         chains = [each for found in searches.values() for each in found.plans]
         chains = sorted(chains, key=lambda each: -each.samples_per_s)[: options.num_plans]
@@ -214,7 +213,7 @@ def _why_no_plan(
         limit = f"time_limit_s: {options.time_limit_s:g} s were over before a plan of {of_model} was found"
         return f"{limit}; give more, or fewer numbers to try"
     trials = [trial for found in searches.values() for trial in found.trials]
-    if not any(trial.fails_by(Obstacle.MEMORY) for trial in trials):
+    if not any(trial.reason.startswith(OUT_OF_MEMORY) for trial in trials):
         reason = trials[0].reason if trials else "nothing was tried"
         return f"{costs.model.name}: nothing can be planned: {reason}"
 
@@ -257,14 +256,6 @@ def _allowed(layouts: LayoutOptions, options: PlanOptions) -> LayoutOptions:
 def _without_bound(report: PlannerReport) -> PlannerReport:
     """Return who is told of one of several batches or shapes, whose bound is not that of all."""
     return lambda done, total, best_ms, _: report(done, total, best_ms, 0.0)
-
-
-def _searched(
-    costs: LayerCosts, cluster: Cluster, batch: int, options: PlanOptions, on_progress: PlannerReport | None
-) -> PlanSearchResult:
-    if options.method == "megatron":
-        return rules_of_thumb(costs, cluster, batch, options)
-    return search_plans(costs, cluster, batch, options, on_progress)
 
 
 def _check(rank_by: str, shapes: Sequence[str], planner: str | None) -> None:

@@ -38,7 +38,7 @@ def search(
 
 
 def solve(problem: Problem, on_progress: SearchReport) -> Answer:
-    """Verdict a problem, whatever its method; see `search`."""
+    """Answer a problem, whatever its method; see `search`."""
     problem.check()
     require_capacity(problem.placement)
     passed = border.lower(problem, on_progress)

@@ -36,7 +36,13 @@ _MAX_BLOCKS = 2000
 """Blocks of the longest schedule that is made by hand with modes, and of the largest plain placement."""
 
 _MAX_INSTANCES = 600
-"""Blocks times micro-batches of the largest repetend whose span is asked for; with more, it takes long."""
+"""Blocks times micro-batches of the largest repetend that is asked for again; with more, it takes long."""
+
+_PATIENCE = 12
+"""Other repetends of the period in a row that bring no shorter schedule before no more are asked for."""
+
+_SHARE_OF_SAMPLES = 0.2
+"""Share of the work for whole schedules that these get."""
 
 
 class WholeSearch:
@@ -85,6 +91,7 @@ class WholeSearch:
         self._shortest: Schedule | None = None
         self._improvement: Improvement | None = None
         self._starts: dict[str, Iterator[Made]] = {}
+        self._num_samples = self._in_vain = 0
 
     @property
     def source(self) -> OfSize | None:
@@ -159,6 +166,13 @@ class WholeSearch:
         return self.known is not None and Objective.LATENCY not in self.known.limit
 
     @property
+    def _may_ask(self) -> bool:
+        """Whether a solver may be asked for other repetends of the period."""
+        assert self.known is not None
+        instances = len(self.known.placement.blocks) * self.known.micro_batches
+        return QUERIES in self.uses and instances <= _MAX_INSTANCES
+
+    @property
     def proved(self) -> bool:
         """Whether no schedule is better than the best."""
         return self._shortest is not None and self._goal.value(self._shortest) <= self._bound
@@ -180,8 +194,7 @@ class WholeSearch:
         others = [objective for objective in objectives if objective not in FINITE]
         for known in self._bisection.minimise_in_turn(self.known, others, budget):
             self.known = known
-        instances = len(self.known.placement.blocks) * self.known.micro_batches
-        wants_span = self.objective in objectives and QUERIES in self.uses and instances <= _MAX_INSTANCES
+        wants_span = self.objective in objectives and self._may_ask
         if wants_span and not self._has_span and not budget.is_over:
             with self._counted(QUERIES):
                 for known in self._bisection.minimise(self.known, Objective.SPAN, budget):
@@ -216,6 +229,10 @@ class WholeSearch:
                     if (made := next(starts, None)) is None:
                         break
                     self._offer(made)
+        samples = Budget(self.account, until).share(_SHARE_OF_SAMPLES)
+        while self._may_ask and self._in_vain < _PATIENCE and not (self.proved or samples.is_over):
+            with self._counted(QUERIES):
+                self._sample(known, samples)
         best = self._shortest
         assert best is not None
         if self.proved or self.effort.spent >= until or not self.uses & IMPROVEMENTS:
@@ -238,6 +255,22 @@ class WholeSearch:
             self._shortest = self._improvement.best
             if self._is_free:
                 self._bound = max(self._bound, self._improvement.bound)
+
+    def _sample(self, known: OfSize, budget: Budget) -> None:
+        """Offer another repetend of the period, unrolled: its warmup and cooldown may pack better."""
+        assert known.repetend is not None and self._shortest is not None
+        period, best = known.repetend.period, self._goal.value(self._shortest)
+        query = known.query(Objective.PERIOD, period)
+        longer = (0, None, period // 2, period, 2 * period)[self._num_samples % 5]
+        spans = [query.span, None if longer is None else known.repetend.span + longer]
+        self._num_samples, self._in_vain = self._num_samples + 1, self._in_vain + 1
+        query = replace(query, span=min((each for each in spans if each is not None), default=None))
+        _, sampled = budget.ask(query, budget.left / 4, self._num_samples)
+        for each in () if sampled is None else (sampled, sampled.with_min_period(period)):
+            if known.keeps_limits(each):
+                self._offer(Made(self._unroll(each), "another repetend unrolled"))
+        if self._goal.value(self._shortest) < best:
+            self._in_vain = 0
 
     def take_hand_made(self, best: OfSize, seconds: float) -> None:
         """Offer the hand-made schedules that a search had not come to, with so many seconds more."""

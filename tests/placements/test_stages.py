@@ -12,7 +12,6 @@ import yaml
 from told import told
 
 from experiments.config.options import OptionError, read_fields
-from placements import Kind
 from placements.block import PlacementError
 from placements.placement_file import placement_from_dict
 from placements.profiles.operating_point import OperatingPoint
@@ -59,18 +58,6 @@ def test_ticks_and_units_are_exact_where_decimals_are() -> None:
     assert placed.placement.mib(placement.by_name["F1"].memory_on(1)) == 512.5
 
 
-def test_parts_that_are_no_decimals_are_close_and_never_need_less() -> None:
-    stage = {"forward_ms": 1, "backward_ms": 2, "activation_mib": 100, "weight_mib": 10}
-    placed = place(chain(stage, 2, memory_mib=200), "loop_shape", num_chunks=3)
-    forward = [block for block in placed.placement.blocks if block.kind is Kind.F]
-    assert len(forward) == 6
-    for block in forward:
-        assert placed.placement.ms(block.time) == pytest.approx(1 / 3, rel=2e-6)
-        held = placed.placement.mib(block.memory_on(block.devices[0]))
-        assert 100 / 3 <= held <= 100 / 3 * (1 + 2e-6)
-    assert placed.notes == ("each stage cut into 3 equal parts",)
-
-
 def test_an_x_shape_holds_the_weights_of_two_stages() -> None:
     stages = [STAGE | {"weight_mib": weight} for weight in (10, 20, 30, 40)]
     placed = place(stages_from_dict({"stages": stages}), "x_shape")
@@ -83,6 +70,12 @@ def test_an_x_shape_holds_the_weights_of_two_stages() -> None:
 
 
 def test_stages_are_put_together_and_layers_divided() -> None:
+    stage = {"forward_ms": 1, "backward_ms": 2, "activation_mib": 100, "weight_mib": 10}
+    placed = place(chain(stage, 2, memory_mib=200), "loop_shape", num_chunks=3)
+    block = placed.placement.by_name["F5"]
+    assert placed.placement.ms(block.time) == pytest.approx(1 / 3, rel=2e-6)
+    assert 100 / 3 <= placed.placement.mib(block.memory_on(1)) <= 100 / 3 * (1 + 2e-6), "never less"
+    assert placed.notes == ("each stage cut into 3 equal parts",)
     whole, note = chain(STAGE, 4, num_devices=2).in_chunks(2)
     assert (whole[0].forward_ms, whole[0].backward_ms, whole[0].activation_mib) == (2, 6, 2)
     assert note == "2 stages in each chunk"
@@ -98,7 +91,7 @@ def test_stages_are_put_together_and_layers_divided() -> None:
         chain(STAGE, 4, num_devices=3).in_chunks(3)
 
 
-def test_a_whole_backward_is_split_in_the_stated_or_an_even_ratio() -> None:
+def test_a_whole_backward_is_split_in_the_stated_or_an_even_ratio(tmp_path: Path) -> None:
     for more, share, expected in (({}, "50%", (10, 10)), ({"input_gradient_share": 0.3}, "30%", (6, 14))):
         stage = {"forward_ms": 1, "backward_ms": 20}
         placed = place(chain(stage, 2, **more), "v_shape", split_backward=True)
@@ -107,18 +100,15 @@ def test_a_whole_backward_is_split_in_the_stated_or_an_even_ratio() -> None:
     known = place(chain(HALVES, 2), "v_shape", split_backward=True)
     assert known.notes == ("split backward",)
     assert Stage.merged([Stage(1, 2), Stage(1, 2, 1)]).input_gradient_ms is None
-
-
-def test_reads_files(tmp_path: Path) -> None:
     path = tmp_path / "stages.yaml"
-    path.write_text(yaml.safe_dump({"stages": [STAGE] * 2, "memory_mib": 8}))
-    assert read_stages(path) == chain(STAGE, 2, memory_mib=8)
+    path.write_text(yaml.safe_dump({"stages": [HALVES] * 2}))
+    assert read_stages(path) == chain(HALVES, 2)
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (3, "3 is not a mapping of stages, layers, memory_mib"),
+        (3, "3 is not a mapping of stages, num_devices, memory_mib"),
         ({"blocks": []}, "this is a placement and no stages; use placement=file placement.path=FILE"),
         ({}, "stages: give either 'stages', one for each device, or 'layers'"),
         ({"layers": [STAGE]}, "num_devices: has no value beside layers"),
@@ -154,7 +144,7 @@ def test_wrong_stages_are_named_with_the_remedy(data: object, message: str) -> N
 WITH_UNIT = {"forward_ms": 1, "backward_ms": 2, "activation_mib": "100MiB"}
 
 
-@pytest.mark.parametrize("written", ["24GiB", "24 GiB", "24g", "24576MiB", "24576 mib", 24576, "24.0Gib"])
+@pytest.mark.parametrize("written", ["24GiB", "24 g", "24576mib", 24576])
 def test_memory_of_stages_may_have_a_unit(written: object) -> None:
     assert stages_from_dict({"stages": [WITH_UNIT], "memory_mib": written}).memory_mib == (24576.0,)
     assert stages_of(1, forward_ms=1, backward_ms=2, memory_mib=[written]).memory_mib == (24576.0,)
@@ -185,9 +175,6 @@ def test_memory_of_a_placement_may_have_a_unit_where_its_own_is_known() -> None:
     placement = placement_from_dict(PLACEMENT | {"memory_unit_mib": "2MiB", "blocks": blocks})
     assert (placement.memory, placement.static_memory, placement.memory_unit_mib) == ((512,), (256,), 2)
     assert (placement.blocks[0].memory, placement.blocks[0].transient) == (32, 1)
-
-
-def test_else_the_message_says_how_to_make_it_known() -> None:
     with pytest.raises(PlacementError, match="^memory: '1GiB' has a unit, but .* 'memory_unit_mib'"):
         placement_from_dict(PLACEMENT | {"static_memory": [0], "blocks": [WITHOUT]})
 
@@ -209,10 +196,6 @@ def profile_of(factor: float) -> Profile:
 def test_a_profile_in_another_unit_than_the_placement_is_noticed(factor: float, remedy: str) -> None:
     with pytest.warns(UserWarning, match=f"profile: its blocks take .* ms .*, those of v_shape .*{remedy}"):
         profile_of(factor).require(v_shape(2))
-
-
-@pytest.mark.parametrize("factor", [0.02, 1, 50])
-def test_one_of_another_size_is_not(factor: float) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        profile_of(factor).require(v_shape(2))
+        profile_of(0.02 if factor < 1 else 50).require(v_shape(2))

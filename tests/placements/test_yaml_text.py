@@ -45,7 +45,7 @@ def test_what_is_written_reads_back(tmp_path: Path) -> None:
         ("a: !!map x", "expected a mapping node, but found scalar, line 1"),
         ("010: 1\n10: 2", "'10' is given twice, line 2"),
         ('{"a": 1,\n"a": 2}', "'a' is given twice, line 2"),
-        ("a: 1\n\tb: 2", "found character '\\t' that cannot start any token, line 2"),
+        ("a: 1\n\tb: 2", "found a tab character that violates indentation, line 2"),
     ],
 )
 def test_what_is_wrong_is_one_line(tmp_path: Path, text: str, message: str) -> None:

@@ -29,8 +29,8 @@ from placements.cluster import read_cluster
 from placements.models.zoo import read_model
 from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
+from placements.planners.pipedream.plan import Level
 from placements.planners.pipedream.planner import best_plan
-from placements.planners.pipedream.topology import Level
 from placements.shapes import v_shape
 from schedsearch.baselines import one_f_one_b
 from schedsearch.core.answer import Answer, SearchProgress

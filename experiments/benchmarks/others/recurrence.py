@@ -8,8 +8,8 @@ from __future__ import annotations
 import itertools
 from functools import cache
 
+from placements.planners.pipedream.plan import Level
 from placements.planners.pipedream.profile_graph import ProfileGraph
-from placements.planners.pipedream.topology import Level
 
 
 def min_time_ms(graph: ProfileGraph, level: Level) -> float:

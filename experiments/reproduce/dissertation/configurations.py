@@ -15,11 +15,10 @@ from experiments.reproduce.dissertation.published import BATCH_SIZES_2, TABLE_2_
 from experiments.reproduce.item import CaseOptions, Claim, Item, Row, Trend
 from experiments.reproduce.rows import listed, rows_with
 from placements.meaning import Verbatim, option
-from placements.models.zoo.convolutional import VISION_MODELS
-from placements.planners.pipedream.computed_profile import computed_profile
+from placements.models.zoo import read_model
+from placements.planners.pipedream.plan import Level
 from placements.planners.pipedream.planner import best_plan, data_parallel_plan
-from placements.planners.pipedream.profile_graph import ProfileGraph, read_profile_graph
-from placements.planners.pipedream.topology import Level
+from placements.planners.pipedream.profile_graph import ProfileGraph, computed_profile, read_profile_graph
 
 GNMT = "gnmt"
 
@@ -66,7 +65,7 @@ def profile_of(model: str, options: ProfileOptions | None = None) -> ProfileGrap
     if model == GNMT:
         assert options is not None and options.data is not None
         return read_profile_graph(Path(options.data) / f"{GNMT}.csv")
-    return computed_profile(VISION_MODELS[model](), BATCH_SIZES_2[model], TFLOPS)
+    return computed_profile(read_model(model).layers, BATCH_SIZES_2[model], TFLOPS)
 
 
 def planned(profile: ProfileGraph, network: str, sync: str) -> list[int]:

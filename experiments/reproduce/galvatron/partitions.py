@@ -15,9 +15,9 @@ from placements.cluster import CLUSTERS
 from placements.meaning import option
 from placements.models.parallel import LayerStrategy
 from placements.models.zoo import MODELS
+from placements.planners.division import min_largest, spans
 from placements.planners.hybrid.shape_costs import ShapeCosts
-from placements.planners.partition import min_largest
-from placements.planners.stage_search.division import memory_balanced, spans
+from placements.planners.stage_search.bmw import memory_balanced
 
 STAGES = 4
 

@@ -17,7 +17,7 @@ from experiments.reproduce.measured.measured_iterations import (
 )
 from placements import Placement
 from placements.pieces import Piece, blocks_of
-from placements.planners.partition import in_proportion, min_largest
+from placements.planners.division import in_proportion, min_largest
 from schedsearch.baselines import one_f_one_b
 from schedsearch.procedures.search import search
 

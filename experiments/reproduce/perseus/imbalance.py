@@ -22,7 +22,7 @@ from experiments.reproduce.rows import numbers, rows_with
 from placements.models.end_layers import EmbeddingLayer
 from placements.models.layers import Layer
 from placements.models.zoo import MODELS
-from placements.planners.partition import min_imbalance, stage_times
+from placements.planners.division import min_imbalance, stage_times
 
 METRIC = "imbalance_ratio"
 

@@ -31,8 +31,8 @@ from placements.models.layers import Layer
 from placements.models.parallel import LayerStrategy
 from placements.models.zoo import read_model
 from placements.pieces import Piece, blocks_of, transfers_of
+from placements.planners.division import min_largest, stage_times
 from placements.planners.hybrid.shape_costs import ShapeCosts
-from placements.planners.partition import min_largest, stage_times
 from schedsearch.baselines import HAND_MADE
 from schedsearch.figures.canvas import COLUMN_INCHES
 from schedsearch.figures.panels import CurvePoint, Panel, draw_panels

@@ -10,6 +10,7 @@ from placements import Profile
 from placements.hardware import Gpu, modelled_profile
 from placements.meaning import REQUIRED, Verbatim, option
 from placements.models.chain import ModelShape
+from placements.planners.division import min_imbalance, min_largest
 from placements.planners.hybrid.placing.gpt import gpt_model, one_node
 from placements.planners.hybrid.placing.planned_placement import (
     chunk_pieces,
@@ -19,7 +20,6 @@ from placements.planners.hybrid.placing.planned_placement import (
 )
 from placements.planners.hybrid.plan import Plan
 from placements.planners.hybrid.shape_costs import ShapeCosts
-from placements.planners.partition import min_imbalance, min_largest
 from placements.trainers.galvatron import read_galvatron
 
 BALANCES = {"largest": min_largest, "imbalance": min_imbalance}

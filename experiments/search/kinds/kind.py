@@ -13,8 +13,8 @@ from placements import BlockingPower, Placement, Profile
 from placements.hardware import Gpu, modelled_profile
 from placements.meaning import option
 from placements.models.costing.options import CostOptions
+from placements.planners.division import in_proportion
 from placements.planners.hybrid.plan import Plan
-from placements.planners.partition import in_proportion
 
 
 class RunPlan(NamedTuple):

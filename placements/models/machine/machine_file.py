@@ -17,8 +17,8 @@ given.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Literal, get_args
@@ -26,21 +26,29 @@ from typing import Annotated, Literal, get_args
 from placements.hardware import Gpu
 from placements.meaning import Meaning
 from placements.models.machine.measured_rates import (
+    PASSES,
     CollectiveKind,
     CollectiveRate,
     KernelRate,
     MeasuredRates,
-    ProductPass,
     ShareTable,
 )
 from placements.models.operators import KernelKind
 from placements.plain_data import Field, in_file, json_file
 from placements.tables import csv_records
 
-_PASSES: tuple[ProductPass, ...] = get_args(ProductPass)
-_KERNELS: tuple[KernelKind, ...] = get_args(KernelKind)
-_COLLECTIVES: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
-_CORES = ("forward", "backward")
+MeasuredOperator = Literal["product", "experts", "core", "kernel", "collective"]
+
+_KINDS: Mapping[MeasuredOperator, tuple[tuple[str, ...], int]] = {
+    "product": (PASSES, 3),
+    "experts": (PASSES, 4),
+    "core": (("forward", "backward"), 4),
+    "kernel": (get_args(KernelKind), 0),
+    "collective": (get_args(CollectiveKind), 0),
+}
+"""Operators: their passes or kinds, and how many sizes each has."""
+
+_Shares = dict[tuple[str, str], ShareTable]
 
 
 class MachineFileError(ValueError):
@@ -64,123 +72,75 @@ def read_machine(path: str | Path, gpu: Gpu) -> MeasuredRates:
         return _of_json(data)
 
 
-_JSON_LAYOUTS: Mapping[str, tuple[ProductPass, tuple[str, ...]]] = {
-    "TN": ("forward", ("m", "k", "n")),
-    "NN": ("input_gradient", ("m", "n", "k")),
-    "NT": ("weight_gradient", ("k", "n", "m")),
+_JSON_PASSES: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
+    "matmul": {
+        "layout=TN": ("product", "forward", "m k n"),
+        "layout=NN": ("product", "input_gradient", "m n k"),
+        "layout=NT": ("product", "weight_gradient", "k n m"),
+    },
+    "group_matmul": {
+        "stage=fwd": ("experts", "forward", "ng M K N"),
+        "stage=bwd_grad_act": ("experts", "input_gradient", "ng M K N"),
+        "stage=bwd_grad_w": ("experts", "weight_gradient", "ng M K N"),
+    },
+    "sdp_fwd": {"": ("core", "forward", "seq_len head_num kv_head_num qk_head_dim")},
+    "sdp_bwd": {"": ("core", "backward", "seq_len head_num kv_head_num qk_head_dim")},
 }
-"""Layouts of products: what they compute, and which of their sizes are tokens, inputs and outputs."""
+"""Operators and passes, by what names of shapes say of them, and the names of their sizes."""
 
-_JSON_GROUPED = ("ng", "M", "K", "N")
-_JSON_STAGES: Mapping[str, tuple[ProductPass, tuple[str, ...]]] = {
-    "fwd": ("forward", _JSON_GROUPED),
-    "bwd_grad_act": ("input_gradient", _JSON_GROUPED),
-    "bwd_grad_w": ("weight_gradient", _JSON_GROUPED),
-}
-_JSON_KERNELS: Mapping[KernelKind, str] = {"stream": "default", "permute": "permute_fwd", "loss": "ce_fusion"}
-_JSON_COLLECTIVES: Mapping[CollectiveKind, str] = {
-    "all_reduce": "all_reduce",
-    "all_gather": "all_gather",
-    "reduce_scatter": "reduce_scatter",
+_JSON_FIRST = {"out_dtype=fp32", "main_grad_dtype=fp32", "qkv_contiguous=True"}
+"""What counts where a shape was measured in two ways: gradients of weights are added up in 32 bits."""
+
+_JSON_NAMES: Mapping[str, str] = {
+    "stream": "default",
+    "permute": "permute_fwd",
+    "loss": "ce_fusion",
     "all_to_all": "all2all",
     "send": "p2p",
 }
-_JSON_CORE = ("seq_len", "head_num", "kv_head_num", "qk_head_dim")
+"""Names of kernels and collectives, where they are not ours."""
 
 
 def _of_json(data: Field) -> MeasuredRates:
-    accelerator = data["accelerator"]
-    operators, bandwidths = accelerator["op"], accelerator["bandwidth"]
-    products = operators["matmul"]
+    data = replace(data, is_open=True)
+    operators, bandwidths = data["accelerator"]["op"], data["accelerator"]["bandwidth"]
     links = data["networks"]["high_intra_node"]
     link_gb_s = links["bandwidth"]["gbps"].number("a bandwidth in GB/s", min=1e-3)
+    collectives = ((kind, links["op"][_JSON_NAMES.get(kind, kind)]) for kind in get_args(CollectiveKind))
     return MeasuredRates(
         data["sys_name"].text(),
-        products["tflops"].number("a peak in TFLOP/s", min=1e-3),
-        _json_products(products, "layout", _JSON_LAYOUTS, "out_dtype"),
-        _json_products(operators["group_matmul"], "stage", _JSON_STAGES, "main_grad_dtype"),
-        _json_cores(operators["sdp_fwd"]),
-        _json_cores(operators["sdp_bwd"]),
-        {kind: _json_kernel(bandwidths[name]) for kind, name in _JSON_KERNELS.items()},
-        {kind: _json_collective(links["op"][name], link_gb_s) for kind, name in _JSON_COLLECTIVES.items()},
+        operators["matmul"]["tflops"].number("a peak in TFLOP/s", min=1e-3),
+        {key: table for name in _JSON_PASSES for key, table in _json_tables(operators, name).items()},
+        {kind: bandwidths[_JSON_NAMES[kind]].record(KernelRate) for kind in get_args(KernelKind)},
+        {kind: field.record(CollectiveRate, bandwidth_gb_s=link_gb_s) for kind, field in collectives},
         data["num_per_node"].whole("a number of GPUs", min=1),
     )
 
 
-def _json_shares(field: Field) -> list[tuple[dict[str, str], Field]]:
-    """Return the sizes and the share of each shape; a name is such as ``m=4096, k=8192, layout=TN``."""
-    shares = field["accurate_efficient_factor"]
-    found = []
-    for name in shares.mapping():
-        sizes = dict(part.strip().partition("=")[::2] for part in str(name).split(","))
-        found.append((sizes, shares[name]))
-    return found
-
-
-def _json_size(sizes: Mapping[str, str], name: str, share: Field) -> int:
-    text = sizes.get(name, "")
-    if not (text.isascii() and text.isdigit()):
-        raise share.mistake(f"has no size {name}=, a whole number; give one")
-    return int(text)
+def _json_tables(operators: Field, name: str) -> _Shares:
+    """Return the shares of an operator's passes; a shape's name is such as ``m=4096, k=8192, layout=TN``."""
+    passes, factors = _JSON_PASSES[name], operators[name]["accurate_efficient_factor"]
+    found: dict[tuple[str, str], dict[tuple[int, ...], float]] = {key[:2]: {} for key in passes.values()}
+    for text in factors.mapping():
+        parts = [part.strip() for part in str(text).split(",")]
+        kinds = [passes[part] for part in (*parts, "") if part in passes]
+        if not kinds:
+            raise factors[text].mistake(f"is of no pass; use {', '.join(passes)}")
+        operator, which, names = kinds[0]
+        sizes = dict(part.partition("=")[::2] for part in parts)
+        for size in names.split():
+            if not (sizes.get(size, "").isascii() and sizes.get(size, "").isdigit()):
+                raise factors[text].mistake(f"has no size {size}=, a whole number; give one")
+        shape = tuple(int(sizes[size]) for size in names.split())
+        if shape not in found[operator, which] or _JSON_FIRST & {*parts}:
+            found[operator, which][shape] = _share(factors[text])
+    mean = _share(operators[name]["efficient_factor"])
+    return {key: ShareTable(shares, mean) for key, shares in found.items()}
 
 
 def _share(field: Field) -> float:
     # Shares of cores may be above 1: they count scores that a causal kernel leaves out.
     return field.number("a share above 0 and at most 2", min=1e-6, max=2)
-
-
-def _json_products(
-    field: Field, key: str, kinds: Mapping[str, tuple[ProductPass, tuple[str, ...]]], sums_in: str
-) -> dict[ProductPass, ShareTable]:
-    """Return the shares of each pass, which a key tells; sums in 32 bits count before those in 16."""
-    found: dict[ProductPass, dict[tuple[int, ...], float]] = {each: {} for each in _PASSES}
-    for sizes, share in _json_shares(field):
-        kind = str(sizes.get(key))
-        if kind not in kinds:
-            raise share.mistake(f"{key}={kind} is not known; use {', '.join(kinds)}")
-        product_pass, names = kinds[kind]
-        shape = tuple(_json_size(sizes, name, share) for name in names)
-        # Gradients of weights were measured in 16 and in 32 bits, in which they are added up.
-        if shape not in found[product_pass] or sizes.get(sums_in) == "fp32":
-            found[product_pass][shape] = _share(share)
-    mean = _share(field["efficient_factor"])
-    return {each: ShareTable(shares, mean) for each, shares in found.items()}
-
-
-def _json_cores(field: Field) -> ShareTable:
-    found: dict[tuple[int, ...], float] = {}
-    for sizes, share in _json_shares(field):
-        shape = tuple(_json_size(sizes, name, share) for name in _JSON_CORE)
-        if shape not in found or sizes.get("qkv_contiguous") == "True":
-            found[shape] = _share(share)
-    return ShareTable(found, _share(field["efficient_factor"]))
-
-
-def _json_kernel(field: Field) -> KernelRate:
-    return KernelRate(
-        field["gbps"].number("a bandwidth in GB/s", min=1e-3),
-        _share(field["efficient_factor"]),
-        field["latency_us"].number("a time in us", min=0),
-    )
-
-
-def _json_collective(field: Field, link_gb_s: float) -> CollectiveRate:
-    fixed = {0: field.get("fixed_latency_us", 0.0).number("a time in us", min=0)}
-    by_number = field.get("fixed_latency_us_by_comm_num", {})
-    for number in by_number.mapping():
-        if not (number.isascii() and number.isdigit()):
-            raise by_number.mistake(f"{number!r} is not a number of GPUs; give one")
-        fixed[int(number)] = by_number[number].number("a time in us", min=0)
-    return CollectiveRate(
-        link_gb_s,
-        _share(field["efficient_factor"]),
-        field["scale"].number("a multiple of the tensor", min=0),
-        field["latency_us"].number("a time in us", min=0),
-        fixed,
-    )
-
-
-MeasuredOperator = Literal["product", "experts", "core", "kernel", "collective"]
 
 
 @dataclass(frozen=True)
@@ -194,60 +154,38 @@ class MachineRow:
     latency_us: Annotated[float | None, Meaning("time of each kernel or step besides", "us", min=0)] = None
 
 
-_CSV_KINDS: Mapping[str, tuple[tuple[str, ...], int]] = {
-    "product": (_PASSES, 3),
-    "experts": (_PASSES, 4),
-    "core": (_CORES, 4),
-    "kernel": (_KERNELS, 0),
-    "collective": (_COLLECTIVES, 0),
-}
-"""Operators: their passes or kinds, and how many sizes each has."""
-
-
 def _of_csv(path: Path, gpu: Gpu) -> MeasuredRates:
     rows: dict[tuple[str, str], dict[tuple[int, ...], MachineRow]] = {}
     for number, row in csv_records(path, "measurement", MachineFileError, MachineRow):
-        kinds, count = _CSV_KINDS[row.operator]
-        if row.which not in kinds:
-            raise MachineFileError(
-                f"line {number}, column pass: {row.which!r} is not known; use one of {', '.join(kinds)}"
-            )
+        kinds, count = _KINDS[row.operator]
         sizes = row.sizes.split()
-        if len(sizes) != count or not all(each.isascii() and each.isdigit() and int(each) for each in sizes):
-            raise MachineFileError(
-                f"line {number}, column sizes: {row.sizes!r} is not {count} whole numbers above 0; give them "
-                "with spaces between"
-            )
-        rows.setdefault((row.operator, row.which), {})[tuple(map(int, sizes))] = row
-    for required in (("product", each) for each in _PASSES):
-        if required not in rows:
-            raise MachineFileError(f"has no product of the pass {required[1]}; measure one")
+        if row.which not in kinds:
+            text = f"pass: {row.which!r} is not known; use one of {', '.join(kinds)}"
+        elif len(sizes) != count or not all(each.isdecimal() and int(each) for each in sizes):
+            text = f"sizes: {row.sizes!r} is not {count} whole numbers above 0; give them with spaces between"
+        else:
+            rows.setdefault((row.operator, row.which), {})[tuple(map(int, sizes))] = row
+            continue
+        raise MachineFileError(f"line {number}, column {text}")
+    for each in PASSES:
+        if ("product", each) not in rows:
+            raise MachineFileError(f"has no product of the pass {each}; measure one")
+    # Operators that were not measured at all reach what products do.
+    usual = [row.share for row in rows["product", "forward"].values()]
+    shares: _Shares = {}
+    for operator in ("product", "experts", "core"):
+        for which in _KINDS[operator][0]:
+            found = {shape: row.share for shape, row in rows.get((operator, which), {}).items()}
+            shares[operator, which] = ShareTable(found, fmean(found.values() or usual))
 
-    def table(operator: str, which: str) -> ShareTable:
-        shares = {shape: row.share for shape, row in rows.get((operator, which), {}).items()}
-        # Operators that were not measured at all reach what products do.
-        known: Iterable[float] = shares.values() or [row.share for row in rows["product", "forward"].values()]
-        return ShareTable(shares, fmean(known))
+    def rate(operator: str, kind: str, share: float) -> tuple[float, float]:
+        row = rows.get((operator, kind), rows.get((operator, "stream"), {})).get(())
+        return (share, 0.0) if row is None else (row.share, row.latency_us or 0.0)
 
-    def kernel(kind: KernelKind) -> KernelRate:
-        row = rows.get(("kernel", kind), rows.get(("kernel", "stream"), {})).get(())
-        share, latency_us = (0.85, 0.0) if row is None else (row.share, row.latency_us or 0.0)
-        return KernelRate(gpu.memory_bandwidth_gb_s, share, latency_us)
-
-    def collective(kind: CollectiveKind) -> CollectiveRate:
-        row = rows.get(("collective", kind), {}).get(())
-        share, step_us = (0.7, 0.0) if row is None else (row.share, row.latency_us or 0.0)
-        volume = 2.0 if kind == "all_reduce" else 1.0
-        return CollectiveRate(gpu.link_bandwidth_gb_s, share, volume, step_us, {})
-
-    return MeasuredRates(
-        path.stem,
-        gpu.peak_tflops,
-        {each: table("product", each) for each in _PASSES},
-        {each: table("experts", each) for each in _PASSES},
-        table("core", "forward"),
-        table("core", "backward"),
-        {each: kernel(each) for each in _KERNELS},
-        {each: collective(each) for each in _COLLECTIVES},
-        gpu.gpus_per_node,
-    )
+    memory_gb_s, link_gb_s = gpu.memory_bandwidth_gb_s, gpu.link_bandwidth_gb_s
+    kernels = {kind: KernelRate(memory_gb_s, *rate("kernel", kind, 0.85)) for kind in get_args(KernelKind)}
+    collectives = {}
+    for kind in get_args(CollectiveKind):
+        share, step_us = rate("collective", kind, 0.7)
+        collectives[kind] = CollectiveRate(link_gb_s, share, 2.0 if kind == "all_reduce" else 1.0, step_us)
+    return MeasuredRates(path.stem, gpu.peak_tflops, shares, kernels, collectives, gpu.gpus_per_node)

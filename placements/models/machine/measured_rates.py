@@ -8,12 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal, get_args
 
+from placements.meaning import Meaning
 from placements.models.operators import Core, Kernel, KernelKind, Product
 
 ProductPass = Literal["forward", "input_gradient", "weight_gradient"]
 """The product of a forward, and the two of its backward."""
+
+PASSES: tuple[ProductPass, ...] = get_args(ProductPass)
 
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
 """What GPUs of a node do together, or one GPU for the next."""
@@ -61,30 +64,18 @@ class ShareTable:
 
 @dataclass(frozen=True)
 class KernelRate:
-    """What kernels reach that are bound by memory.
+    """What kernels reach that are bound by memory."""
 
-    Attributes:
-        bandwidth_gb_s: Bandwidth from and to memory together, 1e9 bytes per second.
-        share: Share of it that is reached.
-        latency_us: Time that each kernel takes besides.
-    """
-
-    bandwidth_gb_s: float
-    share: float
-    latency_us: float
+    bandwidth_gb_s: Annotated[float, Meaning("from and to memory", "GB/s", above=0, key="gbps")]
+    share: Annotated[float, Meaning("share of it that is reached", above=0, max=2, key="efficient_factor")]
+    latency_us: Annotated[float, Meaning("time that each kernel takes besides", "us", min=0)]
 
     def ms(self, num_bytes: float, launches: int) -> float:
         """Return the milliseconds of kernels that read and write so many bytes in all."""
         return num_bytes / (self.bandwidth_gb_s * 1e6 * self.share) + launches * self.latency_us / 1e3
 
     def passes_ms(self, kernel: Kernel, share: float, number_bytes: int) -> tuple[float, float]:
-        """Return the milliseconds of a kernel's forward and backward.
-
-        Args:
-            kernel: What it reads and writes of one sample.
-            share: Samples, or the share of one, that a GPU has.
-            number_bytes: Bytes of each number.
-        """
+        """Return the milliseconds of a kernel's forward and backward, for a number of samples."""
         return (
             self.ms(kernel.forward * share * number_bytes, kernel.launches[0]),
             self.ms(kernel.backward * share * number_bytes, kernel.launches[1]),
@@ -93,28 +84,27 @@ class KernelRate:
 
 @dataclass(frozen=True)
 class CollectiveRate:
-    """What a collective of GPUs of a node reaches.
+    """What a collective of n GPUs of a node reaches.
 
-    Attributes:
-        bandwidth_gb_s: Bandwidth of a GPU in one direction, 1e9 bytes per second.
-        share: Share of it that is reached.
-        volume: Bytes that each GPU sends, of the tensor's: 2 for an all-reduce, otherwise 1; with n GPUs
-            times ``(n - 1) / n``, but not of a send.
-        step_us: Time of each step of n - 1, or of each of 2 (n - 1) in an all-reduce.
-        fixed_us: Time that it takes besides, by its number of GPUs; the key 0 is for all others.
+    The volume is 2 for an all-reduce, otherwise 1; each GPU sends ``(n - 1) / n`` of it, but in a send all of
+    the tensor. Steps are n - 1, or 2 (n - 1) in an all-reduce.
     """
 
-    bandwidth_gb_s: float
-    share: float
-    volume: float
-    step_us: float
-    fixed_us: Mapping[int, float]
+    bandwidth_gb_s: Annotated[float, Meaning("of a GPU in one direction", "GB/s", above=0)]
+    share: Annotated[float, Meaning("share of it that is reached", above=0, max=2, key="efficient_factor")]
+    volume: Annotated[float, Meaning("bytes that are sent, of the tensor's", min=0, key="scale")]
+    step_us: Annotated[float, Meaning("time of each step", "us", min=0, key="latency_us")]
+    usual_us: Annotated[float, Meaning("time besides", "us", min=0, key="fixed_latency_us")] = 0.0
+    fixed_us: Annotated[
+        Mapping[Annotated[int, Meaning("number of GPUs", min=1)], float],
+        Meaning("time besides, of numbers of GPUs", "us", min=0, key="fixed_latency_us_by_comm_num"),
+    ] = field(default_factory=dict)
 
     def ms(self, num_bytes: float, degree: int, is_send: bool) -> float:
         """Return the milliseconds for a tensor of so many bytes."""
         sent = num_bytes if is_send else num_bytes * self.volume * (degree - 1) / degree
         steps = 1.0 if is_send else self.volume * (degree - 1)
-        fixed_us = self.fixed_us.get(degree, self.fixed_us.get(0, 0.0))
+        fixed_us = self.fixed_us.get(degree, self.usual_us)
         return sent / (self.bandwidth_gb_s * 1e6 * self.share) + (steps * self.step_us + fixed_us) / 1e3
 
 
@@ -125,11 +115,9 @@ class MeasuredRates:
     Attributes:
         name: Name of the machine.
         peak_tflops: Peak that all shares refer to, 1e12 operations per second.
-        products: Shares by tokens, inputs and outputs of a matrix.
-        experts: Shares by matrices, tokens of each, inputs and outputs.
-        forward_cores: Shares of attention cores by tokens, heads, heads of keys, and width of a key; of all
-            scores, those included that a causal kernel leaves out.
-        backward_cores: Likewise for their backward.
+        shares: Shares by operator and pass: of a ``product`` by tokens, inputs and outputs; of ``experts`` by
+            matrices and then these; of a ``core`` by tokens, heads, heads of keys, and width of a key, and of
+            all scores, those included that a causal kernel leaves out.
         kernels: Rates of kernels that are bound by memory, by kind.
         collectives: Rates of collectives in a node, by kind.
         gpus_per_node: GPUs of the node they were measured in.
@@ -137,10 +125,7 @@ class MeasuredRates:
 
     name: str
     peak_tflops: float
-    products: Mapping[ProductPass, ShareTable]
-    experts: Mapping[ProductPass, ShareTable]
-    forward_cores: ShareTable
-    backward_cores: ShareTable
+    shares: Mapping[tuple[str, str], ShareTable]
     kernels: Mapping[KernelKind, KernelRate]
     collectives: Mapping[CollectiveKind, CollectiveRate]
     gpus_per_node: int = 8
@@ -154,18 +139,15 @@ class MeasuredRates:
             tokens: Tokens that it is multiplied with on each GPU.
             is_frozen: The backward has no gradient of the weights.
         """
-        forward, inputs, *weights = (self._one_ms(each, product, tokens) for each in _PASSES)
+        forward, inputs, *weights = (self._one_ms(each, product, tokens) for each in PASSES)
         return forward, inputs if is_frozen else inputs + sum(weights)
 
     def _one_ms(self, product_pass: ProductPass, product: Product, tokens: float) -> float:
-        inputs, outputs = product.inputs, product.outputs
-        key = (product_pass, inputs, outputs, tokens, product.experts)
+        inputs, outputs, experts = product.inputs, product.outputs, product.experts
+        key = (product_pass, inputs, outputs, tokens, experts)
         if key not in self._known:
-            if product.experts:
-                each = tokens / product.experts
-                share = self.experts[product_pass].at(product.experts, each, inputs, outputs)
-            else:
-                share = self.products[product_pass].at(tokens, inputs, outputs)
+            sizes = (experts, tokens / experts, inputs, outputs) if experts else (tokens, inputs, outputs)
+            share = self.shares["experts" if experts else "product", product_pass].at(*sizes)
             self._known[key] = 2 * tokens * inputs * outputs / (self.peak_tflops * 1e9 * share)
         return self._known[key]
 
@@ -173,14 +155,9 @@ class MeasuredRates:
         """Return the milliseconds of a core's forward and backward for so many samples."""
         shape = core.tokens, core.heads, core.kv_heads, core.key_width
         each_ms = samples * core.flops / core.counted / (self.peak_tflops * 1e9)
-        return (
-            each_ms / self.forward_cores.at(*shape),
-            CORE_BACKWARD * each_ms / self.backward_cores.at(*shape),
-        )
+        forward, backward = (self.shares["core", each].at(*shape) for each in ("forward", "backward"))
+        return each_ms / forward, CORE_BACKWARD * each_ms / backward
 
     def collective_ms(self, kind: CollectiveKind, num_bytes: float, degree: int) -> float:
         """Return the milliseconds of a collective of GPUs of a node; 0 for one GPU."""
         return 0.0 if degree == 1 else self.collectives[kind].ms(num_bytes, degree, kind == "send")
-
-
-_PASSES: tuple[ProductPass, ...] = ("forward", "input_gradient", "weight_gradient")

@@ -20,14 +20,9 @@ measured on a B200 (SimuMax 1.2)."""
 
 @dataclass(frozen=True)
 class SheetRates:
-    """What a GPU reaches by operator, from its data sheet and shares of it.
+    """What a GPU reaches by operator: shares of the peak for large products and cores, and of the bandwidth.
 
-    Attributes:
-        gpu: The GPU.
-        precision: Precision of products; cores of attentions stay in 16 bits.
-        product_share: Share of the peak that large products and cores reach.
-        memory_share: Share of the memory's bandwidth.
-        expert_half_tokens: See `placements.models.rates.EXPERT_HALF_TOKENS`.
+    Cores of attentions stay in 16 bits. See `placements.models.rates.EXPERT_HALF_TOKENS` for the last field.
     """
 
     gpu: Gpu

@@ -1,31 +1,12 @@
 """Models by name: published sizes as chains of layers.
 
-- `sizes`: checks that all kinds share
-- `language`: kinds of language models; `images`: kinds of models of images, alone or with text
-- `convolutional`: convolutional networks, layer by layer
-- `config_json`: models of Hugging Face's `config.json`; `config_details`: what it says beside sizes
-- `published`: the models by name, and how to change their sizes
+- `shapes`: what sizes make a chain of layers
+- `published`: models of YAML files; the project's are `language.yaml` and `images.yaml`
+- `config_json`: models of Hugging Face's `config.json`, whose keys are in `config_types.yaml`
 """
 
 from placements.models.zoo.config_json import read_config
-from placements.models.zoo.images import (
-    image_encoder,
-    joined_encoders,
-    residual_network,
-    window_encoder,
-)
-from placements.models.zoo.language import decoder, encoder_decoder, hybrid
 from placements.models.zoo.published import MODELS, read_model
+from placements.models.zoo.shapes import decoder, hybrid
 
-__all__ = [
-    "MODELS",
-    "decoder",
-    "encoder_decoder",
-    "hybrid",
-    "image_encoder",
-    "joined_encoders",
-    "read_config",
-    "read_model",
-    "residual_network",
-    "window_encoder",
-]
+__all__ = ["MODELS", "decoder", "hybrid", "read_config", "read_model"]

@@ -1,38 +1,23 @@
 """Models of the `config.json` that Hugging Face keeps beside the weights of each.
 
-A file is read by its ``model_type``; what it leaves out is as `transformers` 5.24 has it for the type, whose
-names are read beside those of release 4. Biases of single matrices, norms of queries and keys, and attention
-sinks are left out: together they are less than two thousandths of the parameters. The module knows no model
-by name.
+What the keys of each ``model_type`` mean, and what files may leave out, is in `config_types.yaml`. Biases of
+single matrices and attention sinks are left out: less than two thousandths of the parameters.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from placements.block import PlacementError
-from placements.models.chain import ModelShape
-from placements.models.zoo.config_details import details_of
-from placements.models.zoo.language import decoder, hybrid
-from placements.models.zoo.sizes import check_overrides, suggestion
+from placements.models.chain import ModelDetails, ModelShape
+from placements.models.zoo.shapes import SHAPES, shaped, sizes_of, suggestion
+from placements.placement_file.yaml_text import read_yaml
 from placements.plain_data import Field, json_file
-
-_Sizes = dict[str, Any]
-
-_MODERN: Mapping[str, Any] = {
-    "gated": True,
-    "dropout": False,
-    "biases": False,
-    "learned_positions": False,
-}
-"""What all but GPT-2 and GPT-NeoX have in common."""
-
-_TYPES = Path(__file__).with_name("config_defaults.json")
-"""What files may leave out, by ``model_type``; and names of another release with those that are read here."""
 
 
 def read_config(path: str | Path, /, **overrides: Any) -> ModelShape:
@@ -43,177 +28,128 @@ def read_config(path: str | Path, /, **overrides: Any) -> ModelShape:
 
     Args:
         path: The file. The model is called as the folder of a `config.json`, else as the file.
-        overrides: Overrides by the name of an argument of `decoder` or `hybrid`.
+        overrides: Sizes of the model's shape in `placements.models.zoo.shapes`.
 
     Raises:
         PlacementError: The file cannot be read, its model is of another kind, or a size is missing or wrong.
     """
     with json_file(path, "a config.json of a model", PlacementError) as data:
-        make, sizes_of = _kind_of(data)
-        data = _completed(data)
-        file, sizes = Path(path), sizes_of(data) | overrides
-        name = file.resolve().parent.name if file.name == "config.json" else file.stem
-        check_overrides(make, name, overrides)
+        config, file = _Config(_with_rotary(data), _type_of(data)), Path(path)
+        for key, wanted in config.type.get("only", {}).items():
+            if data.get(key).value not in (wanted, None):
+                raise data[key].wrong(repr(wanted), "there is no shape for other values")
+        sizes = _sizes(config) | overrides
         if "sequence_length" not in sizes:
-            sizes["sequence_length"] = _trained_length(data)
-        return replace(make(name, **sizes), details=details_of(data))
+            names = ("original_max_position_embeddings", "n_positions", "max_position_embeddings")
+            known = [each for each in names if config.read(each).value is not None]
+            sizes["sequence_length"] = config.read(known[0]).whole(min=1) if known else data[names[-1]]
+        name = file.resolve().parent.name if file.name == "config.json" else file.stem
+        return replace(shaped(SHAPES[config.type["shape"]], name, sizes), details=_details(config))
 
 
-def _kind_of(data: Field) -> tuple[Callable[..., ModelShape], Callable[[Field], _Sizes]]:
-    kind = data["model_type"].text()
-    if kind not in _KINDS:
-        if "text_config" in data.value:
-            raise data["model_type"].mistake(
-                f"{kind!r} is not of text alone; give its text_config as a file of its own"
-            )
-        raise data["model_type"].mistake(f"{kind!r} is not known; {suggestion(kind, _KINDS)}")
-    return (hybrid if kind == "nemotron_h" else decoder), _KINDS[kind]
+@cache
+def _types() -> dict[str, Any]:
+    types: dict[str, Any] = read_yaml(Path(__file__).with_name("config_types.yaml"), PlacementError)  # type: ignore[assignment]
+    return types
 
 
-def _completed(data: Field) -> Field:
-    """Return a config with the type's defaults for what it leaves out, under the names that are read here."""
-    types, kind, known = json.loads(_TYPES.read_text()), data["model_type"].text(), data.mapping()
-    names = types["other_names"].get(kind, {})
-    given = {names.get(name, name): value for name, value in known.items() if names.get(name) not in known}
-    return replace(data, value=types["defaults"].get(kind, {}) | given)
+def _type_of(data: Field) -> dict[str, Any]:
+    name = data["model_type"].text()
+    if name in _types():
+        found: dict[str, Any] = _types()[name]
+        return found
+    if "text_config" in data.value:
+        text = f"{name!r} is not of text alone; give its text_config as a file of its own"
+    else:
+        text = f"{name!r} is not known; {suggestion(name, _types())}"
+    raise data["model_type"].mistake(text)
 
 
-def _trained_length(data: Field) -> int:
-    for name in ("rope_scaling", "rope_parameters"):
-        scaling = data.get(name)
-        if isinstance(scaling.value, dict) and "original_max_position_embeddings" in scaling.value:
-            return _size(scaling, "original_max_position_embeddings")
-    return _size(data, "n_positions" if "n_positions" in data.value else "max_position_embeddings")
+def _with_rotary(data: Field) -> Field:
+    """Return a config whose facts of rotary positions stand beside the others."""
+    rotary = [data.get(name).value for name in ("rope_parameters", "rope_scaling")]
+    inside = {key: value for each in rotary if isinstance(each, dict) for key, value in each.items()}
+    given = {key: value for key, value in inside.items() if value is not None}
+    return replace(data, value=data.value | given)
 
 
-def _size(data: Field, name: str, least: int = 1) -> int:
-    """Return a size that has to be there."""
-    return data[name].whole(f"a whole number of at least {least}", min=least)
+@dataclass(frozen=True)
+class _Config:
+    """A file's fields, and what they mean."""
+
+    data: Field
+    type: Mapping[str, Any]
+
+    def read(self, *keys: str) -> Field:
+        """Return the field of the first of some keys that the file has, else with the type's default."""
+        given = [key for key in keys if key in self.data.value]
+        first = next((key for key in given if self.data.value[key] is not None), [*given, *keys][0])
+        return self.data.get(first, self.type["defaults"].get(keys[0]))
+
+    def size(self, name: str) -> Field:
+        """Return the field of a size; without value where the type has none."""
+        keys = self.type["keys"].get(name, ())
+        keys = [keys] if isinstance(keys, str) else keys
+        return self.read(*keys) if keys else replace(self.data, value=None)
 
 
-def _size_or(data: Field, name: str, default: int | None, least: int = 1) -> int | None:
-    """Return a size, or a default where it is missing or null."""
-    return default if data.get(name).value is None else _size(data, name, least)
+_EXPERTS = {"experts_per_token": None, "expert_size": None, "shared_expert_size": 0, "num_shared_experts": 0}
+_EXPERTS |= {"num_experts": None, "num_dense_layers": 0}
+"""Sizes of experts, and what they are without."""
 
 
-def _flag(data: Field, name: str, default: bool) -> bool:
-    flag: bool = data.get(name, default).typed(bool)
-    return flag
+def _sizes(config: _Config) -> dict[str, Any]:
+    """Return the sizes of the model's shape."""
+    sizes, required = dict(config.type.get("sizes", {})), inspect.Parameter.empty
+    known = sizes_of(SHAPES[config.type["shape"]]) | _EXPERTS | {"feed_forward_size": required} | sizes
+    for name in config.type["keys"]:
+        default, field = known.get(name), config.size(name)
+        if name in _LISTS or (field.value is None and default is not required):
+            continue
+        if field.value is None:
+            config.data[field.where]  # which says that it is missing
+        if isinstance(default, bool):
+            sizes[name] = field.truth()
+        else:
+            least = 0 if default == 0 else 1
+            sizes[name] = field.whole(f"a whole number of at least {least}", min=least)
+    if "pattern" in config.type["keys"]:
+        return sizes | {"pattern": _pattern(config)}
+    if "window_every" in config.type["keys"] and "window" in sizes:
+        every = _full_every(config.size("window_every"), sizes["num_layers"])
+        sizes |= {"window_every": every, "window": None if every == 1 else sizes["window"]}
+    return sizes | _experts(config, {name: sizes.pop(name, none) for name, none in _EXPERTS.items()}, sizes)
 
 
-def _equals(data: Field, name: str, wanted: object) -> None:
-    """Ensure that a field has the only value that there is a shape for, or is missing or null."""
-    if data.get(name).value not in (wanted, None):
-        raise data[name].wrong(repr(wanted), "there is no shape for other values")
+_LISTS = ("dense_layers", "experts_every", "pattern", "window_every")
+"""Keys of lists, and of what belongs to them."""
 
 
-def _attention(data: Field) -> _Sizes:
-    """Return the sizes of grouped-query attention, those that are usual left out."""
-    hidden, heads = _size(data, "hidden_size"), _size(data, "num_attention_heads")
-    kv_heads = _size_or(data, "num_key_value_heads", heads)
-    width = _size_or(data, "head_dim", None)
-    sizes: _Sizes = {"hidden_size": hidden, "num_heads": heads}
-    sizes |= {} if kv_heads == heads else {"num_kv_heads": kv_heads}
-    return sizes | ({} if width is None or width * heads == hidden else {"head_width": width})
+def _experts(config: _Config, found: Mapping[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sizes of experts, which all layers have but the first ones."""
+    num_dense = found["num_dense_layers"] or _num_dense(config, sizes["num_layers"])
+    if found["num_experts"] is None or num_dense >= sizes["num_layers"]:
+        return {}
+    per_token = found["experts_per_token"] or config.data["num_experts_per_tok"].whole(min=1)
+    experts = {"num_experts": found["num_experts"], "experts_per_token": per_token}
+    if each := found["expert_size"]:
+        shared = found["shared_expert_size"] or found["num_shared_experts"] * each
+        experts |= {"feed_forward_size": each, "shared_expert_size": shared}
+    dense = {"num_dense_layers": num_dense, "dense_feed_forward_size": sizes["feed_forward_size"]}
+    return experts | (dense if num_dense else {})
 
 
-def _common(data: Field) -> _Sizes:
-    """Return the sizes of a decoder besides attention and feed-forward part."""
-    return {
-        **_MODERN,
-        "num_layers": _size(data, "num_hidden_layers"),
-        "vocab_size": _size(data, "vocab_size"),
-        "tied": _flag(data, "tie_word_embeddings", False),
-    }
-
-
-def _llama(data: Field) -> _Sizes:
-    return {**_common(data), **_attention(data), "feed_forward_size": _size(data, "intermediate_size")}
-
-
-def _mistral(data: Field) -> _Sizes:
-    window = _size_or(data, "sliding_window", None)
-    return _llama(data) | ({} if window is None else {"window": window})
-
-
-def _qwen(data: Field) -> _Sizes:
-    _equals(data, "use_sliding_window", False)
-    return _llama(data)
-
-
-_NORMED = {"query_key_norms": True}
-"""Qwen3 norms queries and keys."""
-
-
-def _experts(data: Field, count: str) -> _Sizes:
-    return {"num_experts": _size(data, count), "experts_per_token": _size(data, "num_experts_per_tok")}
-
-
-def _qwen_moe(data: Field) -> _Sizes:
-    sizes, every = _qwen(data), _size_or(data, "decoder_sparse_step", 1) or 1
-    without = {*data.get("mlp_only_layers", []).whole_numbers()}
-    dense = [i for i in range(sizes["num_layers"]) if i in without or (i + 1) % every]
+def _num_dense(config: _Config, num_layers: int) -> int:
+    """Return how many of the first layers have no experts where these are listed."""
+    listed, step = config.size("dense_layers"), config.size("experts_every")
+    without = [] if listed.value is None else listed.whole_numbers()
+    every = 1 if step.value is None else step.whole(min=1)
+    dense = [i for i in range(num_layers) if i in without or (i + 1) % every]
     if dense != [*range(len(dense))]:
-        name = "mlp_only_layers" if every == 1 else "decoder_sparse_step"
-        raise data[name].mistake(
+        raise (listed if every == 1 else step).mistake(
             f"layers {dense} have no experts; there is a shape for the first layers alone"
         )
-    shared = _size_or(data, "shared_expert_intermediate_size", 0, least=0)
-    return _with_experts(sizes, data, "num_experts", shared or 0, len(dense))
-
-
-def _with_experts(sizes: _Sizes, data: Field, count: str, shared: int, num_dense: int) -> _Sizes:
-    """Return sizes with experts in all layers but the first ones."""
-    if num_dense >= sizes["num_layers"]:
-        return sizes
-    dense = {"num_dense_layers": num_dense, "dense_feed_forward_size": sizes["feed_forward_size"]}
-    return {
-        **sizes,
-        **_experts(data, count),
-        **({"shared_expert_size": shared} if shared else {}),
-        **(dense if num_dense else {}),
-        "feed_forward_size": _size(data, "moe_intermediate_size"),
-    }
-
-
-def _deepseek(data: Field) -> _Sizes:
-    """Return the sizes of multi-head latent attention and, where there are experts, of these."""
-    _equals(data, "moe_layer_freq", 1)
-    return _routed(
-        data,
-        {
-            **_common(data),
-            "hidden_size": _size(data, "hidden_size"),
-            "num_heads": _size(data, "num_attention_heads"),
-            "feed_forward_size": _size(data, "intermediate_size"),
-            "head_width": _size(data, "qk_nope_head_dim"),
-            "rope_width": _size(data, "qk_rope_head_dim"),
-            "value_width": _size(data, "v_head_dim"),
-            "kv_rank": _size(data, "kv_lora_rank"),
-            "query_rank": _size_or(data, "q_lora_rank", None),
-        },
-    )
-
-
-def _glm_moe(data: Field) -> _Sizes:
-    return _routed(data, _llama(data) | {"query_key_norms": _flag(data, "use_qk_norm", False)})
-
-
-def _routed(data: Field, sizes: _Sizes) -> _Sizes:
-    """Return sizes with modules that predict more tokens and, where there are some, experts."""
-    sizes["num_predict_layers"] = _size_or(data, "num_nextn_predict_layers", 0, least=0)
-    if data.get("n_routed_experts").value is None:
-        return sizes
-    shared = _size(data, "moe_intermediate_size") * (_size_or(data, "n_shared_experts", 0, least=0) or 0)
-    num_dense = _size_or(data, "first_k_dense_replace", 0, least=0) or 0
-    return _with_experts(sizes, data, "n_routed_experts", shared, num_dense)
-
-
-def _gpt_oss(data: Field) -> _Sizes:
-    sizes = _llama(data) | _experts(data, "num_local_experts")
-    window = _size_or(data, "sliding_window", None)
-    every = _full_every(data.get("layer_types"), sizes["num_layers"])
-    return sizes if window is None or every == 1 else sizes | {"window": window, "window_every": every}
+    return len(dense)
 
 
 def _full_every(kinds: Field, num_layers: int) -> int:
@@ -230,69 +166,52 @@ def _full_every(kinds: Field, num_layers: int) -> int:
     return every
 
 
-_HYBRID_KINDS = {"mamba": "M", "linear_attention": "M", "attention": "*", "full_attention": "*", "mlp": "-"}
+_LETTERS = {"mamba": "M", "linear_attention": "M", "attention": "*", "full_attention": "*", "mlp": "-"}
 """Letters of the kinds of layers; those with experts are not among them."""
 
 
-def _nemotron_h(data: Field) -> _Sizes:
-    pattern = data[
-        "hybrid_override_pattern" if data.get("layers_block_type").value is None else "layers_block_type"
-    ]
-    if pattern.where.endswith("layers_block_type"):
-        letters = "".join(_HYBRID_KINDS[each.choice(tuple(_HYBRID_KINDS))] for each in pattern.items())
+def _pattern(config: _Config) -> str:
+    """Return the letters of a hybrid's layers."""
+    field = config.size("pattern")
+    if isinstance(field.value, list):
+        letters = "".join(_LETTERS[each.choice(tuple(_LETTERS))] for each in field.items())
     else:
-        letters = pattern.text()
-    num_layers = _size_or(data, "num_hidden_layers", len(letters))
+        letters = field.text()
     for i, letter in enumerate(letters):
         if letter not in "M*-":
-            raise pattern.mistake(f"layer {i} is {letter!r}; the layers are M, * and -")
-    if len(letters) != num_layers:
-        raise pattern.mistake(f"has {len(letters)} layers for num_hidden_layers {num_layers}; give one each")
-    return {
-        "pattern": letters,
-        "hidden_size": _size(data, "hidden_size"),
-        "num_heads": _size(data, "num_attention_heads"),
-        "num_kv_heads": _size(data, "num_key_value_heads"),
-        "head_width": _size(data, "head_dim"),
-        "feed_forward_size": _size(data, "intermediate_size"),
-        "vocab_size": _size(data, "vocab_size"),
-        "state_size": _size(data, "ssm_state_size"),
-        "mamba_heads": _size(data, "mamba_num_heads"),
-        "mamba_head_width": _size(data, "mamba_head_dim"),
-        "mamba_groups": _size(data, "n_groups"),
-        "tied": _flag(data, "tie_word_embeddings", False),
-    }
+            raise field.mistake(f"layer {i} is {letter!r}; the layers are M, * and -")
+    num_layers = config.read("num_hidden_layers").value
+    if num_layers not in (len(letters), None):
+        raise field.mistake(f"has {len(letters)} layers for num_hidden_layers {num_layers}; give one each")
+    return letters
 
 
-def _gpt2(data: Field) -> _Sizes:
-    sizes = {
-        "num_layers": _size(data, "n_layer"),
-        "hidden_size": _size(data, "n_embd"),
-        "num_heads": _size(data, "n_head"),
-        "vocab_size": _size(data, "vocab_size"),
-        "tied": _flag(data, "tie_word_embeddings", True),
-    }
-    inner = _size_or(data, "n_inner", None)
-    return sizes if inner is None else sizes | {"feed_forward_size": inner}
+def _details(config: _Config) -> ModelDetails:
+    """Return what a file says beside the sizes, or most types of transformers 5 where it does not."""
 
+    def number(default: float, *keys: str) -> float:
+        field = config.read(*keys)
+        return default if field.value is None else field.number()
 
-_KINDS: Mapping[str, Callable[[Field], _Sizes]] = {
-    "deepseek_v2": _deepseek,
-    "deepseek_v3": _deepseek,
-    "glm4_moe": _glm_moe,
-    "gpt2": _gpt2,
-    "gpt_neox": lambda data: _llama(data) | {"gated": False, "biases": True},
-    "gpt_oss": _gpt_oss,
-    "kimi_k2": _deepseek,
-    "llama": _llama,
-    "mistral": _mistral,
-    "mixtral": lambda data: _mistral(data) | _experts(data, "num_local_experts"),
-    "nemotron_h": _nemotron_h,
-    "phi3": _llama,
-    "qwen2": _qwen,
-    "qwen2_moe": _qwen_moe,
-    "qwen3": lambda data: _qwen(data) | _NORMED,
-    "qwen3_moe": lambda data: _qwen_moe(data) | _NORMED,
-    "seed_oss": _llama,
-}
-"""The sizes of each kind of model that is known, by its ``model_type``."""
+    scores = config.read("scoring_func").value or "softmax"
+    norms_chosen, biases = (config.read(name).value is True for name in ("norm_topk_prob", "attention_bias"))
+    groups, scaling = number(1, "n_group"), number(1, "routed_scaling_factor")
+    details = ModelDetails(
+        rope_base=number(1e4, "rope_theta", "rotary_emb_base") or None,
+        rope_share=number(1.0, "partial_rotary_factor", "rotary_pct"),
+        norm_epsilon=number(1e-6, "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon"),
+        qkv_biases=biases,
+    )
+    details = replace(details, **config.type.get("details", {}))
+    if config.size("num_experts").value is None:
+        return details
+    return replace(
+        details,
+        router_scores=scores,
+        scores_before_choice=scores == "softmax" and not norms_chosen,
+        router_groups=int(groups) if groups > 1 else None,
+        chosen_groups=int(number(1, "topk_group")) if groups > 1 else None,
+        router_scaling=None if scaling == 1 else scaling,
+        router_biases=scores == "sigmoid",
+        balance_loss=number(0.001, "router_aux_loss_coef", "aux_loss_alpha"),
+    )

@@ -1,16 +1,16 @@
-"""Every way in which the GPUs of a stage can share a layer, generated as Galvatron-BMW's decision trees.
+"""Every way in which the GPUs of a stage can share a layer: those of Galvatron-BMW's decision trees.
 
-A tree is an ordered list of levels: what its GPUs do, and how many branches it has. The last level is of GPUs
-that are neighbors. The module does not know what a layer is or what a way costs.
+A tree is an order of levels, each of a paradigm and a degree, whose product is the GPUs. What differs for a
+layer is left of it: the degrees, and whether tensor parallelism is inside data parallelism. The module does
+not know what a layer is or what a way costs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from typing import NamedTuple
+from itertools import product
 
 from placements.models.parallel import LayerStrategy, Recompute, SequenceSharing
 from placements.planners.parallel_plan import PlanError
@@ -39,68 +39,8 @@ PAPER = (Paradigm.DP, Paradigm.SDP, Paradigm.TP)
 USUAL = (Paradigm.DP, Paradigm.ZERO1, Paradigm.SDP, Paradigm.TP)
 """The same with ZeRO-1, as most train: Megatron-LM calls it the distributed optimizer."""
 
-_ZERO = {Paradigm.DP: 0, Paradigm.ZERO1: 1, Paradigm.ZERO2: 2, Paradigm.SDP: 3}
-"""ZeRO's stage of each paradigm that shares the samples."""
-
-_WITHIN_SAMPLE = (Paradigm.TP, Paradigm.ULYSSES)
-"""Paradigms of which a layer has one at most: both share a sample's heads."""
-
-
-class TreeLevel(NamedTuple):
-    """One level of a tree.
-
-    Attributes:
-        paradigm: What its GPUs do.
-        degree: Its branches, at least 2.
-    """
-
-    paradigm: Paradigm
-    degree: int
-
-
-Tree = tuple[TreeLevel, ...]
-"""Levels from the root to the leaves; empty for one GPU."""
-
-
-def decision_trees(
-    num_gpus: int, paradigms: Collection[Paradigm] = PAPER, *, mixed: bool = False
-) -> list[Tree]:
-    """Return the trees of a stage: ordered levels of different paradigms whose degrees multiply to its GPUs.
-
-    Trees with two ways to share the samples are dropped, because ZeRO-3 alone needs less memory and sends
-    less than both (Galvatron-BMW, Sec. III-B, Takeaway 3).
-
-    Args:
-        num_gpus: GPUs of the stage.
-        paradigms: Those allowed.
-        mixed: Keep trees with several ways to share the samples.
-
-    >>> [len(decision_trees(8 // stages)) for stages in (1, 2, 4, 8)]
-    [11, 7, 3, 1]
-    >>> [len(decision_trees(8 // stages, mixed=True)) for stages in (1, 2, 4, 8)]
-    [21, 9, 3, 1]
-    """
-    ordered = tuple(each for each in Paradigm if each in paradigms)
-    return [tree for tree in _trees(num_gpus, ordered) if _is_allowed(tree, mixed)]
-
-
-@cache
-def _trees(num_gpus: int, paradigms: tuple[Paradigm, ...]) -> tuple[Tree, ...]:
-    if num_gpus == 1:
-        return ((),)
-    return tuple(
-        (TreeLevel(paradigm, degree), *rest)
-        for paradigm in paradigms
-        for degree in range(2, num_gpus + 1)
-        if num_gpus % degree == 0
-        for rest in _trees(num_gpus // degree, tuple(each for each in paradigms if each is not paradigm))
-    )
-
-
-def _is_allowed(tree: Tree, mixed: bool) -> bool:
-    sharing = [level for level in tree if level.paradigm in _ZERO]
-    within = [level for level in tree if level.paradigm in _WITHIN_SAMPLE]
-    return (mixed or len(sharing) <= 1) and len(within) <= 1
+_ZERO = {Paradigm.DP: 0, Paradigm.SDP: 3, Paradigm.ZERO1: 1, Paradigm.ZERO2: 2}
+"""ZeRO's stage of each paradigm that shares the samples; of a layer one at most (Sec. III-B, Takeaway 3)."""
 
 
 @dataclass(frozen=True)
@@ -128,24 +68,22 @@ class TreeOptions:
 
     def __post_init__(self) -> None:
         """Check that something is allowed; what is listed is kept as tuples."""
-        for name in ("paradigms", "recompute", "expert_parallel", "tensor_parallel"):
-            if (given := getattr(self, name)) is not None:
-                object.__setattr__(self, name, tuple(given))
         for name in ("paradigms", "recompute", "expert_parallel"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
             if not getattr(self, name):
                 raise PlanError(f"{name}: is empty; allow at least one")
-        if self.max_tensor_parallel is not None and self.max_tensor_parallel < 1:
-            raise PlanError(
-                f"max_tensor_parallel: {self.max_tensor_parallel} is not at least 1; give 1 or more"
-            )
-        for degree in self.expert_parallel:
-            if degree < 1:
-                raise PlanError(f"expert_parallel: {degree} is not at least 1; give 1 or more")
+        for name, degrees in (
+            ("max_tensor_parallel", (self.max_tensor_parallel,)),
+            ("expert_parallel", self.expert_parallel),
+        ):
+            for degree in degrees:
+                if degree is not None and degree < 1:
+                    raise PlanError(f"{name}: {degree} is not at least 1; give 1 or more")
 
 
 @cache
 def layer_strategies(num_gpus: int, options: TreeOptions, num_experts: int = 1) -> tuple[LayerStrategy, ...]:
-    """Return the strategies of a layer on the GPUs of a stage, without recomputation first.
+    """Return the strategies of a layer on the GPUs of a stage, those of each recomputation together.
 
     Args:
         num_gpus: GPUs of the stage.
@@ -154,51 +92,34 @@ def layer_strategies(num_gpus: int, options: TreeOptions, num_experts: int = 1) 
 
     Raises:
         PlanError: None is allowed on that number of GPUs.
+
+    >>> [len(layer_strategies(8 // stages, TreeOptions(PAPER, ("none",)))) for stages in (1, 2, 4, 8)]
+    [11, 7, 3, 1]
     """
-    found = dict.fromkeys(
-        strategy
-        for recompute in options.recompute
-        for tree in decision_trees(num_gpus, options.paradigms)
-        for strategy in _of_tree(tree, recompute, options, num_experts)
-    )
+    paradigms, divisors = options.paradigms, [n for n in range(1, num_gpus + 1) if num_gpus % n == 0]
+    most, degrees = options.max_tensor_parallel or num_gpus, options.tensor_parallel or divisors
+    zeros = [zero for paradigm, zero in _ZERO.items() if paradigm in paradigms]
+    alone: list[SequenceSharing] = ["none"]
+    sequences: list[SequenceSharing] = []  # tensor parallelism and Ulysses both share heads: one at most
+    if Paradigm.TP in paradigms:
+        sequences.append("megatron" if options.sequence_parallel else "none")
+    if Paradigm.ULYSSES in paradigms:
+        sequences.append("ulysses")
+    found = [
+        LayerStrategy(t, d, zero, recompute, sequence, context, experts, innermost)
+        for recompute, t, context in product(options.recompute, divisors, divisors)
+        if num_gpus % (t * context) == 0 and t <= most and t in degrees
+        if context == 1 or Paradigm.CP in paradigms
+        for d in (num_gpus // (t * context),)
+        for sequence in (sequences if t > 1 else alone)
+        for zero in (zeros if d > 1 else [0])
+        for innermost in ((True, False) if t > 1 and d > 1 else (True,))
+        for experts in (options.expert_parallel if num_experts > 1 else (1,))
+        if num_experts % experts == 0 and d * context * (t if sequence == "ulysses" else 1) % experts == 0
+    ]
     if not found:
         raise PlanError(
-            f"paradigms: {', '.join(options.paradigms)} cannot share a layer among {num_gpus} GPUs; allow "
+            f"paradigms: {', '.join(paradigms)} cannot share a layer among {num_gpus} GPUs; allow "
             "dp or sdp, or a larger max_tensor_parallel"
         )
     return tuple(found)
-
-
-def _of_tree(
-    tree: Tree, recompute: Recompute, options: TreeOptions, num_experts: int
-) -> Iterator[LayerStrategy]:
-    degrees = {level.paradigm: level.degree for level in tree}
-    within = max((degrees.get(each, 1) for each in _WITHIN_SAMPLE), default=1)
-    if options.max_tensor_parallel is not None and within > options.max_tensor_parallel:
-        return
-    if options.tensor_parallel is not None and within not in options.tensor_parallel:
-        return
-    sharing = [level.paradigm for level in tree if level.paradigm in _ZERO]
-    order = [level.paradigm for level in tree]
-    heads = [each for each in order if each in _WITHIN_SAMPLE]
-    innermost = not (heads and sharing) or order.index(heads[0]) > order.index(sharing[0])
-    data_parallel = max((degrees[each] for each in sharing), default=1)
-    sequence: SequenceSharing = "none"
-    if Paradigm.ULYSSES in degrees:
-        sequence = "ulysses"
-    elif options.sequence_parallel and within > 1:
-        sequence = "megatron"
-    context = degrees.get(Paradigm.CP, 1)
-    copies = data_parallel * context * (within if Paradigm.ULYSSES in degrees else 1)
-    for experts in options.expert_parallel if num_experts > 1 else (1,):
-        if num_experts % experts == 0 and copies % experts == 0:
-            yield LayerStrategy(
-                within,
-                data_parallel,
-                max((_ZERO[each] for each in sharing), default=0),
-                recompute,
-                sequence,
-                context,
-                experts,
-                innermost,
-            )

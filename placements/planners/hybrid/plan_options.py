@@ -7,29 +7,28 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from enum import Enum, StrEnum, auto
+from enum import StrEnum
 from typing import NamedTuple
 
 from placements.models.rates import RESERVE_GIB
+from placements.planners.division import ROUNDING
 from placements.planners.hybrid.decision_trees import TreeOptions
 from placements.planners.hybrid.plan import Plan
 from placements.planners.parallel_plan import PlanError
-from placements.planners.stage_search.exact import solve
-from placements.planners.stage_search.paper import solve_as_paper
 
-METHODS = ("exact", "bmw", "base", "memory", "megatron")
-"""How layers are divided into stages: with the least time; by Galvatron-BMW's Alg. 2, or evenly where that is
-better; evenly in time, whatever memory each stage has (its Alg. 1); evenly in memory, as its Alg. 2 begins.
-The last is `rules_of_thumb`."""
+METHODS = ("exact", "bmw", "base", "memory")
+"""How layers are divided into stages: with the least time; by Galvatron-BMW's Alg. 2, or evenly where that
+is better; evenly in time, whatever memory each stage has (its Alg. 1); evenly in memory, as its Alg. 2
+begins."""
 
-STAGE_METHODS = {"exact": solve, "paper": solve_as_paper}
-"""Solvers that find the strategies of a stage, by name."""
-
-_ROUNDING = 1e-9
-"""Relative difference of times that sums of floats may have."""
+STAGE_METHODS = ("exact", "paper")
+"""How strategies inside a stage are found: the best, or by Galvatron-BMW's programme."""
 
 PIPELINES = ("1f1b", "gpipe")
 """Which micro-batches a stage holds at once: as many as there are stages from it on, or all."""
+
+OUT_OF_MEMORY = "out of memory: "
+"""What a trial's reason begins with where memory is short."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +41,9 @@ class PlanOptions:
         gpus_per_stage: Likewise.
         num_micro_batches: Likewise; those that do not divide the batch are left out.
         method: One of `METHODS`.
-        stage_method: A key of `STAGE_METHODS`.
+        stage_method: One of `STAGE_METHODS`.
         pipeline: One of `PIPELINES`.
         idle_gpus: GPUs may stay idle.
-        uniform: All layers of all stages are shared alike; see `placements.planners.hybrid.plan.alike`.
         memory_gib: Memory of each GPU; None for its own.
         reserve_gib: Memory that neither states nor activations may use.
         num_plans: How many plans are wanted; they differ in their numbers of stages, GPUs or micro-batches.
@@ -64,7 +62,6 @@ class PlanOptions:
     stage_method: str = "exact"
     pipeline: str = "1f1b"
     idle_gpus: bool = True
-    uniform: bool = False
     memory_gib: float | None = None
     reserve_gib: float = RESERVE_GIB
     num_plans: int = 5
@@ -90,31 +87,6 @@ class PlanOptions:
             )
 
 
-class Obstacle(Enum):
-    """What kind of reason keeps numbers from a plan.
-
-    MEMORY: no division of the layers fits the memory.
-    BOUND: no plan can be better than those at hand, so none was looked for.
-    OTHER: a layer cannot be shared among the GPUs, or no plan found is better than those at hand.
-    """
-
-    MEMORY = auto()
-    BOUND = auto()
-    OTHER = auto()
-
-
-class NoPlan(NamedTuple):
-    """Why numbers have no plan.
-
-    Attributes:
-        reason: Reason in words.
-        obstacle: Kind of the obstacle.
-    """
-
-    reason: str
-    obstacle: Obstacle = Obstacle.OTHER
-
-
 class Trial(NamedTuple):
     """Numbers that were looked at, and what came of them.
 
@@ -124,7 +96,7 @@ class Trial(NamedTuple):
         num_micro_batches: Micro-batches of an iteration.
         bound_ms: No iteration with these numbers is shorter.
         time_ms: Time of the best iteration; None where there is no plan.
-        why_none: Why there is none; None where there is one.
+        reason: Why there is none; empty where there is one.
     """
 
     num_stages: int
@@ -132,16 +104,7 @@ class Trial(NamedTuple):
     num_micro_batches: int
     bound_ms: float
     time_ms: float | None
-    why_none: NoPlan | None = None
-
-    @property
-    def reason(self) -> str:
-        """Why there is no plan, in words; empty where there is one."""
-        return "" if self.why_none is None else self.why_none.reason
-
-    def fails_by(self, obstacle: Obstacle) -> bool:
-        """Return whether there is no plan for that kind of reason."""
-        return self.why_none is not None and self.why_none.obstacle is obstacle
+    reason: str = ""
 
 
 class StageEstimate(NamedTuple):
@@ -220,7 +183,7 @@ class PlanSearchResult:
         """Status of the first plan."""
         if not self.plans:
             return PlanStatus.INFEASIBLE if math.isinf(self.bound_ms) else PlanStatus.UNKNOWN
-        is_met = self.plans[0].time_ms <= self.bound_ms * (1 + _ROUNDING)
+        is_met = self.plans[0].time_ms <= self.bound_ms * (1 + ROUNDING)
         return PlanStatus.OPTIMAL if is_met else PlanStatus.FEASIBLE
 
     @property

@@ -6,14 +6,13 @@ The module does not know which layers a stage has.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import permutations
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from placements.block import PlacementError
 from placements.cluster import DeviceGroup
@@ -21,11 +20,12 @@ from placements.models.calibration import CalibrationError
 from placements.models.chain import ModelShape
 from placements.models.layers import Layer
 from placements.models.parallel import Cost, LayerStrategy
-from placements.models.transformer import TransformerLayer
+from placements.planners.division import Floats
 from placements.planners.hybrid.decision_trees import TreeOptions, layer_strategies
-from placements.planners.hybrid.plan import alike, layout_of
+from placements.planners.hybrid.plan import layout_of
 from placements.planners.parallel_plan import PlanError
-from placements.planners.stage_search.stage_problem import LayerRun, StageProblem, StrategyCosts
+from placements.planners.stage_search.exact import undominated
+from placements.planners.stage_search.stage_problem import StageProblem, StrategyCosts
 
 _MIB = 2**20
 
@@ -62,33 +62,8 @@ class LayerCosts(Protocol):
         """Return the time to send a layer's output to the next stage, or the gradient back."""
 
 
-@dataclass(frozen=True)
-class LayerTable:
-    """The strategies of one kind of layer and what each costs.
-
-    Attributes:
-        strategies: Those that can share it.
-        costs: Cost of each strategy.
-        refused: Why others cannot, a line each.
-    """
-
-    strategies: tuple[LayerStrategy, ...]
-    costs: tuple[Cost, ...]
-    refused: tuple[str, ...]
-
-    def options(self, layouts: dict[object, int]) -> StrategyCosts:
-        """Return the table for the search inside a stage; layouts are numbered as they are met."""
-        costs = self.costs
-        return StrategyCosts(
-            time_ms=np.array([cost.forward.time_ms + cost.backward.time_ms for cost in costs]),
-            sync_ms=np.array([cost.update_ms for cost in costs]),
-            static_mib=np.array([cost.static_bytes for cost in costs]) / _MIB,
-            kept_mib=np.array([cost.kept_bytes for cost in costs]) / _MIB,
-            forward_mib=np.array([cost.forward_bytes for cost in costs]) / _MIB,
-            backward_mib=np.array([cost.backward_bytes for cost in costs]) / _MIB,
-            recomputed=np.array([each.recompute != "none" for each in self.strategies]),
-            layout=np.array([layouts.setdefault(layout_of(each), len(layouts)) for each in self.strategies]),
-        )
+Layouts = dict[object, LayerStrategy]
+"""Layouts in the order of their numbers, each with a strategy that has it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,38 +71,29 @@ class StageTable:
     """All kinds of layers on one group of GPUs, for one micro-batch.
 
     Attributes:
-        kinds: The table of each kind of layer.
-        options: The same for the search inside a stage.
+        strategies: Strategies of each kind of layer.
+        options: Their costs.
         transition_ms: Between layouts, by their numbers.
-        num_micro_batches: Micro-batches of an iteration.
     """
 
-    kinds: tuple[LayerTable, ...]
+    strategies: tuple[tuple[LayerStrategy, ...], ...]
     options: tuple[StrategyCosts, ...]
-    transition_ms: dict[tuple[int, int], float]
-    num_micro_batches: int
+    transition_ms: Floats
 
     @cached_property
-    def min_ms(self) -> NDArray[np.float64]:
+    def min_ms(self) -> Floats:
         """The least cost of a layer of each kind, whatever memory it takes; shape ``(num_kinds,)``."""
-        return np.array([float(cost.min()) for cost in self.costs_ms])
+        return np.array([each.cost_ms.min() for each in self.options])
 
     @cached_property
-    def costs_ms(self) -> tuple[NDArray[np.float64], ...]:
-        """Time of a micro-batch with its share of the update, of each kind and option."""
-        return tuple(each.time_ms + each.sync_ms / self.num_micro_batches for each in self.options)
+    def min_mib(self) -> Floats:
+        """MiB that a layer of each kind needs at least, with one micro-batch; shape ``(num_kinds,)``."""
+        return np.array([each.weight_mib(1).min() for each in self.options])
 
     def problem(self, kinds: Sequence[int], in_flight: int, capacity_mib: float) -> StageProblem:
         """Return the problem of a stage with layers of such kinds, in order."""
-        runs = tuple(
-            LayerRun(len(list(equal)), self.options[kind]) for kind, equal in itertools.groupby(kinds)
-        )
-        return StageProblem(runs, self.transition_ms, in_flight, capacity_mib, self.num_micro_batches)
-
-    @cached_property
-    def min_mib(self) -> NDArray[np.float64]:
-        """MiB that a layer of each kind needs at least, with one micro-batch; shape ``(num_kinds,)``."""
-        return np.array([float(np.min(each.static_mib + each.kept_mib)) for each in self.options])
+        layers = tuple(self.options[kind] for kind in kinds)
+        return StageProblem(layers, self.transition_ms, in_flight, capacity_mib)
 
 
 def make_table(
@@ -137,88 +103,81 @@ def make_table(
     samples: int,
     num_micro_batches: int,
     group: DeviceGroup,
-    strategy: LayerStrategy | None = None,
 ) -> StageTable:
-    """Return the costs of all strategies of each kind of layer, or of one that all layers have.
+    """Return the costs of all strategies of each kind of layer.
 
-    Strategies that are in nothing better than another one of the same layout are left out.
+    Strategies that are in nothing better than another one of the same layout are left out, and recomputation
+    is one thing to be without.
 
     Raises:
         PlanError: A kind of layer cannot be shared among the GPUs at all.
     """
-    if strategy is None:
-        tables = [layer_table(costs, layer, trees, samples, num_micro_batches, group) for layer in kinds]
-    else:
-        shared = [(layer, alike(strategy, layer)) for layer in kinds]
-        try:
-            tables = [
-                LayerTable((how,), (costs.cost(layer, how, samples, num_micro_batches, group),), ())
-                for layer, how in shared
-            ]
-        except (PlacementError, CalibrationError) as error:
-            raise PlanError(str(error)) from None
-    layouts: dict[object, int] = {}
-    options = tuple(table.options(layouts) for table in tables)
-    by_layout = {layouts[layout_of(strategy)]: strategy for table in tables for strategy in table.strategies}
-    transitions = {
-        (a, b): max(costs.transition_ms(layer, before, after, samples, group) for layer in kinds)
-        for (a, before), (b, after) in itertools.permutations(by_layout.items(), 2)
-    }
-    return StageTable(tuple(tables), options, transitions, num_micro_batches)
+    layouts: Layouts = {}
+    strategies, options = [], []
+    for layer in kinds:
+        found = layer_costs(costs, layer, trees, samples, num_micro_batches, group)
+        every, shared = strategy_costs(found, num_micro_batches, layouts), list(found)
+        figures = [*every[1:-1], every.piece % 2]
+        best = np.sort(undominated(figures, every.piece // 2))
+        strategies.append(tuple(shared[i] for i in best.tolist()))
+        options.append(StrategyCosts(*(each[best] for each in every)))
+    between = transitions_ms(costs, kinds, layouts, samples, group)
+    return StageTable(tuple(strategies), tuple(options), between)
 
 
-def layer_table(
+def layer_costs(
     costs: LayerCosts,
     layer: Layer,
     trees: TreeOptions,
     samples: int,
     num_micro_batches: int,
     group: DeviceGroup,
-) -> LayerTable:
-    """Return the strategies of one kind of layer that are not in everything worse than another.
-
-    Args:
-        costs: What it costs.
-        layer: The kind.
-        trees: Which strategies are allowed.
-        samples: Samples of a micro-batch.
-        num_micro_batches: Micro-batches of an iteration.
-        group: The GPUs of the stage.
+) -> dict[LayerStrategy, Cost]:
+    """Return what each strategy that can share a layer costs; see `LayerCosts.cost`.
 
     Raises:
         PlanError: No strategy can share it.
     """
     found: dict[LayerStrategy, Cost] = {}
     refused = []
-    experts = layer.num_experts if isinstance(layer, TransformerLayer) else 1
-    for strategy in layer_strategies(group.count, trees, experts):
+    for strategy in layer_strategies(group.count, trees, getattr(layer, "num_experts", 1)):
         try:
             found[strategy] = costs.cost(layer, strategy, samples, num_micro_batches, group)
         except (PlacementError, CalibrationError) as error:
             refused.append(str(error))
     if not found:
         raise PlanError(refused[0])
-    kept = _not_worse(found)
-    return LayerTable(tuple(kept), tuple(found[each] for each in kept), tuple(refused))
+    return found
 
 
-def _not_worse(found: dict[LayerStrategy, Cost]) -> list[LayerStrategy]:
-    """Return the strategies but those that are in nothing better than another one and in something worse."""
-    layouts: dict[object, int] = {}
-    layout = np.array([layouts.setdefault(layout_of(each), len(layouts)) for each in found])
-    figures = np.array([_figures(*each) for each in found.items()])
-    no_better = (figures[:, None] >= figures[None]).all(axis=2)
-    is_worse = no_better & ~no_better.T & (layout[:, None] == layout)
-    return [each for each, worse in zip(found, is_worse.any(axis=1).tolist(), strict=True) if not worse]
+def strategy_costs(
+    found: Mapping[LayerStrategy, Cost], num_micro_batches: int, layouts: Layouts
+) -> StrategyCosts:
+    """Return costs for the search inside a stage; layouts are numbered as they are met."""
+    for strategy in found:
+        layouts.setdefault(layout_of(strategy), strategy)
+    numbers = {layout: number for number, layout in enumerate(layouts)}
+    rows = [
+        (
+            cost.forward.time_ms + cost.backward.time_ms + cost.update_ms / num_micro_batches,
+            cost.forward.time_ms + cost.backward.time_ms,
+            cost.update_ms,
+            cost.static_bytes / _MIB,
+            cost.kept_bytes / _MIB,
+            max(cost.forward_bytes, cost.backward_bytes) / _MIB,
+        )
+        for cost in found.values()
+    ]
+    pieces = [2 * numbers[layout_of(each)] + (each.recompute != "none") for each in found]
+    return StrategyCosts(*[*np.array(rows, dtype=np.float64).T, np.array(pieces)])
 
 
-def _figures(strategy: LayerStrategy, cost: Cost) -> tuple[float, ...]:
-    return (
-        cost.forward.time_ms + cost.backward.time_ms,
-        cost.update_ms,
-        cost.static_bytes,
-        cost.kept_bytes,
-        cost.forward_bytes,
-        cost.backward_bytes,
-        float(strategy.recompute != "none"),
-    )
+def transitions_ms(
+    costs: LayerCosts, kinds: Iterable[Layer], layouts: Layouts, samples: int, group: DeviceGroup
+) -> Floats:
+    """Return what passes pay between a layer in a layout (row) and the next in another, by their numbers."""
+    ways = list(layouts.values())
+    found = np.zeros((len(ways), len(ways)))
+    for (i, before), (j, after) in permutations(enumerate(ways), 2):
+        found[i, j] = max(costs.transition_ms(layer, before, after, samples, group) for layer in kinds)
+    return found

@@ -2,25 +2,41 @@
 
 Times are those of one input in the steady state, as PipeDream's planner counts them: compute, exchange of
 gradients and transfers go on beside each other, and the longest of all is the plan's. The module does not
-know how a plan is found.
+know how a plan is found, nor in what order blocks run.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from placements.planners.pipedream.closed_sets import ClosedSets
-from placements.planners.pipedream.topology import Level
-
-SYNCS = ("per_worker", "printed")
-"""How the exchange of gradients counts: what each worker sends, or the printed formula, which counts what
-all of them send as if it went through one link."""
+from placements.copies.replicas import replicated
+from placements.models.parallel import Cost, Pass
+from placements.models.piece_placement import PieceCost, in_ticks
+from placements.pieces import blocks_of, transfers_of
+from placements.spec import Placement
 
 _MIB = 2**20
+
+_MIN_MS = 1e-3
+"""Time of a block that has nothing to do."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """Components of the level below, or workers, that are joined by links (PipeDream, Sec. 2.4.1, Fig. 2.6).
+
+    Attributes:
+        count: How many; at least 1.
+        gb_per_s: Bandwidth of each one's link to the others, in 1e9 bytes each second; above 0.
+    """
+
+    count: int
+    gb_per_s: float
+
+    def ms(self, num_bytes: float) -> float:
+        """Return the time that bytes take on a link."""
+        return num_bytes / (self.gb_per_s * 1e6)
 
 
 @dataclass(frozen=True)
@@ -57,11 +73,6 @@ class PlannedStage:
         return (self.forward_ms + self.backward_ms) / self.replicas
 
     @property
-    def period_ms(self) -> float:
-        """Time from one input to the next that the stage allows, transfers aside."""
-        return max(self.compute_ms, self.synchronisation_ms)
-
-    @property
     def memory_mib(self) -> float:
         """Weights and activations that each replica holds at most (weight stashing, Sec. 2.4.3)."""
         return self.in_flight * (self.parameter_bytes + self.activation_bytes) / _MIB
@@ -74,29 +85,27 @@ class PipelinePlan:
     Attributes:
         stages: Stages; at least one.
         levels: The workers that they share, from the innermost level on.
-        sync: One of `SYNCS`.
-        is_exact: Every cut of the model was looked at; otherwise a few of each number of nodes.
+        is_exact: Every cut of the model was looked at; otherwise only those of one order of its nodes.
     """
 
     stages: tuple[PlannedStage, ...]
     levels: tuple[Level, ...]
-    sync: str
     is_exact: bool
 
     @property
     def time_ms(self) -> float:
         """Time from one input to the next in the steady state: that of the bottleneck."""
-        return max(time_ms for time_ms, *_ in self._terms())
+        return self._longest[0]
 
     @property
     def bottleneck(self) -> str:
         """Cause of this time: ``compute``, ``synchronisation`` or ``transfer``; the first of several."""
-        return max(self._terms(), key=lambda term: term[0])[1]
+        return self._longest[1]
 
     @property
     def bottleneck_stage(self) -> int:
         """The stage of the bottleneck, from 0; of a transfer, the one that hands its output on."""
-        return max(self._terms(), key=lambda term: term[0])[2]
+        return self._longest[2]
 
     @property
     def num_workers(self) -> int:
@@ -111,104 +120,64 @@ class PipelinePlan:
     @property
     def num_in_flight(self) -> int:
         """Inputs that each replica of the first stage admits before its first backward (NOAM, Sec. 2.4.2)."""
-        return math.ceil(self.num_workers / self.stages[0].replicas)
+        return self.stages[0].in_flight
 
     @property
     def memory_mib(self) -> float:
         """The most that any worker holds."""
         return max(stage.memory_mib for stage in self.stages)
 
-    def _terms(self) -> Iterator[tuple[float, str, int]]:
-        """Yield every time that may be the longest, with what takes it and where."""
-        for i, stage in enumerate(self.stages):
-            yield stage.compute_ms, "compute", i
-            yield stage.synchronisation_ms, "synchronisation", i
-            yield stage.transfer_ms, "transfer", i
+    @property
+    def _longest(self) -> tuple[float, str, int]:
+        """The longest time, what takes it, and the stage."""
+        causes = ("compute", "synchronisation", "transfer")
+        terms = [(getattr(s, f"{cause}_ms"), cause, i) for i, s in enumerate(self.stages) for cause in causes]
+        return max(terms, key=lambda term: term[0])
 
 
-@dataclass(frozen=True)
-class PlanPart:
-    """Work of copies of a component of the level below: all of them the same.
+def plan_placement(
+    plan: PipelinePlan, memory_mib: float | None = None, tick_ms: float | None = None
+) -> Placement:
+    """Return the blocks of a plan: a chain of forwards, and of backwards in reverse, on copies of each stage.
 
-    Attributes:
-        first: Index of the closed set that it begins after.
-        end: Index of the one that it ends with.
-        copies: Components that take inputs in turn.
-        parts: What each does, in the order of the pipeline; empty where they are workers.
-    """
-
-    first: int
-    end: int
-    copies: int
-    parts: tuple[PlanPart, ...] = ()
-
-
-def plan_of(sets: ClosedSets, levels: Sequence[Level], sync: str, parts: Sequence[PlanPart]) -> PipelinePlan:
-    """Return the plan of parts of the outermost level, with what it costs (Sec. 2.4.1).
+    Each worker is a device: the workers of a stage are its copies, which take different inputs in turn
+    (1F1B-RR). A stage that waits for its exchange of gradients has the wait in its backward.
 
     Args:
-        sets: Where the model can be cut.
-        levels: Levels from the innermost to the outermost.
-        sync: One of `SYNCS`.
-        parts: Parts from the empty set to the whole model.
+        plan: What the planner decided.
+        memory_mib: Capacity of each worker; None for no limit.
+        tick_ms: Length of a tick; see `placements.models.rates.tick_for`.
+
+    Returns:
+        Transfers are the time until an output is there; that they share a link is not known. Memory is in
+        MiB of one worker, rounded up: the activations of an input, and all the time the weights of each
+        version that the plan keeps.
+
+    Raises:
+        PlacementError: The tick is not above 0, or longer than the shortest block.
     """
-    stages = list(_stages(sets, levels, sync, parts))
-    workers = np.cumsum([stage.replicas for stage in reversed(stages)])[::-1].tolist()
-    return PipelinePlan(
-        tuple(
-            replace(stage, in_flight=math.ceil(left / stage.replicas))
-            for stage, left in zip(stages, workers, strict=True)
-        ),
-        tuple(levels),
-        sync,
-        sets.is_complete,
+    hops_ms = [0.0, *(stage.hop_ms for stage in plan.stages)]
+    costs = [
+        PieceCost((i,), _cost(stage), 1, hop_ms, hop_ms)
+        for i, (stage, hop_ms) in enumerate(zip(plan.stages, hops_ms, strict=False))
+    ]
+    pieces, tick_ms = in_ticks(costs, tick_ms)
+    stages = Placement(
+        f"pipedream_{plan.configuration}",
+        len(pieces),
+        tuple(blocks_of(pieces)),
+        tick_ms,
+        transfer=transfers_of(pieces),
+        memory=None if memory_mib is None else (math.floor(memory_mib),) * len(pieces),
+        static_memory=tuple(math.ceil(each.in_flight * each.parameter_bytes / _MIB) for each in plan.stages),
+        memory_unit_mib=1.0,
     )
+    replicas = [stage.replicas for stage in plan.stages]
+    return stages if max(replicas) == 1 else replace(replicated(stages, replicas), name=stages.name)
 
 
-def synchronisation_bytes(parameter_bytes: float, copies: int, sync: str) -> float:
-    """Return what a link carries where copies exchange gradients once (Sec. 2.4.1).
-
-    Each worker sends and receives ``(copies - 1) / copies`` of the parameters; the printed formula leaves
-    the division out.
-    """
-    sent = 2 * (copies - 1) * parameter_bytes
-    return sent / copies if sync == "per_worker" else sent
-
-
-def _stages(
-    sets: ClosedSets,
-    levels: Sequence[Level],
-    sync: str,
-    parts: Sequence[PlanPart],
-    outer_copies: int = 1,
-    outer_sync_ms: float = 0.0,
-    outer_cut: tuple[float, float] = (0.0, 0.0),
-) -> Iterator[PlannedStage]:
-    """Yield the stages of parts, as yet without what is in flight.
-
-    The outer copies take inputs in turn, and their exchange of gradients holds up every stage in them; the
-    outer cut is the transfer after the last part.
-    """
-    level = levels[-1]
-    for part in parts:
-        copies = outer_copies * part.copies
-        weights = float(sets.parameter_bytes[part.first, part.end])
-        sync_ms = level.ms(synchronisation_bytes(weights, part.copies, sync)) / copies
-        sync_ms = max(sync_ms, outer_sync_ms)
-        hop_ms = level.ms(float(sets.cut_bytes[part.end]))
-        cut = outer_cut if part is parts[-1] else (2 * hop_ms / outer_copies, hop_ms)
-        if part.parts:
-            yield from _stages(sets, levels[:-1], sync, part.parts, copies, sync_ms, cut)
-        else:
-            nodes = sets.between(part.first, part.end)
-            yield PlannedStage(
-                tuple(node.name for node in nodes),
-                copies,
-                math.fsum(node.forward_ms for node in nodes),
-                math.fsum(node.backward_ms for node in nodes),
-                sync_ms,
-                *cut,
-                math.fsum(node.parameter_bytes for node in nodes),
-                math.fsum(node.activation_bytes for node in nodes),
-                in_flight=0,
-            )
+def _cost(stage: PlannedStage) -> Cost:
+    """Return what an input costs a worker of a stage."""
+    period_ms = stage.replicas * max(stage.compute_ms, stage.synchronisation_ms)
+    forward, backward = (Pass(max(ms, _MIN_MS)) for ms in (stage.forward_ms, period_ms - stage.forward_ms))
+    return Cost(forward, backward, stage.activation_bytes)

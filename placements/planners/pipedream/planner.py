@@ -1,24 +1,40 @@
 """PipeDream's planner: stages and their workers such that the slowest of all takes the least time.
 
-Beside it are the plans that people make without one: data parallel, and a stage for each worker. The answer
-is exact for the cost model (Sec. 2.4.1), which has no start-up and no idle time.
+Beside it are the plans that people make without one: data parallel, and a straight pipeline, with a stage for
+each worker. The answer is exact for the cost model (Sec. 2.4.1), which has no start-up and no idle time.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from placements.planners.parallel_plan import PlanError
-from placements.planners.pipedream.closed_sets import ClosedSets, closed_sets
-from placements.planners.pipedream.plan import SYNCS, PipelinePlan, PlanPart, plan_of
-from placements.planners.pipedream.profile_graph import ProfileGraph
-from placements.planners.pipedream.stage_tables import FewestStages, StageTables
-from placements.planners.pipedream.topology import Level, check_levels, num_workers
+from placements.planners.pipedream.plan import Level, PipelinePlan, PlannedStage
+from placements.planners.pipedream.profile_graph import ClosedSets, Floats, ProfileGraph, closed_sets
+
+MAX_WORKERS = 1024
+
+SYNCS = ("per_worker", "printed")
+"""How the exchange of gradients counts: what each worker sends, or the printed formula, which counts what
+all of them send as if it went through one link."""
+
+_MIB = 2**20
+
+_ROUNDING = 1e-12
+"""Rounding tolerance of a time that is summed in another order."""
 
 
 def best_plan(
-    graph: ProfileGraph, levels: Sequence[Level], sync: str = "per_worker", memory_mib: float | None = None
+    graph: ProfileGraph,
+    levels: Sequence[Level],
+    sync: str = "per_worker",
+    memory_mib: float | None = None,
+    *,
+    is_replicated: bool = True,
 ) -> PipelinePlan:
     """Return the plan of least time for one input, on all workers.
 
@@ -31,9 +47,10 @@ def best_plan(
             formula ``printed``.
         memory_mib: Memory of each worker, for weights and activations of all inputs in flight; None for no
             limit.
+        is_replicated: Whether workers may share a stage; False for a straight pipeline.
 
     Raises:
-        PlanError: An argument is out of its range, or no plan fits the memory.
+        PlanError: An argument is out of its range, or no plan fits the memory or has a node for each worker.
 
     >>> from placements.planners.pipedream.profile_graph import ProfiledNode, chain_graph
     >>> layers = [(6, 8e6, 0), (6, 1e6, 1e5), (4, 0, 8e7)]
@@ -42,66 +59,208 @@ def best_plan(
     >>> plan.configuration, plan.time_ms, plan.bottleneck
     ('3-1', 4.0, 'compute')
     """
-    _check(levels, sync, memory_mib)
-    plan = _plan(StageTables(closed_sets(graph), levels, sync, memory_mib))
-    if plan is None:
+    workers = _num_workers(levels, sync)
+    if not is_replicated and workers > len(graph.nodes):
         raise PlanError(
-            f"memory_mib: {memory_mib:g} is too little for any plan; give more memory or workers, or smaller "
-            "inputs"
+            f"levels: have {workers} workers for {len(graph.nodes)} nodes; give at most one worker for each"
         )
-    return plan
-
-
-def straight_plan(
-    graph: ProfileGraph, levels: Sequence[Level], sync: str = "per_worker", memory_mib: float | None = None
-) -> PipelinePlan:
-    """Return the best plan with a stage for each worker; see `best_plan`.
-
-    Raises:
-        PlanError: Likewise; or there are fewer nodes than workers.
-    """
-    _check(levels, sync, memory_mib)
-    if num_workers(levels) > len(graph.nodes):
-        raise PlanError(
-            f"levels: have {num_workers(levels)} workers for {len(graph.nodes)} nodes; give at most one "
-            "worker for each"
-        )
-    plan = _plan(StageTables(closed_sets(graph), levels, sync, memory_mib, is_replicated=False))
-    if plan is None:
-        raise PlanError(f"memory_mib: {memory_mib:g} is too little for a stage on each worker; give more")
-    return plan
+    return _plan(closed_sets(graph), levels, sync, memory_mib, is_replicated)
 
 
 def data_parallel_plan(
     graph: ProfileGraph, levels: Sequence[Level], sync: str = "per_worker"
 ) -> PipelinePlan:
-    """Return the plan with one stage on all workers; see `best_plan`. Its memory is not limited.
-
-    Raises:
-        PlanError: An argument is out of its range.
-    """
-    _check(levels, sync, None)
-    sets = closed_sets(graph)
-    return plan_of(sets, levels, sync, _one_stage(sets, levels))
+    """Return the plan with one stage on all workers; see `best_plan`. Its memory is not limited."""
+    _num_workers(levels, sync)
+    return _plan(closed_sets(graph, is_cut=False), levels, sync, None, True)
 
 
-def _plan(tables: StageTables) -> PipelinePlan | None:
-    """Return the plan of least time, and of such with fewest stages; None where none fits the memory."""
-    min_ms = tables.best()
+def _plan(
+    sets: ClosedSets, levels: Sequence[Level], sync: str, memory_mib: float | None, is_replicated: bool
+) -> PipelinePlan:
+    """Return the plan of least time, and of such with fewest stages."""
+    whole = _Component(len(levels))
+    programme = _Programme(sets, levels, sync, memory_mib, is_replicated)
+    min_ms = float(programme.pipelines(whole)[-1, 0, -1])
     if not math.isfinite(min_ms):
-        return None
-    given = tables.sets, tables.levels, tables.sync, tables.memory_mib, tables.is_replicated
-    return plan_of(tables.sets, tables.levels, tables.sync, FewestStages(*given, min_ms).parts())
+        raise PlanError(
+            f"memory_mib: {memory_mib:g} is too little for any plan; give more memory or workers, or smaller "
+            "inputs"
+        )
+    fewest = replace(programme, max_ms=min_ms * (1 + _ROUNDING))
+    stages = [*fewest.stages(whole, 0, len(sets.members) - 1, 0.0, (0.0, 0.0))]
+    return PipelinePlan(tuple(stages[::-1]), tuple(levels), sets.is_complete)
 
 
-def _one_stage(sets: ClosedSets, levels: Sequence[Level]) -> tuple[PlanPart, ...]:
-    inner = _one_stage(sets, levels[:-1]) if len(levels) > 1 else ()
-    return (PlanPart(0, len(sets) - 1, levels[-1].count, inner),)
-
-
-def _check(levels: Sequence[Level], sync: str, memory_mib: float | None) -> None:
-    check_levels(levels)
+def _num_workers(levels: Sequence[Level], sync: str) -> int:
+    """Return the workers of all levels together, after a look at both arguments."""
+    if not levels:
+        raise PlanError("levels: is empty; give at least one, as (count, gb_per_s)")
+    if (workers := math.prod(level.count for level in levels)) > MAX_WORKERS:
+        raise PlanError(f"levels: have {workers} workers; give at most {MAX_WORKERS} in all levels together")
     if sync not in SYNCS:
         raise PlanError(f"sync: {sync!r} is not known; use one of {', '.join(SYNCS)}")
-    if memory_mib is not None and not memory_mib > 0:
-        raise PlanError(f"memory_mib: {memory_mib!r} is not above 0; give MiB, or leave it out")
+    return workers
+
+
+@dataclass(frozen=True)
+class _Component:
+    """Where a component stands in the pipeline, which decides how many inputs its workers hold.
+
+    Attributes:
+        level: Level of the component; 0 is a worker.
+        after: Workers of all stages behind it.
+        copies: Components that do the same and take inputs in turn.
+    """
+
+    level: int
+    after: int = 0
+    copies: int = 1
+
+    @property
+    def in_flight(self) -> int:
+        """Inputs that a worker holds at most."""
+        return math.ceil((self.after + self.copies) / self.copies)
+
+
+@dataclass(frozen=True)
+class _Programme:
+    """PipeDream's dynamic programme: the least time of the slowest stage, or the fewest stages in a time.
+
+    Level by level from the innermost: what a component can do at best with all of its workers is what the
+    level above shares among components (Sec. 2.4.1). A pipeline of some components is one stage on all of
+    them, or the best pipeline of fewer and one last stage.
+
+    Attributes:
+        sets: Where the model can be cut.
+        levels: From the innermost to the outermost.
+        sync: One of `SYNCS`.
+        memory_mib: Memory of each worker; None for no limit.
+        is_replicated: Whether several workers may share a stage.
+        max_ms: Most time for one input: values are numbers of stages then; None: values are times.
+    """
+
+    sets: ClosedSets
+    levels: Sequence[Level]
+    sync: str
+    memory_mib: float | None = None
+    is_replicated: bool = True
+    max_ms: float | None = None
+    _tables: dict[_Component, Floats] = field(default_factory=dict, init=False)
+
+    def _last(self, place: _Component, first: int, end: int, components: int) -> tuple[int, int]:
+        """Return where the last stage of least value begins, and its copies: all components, or fewest."""
+        values = self.pipelines(place)
+        least = values[components, first, end]
+        may_share = self.is_replicated or components == 1
+        if may_share and self._stage(place, components, components)[first, end] == least:
+            return first, components
+        for copies in range(1, components):
+            last = self._last_stage(place, components, copies)[:, end]
+            reached = self._joined(values[components - copies, first], last)
+            if reached.min() == least:
+                return int(reached.argmin()), copies
+        raise AssertionError("the value of a pipeline is that with one of its last stages")
+
+    def _cost(self, time_ms: Floats) -> Floats:
+        """Return the value of times for one input: 0 or infinite where they only have a limit."""
+        return time_ms if self.max_ms is None else np.where(time_ms <= self.max_ms, 0.0, np.inf)
+
+    def _joined(self, one: Floats, other: Floats) -> Floats:
+        return np.maximum(one, other) if self.max_ms is None else one + other
+
+    def pipelines(self, place: _Component) -> Floats:
+        """Return the least value of a pipeline on each number of components of the level below.
+
+        Its shape is ``(components + 1, firsts, sets)``: from the set `first` to another. Of the outermost
+        level only the empty set is a first. Infinite where nothing fits.
+        """
+        key = place if self.memory_mib is not None else _Component(place.level, 0, place.copies)
+        if key not in self._tables:
+            if self.memory_mib is None and self.max_ms is None and place.copies > 1:
+                self._tables[key] = self.pipelines(_Component(place.level)) / place.copies
+            else:
+                self._tables[key] = self._computed(key)
+        return self._tables[key]
+
+    def _computed(self, place: _Component) -> Floats:
+        count, size = self.levels[place.level - 1].count, len(self.sets.members)
+        firsts = range(1 if place.level == len(self.levels) else size)
+        found = np.full((count + 1, len(firsts), size), np.inf)
+        for components in range(1, count + 1):
+            if self.is_replicated or components == 1:
+                found[components] = self._stage(place, components, components)[: len(firsts)]
+            for copies in range(1, components if self.is_replicated else min(components, 2)):
+                last = self._last_stage(place, components, copies)
+                for first in firsts:
+                    here = found[components, first, first:]
+                    before = found[components - copies, first, first:, None]
+                    np.minimum(here, self._joined(before, last[first:, first:]).min(axis=0), out=here)
+        return found
+
+    def _below(self, place: _Component, components: int, copies: int) -> _Component:
+        """Return a component of the last stage, where the pipeline has so many components by then."""
+        workers = math.prod(level.count for level in self.levels[: place.level - 1])
+        left = self.levels[place.level - 1].count - components
+        return _Component(place.level - 1, place.after + place.copies * workers * left, place.copies * copies)
+
+    def _stage(self, place: _Component, components: int, copies: int) -> Floats:
+        """Return the value of each stage on several copies; shape ``(sets, sets)``."""
+        below, sets = self._below(place, components, copies), self.sets
+        sync_ms = self._sync_ms(place, sets.parameter_bytes, copies)
+        if below.level:
+            return self._joined(self.pipelines(below)[-1], self._cost(sync_ms))
+        alone = self._cost(sets.time_ms / below.copies) + (self.max_ms is not None)
+        if self.memory_mib is not None:
+            held = below.in_flight * (sets.parameter_bytes + sets.activation_bytes)
+            alone = np.where(held <= self.memory_mib * _MIB, alone, np.inf)
+        return self._joined(alone, self._cost(sync_ms))
+
+    def _last_stage(self, place: _Component, components: int, copies: int) -> Floats:
+        """Return likewise, with the transfer from the nodes before it, the first index."""
+        transfer_ms = 2 * self.sets.cut_bytes / (self.levels[place.level - 1].gb_per_s * 1e6) / place.copies
+        return self._joined(self._stage(place, components, copies), self._cost(transfer_ms)[:, None])
+
+    def _sync_ms(self, place: _Component, parameter_bytes: Floats, copies: int) -> Floats:
+        """Return the time for one input of an exchange of gradients between copies (Sec. 2.4.1).
+
+        Each worker sends and receives ``(copies - 1) / copies`` of the parameters; the printed formula
+        leaves the division out.
+        """
+        sent = 2 * (copies - 1) / (copies if self.sync == "per_worker" else 1)
+        return (
+            sent * parameter_bytes / (self.levels[place.level - 1].gb_per_s * 1e6) / (place.copies * copies)
+        )
+
+    def stages(
+        self, place: _Component, first: int, end: int, sync_ms: float, cut: tuple[float, float]
+    ) -> Iterator[PlannedStage]:
+        """Yield the stages of a component between two sets, the last one first.
+
+        Its own copies exchange gradients, which holds up every stage in it; the cut is the transfer after its
+        last stage.
+        """
+        level, components = self.levels[place.level - 1], self.levels[place.level - 1].count
+        while components:
+            begin, copies = self._last(place, first, end, components)
+            below = self._below(place, components, copies)
+            own_ms = float(self._sync_ms(place, self.sets.parameter_bytes[begin, end], copies))
+            held_up_ms = max(sync_ms, own_ms)
+            if below.level:
+                yield from self.stages(below, begin, end, held_up_ms, cut)
+            else:
+                nodes = self.sets.between(begin, end)
+                yield PlannedStage(
+                    tuple(node.name for node in nodes),
+                    below.copies,
+                    math.fsum(node.forward_ms for node in nodes),
+                    math.fsum(node.backward_ms for node in nodes),
+                    held_up_ms,
+                    *cut,
+                    math.fsum(node.parameter_bytes for node in nodes),
+                    math.fsum(node.activation_bytes for node in nodes),
+                    below.in_flight,
+                )
+            components, end = components - copies, begin
+            hop_ms = level.ms(float(self.sets.cut_bytes[begin]))
+            cut = 2 * hop_ms / place.copies, hop_ms

@@ -21,8 +21,8 @@ from experiments.benchmarks.measures.runtime import resident
 from experiments.benchmarks.others.recurrence import min_time_ms
 from experiments.benchmarks.others.torch_schedules import SHIPPED, torch_schedule
 from experiments.reproduce.gavel.options import cluster_of
+from placements.planners.pipedream.plan import Level
 from placements.planners.pipedream.planner import best_plan
-from placements.planners.pipedream.topology import Level
 from placements.shapes import v_shape
 from schedsearch.cluster.demand import Configuration, Demand
 from schedsearch.cluster.gpu_cluster import GpuCluster

@@ -43,12 +43,15 @@ def test_a_file_of_rates_is_written_and_read(command: Any, tmp_path: Path) -> No
     assert done.stdout.startswith("26 operators of ")
     assert done.stdout.endswith(f" on a100: {path}\n")
     machine = read_machine(path, GPUS["a100"])
-    assert set(machine.products["forward"].by_shape) == {
+    products, gradients = (
+        machine.shares["product", each].by_shape for each in ("forward", "weight_gradient")
+    )
+    assert set(products) == {
         *((32, 64, 128), (32, 64, 64), (32, 64, 192), (32, 96, 64)),
         *((32, 32, 64), (32, 48, 64), (32, 64, 96)),
     }
-    assert machine.products["weight_gradient"].by_shape.keys() == machine.products["forward"].by_shape.keys()
-    assert set(machine.forward_cores.by_shape) == {(32, 4, 2, 16), (32, 2, 1, 16)}
+    assert gradients.keys() == products.keys()
+    assert set(machine.shares["core", "forward"].by_shape) == {(32, 4, 2, 16), (32, 2, 1, 16)}
     assert machine.kernels["stream"].share > 0
 
 

@@ -1,4 +1,4 @@
-"""A GPU of one's own: one record, in `placements.gpus.GPUS` or in a file, and every command knows it."""
+"""A GPU of one's own: one row of a table or one record in a file, and every command knows it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from told import told
 
 from experiments.config.command import run
-from placements.cluster import Cluster, Nodes, read_cluster
+from placements import ProfileError
+from placements.cluster import Cluster, GpusError, Nodes, read_cluster
 from placements.files import write_json
-from placements.gpus import A100_SXM_80GB, GPUS
+from placements.gpus import A100_SXM_80GB
+from placements.hardware import ASSUMED_LATENCY
 from placements.plain_data import plain
 from placements.planners.hybrid.plan_file import read_plan_file
 
@@ -28,18 +31,38 @@ OWN = replace(
 )
 
 
-def test_an_entry_is_a_cluster_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(GPUS, "own", OWN)
-    assert read_cluster("own_4") == Cluster((Nodes(OWN, 2, 2),), 25.0, source="made up")
+TABLE = """key,name,peak_tflops,peak_fp32_tflops,memory_gib,memory_bandwidth_gb_s,link_bandwidth_gb_s,\
+gpus_per_node,node_bandwidth_gb_s,network_source,min_clock_mhz,max_clock_mhz,clock_step_mhz,board_w
+own,OWN-96GB,400,19.5,96,2039,300,2,25,made up,600,1200,300,400
+"""
+
+
+def test_a_gpu_of_your_own_is_one_row_of_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text(TABLE)
+    cluster = read_cluster(f"{path}:own_4")
+    (nodes,) = cluster.nodes
+    assert (nodes.num_nodes, nodes.gpus_per_node, cluster.node_bandwidth_gb_s) == (2, 2, 25.0)
+    power = replace(OWN.power, sustained_clock_mhz=1200)
+    source = "the A100's in proportion to the board power"
+    usual = {"clock_latency": ASSUMED_LATENCY, "peak_tf32_tflops": None}
+    assert nodes.gpu == replace(OWN, power=power, power_source=source, **usual)
+    path.write_text(TABLE.replace(",400,19.5", ",-1,19.5"))
+    with told(ProfileError, f"{path}: line 2, column peak_tflops: '-1' is not a number above 0"):
+        read_cluster(f"{path}:own_4")
+    with told(GpusError, "cluster: 'mine' is not a known GPU"):
+        read_cluster("mine_4")
 
 
 def test_a_gpu_needs_one_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An entry for one search, and for the others a file of a cluster, whose GPU the plan takes along."""
-    monkeypatch.setitem(GPUS, "own", OWN)
+    """A row for one search, and for the others a file of a cluster, whose GPU the plan takes along."""
+    table = tmp_path / "mine.csv"
+    table.write_text(TABLE)
     cluster, gpu = tmp_path / "cluster.json", tmp_path / "gpu.json"
     write_json(gpu, plain(replace(OWN, memory_gib=48.0)))
     write_json(cluster, plain(Cluster((Nodes(replace(OWN, memory_gib=48.0), 2, 2),), 25.0)))
     plan, placed = tmp_path / "plan", f"placement.path={tmp_path / 'plan'}"
+    four = "placement.num_devices=4"
     small = [
         "model=gpt3_125m",
         "batch=16",
@@ -51,7 +74,7 @@ def test_a_gpu_needs_one_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for name, *given in (
         ("plan", f"cluster={cluster}", *small),
         ("search", "placement=planned", placed, f"profile.gpu={gpu}", "search.work_limit=2.5"),
-        ("search", "placement=gpt", "placement.num_devices=4", "profile.gpu=own", "search.work_limit=2.5"),
+        ("search", "placement=gpt", four, f"profile.gpu={table}:own", "search.work_limit=2.5"),
         ("frontier", "placement=planned", placed, "schedule=one_f_one_b"),
     ):
         monkeypatch.setattr(sys, "argv", [name, *given, f"hydra.run.dir={tmp_path / name}"])

@@ -48,7 +48,6 @@ PLAN = PipelinePlan(
         PlannedStage(("c",), 1, 3.0, 5.0, 0.0, 0.0, 0.0, 1 * MIB, 1 * MIB, 1),
     ),
     (),
-    "per_worker",
     True,
 )
 """Two workers take 10 / 2 ms for an input of 16 samples, then one takes 8."""

@@ -7,12 +7,10 @@ import random
 from dataclasses import replace
 
 import pytest
-import yaml
 
 from placements import Block, Kind, Placement, PlacementError
 from placements.copies.replicas import replicated
 from placements.modes import Chosen
-from placements.placement_file import placement_from_dict, placement_to_yaml
 from placements.shapes import loop_shape, v_shape
 from schedsearch.baselines import one_f_one_b
 from schedsearch.metrics import peak_memory
@@ -88,17 +86,6 @@ def test_a_micro_batch_runs_on_the_copies_that_it_takes_with_their_transfers_alo
         assert len(run.optimizer_blocks) == 10
 
 
-def test_an_optimizer_block_waits_for_all_copies() -> None:
-    placement = replicated(with_optimizer(v_shape(2, 1, 2)), [2, 2])
-    batch = UnequalBatch(placement, ((0, 0), (0, 0), (1, 1)), 3)
-    schedule = unequal_search(batch, work_limit=1).schedule
-    assert schedule is not None
-    for stage in range(2):
-        end = max(end for (name, _), end in schedule.end_of.items() if name.startswith(f"B{stage}@"))
-        for copy in range(2):
-            assert schedule.start_of[f"O{stage}@{copy}", 2] >= end
-
-
 def least_makespan(plain: Placement, chosen: tuple[Chosen, ...]) -> int:
     """Return the least makespan of micro-batches on copies, by all orders; knows no modes."""
     blocks = {
@@ -154,11 +141,6 @@ def test_many_copies_are_searched_like_one_pipeline() -> None:
     found = unequal_search(UnequalBatch(replicated(plain, [8] * 4), chosen, 64), work_limit=1)
     assert found.schedule is not None
     assert found.schedule.makespan == one_f_one_b(plain, 8).makespan
-
-
-def test_copies_are_as_they_were_after_a_file() -> None:
-    placement = replicated(v_shape(2), [2, 1])
-    assert placement_from_dict(yaml.safe_load(placement_to_yaml(placement))) == placement
 
 
 def test_what_cannot_have_copies_is_refused() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from told import told
 
-from placements.measured.run_trace import BlockRun, TraceError, block_times, read_traces
+from placements.measured.run_trace import BlockRun, TraceError, read_traces
 
 
 def label(name: str, begin_us: float, time_us: float, **rest: object) -> dict[str, object]:
@@ -63,19 +63,6 @@ def test_begins_and_ends_are_spans(tmp_path: Path) -> None:
     assert found == (BlockRun("F2", 5, 1.0, False), BlockRun("W2", 4, 0.5, False))
 
 
-@pytest.mark.parametrize(
-    "end", ["", ",", ",\n", ', {"ph": "X", "name": "PP:0F', ', {"ph": "X", "args": {}, "n']
-)
-@pytest.mark.parametrize("begin", ["[", '{"distributedInfo": {"rank": 3}, "traceEvents": [\n'])
-def test_a_trace_that_was_cut_off_has_its_whole_events(begin: str, end: str, tmp_path: Path) -> None:
-    events: list[object] = [
-        label("PP:0F0", 0, 1000),
-        label("Forward 1" if "{" in begin else "PP:3F1", 2000, 3000),
-    ]
-    (tmp_path / "t.json").write_text(begin + ",\n".join(map(json.dumps, events)) + end)
-    assert read_traces(tmp_path / "t.json") == (BlockRun("F0", 0, 1.0, False), BlockRun("F3", 1, 3.0, False))
-
-
 def test_a_folder_has_a_trace_for_each_rank(tmp_path: Path) -> None:
     """The labels of torch's schedules of one stage say no stage: it is the rank."""
     for rank in range(2):
@@ -89,12 +76,6 @@ def test_a_folder_has_a_trace_for_each_rank(tmp_path: Path) -> None:
 def test_a_pattern_may_name_the_block(tmp_path: Path) -> None:
     path = write(tmp_path / "t.json", [label("block E", 0, 1000)])
     assert read_traces(path, r"block (?P<block>\w+)") == (BlockRun("E", None, 1.0, False),)
-
-
-def test_times_are_medians_and_tenths() -> None:
-    found = block_times(BlockRun("F0", n, float(n), False) for n in range(11))
-    assert (found["F0"].median_ms, found["F0"].low_ms, found["F0"].high_ms) == (5, 1, 9)
-    assert found["F0"].num_runs == 11
 
 
 @pytest.mark.parametrize(

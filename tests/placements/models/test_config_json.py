@@ -15,167 +15,110 @@ from placements.models.zoo import read_config, read_model
 Config = dict[str, Any]
 
 
-def llama(hidden: int, layers: int, heads: int, kv_heads: int, inner: int, vocabulary: int) -> Config:
+def config(kind: str, hidden: int, layers: int, heads: int, vocabulary: int, **others: Any) -> Config:
+    """Return a config of a type with its sizes, first trained with 4096 tokens unless it says others."""
+    sizes = {"hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads}
+    usual = {"vocab_size": vocabulary, "max_position_embeddings": 4096, "rope_scaling": None}
+    return {"model_type": kind, **sizes, **usual, **others}
+
+
+def extended(tokens: int) -> Config:
     return {
-        "model_type": "llama",
-        "architectures": ["LlamaForCausalLM"],
-        "hidden_size": hidden,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv_heads,
-        "intermediate_size": inner,
-        "vocab_size": vocabulary,
-        "max_position_embeddings": 4096,
-        "tie_word_embeddings": False,
-        "rope_scaling": None,
-    }
-
-
-def qwen3(hidden: int, layers: int, heads: int, inner: int, **other: Any) -> Config:
-    return {
-        **llama(hidden, layers, heads, 8, inner, 151_936),
-        "model_type": "qwen3",
-        "head_dim": 128,
-        "max_position_embeddings": 40_960,
-        "sliding_window": None,
-        "use_sliding_window": False,
-        **other,
-    }
-
-
-def qwen3_moe(hidden: int, layers: int, heads: int, inner: int, each: int) -> Config:
-    return {
-        **qwen3(hidden, layers, heads, inner, num_key_value_heads=4),
-        "model_type": "qwen3_moe",
-        "decoder_sparse_step": 1,
-        "mlp_only_layers": [],
-        "moe_intermediate_size": each,
-        "num_experts": 128,
-        "num_experts_per_tok": 8,
-    }
-
-
-def deepseek(
-    kind: str,
-    hidden: int,
-    layers: int,
-    heads: int,
-    inner: int,
-    vocabulary: int,
-    *,
-    query_rank: int | None = 1536,
-    experts: tuple[int, int, int, int, int],
-    **other: Any,
-) -> Config:
-    """Return a config whose experts are: how many, per token, the width of each, shared, dense layers."""
-    num, per_token, each, shared, dense = experts
-    return {
-        **llama(hidden, layers, heads, heads, inner, vocabulary),
-        "model_type": kind,
-        "max_position_embeddings": 163_840,
-        "rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096},
-        "kv_lora_rank": 512,
-        "q_lora_rank": query_rank,
-        "qk_nope_head_dim": 128,
-        "qk_rope_head_dim": 64,
-        "v_head_dim": 128,
-        "n_routed_experts": num,
-        "num_experts_per_tok": per_token,
-        "moe_intermediate_size": each,
-        "n_shared_experts": shared,
-        "first_k_dense_replace": dense,
-        "moe_layer_freq": 1,
-        **other,
-    }
-
-
-def gpt_oss(layers: int, experts: int) -> Config:
-    return {
-        **llama(2880, layers, 64, 8, 2880, 201_088),
-        "model_type": "gpt_oss",
-        "head_dim": 64,
-        "num_local_experts": experts,
-        "num_experts_per_tok": 4,
-        "sliding_window": 128,
-        "layer_types": ["sliding_attention", "full_attention"] * (layers // 2),
         "max_position_embeddings": 131_072,
-        "rope_scaling": {"rope_type": "yarn", "original_max_position_embeddings": 4096},
+        "rope_scaling": {"factor": 8.0, "original_max_position_embeddings": tokens},
     }
 
 
-def nemotron_h(pattern: str, hidden: int, heads: int, inner: int, state: int, mamba_heads: int) -> Config:
-    return {
-        "model_type": "nemotron_h",
-        "hybrid_override_pattern": pattern,
-        "num_hidden_layers": len(pattern),
-        "hidden_size": hidden,
-        "num_attention_heads": heads,
-        "attention_head_dim": 128,
-        "num_key_value_heads": 8,
-        "intermediate_size": inner,
-        "vocab_size": 131_072,
-        "ssm_state_size": state,
-        "mamba_num_heads": mamba_heads,
-        "mamba_head_dim": 64,
-        "n_groups": 8,
-        "max_position_embeddings": 8192,
-        "tie_word_embeddings": False,
-    }
+QWEN3_MOE: Config = {
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "moe_intermediate_size": 768,
+    "head_dim": 128,
+}
+QWEN3_MOE |= {"num_key_value_heads": 4, "intermediate_size": 6144, "decoder_sparse_step": 1}
+LATENT: Config = {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
+LATENT |= {"moe_layer_freq": 1, **extended(4096)}
+V2_LITE: Config = {"n_routed_experts": 64, "num_experts_per_tok": 6, "moe_intermediate_size": 1408}
+V2_LITE |= {"n_shared_experts": 2, "first_k_dense_replace": 1, "intermediate_size": 10_944, **LATENT}
+V3: Config = {
+    "num_experts_per_tok": 8,
+    "moe_intermediate_size": 2048,
+    "n_shared_experts": 1,
+    "q_lora_rank": 1536,
+}
+V3 |= {"intermediate_size": 18_432, **LATENT}
+MAMBA: Config = {"ssm_state_size": 128, "mamba_num_heads": 128, "mamba_head_dim": 64, "n_groups": 8}
+MAMBA |= {"attention_head_dim": 128, "num_key_value_heads": 8, "intermediate_size": 21_504}
+PATTERN = "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-"
 
-
-MIXTRAL = {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": None}
 CONFIGS = {
-    "llama2_7b": llama(4096, 32, 32, 32, 11_008, 32_000),
-    "llama31_405b": llama(16_384, 126, 128, 8, 53_248, 128_256)
-    | {
-        "max_position_embeddings": 131_072,
-        "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192},
-    },
-    "mixtral_8x7b": llama(4096, 32, 32, 8, 14_336, 32_000) | MIXTRAL,
-    "qwen3_0.6b": qwen3(1024, 28, 16, 3072, tie_word_embeddings=True),
-    "qwen3_8b": qwen3(4096, 36, 32, 12_288),
-    "qwen3_30b_a3b": qwen3_moe(2048, 48, 32, 6144, 768),
-    "deepseek_v2_lite": deepseek(
-        "deepseek_v2", 2048, 27, 16, 10_944, 102_400, query_rank=None, experts=(64, 6, 1408, 2, 1)
+    "llama2_7b": config("llama", 4096, 32, 32, 32_000, intermediate_size=11_008, tie_word_embeddings=False),
+    "llama31_405b": config(
+        "llama", 16_384, 126, 128, 128_256, num_key_value_heads=8, intermediate_size=53_248, **extended(8192)
     ),
-    "deepseek_v3": deepseek("deepseek_v3", 7168, 61, 128, 18_432, 129_280, experts=(256, 8, 2048, 1, 3)),
-    "kimi_k2": deepseek("kimi_k2", 7168, 61, 64, 18_432, 163_840, experts=(384, 8, 2048, 1, 1)),
-    "gpt_oss_20b": gpt_oss(24, 32),
-    "nemotron_h_8b": nemotron_h(
-        "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-", 4096, 32, 21_504, 128, 128
+    "mixtral_8x7b": config("mixtral", 4096, 32, 32, 32_000, num_key_value_heads=8, sliding_window=None),
+    "qwen3_0.6b": config(
+        *("qwen3", 1024, 28, 16, 151_936),
+        num_key_value_heads=8,
+        head_dim=128,
+        intermediate_size=3072,
+        tie_word_embeddings=True,
+    ),
+    "qwen3_8b": config(
+        *("qwen3", 4096, 36, 32, 151_936),
+        num_key_value_heads=8,
+        head_dim=128,
+        intermediate_size=12_288,
+        use_sliding_window=False,
+    ),
+    "qwen3_30b_a3b": config("qwen3_moe", 2048, 48, 32, 151_936, mlp_only_layers=[], **QWEN3_MOE),
+    "deepseek_v2_lite": config("deepseek_v2", 2048, 27, 16, 102_400, q_lora_rank=None, **V2_LITE),
+    "deepseek_v3": config(
+        "deepseek_v3", 7168, 61, 128, 129_280, n_routed_experts=256, first_k_dense_replace=3, **V3
+    ),
+    "kimi_k2": config("kimi_k2", 7168, 61, 64, 163_840, n_routed_experts=384, first_k_dense_replace=1, **V3),
+    "gpt_oss_20b": config(
+        *("gpt_oss", 2880, 24, 64, 201_088),
+        num_local_experts=32,
+        layer_types=["sliding_attention", "full_attention"] * 12,
+        **extended(4096),
+    ),
+    "nemotron_h_8b": config(
+        *("nemotron_h", 4096, 52, 32, 131_072),
+        hybrid_override_pattern=PATTERN,
+        max_position_embeddings=8192,
+        **MAMBA,
     ),
 }
 """What the files of published models say of their shapes."""
 
 
-def written(folder: Path, config: Config) -> Path:
-    return write_json(folder / "config.json", config)
+def written(folder: Path, data: Config) -> Path:
+    return write_json(folder / "config.json", data)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_file_of_a_published_model_is_that_model(name: str, tmp_path: Path) -> None:
-    sizes = {"sequence_length": 4096} if name.startswith("qwen3") else {}
-    model = read_config(written(tmp_path / name, CONFIGS[name]), **sizes)
+    model = read_config(written(tmp_path / name, CONFIGS[name]))
     assert model.runs == read_model(name).runs
     assert model.name == name, "as the folder"
 
 
 def test_modules_that_predict_more_tokens_are_the_files(tmp_path: Path) -> None:
-    config = CONFIGS["deepseek_v3"] | {"num_nextn_predict_layers": 1}
-    model = read_config(written(tmp_path, config))
+    model = read_config(written(tmp_path, CONFIGS["deepseek_v3"] | {"num_nextn_predict_layers": 1}))
     assert model.runs == read_model("deepseek_v3", num_predict_layers=1).runs
     assert model.num_parameters > read_model("deepseek_v3").num_parameters + 11e9
 
 
-QWEN2_MOE = llama(3584, 28, 28, 4, 18_944, 151_936) | {
-    "model_type": "qwen2_moe",
-    "use_sliding_window": False,
-    "moe_intermediate_size": 2560,
-    "shared_expert_intermediate_size": 20_480,
-    "num_experts": 64,
-    "num_experts_per_tok": 8,
-    "decoder_sparse_step": 1,
-}
+QWEN2_MOE = config(
+    *("qwen2_moe", 3584, 28, 28, 151_936),
+    num_key_value_heads=4,
+    intermediate_size=18_944,
+    moe_intermediate_size=2560,
+    shared_expert_intermediate_size=20_480,
+    num_experts=64,
+    num_experts_per_tok=8,
+)
 
 
 def test_parameters_and_tokens_are_those_published(tmp_path: Path) -> None:
@@ -208,21 +151,21 @@ LEAVING_OUT: list[tuple[Config, int]] = [
 """Configs that leave sizes to their type, and the parameters of the models of transformers 5.24."""
 
 
-@pytest.mark.parametrize(("config", "parameters"), LEAVING_OUT)
-def test_what_is_left_out_is_the_types_default(config: Config, parameters: int, tmp_path: Path) -> None:
-    model = read_config(written(tmp_path, SMALL | config))
+@pytest.mark.parametrize(("sizes", "parameters"), LEAVING_OUT)
+def test_what_is_left_out_is_the_types_default(sizes: Config, parameters: int, tmp_path: Path) -> None:
+    model = read_config(written(tmp_path, SMALL | sizes))
     assert model.num_parameters == pytest.approx(parameters, rel=0.002)
 
 
 def test_these_are_the_parameters_of_transformers_models(tmp_path: Path) -> None:
     transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
-    for config, parameters in LEAVING_OUT:
-        written(tmp_path, SMALL | config)
+    for sizes, parameters in LEAVING_OUT:
+        written(tmp_path, SMALL | sizes)
         with torch.device("meta"):
             theirs = transformers.AutoModelForCausalLM.from_config(
                 transformers.AutoConfig.from_pretrained(tmp_path)
             )
-        assert sum(each.numel() for each in theirs.parameters()) == parameters, config
+        assert sum(each.numel() for each in theirs.parameters()) == parameters, sizes
 
 
 def test_a_path_stands_for_a_name_and_sizes_are_changed(tmp_path: Path) -> None:
@@ -237,7 +180,7 @@ def test_a_path_stands_for_a_name_and_sizes_are_changed(tmp_path: Path) -> None:
 
 def test_layers_with_and_without_window(tmp_path: Path) -> None:
     """Every second by default, every third, none or all with full attention."""
-    base = gpt_oss(6, 4)
+    base = CONFIGS["gpt_oss_20b"] | {"num_hidden_layers": 6, "num_local_experts": 4}
     kinds = ("sliding_attention", "full_attention")
 
     def runs(full: list[int]) -> Any:
@@ -250,33 +193,21 @@ def test_layers_with_and_without_window(tmp_path: Path) -> None:
     assert runs([*range(6)]) == read_config(written(tmp_path, base | {"sliding_window": None})).runs
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "message"),
-    [
-        ("llama2_7b", {"model_type": "lama"}, "model_type: 'lama' is not known; did you mean llama?"),
-        (
-            "llama2_7b",
-            {"model_type": "llava", "text_config": {}},
-            "model_type: 'llava' is not of text alo",
-        ),
-        ("llama2_7b", {"vocab_size": ...}, "lacks the field 'vocab_size'; add it"),
-        (
-            "qwen3_8b",
-            {"use_sliding_window": True},
-            "use_sliding_window: True is not False; there is no shape",
-        ),
-        ("qwen3_30b_a3b", {"mlp_only_layers": [5]}, "mlp_only_layers: layers [5] have no experts; there is"),
-        ("gpt_oss_20b", {"layer_types": ["x"]}, "layer_types[0]: 'x' is not known; use one of sliding_atten"),
-        (
-            "nemotron_h_8b",
-            {"hybrid_override_pattern": "ME"},
-            "hybrid_override_pattern: layer 1 is 'E'; the la",
-        ),
-    ],
-)
+WRONG: list[tuple[str, Config, str]] = [
+    ("llama2_7b", {"model_type": "lama"}, "model_type: 'lama' is not known; did you mean llama?"),
+    ("llama2_7b", {"model_type": "llava", "text_config": {}}, "model_type: 'llava' is not of text alone"),
+    ("llama2_7b", {"vocab_size": ...}, "lacks the field 'vocab_size'; add it"),
+    ("qwen3_8b", {"use_sliding_window": True}, "use_sliding_window: True is not False; there is no shape"),
+    ("qwen3_30b_a3b", {"mlp_only_layers": [5]}, "mlp_only_layers: layers [5] have no experts; there is"),
+    ("gpt_oss_20b", {"layer_types": ["x"]}, "layer_types[0]: 'x' is not known; use one of sliding_atten"),
+    ("nemotron_h_8b", {"hybrid_override_pattern": "ME"}, "hybrid_override_pattern: layer 1 is 'E'; the la"),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "message"), WRONG)
 def test_a_wrong_file_is_told_in_one_line(name: str, change: Config, message: str, tmp_path: Path) -> None:
-    config = {key: size for key, size in (CONFIGS[name] | change).items() if size is not ...}
-    path = written(tmp_path, config)
+    left = {key: size for key, size in (CONFIGS[name] | change).items() if size is not ...}
+    path = written(tmp_path, left)
     with told(PlacementError, f"{path}: {message}"):
         read_config(path)
 
@@ -295,13 +226,11 @@ def test_other_mistakes_are_told_in_one_line(tmp_path: Path) -> None:
 def test_positions_and_routers_are_read(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     own = {"rope_parameters": {"rope_theta": 5e5, "partial_rotary_factor": 0.5}, "rms_norm_eps": 1e-5}
-    write_json(path, llama(64, 2, 4, 2, 128, 100) | own)
+    write_json(path, config("llama", 64, 2, 4, 100, **own))
     details = read_config(path).details
     assert (details.rope_base, details.rope_share, details.norm_epsilon) == (5e5, 0.5, 1e-5)
-    experts = deepseek("deepseek_v3", 64, 3, 4, 128, 100, experts=(8, 2, 32, 1, 1))
-    write_json(
-        path, experts | {"n_group": 4, "topk_group": 2, "rope_theta": 10_000, "scoring_func": "sigmoid"}
-    )
+    groups = {"n_group": 4, "topk_group": 2, "rope_theta": 10_000, "scoring_func": "sigmoid"}
+    write_json(path, CONFIGS["deepseek_v3"] | groups)
     details = read_config(path).details
     assert (details.router_groups, details.chosen_groups, details.router_scaling) == (4, 2, 2.5)
     assert details.router_biases and details.rope_base == 1e4

@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from places import SHARED_DATA
 from told import told
 
+from experiments.reproduce.galvatron.model_sizes import TABLE_I
 from placements import PlacementError
 from placements.models.layers import HALF, SINGLE
-from placements.models.zoo import MODELS, read_model
-from placements.models.zoo.convolutional import VISION_MODELS, alexnet, resnet50, vgg16
-
-TABLE_I = {
-    "bert_huge_32": (672e6, 3149.39),
-    "bert_huge_48": (987e6, 4657.51),
-    "bert_xhuge": (10.2e9, 24210.05),
-    "vit_huge_32": (632e6, 646.5),
-    "vit_huge_48": (947e6, 968.59),
-    "vit_xhuge": (10.1e9, 5313.9),
-    "t5_large_32": (502e6, 4119.66),
-    "t5_large_48": (737e6, 6107.75),
-    "t5_512_4_32": (502e6, 1777.06),
-    "t5_512_4_48": (737e6, 2473.10),
-    "swin_huge_32": (701e6, 726.59),
-    "swin_huge_48": (1016e6, 1016.8),
-    "gpt3_15b": (15.4e9, 32889.04),
-    "gpt3_39b": (39.1e9, 58645.34),
-    "gpt3_65b": (64.9e9, 97557.98),
-}
-"""Parameters, and MB of activations of a sample in 32 bits (Galvatron-BMW, Table I)."""
+from placements.models.zoo import MODELS, published, read_model
 
 OTHER = {"t5_512_4_32": 0.20, "t5_512_4_48": 0.13}
 """Two activations are not those of the shape: the table's two rows leave 385 MB besides their layers."""
@@ -39,60 +22,20 @@ OTHER = {"t5_512_4_32": 0.20, "t5_512_4_48": 0.13}
 
 @pytest.mark.parametrize("name", TABLE_I)
 def test_sizes_are_those_of_galvatrons_table_1(name: str) -> None:
+    """Parameters, and MB of activations of a sample in 32 bits."""
     parameters, mib = TABLE_I[name]
     model = read_model(name, precision="single")
-    assert model.num_parameters == pytest.approx(parameters, rel=0.006)
+    assert model.num_parameters == pytest.approx(1e6 * parameters, rel=0.006)
     assert model.kept_bytes / 2**20 == pytest.approx(mib, rel=OTHER.get(name, 0.10))
 
 
+FILES = [Path(published.__file__).with_name(f"{name}.yaml") for name in ("language", "images")]
 PUBLISHED = {
-    "gpt3_125m": 125e6,
-    "gpt3_1.3b": 1.3e9,
-    "gpt3_2.7b": 2.7e9,
-    "gpt3_6.7b": 6.7e9,
-    "gpt3_175b": 174.6e9,
-    "gpt_11b": 10.5e9,
-    "gpt_24b": 24.3e9,
-    "gpt_47b": 46.9e9,
-    "gpt_77b": 76.7e9,
-    "mt5_9.5b": 9.4e9,
-    "mt5_43b": 43e9,
-    "mt5_88b": 87.5e9,
-    "llama2_7b": 6.738e9,
-    "llama2_13b": 13.016e9,
-    "llama2_70b": 68.977e9,
-    "llama3_8b": 8.030e9,
-    "llama3_70b": 70.554e9,
-    "mixtral_8x7b": 46.703e9,
-    "mixtral_8x22b": 140.62e9,
-    "llama31_405b": 405.85e9,
-    "qwen3_0.6b": 596.0e6,
-    "qwen3_1.7b": 1.7206e9,
-    "qwen3_4b": 4.0225e9,
-    "qwen3_8b": 8.1907e9,
-    "qwen3_14b": 14.768e9,
-    "qwen3_32b": 32.762e9,
-    "qwen3_30b_a3b": 30.532e9,
-    "qwen3_235b_a22b": 235.09e9,
-    "deepseek_v2": 235.74e9,
-    "deepseek_v2_lite": 15.706e9,
-    "deepseek_v3": 671.03e9,
-    "kimi_k2": 1026.4e9,
-    "gpt_oss_20b": 20.91e9,
-    "gpt_oss_120b": 116.83e9,
-    "nemotron_h_8b": 8.1e9,
-    "nemotron_h_56b": 56.3e9,
-    "opt_350m": 331.2e6,
-    "gpt_neo_2.7b": 2.651e9,
-    "bloom_3b": 3.003e9,
-    "bloom_7b": 7.069e9,
-    "bloom_176b": 176.247e9,
-    "bert_base": 109.5e6,
-    "bert_large": 335.1e6,
-    "t5_base": 222.9e6,
-    "t5_large": 737.7e6,
-    "t5_3b": 2.8516e9,
-    "wide_resnet101_8": 1.5e9,
+    name: sizes["parameters"]
+    for path in FILES
+    for family in yaml.safe_load(path.read_text())
+    for name, sizes in family["models"].items()
+    if "parameters" in sizes
 }
 """Of model cards and papers."""
 
@@ -103,11 +46,49 @@ def test_parameters_are_those_published(name: str) -> None:
     assert MODELS[name].num_parameters == pytest.approx(PUBLISHED[name], rel=tolerance)
 
 
-def test_a_wide_residual_network_is_torchvisions() -> None:
-    """Whose factor 2 has 126.9 million parameters, and 22.8e9 multiply-adds for an image."""
-    model = read_model("wide_resnet101_8", width_factor=2)
-    assert model.num_parameters == pytest.approx(126_886_696 - 1000, abs=1)
+WIDE = """
+- source: torchvision
+  shape: convolutional
+  models:
+    wide_resnet101_2:
+      layers:
+        - {name: stem, kind: convolution, channels: 64, kernel: 7, stride: 2, normed: true,
+           pool: 3, pool_padding: 1}
+        - {name: a, kind: bottleneck, channels: 256, inner: 128}
+        - {name: a2, kind: bottleneck, channels: 256, inner: 128, times: 2}
+        - {name: b, kind: bottleneck, channels: 512, inner: 256, stride: 2}
+        - {name: c, kind: bottleneck, channels: 512, inner: 256, times: 3}
+        - {name: d, kind: bottleneck, channels: 1024, inner: 512, stride: 2}
+        - {name: e, kind: bottleneck, channels: 1024, inner: 512, times: 22}
+        - {name: f, kind: bottleneck, channels: 2048, inner: 1024, stride: 2}
+        - {name: g, kind: bottleneck, channels: 2048, inner: 1024, times: 2}
+        - {name: fc, kind: averaged, channels: 1000}
+- source: made up
+  shape: decoder
+  sizes: {hidden_size: 64, num_heads: 4, vocab_size: 100, sequence_length: 32}
+  details: {norm_epsilon: 1.0e-5}
+  models:
+    small: {num_layers: 2}
+    wrong: {num_layers: 0}
+"""
+
+
+def test_a_model_of_your_own_is_one_entry_of_a_file(tmp_path: Path) -> None:
+    """A Wide-ResNet of torchvision has 126.9 million parameters, and 22.8e9 multiply-adds for an image."""
+    path = tmp_path / "mine.yaml"
+    path.write_text(WIDE)
+    model = read_model(f"{path}:wide_resnet101_2")
+    assert model.num_parameters == 126_886_696
     assert model.forward_flops == pytest.approx(2 * 22.75e9, rel=0.01)
+    small = read_model(f"{path}:small", num_layers=3)
+    assert ([count for count, _ in small.runs], small.details.norm_epsilon) == ([1, 3, 1], 1e-5)
+    with told(PlacementError, f"{path}: model: 'smal' is not known; did you mean small?"):
+        read_model(f"{path}:smal")
+    with told(PlacementError, f"{path}: num_layers: 0 is not a whole number of at least 1"):
+        read_model(f"{path}:wrong")
+    path.write_text(WIDE.replace("kind: averaged", "kind: mean"))
+    with told(PlacementError, f"{path}: families[0].models.wide_resnet101_2.layers[9].kind: 'mean' is not"):
+        read_model(f"{path}:small")
 
 
 def test_sizes_are_changed_by_name() -> None:
@@ -177,34 +158,17 @@ def test_what_a_llamas_layer_keeps_was_measured() -> None:
 GIGA_MACS = {"vgg16": 15.47, "alexnet": 0.71, "resnet50": 4.09}
 """Multiply-adds of one image of 224 by 224, as commonly published for these variants."""
 
-VISION_PARAMETERS = {"vgg16": 138_357_544, "alexnet": 61_100_840, "resnet50": 25_557_032}
 
-
-@pytest.mark.parametrize("model", VISION_MODELS)
-def test_operations_and_parameters_are_the_published_ones(model: str) -> None:
-    layers = VISION_MODELS[model]()
-    assert sum(layer.forward_flops for layer in layers) / 2e9 == pytest.approx(GIGA_MACS[model], abs=0.005)
-    assert sum(layer.num_parameters for layer in layers) == VISION_PARAMETERS[model]
-    assert len({layer.name for layer in layers}) == len(layers)
-
-
-def test_layers_are_those_between_which_a_pipeline_is_cut() -> None:
-    vgg, alex, res = vgg16(), alexnet(), resnet50()
-    assert [layer.name for layer in vgg][11:] == ["conv12", "conv13", "fc14", "fc15", "fc16"]
-    assert [layer.name for layer in alex][4:] == ["conv5", "fc6", "fc7", "fc8"]
-    assert (len(res), res[1].name, res[-2].name, res[-1].name) == (18, "block1.1", "block4.3", "fc")
+@pytest.mark.parametrize("model", GIGA_MACS)
+def test_operations_are_the_published_ones(model: str) -> None:
+    assert MODELS[model].forward_flops / 2e9 == pytest.approx(GIGA_MACS[model], abs=0.005)
+    assert len({layer.name for layer in MODELS[model].layers}) == len(MODELS[model].layers)
 
 
 def test_outputs_are_what_the_next_layer_reads() -> None:
-    assert [layer.output_size for layer in vgg16()][:2] == [64 * 224**2, 64 * 112**2]
-    assert vgg16()[12].output_size == 512 * 7**2
-    assert [layer.output_size for layer in alexnet()][:5] == [46656, 32448, 64896, 43264, 9216]
-    assert [resnet50()[i].output_size for i in (0, 1, 4, 8, 14, 16)] == [
-        64 * 56**2,
-        256 * 56**2,
-        512 * 28**2,
-        1024 * 14**2,
-        2048 * 7**2,
-        2048 * 7**2,
-    ]
-    assert [resnet50()[i].num_parameters for i in (1, 2)] == [75_008, 70_400]
+    vgg, alex, res = ([layer.output_elements() for layer in MODELS[name].layers] for name in GIGA_MACS)
+    assert (len(vgg), vgg[:2], vgg[12]) == (16, [64 * 224**2, 64 * 112**2], 512 * 7**2)
+    assert (len(alex), alex[:5]) == (8, [46656, 32448, 64896, 43264, 9216])
+    sizes = [64 * 56**2, 256 * 56**2, 512 * 28**2, 1024 * 14**2, 2048 * 7**2, 2048 * 7**2]
+    assert (len(res), [res[i] for i in (0, 1, 4, 8, 14, 16)]) == (18, sizes)
+    assert [MODELS["resnet50"].layers[i].num_parameters for i in (1, 2)] == [75_008, 70_400]

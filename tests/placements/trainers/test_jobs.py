@@ -32,7 +32,7 @@ def words(text: str) -> list[str]:
 DECODERS = [
     name
     for name in MODELS
-    if not name.startswith(("mt5", "t5", "flava", "vit", "swin", "wide", "opt", "nemo"))
+    if not name.startswith(("mt5", "t5", "flava", "vit", "swin", "wide", "opt", "nemo", "vgg", "alex", "res"))
 ]
 
 

@@ -24,6 +24,7 @@ from placements.models.parallel import Recompute as RecomputeKind
 from placements.models.piece_placement import PieceCost
 from placements.models.rates import RESERVE_GIB
 from placements.models.transformer import TransformerLayer
+from placements.planners.division import min_largest
 from placements.planners.hybrid.placing.planned_placement import (
     chunk_pieces,
     layer_times_ms,
@@ -33,7 +34,6 @@ from placements.planners.hybrid.placing.planned_placement import (
 from placements.planners.hybrid.placing.shared_layers import shared_vocabulary
 from placements.planners.hybrid.plan import Plan, alike
 from placements.planners.hybrid.shape_costs import ShapeCosts
-from placements.planners.partition import min_largest
 from placements.spec import Placement
 
 ARRANGEMENTS = ("m_shape", "v_shape")

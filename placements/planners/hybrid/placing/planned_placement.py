@@ -18,11 +18,11 @@ from placements.models.parallel import Cost, Pass
 from placements.models.piece_placement import PieceCost, piece_placement
 from placements.models.rates import COPY_COMPUTE_SHARE
 from placements.pieces import PIPELINES, backwards_of
+from placements.planners.division import min_largest
 from placements.planners.hybrid.placing.shared_layers import SharedLayers, shared_vocabulary
 from placements.planners.hybrid.plan import Plan, is_embedding, is_vocabulary, layers_of_stage
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.parallel_plan import UnsuitableShapeError
-from placements.planners.partition import min_largest
 from placements.spec import Placement
 
 CHUNKED = ("loop_shape", "wave_shape")

@@ -22,7 +22,7 @@ from placements.planners.hybrid.placing.planned_placement import trunk_of
 from placements.planners.hybrid.placing.shared_layers import PartCosts, SharedLayers, shared_vocabulary
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
 from placements.planners.hybrid.search.plan_search import PlannerReport, search_plans
-from placements.planners.hybrid.stage_tables import LayerCosts, layer_table
+from placements.planners.hybrid.stage_tables import LayerCosts, layer_costs
 from placements.planners.parallel_plan import PlanError
 
 
@@ -177,11 +177,11 @@ def _bound_ms(
         times_ms = [math.inf]
         for group in {group.pattern: group for group in groups}.values():
             try:
-                table = layer_table(trunk, layer, options.trees, batch // m, m, group)
+                found = layer_costs(trunk, layer, options.trees, batch // m, m, group)
             except PlanError:
                 continue
             times_ms += [
-                cost.forward.time_ms + cost.backward.time_ms + cost.update_ms / m for cost in table.costs
+                cost.forward.time_ms + cost.backward.time_ms + cost.update_ms / m for cost in found.values()
             ]
         return min(times_ms)
 

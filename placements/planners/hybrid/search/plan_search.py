@@ -5,10 +5,9 @@ micro-batches it finds the least time of an iteration, taken to be a pipeline of
 
     (m - 1) max c + sum (c + transfer)      c: time of a stage for a micro-batch, and 1 / m of its update
 
-Numbers whose bound is no better than the plans at hand are not solved. Numbers
-that are likely to fit are solved first, so that there is a plan early; when the time is over, the best so far
-is kept with what is proved of it. The module does not know what a layer costs, and not in what order blocks
-run.
+Numbers whose bound is no better than the plans at hand are not solved. Numbers that are likely to fit are
+solved first, so that there is a plan early; when the time is over, the best so far is kept with what is
+proved of it. The module does not know what a layer costs, and not in what order blocks run.
 """
 
 from __future__ import annotations
@@ -16,40 +15,30 @@ from __future__ import annotations
 import heapq
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from placements.cluster import Cluster, DeviceGroup
-from placements.planners.hybrid.plan import Plan, StagePlan
+from placements.cluster import Cluster
+from placements.planners.division import Floats
 from placements.planners.hybrid.plan_options import (
-    NoPlan,
-    Obstacle,
+    OUT_OF_MEMORY,
     PlanOptions,
     PlanSearchResult,
     RatedPlan,
-    StageEstimate,
     Trial,
 )
-from placements.planners.hybrid.search.pipeline_stages import (
-    Kinds,
-    PipelineProblem,
-    PipelineStages,
-)
-from placements.planners.hybrid.search.plan_numbers import (
-    PlanNumbers,
-    likely_to_fit,
-    numbers_to_try,
-    uniform_strategies,
-)
-from placements.planners.hybrid.stage_tables import LayerCosts, StageTable, make_table
+from placements.planners.hybrid.search.pipeline import PlanProblem
+from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.parallel_plan import PlanError
-from placements.planners.stage_search.deadline import Check, StageTimeError, deadline
-from placements.planners.stage_search.division import spans
 
 PlannerReport = Callable[[int, int, float | None, float], None]
 """Callback told how many numbers are done, of how many, the least time so far and the bound in ms."""
+
+
+class _OutOfTimeError(Exception):
+    """The time that a search may take is over."""
 
 
 def search_plans(
@@ -60,21 +49,19 @@ def search_plans(
     on_progress: PlannerReport | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> PlanSearchResult:
-    """Search the plans with the shortest iterations.
-
-    With method exact the first plan is the best of all by the formula above, for every number of stages, of
-    GPUs in each (a divisor or a multiple of a node's) and of micro-batches.
+    """Return the best plans of a model on a cluster.
 
     Args:
         costs: Costs of the model's layers.
-        cluster: The GPUs.
+        cluster: Its GPUs, shared by consecutive groups of one size.
         global_batch_size: Samples of an iteration.
         options: What is allowed.
-        on_progress: Called with each number that is looked at.
+        on_progress: See `PlannerReport`.
         clock: In seconds, for the time limit.
 
     Returns:
-        The best plans until the time was over, and what is proved of them. With no plan where none fits the
+        The plans, of an interrupted search those that were found until then, and of one that took too long
+        those until the time was over, and what is proved of them. With no plan where none fits the
         memory: each trial says why.
 
     Raises:
@@ -88,127 +75,145 @@ def search_plans(
             "`chained` form"
         )
     options = options or PlanOptions()
-    check = deadline(options.time_limit_s, clock)
-    search = _Search(costs, cluster, global_batch_size, options, check)
-    return search.run(on_progress or (lambda *_: None))
+    end_s = clock() + options.time_limit_s
+
+    def check() -> None:
+        if clock() >= end_s:
+            raise _OutOfTimeError
+
+    problem = PlanProblem(costs, cluster, global_batch_size, options, check)
+    return _Search(problem, on_progress or (lambda *_: None)).run()
+
+
+class _Numbers(NamedTuple):
+    """Numbers to try; the first field orders them.
+
+    Attributes:
+        bound_ms: No iteration is shorter; 0 where nothing is known yet.
+        num_stages: Stages of the pipeline.
+        num_gpus: GPUs of each stage.
+        num_micro_batches: Micro-batches of an iteration.
+        num_bounds: How many of its bounds are counted; each is tighter than the one before.
+    """
+
+    bound_ms: float
+    num_stages: int
+    num_gpus: int
+    num_micro_batches: int
+    num_bounds: int = 0
+
+
+def _numbers_to_try(problem: PlanProblem) -> list[_Numbers]:
+    """Return all numbers that the options allow."""
+    options, total = problem.options, problem.cluster.num_gpus
+    node = math.gcd(*(nodes.gpus_per_node for nodes in problem.cluster.nodes))
+    sizes = [*(n for n in range(1, node + 1) if node % n == 0), *range(2 * node, total + 1, node)]
+    counts = [m for m in range(1, problem.batch + 1) if problem.batch % m == 0]
+    counts = [m for m in counts if m in (options.num_micro_batches or (m,))]
+    found = []
+    for num_gpus in (size for size in sizes if size in (options.gpus_per_stage or (size,))):
+        for num_stages in range(1, min(total // num_gpus, len(problem.in_order)) + 1):
+            if num_stages not in (options.num_stages or (num_stages,)):
+                continue
+            is_wanted = num_stages * num_gpus == total
+            if options.method == "exact":
+                is_wanted |= options.idle_gpus
+            else:
+                is_wanted &= options.num_stages is not None or num_stages.bit_count() == 1
+            found += [_Numbers(0.0, num_stages, num_gpus, m) for m in counts if is_wanted]
+    if not found:
+        raise PlanError(
+            "num_stages, gpus_per_stage, num_micro_batches: leave nothing to try for a batch of "
+            f"{problem.batch} on {total} GPUs; allow more numbers"
+        )
+    return found
 
 
 class _Search:
-    """One search: its costs in tables, the numbers left to try, and the best plan found of each."""
+    """One search: the numbers left to try, and the best plan found of each."""
 
-    def __init__(
-        self, costs: LayerCosts, cluster: Cluster, batch: int, options: PlanOptions, check: Check
-    ) -> None:
-        self.costs, self.cluster, self.batch, self.options, self.check = costs, cluster, batch, options, check
-        self.kinds = Kinds(costs.model.layers)
-        self.problem = PipelineProblem(costs, self.kinds, batch, options, check)
-        self.tables: dict[tuple[object, int, int], StageTable | str] = {}
-        self.least: dict[tuple[int, int, int], NDArray[np.float64] | str] = {}
+    def __init__(self, problem: PlanProblem, report: PlannerReport) -> None:
+        self.problem, self.options, self.report = problem, problem.options, report
+        self.least: dict[tuple[int, int], Floats | str] = {}
         self.found: dict[tuple[int, ...], RatedPlan] = {}
         self.trials: list[Trial] = []
-        self.min_done_ms, self.proved_share = math.inf, 1.0
-        self.queue = numbers_to_try(cluster, self.kinds.num_layers, batch, options)
-        if not self.queue:
-            raise PlanError(
-                "num_stages, gpus_per_stage, num_micro_batches: leave nothing to try for a batch of "
-                f"{batch} on {cluster.num_gpus} GPUs; allow more numbers"
-            )
+        self.min_done_ms = math.inf
+        self.queue = _numbers_to_try(problem)
 
     @property
     def plans(self) -> list[RatedPlan]:
         """The best, as many as are wanted."""
         return sorted(self.found.values(), key=lambda each: each.time_ms)[: self.options.num_plans]
 
-    def run(self, report: PlannerReport) -> PlanSearchResult:
+    def run(self) -> PlanSearchResult:
         """Search until nothing is left, the time is over, or there is an interrupt from the keyboard."""
         interrupted = out_of_time = False
-        total = len(self.queue)
         try:
             if self.options.method == "exact":
-                self._begin(report)
+                self._begin()
             heapq.heapify(self.queue)
             while self.queue:
-                self.check()
+                self.problem.check()
                 self._step()
-                report(total - len(self.queue), total, self._min_found_ms(), self._bound_ms())
-        except StageTimeError:
+                self._report()
+        except _OutOfTimeError:
             out_of_time = True
         except KeyboardInterrupt:
             interrupted = True
-        return PlanSearchResult(
-            tuple(self.plans),
-            tuple(self._trials_by_numbers()),
-            self._bound_ms(),
-            len(self.problem.solved),
-            interrupted,
-            out_of_time,
-            len(self.queue),
-        )
+        bound_ms, num_solved = self._bound_ms(), len(self.problem.solved)
+        ending = interrupted, out_of_time, len(self.queue)
+        return PlanSearchResult(tuple(self.plans), tuple(self.trials), bound_ms, num_solved, *ending)
 
-    def _begin(self, report: PlannerReport) -> None:
-        """Solve numbers that are likely to fit until there is a first plan."""
-        for numbers in likely_to_fit(self.queue, self.cluster):
-            self.check()
+    def _report(self) -> None:
+        done, min_ms = len(self.trials), min((each.time_ms for each in self.found.values()), default=None)
+        self.report(done, done + len(self.queue), min_ms, self._bound_ms())
+
+    def _begin(self) -> None:
+        """Solve numbers that are likely to fit until there is a first plan.
+
+        Those are on all GPUs, in the smallest micro-batches, in stages that are nearest to a node.
+        """
+        total, nodes = self.problem.cluster.num_gpus, self.problem.cluster.nodes
+        node = math.gcd(*(each.gpus_per_node for each in nodes))
+        most = max(each.num_micro_batches for each in self.queue)
+        likely = [n for n in self.queue if n.num_micro_batches == most and n.num_stages * n.num_gpus == total]
+        for numbers in sorted(likely, key=lambda each: abs(math.log2(each.num_gpus / node))):
+            self.problem.check()
             if isinstance(bound := self._bound(numbers), str):
                 continue
             bounded = numbers._replace(bound_ms=max(bound, self._tight_ms(numbers)))
-            why_none = self._solve(bounded)
+            reason = self._solve(bounded)
             self.queue.remove(numbers)
-            self._tried(bounded, why_none)
+            self._tried(bounded, reason)
             if self.found:
-                report(
-                    len(self.trials),
-                    len(self.trials) + len(self.queue),
-                    self._min_found_ms(),
-                    self._bound_ms(),
-                )
+                self._report()
                 return
 
     def _step(self) -> None:
         """Take the numbers of the least bound: give them a tighter one, or solve them."""
-        numbers = self.queue[0]
-        plans = self.plans
+        numbers, plans = self.queue[0], self.plans
         if len(plans) == self.options.num_plans and numbers.bound_ms >= plans[-1].time_ms:
             for each in sorted(self.queue):
-                self._tried(
-                    each, NoPlan("no better than the plans found so far, by its bound", Obstacle.BOUND)
-                )
+                self._tried(each, "no better than the plans found so far, by its bound")
             self.queue.clear()
         elif numbers.num_bounds < 2:
             bound = self._bound(numbers) if numbers.num_bounds == 0 else self._tight_ms(numbers)
             if isinstance(bound, str):
                 heapq.heappop(self.queue)
-                self._tried(numbers._replace(bound_ms=math.inf), NoPlan(bound))
+                self._tried(numbers._replace(bound_ms=math.inf), bound)
                 return
-            bound_ms = max(bound, numbers.bound_ms)
-            heapq.heapreplace(
-                self.queue, numbers._replace(bound_ms=bound_ms, num_bounds=numbers.num_bounds + 1)
-            )
+            bound_ms, num_bounds = max(bound, numbers.bound_ms), numbers.num_bounds + 1
+            heapq.heapreplace(self.queue, numbers._replace(bound_ms=bound_ms, num_bounds=num_bounds))
         else:
-            why_none = self._solve(numbers)
-            self.proved_share = self.problem.proved_share
+            reason = self._solve(numbers)
             heapq.heappop(self.queue)
-            self._tried(numbers, why_none)
+            self._tried(numbers, reason)
 
-    def _tried(self, numbers: PlanNumbers, why_none: NoPlan | None) -> None:
+    def _tried(self, numbers: _Numbers, reason: str) -> None:
         """Note what came of numbers; the reason is for where they have no plan."""
-        known = self.found.get(numbers.which)
-        self.trials.append(numbers.trial(None if known is None else known.time_ms, why_none))
+        known = self.found.get(numbers[1:4])
+        self.trials.append(Trial(*numbers[1:4], numbers.bound_ms, known and known.time_ms, reason))
         self.min_done_ms = min(self.min_done_ms, numbers.bound_ms)
-
-    def _trials_by_numbers(self) -> Iterator[Trial]:
-        """Yield what came of each numbers, of several strategies for all layers in one."""
-        by_numbers: dict[tuple[int, ...], Trial] = {}
-        for trial in self.trials:
-            known = by_numbers.setdefault(trial[:3], trial)
-            if trial.bound_ms < known.bound_ms:
-                by_numbers[trial[:3]] = trial
-        for numbers, trial in by_numbers.items():
-            found = self.found.get(numbers)
-            yield trial if found is None else trial._replace(time_ms=found.time_ms, why_none=None)
-
-    def _min_found_ms(self) -> float | None:
-        return min((each.time_ms for each in self.found.values()), default=None)
 
     def _bound_ms(self) -> float:
         """Return what no iteration is shorter than: of the numbers left, and of those that are done.
@@ -217,105 +222,51 @@ class _Search:
         searches in stages have not proved. Infinite where all are done and nothing fits.
         """
         left_ms = self.queue[0].bound_ms if self.queue else math.inf
-        done_ms, found_ms = self.min_done_ms, self._min_found_ms()
+        found_ms = min((each.time_ms for each in self.found.values()), default=math.inf)
+        done_ms = self.min_done_ms
         if self.options.method == self.options.stage_method == "exact":
-            proved_ms = math.inf if found_ms is None else self.proved_share * found_ms
-            done_ms = max(done_ms, proved_ms)
-        return min(left_ms, done_ms, math.inf if found_ms is None else found_ms)
+            done_ms = max(done_ms, self.problem.proved_share * found_ms)
+        return min(left_ms, done_ms, found_ms)
 
-    def _bound(self, numbers: PlanNumbers) -> float | str:
-        """Return a time that no iteration is below, memory aside, or why there is none: see the module."""
-        _, num_stages, num_gpus, m, _, strategy = numbers
-        key = num_gpus, m, strategy
-        if key not in self.least:
-            most = min(self.cluster.num_gpus // num_gpus, self.kinds.num_layers)
-            self.least[key] = self._min_ms(most, *key)
-        least = self.least[key]
+    def _bound(self, numbers: _Numbers) -> float | str:
+        """Return a time that no iteration is below, memory aside, or why there is none."""
+        _, num_stages, num_gpus, m, _ = numbers
+        counts = self.problem.counts
+        if (num_gpus, m) not in self.least:
+            most = min(self.problem.cluster.num_gpus // num_gpus, len(self.problem.in_order))
+            groups = {group.pattern: group for group in self.problem.groups(most, num_gpus)}
+            tables = [self.problem.table(group, m) for group in groups.values()]
+            known = [table.min_ms for table in tables if not isinstance(table, str)]
+            self.least[num_gpus, m] = np.min(known, axis=0) if known else str(tables[0])
+        least = self.least[num_gpus, m]
         if isinstance(least, str):
             return least
-        total = float(self.kinds.counts @ least)
-        return (m - 1) * max(total / num_stages, float(least[self.kinds.counts > 0].max())) + total
+        total = float(counts @ least)
+        return (m - 1) * max(total / num_stages, float(least[counts > 0].max())) + total
 
-    def _tight_ms(self, numbers: PlanNumbers) -> float:
+    def _tight_ms(self, numbers: _Numbers) -> float:
         """Return a bound that counts memory."""
-        stages = self._stages(numbers)
-        return 0.0 if isinstance(stages, str) else stages.min_ms
+        pipeline = self.problem.pipeline(*numbers[1:4])
+        return 0.0 if isinstance(pipeline, str) else pipeline.min_ms
 
-    def _min_ms(self, num_stages: int, num_gpus: int, m: int, strategy: int) -> NDArray[np.float64] | str:
-        """Return the least time of each kind of layer on any group, or why there is none."""
-        groups = {group.pattern: group for group in self._groups(num_stages, num_gpus)}
-        tables = [self._table(group, m, strategy) for group in groups.values()]
-        known = [table.min_ms for table in tables if not isinstance(table, str)]
-        return np.min(known, axis=0) if known else str(tables[0])
-
-    def _groups(self, num_stages: int, num_gpus: int) -> list[DeviceGroup]:
-        return [self.cluster.group(stage * num_gpus, num_gpus) for stage in range(num_stages)]
-
-    def _table(self, group: DeviceGroup, m: int, strategy: int) -> StageTable | str:
-        """Return the costs of all layers on a group; text where a layer cannot be shared among its GPUs."""
-        key = (group.pattern, m, strategy)
-        if key not in self.tables:
-            trees = self.options.trees
-            of_all = None if strategy < 0 else uniform_strategies(group.count, trees)[strategy]
-            try:
-                self.tables[key] = make_table(
-                    self.costs, self.kinds.layers, trees, self.batch // m, m, group, of_all
-                )
-            except PlanError as error:
-                self.tables[key] = str(error)
-        return self.tables[key]
-
-    def _stages(self, numbers: PlanNumbers) -> PipelineStages | str:
-        """Return the stages of a candidate; text where a layer cannot be shared on one of them."""
-        groups = self._groups(numbers.num_stages, numbers.num_gpus)
-        tables = []
-        for group in groups:
-            if isinstance(table := self._table(group, numbers.num_micro_batches, numbers.strategy), str):
-                return table
-            tables.append(table)
-        return PipelineStages(self.problem, groups, tables, numbers.num_micro_batches)
-
-    def _solve(self, numbers: PlanNumbers) -> NoPlan | None:
+    def _solve(self, numbers: _Numbers) -> str:
         """Find the best plan with these numbers, or return why there is none that helps."""
-        stages = self._stages(numbers)
-        if isinstance(stages, str):
-            return NoPlan(stages)
-        if reason := stages.why_memory_is_short():
-            return NoPlan(reason, Obstacle.MEMORY)
-        others = sorted(each.time_ms for which, each in self.found.items() if which != numbers.which)
-        own = self.found.get(numbers.which)
-        limit_ms = min(
-            math.inf if own is None else own.time_ms,
-            others[self.options.num_plans - 1] if len(others) >= self.options.num_plans else math.inf,
-        )
+        pipeline = self.problem.pipeline(*numbers[1:4])
+        if isinstance(pipeline, str):
+            return pipeline
+        if reason := pipeline.why_memory_is_short():
+            return reason
+        plans = self.plans
+        limit_ms = plans[-1].time_ms if len(plans) == self.options.num_plans else math.inf
 
         def keep(divided: tuple[int, ...]) -> None:
-            rated, known = self._rated(numbers, stages, divided), self.found.get(numbers.which)
-            if known is None or rated.time_ms <= known.time_ms:
-                self.found[numbers.which] = rated
+            self.found[numbers[1:4]] = pipeline.rated(divided)
 
-        divided = stages.divided(limit_ms, keep)
-        if divided is None:
-            return stages.why_none(limit_ms)
-        keep(divided)
-        return None
-
-    def _rated(self, numbers: PlanNumbers, stages: PipelineStages, divided: Sequence[int]) -> RatedPlan:
-        """Return the plan whose stages have so many layers."""
-        plans, estimates = [], []
-        for i, first, end in spans(divided):
-            solution, table = stages.grouped_solution(i, first, end), stages.tables[i]
-            kinds = self.kinds.of_stage(first, end)
-            strategies = tuple(
-                table.kinds[kind].strategies[chosen]
-                for kind, chosen in zip(kinds, solution.choice, strict=True)
-            )
-            group = stages.groups[i]
-            plans.append(
-                StagePlan(range(group.first, group.first + group.count), range(first, end), strategies)
-            )
-            estimates.append(
-                StageEstimate(solution.time_ms, solution.sync_ms, solution.peak_mib, stages.in_flight(i))
-            )
-        plan = Plan(self.costs.model, self.cluster, tuple(plans), self.batch, numbers.num_micro_batches)
-        return RatedPlan(plan, stages.iteration_ms(divided), tuple(estimates))
+        divided = pipeline.divided(limit_ms, keep)
+        if divided is not None:
+            keep(divided)
+        elif math.isinf(limit_ms):
+            return f"{OUT_OF_MEMORY}no division of the layers fits every stage"
+        else:
+            return "no division of the layers that fits is shorter than the plans found so far"
+        return ""

@@ -133,8 +133,9 @@ def test_context_parallel_gpus_exchange_heads_or_send_keys_around() -> None:
     assert ring.backward.copy_ms == pytest.approx(max(2 * keys - 2.5 * core / 0.25, 0))
     assert heads.forward.product_ms == pytest.approx(ring.forward.product_ms), "the mean share in both"
     # With all heads of a share that was measured, those of both differ.
-    table = replace(MACHINE.forward_cores, by_shape={(S, A // 2, A // 2, H // A): 1.0})
-    options = replace(ON_MACHINE, machine=replace(MACHINE, forward_cores=table, _known={}))
+    table = replace(MACHINE.shares["core", "forward"], by_shape={(S, A // 2, A // 2, H // A): 1.0})
+    machine = replace(MACHINE, shares={**MACHINE.shares, ("core", "forward"): table}, _known={})
+    options = replace(ON_MACHINE, machine=machine)
     apart = cost(LayerStrategy(context_parallel=2, context="all_to_all"), options=options, samples=1)
     assert heads.forward.product_ms - apart.forward.product_ms == pytest.approx(core / 0.5 - core)
 

@@ -7,51 +7,26 @@ from dataclasses import replace
 import pytest
 
 from placements.models.parallel import LayerStrategy
-from placements.planners.hybrid.decision_trees import (
-    PAPER,
-    Paradigm,
-    TreeOptions,
-    decision_trees,
-    layer_strategies,
-)
+from placements.planners.hybrid.decision_trees import PAPER, Paradigm, TreeOptions, layer_strategies
 from placements.planners.parallel_plan import PlanError
 
 PLAIN = TreeOptions(PAPER, ("none",))
 
 
-def count_strategies(num_gpus: int, options: TreeOptions, *, mixed: bool = False) -> int:
-    """Return the number of strategies over all pipeline degrees."""
-    degrees = (2**i for i in range(num_gpus.bit_length()))
-    trees = (decision_trees(num_gpus // each, options.paradigms, mixed=mixed) for each in degrees)
-    return len(options.recompute) * sum(map(len, trees))
-
-
 def test_counts_are_those_of_the_paper() -> None:
-    """Galvatron-BMW, Sec. III-B: 68 strategies for 8 GPUs, 44 without DP beside SDP, 22 of the tree alone."""
-    both = TreeOptions(PAPER)
-    assert count_strategies(8, both, mixed=True) == 68
-    assert count_strategies(8, both) == 44
-    assert [count_strategies(gpus, PLAIN) for gpus in (8, 16, 32, 64)] == [22, 37, 56, 79]
-    assert [count_strategies(gpus, both) for gpus in (16, 32, 64)] == [74, 112, 158]
-    assert [count_strategies(gpus, PLAIN, mixed=True) for gpus in (16, 32, 64)] == [73, 136, 229]
-
-
-@pytest.mark.parametrize("power", range(1, 9))
-def test_counts_are_those_of_the_closed_form(power: int) -> None:
-    assert len(decision_trees(2**power)) == 3 + 4 * (power - 1)
-
-
-def test_trees_of_four_by_hand() -> None:
-    found = {" ".join(f"{level.paradigm}{level.degree}" for level in tree) for tree in decision_trees(4)}
-    assert found == {"dp4", "sdp4", "tp4", "dp2 tp2", "tp2 dp2", "sdp2 tp2", "tp2 sdp2"}
-    assert decision_trees(1) == [()]
+    """Galvatron-BMW, Sec. III-B: 44 strategies for 8 GPUs over all pipeline degrees, 22 of the tree alone."""
+    counts = {
+        both: [sum(len(layer_strategies(2**i, options)) for i in range(power + 1)) for power in (3, 4, 5, 6)]
+        for both, options in ((True, TreeOptions(PAPER)), (False, PLAIN))
+    }
+    assert counts == {True: [44, 74, 112, 158], False: [22, 37, 56, 79]}
 
 
 def test_numbers_that_are_no_powers_of_two() -> None:
-    found = {" ".join(f"{level.paradigm}{level.degree}" for level in tree) for tree in decision_trees(6)}
-    pairs = {f"{a}{i} {b}{6 // i}" for i in (2, 3) for a, b in (("tp", "dp"), ("tp", "sdp"))}
-    turned = {" ".join(reversed(pair.split())) for pair in pairs}
-    assert found == {"dp6", "sdp6", "tp6"} | pairs | turned
+    pairs = {LayerStrategy(t, 6 // t, zero) for t in (2, 3) for zero in (0, 3)}
+    turned = {replace(each, tensor_innermost=False) for each in pairs}
+    alone = {LayerStrategy(1, 6), LayerStrategy(1, 6, 3), LayerStrategy(6)}
+    assert set(layer_strategies(6, PLAIN)) == alone | pairs | turned
 
 
 @pytest.mark.parametrize("num_gpus", [1, 2, 3, 4, 6, 8, 12, 16, 24])

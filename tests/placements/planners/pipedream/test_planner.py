@@ -13,19 +13,17 @@ from hypothesis import strategies as st
 from places import SHARED_DATA
 
 from placements import Placement
-from placements.models.zoo.convolutional import VISION_MODELS, vgg16
+from placements.models.zoo import MODELS
 from placements.planners.parallel_plan import PlanError
-from placements.planners.pipedream.computed_profile import computed_profile
-from placements.planners.pipedream.plan import SYNCS, PipelinePlan
-from placements.planners.pipedream.plan_placement import plan_placement
-from placements.planners.pipedream.planner import best_plan, data_parallel_plan, straight_plan
+from placements.planners.pipedream.plan import Level, plan_placement
+from placements.planners.pipedream.planner import SYNCS, best_plan, data_parallel_plan
 from placements.planners.pipedream.profile_graph import (
     ProfiledNode,
     ProfileGraph,
     chain_graph,
+    computed_profile,
     read_profile_graph,
 )
-from placements.planners.pipedream.topology import Level
 from schedsearch.baselines import pipedream
 from schedsearch.metrics import peak_memory
 from schedsearch.validate import validate
@@ -149,10 +147,13 @@ def chains(most: int) -> st.SearchStrategy[ProfileGraph]:
     return rows.map(lambda each: chain_graph(node(i, figures) for i, figures in enumerate(each)))
 
 
-def check(graph: ProfileGraph, levels: Sequence[Level], sync: str) -> None:
+@given(chains(6) | graphs(), LEVELS | HIERARCHY, st.sampled_from(SYNCS))
+def test_no_plan_is_better(graph: ProfileGraph, levels: list[Level], sync: str) -> None:
+    """Of a chain or a graph with branches, on one level or several, with limits of memory and without."""
     every = EveryPlan(graph, levels, sync).all()
     found = best_plan(graph, levels, sync)
     least = min(time for time, *_ in every)
+    assert found.is_exact
     assert found.time_ms == pytest.approx(least, rel=1e-12)
     assert len(found.stages) == min(stages for time, _, stages in every if time <= least * (1 + 1e-12))
     memories = sorted({memory for _, memory, _ in every})
@@ -166,12 +167,6 @@ def check(graph: ProfileGraph, levels: Sequence[Level], sync: str) -> None:
             best_plan(graph, levels, sync, memory_mib=memories[0] * 0.99)
 
 
-@given(chains(6) | graphs(), LEVELS | HIERARCHY, st.sampled_from(SYNCS))
-def test_no_plan_is_better(graph: ProfileGraph, levels: list[Level], sync: str) -> None:
-    """Of a chain or a graph with branches, on one level or several."""
-    check(graph, levels, sync)
-
-
 @given(graphs(8), LEVELS | HIERARCHY, st.sampled_from(SYNCS))
 def test_a_plan_keeps_the_rules(graph: ProfileGraph, levels: list[Level], sync: str) -> None:
     plan = best_plan(graph, levels, sync)
@@ -183,12 +178,13 @@ def test_a_plan_keeps_the_rules(graph: ProfileGraph, levels: list[Level], sync: 
         done |= set(stage.nodes)
         assert all(set(n.inputs) <= done for n in graph.nodes if n.name in done)
     assert plan.num_workers == math.prod(level.count for level in levels)
-    assert math.fsum(s.forward_ms + s.backward_ms for s in plan.stages) == pytest.approx(graph.time_ms)
+    times_ms = [stage.forward_ms + stage.backward_ms for stage in plan.stages]
+    assert math.fsum(times_ms) == pytest.approx(math.fsum(n.time_ms for n in graph.nodes))
     assert plan.stages[-1].transfer_ms == 0
     assert plan.num_in_flight == plan.stages[0].in_flight
     assert plan.time_ms <= data_parallel_plan(graph, levels, sync).time_ms * (1 + 1e-12)
     if plan.num_workers <= len(graph.nodes):
-        straight = straight_plan(graph, levels, sync)
+        straight = best_plan(graph, levels, sync, is_replicated=False)
         assert set(straight.configuration.split("-")) == {"1"}
         assert plan.time_ms <= straight.time_ms * (1 + 1e-12)
 
@@ -201,29 +197,11 @@ def test_a_straight_plan_is_the_best_without_replicas() -> None:
         for plan in every.component(2, frozenset(), frozenset(every.nodes))
         if all(copies == 1 for *_, copies in every.leaves(plan, 1))
     ]
-    assert straight_plan(graph, every.levels).time_ms == min(straight) == 11
+    assert best_plan(graph, every.levels, is_replicated=False).time_ms == min(straight) == 11
     with pytest.raises(PlanError, match="^levels: have 8 workers for 6 nodes; give at most one"):
-        straight_plan(graph, [Level(8, 1.0)])
-    with pytest.raises(PlanError, match=r"^memory_mib: 1 is too little for a stage on each worker"):
-        straight_plan(graph, every.levels, memory_mib=1.0)
-
-
-def test_the_example_of_replicated_stages() -> None:
-    """PipeDream's example: a stage of 2 + 4 on two workers and one of 1 + 2 on one make an input every 3."""
-    graph = chain_graph([ProfiledNode("a", "", 2, 4, 1e5, 8e6), ProfiledNode("b", "", 1, 2, 0, 8e7)])
-    plan = best_plan(graph, [Level(3, 10.0)])
-    assert (plan.configuration, plan.time_ms, plan.num_in_flight) == ("2-1", 3.0, 2)
-    assert [stage.in_flight for stage in plan.stages] == [2, 1]
-    assert (plan.bottleneck, plan.bottleneck_stage) == ("compute", 0)
-
-
-def test_copies_of_a_pipeline_hold_no_more_than_one() -> None:
-    """Two servers take inputs in turn, and the workers of each are two stages: two inputs on the first."""
-    graph = chain_graph([ProfiledNode("a", "", 1, 2, 2**20, 0), ProfiledNode("b", "", 1, 2, 3 * 2**20, 0)])
-    levels = [Level(2, 1e3), Level(2, 1e3)]
-    free, limited = best_plan(graph, levels), best_plan(graph, levels, memory_mib=3.0)
-    assert (free.configuration, free.time_ms, free.memory_mib) == ("4", 1.5, 4.0)
-    assert (limited.configuration, limited.time_ms, limited.memory_mib) == ("2-2", 1.5, 3.0)
+        best_plan(graph, [Level(8, 1.0)], is_replicated=False)
+    with pytest.raises(PlanError, match=r"^memory_mib: 1 is too little for any plan"):
+        best_plan(graph, every.levels, memory_mib=1.0, is_replicated=False)
 
 
 def test_what_holds_up_a_plan() -> None:
@@ -274,7 +252,7 @@ MEASURED = {  # flat: configuration, ms of an input, what takes it; data paralle
 def test_measured_profiles_give_the_papers_configurations(model: str) -> None:
     graph = measured(model)
     plan = best_plan(graph, FLAT)
-    others = data_parallel_plan(graph, FLAT).time_ms, straight_plan(graph, FLAT).time_ms
+    others = data_parallel_plan(graph, FLAT).time_ms, best_plan(graph, FLAT, is_replicated=False).time_ms
     found = (
         plan.configuration,
         round(plan.time_ms, 3),
@@ -291,11 +269,6 @@ def test_the_measured_translation_model_has_branches() -> None:
     assert plan.configuration == "1-1-1-1", "straight, as in the paper"
     flat, nested = best_plan(graph, FLAT), best_plan(graph, TWO_LEVELS)
     assert (round(flat.time_ms, 3), round(nested.time_ms, 3)) == (14.074, 10.066)
-    assert total(flat) == pytest.approx(graph.time_ms)
-
-
-def total(plan: PipelinePlan) -> float:
-    return sum(stage.forward_ms + stage.backward_ms for stage in plan.stages)
 
 
 BATCH_SIZES = {"vgg16": 64, "alexnet": 256, "resnet50": 128}
@@ -309,27 +282,16 @@ PUBLISHED = {  # by what each worker sends, and by the printed formula
 
 @pytest.mark.parametrize("model", PUBLISHED)
 def test_shapes_give_the_configurations_of_the_paper(model: str) -> None:
-    graph = computed_profile(VISION_MODELS[model](), BATCH_SIZES[model], tflops=10.0)
+    graph = computed_profile(MODELS[model].layers, BATCH_SIZES[model], tflops=10.0)
     found = tuple(best_plan(graph, FLAT, sync).configuration for sync in ("per_worker", "printed"))
     assert found == PUBLISHED[model]
-
-
-@pytest.mark.parametrize("model", PUBLISHED)
-@pytest.mark.parametrize("tflops", [8.0, 20.0])
-def test_they_do_not_depend_on_the_rate(model: str, tflops: float) -> None:
-    graph = computed_profile(VISION_MODELS[model](), BATCH_SIZES[model], tflops)
-    assert best_plan(graph, FLAT).configuration == PUBLISHED[model][0]
-
-
-def test_convolutions_are_shared_and_fully_connected_layers_are_not() -> None:
-    stages = best_plan(computed_profile(vgg16(), 64, 10.0), FLAT).stages
-    assert [len(stage.nodes) for stage in stages] == [13, 3]
-    assert stages[1].nodes == ("fc14", "fc15", "fc16")
-    assert best_plan(computed_profile(vgg16(), 64, 7.0), FLAT).configuration == "16", "slow compute"
+    for tflops in (8.0, 20.0):
+        graph = computed_profile(MODELS[model].layers, BATCH_SIZES[model], tflops)
+        assert best_plan(graph, FLAT).configuration == PUBLISHED[model][0], "whatever the rate"
 
 
 def test_what_a_layer_takes() -> None:
-    node = computed_profile(vgg16(), 2, 10.0).nodes[0]
+    node = computed_profile(MODELS["vgg16"].layers, 2, 10.0).nodes[0]
     flops = 2 * 2 * 64 * 27 * 224**2
     assert (node.forward_ms, node.backward_ms) == (flops / 1e10, 2 * flops / 1e10)
     assert (node.activation_bytes, node.parameter_bytes) == (4 * 2 * 64 * 224**2, 4 * 1792)
@@ -342,7 +304,10 @@ EXAMPLE = chain_graph(
 
 
 def test_the_workers_of_a_stage_are_its_copies() -> None:
+    """PipeDream's example: a stage of 2 + 4 on two workers and one of 1 + 2 on one make an input every 3."""
     plan = best_plan(EXAMPLE, [Level(3, 10.0)], memory_mib=70.0)
+    assert (plan.configuration, plan.time_ms, plan.num_in_flight) == ("2-1", 3.0, 2)
+    assert (plan.bottleneck, plan.bottleneck_stage) == ("compute", 0)
     placement = plan_placement(plan, memory_mib=70.0)
     times = {block.name: placement.ms(block.time) for block in placement.blocks}
     assert times == {"F0@0": 2.0, "F0@1": 2.0, "F1@0": 1.0, "B1@0": 2.0, "B0@0": 4.0, "B0@1": 4.0}
@@ -360,20 +325,6 @@ def steady_ms(placement: Placement, num_inputs: int) -> float:
     """Return the time from one input to the next in 1F1B-RR, from the end of so many to twice as many."""
     short, long = (validate(pipedream(placement, number)).makespan for number in (num_inputs, 2 * num_inputs))
     return placement.ms(long - short) / num_inputs
-
-
-def test_1f1b_rr_reaches_the_time_of_the_plan() -> None:
-    plan = best_plan(EXAMPLE, [Level(3, 10.0)])
-    placement = plan_placement(plan)
-    assert steady_ms(placement, 8) == plan.time_ms == 3.0
-
-
-def test_a_wait_for_gradients_is_in_the_backward() -> None:
-    plan = data_parallel_plan(EXAMPLE, [Level(2, 1.0)])
-    placement = plan_placement(plan)
-    assert plan.bottleneck == "synchronisation"
-    assert steady_ms(placement, 8) == pytest.approx(plan.time_ms, rel=1e-2)
-    assert placement.ms(placement.by_name["F0@0"].time) == pytest.approx(3)
 
 
 def test_1f1b_holds_what_the_plan_counts() -> None:
@@ -402,11 +353,3 @@ def test_1f1b_rr_is_no_faster_than_a_plan_and_reaches_it(rows: list[tuple[int, i
     copies = [int(each) for each in plan.configuration.split("-")]
     if copies == sorted(copies, reverse=True):
         assert found == pytest.approx(plan.time_ms, abs=2e-3)
-
-
-def test_copies_behind_a_stage_without_them_may_wait_in_1f1b_rr() -> None:
-    rows = [(1, 1), (2, 3), (1, 1)]
-    graph = chain_graph(ProfiledNode(f"n{i}", "", a, 2 * a, 0, 1e6 * w) for i, (a, w) in enumerate(rows))
-    plan = best_plan(graph, [Level(4, 0.5)])
-    assert (plan.configuration, plan.time_ms) == ("1-2-1", 3.0)
-    assert steady_ms(plan_placement(plan), 60) == 4.5

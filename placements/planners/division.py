@@ -1,0 +1,264 @@
+"""A chain of layers divided into stages: exact, for any values of stages and one of several goals.
+
+`divided` is the search; what is asked of it: the greatest stage least, stages most alike, or the shortest
+iteration where what a stage costs is known when it is asked for. Or another number of layers, in the
+proportions of a division that there is. The module does not know what a layer is, or a cost.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placements.planners.parallel_plan import PlanError
+
+Floats = NDArray[np.float64]
+
+ROUNDING = 1e-9
+"""Relative difference of times that sums of floats may have."""
+
+_RATIO_ROUNDING = 1e-12
+"""The same of a ratio of two times."""
+
+StageCost = tuple[float, float, float]
+"""Time of a micro-batch and what comes once an iteration, both in ms, and the most that is held, in MiB."""
+
+StageCosts = Callable[[int, int, int], StageCost | None]
+"""Costs of a stage, its first layer and the layer after its last; None where it does not fit."""
+
+
+def spans(stage_layers: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Return of each stage its index, its first layer and the layer after its last."""
+    ends = itertools.pairwise(itertools.accumulate(stage_layers, initial=0))
+    return [(stage, first, end) for stage, (first, end) in enumerate(ends)]
+
+
+def stage_times(times_ms: Sequence[float], stage_layers: Sequence[int]) -> list[float]:
+    """Return the time of each stage, as the difference of two sums from the first layer on."""
+    until = [0.0, *itertools.accumulate(times_ms)]
+    return [until[end] - until[first] for _, first, end in spans(stage_layers)]
+
+
+def windows(values: NDArray[Any], max_layers: int | None = None) -> Floats:
+    """Return values of consecutive layers by the layer after the last and by how many they are.
+
+    Args:
+        values: By the first layer and the one after the last; or for sums over them the sums over all layers
+            before each, and over all layers.
+        max_layers: Most layers that are together; None for all.
+
+    Returns:
+        Shape ``(num_layers + 1, max_layers + 1)``; infinite of no layers, and of more than there are.
+    """
+    end, number = np.ogrid[: len(values), : (len(values) if max_layers is None else max_layers + 1)]
+    first = np.maximum(end - number, 0)
+    whole = values[first, end] if values.ndim == 2 else values[end] - values[first]
+    return np.where((number == 0) | (number > end), math.inf, whole)
+
+
+def divided(stages: Sequence[Floats] | Floats, joined: np.ufunc) -> tuple[tuple[int, ...], float]:
+    """Return how many layers each stage has in the division of the least whole, and that whole.
+
+    Args:
+        stages: For each, its value by the layer after its last and its number of layers, as `windows`;
+            infinite for none.
+        joined: Makes a whole of two values: `numpy.add`, or `numpy.maximum`.
+
+    Returns:
+        The whole is infinite, and the layers mean nothing, where there is no division.
+    """
+    num_ends, num_numbers = stages[0].shape
+    first = np.maximum(np.arange(num_ends)[:, None] - np.arange(num_numbers), 0)
+    least = np.append(0.0, np.full(num_ends - 1, math.inf))
+    numbers = []
+    for stage in stages:
+        whole = joined(least[first], stage)
+        numbers.append(whole.argmin(axis=1))
+        least = whole.min(axis=1)
+    end, found = num_ends - 1, []
+    for number in reversed(numbers):
+        found.append(int(number[end]))
+        end -= found[-1]
+    return tuple(reversed(found)), float(least[-1])
+
+
+def min_largest(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]:
+    """Return how many layers each stage has where the largest stage takes the least time.
+
+    That is the least period of a pipeline with room for all its micro-batches. Of several such divisions it
+    is one whose shortest stage is the longest.
+
+    Args:
+        times_ms: Time of each layer, in order; above 0.
+        num_stages: Number of stages, of at least one layer each.
+
+    Raises:
+        PlanError: There are fewer layers than stages.
+
+    >>> min_largest([1, 1, 2, 4, 1], 3)
+    (3, 1, 1)
+    """
+    every = _ever_longer(times_ms, num_stages)
+    best, least_ms, _ = next(every)
+    for found, largest_ms, _ in every:
+        if largest_ms > least_ms:
+            break
+        best = found
+    return best
+
+
+def min_imbalance(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]:
+    """Return how many layers each stage has where the longest is the least multiple of the shortest.
+
+    That is the minimum imbalance of Perseus (Sec. 2.2, App. B.1), which tries every division.
+
+    Args:
+        times_ms: See `min_largest`.
+        num_stages: Likewise.
+
+    Raises:
+        PlanError: There are fewer layers than stages.
+
+    >>> min_imbalance([1, 1, 2, 4, 1], 3)
+    (2, 1, 2)
+    """
+    return min(_ever_longer(times_ms, num_stages), key=lambda each: each[1] / each[2])[0]
+
+
+def _ever_longer(
+    times_ms: Sequence[float], num_stages: int
+) -> Iterator[tuple[tuple[int, ...], float, float]]:
+    """Yield for ever longer shortest stages the division of the least largest, and the times of both.
+
+    Divisions whose stages cannot be more alike than those before are left out.
+    """
+    if not 1 <= num_stages <= len(times_ms):
+        raise PlanError(
+            f"num_stages: {num_stages} is not from 1 to the {len(times_ms)} layers; give as many at most"
+        )
+    sums = windows(np.array([0.0, *itertools.accumulate(times_ms)]), len(times_ms) - num_stages + 1)
+    shortest_ms, ratio = 0.0, math.inf
+    while True:
+        found, largest_ms = divided([np.where(sums < shortest_ms, math.inf, sums)] * num_stages, np.maximum)
+        if math.isinf(largest_ms):
+            return
+        own_ms = min(stage_times(times_ms, found))
+        yield found, largest_ms, own_ms
+        ratio = min(ratio, largest_ms / own_ms)
+        shortest_ms = max(math.nextafter(own_ms, math.inf), largest_ms / ratio * (1 - _RATIO_ROUNDING))
+
+
+def in_proportion(stage_layers: Sequence[int], num_layers: int) -> tuple[int, ...]:
+    """Return a number of layers divided in nearly the same proportions, at least one for each stage.
+
+    Each stage gets one, and each other layer the stage that then lacks most of its exact share.
+
+    Raises:
+        PlanError: There are fewer layers than stages.
+
+    >>> in_proportion([30, 20, 20, 10], 8)
+    (3, 2, 2, 1)
+    """
+    if num_layers < len(stage_layers):
+        raise PlanError(
+            f"num_layers: {num_layers} is fewer than the {len(stage_layers)} parts that share them; give at "
+            f"least {len(stage_layers)}"
+        )
+    whole, found = sum(stage_layers), [1] * len(stage_layers)
+    for _ in range(num_layers - len(found)):
+        lacks = [share * num_layers - each * whole for share, each in zip(stage_layers, found, strict=True)]
+        found[lacks.index(max(lacks))] += 1
+    return tuple(found)
+
+
+def iteration_ms(times_ms: Sequence[float], once_ms: Sequence[float], num_micro_batches: int) -> float:
+    """Return how long an iteration takes (Galvatron-BMW, App. C, Eq. 9).
+
+    One micro-batch goes through all stages, and each other one takes as long as the slowest stage.
+
+    Args:
+        times_ms: Time of one micro-batch on each stage.
+        once_ms: Time of each stage once an iteration.
+        num_micro_batches: Micro-batches of an iteration.
+    """
+    return (num_micro_batches - 1) * max(times_ms) + math.fsum(times_ms) + math.fsum(once_ms)
+
+
+def shortest_iteration(
+    costs: StageCosts,
+    num_micro_batches: int,
+    bounds_ms: tuple[Floats, Floats],
+    contents: NDArray[np.int64],
+    cutoff_ms: float = math.inf,
+    on_better: Callable[[tuple[int, ...]], None] = lambda _: None,
+) -> tuple[int, ...] | None:
+    """Return how many layers each stage has in the division of the shortest iteration.
+
+    The slowest stage counts for every micro-batch, so divisions are compared among those whose stages all
+    take at most a limit, for ever lower limits. A bound stands in for a stage that was not asked for yet;
+    only stages of the best division at a time are.
+
+    Args:
+        costs: Costs of a stage; asked for once each at most.
+        num_micro_batches: Micro-batches of an iteration.
+        bounds_ms: Least time of stages, and what they take once at least, by stage, the layer after its last
+            and its number of layers; shape ``(num_stages, num_layers + 1, max_layers + 1)`` each. No stage
+            has more layers. Infinite where a stage cannot be.
+        contents: Equal numbers for layers that cost the same wherever a stage has them; of the shape of a
+            stage's bounds.
+        cutoff_ms: Only what is shorter is looked for.
+        on_better: Called with each division that is shorter than all before, so that the best is known when
+            costs raise something.
+
+    Returns:
+        None where no division fits, or none is shorter.
+    """
+    times_ms, once_ms = (np.array(each) for each in bounds_ms)
+    is_known = np.zeros(times_ms.shape, dtype=np.bool_)
+    others = num_micro_batches - 1
+
+    def best_under(limit_ms: float, below_ms: float, joined: np.ufunc) -> tuple[int, ...] | None:
+        """Return the best division of stages that take at most a limit; None where none is below."""
+        while True:
+            whole_ms = times_ms + once_ms if joined is np.add else times_ms
+            found, found_ms = divided(np.where(times_ms <= limit_ms, whole_ms, math.inf), joined)
+            if not found_ms < below_ms:
+                return None
+            new = [each for each in spans(found) if not is_known[each[0], each[2], each[2] - each[1]]]
+            if not new:
+                return found
+            for stage, first, end in new:
+                cost = costs(stage, first, end) or (math.inf, math.inf, 0.0)
+                alike = contents[:, end - first] == contents[end, end - first]
+                alike &= np.isfinite(times_ms[stage, :, end - first])
+                times_ms[stage, alike, end - first], once_ms[stage, alike, end - first] = cost[:2]
+                is_known[stage, alike, end - first] = True
+
+    def limit() -> float:
+        """Return how long the stages of a shorter iteration may take, by the least sum of any division."""
+        rest_ms = cutoff_ms - divided(times_ms + once_ms, np.add)[1]
+        return rest_ms / others * (1 + ROUNDING) if others else math.inf
+
+    best = None
+    limit_ms = limit()
+    found = best_under(limit_ms, math.inf, np.maximum)
+    min_others_ms = None
+    while found is not None:
+        cells = tuple(zip(*((stage, end, end - first) for stage, first, end in spans(found)), strict=True))
+        own_ms = times_ms[cells].tolist()
+        if min_others_ms is None:
+            min_others_ms = others * max(own_ms)
+        else:
+            limit_ms = math.nextafter(max(own_ms), -math.inf)
+        time_ms = iteration_ms(own_ms, once_ms[cells].tolist(), num_micro_batches)
+        if time_ms < cutoff_ms:
+            best, cutoff_ms = found, time_ms
+            on_better(found)
+        limit_ms = min(limit_ms, limit())
+        found = best_under(limit_ms, cutoff_ms - min_others_ms, np.add)
+    return best

@@ -1,0 +1,304 @@
+"""The stages of one pipeline, bounds on what they cost, and the division of layers into them.
+
+The module does not know which pipelines there are to try.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from placements.cluster import Cluster, DeviceGroup
+from placements.planners.division import (
+    ROUNDING,
+    Floats,
+    StageCost,
+    divided,
+    iteration_ms,
+    min_largest,
+    shortest_iteration,
+    spans,
+)
+from placements.planners.hybrid.plan import Plan, StagePlan, layers_of_stage
+from placements.planners.hybrid.plan_options import OUT_OF_MEMORY, PlanOptions, RatedPlan, StageEstimate
+from placements.planners.hybrid.stage_tables import LayerCosts, StageTable, make_table
+from placements.planners.parallel_plan import PlanError
+from placements.planners.stage_search.bmw import bi_objective_partition, memory_balanced, solve_as_paper
+from placements.planners.stage_search.exact import solve
+from placements.planners.stage_search.stage_problem import Check, Ints, StageSolution, grouped
+
+_BOUND_ROUNDING = 1e-12
+"""Relative difference of bounds that sums of floats may have."""
+
+_NUM_PRICES = 20
+"""Prices of memory that bounds try: more make them hardly tighter."""
+
+_ROUNDED_PIECES = 6
+"""Pieces of a stage for whose memory, rounded up to MiB as blocks, room is left."""
+
+OnBetter = Callable[[tuple[int, ...]], None]
+"""Is told how many layers each stage has in a division that is shorter than all before."""
+
+_SOLVERS = {"exact": solve, "paper": solve_as_paper}
+
+
+class Contents(NamedTuple):
+    """Sequences that consecutive layers can be, each once, those of fewer layers first.
+
+    Attributes:
+        which: Index of the others, by the layer after the last and how many they are; -1 for none.
+        end: A layer after the last of each.
+        number: Its number of layers.
+    """
+
+    which: Ints
+    end: Ints
+    number: Ints
+
+    @classmethod
+    def of(cls, kinds: Sequence[int]) -> Contents:
+        """Return what layers of such kinds can be; those with the same kinds in order are one."""
+        which = [[-1] * (len(kinds) + 1) for _ in range(len(kinds) + 1)]
+        known: dict[tuple[int, int], int] = {}
+        firsts: list[tuple[int, int]] = []
+        for number in range(1, len(kinds) + 1):
+            for end in range(number, len(kinds) + 1):
+                index = known.setdefault((which[end - 1][number - 1], kinds[end - 1]), len(known))
+                which[end][number] = index
+                firsts += [(end, number)] if index == len(firsts) else []
+        return cls(np.array(which), *np.array(firsts).T)
+
+
+class PlanProblem:
+    """What all pipelines of a search have in common, as `search_plans` is given it, and what is known so far.
+
+    Attributes:
+        kinds: The different layers, alone and beside the embedding that they are tied to.
+        in_order: Kind of each layer, where the model is one stage.
+        counts: How many layers are of each kind there.
+        solved: Stages that were solved, by all that they depend on.
+        proved_share: The least share of its cost that is proved of any of them; 1 for all of it.
+    """
+
+    def __init__(
+        self,
+        costs: LayerCosts,
+        cluster: Cluster,
+        batch: int,
+        options: PlanOptions,
+        check: Check = lambda: None,
+    ) -> None:
+        self.costs, self.cluster, self.batch, self.options, self.check = costs, cluster, batch, options, check
+        layers = costs.model.layers
+        apart = (layers_of_stage(layers, i, i + 1)[0] for i in range(len(layers)))
+        self.kinds = tuple(dict.fromkeys((*layers, *apart)))
+        self._place = {layer: i for i, layer in enumerate(self.kinds)}
+        self.in_order = self.of_stage(0, len(layers))
+        self.counts = np.bincount(self.in_order, minlength=len(self.kinds))
+        self.solved: dict[tuple[object, ...], StageSolution | None] = {}
+        self.proved_share = 1.0
+        self._tables: dict[tuple[object, int], StageTable | str] = {}
+
+    @cached_property
+    def contents(self) -> Contents:
+        """What consecutive layers can be."""
+        return Contents.of(self.in_order)
+
+    def of_stage(self, first: int, end: int) -> tuple[int, ...]:
+        """Return the kinds of layers as one stage has them."""
+        return tuple(self._place[layer] for layer in layers_of_stage(self.costs.model.layers, first, end))
+
+    def table(self, group: DeviceGroup, m: int) -> StageTable | str:
+        """Return the costs of all layers on a group; text where a layer cannot be shared among its GPUs."""
+        key = group.pattern, m
+        if key not in self._tables:
+            trees, samples = self.options.trees, self.batch // m
+            try:
+                self._tables[key] = make_table(self.costs, self.kinds, trees, samples, m, group)
+            except PlanError as error:
+                self._tables[key] = str(error)
+        return self._tables[key]
+
+    def groups(self, num_stages: int, num_gpus: int) -> list[DeviceGroup]:
+        """Return the GPUs of each stage."""
+        return [self.cluster.group(stage * num_gpus, num_gpus) for stage in range(num_stages)]
+
+    def pipeline(self, num_stages: int, num_gpus: int, m: int) -> Pipeline | str:
+        """Return the stages of a pipeline; text where a layer cannot be shared on one of them."""
+        groups = self.groups(num_stages, num_gpus)
+        tables = [self.table(group, m) for group in groups]
+        known = [each for each in tables if not isinstance(each, str)]
+        refused = next((each for each in tables if isinstance(each, str)), None)
+        return refused or Pipeline(self, groups, known, m)
+
+
+class Pipeline:
+    """The stages of a pipeline, each solved for the layers that are asked for.
+
+    Attributes:
+        groups: The GPUs of each stage.
+        tables: What layers cost on them.
+        num_micro_batches: Micro-batches of an iteration, m.
+        in_flight: Micro-batches that each stage holds at its peak.
+        capacities_mib: What each GPU of a stage has for states and activations, less what rounding up adds.
+    """
+
+    def __init__(
+        self, problem: PlanProblem, groups: Sequence[DeviceGroup], tables: Sequence[StageTable], m: int
+    ) -> None:
+        self._problem, self.groups, self.tables, self.num_micro_batches = problem, groups, tables, m
+        options, count = problem.options, len(groups)
+        self.in_flight = [min(count - i, m) if options.pipeline == "1f1b" else m for i in range(count)]
+        self.capacities_mib = [
+            ((group.memory_gib if options.memory_gib is None else options.memory_gib) - options.reserve_gib)
+            * 1024
+            - _ROUNDED_PIECES * (held + 2)
+            for group, held in zip(groups, self.in_flight, strict=True)
+        ]
+
+    def solution(self, stage: int, first: int, end: int) -> StageSolution | None:
+        """Return the strategies of layers as a stage; None where they do not fit."""
+        search, kinds = self._problem, self._problem.of_stage(first, end)
+        key = self.tables[stage], self.in_flight[stage], kinds
+        if key not in search.solved:
+            problem = self.tables[stage].problem(kinds, self.in_flight[stage], self.capacities_mib[stage])
+            found = _SOLVERS[search.options.stage_method](problem, search.check)
+            search.solved[key] = found
+            if found is not None and found.min_cost < found.cost * (1 - ROUNDING):
+                search.proved_share = min(search.proved_share, found.min_cost / found.cost)
+        return search.solved[key]
+
+    def divided(self, limit_ms: float, on_better: OnBetter) -> tuple[int, ...] | None:
+        """Return how many layers each stage of the shortest iteration has, by the method asked for.
+
+        None where no division fits, or is shorter than the limit.
+        """
+        method, m = self._problem.options.method, self.num_micro_batches
+        if method == "exact":
+            bounds, alike = (self.bounds_ms, self._transfers_ms()), self._problem.contents.which
+            alike = alike[:, : self._max_layers + 1]
+            return shortest_iteration(self._cost, m, bounds, alike, limit_ms, on_better)
+        in_time, in_memory = self._balanced_in_time(), self._balanced_in_memory()
+        even = in_memory if method == "memory" else in_time
+        found = [even] if all(self.solution(*stage) for stage in spans(even)) else []
+        if method == "bmw" and (moved := bi_objective_partition(self._cost, in_memory, in_time, m)):
+            found.append(moved)
+        return min(found, key=self._iteration_ms, default=None)
+
+    def rated(self, stage_layers: Sequence[int]) -> RatedPlan:
+        """Return the plan whose stages, which all fit, have so many layers."""
+        search, plans, estimates = self._problem, [], []
+        for i, first, end in spans(stage_layers):
+            table, kinds, held = self.tables[i], search.of_stage(first, end), self.in_flight[i]
+            solution = self.solution(i, first, end)
+            assert solution is not None, "stages that do not fit are not chosen"
+            solution = grouped(table.problem(kinds, held, self.capacities_mib[i]), solution)
+            chosen = zip(kinds, solution.choice, strict=True)
+            gpus = range(self.groups[i].first, self.groups[i].first + self.groups[i].count)
+            strategies = tuple(table.strategies[kind][option] for kind, option in chosen)
+            plans.append(StagePlan(gpus, range(first, end), strategies))
+            estimates.append(StageEstimate(solution.time_ms, solution.sync_ms, solution.peak_mib, held))
+        model, m = search.costs.model, self.num_micro_batches
+        plan = Plan(model, search.cluster, tuple(plans), search.batch, m)
+        return RatedPlan(plan, self._iteration_ms(stage_layers), tuple(estimates))
+
+    def why_memory_is_short(self) -> str:
+        """Return a line if all GPUs together lack the memory for the model, whatever its strategies."""
+        needed = float(np.min([table.min_mib for table in self.tables], axis=0) @ self._problem.counts)
+        given = sum(self.capacities_mib)
+        if needed <= given:
+            return ""
+        return f"{OUT_OF_MEMORY}all layers need {needed / 1024:.1f} GiB of {given / 1024:.1f} in all stages"
+
+    @property
+    def min_ms(self) -> float:
+        """Time that an iteration takes at least, by the bounds of its stages."""
+        slowest_ms, sum_ms = (divided(self.bounds_ms, joined)[1] for joined in (np.maximum, np.add))
+        return sum_ms if math.isinf(sum_ms) else (self.num_micro_batches - 1) * slowest_ms + sum_ms
+
+    @property
+    def _max_layers(self) -> int:
+        """Most layers of a stage, with one left for each other stage."""
+        return len(self._problem.in_order) - len(self.groups) + 1
+
+    @cached_property
+    def bounds_ms(self) -> Floats:
+        """What layers as a stage cost at least: by stage, the layer after the last and the number of layers.
+
+        With memory at a price, the least cost of each layer and its memory, less the price of the capacity:
+        the Lagrangian relaxation of the stage's capacity, at the best of some prices. Infinite where the
+        layers do not fit with the least memory of each.
+        """
+        own, place = np.unique(self._problem.in_order, return_inverse=True)
+        which, end, number = self._problem.contents
+        end, number = (each[number <= self._max_layers] for each in (end, number))
+        prices = self._prices(own.tolist())
+        known: dict[tuple[int, int, float], Floats] = {}
+        keys = list(zip(map(id, self.tables), self.in_flight, self.capacities_mib, strict=True))
+        for table, (key, held, capacity) in zip(self.tables, keys, strict=True):
+            if (key, held, capacity) in known:
+                continue
+            values = []  # of each kind: the least cost with memory at each price, at last the least memory
+            for kind in own.tolist():
+                weight = table.options[kind].weight_mib(held)
+                priced = (table.options[kind].cost_ms + prices[:, None] * weight).min(axis=1)
+                values.append(np.append(np.maximum(priced, 1e-12), weight.min()))
+            until = np.pad(np.cumsum(np.array(values)[place], axis=0), ((1, 0), (0, 0)))
+            sums = (until[end] - until[end - number]).T
+            whole = (sums[:-1] - (prices * capacity)[:, None]).max(axis=0)
+            fits = sums[-1] <= capacity * (1 + ROUNDING)
+            min_ms = np.append(np.where(fits, whole, np.inf), np.inf) * (1 - _BOUND_ROUNDING)
+            known[key, held, capacity] = min_ms[which[:, : self._max_layers + 1]]
+        return np.array([known[key] for key in keys])
+
+    def _prices(self, kinds: Sequence[int]) -> Floats:
+        """Return prices of a MiB in ms from nothing on, around what strategies of a layer trade it for."""
+        options = [self.tables[0].options[kind] for kind in kinds]
+        spreads = np.array([np.ptp(each.weight_mib(self.in_flight[0])) for each in options])
+        costs = np.array([max(np.ptp(each.cost_ms), 1e-9 * each.cost_ms.max()) for each in options])
+        rates = costs[spreads > 0] / spreads[spreads > 0]
+        if not len(rates):
+            return np.zeros(1)
+        return np.append(0.0, np.geomspace(rates.min() * 1e-3, rates.max() * 1e3, _NUM_PRICES))
+
+    def _transfer_ms(self, stage: int, end: int) -> float:
+        """Return the time to send what is between two layers to the next stage, and the gradient back."""
+        if stage == len(self.groups) - 1:
+            return 0.0
+        costs, samples = self._problem.costs, self._problem.batch // self.num_micro_batches
+        each_ms = costs.transfer_ms(costs.model.layers[end - 1], samples, *self.groups[stage : stage + 2])
+        return 2 * each_ms
+
+    def _transfers_ms(self) -> Floats:
+        """Return what stages take to send their output, in the shape of their bounds."""
+        found = np.zeros(self.bounds_ms.shape)
+        _, ends, kinds = np.unique(self._problem.in_order, return_index=True, return_inverse=True)
+        for stage in range(len(self.groups) - 1):
+            by_kind = np.array([self._transfer_ms(stage, end + 1) for end in ends.tolist()])
+            found[stage, 1:] = by_kind[kinds][:, None]
+        return found
+
+    def _cost(self, stage: int, first: int, end: int) -> StageCost | None:
+        """Return what layers cost as a stage; what its output takes to the next one is in the sum alone."""
+        found = self.solution(stage, first, end)
+        return None if found is None else (found.cost, self._transfer_ms(stage, end), found.peak_mib)
+
+    def _iteration_ms(self, stage_layers: Sequence[int]) -> float:
+        """Return what an iteration of stages of so many layers, that all fit, is taken to be."""
+        costs = [cost for stage in spans(stage_layers) if (cost := self._cost(*stage))]
+        times_ms, once_ms, _ = zip(*costs, strict=True)
+        return iteration_ms(times_ms, once_ms, self.num_micro_batches)
+
+    def _balanced_in_time(self) -> tuple[int, ...]:
+        least = np.min([table.min_ms for table in self.tables], axis=0)
+        return min_largest(least[list(self._problem.in_order)].tolist(), len(self.groups))
+
+    def _balanced_in_memory(self) -> tuple[int, ...]:
+        options = [self.tables[0].options[kind] for kind in self._problem.in_order]
+        fastest = [(each, int(each.cost_ms.argmin())) for each in options]
+        static, kept = ([each[column][i] for each, i in fastest] for column in (3, 4))
+        return memory_balanced(static, kept, self.in_flight)

@@ -1,0 +1,150 @@
+"""Galvatron-BMW's own algorithms, to compare with: strategies of a stage, and layers divided into stages.
+
+Inside a stage a table over layers, memory on a grid, and options (Alg. 3); between stages from balanced
+memory toward balanced times (Alg. 2). The exact searches find results at least as good.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from placements.planners.division import Floats, StageCost, StageCosts, divided, iteration_ms, spans, windows
+from placements.planners.stage_search.stage_problem import (
+    Check,
+    Ints,
+    StageProblem,
+    StageSolution,
+    weigh,
+)
+
+
+def memory_balanced(
+    static_mib: Sequence[float], kept_mib: Sequence[float], in_flight: Sequence[int]
+) -> tuple[int, ...]:
+    """Return the division whose stage with the most memory has the least (Galvatron-BMW, Sec. IV-B).
+
+    Where several divisions are equally good, it is one with the least sum of squares, so that the other
+    stages are even too.
+
+    Args:
+        static_mib: Static memory of each layer, in order; no fewer layers than stages.
+        kept_mib: Memory that one micro-batch keeps of each layer.
+        in_flight: Micro-batches whose kept memory each stage holds.
+    """
+    static = np.append(0.0, np.cumsum(static_mib))
+    kept = np.append(0.0, np.cumsum(kept_mib))
+    stages = [windows(static + count * kept) for count in in_flight]
+    _, max_mib = divided(stages, np.maximum)
+    return divided([np.where(stage <= max_mib, stage**2, math.inf) for stage in stages], np.add)[0]
+
+
+def bi_objective_partition(
+    costs: StageCosts,
+    memory_start: Sequence[int],
+    time_start: Sequence[int],
+    num_micro_batches: int,
+) -> tuple[int, ...] | None:
+    """Return the best division on the way from balanced memory to balanced times (Galvatron-BMW, Alg. 2).
+
+    The slowest stage gives a layer to one of its neighbors as long as no stage then takes longer than the
+    slowest did (1), all fit (2), and none holds more than a stage of the division of balanced times (3). That
+    last limit is left out where that division does not fit.
+
+    Args:
+        costs: Costs of stages.
+        memory_start: Layers of each stage with balanced memory; see `memory_balanced`.
+        time_start: With balanced times, of as many layers and stages.
+        num_micro_batches: Micro-batches of an iteration.
+
+    Returns:
+        The division of the shortest iteration among those tried; None where the first does not fit.
+    """
+
+    def fitting(division: Sequence[int]) -> list[StageCost] | None:
+        stages = [costs(*stage) for stage in spans(division)]
+        found = [stage for stage in stages if stage is not None]
+        return found if len(found) == len(stages) else None
+
+    max_mib = max((mib for *_, mib in fitting(time_start) or ()), default=math.inf)
+    best, best_ms = None, math.inf
+    queue, seen = deque([tuple(memory_start)]), {tuple(memory_start)}
+    while queue:
+        division = queue.popleft()
+        if (stages := fitting(division)) is None:
+            continue
+        times_ms, once_ms, _ = zip(*stages, strict=True)
+        if (time_ms := iteration_ms(times_ms, once_ms, num_micro_batches)) < best_ms:
+            best, best_ms = division, time_ms
+        slowest_ms, slowest = max((stage[0] + stage[1], -i) for i, stage in enumerate(stages))
+        for moved in _moves(division, -slowest):
+            after = fitting(moved) if moved not in seen else None
+            seen.add(moved)
+            if after and all(time + once <= slowest_ms and mib <= max_mib for time, once, mib in after):
+                queue.append(moved)
+    return best
+
+
+def _moves(division: tuple[int, ...], stage: int) -> Iterator[tuple[int, ...]]:
+    """Yield the divisions in which a stage gives a layer to one of its neighbors."""
+    for neighbor in (stage - 1, stage + 1):
+        if 0 <= neighbor < len(division) and division[stage] > 1:
+            moved = list(division)
+            moved[stage] -= 1
+            moved[neighbor] += 1
+            yield tuple(moved)
+
+
+def solve_as_paper(problem: StageProblem, check: Check = lambda: None) -> StageSolution | None:
+    """Return the choice of Galvatron-BMW's dynamic programme (Eq. 4, App. A3, Alg. 3); None for none.
+
+    The table knows the memory of the forwards alone: static memory and what all micro-batches keep, rounded
+    up to MiB for each layer. Alg. 3 then gives the forwards ever more of it, from what leaves room for the
+    greatest transient of any option, until a choice's peak no longer fits. Where not even the least fits by
+    the table, the paper's loop still tries each greater one, and so does this.
+    """
+    most = math.floor(problem.capacity_mib)
+    if most < 0:
+        return None
+    weights = [each.weight_mib(problem.in_flight) for each in problem.layers]
+    units = [np.ceil(np.round(each, 9)).astype(np.int64) for each in weights]
+    costs, steps = _table(problem, units, most, check)
+    transient = max(float(each.transient_mib.max()) for each in problem.layers)
+    best: StageSolution | None = None
+    for room in range(max(math.floor(problem.capacity_mib - transient), 0), most + 1):
+        if math.isinf(costs[room].min()):
+            continue
+        choice, left = [int(costs[room].argmin())], room
+        for own, came_from in zip(reversed(units[1:]), reversed(steps), strict=True):
+            left -= int(own[choice[-1]])
+            choice.append(int(came_from[left, choice[-1]]))
+        found = weigh(problem, choice[::-1])
+        if found.peak_mib > problem.room_mib:
+            break
+        best = found
+    return best
+
+
+def _table(
+    problem: StageProblem, units: Sequence[Ints], most: int, check: Check
+) -> tuple[Floats, list[Ints]]:
+    """Return the least costs of all layers by memory and last option, and the option before of each layer."""
+    steps: list[Ints] = []
+    costs = np.zeros((most + 1, 0))
+    for i, (options, own_units) in enumerate(zip(problem.layers, units, strict=True)):
+        check()
+        through = np.zeros((most + 1, len(own_units)))
+        if i:
+            steps.append(np.empty(through.shape, np.int64))
+            before, layouts = problem.layers[i - 1].piece // 2, options.piece // 2
+            for layout in np.unique(layouts).tolist():
+                whole = costs + problem.transition_ms[before, layout]
+                steps[-1][:, layouts == layout] = whole.argmin(axis=1)[:, None]
+                through[:, layouts == layout] = whole.min(axis=1)[:, None]
+        costs = np.full(through.shape, np.inf)
+        for option, (number, own) in enumerate(zip(own_units, options.cost_ms, strict=True)):
+            costs[number:, option] = through[: max(most + 1 - number, 0), option] + own
+    return costs, steps
