@@ -14,13 +14,9 @@ STATE_KINDS: tuple[MemoryKind, ...] = ("weights", "gradients", "optimizer")
 
 
 class MemoryItem(NamedTuple):
-    """A tensor, or several of one name.
+    """A tensor, or several of one name: its bytes on each GPU, and how they are counted, in a few words.
 
-    Attributes:
-        kind: See `MemoryKind`.
-        name: What it is.
-        num_bytes: Bytes on each GPU; of one micro-batch where it is kept.
-        rule: How they are counted, in a few words.
+    Where it is kept they are those of one micro-batch.
     """
 
     kind: MemoryKind

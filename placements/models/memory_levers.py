@@ -41,13 +41,7 @@ class Recompute:
 
 @dataclass(frozen=True)
 class Offload:
-    """A mode in which the host holds activations in between.
-
-    Attributes:
-        memory: Units that go there; the rest stays.
-        time: Ticks that they take each way.
-        name: Name of the mode.
-    """
+    """A mode in which the host holds activations in between: units that go there, and ticks each way."""
 
     memory: int
     time: int

@@ -26,11 +26,8 @@ class Product(NamedTuple):
     """A product of tokens with a matrix, or with one matrix for each expert.
 
     Attributes:
-        name: What is computed.
-        inputs: Rows of the matrix on each GPU.
-        outputs: Columns of the matrix on each GPU.
+        inputs: Rows of the matrix on each GPU; `outputs` are its columns.
         tokens: Tokens that are multiplied, those of all experts of the GPU together.
-        split: See `Split`.
         experts: Matrices of this shape on each GPU, which have equal numbers of tokens; 0 for no experts.
     """
 
@@ -56,12 +53,8 @@ class Core(NamedTuple):
     """The core of an attention: scores, softmax, and the product with the values.
 
     Attributes:
-        heads: Heads on each GPU.
-        kv_heads: Heads of keys and values on each GPU.
-        key_width: Width of a query or key.
-        value_width: Width of a value.
-        tokens: Tokens that ask.
-        span: Tokens that each attends to.
+        heads: Heads on each GPU; `kv_heads` are those of keys and values.
+        tokens: Tokens that ask; `span` are those that each attends to.
         counted: Share of these that the kernel computes, 0.5 for a causal one.
         keys: Tokens that have keys and values; 0 for as many as ask.
     """
@@ -95,11 +88,8 @@ class Kernel(NamedTuple):
     """A kernel that is bound by memory.
 
     Attributes:
-        name: What is computed.
-        forward: Numbers read and written by the forward.
-        backward: Numbers read and written by the backward.
+        forward: Numbers read and written by the forward; likewise `backward`.
         is_whole: Each tensor-parallel GPU computes it for all tokens, unless these GPUs share the sequence.
-        kind: See `KernelKind`.
         launches: Kernels of the forward and of the backward.
         is_apart: Its time comes on top where one share of the peak stands for a whole layer.
     """
@@ -114,13 +104,7 @@ class Kernel(NamedTuple):
 
 
 class KeptTensor(NamedTuple):
-    """A tensor that is kept from the forward to the backward.
-
-    Attributes:
-        name: What it is.
-        num_bytes: Bytes of it on each GPU.
-        is_whole: Each tensor-parallel GPU has it for all tokens, unless these GPUs share the sequence.
-    """
+    """A tensor that each GPU keeps from the forward to the backward; whole as a `Kernel` may be."""
 
     name: str
     num_bytes: float
@@ -139,16 +123,11 @@ class Work:
         product_bytes: Bytes of a number that is kept only because a product's backward reads it.
         inputs: Numbers that it keeps where its backward computes all else again.
         outputs: Numbers of its output.
-        parameters: Parameters, without experts'.
-        expert_parameters: Parameters of the GPU's experts.
-        products: Matrix products.
-        cores: Cores of attentions.
-        kernels: Kernels beside them.
-        kept: What the backward needs of the forward.
+        parameters: Parameters, without `expert_parameters`, which are those of the GPU's experts.
+        kernels: Kernels beside `products` and `cores`.
         reduces: Numbers of each all-reduce of tensor-parallel GPUs, in the forward and in the backward.
         gradients: Numbers of gradients that a backward holds at most between its products.
-        other_flops: Operations of products that are not told one by one.
-        other_core_flops: Operations of cores likewise.
+        other_flops: Operations of products that are not told one by one; of cores `other_core_flops`.
         gradient_bytes: Read and written once by each backward, whatever its samples.
     """
 

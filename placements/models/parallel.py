@@ -21,12 +21,7 @@ SequenceSharing = Literal["none", "megatron", "ulysses"]
 
 
 class SharingLevel(NamedTuple):
-    """GPUs that share something.
-
-    Attributes:
-        degree: How many.
-        stride: How far apart they are.
-    """
+    """GPUs that share something: how many, and how far apart they are."""
 
     degree: int
     stride: int
@@ -155,12 +150,7 @@ class LayerStrategy:
 
 @dataclass(frozen=True)
 class Pass:
-    """The time of one forward or backward, in parts that depend on the clock more and less.
-
-    Attributes:
-        product_ms: Matrix products.
-        copy_ms: What it takes besides, for memory and links.
-    """
+    """The time of a forward or backward: of products, which depends most on the clock, and the rest."""
 
     product_ms: float = 0.0
     copy_ms: float = 0.0
@@ -176,12 +166,7 @@ class Pass:
 
 
 class Buffer(NamedTuple):
-    """Memory that layers share.
-
-    Attributes:
-        name: What it is; layers whose buffers have one name have one buffer.
-        num_bytes: Bytes on each GPU.
-    """
+    """Bytes on each GPU that layers share: those whose buffers have one name have one buffer."""
 
     name: str
     num_bytes: float
@@ -200,9 +185,8 @@ class Cost:
         static_bytes: Weights, gradients and the optimizer's states.
         update_ms: Gradients exchanged and weights updated, once after the last micro-batch.
         buffers: Held from first to last, once for all layers that have the same one.
-        scatter_ms: Sum of the gradients of GPUs that hold the same weights, where it is apart from
+        scatter_ms: Sum of gradients, and `gather_ms` gathering of the new weights, where both are apart from
             `update_ms`.
-        gather_ms: Gathering of the new weights, likewise.
         backward_peak_bytes: Most that a backward holds of its own micro-batch, what it kept included, where
             gradients between products are counted; otherwise 0.
     """
@@ -233,7 +217,8 @@ class Cost:
             self.scatter_ms + other.scatter_ms,
             self.gather_ms + other.gather_ms,
             # The backward of the second comes first, while all of the first is held.
-            max(self.backward_peak_bytes, self.kept_bytes + other.backward_peak_bytes)
-            if self.backward_peak_bytes or other.backward_peak_bytes
-            else 0.0,
+            max(
+                self.backward_peak_bytes,
+                other.backward_peak_bytes and self.kept_bytes + other.backward_peak_bytes,
+            ),
         )

@@ -133,19 +133,9 @@ class TransformerLayer(Layer):
         return self.num_experts if self.has_experts else 0
 
     @property
-    def has_attention(self) -> bool:
-        """Whether it has one."""
-        return self.parts != "feed_forward"
-
-    @property
-    def has_feed_forward(self) -> bool:
-        """Whether it has a feed-forward part or experts."""
-        return self.parts != "attention"
-
-    @property
     def has_experts(self) -> bool:
         """Whether a router chooses among experts."""
-        return self.num_experts > 1 and self.has_feed_forward
+        return self.num_experts > 1 and self.parts != "attention"
 
     def check(self, t: int, experts: int) -> None:
         """Ensure that heads, feed-forward part and experts divide.
@@ -172,7 +162,7 @@ class TransformerLayer(Layer):
         """
         stream, cross = self.sequence_length * self.hidden_size, self.cross_length * self.hidden_size
         work.inputs, work.outputs = stream, stream + cross
-        if self.has_attention:
+        if self.parts != "feed_forward":
             self._begin(work, "attention")
             if self.kv_rank is None:
                 self._plain(work)
@@ -187,7 +177,7 @@ class TransformerLayer(Layer):
             self._experts(work)
             if work.whole_experts and not self.shared_expert_size:
                 work.reduces.pop()
-        elif self.has_feed_forward:
+        elif self.parts != "attention":
             self._begin(work, "feed-forward")
             self._inner(work, "feed-forward", "activation", self.ffn_size, self.sequence_length)
         if cross:

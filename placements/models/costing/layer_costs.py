@@ -26,13 +26,7 @@ TIME_PARTS = (
 
 
 class LayerTimes(NamedTuple):
-    """The time of a layer's passes by its parts; `TIME_PARTS` names them.
-
-    Attributes:
-        forward: Milliseconds of a micro-batch's forward by part.
-        backward: Likewise.
-        products_ms: Milliseconds of both that are products.
-    """
+    """Milliseconds of a layer's passes by `TIME_PARTS`, and of both how many are products."""
 
     forward: dict[str, float]
     backward: dict[str, float]
@@ -176,7 +170,7 @@ def transition_ms(
         after: Strategy of the next layer.
         samples: Samples of a micro-batch, of all groups together.
         group: The GPUs of both.
-        options: Options of the cost model; only the precision counts here.
+        options: Only the precision counts here.
     """
     if _layout(before) == _layout(after):
         return 0.0
@@ -272,7 +266,8 @@ def _memory(share: LayerShare, exchanges: _Exchanges, num_micro_batches: int) ->
             item = item._replace(kind="backward", rule="computed again")
         yield item
     if share.again == "full":
-        yield MemoryItem("kept", "input of the layer", share.input_bytes, "each micro-batch")
+        input_bytes = share.bytes_of(share.work.inputs) / share.sharing
+        yield MemoryItem("kept", "input of the layer", input_bytes, "each micro-batch")
     if options.framework.has_temporaries:
         rule = "largest of its parts"
         yield MemoryItem("backward", "gradients between products", share.gradients_bytes, rule)

@@ -58,11 +58,6 @@ class LayerShare:
         return found
 
     @property
-    def input_bytes(self) -> float:
-        """Bytes of the layer's input."""
-        return self.bytes_of(self.work.inputs) / self.sharing
-
-    @property
     def gradients_bytes(self) -> float:
         """Bytes of gradients between products, where they are counted."""
         return self.bytes_of(self.work.gradients) if self.options.framework.has_temporaries else 0.0

@@ -36,10 +36,8 @@ class CostOptions:
     """Shares of their data sheets that GPUs reach, and the precision of the training.
 
     Attributes:
-        model_flops_utilisation: Share of the peak that layers reach; above 0, at most 1, as of those that
-            follow.
-        output_layer_utilisation: Share of the peak that the output layer reaches.
-        memory_efficiency: Share of the memory bandwidth that is reached.
+        model_flops_utilisation: Share of the peak that layers reach; above 0, at most 1. Likewise
+            `output_layer_utilisation` of the output layer and `memory_efficiency` of the memory's bandwidth.
         overlap_slowdown: See `OVERLAP_SLOWDOWN`; 1 for none, at most 2: one after the other.
         precision: Precision of weights and activations.
         overlap_gradients: Gradients are summed beside the products of the last backward, where both are

@@ -20,7 +20,7 @@ from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLaye
 from placements.models.layers import HALF, PRECISIONS, SINGLE, TF32, Layer
 from placements.models.machine.sheet_rates import SheetRates
 from placements.models.operators import Product
-from placements.models.parallel import Cost, LayerStrategy, Pass, Recompute, SequenceSharing, SharingLevel
+from placements.models.parallel import Cost, LayerStrategy, Pass, Recompute, SequenceSharing
 from placements.models.transformer import TransformerLayer
 from placements.models.zoo import read_model
 
@@ -103,15 +103,6 @@ def test_recomputing_all_keeps_the_input_and_costs_one_more_forward(sequence: Se
     assert full.backward == none.backward + none.forward
     assert full.kept_bytes == 4 * BOUNDARY / (4 if sequence == "ulysses" else 1)
     assert full.backward_bytes == none.kept_bytes
-
-
-def test_recomputing_the_core_saves_the_scores() -> None:
-    none, selective = (
-        cost(LayerStrategy(4, 2, recompute=again), layer=FUSED) for again in ("none", "selective")
-    )
-    assert none.kept_bytes - selective.kept_bytes == 4 * 5 * A * S * S / 4 == selective.backward_bytes
-    assert selective.backward.product_ms - none.backward.product_ms == pytest.approx(CORE)
-    assert cost(LayerStrategy(4, 2, recompute="selective")) == cost(LayerStrategy(4, 2)), "flash keeps none"
 
 
 @pytest.mark.parametrize(("hidden", "heads"), [(6144, 64), (25_600, 160)], ids=str)
@@ -217,17 +208,6 @@ def test_a_layer_with_experts_is_no_shorter_than_its_host_needs() -> None:
     assert iteration.forward.time_ms < 0.2
     dense = layer_cost(GPT, LayerStrategy(), 1, 1, read_cluster("h100_1").whole)
     assert dense.forward.time_ms < 0.1, "of no other layer the host is asked"
-
-
-def test_which_level_has_the_neighbors() -> None:
-    inner = LayerStrategy(4, 2, context_parallel=2)
-    outer = replace(inner, tensor_innermost=False)
-    assert (inner.tensor_level, inner.context_level, inner.weight_copies) == ((4, 1), (2, 4), (4, 4))
-    assert (outer.tensor_level, outer.context_level, outer.weight_copies) == ((4, 4), (2, 2), (4, 1))
-    ulysses = replace(inner, sequence="ulysses")
-    assert ulysses.weight_copies == SharingLevel(16, 1)
-    experts = LayerStrategy(2, 8, expert_parallel=4)
-    assert (experts.expert_level, experts.expert_copies) == ((4, 2), (2, 8))
 
 
 def test_precision_sets_bytes_and_peak() -> None:

@@ -65,13 +65,6 @@ def test_whole_experts_need_no_reduction_and_may_span_tensor_parallel_gpus() -> 
         LayerStrategy(4, 2, whole_experts=True)
 
 
-def test_whole_experts_compute_the_same() -> None:
-    split, whole = ROUTED.products(4), ROUTED.on(4, whole_experts=True).products
-    assert [each.flops for each in whole] == pytest.approx([each.flops for each in split])
-    widths = {each.name: (each.inputs, each.outputs) for each in whole if each.experts}
-    assert widths == {each.name: (each.inputs, each.outputs) for each in ROUTED.products(1) if each.experts}
-
-
 @pytest.mark.parametrize("num_gpus", [1, 2, 4, 8])
 def test_a_token_goes_once_to_each_gpu_with_any_of_its_experts(num_gpus: int) -> None:
     layer = replace(ROUTED, num_experts=8, experts_per_token=3)
