@@ -10,6 +10,7 @@ from itertools import zip_longest
 
 from placements.cluster import DeviceGroup
 from placements.models.costing.options import CostOptions
+from placements.models.end_layers import OutputLayer
 from placements.models.layers import Layer
 from placements.models.machine.measured_rates import CollectiveKind, MeasuredRates
 from placements.models.machine.sheet_rates import SheetRates
@@ -166,13 +167,16 @@ class LayerShare:
 
     def _flat_ms(self, flops: float) -> float:
         """Return the time of products at one share of the peak, of each sample's operations."""
-        return self.options.product_ms(self.group.gpu, self.layer, self.samples * flops)
+        options, is_output = self.options, isinstance(self.layer, OutputLayer)
+        share = options.output_layer_utilisation if is_output else options.model_flops_utilisation
+        peak_tflops = options.precision.peak_tflops(self.group.gpu, exact=is_output)
+        return self.samples * flops / (peak_tflops * 1e9 * share)
 
     def memory_ms(self, num_bytes: float) -> float:
         """Return the time of reading or writing memory."""
         if self.options.machine is not None:
             return self.options.machine.kernels["stream"].ms(num_bytes, 1)
-        return self.options.memory_ms(self.group.gpu, num_bytes)
+        return num_bytes / (self.group.gpu.memory_bandwidth_gb_s * 1e6 * self.options.memory_efficiency)
 
     def collective_ms(self, kind: CollectiveKind, num_bytes: float, level: SharingLevel) -> float:
         """Return the time of a collective among GPUs: as measured where they are in a node that was."""

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from placements.block import PlacementError
-from placements.hardware import Gpu
 from placements.models.calibration import Calibration
-from placements.models.end_layers import OutputLayer
-from placements.models.layers import HALF, Layer, Precision
+from placements.models.layers import HALF, Precision
 from placements.models.machine.measured_rates import MeasuredRates
 from placements.models.memory import PLAIN, Framework
 from placements.models.parallel import Pass
@@ -92,16 +90,6 @@ class CostOptions:
             raise PlacementError(
                 f"overlap_slowdown: {self.overlap_slowdown} is not from 1, for none, to 2; give a factor"
             )
-
-    def product_ms(self, gpu: Gpu, layer: Layer, flops: float) -> float:
-        """Return the milliseconds of a layer's matrix products."""
-        is_output = isinstance(layer, OutputLayer)
-        share = self.output_layer_utilisation if is_output else self.model_flops_utilisation
-        return flops / (self.precision.peak_tflops(gpu, exact=is_output) * 1e9 * share)
-
-    def memory_ms(self, gpu: Gpu, num_bytes: float) -> float:
-        """Return the milliseconds of reading or writing memory."""
-        return num_bytes / (gpu.memory_bandwidth_gb_s * 1e6 * self.memory_efficiency)
 
     def overlapped(self, product_ms: float, transfer_ms: float) -> Pass:
         """Return the time of products and transfers side by side: while both run, both are slower.
