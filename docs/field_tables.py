@@ -7,11 +7,14 @@ the table of GPUs under its own.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import MISSING
 from importlib import import_module
 from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
 
+from placements.forms.meaning import Meaning, declared_fields, without_none
 from placements.gpus import GPUS
-from placements.meaning import table
 
 PAGES = sorted(Path(__file__).parent.rglob("*.md"))
 
@@ -27,7 +30,31 @@ def with_tables(text: str) -> str:
 
 def _made(found: re.Match[str]) -> str:
     module, name = found[1].rsplit(".", 1)
-    return f"<!-- fields of {found[1]} -->\n\n{table(getattr(import_module(module), name))}\n\n"
+    rows = ["| field | values | meaning |", "|---|---|---|"]
+    for _, key, kind, meaning, default in declared_fields(getattr(import_module(module), name)):
+        assert meaning is not None, f"{name}.{key} has no meaning"
+        rows.append(f"| `{key}` | {_values(kind, meaning, default)} | {meaning.text} |")
+    return "\n".join([f"<!-- fields of {found[1]} -->", "", *rows, "", ""])
+
+
+def _values(kind: Any, meaning: Meaning, default: Any) -> str:
+    """Return in words which values a field may have, and what it has where there is none."""
+    kind, _ = without_none(kind)
+    origin, noun = get_origin(kind), {int: "whole number", str: "text", bool: "true or false"}.get(kind, "")
+    if origin is Literal:
+        noun = ", ".join(f"`{each}`" for each in get_args(kind))
+    elif origin is Mapping:
+        noun = "mapping"
+    elif origin is tuple:
+        noun = "list"
+    parts = [noun, meaning.unit, meaning.range]
+    if meaning.may_be_empty:
+        parts.append("may be empty")
+    if default is None or default == ():
+        parts.append("optional")
+    elif default is not MISSING:
+        parts.append(f"default `{default}`")
+    return ", ".join(filter(None, parts))
 
 
 def _gpus() -> str:

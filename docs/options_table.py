@@ -12,9 +12,16 @@ _SPECIAL, _ESCAPED = re.compile(r"([|*<])"), r"\\\1"
 
 
 def tables(command: str, groups: list[str]) -> Iterator[str]:
-    """Yield the tables of some groups of a command's options in Markdown, or one table of all."""
+    """Yield the tables of some groups of a command's options in Markdown, or of all and other planners'."""
     if not groups:
-        yield _table(list(options_of(command)))
+        yield _table(known := list(options_of(command)))
+        for kind in sorted(kinds_of(command, "planner")):
+            own = [
+                each for each in options_of(command, {"planner": kind}) if each.name.startswith("planner.")
+            ]
+            if not all(each in known for each in own):
+                yield f"**`planner={kind}`**"
+                yield _table(own)
     for group in groups:
         if group == "experiment":
             yield from _items(command)

@@ -33,7 +33,7 @@ import pandas as pd
 from placements.cluster import read_cluster
 from placements.gpus import GPUS
 from placements.hardware import modelled_profile
-from placements.planners.parallel_plan import PlanError
+from placements.planners.hybrid.plan import PlanError
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.policies.spending import LeastEnergy
@@ -56,7 +56,7 @@ for model, batch in models.items():
         for gpu_type in workers:
             try:
                 where = read_cluster(f"{gpu_type}_{gpus}")
-                best = plan(model, where, batch, planner="hybrid", time_limit_s=20).best
+                best = plan(model, where, batch, rank_by="simulation", time_limit_s=20).best
             except PlanError:  # it does not fit
                 continue
             profile = modelled_profile(best.placement, GPUS[gpu_type])

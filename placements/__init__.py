@@ -2,6 +2,7 @@
 
 Rooms and files in the order in which to read them; each imports only those above it:
 
+    forms             what people write: YAML, JSON, CSV and options, each field declared once
     files             files that are whole or absent, and rows as CSV text
     meaning           fields of records declared once: unit, range and meaning
     plain_data        plain data read field by field, with errors in one line
@@ -19,9 +20,8 @@ Rooms and files in the order in which to read them; each imports only those abov
     cluster           nodes of GPUs, their links, and what collectives take
     measured          measured layers and links, and plans that were run with them
     models            what the layers of models cost
-    layouts           which layers stand on which virtual stage, in the notations of training frameworks
     planners          placements from what a planner decided
-    trainers          plans and layouts in the terms of training systems
+    trainers          layouts and plans in the terms of training systems, written and read
     stages            a model as a chain of stages in ms and MiB, cut into other pieces, on devices
     slices            sequences cut into slices, one after the other through the pipeline
     shapes            V, X, M, NN and K (Tessel), wave and loop

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from functools import cache, cached_property
+from typing import Annotated, Any
+
+from placements.forms.meaning import Meaning, declared_fields
 
 COMPUTE = "compute"
 """The stream of blocks that name none."""
+
+LARGEST = 1e15
+"""Largest number of units or ticks: sums of many stay exact in 64 bits."""
 
 
 class PlacementError(ValueError):
@@ -34,41 +40,75 @@ class Kind(StrEnum):
 class Block:
     """One piece of one micro-batch's work on its devices (Tessel, Sec. III-A).
 
-    Attributes:
-        name: Unique within the placement.
-        kind: What it computes.
-        devices: Device indices, kept ascending; several devices run it together.
-        time: Ticks; at least 1.
-        memory: Units held from its start when positive, released when negative: one number for each of its
-            devices, or a tuple in the order of `devices`. A tuple of equal numbers is kept as the number.
-        after: Names of the blocks of the same micro-batch that must end before it starts; for an optimizer
-            block, of every micro-batch.
-        transient: More units needed on each of its devices only while it runs.
-        data_parallel: Its GPUs, in order, are so many equal groups. Each computes its share of the
-            micro-batch's samples, and the GPUs of a group share the layers (tensor parallel).
-        in_turns: Its groups take whole micro-batches in turn, instead of a share of each: the copies of a
-            stage, as a run knows them. Which of them takes which is a matter of a schedule; see
-            `placements.copies`.
-        stream: Which of its devices' streams it runs on, each of which runs one block at a time: ``compute``,
-            ``communication``, ``copy_out``, ``copy_in`` or any other name. Memory is the device's.
-        host_memory: Units that the host of each of its devices holds from its start when positive, released
-            when negative.
-        sequence_slice: Which slice of the micro-batch's sequence it computes, from 0 on. A forward that is
-            after one of another slice takes no tensor of it, but the keys and values that it left.
+    Devices are kept ascending. Memory that differs by device is a tuple in the order of `devices`; one of
+    equal numbers is kept as the number. What is declared of the fields is of a file, too; there, time may be
+    a fraction, and memory a mapping from devices.
     """
 
-    name: str
-    kind: Kind
-    devices: tuple[int, ...]
-    time: int
-    memory: int | tuple[int, ...] = 0
-    after: tuple[str, ...] = ()
-    transient: int = 0
-    data_parallel: int = 1
-    stream: str = COMPUTE
-    host_memory: int = 0
-    in_turns: bool = False
-    sequence_slice: int = 0
+    name: Annotated[str, Meaning("name, unique in the placement")]
+    kind: Annotated[
+        Kind,
+        Meaning(
+            "`F` (forward), `R` (a forward computed again), `B` (backward), `I` and `W` (its input and weight"
+            " halves), or `O`: an optimizer step, which runs once, after its inputs of every micro-batch"
+        ),
+    ]
+    devices: Annotated[
+        tuple[int, ...],
+        Meaning(
+            "where it runs. A block on several devices, or on one that stands for several GPUs, is run by "
+            "all of its GPUs together: tensor parallel"
+        ),
+    ]
+    time: Annotated[int, Meaning("its time", "ticks", above=0)]
+    memory: Annotated[
+        int | tuple[int, ...],
+        Meaning(
+            "allocated at the block's start when positive, and released when negative: one number for each "
+            "of its devices, or units by device, as in `memory: {0: 1, 2: 3}` (devices left out: 0; in JSON, "
+            "devices are in quotes)",
+            "units",
+        ),
+    ] = 0
+    after: Annotated[
+        tuple[str, ...], Meaning("names of blocks of the same micro-batch that it waits for")
+    ] = ()
+    transient: Annotated[
+        int,
+        Meaning("needed besides while the block runs, on each of its devices", "units", min=0),
+    ] = 0
+    data_parallel: Annotated[
+        int,
+        Meaning(
+            "`2`: its GPUs are two groups, each of which computes half of the micro-batch's samples", min=1
+        ),
+    ] = 1
+    stream: Annotated[
+        str,
+        Meaning(
+            "its devices' stream that it runs on, such as `communication`, `copy_out` or `copy_in`. Each "
+            "stream runs one block at a time, memory is the device's"
+        ),
+    ] = COMPUTE
+    host_memory: Annotated[
+        int,
+        Meaning("allocated on the host of each of its devices, released when negative", "units"),
+    ] = 0
+    in_turns: Annotated[
+        bool,
+        Meaning(
+            "`true`: its groups take whole micro-batches in turn, as PipeDream's replicas do; each is a "
+            "device of its own for a schedule"
+        ),
+    ] = False
+    sequence_slice: Annotated[
+        int,
+        Meaning(
+            "the slice of the micro-batch's sequence that it computes, from 0 on; a forward after one of an "
+            "earlier slice takes the keys and values that this left on the device",
+            min=0,
+        ),
+    ] = 0
 
     def __post_init__(self) -> None:
         """Sort the devices, so that all of them agree on their order, and their memory with them."""
@@ -79,7 +119,7 @@ class Block:
 
     def memory_on(self, device: int) -> int:
         """Return the units held on a device, released when negative; 0 where the block does not run."""
-        return self._units.get(device, 0)
+        return self.units.get(device, 0)
 
     @property
     def num_shares(self) -> int:
@@ -102,6 +142,27 @@ class Block:
         return tuple(self.devices[first : first + size] for first in range(0, len(self.devices), size))
 
     @cached_property
-    def _units(self) -> Mapping[int, int]:
+    def units(self) -> Mapping[int, int]:
+        """Units held on each of its devices, released when negative."""
         each = self.memory if isinstance(self.memory, tuple) else (self.memory,) * len(self.devices)
         return dict(zip(self.devices, each, strict=True))
+
+
+@cache
+def _limited(record: Any) -> tuple[tuple[str, Meaning], ...]:
+    declared = ((each.name, each.meaning) for each in declared_fields(record))
+    return tuple((name, meaning) for name, meaning in declared if meaning is not None and meaning.limits)
+
+
+def check_limits(record: Any, where: str = "") -> None:
+    """Check the numbers of a block or a placement, also those of lists, against what is declared of them.
+
+    Raises:
+        PlacementError: One is not within its limits.
+    """
+    for name, meaning in _limited(type(record)):  # type: ignore[arg-type]
+        value = getattr(record, name)
+        for i, number in enumerate(value if isinstance(value, tuple) else (value,)):
+            if number is not None and not meaning.allows(number):
+                place = f"{where}{name}[{i}]" if isinstance(value, tuple) else f"{where}{name}"
+                raise PlacementError(f"{place}: {number} is not {meaning.limits}; {meaning.remedy}")

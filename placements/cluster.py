@@ -391,7 +391,8 @@ def _remedy(part: str, name: str, gpus: Mapping[str, Gpu]) -> str:
 def _presets() -> dict[str, Cluster]:
     found = {}
     for row in csv_rows(Path(__file__).with_name("clusters.csv"), "cluster", GpusError):
-        figures = {each.name: row.value(each) for each in declared_fields(Cluster) if each.key in row}
+        known = (each for each in declared_fields(Cluster) if each.key in row)
+        figures = {each.name: row[each.key].typed(each.kind, meaning=each.meaning) for each in known}
         found[row.text("name")] = Cluster((_nodes(row.text("gpus"), "", None),), **figures)
     return found
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from placements.hardware import ASSUMED_LATENCY, DWELL_PER_LATENCY, ClockLatency, Gpu, PowerModel
 from placements.meaning import declared_fields
@@ -37,8 +38,13 @@ def read_gpus(path: str | Path) -> dict[str, Gpu]:
     return found
 
 
+def _figures(row: Row, kind: type) -> dict[str, Any]:
+    known = (each for each in declared_fields(kind) if each.key in row)
+    return {each.name: row[each.key].typed(each.kind, meaning=each.meaning) for each in known}
+
+
 def _gpu_of(row: Row, known: Mapping[str, Gpu]) -> Gpu:
-    figures = {each.name: row.value(each) for each in declared_fields(Gpu) if each.key in row}
+    figures = _figures(row, Gpu)
     low, high, step = (row[name].number("a clock above 0", min=1) for name in _COLUMNS[1:])
     clocks = (int(low + i * step) for i in range(int((high - low + 1) / step) + 1))
     figures["clocks_mhz"] = tuple(clock for clock in clocks if clock <= high)
@@ -46,7 +52,7 @@ def _gpu_of(row: Row, known: Mapping[str, Gpu]) -> Gpu:
         ms = row["latency_ms"].number("a time", min=0)
         figures["clock_latency"] = ClockLatency(ms, DWELL_PER_LATENCY * ms, row.text("latency_source"))
     if "board_w" not in row:
-        power = PowerModel(**{each.name: row.value(each) for each in declared_fields(PowerModel)})
+        power = PowerModel(**_figures(row, PowerModel))
         return Gpu(**figures, power=power)
     like, scale = (known.get("a100") or GPUS["a100"]), row["board_w"].number(min=1) / _A100_BOARD_W
     figures["power"] = replace(

@@ -7,7 +7,7 @@ choice of one decision, and says what differs from the blocks as they are writte
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -130,65 +130,52 @@ def check_decisions(blocks: Mapping[str, Block], decisions: tuple[Decision, ...]
     """
     owner: dict[str, int] = {}
     for i, decision in enumerate(decisions):
-        where = f"modes[{i}]"
+        where = f"modes[{i}].choices"
         if not decision.choices:
-            raise PlacementError(f"{where}.choices: is empty; give at least one")
+            raise PlacementError(f"{where}: is empty; give at least one")
         if len(set(decision.names)) < len(decision.names):
-            raise PlacementError(f"{where}.choices: a name is used twice; rename one of the choices")
-        for choice, block in _changes(decision):
-            place = f"{where}.choices.{choice}.{block.name}"
-            written = blocks.get(block.name)
-            if written is None:
-                raise PlacementError(f"{place}: there is no such block; name one of the placement's")
-            if owner.setdefault(block.name, i) != i:
-                raise PlacementError(
-                    f"{place}: modes[{owner[block.name]}] decides on it too; make one decision of both"
-                )
-            _check_change(place, written, block)
-        _check_memory(where, blocks, decision)
-
-
-def _changes(decision: Decision) -> Iterator[tuple[str, Block]]:
-    """Yield each block that a choice changes, with the name of the choice."""
-    for choice in decision.choices:
-        for block in choice.blocks:
-            yield choice.name, block
+            raise PlacementError(f"{where}: a name is used twice; rename one of the choices")
+        for choice in decision.choices:
+            for block in choice.blocks:
+                place = f"{where}.{choice.name}.{block.name}"
+                if block.name not in blocks:
+                    raise PlacementError(f"{place}: there is no such block; name one of the placement's")
+                if owner.setdefault(block.name, i) != i:
+                    other = f"modes[{owner[block.name]}]"
+                    raise PlacementError(f"{place}: {other} decides on it too; make one decision of both")
+                _check_change(place, blocks[block.name], block)
+        for choice in decision.choices:
+            _check_released(
+                f"{where}.{choice.name}", [choice.by_name.get(n, blocks[n]) for n in decision.blocks]
+            )
 
 
 def _check_change(place: str, written: Block, block: Block) -> None:
-    if written.kind.value == "O":
+    if written.kind == "O":
         raise PlacementError(f"{place}: is an optimizer block, which runs once; give modes of others only")
-    same = replace(
-        written,
-        time=block.time,
-        memory=block.memory,
-        transient=block.transient,
-        host_memory=block.host_memory,
-    )
-    assert same == block, "a choice changes times and memory alone"
-    for name, value in (("time", block.time), ("transient", block.transient)):
-        if value < 0:
-            raise PlacementError(f"{place}.{name}: {value} is negative; give 0 or more")
-    if not block.time and (block.memory or block.transient or block.host_memory):
+    names = ("time", "memory", "transient", "host_memory")
+    changed = {name: getattr(block, name) for name in names}
+    assert replace(written, **changed) == block, "a choice changes times and memory alone"
+    for name in ("time", "transient"):
+        if changed[name] < 0:
+            raise PlacementError(f"{place}.{name}: {changed[name]} is negative; give 0 or more")
+    if not block.time and any(changed.values()):
         raise PlacementError(
             f"{place}: does not run, its time being 0, and cannot hold memory; give 0 for it"
         )
 
 
-def _check_memory(where: str, blocks: Mapping[str, Block], decision: Decision) -> None:
-    """Check that a decision's blocks release what they allocate, in each of its choices."""
-    for choice in decision.choices:
-        held: dict[int, int] = {}
-        on_hosts: dict[int, int] = {}
-        for name in decision.blocks:
-            block = choice.by_name.get(name, blocks[name])
-            for device in block.devices:
-                held[device] = held.get(device, 0) + block.memory_on(device)
-                on_hosts[device] = on_hosts.get(device, 0) + block.host_memory
-        for what, units in (("memory", held), ("host_memory", on_hosts)):
-            for device, left in units.items():
-                if left:
-                    raise PlacementError(
-                        f"{where}.choices.{choice.name}: the {what} of its blocks sums to {left} on device "
-                        f"{device}; let them release what they allocate"
-                    )
+def _check_released(where: str, blocks: list[Block]) -> None:
+    """Check that the blocks of a decision release what they allocate."""
+    for device in sorted({device for block in blocks for device in block.devices}):
+        here = [block for block in blocks if device in block.devices]
+        sums = {
+            "memory": sum(block.memory_on(device) for block in here),
+            "host_memory": sum(block.host_memory for block in here),
+        }
+        for what, left in sums.items():
+            if left:
+                raise PlacementError(
+                    f"{where}: the {what} of its blocks sums to {left} on device {device}; let them release "
+                    "what they allocate"
+                )

@@ -34,12 +34,6 @@ def backwards_of(forward: str) -> tuple[str, ...]:
     return tuple(letters[kind] + number for kind in (Kind.B, Kind.I, Kind.W) if kind in letters)
 
 
-def recomputations(blocks: Sequence[Block]) -> dict[str, str]:
-    """Return for each backward that has one the block that computes its forward again."""
-    again = {block.name for block in blocks if block.kind is Kind.R}
-    return {block.name: name for block in blocks for name in block.after if name in again}
-
-
 @dataclass(frozen=True)
 class Piece:
     """A part of the model on its devices.
@@ -130,12 +124,7 @@ def transfers_of(pieces: Sequence[Piece]) -> tuple[tuple[str, str, int], ...]:
 
 
 def updates_of(pieces: Sequence[Piece], times: Sequence[int]) -> list[Block]:
-    """Return the optimizer block of each device, after the last of its backwards: that of its first piece.
-
-    Args:
-        pieces: Pieces of all devices.
-        times: Ticks of each device's block.
-    """
+    """Return the optimizer block of each device, given its ticks, after the last of its backwards."""
     last = {device: piece.blocks[-1].name for piece in reversed(pieces) for device in piece.devices}
     return [
         Block(f"O{device}", Kind.O, (device,), time, after=(last[device],))
@@ -151,29 +140,16 @@ Pipelines = list[list[int]]
 """The device of each chunk of the model, for each pipeline."""
 
 
-def _down(num_devices: int, _num_chunks: int) -> Pipelines:
-    return [list(range(num_devices))]
-
-
-def _loop(num_devices: int, num_chunks: int) -> Pipelines:
-    return [list(range(num_devices)) * num_chunks]
-
-
 def _wave(num_devices: int, num_chunks: int) -> Pipelines:
     down = list(range(num_devices))
     return [[device for chunk in range(num_chunks) for device in (down[::-1] if chunk % 2 else down)]]
 
 
-def _both_ways(num_devices: int, _num_chunks: int) -> Pipelines:
-    down = list(range(num_devices))
-    return [down, down[::-1]]
-
-
 PIPELINES: Mapping[str, Callable[[int, int], Pipelines]] = {
-    "v_shape": _down,
-    "loop_shape": _loop,
+    "v_shape": lambda num_devices, _: [list(range(num_devices))],
+    "loop_shape": lambda num_devices, num_chunks: [list(range(num_devices)) * num_chunks],
     "wave_shape": _wave,
-    "x_shape": _both_ways,
+    "x_shape": lambda num_devices, _: [list(range(num_devices)), list(range(num_devices))[::-1]],
 }
 """Where chunks stand on so many devices, with so many chunks on each, by the name of the shape; see
 `placements.shapes`."""

@@ -8,79 +8,83 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
+from typing import Annotated, Any
 
-from placements.block import COMPUTE, Block, Kind, PlacementError
+from placements.block import COMPUTE, LARGEST, Block, Kind, PlacementError, check_limits
+from placements.forms.meaning import Meaning
 from placements.modes import Choice, Chosen, Decision, as_chosen, check_decisions
-from placements.streams import Lane, SharedStream, Slowdown, check_shared_streams, check_slowdown
+from placements.streams import Lane, SharedStream, Slowdown, check_streams
 
 
 @dataclass(frozen=True)
 class Placement:
     """Blocks over devices, for every micro-batch the same; any directed acyclic graph.
 
-    Attributes:
-        name: Shown in pictures and reports.
-        num_devices: Devices are ``0 .. num_devices - 1``.
-        blocks: Blocks in any order.
-        tick_ms: Length of a tick in milliseconds.
-        transfer: Triples (from, to, ticks): the least time between the end of one block and the start
-            of another that is after it; 0 where absent.
-        memory: Capacity of each device in units of `Block.memory`, or None for no limit.
-        static_memory: What each device holds all the time, such as weights and optimizer states; empty
-            for nothing.
-        num_gpus: GPUs that each device stands for: replicas that run the same blocks at the same time, as of
-            tensor and data parallelism. Times and memory are those of one GPU, energy is counted for all; a
-            run has a process for each, see `by_gpu`. Empty for one each, which is also how a tuple of ones
-            is kept.
-        memory_unit_mib: MiB of one unit of memory; None where it is not known.
-        nodes: The node (machine) of each GPU, those of a device one after the other: from 0 on, and those of
-            a node in a row, as a launch numbers its processes. None for one node, which is also how a tuple
-            of zeros is kept.
-        decisions: Blocks with modes; see `placements.modes`. Each block is of one decision at most.
-        host_memory: What each device may hold on its host, in units of `Block.memory`, or None for no limit.
-        slowdown: How much streams of a device slow each other down while both run a block.
-        shared_streams: Streams that devices have together, as links to a host.
+    Times and memory are those of one GPU; energy is counted for all GPUs of a device. Devices are numbered
+    from 0. One GPU each is kept as no `num_gpus`, a single node as no `nodes`. What is declared of the fields
+    is of a file, too; there, one number may stand for a list with that of each device.
 
     Raises:
         PlacementError: A rule is broken; the message names the field.
     """
 
-    name: str
-    num_devices: int
-    blocks: tuple[Block, ...]
-    tick_ms: float = 1.0
-    transfer: tuple[tuple[str, str, int], ...] = ()
-    memory: tuple[int, ...] | None = field(default=None)
-    static_memory: tuple[int, ...] = ()
-    num_gpus: tuple[int, ...] = ()
-    memory_unit_mib: float | None = None
-    nodes: tuple[int, ...] | None = None
-    decisions: tuple[Decision, ...] = ()
-    host_memory: tuple[int, ...] | None = None
-    slowdown: tuple[Slowdown, ...] = ()
-    shared_streams: tuple[SharedStream, ...] = ()
+    name: Annotated[str, Meaning("name of the placement")]
+    num_devices: Annotated[int, Meaning("number of devices", min=1, max=100_000)]
+    blocks: Annotated[tuple[Block, ...], Meaning("blocks of one micro-batch, in any order")]
+    tick_ms: Annotated[float, Meaning("length of a tick", "ms", above=0)] = 1.0
+    transfer: Annotated[
+        tuple[tuple[str, str, int], ...], Meaning("times between a block and another after it")
+    ] = ()
+    memory: Annotated[
+        tuple[int, ...] | None,
+        Meaning("capacity of each device: one number or a list", "units", min=0),
+    ] = None
+    static_memory: Annotated[
+        tuple[int, ...],
+        Meaning("held by each device all the time, likewise", "units", min=0),
+    ] = ()
+    num_gpus: Annotated[
+        tuple[int, ...],
+        Meaning(
+            "GPUs that each device stands for, likewise; a run has a process for each", min=1, max=1_000_000
+        ),
+    ] = ()
+    memory_unit_mib: Annotated[float | None, Meaning("one unit of memory", "MiB", above=0)] = None
+    nodes: Annotated[
+        tuple[int, ...] | None,
+        Meaning("list: the machine of each GPU, from 0 on, those of one in a row", min=0),
+    ] = None
+    decisions: Annotated[
+        tuple[Decision, ...], Meaning("list of decisions on how blocks run", key="modes")
+    ] = ()
+    host_memory: Annotated[
+        tuple[int, ...] | None,
+        Meaning("what each device may hold on its host, likewise", "units", min=0),
+    ] = None
+    slowdown: Annotated[tuple[Slowdown, ...], Meaning("list of streams that slow each other down")] = ()
+    shared_streams: Annotated[
+        tuple[SharedStream, ...], Meaning("list of streams that devices have together")
+    ] = ()
 
     def __post_init__(self) -> None:
         """Check every rule, cheap ones first."""
-        _check_numbers(self)
+        check_limits(self)
+        for mistake in _mistakes(self):
+            raise PlacementError(mistake)
         if set(self.num_gpus) == {1}:
             object.__setattr__(self, "num_gpus", ())
-        _check_nodes(self)
         if self.nodes is not None and not any(self.nodes):
             object.__setattr__(self, "nodes", None)
-        _check_blocks(self)
-        _check_transfer(self)
         self.topological_order  # noqa: B018 - raises on a cycle
-        _check_optimizer(self)
-        _check_memory_returns(self)
+        for mistake in _mistakes_of_micro_batches(self):
+            raise PlacementError(mistake)
         check_decisions(self.by_name, self.decisions)
-        check_slowdown(self.slowdown)
-        check_shared_streams(self.shared_streams, self.num_devices)
+        check_streams(self.slowdown, self.shared_streams, self.num_devices)
 
     @cached_property
     def by_name(self) -> Mapping[str, Block]:
@@ -167,7 +171,7 @@ class Placement:
     @cached_property
     def has_streams(self) -> bool:
         """Whether some block runs beside others of its device, or holds memory of a host."""
-        return any(block.stream != COMPUTE or block.host_memory for block in self._all_blocks)
+        return any(block.stream != COMPUTE or block.host_memory for block in self.all_blocks)
 
     @cached_property
     def _slowdown(self) -> Mapping[tuple[str, str], Fraction]:
@@ -182,34 +186,7 @@ class Placement:
         return self._slowdown.get((stream, other), Fraction(1))
 
     @cached_property
-    def at_worst(self) -> Placement:
-        """A placement whose streams do not slow each other down, each block as slow as they can make it.
-
-        A schedule of it is one of this placement: no block takes longer here.
-        """
-        if not self.slowdown:
-            return self
-        streams: list[set[str]] = [set() for _ in range(self.num_devices)]
-        for block in self._all_blocks:
-            for device in block.devices:
-                streams[device].add(block.stream)
-
-        def slowed(block: Block) -> Block:
-            factor = Fraction(1)
-            for device in block.devices:
-                beside = (self.slowdown_of(block.stream, other) for other in streams[device])
-                factor = max(factor, math.prod(beside, start=Fraction(1)))
-            return replace(block, time=math.ceil(block.time * factor))
-
-        return replace(
-            self,
-            blocks=tuple(map(slowed, self.blocks)),
-            decisions=tuple(decision.mapped(slowed) for decision in self.decisions),
-            slowdown=(),
-        )
-
-    @cached_property
-    def _all_blocks(self) -> tuple[Block, ...]:
+    def all_blocks(self) -> tuple[Block, ...]:
         """The blocks as written, and as each choice runs them."""
         changed = (block for each in self.decisions for choice in each.choices for block in choice.blocks)
         return (*self.blocks, *changed)
@@ -219,13 +196,14 @@ class Placement:
         """Map each block that a decision is about to the number of the decision."""
         return {name: i for i, decision in enumerate(self.decisions) for name in decision.blocks}
 
+    def _choices(self, name: str) -> tuple[Choice, ...]:
+        """Return the choices of the decision on a block; one that changes nothing where there is none."""
+        decision = self.decision_of.get(name)
+        return (Choice(""),) if decision is None else self.decisions[decision].choices
+
     def alternatives(self, name: str) -> tuple[Block, ...]:
         """Return a block as it runs in each choice of its decision; alone where nothing is decided of it."""
-        written = self.by_name[name]
-        if name not in self.decision_of:
-            return (written,)
-        choices = self.decisions[self.decision_of[name]].choices
-        return tuple(choice.by_name.get(name, written) for choice in choices)
+        return tuple(choice.by_name.get(name, self.by_name[name]) for choice in self._choices(name))
 
     def run_name(self, name: str, chosen: Chosen) -> str:
         """Return the name of a block in its mode, as a profile has its cost: ``B0@recompute``.
@@ -233,11 +211,7 @@ class Placement:
         It is the block's own where the mode changes nothing of it.
         """
         decision = self.decision_of.get(name)
-        return (
-            name
-            if decision is None
-            else self.name_in(self.decisions[decision].choices[chosen[decision]], name)
-        )
+        return name if decision is None else self.name_in(self._choices(name)[chosen[decision]], name)
 
     def name_in(self, choice: Choice, name: str) -> str:
         """Return likewise the name of a block in a choice of its decision."""
@@ -247,30 +221,22 @@ class Placement:
     @cached_property
     def runs(self) -> Mapping[str, Block]:
         """Map the name of each block in each of its modes to the block as it then runs; see `run_name`."""
-        found = {}
-        for block in self.blocks:
-            decision = self.decision_of.get(block.name)
-            if decision is None:
-                found[block.name] = block
-                continue
-            for choice in self.decisions[decision].choices:
-                run = choice.by_name.get(block.name, block)
-                if run.time:
-                    found[self.name_in(choice, block.name)] = run
-        return found
+        return {
+            self.name_in(choice, name): run
+            for name in self.by_name
+            for choice, run in zip(self._choices(name), self.alternatives(name), strict=True)
+            if run.time
+        }
 
     @cached_property
     def memory_streams(self) -> tuple[frozenset[str], ...]:
         """The streams whose blocks move a device's memory, or its host's; for each device."""
-        return tuple(
-            frozenset(
-                block.stream
-                for block in self._all_blocks
-                if device in block.devices
-                and (block.memory_on(device) or block.transient or block.host_memory)
-            )
-            for device in range(self.num_devices)
-        )
+        found: list[set[str]] = [set() for _ in range(self.num_devices)]
+        for block in self.all_blocks:
+            for device in block.devices:
+                if block.memory_on(device) or block.transient or block.host_memory:
+                    found[device].add(block.stream)
+        return tuple(map(frozenset, found))
 
     @cached_property
     def by_lane(self) -> Placement | None:
@@ -285,15 +251,14 @@ class Placement:
         share = any(len(streams) > 1 for streams in self.memory_streams)
         if share or any(block.host_memory for block in self.blocks):
             return None
+        devices = [device for device, _ in self.lanes]
         holds = [
             stream in self.memory_streams[device] or (stream == COMPUTE and not self.memory_streams[device])
             for device, stream in self.lanes
         ]
 
-        def each(values: tuple[int, ...]) -> tuple[int, ...]:
-            return tuple(
-                values[device] if own else 0 for (device, _), own in zip(self.lanes, holds, strict=True)
-            )
+        def each(values: tuple[int, ...] | None) -> Any:
+            return values and tuple(values[d] * own for d, own in zip(devices, holds, strict=True))
 
         return replace(
             self,
@@ -301,9 +266,9 @@ class Placement:
             blocks=tuple(
                 replace(block, devices=self.lanes_of(block), stream=COMPUTE) for block in self.blocks
             ),
-            memory=None if self.memory is None else each(self.memory),
-            static_memory=each(self.static_memory) if self.static_memory else (),
-            num_gpus=tuple(self.gpus[device] for device, _ in self.lanes) if self.num_gpus else (),
+            memory=each(self.memory),
+            static_memory=each(self.static_memory),
+            num_gpus=tuple(self.gpus[device] for device in devices) if self.num_gpus else (),
             nodes=None,
             host_memory=None,
             shared_streams=(),
@@ -395,31 +360,33 @@ class Placement:
         """The same placement with each GPU as a device of its own: what the processes of a run are."""
         if not self.num_gpus:
             return self
-        ends = tuple(itertools.accumulate(self.gpus))
-        gpus = tuple(tuple(range(end - count, end)) for end, count in zip(ends, self.gpus, strict=True))
+        owners = [device for device, count in enumerate(self.gpus) for _ in range(count)]
+        gpus: dict[int, list[int]] = {}
+        for gpu, device in enumerate(owners):
+            gpus.setdefault(device, []).append(gpu)
 
-        def each(values: tuple[int, ...]) -> tuple[int, ...]:
-            return tuple(value for value, own in zip(values, gpus, strict=True) for _ in own)
+        def on_gpus(devices: Iterable[int]) -> tuple[int, ...]:
+            return tuple(gpu for device in devices for gpu in gpus[device])
 
-        def on_gpus(block: Block) -> Block:
-            return replace(
-                block,
-                devices=tuple(gpu for device in block.devices for gpu in gpus[device]),
-                memory=tuple(block.memory_on(device) for device in block.devices for _ in gpus[device]),
-            )
+        def each(values: tuple[int, ...] | None) -> Any:
+            return values and tuple(values[device] for device in owners)
+
+        def spread(block: Block) -> Block:
+            devices = on_gpus(block.devices)
+            memory = tuple(block.memory_on(owners[gpu]) for gpu in devices)
+            return replace(block, devices=devices, memory=memory)
 
         return replace(
             self,
-            num_devices=ends[-1],
-            blocks=tuple(map(on_gpus, self.blocks)),
-            memory=None if self.memory is None else each(self.memory),
-            static_memory=each(self.static_memory) if self.static_memory else (),
+            num_devices=len(owners),
+            blocks=tuple(map(spread, self.blocks)),
+            memory=each(self.memory),
+            static_memory=each(self.static_memory),
             num_gpus=(),
-            decisions=tuple(decision.mapped(on_gpus) for decision in self.decisions),
-            host_memory=None if self.host_memory is None else each(self.host_memory),
+            decisions=tuple(decision.mapped(spread) for decision in self.decisions),
+            host_memory=each(self.host_memory),
             shared_streams=tuple(
-                replace(shared, devices=tuple(gpu for device in shared.devices for gpu in gpus[device]))
-                for shared in self.shared_streams
+                replace(shared, devices=on_gpus(shared.devices)) for shared in self.shared_streams
             ),
         )
 
@@ -491,167 +458,11 @@ class Placement:
             block.time for block in self.blocks if lane in self.lanes_of(block) and block.kind is not Kind.O
         )
 
-    def restricted_to(self, devices: Iterable[int]) -> Placement:
-        """Return what runs on some devices, numbered anew from 0 on in ascending order.
-
-        Blocks that run on others too run on these alone, whole. A block waits for what those in between
-        waited for where these are gone, and not for the time that they took: whatever the whole placement can
-        do, what is left of it can. Of a placement without decisions.
-        """
-        assert not self.decisions
-        kept = sorted(set(devices))
-        number = {device: i for i, device in enumerate(kept)}
-        waits: dict[str, tuple[str, ...]] = {}
-        blocks = []
-        for block in self.topological_order:
-            after = tuple(dict.fromkeys(name for each in block.after for name in waits[each]))
-            here = [device for device in block.devices if device in number]
-            waits[block.name] = (block.name,) if here else after
-            if here:
-                memory = tuple(block.memory_on(device) for device in here)
-                numbered = tuple(number[device] for device in here)
-                blocks.append(replace(block, devices=numbered, memory=memory, after=after, data_parallel=1))
-        by_name = {block.name: block for block in blocks}
-        return replace(
-            self,
-            num_devices=len(kept),
-            blocks=tuple(blocks),
-            transfer=tuple(t for t in self.transfer if t[1] in by_name and t[0] in by_name[t[1]].after),
-            memory=None if self.memory is None else tuple(self.memory[device] for device in kept),
-            static_memory=tuple(self.static_memory[device] for device in kept if self.static_memory),
-            num_gpus=tuple(self.num_gpus[device] for device in kept if self.num_gpus),
-            nodes=self._nodes_of(kept),
-            shared_streams=tuple(
-                replace(each, devices=tuple(number[device] for device in each.devices if device in number))
-                for each in self.shared_streams
-                if len(number.keys() & set(each.devices)) > 1
-            ),
-        )
-
-    def _nodes_of(self, devices: Iterable[int]) -> tuple[int, ...] | None:
-        """Return the nodes of some devices' GPUs, numbered anew from 0 on."""
-        if self.nodes is None:
-            return None
-        ends = tuple(itertools.accumulate(self.gpus))
-        own = (self.nodes[ends[device] - self.gpus[device] : ends[device]] for device in devices)
-        found = [node for nodes in own for node in nodes]
-        number = {node: i for i, node in enumerate(dict.fromkeys(found))}
-        return tuple(number[node] for node in found)
-
     def with_memory(self, memory: int | Iterable[int] | None) -> Placement:
         """Return the same placement with another capacity: one number for all devices, or one each."""
         if memory is None or isinstance(memory, int):
             return replace(self, memory=None if memory is None else (memory,) * self.num_devices)
         return replace(self, memory=tuple(memory))
-
-
-_MAX_DEVICES = 100_000
-_MAX_GPUS = 1_000_000
-
-
-def _check_numbers(placement: Placement) -> None:
-    check_num_devices(placement.num_devices)
-    if not (placement.tick_ms > 0 and math.isfinite(placement.tick_ms)):
-        raise PlacementError(f"tick_ms: {placement.tick_ms} is not a positive number of milliseconds")
-    unit = placement.memory_unit_mib
-    if unit is not None and not 0 < unit < math.inf:
-        raise PlacementError(
-            f"memory_unit_mib: {unit} is not a number of MiB above 0; give one, or leave it out"
-        )
-    if not placement.blocks:
-        raise PlacementError("blocks: is empty; give at least one block")
-    for name, values in (("memory", placement.memory), ("static_memory", placement.static_memory or None)):
-        if values is not None and len(values) != placement.num_devices:
-            raise PlacementError(
-                f"{name}: has {len(values)} entries for {placement.num_devices} devices; give one for each"
-            )
-        for device, units in enumerate(values or ()):
-            if units < 0:
-                raise PlacementError(f"{name}[{device}]: {units} is negative; give 0 or more")
-    if placement.num_gpus and len(placement.num_gpus) != placement.num_devices:
-        raise PlacementError(
-            f"num_gpus: has {len(placement.num_gpus)} entries for {placement.num_devices} devices; "
-            "give one for each, or one number"
-        )
-    for device, count in enumerate(placement.num_gpus):
-        if not 1 <= count <= _MAX_GPUS:
-            raise PlacementError(f"num_gpus[{device}]: {count} is not at least 1 and at most {_MAX_GPUS}")
-
-
-def _check_nodes(placement: Placement) -> None:
-    if placement.nodes is None:
-        return
-    count = sum(placement.gpus)
-    if len(placement.nodes) != count:
-        raise PlacementError(f"nodes: has {len(placement.nodes)} entries for {count} GPUs; give one for each")
-    for gpu, node in enumerate(placement.nodes):
-        before = placement.nodes[gpu - 1] if gpu else 0
-        if node not in (before, before + min(gpu, 1)):
-            raise PlacementError(
-                f"nodes[{gpu}]: {node} does not follow {before}; number the nodes from 0 on, and give the "
-                "GPUs of each in a row"
-            )
-
-
-def check_num_devices(num_devices: int) -> None:
-    """Check the number of devices on its own, before anything is made for each of them.
-
-    Raises:
-        PlacementError: There are none, or too many.
-    """
-    if not 1 <= num_devices <= _MAX_DEVICES:
-        raise PlacementError(f"num_devices: {num_devices} is not at least 1 and at most {_MAX_DEVICES}")
-
-
-def _check_blocks(placement: Placement) -> None:
-    names: set[str] = set()
-    known = {block.name for block in placement.blocks}
-    for i, block in enumerate(placement.blocks):
-        where = f"blocks[{i}] ({block.name})"
-        if block.name in names:
-            raise PlacementError(f"{where}.name: is used twice; rename one of the blocks")
-        names.add(block.name)
-        if block.time < 1:
-            raise PlacementError(f"{where}.time: {block.time} is not at least 1 tick")
-        if block.sequence_slice < 0:
-            raise PlacementError(
-                f"{where}.sequence_slice: {block.sequence_slice} is negative; number from 0 on"
-            )
-        if block.transient < 0:
-            raise PlacementError(f"{where}.transient: {block.transient} is negative; give 0 or more")
-        if not block.devices:
-            raise PlacementError(f"{where}.devices: is empty; name at least one device")
-        if len(set(block.devices)) < len(block.devices):
-            raise PlacementError(
-                f"{where}.devices: {list(block.devices)} names a device twice; name each once"
-            )
-        for device in block.devices:
-            if not 0 <= device < placement.num_devices:
-                raise PlacementError(
-                    f"{where}.devices: {device} is out of range; "
-                    f"use 0 to {placement.num_devices - 1} or raise num_devices"
-                )
-        if isinstance(block.memory, tuple) and len(block.memory) != len(block.devices):
-            raise PlacementError(
-                f"{where}.memory: {list(block.memory)} has {len(block.memory)} entries for "
-                f"{len(block.devices)} devices; give one for each, or one number"
-            )
-        _check_data_parallel(placement, block, where)
-        for name in block.after:
-            if name not in known:
-                raise PlacementError(
-                    f"{where}.after: there is no block {name!r}; the blocks are {some(known)}"
-                )
-        if len(set(block.after)) < len(block.after):
-            raise PlacementError(f"{where}.after: {list(block.after)} names a block twice; name each once")
-
-
-def _check_data_parallel(placement: Placement, block: Block, where: str) -> None:
-    count = placement.gpus_of(block)
-    if block.data_parallel < 1 or count % block.data_parallel:
-        raise PlacementError(
-            f"{where}.data_parallel: {block.data_parallel} does not divide its {count} GPUs; give a divisor"
-        )
 
 
 def some(names: Iterable[str]) -> str:
@@ -660,50 +471,79 @@ def some(names: Iterable[str]) -> str:
     return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
 
 
-def _check_optimizer(placement: Placement) -> None:
+def _mistakes(placement: Placement) -> Iterator[str]:
+    """Yield what is wrong with a placement's lists, blocks and transfers, each field whose place is named."""
+    own, count = placement, placement.num_devices
+    if not own.blocks:
+        yield "blocks: is empty; give at least one block"
+    lists = {"static_memory": own.static_memory or None, "num_gpus": own.num_gpus or None}
+    lists |= {"memory": own.memory, "host_memory": own.host_memory}
+    for name, values in lists.items():
+        if values is not None and len(values) != count:
+            yield f"{name}: has {len(values)} entries for {count} devices; give one for each, or one number"
+    if own.nodes is not None and len(own.nodes) != sum(own.gpus):
+        yield f"nodes: has {len(own.nodes)} entries for {sum(own.gpus)} GPUs; give one for each"
+    for gpu, (before, node) in enumerate(itertools.pairwise((0, *(own.nodes or ())))):
+        if node not in (before, before + min(gpu, 1)):
+            rule = "number the nodes from 0 on, and give the GPUs of each in a row"
+            yield f"nodes[{gpu}]: {node} does not follow {before}; {rule}"
+    names: set[str] = set()
+    for i, block in enumerate(own.blocks):
+        where, devices, after = f"blocks[{i}] ({block.name})", block.devices, block.after
+        check_limits(block, f"{where}.")
+        if block.name in names:
+            yield f"{where}.name: is used twice; rename one of the blocks"
+        names.add(block.name)
+        if not devices:
+            yield f"{where}.devices: is empty; name at least one device"
+        if len(set(devices)) < len(devices):
+            yield f"{where}.devices: {[*devices]} names a device twice; name each once"
+        for device in devices:
+            if not 0 <= device < count:
+                yield f"{where}.devices: {device} is out of range; use 0 to {count - 1} or raise num_devices"
+        if isinstance(block.memory, tuple) and len(block.memory) != len(devices):
+            has = f"{[*block.memory]} has {len(block.memory)} entries for {len(devices)} devices"
+            yield f"{where}.memory: {has}; give one for each, or one number"
+        if max(block.time, block.transient, *map(abs, (block.host_memory, *block.units.values()))) > LARGEST:
+            yield f"{where}: has a number above {LARGEST:g}; use a coarser unit"
+        if (gpus := own.gpus_of(block)) % block.data_parallel:
+            what = f"{block.data_parallel} does not divide its {gpus} GPUs"
+            yield f"{where}.data_parallel: {what}; give a divisor"
+        for name in after:
+            if name not in own.by_name:
+                yield f"{where}.after: there is no block {name!r}; the blocks are {some(own.by_name)}"
+        if len(set(after)) < len(after):
+            yield f"{where}.after: {[*after]} names a block twice; name each once"
+    times = Counter(triple[:2] for triple in own.transfer)
+    for i, (source, target, ticks) in enumerate(own.transfer):
+        if target not in own.by_name or source not in own.by_name[target].after:
+            yield f"transfer[{i}]: {target!r} is not after {source!r}; add it to its 'after'"
+        if ticks < 0:
+            yield f"transfer[{i}].time: {ticks} is negative; give 0 ticks or more"
+        if times[source, target] > 1:
+            yield f"transfer[{i}]: {source!r} to {target!r} is given twice"
+
+
+def _mistakes_of_micro_batches(placement: Placement) -> Iterator[str]:
+    """Yield what is wrong with optimizer blocks, and with memory over the blocks of a micro-batch."""
     optimizer = {block.name for block in placement.optimizer_blocks}
     if len(optimizer) == len(placement.blocks):
-        raise PlacementError("blocks: are all optimizer blocks; give blocks that run in every micro-batch")
-    for block in placement.optimizer_blocks:
-        if block.memory:
-            raise PlacementError(
-                f"blocks ({block.name}).memory: {block.memory} would be held by an optimizer block, which "
-                "runs once; give what it needs as 'transient'"
-            )
+        yield "blocks: are all optimizer blocks; give blocks that run in every micro-batch"
+    held, on_hosts = Counter[int](), Counter[int]()
     for block in placement.blocks:
-        first = next((name for name in block.after if name in optimizer), None)
-        if first is not None and block.name not in optimizer:
-            raise PlacementError(
-                f"blocks ({block.name}).after: {first!r} is an optimizer block, which runs after the last "
-                "micro-batch; only optimizer blocks can be after it"
-            )
-
-
-def _check_transfer(placement: Placement) -> None:
-    seen: set[tuple[str, str]] = set()
-    for i, (source, target, ticks) in enumerate(placement.transfer):
-        if target not in placement.by_name or source not in placement.by_name[target].after:
-            raise PlacementError(f"transfer[{i}]: {target!r} is not after {source!r}; add it to its 'after'")
-        if ticks < 0:
-            raise PlacementError(f"transfer[{i}].time: {ticks} is negative; give 0 ticks or more")
-        if (source, target) in seen:
-            raise PlacementError(f"transfer[{i}]: {source!r} to {target!r} is given twice")
-        seen.add((source, target))
-
-
-def _check_memory_returns(placement: Placement) -> None:
-    for device in range(placement.num_devices):
-        held = sum(block.memory_on(device) for block in placement.blocks)
-        if held != 0:
-            what = "never releases" if held > 0 else "releases more than it holds, by"
-            raise PlacementError(
-                f"blocks: one micro-batch {what} {abs(held)} of memory on device {device}; "
-                "make the memory of the device's blocks sum to 0"
-            )
-        held = sum(block.host_memory for block in placement.blocks if device in block.devices)
-        if held != 0:
-            what = "never releases" if held > 0 else "releases more than it holds, by"
-            raise PlacementError(
-                f"blocks: one micro-batch {what} {abs(held)} of memory on the host of device {device}; make "
-                "the host_memory of the device's blocks sum to 0"
-            )
+        where = f"blocks ({block.name})"
+        if block.name in optimizer and block.memory:
+            what = f"{block.memory} would be held by an optimizer block, which runs once"
+            yield f"{where}.memory: {what}; give what it needs as 'transient'"
+        if block.name not in optimizer and (first := next((n for n in block.after if n in optimizer), None)):
+            what = f"{first!r} is an optimizer block, which runs after the last micro-batch"
+            yield f"{where}.after: {what}; only optimizer blocks can be after it"
+        for device in block.devices:
+            held[device] += block.memory_on(device)
+            on_hosts[device] += block.host_memory
+    for where, name, sums in (("device", "memory", held), ("the host of device", "host_memory", on_hosts)):
+        for device, units in sorted(sums.items()):
+            if units:
+                what = "never releases" if units > 0 else "releases more than it holds, by"
+                what = f"one micro-batch {what} {abs(units)} of memory on {where} {device}"
+                yield f"blocks: {what}; make the {name} of the device's blocks sum to 0"

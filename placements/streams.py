@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from placements.block import COMPUTE, PlacementError
+from placements.forms.meaning import Meaning
 
 Lane = tuple[int, str]
 """A device, and one of its streams."""
@@ -32,36 +34,40 @@ def lane_name(lane: Lane) -> str:
 
 @dataclass(frozen=True)
 class Slowdown:
-    """Two streams that slow each other down while both run a block on a device.
+    """Two streams that slow each other down while both run a block on a device."""
 
-    Attributes:
-        streams: Their names.
-        factors: How many times as long each of the two then takes for its work, at least 1.
-    """
-
-    streams: tuple[str, str]
-    factors: tuple[float, float]
+    streams: Annotated[tuple[str, str], Meaning("list: the two streams, as in `[compute, communication]`")]
+    factors: Annotated[
+        tuple[float, float],
+        Meaning("list: how many times as long each then takes, as in `[1.05, 1.02]`", min=1),
+    ]
 
 
 @dataclass(frozen=True)
 class SharedStream:
-    """A stream that several devices have together, such as a link to their host: one block at a time of all.
+    """A stream that several devices have together, as a link to their host: one block at a time of all."""
 
-    Attributes:
-        stream: Its name, not ``compute``.
-        devices: The devices, at least two.
-    """
-
-    stream: str
-    devices: tuple[int, ...]
+    stream: Annotated[str, Meaning("its name, as `copy_out`")]
+    devices: Annotated[tuple[int, ...], Meaning("list: the devices, two or more")]
 
 
-def check_shared_streams(shared: tuple[SharedStream, ...], num_devices: int) -> None:
-    """Check the rules of streams that devices share.
+def check_streams(slowdown: tuple[Slowdown, ...], shared: tuple[SharedStream, ...], num_devices: int) -> None:
+    """Check the rules of streams that slow each other down, and of those that devices share.
 
     Raises:
         PlacementError: One is broken; the message names the entry.
     """
+    pairs: set[frozenset[str]] = set()
+    for i, slowed in enumerate(slowdown):
+        pair, where = frozenset(slowed.streams), f"slowdown[{i}]"
+        if len(pair) < 2:
+            raise PlacementError(f"{where}.streams: {list(slowed.streams)} names one stream; give two")
+        if pair in pairs:
+            raise PlacementError(f"{where}.streams: {list(slowed.streams)} are there twice; give one")
+        pairs.add(pair)
+        for factor in slowed.factors:
+            if not 1 <= factor < 1000:
+                raise PlacementError(f"{where}.factors: {factor} is not at least 1 and below 1000")
     seen: set[Lane] = set()
     for i, each in enumerate(shared):
         where = f"shared_streams[{i}]"
@@ -79,22 +85,3 @@ def check_shared_streams(shared: tuple[SharedStream, ...], num_devices: int) -> 
                     f"{where}.devices: {device} shares its stream {each.stream} twice; name it once"
                 )
             seen.add((device, each.stream))
-
-
-def check_slowdown(slowdown: tuple[Slowdown, ...]) -> None:
-    """Check the rules of side-by-side streams.
-
-    Raises:
-        PlacementError: One is broken; the message names the entry.
-    """
-    seen: set[frozenset[str]] = set()
-    for i, each in enumerate(slowdown):
-        pair = frozenset(each.streams)
-        if len(pair) < 2:
-            raise PlacementError(f"slowdown[{i}].streams: {list(each.streams)} names one stream; give two")
-        if pair in seen:
-            raise PlacementError(f"slowdown[{i}].streams: {list(each.streams)} are there twice; give one")
-        seen.add(pair)
-        for factor in each.factors:
-            if not 1 <= factor < 1000:
-                raise PlacementError(f"slowdown[{i}].factors: {factor} is not at least 1 and below 1000")

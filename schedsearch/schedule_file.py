@@ -257,7 +257,7 @@ def _read_claims(data: Field) -> Claims:
     schedule = whole if lowered is None else lowered.lowered_schedule(whole)
     claims = Claims(
         schedule,
-        Status(data["search_status"].choice(tuple(Status))),
+        data["search_status"].typed(Status),
         data["makespan"].whole(),
         whole_or_none(data["makespan_bound"]),
         None if (bound := data["period_bound"]).value is None else bound.number(remedy="give one or null"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placements.layouts.layer_file import ModelLayer, ModelLayers
+from placements.trainers.layers import ModelLayer, ModelLayers
 
 HEAD = "layer,kind,forward_ms,backward_ms,activation_mib,weight_mib"
 

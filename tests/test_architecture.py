@@ -59,10 +59,8 @@ OWNERS = {
     "hydra": ["experiments/"],
     "omegaconf": ["experiments/"],
     "tqdm": ["schedsearch/core/progress.py"],
-    "csv": ["placements/tables.py", "placements/files.py"],
-    "tree_sitter": ["placements/layouts/shell_words.py"],
-    "tree_sitter_bash": ["placements/layouts/shell_words.py"],
-    "yaml": ["placements/placement_file/yaml_text.py", "experiments/config/option_list.py"],
+    "csv": ["placements/forms/"],
+    "yaml": ["placements/forms/texts.py", "experiments/config/option_list.py"],
     "scipy": [
         "schedsearch/proof/memory_occupancy.py",
         "schedsearch/proof/mode_choice.py",
@@ -181,7 +179,7 @@ def test_the_front_door_is_all_that_schedsearch_knows_of_later_layers() -> None:
 
 LOADERS = {
     *("schedsearch", "experiments.__main__", "experiments.config.command", "experiments.config.commands"),
-    *("experiments.benchmarks.frame", "experiments.reproduce.catalogue"),
+    *("experiments.benchmarks.frame", "experiments.plan.task", "experiments.reproduce.catalogue"),
 }
 """Front doors, which alone import modules of ours by their names, late: no circle can hide behind those."""
 

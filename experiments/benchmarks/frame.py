@@ -21,7 +21,7 @@ from typing import Any
 from experiments.benchmarks.comparison import lacking
 from experiments.benchmarks.timing import CpuClock
 from placements.files import markdown_table, read_json, write_json, write_text
-from placements.placement_file.yaml_text import read_yaml
+from placements.forms.texts import read_yaml
 from placements.plain_data import Field, in_file
 
 CASES = Path(__file__).parent / "cases"

@@ -9,12 +9,11 @@ from pathlib import Path
 from experiments.compare.options import CompareOptions
 from experiments.config.options import OptionError, require, require_least, require_path
 from experiments.search.options import SearchOptions
-from placements.layouts.framework_files import read_any
-from placements.layouts.layer_file import ModelLayers
-from placements.layouts.measured_layers import read_measured
 from placements.stages.layout_stages import place_layout, stage_of
 from placements.stages.stage_chain import PlacedStages, StageChain
 from placements.stages.stage_file import read_stages, with_memory
+from placements.trainers.files import read_any
+from placements.trainers.layers import ModelLayers, read_measured
 from schedsearch.comparison.unequal import UnequalModel, read_chains
 from schedsearch.layouts.layouts import LayoutRow, layout
 from schedsearch.schedule import Schedule

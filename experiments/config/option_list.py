@@ -66,8 +66,9 @@ def kinds_of(command: str, group: str) -> set[str]:
 
 @cache
 def every_option(command: str, items: tuple[str, ...] = ()) -> tuple[Option, ...]:
-    """Return the options of a command, whichever placement or trace is chosen, and of some of its items."""
-    group = "experiment" if commands()[command].items else "trace" if command == "cluster" else "placement"
+    """Return the options of a command, whichever placement, trace or planner is chosen, and of some items."""
+    chosen = {"cluster": "trace", "plan": "planner"}.get(command, "placement")
+    group = "experiment" if commands()[command].items else chosen
     kinds = items if group == "experiment" else sorted(kinds_of(command, group))
     choices: list[dict[str, str | None]] = [{group: kind} for kind in kinds] or [{}]
     return tuple(itertools.chain.from_iterable(options_of(command, choice) for choice in choices))

@@ -11,9 +11,8 @@ from experiments.config.options import OptionError, require_path
 from experiments.config.run_record import output_directory
 from experiments.layout.options import LayoutCommandOptions
 from placements.files import csv_text, write_json, write_text
-from placements.layouts.framework_files import read_any
-from placements.layouts.measured_layers import read_measured
-from placements.trainers.files import layout_files
+from placements.trainers.files import layout_files, read_any
+from placements.trainers.layers import read_measured
 from schedsearch.layouts.layouts import COLUMNS, NOT_APPLICABLE, BestLayouts, LayoutRow, layout
 from schedsearch.schedule_file import schedule_to_dict
 

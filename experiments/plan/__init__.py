@@ -1,9 +1,11 @@
 """Plans of a model on a cluster: ``schedsearch plan``.
 
-- `options`
-- `inputs`: model, cluster and costs, computed or of a measured profile
-- `own_layouts`: layouts, all layers shared alike: the user's own beside the best, part by part
-- `pipedream_plan`: a profile of nodes planned as PipeDream does, and written
-- `two_bw_plan`: parallel pipelines of equal blocks planned as PipeDream-2BW does
-- `task`: plans, ranked by their schedules, and written
+- `question`: what all planners are asked
+- `options`: the kinds of planners with their own options
+- `inputs`: model, cluster and costs of what is asked, computed or of a measured profile
+- `strategies`: the default planner and Galvatron-BMW's, plans ranked by their schedules
+- `explained_layouts`: layouts written, and the user's own beside the best, part by part
+- `pipedream`: a profile of nodes planned as PipeDream does
+- `two_bw`: parallel pipelines of equal blocks planned as PipeDream-2BW does
+- `task`, which asks the planner that is chosen
 """

@@ -1,19 +1,20 @@
-"""The inputs of `experiments.plan`: model, cluster and costs, computed or of a measured profile.
+"""Model, cluster and what layers cost of what a planner is asked, computed or of a measured profile.
 
 The module does not plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from experiments.config.option_list import default_of
+from experiments.config.declaring import own_options
 from experiments.config.options import OptionError, require
-from experiments.plan.options import PlanCommandOptions
+from experiments.plan.question import PlanQuestion
 from placements.cluster import Cluster, read_cluster
+from placements.meaning import REQUIRED
 from placements.measured.galvatron_profile import is_galvatron_folder, read_galvatron_profile
 from placements.measured.profile_folder import read_profiled_model
 from placements.models.calibration import Calibration
@@ -32,30 +33,15 @@ from placements.planners.hybrid.shape_costs import FrameworkCosts
 from placements.planners.hybrid.stage_tables import LayerCosts
 from schedsearch.planning.planner import in_bf16
 
+_SIZES = ("num_layers", "sequence_length", "vocab_size", "imbalance", "precision")
+"""Options that change a model."""
+
 _COMPUTED = (
     *("layer_times", "machine", "vocab_size", "node_bandwidth_gb_s", "link_bandwidth_gb_s"),
-    *("model_flops_utilisation", "output_layer_utilisation", "memory_efficiency", "overlap_gradients"),
-    *("framework", "micro_batch_sizes", "max_chunks", "explain", "overlap_tensor_parallel"),
+    *("model_flops_utilisation", "output_layer_utilisation", "memory_efficiency", "framework"),
+    *("overlap_tensor_parallel", "sends_tokens_once"),
 )
-"""Options of computed costs, which a profile has in their place, and of layouts, which it does not have."""
-
-_OF_NODES = (
-    *("planner", "cluster", "batch", "gpus_per_node", "node_bandwidth_gb_s", "link_bandwidth_gb_s"),
-    "memory_gib",
-)
-_OF_PIPEDREAM = (*_OF_NODES, "profiles", "flat")
-_OF_TWO_BW = (
-    *(*_OF_NODES, "model", "micro_batch_sizes", "num_layers", "sequence_length", "vocab_size", "precision"),
-    *("machine", "layer_times", "model_flops_utilisation", "memory_efficiency"),
-)
-"""Options that these planners have."""
-
-_NOT_OF_HYBRID = ("flat", "micro_batch_sizes", "max_chunks", "explain")
-_NOT_OF_LAYOUTS = (
-    *("flat", "profiles", "layer_times", "sequence_parallel", "method", "stage_method"),
-    *("pipeline", "idle_gpus", "shapes", "num_chunks", "seed", "overlap_gradients"),
-)
-"""Options that these do not have."""
+"""Options of computed costs, which a profile has in their place."""
 
 
 class PlanInputs(NamedTuple):
@@ -66,170 +52,166 @@ class PlanInputs(NamedTuple):
         cluster: The GPUs.
         costs: Costs of the layers on them.
         in_words: Where the costs are from.
-        is_sequence_parallel: Tensor-parallel GPUs may share tokens of norms too; of Galvatron's layers, these
-            were measured so.
+        is_sequence_parallel: Tensor-parallel GPUs may share tokens of norms too; None where costs do not say
+            so.
     """
 
     model: ModelShape
     cluster: Cluster
     costs: LayerCosts
     in_words: str
-    is_sequence_parallel: bool
+    is_sequence_parallel: bool | None = None
 
 
-def refuse_not_of_planner(options: PlanCommandOptions) -> None:
-    """Refuse what the planner that is asked for does not have, and sizes of micro-batches that are none.
+def refuse(question: PlanQuestion, names: Collection[str], why: str) -> None:
+    """Reject options that do not apply, where they are not as by default.
 
     Raises:
-        OptionError: An option is of another planner, or wrong.
+        OptionError: One is given.
     """
-    names = [field.name for field in fields(options)]
-    others = {
-        "hybrid": _NOT_OF_HYBRID,
-        "layouts": _NOT_OF_LAYOUTS,
-        "pipedream": [name for name in names if name not in _OF_PIPEDREAM],
-        "pipedream_2bw": [name for name in names if name not in _OF_TWO_BW],
-    }
-    why = f"it is not of planner={options.planner or 'null'}; leave it out"
-    _refuse(options, others.get(options.planner or "", ("flat",)), why)
-    sizes = options.micro_batch_sizes
-    require(
-        bool(sizes) and all(type(size) is int and size > 0 for size in sizes),
-        *("micro_batch_sizes", sizes, "a list of whole numbers above 0", "give some, as [1,2,4]"),
+    for known in own_options(PlanQuestion):
+        value = getattr(question, known.name)
+        if known.name in names and value != (None if known.default == REQUIRED else known.default):
+            raise OptionError(f"{known.name}: {value} does not apply here: {why}; leave it out")
+
+
+def refuse_all_but(question: PlanQuestion, names: Collection[str], planner: str) -> None:
+    """Reject options that a planner does not have."""
+    others = [each.name for each in fields(PlanQuestion) if each.name not in names]
+    refuse(question, others, f"it is not of planner={planner}")
+
+
+def one_batch(question: PlanQuestion, wanted: str) -> int:
+    """Return the batch, which is to be one number."""
+    is_number = isinstance(question.batch, int) and question.batch > 0
+    require(is_number, "batch", question.batch, wanted, "give one number")
+    assert isinstance(question.batch, int)
+    return question.batch
+
+
+def model_of(question: PlanQuestion) -> ModelShape:
+    """Return the model by its name, with the sizes that are given.
+
+    Raises:
+        OptionError: None is given.
+        ValueError: A name is not known.
+    """
+    sizes = {name: value for name in _SIZES if (value := getattr(question, name)) is not None}
+    return read_model(_model_name(question), **sizes)
+
+
+def _model_name(question: PlanQuestion) -> str:
+    if question.model is None:
+        raise OptionError("model: has no value; give one, as in model=VALUE")
+    return question.model
+
+
+def cluster_of(question: PlanQuestion) -> Cluster:
+    """Return the cluster by its name, with the bandwidths that are given."""
+    return read_cluster(
+        question.cluster,
+        gpus_per_node=question.gpus_per_node,
+        node_bandwidth_gb_s=question.node_bandwidth_gb_s,
+        link_bandwidth_gb_s=question.link_bandwidth_gb_s,
     )
 
 
-def _refuse(options: PlanCommandOptions, names: Collection[str], why: str) -> None:
-    """Reject options that do not apply, where they are not as by default."""
-    for name in (field.name for field in fields(options) if field.name in names):
-        value = getattr(options, name)
-        if value != default_of("plan", name):
-            raise OptionError(f"{name}: {value} does not apply here: {why}")
-
-
-def plan_inputs(options: PlanCommandOptions) -> PlanInputs:
+def inputs_of(question: PlanQuestion) -> PlanInputs:
     """Return the model, the cluster and what layers cost.
 
     Raises:
         OptionError: An option is missing, or is of computed costs where there is a profile.
         ValueError: A name is not known, or a profile is wrong, or lacks the model, the GPUs or a link.
     """
-    if options.profiles is not None:
-        return _profiled(options)
-    model, cluster = model_of(options), cluster_of(options)
-    model = in_bf16(model) if options.precision is None else model
-    costs = computed_costs(options, model, cluster)
-    said = _in_words(options, costs, cluster)
-    return PlanInputs(model, cluster, costs, said, options.sequence_parallel)
+    if question.profiles is not None:
+        return _profiled(question, Path(question.profiles))
+    model, cluster = model_of(question), cluster_of(question)
+    model = in_bf16(model) if question.precision is None else model
+    costs = computed_costs(question, model, cluster)
+    return PlanInputs(model, cluster, costs, "; ".join(_in_words(question, costs)))
 
 
-def model_of(options: PlanCommandOptions) -> ModelShape:
-    """Return the model by its name, with the sizes that are given."""
-    names = ("num_layers", "sequence_length", "vocab_size", "imbalance", "precision")
-    sizes = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
-    return read_model(_required_model(options), **sizes)
-
-
-def _required_model(options: PlanCommandOptions) -> str:
-    if options.model is None:
-        raise OptionError("model: has no value; give one, as in model=VALUE")
-    return options.model
-
-
-def cluster_of(options: PlanCommandOptions) -> Cluster:
-    """Return the cluster by its name, with the bandwidths that are given."""
-    return read_cluster(
-        options.cluster,
-        gpus_per_node=options.gpus_per_node,
-        node_bandwidth_gb_s=options.node_bandwidth_gb_s,
-        link_bandwidth_gb_s=options.link_bandwidth_gb_s,
-    )
-
-
-def computed_costs(options: PlanCommandOptions, model: ModelShape, cluster: Cluster) -> FrameworkCosts:
+def computed_costs(question: PlanQuestion, model: ModelShape, cluster: Cluster) -> FrameworkCosts:
     """Return what layers cost by their shapes, and by what was measured of a machine or of layers."""
-    if options.machine is not None:
-        _refuse(options, ("layer_times",), "machine has rates for all layers; leave out one of them")
-    calibration = None if options.layer_times is None else Calibration.from_csv(options.layer_times)
-    return FrameworkCosts(
-        model,
-        CostOptions(
-            options.model_flops_utilisation,
-            options.output_layer_utilisation,
-            options.memory_efficiency,
-            options.overlap_slowdown,
-            precision=model.precision,
-            overlap_gradients=options.overlap_gradients,
-            overlap_tensor_parallel=options.overlap_tensor_parallel,
-            overlap_weights=True,
-            sends_tokens_once=options.sends_tokens_once,
-            calibration=calibration,
-            machine=_measured_rates(options, cluster, model.precision),
-            framework=FRAMEWORKS[options.framework],
-        ),
+    if question.machine is not None:
+        refuse(question, ("layer_times",), "machine has rates for all layers")
+    calibration = None if question.layer_times is None else Calibration.from_csv(question.layer_times)
+    options = CostOptions(
+        question.model_flops_utilisation,
+        question.output_layer_utilisation,
+        question.memory_efficiency,
+        question.overlap_slowdown,
+        precision=model.precision,
+        overlap_tensor_parallel=question.overlap_tensor_parallel,
+        overlap_weights=True,
+        sends_tokens_once=question.sends_tokens_once,
+        calibration=calibration,
+        machine=_measured_rates(question, cluster, model.precision),
+        framework=FRAMEWORKS[question.framework],
     )
+    return FrameworkCosts(model, options)
 
 
-def _measured_rates(
-    options: PlanCommandOptions, cluster: Cluster, precision: Precision
-) -> MeasuredRates | None:
+def _measured_rates(question: PlanQuestion, cluster: Cluster, precision: Precision) -> MeasuredRates | None:
     """Return the rates of the file of a machine; None where none is given."""
-    if options.machine is None:
+    if question.machine is None:
         return None
     if len({nodes.gpu for nodes in cluster.nodes}) > 1:
         raise OptionError(
-            f"machine: its rates are of one kind of GPU, not of several as in {options.cluster}; leave it out"
+            f"machine: its rates are of one kind of GPU, not of several as in {question.cluster}; leave it "
+            "out"
         )
     if precision.name not in SIXTEEN_BITS:
         raise OptionError(
             f"machine: its rates were measured in 16 bits, not in {precision.name}; leave it out, or "
             "use precision=bf16"
         )
-    return read_machine(options.machine, cluster.whole.gpu)
+    return read_machine(question.machine, cluster.whole.gpu)
 
 
-def _in_words(options: PlanCommandOptions, costs: FrameworkCosts, cluster: Cluster) -> str:
-    """Return where computed costs are from."""
-    if options.machine is not None:
-        return f"costs: computed from shapes, and rates measured, of {options.machine}"
-    measured = f"; measured layer times of {options.layer_times}" if options.layer_times else ""
+def _in_words(question: PlanQuestion, costs: FrameworkCosts) -> Iterator[str]:
+    """Yield where computed costs are from."""
+    if question.machine is not None:
+        yield f"costs: computed from shapes, and rates measured, of {question.machine}"
+        return
     has_experts = any(layer.num_routes for _, layer in costs.model.runs)
     experts = ", those with experts operator by operator, none of it measured" if has_experts else ""
-    share = f"{options.model_flops_utilisation:.0%}"
-    return f"costs: computed from shapes and data sheets, layers at {share} of the peak{experts}{measured}"
+    share = f"{question.model_flops_utilisation:.0%}"
+    yield f"costs: computed from shapes and data sheets, layers at {share} of the peak{experts}"
+    if question.layer_times is not None:
+        yield f"measured layer times of {question.layer_times}"
 
 
-def _profiled(options: PlanCommandOptions) -> PlanInputs:
+def _profiled(question: PlanQuestion, folder: Path) -> PlanInputs:
     """Return the model and the cluster of a profile, and what layers cost by it."""
-    folder = Path(str(options.profiles))
     if not folder.is_dir():
         raise OptionError(
-            f"profiles: {options.profiles!r} is not a folder; give one of measured layers and links, or "
+            f"profiles: {question.profiles!r} is not a folder; give one of measured layers and links, or "
             "planner=pipedream for a CSV file of nodes"
         )
-    model, is_galvatron = _required_model(options), is_galvatron_folder(folder)
+    name, is_galvatron = _model_name(question), is_galvatron_folder(folder)
     others = ("overlap_slowdown",) if is_galvatron else ("num_layers", "sequence_length")
-    _refuse(options, (*_COMPUTED, *others), "the profile has it, or has none; leave it out")
+    refuse(question, (*_COMPUTED, *others), "the profile has it, or has none")
     if is_galvatron:
-        return _of_galvatron(options, folder, model)
-    known = read_profiled_model(folder, model)
-    where = read_measured_cluster(options.cluster, known, gpus_per_node=options.gpus_per_node)
-    costs = LayerProfileCosts(known, where, CostOptions(overlap_slowdown=options.overlap_slowdown))
+        return _of_galvatron(question, folder, name)
+    known = read_profiled_model(folder, name)
+    where = read_measured_cluster(question.cluster, known, gpus_per_node=question.gpus_per_node)
+    costs = LayerProfileCosts(known, where, CostOptions(overlap_slowdown=question.overlap_slowdown))
     gpus = " and ".join(where.names.values())
-    said = f"costs: as measured, layers of {model} on {gpus} and links of {folder}; data parallelism computed"
-    return PlanInputs(costs.model, where.cluster, costs, said, False)
+    said = f"as measured, layers of {name} on {gpus} and links of {folder}; data parallelism computed"
+    return PlanInputs(costs.model, where.cluster, costs, f"costs: {said}", False)
 
 
-def _of_galvatron(options: PlanCommandOptions, folder: Path, model: str) -> PlanInputs:
-    profile = read_galvatron_profile(folder, model, options.sequence_length)
+def _of_galvatron(question: PlanQuestion, folder: Path, model: str) -> PlanInputs:
+    profile = read_galvatron_profile(folder, model, question.sequence_length)
     # Galvatron counts 2^20 bytes; 1 GB/s where nothing was measured between nodes.
     between = [found.to_next for (nodes, _), found in profile.machines.items() if nodes > 1]
     rate = max((each * 2**20 / 1e6 for found in between for each in found.values()), default=1.0)
-    cluster = read_cluster(options.cluster, gpus_per_node=options.gpus_per_node, node_bandwidth_gb_s=rate)
+    cluster = read_cluster(question.cluster, gpus_per_node=question.gpus_per_node, node_bandwidth_gb_s=rate)
     if len(cluster.nodes) > 1:
-        raise OptionError(f"cluster: {options.cluster} has several kinds of GPUs, the profile one; use one")
+        raise OptionError(f"cluster: {question.cluster} has several kinds of GPUs, the profile one; use one")
     cluster = replace(cluster, source="the most to the next stage that was measured")
-    num_layers, elements = options.num_layers, None
+    num_layers, elements = question.num_layers, None
     name = profile.name.lower().replace("-", "_")
     runs = read_model(name, sequence_length=profile.sequence_length).runs if name in MODELS else ()
     inner = [(count, layer) for count, layer in runs if isinstance(layer, TransformerLayer)]
@@ -241,7 +223,21 @@ def _of_galvatron(options: PlanCommandOptions, folder: Path, model: str) -> Plan
         )
     costs = GalvatronCosts(profile, cluster, num_layers, elements)
     said = (
-        f"costs: as measured, layers of {model} at {profile.sequence_length} tokens and bandwidths of "
-        f"{folder}; exchanges computed of these"
+        f"as measured, layers of {model} at {profile.sequence_length} tokens and bandwidths of {folder}; "
+        "exchanges computed of these"
     )
-    return PlanInputs(costs.model, cluster, costs, said, costs.is_sequence_parallel)
+    return PlanInputs(costs.model, cluster, costs, f"costs: {said}", costs.is_sequence_parallel)
+
+
+def numbers(where: str, values: Any) -> tuple[int, ...] | None:
+    """Return a list of numbers above 0; None for null.
+
+    Raises:
+        OptionError: It is none.
+    """
+    if values is None:
+        return None
+    require(bool(values), where, values, "a list with a number", "give one, or null")
+    for value in values:
+        require(type(value) is int and value > 0, where, value, "a whole number above 0")
+    return tuple(dict.fromkeys(values))

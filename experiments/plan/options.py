@@ -1,87 +1,34 @@
-"""Options of planning."""
+"""Options of planning: what all planners are asked, and the kinds of planners with their own.
+
+A planner is a file, and a line in `PLANNERS` with the record of its options.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from omegaconf import DictConfig
 
-from experiments.config.declaring import Command
-from experiments.config.options import read_record
-from placements.meaning import REQUIRED, Verbatim, option
-from placements.models.memory import FRAMEWORKS
+from experiments.config.declaring import Command, own_options
+from experiments.config.options import OptionError, read_fields, read_record, require_known
+from experiments.plan.question import PlanQuestion
+from placements.meaning import group, inherited, option
+
+
+class Planner(Protocol):
+    """A planner's options, and the module whose ``task(question, planner)`` plans and returns figures."""
+
+    module: ClassVar[str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanCommandOptions:
-    """The config of `experiments.plan`; see the rooms `hybrid` and `pipedream` of `placements.planners`."""
+class StrategyOptions:
+    """Options of planners that search how GPUs share each layer; see `placements.planners.hybrid`."""
 
-    planner: str | None = option(
-        None,
-        "null: the best of the next two | hybrid: each layer in the best of several kinds of parallelism | "
-        "layouts: all layers alike, as frameworks are configured | pipedream: a profile as a graph | "
-        "pipedream_2bw: equal pipelines",
-        choices=("hybrid", "layouts", "pipedream", "pipedream_2bw"),
-    )
-    model: Verbatim | None = option(
-        None,
-        "such as llama2_13b or bert_huge_32 (model=all lists them), a config.json of Hugging Face, or one of "
-        "the profile",
-    )
-    cluster: str = option(REQUIRED, "GPU and number, such as a100_32; of several kinds as in a100_16+v100_16")
-    batch: int | list[Any] = option(
-        REQUIRED,
-        "samples of an iteration; of a list, as [256, 512], the one with the most samples per second is "
-        "taken",
-    )
-    profiles: Verbatim | None = option(
-        None,
-        "folder of measured layers and links in Sailor's or Galvatron's form; of pipedream: a CSV file of "
-        "nodes",
-    )
-    flat: bool = option(False, "for pipedream: all GPUs as one level, with the links between nodes")
-    num_layers: int | None = option(None, "transformer layers; null: the model's own, as for the next two")
-    sequence_length: int | None = option(None, "tokens of a sample")
-    vocab_size: int | None = option(None, "entries of the vocabulary")
-    imbalance: float | None = option(
-        None, "tokens of the busiest GPU's experts, as a multiple of an equal share; null: 1", min=1
-    )
-    precision: str | None = option(
-        None, "half, bf16, single, tf32, fp8, fp8_blockwise, mxfp8 or nvfp4; null: the model's, half as bf16"
-    )
-    framework: str = option(
-        "megatron",
-        "what holds memory besides states and activations",
-        choices=tuple(FRAMEWORKS),
-    )
-    machine: Verbatim | None = option(
-        None, "file of measured rates of the GPU, JSON or CSV; null: shares of peaks"
-    )
-    micro_batch_sizes: list[Any] = option(
-        [1, 2, 4], "for layouts and pipedream_2bw: samples of a micro-batch to try"
-    )
-    max_chunks: int = option(24, "for layouts: most chunks of a stage", min=1)
-    explain: dict[str, Any] | list[Any] | None = option(
-        None, "for layouts: one or several to compare with the best, as {tp: 4, pp: 8}"
-    )
-    overlap_tensor_parallel: bool = option(
-        False, "for layouts: tensor-parallel GPUs gather and scatter tokens beside the products around it"
-    )
-    sends_tokens_once: bool = option(
-        False, "for layouts: a token goes once to each GPU that has any of its experts, as with DeepEP"
-    )
-    layer_times: Verbatim | None = option(None, "CSV of measured layer times, in place of modelled ones")
-    gpus_per_node: int | None = option(None, "GPUs of a node; null: 8, or all where there are fewer")
-    node_bandwidth_gb_s: float | None = option(
-        None, "bandwidth from a node to all others, in GB/s in one direction; null: the usual machine's"
-    )
-    link_bandwidth_gb_s: float | None = option(
-        None, "bandwidth between two GPUs of a node, in GB/s; null: the GPU's own"
-    )
-    memory_gib: float | None = option(None, "memory of each GPU, in GiB; null: its own")
-    reserve_gib: float = option(4.0, "memory of each GPU, in GiB, that neither states nor activations use")
+    module: ClassVar[str] = "experiments.plan.strategies"
+    kind: str = option("default", "set by planner=")
     paradigms: list[Any] = option(
         ["dp", "zero1", "sdp", "tp"],
         "how GPUs may share a layer: dp, zero1, zero2, sdp (ZeRO-3), tp, ulysses, cp",
@@ -93,35 +40,38 @@ class PlanCommandOptions:
         choices=("none", "selective", "full"),
     )
     sequence_parallel: bool = option(
-        True, "true: tensor-parallel GPUs share norms and dropout too (Megatron); false: not with layouts"
+        True, "true: tensor-parallel GPUs share norms and dropout too (Megatron); false: without layouts"
     )
     max_tensor_parallel: int | None = option(None, "largest degree of tp and ulysses; null: no limit")
-    expert_parallel: list[Any] = option([1], "degrees of expert parallelism to try")
+    expert_parallel: list[Any] = option(
+        [1], "degrees of expert parallelism to try; [1]: those of the best layouts"
+    )
     num_stages: list[Any] | None = option(None, "numbers of stages to try; null: all, as for the next two")
     gpus_per_stage: list[Any] | None = option(None, "GPUs of each stage: a part of a node, or whole nodes")
     num_micro_batches: list[Any] | None = option(
         None,
         "micro-batches of an iteration, as a list to try; numbers that do not divide the batch are left out",
     )
-    method: str = option(
-        "exact", "exact | bmw, base, memory: Galvatron-BMW's", choices=("exact", "bmw", "base", "memory")
-    )
-    stage_method: str = option(
-        "exact",
-        "strategies inside a stage: exact | paper (Galvatron-BMW's programme)",
-        choices=("exact", "paper"),
-    )
-    pipeline: str = option("1f1b", "activations held: 1f1b | gpipe", choices=("1f1b", "gpipe"))
-    idle_gpus: bool = option(True, "true: a plan may leave GPUs idle")
     num_plans: int = option(5, "plans to keep; they differ in stages, GPUs per stage or micro-batches", min=1)
     time_limit_s: float = option(
-        120,
-        "time limit of the whole command, in s: half for the planners, what they leave for the schedules",
+        120, "time limit of the whole command, in s: half to plan, what that leaves for the schedules"
     )
     rank: str = option(
         "schedule",
-        "plans by their searched schedule | by the planner's formula",
-        choices=("schedule", "formula"),
+        "plans by their searched schedule | by one made by hand (simulation)",
+        choices=("schedule", "simulation"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DefaultPlanner(StrategyOptions):
+    """All layouts of training frameworks, and strategies of each layer where these may be faster."""
+
+    uniform: bool = option(False, "true: layouts alone, in which the GPUs share all layers in the same way")
+    micro_batch_sizes: list[Any] = option([1, 2, 4], "of layouts: samples of a micro-batch to try")
+    max_chunks: int = option(24, "of layouts: most chunks of a stage", min=1)
+    explain: dict[str, Any] | list[Any] | None = option(
+        None, "one layout or several to compare with the best, as {tp: 4, pp: 8}"
     )
     shapes: list[Any] = option(
         ["v_shape"],
@@ -129,13 +79,76 @@ class PlanCommandOptions:
         choices=("v_shape", "loop_shape", "wave_shape", "m_shape", "nn_shape"),
     )
     num_chunks: int = option(2, "model chunks of a device in wave and loop", min=2)
-    seed: int = option(0, "seed of these searches")
-    model_flops_utilisation: float = option(0.5, "share of the GPU's peak that layers reach")
-    output_layer_utilisation: float = option(0.65, "share of the peak that the output layer reaches")
-    memory_efficiency: float = option(0.85, "share of the memory bandwidth that is reached")
-    overlap_slowdown: float = option(1.3, "factor on computing and transfers while both run")
-    overlap_gradients: bool = option(
-        False, "false: gradients are summed after the last backward; true: during it, not with layouts"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BmwPlanner(StrategyOptions):
+    """Galvatron-BMW's search; its own algorithms, or exact ones in their places."""
+
+    kind: str = inherited(StrategyOptions, "kind", "bmw")
+    paradigms: list[Any] = option(
+        ["dp", "sdp", "tp"],
+        "how GPUs may share a layer: dp, zero1, zero2, sdp (ZeRO-3), tp, ulysses, cp",
+        choices=("dp", "zero1", "zero2", "sdp", "tp", "ulysses", "cp"),
+    )
+    method: str = option(
+        "bmw",
+        "bmw, base, memory: Galvatron-BMW's | exact",
+        choices=("exact", "bmw", "base", "memory"),
+    )
+    stage_method: str = option(
+        "paper",
+        "strategies inside a stage: paper (Galvatron-BMW's programme) | exact",
+        choices=("exact", "paper"),
+    )
+    pipeline: str = option("1f1b", "activations held: 1f1b | gpipe", choices=("1f1b", "gpipe"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipeDreamPlanner:
+    """PipeDream's planner; see `placements.planners.pipedream.planner`."""
+
+    module: ClassVar[str] = "experiments.plan.pipedream"
+    kind: str = option("pipedream", "set by planner=")
+    flat: bool = option(False, "all GPUs as one level, with the links between nodes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoBwPlanner:
+    """PipeDream-2BW's planner; see `placements.planners.pipedream.two_bw`."""
+
+    module: ClassVar[str] = "experiments.plan.two_bw"
+    kind: str = option("pipedream_2bw", "set by planner=")
+    micro_batch_sizes: list[Any] = option([1, 2, 4], "samples of a micro-batch to try")
+
+
+PLANNERS: dict[str, type[Planner]] = {
+    "default": DefaultPlanner,
+    "bmw": BmwPlanner,
+    "pipedream": PipeDreamPlanner,
+    "pipedream_2bw": TwoBwPlanner,
+}
+"""All planners by name."""
+
+
+def read_planner(data: Any) -> Planner:
+    """Return the planner of a group of options.
+
+    Raises:
+        OptionError: It says no kind, or one that is not known; or an option is wrong.
+    """
+    if not isinstance(data, dict):
+        raise OptionError(f"planner: {data!r} is not a group of options; give them as in planner.NAME=VALUE")
+    require_known("planner.kind", data.get("kind"), PLANNERS)
+    return read_fields(data, PLANNERS[data["kind"]], "planner")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanCommandOptions(PlanQuestion):
+    """The config of `experiments.plan`."""
+
+    planner: Planner = group(
+        "default", {name: own_options(kind) for name, kind in PLANNERS.items()}, read_planner, "The planner"
     )
 
 
@@ -158,14 +171,11 @@ COMMAND = Command(
     PlanCommandOptions,
     task="experiments.plan.task",
     read=_read,
-    first="model cluster batch planner sequence_length precision memory_gib explain",
+    first="model cluster batch planner sequence_length precision memory_gib planner.explain",
     headlines={
         "profiles": "The model",
-        "framework": "What layers cost",
         "gpus_per_node": "The cluster",
-        "paradigms": "What is tried",
-        "method": "The planner",
-        "rank": "Schedules of the plans",
+        "framework": "What layers cost",
         "model_flops_utilisation": "Shares of peaks",
     },
 )

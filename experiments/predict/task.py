@@ -32,7 +32,8 @@ from experiments.predict.schedule_table import (
 )
 from placements.files import csv_text, write_text
 from placements.models.memory import FRAMEWORKS
-from placements.tables import Record, csv_files, csv_records
+from placements.plain_data import Record
+from placements.tables import csv_files, csv_records
 from schedsearch.core.progress import StepBar
 from schedsearch.planning.layout_parts import memory_by_part
 

@@ -10,8 +10,7 @@ from experiments.run.options import RuntimeOptions
 from experiments.search.kinds.kind import RunPlan
 from placements import Kind, Placement
 from placements.planners.division import in_proportion
-from placements.planners.hybrid.plan import Plan
-from placements.planners.parallel_plan import PlanError
+from placements.planners.hybrid.plan import Plan, PlanError
 from runtime.models import ModelOptions
 
 

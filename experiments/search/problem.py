@@ -19,7 +19,7 @@ from experiments.search.profile_reading import (
 from placements import BlockingPower, Placement, Profile, ProfileError
 from placements.block import COMPUTE
 from placements.hardware import Gpu
-from placements.placement_file.fields import read_capacity
+from placements.placement_file import read_capacity
 from placements.profiles.mode_costs import with_modes
 from schedsearch.proof.memory_need import require_capacity
 from schedsearch.unequal.micro_batches import UnequalBatch, read_micro_batches

@@ -10,7 +10,7 @@ from experiments.config.options import OptionError
 from experiments.search.options import SearchCommandOptions
 from placements import Placement
 from placements.files import csv_text, write_text
-from placements.placement_file.yaml_text import read_yaml
+from placements.forms.texts import read_yaml
 from schedsearch.baselines import applicable
 from schedsearch.core.answer import Answer
 from schedsearch.core.shared_limits import SharedLimits

@@ -17,12 +17,7 @@ from placements.spec import Placement
 
 
 class StageCopy(NamedTuple):
-    """What a block of a copy is.
-
-    Attributes:
-        stage: Name of the block of which it is a copy.
-        number: Number of the copy, which is also that of the choice which takes it.
-    """
+    """What a block of a copy is: name of the stage's block, and number of the copy and the choice of it."""
 
     stage: str
     number: int

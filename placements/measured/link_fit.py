@@ -71,7 +71,7 @@ _Ends = tuple[str, str, str, str]
 
 @dataclass(frozen=True)
 class Links:
-    """All links that were measured.
+    """All links that were measured; `NotProfiledError` is raised for others.
 
     Attributes:
         between: Between nodes, by both ends and then by how many GPUs send and receive at once.
@@ -86,9 +86,6 @@ class Links:
 
         Each GPU of the smaller group sends or receives an equal share, all at once. A link that was measured
         only in the other direction is taken as that; within a zone where it was not measured, as in another.
-
-        Raises:
-            NotProfiledError: The link was not measured at all.
         """
         there, back = (sender.zone, sender.gpu), (receiver.zone, receiver.gpu)
         sizes = sender.size, receiver.size
@@ -106,11 +103,7 @@ class Links:
         return 1000 * num_bytes / fits[_nearest(fits, sizes)].bytes_per_s(num_bytes / min(sizes))
 
     def all_gather_ms(self, group: GpuGroup, num_bytes: float) -> float:
-        """Return the time until each GPU of a group in one node has all, of which it had an equal share.
-
-        Raises:
-            NotProfiledError: The links of such a node were not measured.
-        """
+        """Return the time until each GPU of a group in one node has all, of which it had an equal share."""
         if group.size == 1:
             return 0.0
         if group.gpu not in self.within:
@@ -123,9 +116,6 @@ class Links:
         """Return the time to sum what each group holds once, in a ring through all groups.
 
         Of d groups, each sends a d-th to the next 2 (d - 1) times, at the pace of the slowest link.
-
-        Raises:
-            NotProfiledError: A link was not measured.
         """
         count = len(groups)
         if count == 1:

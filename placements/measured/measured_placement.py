@@ -48,11 +48,7 @@ class Measurements:
     compute_slowdown: float = 1.0
 
     def profile_of(self, group: GpuGroup) -> LayerProfile:
-        """Return what the model's layers cost on a group's type of GPU.
-
-        Raises:
-            NotProfiledError: It was not measured.
-        """
+        """Return what the layers cost on a group's type of GPU; `NotProfiledError` if not measured."""
         if group.gpu not in self.profiles:
             known = ", ".join(sorted(self.profiles)) or "none"
             raise NotProfiledError(f"the model has no times on {group.gpu}; measured: {known}")

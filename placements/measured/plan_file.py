@@ -21,12 +21,7 @@ class PlanFileError(ValueError):
 
 @dataclass(frozen=True)
 class ReplicatedStage:
-    """One stage of a pipeline.
-
-    Attributes:
-        layers: Their numbers; 0 is the embedding.
-        replicas: The GPUs of each data-parallel copy.
-    """
+    """One stage of a pipeline: numbers of its layers, 0 is the embedding, and GPUs of each replica."""
 
     layers: tuple[int, ...]
     replicas: tuple[GpuGroup, ...]
@@ -36,10 +31,7 @@ class ReplicatedStage:
 class ReplicatedPlan:
     """A pipeline whose stages have replicas of their own, on GPUs that may differ.
 
-    Attributes:
-        stages: First one first.
-        micro_batch_size: Sequences of a micro-batch of one replica.
-        global_batch_size: Sequences of an iteration, over all replicas.
+    A micro-batch has its sequences on one replica, the global batch over all replicas.
     """
 
     stages: tuple[ReplicatedStage, ...]

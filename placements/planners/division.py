@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placements.planners.parallel_plan import PlanError
+from placements.planners.hybrid.plan import PlanError
 
 Floats = NDArray[np.float64]
 

@@ -2,10 +2,9 @@
 
 In the order in which to read:
 
-- `operating_point`: the cost of a block at one clock
+- `operating_point`: the cost of a block at one clock, also of several partitions in turn
 - `profile_csv`: the file form of a profile
 - `profile`: the cost of each block at each clock
 - `mode_costs`: what blocks cost in their modes
 - `length_rules`: what blocks take by the length of a sequence, as polynomials
-- `partitions`: blocks of several partitions, each with configurations of its own
 """

@@ -6,9 +6,9 @@ layer is linear, and what kernels take to start is constant. The module does not
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations, zip_longest
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -109,10 +109,7 @@ def fitted(points: Iterable[tuple[float, float]], powers: Sequence[int] = POWERS
     """Return the polynomial of factors of 0 or more with the least squares of relative deviations.
 
     The least one is that of some powers alone where no factor is below 0, so all choices of powers are tried.
-
-    Args:
-        points: Lengths in thousands of tokens, and what was measured, all of 0 or more, or all of 0 or less.
-        powers: Powers that may occur.
+    Points are lengths in thousands of tokens, and what was measured, all of 0 or more, or all of 0 or less.
 
     >>> [round(each, 6) for each in fitted([(1, 3.0), (2, 7.0), (4, 21.0)])]
     [1.0, 1.0, 1.0]
@@ -124,7 +121,7 @@ def fitted(points: Iterable[tuple[float, float]], powers: Sequence[int] = POWERS
     weights = 1 / np.maximum(np.abs(values), np.abs(values).max() * 1e-9 or 1.0)
     best, least = np.zeros(max(powers) + 1), float(np.sum((weights * values) ** 2))
     for number in range(1, len(powers) + 1):
-        for chosen in itertools.combinations(powers, number):
+        for chosen in combinations(powers, number):
             table = weights[:, None] * lengths[:, None] ** np.array(chosen)
             factors, *_ = np.linalg.lstsq(table, sign * weights * values, rcond=None)
             missed = float(np.sum((table @ factors - sign * weights * values) ** 2))
@@ -147,13 +144,12 @@ def fit_rules(rows: Iterable[LengthTimeRow]) -> dict[str, FittedRule]:
 
 
 def _fit(name: str, rows: Sequence[LengthTimeRow]) -> FittedRule:
-    lengths = {row.tokens for row in rows}
-    if len(lengths) < len(POWERS):
-        word = "length" if len(lengths) == 1 else "lengths"
-        raise ProfileError(f"block {name}: has {len(lengths)} {word}; give {len(POWERS)} or more")
-    held = [(row.tokens / 1000, row.memory_mib) for row in rows]
-    known = [(length, mib) for length, mib in held if mib is not None]
-    if known and (len(known) < len(held) or len({mib > 0 for _, mib in known if mib}) > 1):
+    num_lengths = len({row.tokens for row in rows})
+    if num_lengths < len(POWERS):
+        word = "length" if num_lengths == 1 else "lengths"
+        raise ProfileError(f"block {name}: has {num_lengths} {word}; give {len(POWERS)} or more")
+    known = [(row.tokens / 1000, row.memory_mib) for row in rows if row.memory_mib is not None]
+    if known and (len(known) < len(rows) or len({mib > 0 for _, mib in known if mib}) > 1):
         raise ProfileError(
             f"block {name}, column memory_mib: some cells are empty, or above 0 and others below; give all "
             "with one sign, or none"
@@ -184,33 +180,23 @@ def read_length_rules(path: str | Path) -> dict[str, LengthRule]:
     once = ("block", "power")
     for _, row in csv_records(Path(path), "block and power", ProfileError, LengthRuleRow, once=once):
         terms.setdefault(row.block, {})[row.power] = row
-    return {name: _rule(own) for name, own in terms.items()}
-
-
-def _rule(terms: Mapping[int, LengthRuleRow]) -> LengthRule:
-    times, memory = [0.0] * (1 + max(terms)), [0.0] * (1 + max(terms))
-    is_known = False
-    for power, row in terms.items():
-        times[power] = row.time_ms
-        if row.memory_mib is not None:
-            memory[power], is_known = row.memory_mib, True
-    return LengthRule(tuple(times), tuple(memory) if is_known else None)
+    rules = {}
+    for name, own in terms.items():
+        rows = [own.get(power, LengthRuleRow(name, power, 0.0)) for power in range(1 + max(own))]
+        memory = [row.memory_mib for row in rows]
+        has_memory = any(mib is not None for mib in memory)
+        of_memory = tuple(mib or 0.0 for mib in memory) if has_memory else None
+        rules[name] = LengthRule(tuple(row.time_ms for row in rows), of_memory)
+    return rules
 
 
 def rules_to_csv(rules: Mapping[str, LengthRule]) -> str:
     """Return rules as the CSV that `read_length_rules` reads, with factors of six digits."""
+    num_columns = 4 if any(rule.memory_mib is not None for rule in rules.values()) else 3
     rows = []
-    has_memory = any(rule.memory_mib is not None for rule in rules.values())
     for name, rule in rules.items():
-        memory = rule.memory_mib or ()
-        for power in range(max(len(rule.time_ms), len(memory))):
-            time_ms = rule.time_ms[power] if power < len(rule.time_ms) else 0.0
-            mib = memory[power] if power < len(memory) else None
-            row = [name, power, _short(time_ms), None if mib is None else _short(mib)]
+        for power, (time_ms, mib) in enumerate(zip_longest(rule.time_ms, rule.memory_mib or ())):
             if time_ms or mib or not power:
-                rows.append(row[: 4 if has_memory else 3])
-    return csv_text(keys_of(LengthRuleRow)[: 4 if has_memory else 3], rows)
-
-
-def _short(factor: float) -> float:
-    return float(f"{factor:.6g}")
+                factors = [float(f"{time_ms or 0.0:.6g}"), None if mib is None else float(f"{mib:.6g}")]
+                rows.append([name, power, *factors][:num_columns])
+    return csv_text(keys_of(LengthRuleRow)[:num_columns], rows)

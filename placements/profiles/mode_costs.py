@@ -44,27 +44,28 @@ def with_modes(profile: Profile, placement: Placement) -> Profile:
 
 def _points(profile: Profile, placement: Placement, name: str, block: Block) -> Iterator[OperatingPoint]:
     """Yield the points of a block in a mode; none where the profile has nothing that they follow from."""
-    written = placement.by_name[block.name]
-    base = profile.points.get(block.name, ())
+    base, written = profile.points.get(block.name, ()), placement.by_name[block.name]
     if block.stream != COMPUTE:
-        highest = max(point.clock_mhz for points in profile.points.values() for point in points)
+        highest = max(points[-1].clock_mhz for points in profile.points.values())
         time_ms = placement.ms(block.time)
         yield from base or [OperatingPoint(highest, time_ms, profile.min_blocking_power_w * time_ms)]
         return
-    more = block.time - written.time
-    choice = _choice(placement, name, block)
+    more, choice = block.time - written.time, _choice(placement, name, block)
     again = list(_computed_again(placement, choice, block)) if more > 0 and block.kind is not Kind.F else []
     if choice.name == OFFLOAD and more > 0:
         waiting_ms = placement.ms(more)
         for point in base:
-            energy_mj = point.energy_mj + waiting_ms * profile.blocking_w(point.clock_mhz)
-            yield replace(point, time_ms=point.time_ms + waiting_ms, energy_mj=energy_mj)
+            yield _plus(point, waiting_ms, waiting_ms * profile.blocking_w(point.clock_mhz))
     elif again and base:
         yield from _with_forwards(profile, name, base, again, more / sum(each.time for each in again))
     else:
         factor = block.time / written.time
         for point in base:
             yield replace(point, time_ms=point.time_ms * factor, energy_mj=point.energy_mj * factor)
+
+
+def _plus(point: OperatingPoint, time_ms: float, energy_mj: float) -> OperatingPoint:
+    return replace(point, time_ms=point.time_ms + time_ms, energy_mj=point.energy_mj + energy_mj)
 
 
 def _with_forwards(
@@ -83,11 +84,8 @@ def _with_forwards(
         )
     for point in shared:
         added = [each[point.clock_mhz] for each in forwards]
-        yield replace(
-            point,
-            time_ms=point.time_ms + share * sum(each.time_ms for each in added),
-            energy_mj=point.energy_mj + share * sum(each.energy_mj for each in added),
-        )
+        time_ms, energy_mj = sum(each.time_ms for each in added), sum(each.energy_mj for each in added)
+        yield _plus(point, share * time_ms, share * energy_mj)
 
 
 def _choice(placement: Placement, name: str, block: Block) -> Choice:

@@ -1,8 +1,10 @@
-"""Cost of a block at one clock, and the error of a wrong profile."""
+"""Cost of a block at one clock, also of a block of several partitions, and the error of a wrong profile."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 
 class ProfileError(ValueError):
@@ -74,3 +76,56 @@ class OperatingPoint:
     def clock(self) -> int:
         """The clock with its configuration, if it has one."""
         return Clock(self.clock_mhz, self.config) if self.config else self.clock_mhz
+
+
+def joined(partitions: Sequence[Sequence[OperatingPoint]]) -> tuple[OperatingPoint, ...]:
+    """Return the operating points of a block that runs partitions one after another.
+
+    Kareus cuts a block into partitions, each some computation beside some communication, and chooses for each
+    how many SMs communicate and when that begins, together with the clock. Changing the clock takes longer
+    than a partition, so a block has one clock for all of them.
+
+    >>> joined([
+    ...     [OperatingPoint(1410, 2.0, 500.0, "4 SMs"), OperatingPoint(1410, 1.8, 560.0, "8 SMs")],
+    ...     [OperatingPoint(1410, 1.0, 300.0)],
+    ... ])
+    (OperatingPoint(clock_mhz=1410, time_ms=3.0, energy_mj=800.0, config='4 SMs'), \
+OperatingPoint(clock_mhz=1410, time_ms=2.8, energy_mj=860.0, config='8 SMs'))
+
+    Returns:
+        By clock, those that all partitions have; and by configuration, the partitions' in their order with
+        `` + `` between. A point that another one of its clock beats in time and energy is left out.
+
+    Raises:
+        ProfileError: There are no partitions, or no clock is common to all.
+    """
+    if not partitions:
+        raise ProfileError("partitions: has none; give at least one")
+    common = set.intersection(*({point.clock_mhz for point in points} for points in partitions))
+    if not common:
+        raise ProfileError("partitions: have no clock in common; give each the same clocks")
+    found: list[OperatingPoint] = []
+    for clock in sorted(common):
+        at_clock = [[point for point in points if point.clock_mhz == clock] for points in partitions]
+        whole = reduce(_one_after_another, at_clock, [OperatingPoint(clock, 0.0, 0.0)])
+        found += sorted(whole, key=lambda point: point.config)
+    return tuple(found)
+
+
+def _one_after_another(before: list[OperatingPoint], after: list[OperatingPoint]) -> list[OperatingPoint]:
+    """Return the sums of two partitions at one clock that no other beats."""
+    sums = [
+        OperatingPoint(
+            a.clock_mhz,
+            a.time_ms + b.time_ms,
+            a.energy_mj + b.energy_mj,
+            " + ".join(filter(None, (a.config, b.config))),
+        )
+        for a in before
+        for b in after
+    ]
+    kept: list[OperatingPoint] = []
+    for point in sorted(sums, key=lambda point: (point.time_ms, point.energy_mj)):
+        if not kept or point.energy_mj < kept[-1].energy_mj:
+            kept.append(point)
+    return kept

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import warnings
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
 from placements.block import Block
-from placements.modes import Decision
+from placements.modes import Choice, Decision
 from placements.profiles.operating_point import OperatingPoint, ProfileError
 from placements.profiles.profile_csv import points_of, write_profile_rows
 from placements.spec import Placement
@@ -58,34 +59,30 @@ class Profile:
         return interpolated(power, clock_mhz) if isinstance(power, tuple) else power
 
     @cached_property
+    def _blocking_powers_w(self) -> frozenset[float]:
+        """Blocking powers at the profile's clocks."""
+        clocks = {point.clock_mhz for points in self.points.values() for point in points}
+        return frozenset(map(self.blocking_w, clocks))
+
+    @cached_property
     def min_blocking_power_w(self) -> float:
-        """Return the power of a GPU that waits, at whichever of the profile's clocks it is least."""
-        power = self.blocking_power_w
-        if not isinstance(power, tuple):
-            return power
-        return min((interpolated(power, clock) for clock in self._clocks), default=power[0][1])
+        """The power of a GPU that waits, at whichever of the profile's clocks it is least."""
+        return min(self._blocking_powers_w, default=self.blocking_w(0))
 
     @cached_property
     def waits_by_clock(self) -> bool:
-        """Return whether the blocking power differs between the profile's clocks."""
-        power = self.blocking_power_w
-        return isinstance(power, tuple) and len({interpolated(power, clock) for clock in self._clocks}) > 1
-
-    @cached_property
-    def _clocks(self) -> frozenset[int]:
-        return frozenset(point.clock_mhz for points in self.points.values() for point in points)
+        """Whether the blocking power differs between the profile's clocks."""
+        return len(self._blocking_powers_w) > 1
 
     def fastest(self, block: str) -> OperatingPoint:
         """Return a block's point at its highest clock, in its fastest configuration there."""
         points = self.points[block]
-        return min(
-            (point for point in points if point.clock_mhz == points[-1].clock_mhz),
-            key=lambda point: point.time_ms,
-        )
+        highest = points[-1].clock_mhz
+        return min((each for each in points if each.clock_mhz == highest), key=lambda each: each.time_ms)
 
     @cached_property
     def clock_of_several(self) -> str:
-        """Name a block and a clock at which it has several configurations; empty where none has."""
+        """A block and a clock at which it has several configurations; empty where none has."""
         for block, points in self.points.items():
             for before, after in pairwise(points):
                 if before.clock_mhz == after.clock_mhz:
@@ -96,14 +93,11 @@ class Profile:
         """Return the profile with the fastest configuration of each clock, for what chooses clocks alone."""
         if not self.clock_of_several:
             return self
-        fastest = {
-            block: {
-                point.clock_mhz: point
-                for point in sorted(points, key=lambda point: (point.clock_mhz, -point.time_ms))
-            }
-            for block, points in self.points.items()
-        }
-        return replace(self, points={block: tuple(kept.values()) for block, kept in fastest.items()})
+        points = {}
+        for block, all_points in self.points.items():
+            slowest_first = sorted(all_points, key=lambda point: (point.clock_mhz, -point.time_ms))
+            points[block] = tuple({point.clock_mhz: point for point in slowest_first}.values())
+        return replace(self, points=points)
 
     def require_one_config(self, field: str) -> None:
         """Check that no clock of a block has several configurations, for what chooses among clocks alone.
@@ -118,37 +112,27 @@ class Profile:
             )
 
     def with_transfers(self, placement: Placement, power_w: float) -> Profile:
-        """Return the profile with the energy of transfers counted in the blocks that send and receive.
+        """Return the profile with the energy of a placement's transfers in the blocks that send and receive.
 
         What a transfer uses depends on no clock, so it is the same in every plan: it changes no choice, but
-        the energy of an iteration and every share of it. A transfer takes its ticks on each GPU of both ends.
-
-        Args:
-            placement: Placement whose transfers these are.
-            power_w: What a GPU draws for a transfer, beyond computing or waiting meanwhile.
+        the energy of an iteration and every share of it. A transfer takes its ticks on each GPU of both ends,
+        and draws so many watts beyond computing or waiting meanwhile.
 
         Raises:
             ProfileError: The power is no power.
         """
         if not 0 <= power_w < math.inf:
             raise ProfileError(f"transfer_power_w: {power_w} is not a power in W; give a number of 0 or more")
-        ticks: dict[str, int] = {}
+        ticks = Counter[str]()
         for source, target, time in placement.transfer:
-            for block in (source, target):
-                ticks[block] = ticks.get(block, 0) + time
+            ticks.update({source: time})
+            ticks.update({target: time})
         if not power_w or not ticks:
             return self
-        more_mj = {
-            name: power_w * placement.tick_ms * ticks[block.name]
-            for name, block in placement.runs.items()
-            if block.name in ticks
-        }
-        points = {
-            block: tuple(
-                replace(point, energy_mj=point.energy_mj + more_mj.get(block, 0.0)) for point in points
-            )
-            for block, points in self.points.items()
-        }
+        points = dict(self.points)
+        for name in placement.runs.keys() & points.keys():
+            more_mj = power_w * placement.tick_ms * ticks[placement.runs[name].name]
+            points[name] = tuple(replace(each, energy_mj=each.energy_mj + more_mj) for each in points[name])
         return replace(self, points=points)
 
     def is_of(self, placement: Placement) -> bool:
@@ -170,9 +154,7 @@ class Profile:
     def doubtful_times(self, placement: Placement, option: str = "time_scale") -> str:
         """Return a hint where its times and those of a placement are `DOUBTFUL` times apart; else nothing.
 
-        Args:
-            placement: Placement whose times are compared.
-            option: Name of the factor on the times of the profile, where the user gives it.
+        The option is the name of the factor on the times of the profile, where the user gives it.
         """
         own_ms = sum(self.fastest(name).time_ms for name in placement.runs)
         other_ms = sum(block.time for block in placement.runs.values()) * placement.tick_ms
@@ -189,68 +171,44 @@ class Profile:
     def _require_blocks(self, placement: Placement) -> None:
         missing = [name for name in placement.runs if name not in self.points]
         if missing:
+            is_mode = any(placement.runs[name].name in self.points for name in missing)
             raise ProfileError(
-                f"profile: lacks {_some(missing)} of {placement.name}, it has {_some(self.points)}; "
-                "profile them, or use the placement that was profiled"
-                + (
-                    " and `with_modes`"
-                    if any(placement.runs[name].name in self.points for name in missing)
-                    else ""
-                )
+                f"profile: lacks {_some(missing)} of {placement.name}, it has {_some(self.points)}; profile "
+                f"them, or use the placement that was profiled{' and `with_modes`' if is_mode else ''}"
             )
 
-    def times_for(self, placement: Placement, tick_ms: float | None = None) -> Placement:
+    def times_for(self, placement: Placement) -> Placement:
         """Return the placement with every block's time at its highest clock.
 
-        Args:
-            placement: Its transfers are kept, in the new ticks, rounded up.
-            tick_ms: Length of a tick; by default the longest power of ten of which the shortest block
-                has at least 1000.
+        Transfers are kept, in the new ticks, rounded up. A tick is the longest power of ten ms of which the
+        shortest block has at least half a million: exact to a millionth.
 
         Raises:
-            ProfileError: The profile lacks a block, or the tick is too long for one.
+            ProfileError: The profile lacks a block.
         """
         self._require_blocks(placement)
-        if tick_ms is None:
-            tick_ms = _fine_tick(min(self.fastest(name).time_ms for name in placement.runs))
-        if not 0 < tick_ms < math.inf:
-            raise ProfileError(f"tick_ms: {tick_ms} is not a positive number of milliseconds")
+        shortest_ms = min(self.fastest(name).time_ms for name in placement.runs)
+        exponent = math.floor(math.log10(shortest_ms)) - 5
+        is_fine = round(shortest_ms / float(f"1e{exponent}")) >= 500_000
+        tick_ms = float(f"1e{exponent if is_fine else exponent - 1}")
         finer = Fraction(str(placement.tick_ms)) / Fraction(str(tick_ms))
 
         def timed(block: Block, name: str) -> Block:
             if name in self.points and block.time:
-                return self._timed(block, name, tick_ms)
+                return replace(block, time=round(self.fastest(name).time_ms / tick_ms))
             return replace(block, time=math.ceil(block.time * finer))  # as written it never runs
+
+        def timed_choice(choice: Choice) -> Choice:
+            names = (placement.name_in(choice, block.name) for block in choice.blocks)
+            return replace(choice, blocks=tuple(map(timed, choice.blocks, names)))
 
         return replace(
             placement,
             tick_ms=tick_ms,
             blocks=tuple(timed(block, block.name) for block in placement.blocks),
             transfer=tuple((a, b, math.ceil(ticks * finer)) for a, b, ticks in placement.transfer),
-            decisions=tuple(
-                Decision(
-                    tuple(
-                        replace(
-                            choice,
-                            blocks=tuple(
-                                timed(block, placement.name_in(choice, block.name)) for block in choice.blocks
-                            ),
-                        )
-                        for choice in decision.choices
-                    )
-                )
-                for decision in placement.decisions
-            ),
+            decisions=tuple(Decision(tuple(map(timed_choice, each.choices))) for each in placement.decisions),
         )
-
-    def _timed(self, block: Block, name: str, tick_ms: float) -> Block:
-        time_ms = self.fastest(name).time_ms
-        ticks = round(time_ms / tick_ms)
-        if ticks == 0:
-            raise ProfileError(
-                f"tick_ms: {tick_ms} is too long for {name} of {time_ms:.6g} ms; give at most {time_ms:.3g}"
-            )
-        return replace(block, time=ticks)
 
     @classmethod
     def from_csv(
@@ -265,18 +223,11 @@ class Profile:
         """Read a profile from a CSV file.
 
         The columns are ``block,frequency,time,energy``, with ``config`` where blocks have several
-        configurations, or Zeus's
-        ``stage,instruction,frequency,time,energy`` with ``forward`` and ``backward``, whose stage 3 is the
-        blocks F3 and B3 of a V-shape, or those of Zeus's server,
-        ``rank,instruction,frequency,avg_time,avg_energy``, whose ranks are then the stages. Rows and columns
+        configurations, or Zeus's ``stage,instruction,frequency,time,energy`` with ``forward`` and
+        ``backward``, whose stage 3 is the blocks F3 and B3 of a V-shape, or those of Zeus's server,
+        ``rank,instruction,frequency,avg_time,avg_energy``, whose ranks are then the stages. Clocks are in
+        MHz, times in seconds and energies in joules on one device, each times its scale. Rows and columns
         may be in any order.
-
-        Args:
-            path: The file; clocks in MHz, times in seconds, energies in joules on one device.
-            device: Name of the GPU.
-            blocking_power_w: Power of a GPU that waits for a transfer, or its points by clock.
-            time_scale: Factor on the file's times; above 0.
-            energy_scale: Factor on the file's energies; above 0.
 
         Raises:
             ProfileError: The file cannot be read or is wrong; the message begins with its path.
@@ -294,12 +245,8 @@ class Profile:
         Raises:
             ProfileError: The file cannot be written.
         """
-        rows = [(block, point) for block, points in self.points.items() for point in points]
-        write_profile_rows(
-            Path(path),
-            [(block, point.clock_mhz, point.time_ms, point.energy_mj) for block, point in rows],
-            [point.config for _, point in rows],
-        )
+        rows = [(block, *astuple(point)) for block, points in self.points.items() for point in points]
+        write_profile_rows(Path(path), [row[:4] for row in rows], [row[4] for row in rows])
 
 
 def checked_blocking_power(power: BlockingPower) -> BlockingPower:
@@ -360,17 +307,6 @@ def _check_points(block: str, points: tuple[OperatingPoint, ...]) -> None:
 
 def _mode(point: OperatingPoint) -> str:
     return f"{point.clock_mhz} MHz" + (f" of config {point.config}" if point.config else "")
-
-
-def _fine_tick(shortest_ms: float) -> float:
-    """Return the longest power of ten of which a time has at least half a million: exact to a millionth.
-
-    >>> _fine_tick(50.2), _fine_tick(1000.0)
-    (0.0001, 0.001)
-    """
-    exponent = math.floor(math.log10(shortest_ms)) - 5
-    tick = float(f"1e{exponent}")
-    return tick if round(shortest_ms / tick) >= 500_000 else float(f"1e{exponent - 1}")
 
 
 def _some(names: Iterable[str]) -> str:

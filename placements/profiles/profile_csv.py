@@ -43,6 +43,7 @@ class StageRow:
     frequency: Frequency
     time: Seconds
     energy: Joules
+    config = ""
 
     @property
     def block(self) -> str:
@@ -59,10 +60,6 @@ class RankRow(StageRow):
     energy: Annotated[float, Meaning("mean energy of the block on one GPU", "J", min=0, key="avg_energy")]
 
 
-Points = dict[str, tuple[OperatingPoint, ...]]
-"""Operating points of each block, by ascending clock."""
-
-
 def write_profile_rows(
     path: Path, rows: Iterable[tuple[str, int | None, float, float | None]], configs: Sequence[str] = ()
 ) -> None:
@@ -77,26 +74,24 @@ def write_profile_rows(
     Raises:
         ProfileError: The file cannot be written.
     """
-    lines: list[tuple[object, ...]] = [
-        (
-            block,
-            "" if clock_mhz is None else clock_mhz,
-            repr(time_ms / 1e3),
-            "" if energy_mj is None else repr(energy_mj / 1e3),
-        )
+    cells = [
+        [block, clock_mhz, repr(time_ms / 1e3), None if energy_mj is None else repr(energy_mj / 1e3)]
         for block, clock_mhz, time_ms, energy_mj in rows
     ]
-    columns = keys_of(ProfileRow)[: 5 if any(configs) else 4]
+    columns = keys_of(ProfileRow)[:4]
     if any(configs):
-        lines = [(*line, config) for line, config in zip(lines, configs, strict=True)]
+        columns = keys_of(ProfileRow)
+        cells = [[*row, config] for row, config in zip(cells, configs, strict=True)]
     try:
-        write_text(path, csv_text(columns, lines))
+        write_text(path, csv_text(columns, cells))
     except OSError as error:
         raise ProfileError(f"{path}: cannot be written ({error.strerror}); give another path") from None
 
 
-def points_of(table: str | Path, time_scale: float = 1.0, energy_scale: float = 1.0) -> Points:
-    """Return the operating points of a table whose header is one of the three forms.
+def points_of(
+    table: str | Path, time_scale: float = 1.0, energy_scale: float = 1.0
+) -> dict[str, tuple[OperatingPoint, ...]]:
+    """Return the operating points by block and ascending clock of a table that has one of the three forms.
 
     Args:
         table: The CSV file, or the text of one; see `placements.profiles.profile.Profile.from_csv`.
@@ -106,14 +101,14 @@ def points_of(table: str | Path, time_scale: float = 1.0, energy_scale: float = 
     Raises:
         ProfileError: It cannot be read or is wrong; the message begins with its path.
     """
-    ms_per_unit, mj_per_unit = 1e3 * time_scale, 1e3 * energy_scale
-    found: dict[str, dict[tuple[int, str], OperatingPoint]] = {}
+    found: dict[str, list[OperatingPoint]] = {}
     kinds: tuple[type[ProfileRow | StageRow], ...] = (ProfileRow, StageRow, RankRow)
     once = ("block", "frequency", "config")
     for _, row in csv_records(table, "block and clock", ProfileError, *kinds, once=once):
-        points = found.setdefault(row.block, {})
-        config = row.config if isinstance(row, ProfileRow) else ""
-        points[row.frequency, config] = OperatingPoint(
-            row.frequency, row.time * ms_per_unit, row.energy * mj_per_unit, config
-        )
-    return {block: tuple(points[mode] for mode in sorted(points)) for block, points in found.items()}
+        time_ms, energy_mj = row.time * (1e3 * time_scale), row.energy * (1e3 * energy_scale)
+        point = OperatingPoint(row.frequency, time_ms, energy_mj, row.config)
+        found.setdefault(row.block, []).append(point)
+    return {
+        block: tuple(sorted(points, key=lambda point: (point.clock_mhz, point.config)))
+        for block, points in found.items()
+    }

@@ -5,9 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 from itertools import accumulate, pairwise
 
-from placements.layouts.layer_file import ModelLayer, ModelLayers
-from placements.layouts.layout import LayoutError, PipelineLayout
 from placements.stages.stage_chain import PlacedStages, Stage, StageChain, place
+from placements.trainers.layers import ModelLayer, ModelLayers
+from placements.trainers.layout import LayoutError, PipelineLayout
 
 PLACES = 6
 """Decimal places to which times in ms and memory in MiB are rounded, so that sums are exact."""

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, SupportsFloat, SupportsIndex
 
+from placements.forms.texts import read_yaml
 from placements.meaning import declared_fields
-from placements.placement_file.yaml_text import read_yaml
 from placements.plain_data import Field, in_file
 from placements.stages.stage_chain import StageChain, StagesError
 

@@ -12,16 +12,15 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from placements.block import PlacementError
-from placements.layouts.megatron_arguments import group_size
 from placements.models.calibration import CalibrationError
 from placements.models.parallel import LayerStrategy
 from placements.models.transformer import TransformerLayer
-from placements.planners.hybrid.plan import Plan, alike
+from placements.planners.hybrid.plan import Plan, PlanError, alike
 from placements.planners.hybrid.plan_options import RatedPlan, StageEstimate
 from placements.planners.hybrid.stage_tables import LayerCosts, strategy_costs, transitions_ms
-from placements.planners.parallel_plan import PlanError
 from placements.planners.stage_search.stage_problem import StageProblem, weigh
 from placements.trainers.job import TrainerJob
+from placements.trainers.megatron_layout import group_size
 
 
 class PlanExport(NamedTuple):
@@ -79,29 +78,33 @@ class Planned(NamedTuple):
 
     def _shared(self, strategy: LayerStrategy, num_recomputed: int) -> Plan:
         """Return the plan with one strategy, and so many layers at the begin of each chunk recomputed."""
-        plan, layers = self.plan, self.plan.model.layers
+        layers = self.plan.model.layers
         chosen = [alike(strategy, layer) for layer in layers]
         for part in self._parts:
-            inner = [i for i in part if isinstance(layers[i], TransformerLayer)]
-            for i in inner[:num_recomputed]:
+            for i in [i for i in part if isinstance(layers[i], TransformerLayer)][:num_recomputed]:
                 chosen[i] = replace(chosen[i], recompute="full")
         stages = (
             replace(stage, strategies=tuple(chosen[stage.layers.start : stage.layers.stop]))
-            for stage in plan.stages
+            for stage in self.plan.stages
         )
-        return replace(plan, stages=tuple(stages))
+        return replace(self.plan, stages=tuple(stages))
+
+    def _room_gib(self, run: RatedPlan) -> list[float]:
+        """Return what each stage has left."""
+        return [
+            gib - stage.peak_mib / 1024 for stage, gib in zip(run.stages, self.capacities_gib, strict=True)
+        ]
 
     def fits(self, run: RatedPlan) -> bool:
         """Whether every stage does."""
-        return all(
-            stage.peak_mib <= 1024 * gib for stage, gib in zip(run.stages, self.capacities_gib, strict=True)
-        )
+        return min(self._room_gib(run)) >= 0
 
     def fullest(self, run: RatedPlan) -> str:
         """Return what the stage with the least room left needs, in words."""
-        peaks = [stage.peak_mib / 1024 for stage in run.stages]
-        stage = max(range(len(peaks)), key=lambda i: peaks[i] - self.capacities_gib[i])
-        return f"stage {stage} needs {peaks[stage]:.1f} GiB of {self.capacities_gib[stage]:.1f}"
+        room = self._room_gib(run)
+        stage = room.index(min(room))
+        needs, gib = run.stages[stage].peak_mib / 1024, self.capacities_gib[stage]
+        return f"stage {stage} needs {needs:.1f} GiB of {gib:.1f}"
 
     def best_of(self, strategies: Iterable[LayerStrategy], system: str, in_part: bool) -> RatedPlan:
         """Return the plan itself where all its layers are shared in one of some ways, else the fastest way.
@@ -128,9 +131,8 @@ class Planned(NamedTuple):
                 continue
             if self.fits(run):
                 found.append(run)
-            else:
-                more = f"; {self.remedy}" if self.remedy else ""
-                reasons.append(f"memory: as {system} shares the layers, {self.fullest(run)}{more}")
+            reason = f"memory: as {system} shares the layers, {self.fullest(run)}"
+            reasons.append("; ".join(filter(None, (reason, self.remedy))))
         if not found:
             raise PlanError(reasons[0])
         return min(found, key=lambda run: run.time_ms)
@@ -177,7 +179,7 @@ def planned_by(rated: RatedPlan, costs: LayerCosts, capacities_gib: Sequence[flo
         rated,
         capacities_gib,
         lambda plan: rate(plan, costs),
-        remedy="plan with planner=layouts, whose layers are all shared alike",
+        remedy="plan with planner.uniform=true, whose layers are all shared alike",
         **other,
     )
 

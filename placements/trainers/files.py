@@ -1,4 +1,4 @@
-"""The files of all systems for a plan or a layout, and what they cannot say, a line each."""
+"""The files of all systems for a plan or a layout, and what they cannot say; the layout that a file says."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from placements.files import write_text
-from placements.layouts.deepspeed_parts import FIELD, read_bounds, write_bounds
-from placements.layouts.layout import LayoutError, PipelineLayout
-from placements.planners.parallel_plan import PlanError
+from placements.plain_data import in_file
+from placements.planners.hybrid.plan import PlanError
 from placements.trainers import megatron, torchtitan
 from placements.trainers.as_run import PlanExport, Planned
+from placements.trainers.deepspeed import FIELD, write_bounds
 from placements.trainers.galvatron import to_galvatron
 from placements.trainers.job import TrainerJob
+from placements.trainers.layout import LayoutError, PipelineLayout
+from placements.trainers.megatron_layout import DASHED, MegatronPipeline, pipeline_of
+from placements.trainers.words import argument_words, given
 
 _SYSTEMS: Mapping[str, tuple[str, Callable[[Planned], PlanExport]]] = {
     "Galvatron": ("galvatron_config.json", to_galvatron),
@@ -21,6 +24,19 @@ _SYSTEMS: Mapping[str, tuple[str, Callable[[Planned], PlanExport]]] = {
     "torchtitan": ("torchtitan.txt", torchtitan.to_torchtitan),
 }
 """File of each system, and what makes its form of a plan."""
+
+
+def read_any(path: str | Path) -> MegatronPipeline:
+    """Return the pipeline that a file of Megatron-LM's arguments or torchtitan's flags says, or a script's.
+
+    Raises:
+        LayoutError: It cannot be read, or the framework would refuse it; the message begins with the path.
+    """
+    with in_file(path, LayoutError):
+        words = argument_words(path, (torchtitan.SECTION, *DASHED, *DASHED.values()))
+        if any(word.startswith(torchtitan.SECTION) for word in words):
+            return MegatronPipeline(torchtitan.layout_of_flags(given(words)))
+        return pipeline_of(words)
 
 
 def export(planned: Planned, directory: Path) -> list[str]:
@@ -55,18 +71,12 @@ def layout_files(
 ) -> tuple[dict[str, str], list[str]]:
     """Return the files of all systems that can run a layout, and what they do not say or run so.
 
-    Args:
-        layout: Any.
-        num_micro_batches: Micro-batches of an iteration.
-        group: See `placements.layouts.megatron_arguments.MegatronPipeline`.
+    For the group of micro-batches see `placements.trainers.megatron_layout.MegatronPipeline`.
     """
     texts, lines = dict[str, str](), list[str]()
-    job = TrainerJob(stages=layout, group=group)
-    batch = f"--global-batch-size has to be {num_micro_batches} times --micro-batch-size and data parallelism"
-    local = (
-        f"training.local_batch_size has to be {num_micro_batches} times "
-        "parallelism.pipeline_parallel_microbatch_size"
-    )
+    job, m, p = TrainerJob(stages=layout, group=group), num_micro_batches, layout.num_devices
+    batch = f"--global-batch-size has to be {m} times --micro-batch-size and data parallelism"
+    local = f"training.local_batch_size has to be {m} times parallelism.pipeline_parallel_microbatch_size"
     for name, write, comments in (
         ("megatron.txt", megatron.write, ("Megatron-LM with megatron-core 0.16", batch)),
         ("torchtitan.txt", torchtitan.write, ("torchtitan 0.3.0", local)),
@@ -78,12 +88,12 @@ def layout_files(
     lines += _deepspeed(layout, texts)
     if "torchtitan.txt" in texts:
         try:
-            torchtitan.check_interleaved(layout, num_micro_batches)
-            rounds = max(1, num_micro_batches // layout.num_devices)
-            if layout.num_chunks > 1 and group not in (None, num_micro_batches // rounds):
+            torchtitan.check_interleaved(layout, m)
+            theirs = m // max(1, m // p)
+            if layout.num_chunks > 1 and group not in (None, theirs):
                 lines.append(
-                    f"torchtitan.txt: Interleaved1F1B of torch has groups of {num_micro_batches // rounds} "
-                    f"micro-batches, and what was timed has {group}"
+                    f"torchtitan.txt: Interleaved1F1B of torch has groups of {theirs} micro-batches, and "
+                    f"what was timed has {group}"
                 )
         except LayoutError as error:
             lines.append(f"torchtitan.txt: {error}")
@@ -96,7 +106,6 @@ def _deepspeed(layout: PipelineLayout, texts: dict[str, str]) -> list[str]:
         bounds = write_bounds(layout)
     except LayoutError as error:
         return [f"no deepspeed.json: {str(error).removeprefix('layout: ')}"]
-    assert read_bounds(bounds, layout.parts) == layout, "it is read back"
     texts["deepspeed.json"] = json.dumps({"num_stages": layout.num_devices, FIELD: bounds}, indent=2) + "\n"
     return [
         "deepspeed.json: DeepSpeed's config has no key for these bounds; set PipelineModule.parts in a "

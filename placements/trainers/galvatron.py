@@ -24,8 +24,7 @@ from placements.models.parallel import LayerStrategy
 from placements.models.profiled_layer import ProfiledLayer
 from placements.models.transformer import TransformerLayer
 from placements.plain_data import Field, json_file
-from placements.planners.hybrid.plan import Plan
-from placements.planners.parallel_plan import PlanError
+from placements.planners.hybrid.plan import Plan, PlanError
 from placements.trainers.as_run import PlanExport, Planned
 
 _ZERO = {"ddp": 0, "zero2": 2, "zero3": 3}
@@ -155,13 +154,17 @@ def galvatron_plan(
     )
     shape = model(len(sizes))
     inner = [i for i, layer in enumerate(shape.layers) if isinstance(layer, TransformerLayer)]
-    _check_model(shape, inner, [each.value for each in sizes])
+    if len(inner) != len(sizes):
+        raise PlanError(
+            f"num_layers: {len(inner)} is not the {len(sizes)} layers of the plan; give as many, or another "
+            "plan"
+        )
     cuts = [0, *(inner[count] for count in list(accumulate(division))[:-1]), len(shape.layers)]
     counts = [last - first for first, last in pairwise(cuts)]
-    chosen = dict(zip(inner, strategies, strict=True))
+    by_layer = dict(zip(inner, strategies, strict=True))
     ways = [ends] * len(shape.layers)
     for i in range(inner[0], inner[-1] + 1):
-        ways[i] = chosen.get(i, ways[i - 1])  # what is between transformer layers is shared as the one before
+        ways[i] = by_layer.get(i, ways[i - 1])  # what is between two is shared as the first
     plan = Plan.of_sizes(shape, cluster(total), counts, ways, form.global_bsz, form.chunks)
     return replace(plan, output_joins=True)
 
@@ -290,20 +293,6 @@ def _groups(where: str, degree: int, num_gpus: int, form: GalvatronForm) -> int:
             "micro-batch (global_bsz / chunks); change one of them"
         )
     return groups
-
-
-def _check_model(model: ModelShape, inner: list[int], sizes: list[int]) -> None:
-    if len(inner) != len(sizes):
-        raise PlanError(
-            f"num_layers: {len(inner)} is not the {len(sizes)} layers of the plan; give as many, or another "
-            "plan"
-        )
-    for place, (i, size) in enumerate(zip(inner, sizes, strict=True)):
-        heads = getattr(model.layers[i], "num_heads", size)
-        if heads % size:
-            raise PlanError(
-                f"tp_sizes_enc[{place}]: {size} does not divide num_heads {heads}; give a divisor"
-            )
 
 
 def _as_run(plan: Plan) -> Plan:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain
 from typing import Any
 
-from placements.layouts.layout import EMBEDDING, LAYER, LOSS, MTP, PipelineLayout
 from placements.models.chain import ModelDetails, ModelShape
 from placements.models.end_layers import EmbeddingLayer, OutputLayer, ProjectionLayer
 from placements.models.parallel import Recompute
 from placements.models.transformer import TransformerLayer
 from placements.models.zoo.shapes import decoder, sizes_of
-from placements.planners.hybrid.plan import Plan
+from placements.planners.hybrid.plan import Plan, PlanError
 from placements.planners.hybrid.uniform import Degrees, Layout
-from placements.planners.parallel_plan import PlanError
+from placements.trainers.layout import EMBEDDING, LAYER, LOSS, MTP, PipelineLayout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +44,8 @@ class TrainerJob:
     @property
     def fields(self) -> dict[str, Any]:
         """All of it by name: sizes with their defaults, degrees and flags."""
-        how = asdict(self.layout) if self.layout else {"degrees": {}}
-        batch = {"batch": self.layout.batch} if self.layout else {}
-        return {**_DEFAULTS, **self.sizes, **how.pop("degrees"), **how, **batch, **vars(self)}
+        how = asdict(self.layout) | {"batch": self.layout.batch} if self.layout else {}
+        return {**_DEFAULTS, **self.sizes, **how.pop("degrees", {}), **how, **vars(self)}
 
 
 _DEFAULTS = asdict(ModelDetails()) | sizes_of(decoder)
@@ -90,6 +87,14 @@ def _is_dense(first: TransformerLayer, other: TransformerLayer) -> bool:
     return other.has_experts and replace(other, **{name: getattr(first, name) for name in own}) == first
 
 
+_SAME = (
+    *("hidden_size", "num_heads", "num_kv_heads", "sequence_length", "gated", "dropout", "biases"),
+    *("query_key_norms", "kv_rank", "query_rank", "rope_width", "num_experts", "experts_per_token"),
+    "shared_expert_size",
+)
+"""Arguments of `decoder` that each of its layers has by the same name."""
+
+
 def model_sizes(model: ModelShape, system: str) -> dict[str, Any]:
     """Return the sizes of a model; see `TrainerJob`.
 
@@ -98,8 +103,7 @@ def model_sizes(model: ModelShape, system: str) -> dict[str, Any]:
     """
     layers = decoder_layers(model, system)
     first, layer = layers[0], layers[-1]
-    embedding = model.layers[0]
-    output = model.layers[len(layers) + 1]
+    embedding, output = model.layers[0], model.layers[len(layers) + 1]
     assert isinstance(embedding, EmbeddingLayer) and isinstance(output, OutputLayer), "a decoder"
     num_dense = sum(not each.has_experts for each in layers) if layer.has_experts else 0
     windows = [each.window for each in layers]
@@ -107,14 +111,9 @@ def model_sizes(model: ModelShape, system: str) -> dict[str, Any]:
     every = windows.index(None) + 1 if window is not None and None in windows else 0
     if windows != [None if every and i % every == every - 1 else window for i in range(len(layers))]:
         raise PlanError(f"model: the windows of {model.name} have no period, which {system} needs")
-    names = (
-        *("hidden_size", "num_heads", "num_kv_heads", "sequence_length", "gated", "dropout", "biases"),
-        *("query_key_norms", "kv_rank", "query_rank", "rope_width", "num_experts", "experts_per_token"),
-        "shared_expert_size",
-    )
     head_width = layer.query_width // layer.num_heads - layer.rope_width
     return without_defaults(
-        {name: getattr(layer, name) for name in names}
+        {name: getattr(layer, name) for name in _SAME}
         | asdict(model.details)
         | {
             "num_layers": len(layers),
@@ -148,8 +147,11 @@ def plan_stages(plan: Plan, chunks: Sequence[range] | None = None) -> PipelineLa
     letters = plan_letters(plan.model)
     parts = ("".join(letters[i] for i in chunk) for chunk in chunks or [each.layers for each in plan.stages])
     # Trainers put the loss behind the layers of MTP.
-    ordered = (part.replace(LOSS, "") + LOSS if LOSS in part else part for part in parts)
-    return PipelineLayout(plan.num_stages, tuple(ordered))
+    return PipelineLayout(plan.num_stages, tuple("".join(sorted(part, key=_is_loss)) for part in parts))
+
+
+def _is_loss(part: str) -> bool:
+    return part == LOSS
 
 
 def plan_uniform(plan: Plan, chunks: Sequence[range] | None = None) -> Layout:
@@ -157,17 +159,17 @@ def plan_uniform(plan: Plan, chunks: Sequence[range] | None = None) -> Layout:
     common, parts = plan.common, chunks or [stage.layers for stage in plan.stages]
     recomputed = [[plan.strategies[i].recompute for i in part] for part in parts]
     most = max(part.count("full") for part in recomputed)
-    is_selective = "selective" in chain.from_iterable(recomputed)
+    is_selective = any("selective" in part for part in recomputed)
     is_ring = common.sequence != "ulysses" and common.token_parallel > 1 and common.context == "ring"
     degrees = Degrees(
-        common.matrix_parallel,
-        plan.num_stages,
-        common.data_parallel,
-        common.token_parallel,
-        common.expert_parallel,
-        len(parts) // plan.num_stages,
-        common.whole_experts,
-        "ring" if is_ring else "all_to_all",
+        tensor=common.matrix_parallel,
+        pipeline=plan.num_stages,
+        data=common.data_parallel,
+        context=common.token_parallel,
+        expert=common.expert_parallel,
+        chunks=len(parts) // plan.num_stages,
+        whole_experts=common.whole_experts,
+        context_sharing="ring" if is_ring else "all_to_all",
     )
     size = plan.micro_batch_size // common.data_parallel
     recompute: Recompute = "full" if most else "selective" if is_selective else "none"

@@ -14,13 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from placements.layouts.argument_words import Table, argument_text, fields_read, given, written
-from placements.layouts.layout import LayoutError
-from placements.layouts.megatron_arguments import LAYERS, arguments_of, group_size, pipeline_of
-from placements.models.parallel import LayerStrategy
+from placements.models.parallel import LayerStrategy, SequenceSharing
 from placements.models.transformer import TransformerLayer
+from placements.planners.hybrid.plan import PlanError
 from placements.planners.hybrid.uniform import Degrees, Layout
-from placements.planners.parallel_plan import PlanError
 from placements.trainers.as_run import PlanExport, Planned
 from placements.trainers.job import (
     TrainerJob,
@@ -30,6 +27,8 @@ from placements.trainers.job import (
     plan_uniform,
     without_defaults,
 )
+from placements.trainers.megatron_layout import LAYERS, arguments_of, group_size, pipeline_of
+from placements.trainers.words import Table, argument_text, fields_read, given, written
 
 _SYSTEM = "Megatron-LM"
 
@@ -72,16 +71,16 @@ _MODEL: Table = {
         "single": "",
         "bf16": "--bf16",
         "half": "--bf16 --grad-reduce-in-bf16",
-        "fp8": "--bf16 --fp8-recipe tensorwise",
-        "fp8_blockwise": "--bf16 --fp8-recipe blockwise",
-        "mxfp8": "--bf16 --fp8-recipe mxfp8",
-        "nvfp4": "--bf16 --fp4-recipe nvfp4",
+        "fp8": "--bf16 --fp8-recipe tensorwise --fp8-format hybrid",
+        "fp8_blockwise": "--bf16 --fp8-recipe blockwise --fp8-format e4m3",
+        "mxfp8": "--bf16 --fp8-recipe mxfp8 --fp8-format e4m3",
+        "nvfp4": "--bf16 --fp4-recipe nvfp4 --fp4-format e2m1",
     },
 }
 _USUAL = {"window_every": 0, "rope_width": 0, "shared_expert_size": 0, "rope_share": 1}
 """Numbers that are written where they are others."""
 _EXPERTS: Table = {"num_experts": "--num-experts", "experts_per_token": "--moe-router-topk"}
-_INNER, _EXPERT_INNER = "--ffn-hidden-size", "--moe-ffn-hidden-size"
+_WIDTHS: Table = {"feed_forward_size": "--moe-ffn-hidden-size", "inner": "--ffn-hidden-size"}
 _WINDOW, _FREQUENCY = "--window-size", "--moe-layer-freq"
 _SHARING: Table = {
     "tensor": "--tensor-model-parallel-size",
@@ -108,16 +107,7 @@ _SHARING: Table = {
     "overlap_tensor_parallel": {False: "", True: "--tp-comm-overlap"},
     "sends_tokens_once": {False: "", True: "--moe-token-dispatcher-type flex"},
 }
-_FORMATS = {
-    "fp8": {"--fp8-format": "hybrid"},
-    "fp8_blockwise": {"--fp8-format": "e4m3"},
-    "mxfp8": {"--fp8-format": "e4m3"},
-    "nvfp4": {"--fp4-format": "e2m1"},
-}
-"""Formats of precisions beside their recipes."""
-_GATHERED = {
-    "fp8": ("--fp8-param-gather",),
-    "fp8_blockwise": ("--fp8-param-gather",),
+_GATHERED = dict.fromkeys(("fp8", "fp8_blockwise"), ("--fp8-param-gather",)) | {
     "mxfp8": ("--fp8-param-gather", "--reuse-grad-buf-for-mxfp8-param-ag"),
     "nvfp4": ("--fp4-param-gather",),
 }
@@ -143,23 +133,21 @@ def write(job: TrainerJob, comments: Sequence[str] = ()) -> str:
         options |= written(fields, _SHARING)
         if fields["context"] > 1 and fields["context_sharing"] == "all_to_all":
             options["--cp-comm-type"] = "a2a"
-        if job.overlap_exchanges and fields["zero"]:
-            options["--overlap-param-gather"] = None
         if fields["zero"]:
+            options |= {"--overlap-param-gather": None} if job.overlap_exchanges else {}
             options |= dict.fromkeys(_GATHERED.get(fields["precision"], ()))
     return argument_text(options | stages, comments)
 
 
 def _model_besides(fields: Mapping[str, Any]) -> dict[str, object]:
     """Return the arguments of a model that follow from others or have a form of their own."""
-    inner, num_dense, rope = fields["feed_forward_size"], fields["num_dense_layers"], fields["rope_base"]
+    inner, num_dense = fields["feed_forward_size"], fields["num_dense_layers"]
     found: dict[str, object] = {"--max-position-embeddings": fields["sequence_length"]}
-    found |= _FORMATS.get(fields["precision"], {})
-    found[_INNER] = fields["dense_feed_forward_size"] or inner
+    found["--ffn-hidden-size"] = fields["dense_feed_forward_size"] or inner
     if fields["num_kv_heads"] is not None:
         found["--group-query-attention"] = None
     if not fields["learned_positions"]:
-        found["--position-embedding-type"] = "none" if rope is None else "rope"
+        found["--position-embedding-type"] = "none" if fields["rope_base"] is None else "rope"
     if fields["window"] is not None:
         found[_WINDOW] = f"{fields['window'] - 1},0"
     if fields["kv_rank"] is not None:
@@ -167,7 +155,7 @@ def _model_besides(fields: Mapping[str, Any]) -> dict[str, object]:
         found |= {"--multi-latent-attention": None, "--rope-type": "rope", "--qk-layernorm": None}
         found["--qk-head-dim"] = fields["head_width"]
     if fields["num_experts"] > 1:
-        found |= written(fields, _EXPERTS) | {_EXPERT_INNER: inner}
+        found |= written(fields, _EXPERTS) | {"--moe-ffn-hidden-size": inner}
         if num_dense:
             found[_FREQUENCY] = f"([0]*{num_dense}+[1]*{fields['num_layers'] - num_dense})"
         found["--moe-router-load-balancing-type"] = "seq_aux_loss" if fields["router_biases"] else "aux_loss"
@@ -177,38 +165,29 @@ def _model_besides(fields: Mapping[str, Any]) -> dict[str, object]:
 
 
 def read(words: Sequence[str], num_gpus: int) -> TrainerJob:
-    """Return the job that arguments say; others than those that are written are not read.
-
-    Args:
-        words: Those of a command line.
-        num_gpus: GPUs that it runs on.
+    """Return the job on so many GPUs that arguments say; others than those that are written are not read.
 
     Raises:
         LayoutError: Megatron-LM would refuse the stages, or a number is none.
     """
     flags, (stages, group) = given(words), pipeline_of(words)
-    layout, sizes = None, dict[str, Any]()
-    how = fields_read(flags, _SHARING)
+    how, layout, sizes = fields_read(flags, _SHARING), None, dict[str, Any]()
     names = ("sequence_parallel", "overlap_exchanges", "overlap_tensor_parallel", "sends_tokens_once")
     switches = {name: how.pop(name) for name in names}
     if "tensor" in how:
-        batch, of_degrees = how.pop("batch"), inspect.signature(Degrees).parameters
-        shared = {name: how.pop(name) for name in of_degrees if name in how}
+        batch = how.pop("batch")
+        shared = {name: how.pop(name) for name in inspect.signature(Degrees).parameters if name in how}
         data = num_gpus // (shared["tensor"] * shared.get("context", 1) * stages.num_devices)
         degrees = Degrees(pipeline=stages.num_devices, data=data, chunks=stages.num_chunks, **shared)
         layout = Layout(degrees, num_micro_batches=batch // (data * how["micro_batch_size"]), **how)
     if "--hidden-size" in flags:
-        sizes = fields_read(flags, {**_MODEL, **_EXPERTS}) | {
-            "num_layers": stages.num_layers,
-            "num_predict_layers": stages.num_mtp,
-        }
-        others = {"inner": _INNER, "feed_forward_size": _EXPERT_INNER}
-        sizes |= {"feed_forward_size": None} | fields_read(flags, others)
+        sizes = fields_read(flags, {**_MODEL, **_EXPERTS, **_WIDTHS})
+        sizes |= {"num_layers": stages.num_layers, "num_predict_layers": stages.num_mtp}
         inner = sizes.pop("inner", None)
+        sizes.setdefault("feed_forward_size", inner)
         dense = re.fullmatch(r"\(?\[0\]\*(\d+)\+\[1\]\*\d+\)?", "".join(flags.get(_FREQUENCY, [])))
         if dense:
             sizes |= {"num_dense_layers": int(dense[1]), "dense_feed_forward_size": inner}
-        sizes["feed_forward_size"] = sizes["feed_forward_size"] or inner
         if sizes["gpt_oss_parts"]:
             sizes |= {"gated": True, "biases": False, "qkv_biases": True}
         if _WINDOW in flags:
@@ -227,24 +206,23 @@ def to_megatron(planned: Planned) -> PlanExport:
         PlanError: The model is no decoder, or what would be run cannot be shared so or does not fit; or
             Megatron-LM cannot run as many micro-batches in chunks.
     """
-    plan = planned.plan
-    layer, name = decoder_layers(plan.model, _SYSTEM)[-1], plan.model.precision.name
-    common = _strategy(plan.common, layer)
-    _check(common, layer)
+    plan, name = planned.plan, planned.plan.model.precision.name
+    sizes = model_sizes(plan.model, _SYSTEM)
+    ways = list(_strategies(plan.common, decoder_layers(plan.model, _SYSTEM)[-1]))
     p, m = plan.num_stages, plan.num_micro_batches
-    is_interleaved = len(planned.chunks or ()) > p
-    if is_interleaved and m < p:
-        raise PlanError(
-            f"num_micro_batches: {m} are fewer than the {p} ranks of interleaved 1F1B; plan with more"
-        )
-    run = planned.best_of(_strategies(common), _SYSTEM, True)
-    layout = plan_uniform(run.plan, planned.chunks)
-    differs = planned.differences(run)
+    group = None
+    if len(planned.chunks or ()) > p:
+        if m < p:
+            raise PlanError(
+                f"num_micro_batches: {m} are fewer than the {p} ranks of interleaved 1F1B; plan with more"
+            )
+        group = size if (size := group_size(p, m)) != p else None
+    run = planned.best_of(ways, _SYSTEM, True)
+    layout, differs = plan_uniform(run.plan, planned.chunks), planned.differences(run)
     if layout.zero == 3:
         differs.append("ZeRO-3 is Megatron-FSDP: leave CUDA_DEVICE_MAX_CONNECTIONS unset")
     elif max(layout.degrees.tensor, layout.degrees.context) > 1:
         differs.append("set CUDA_DEVICE_MAX_CONNECTIONS=1 before Blackwell")
-    sizes = model_sizes(plan.model, _SYSTEM)
     if name == "tf32":
         differs.append("TF32 has no argument: set torch.backends.cuda.matmul.allow_tf32")
         sizes["precision"] = "single"
@@ -257,58 +235,39 @@ def to_megatron(planned: Planned) -> PlanExport:
         differs.append("biases of experts need --expert-tensor-parallel-size 1; or add --disable-bias-linear")
     if sizes.get("rope_base") is None and not sizes.get("learned_positions", True):
         differs.append(f"positions: the base of {plan.model.name}'s is not known; none are written")
-    try:
-        job = TrainerJob(
-            stages=plan_stages(run.plan, planned.chunks),
-            group=group_size(p, m) if is_interleaved and group_size(p, m) != p else None,
-            sizes=sizes,
-            layout=layout,
-            sequence_parallel=run.plan.common.sequence == "megatron",
-            **planned.told,
-        )
-        head = f"Megatron-LM with megatron-core 0.16, pretrain_gpt.py on {plan.num_gpus} GPUs"
-        return PlanExport(write(job, (head, *differs)), run, tuple(differs), job)
-    except LayoutError as error:
-        raise PlanError(str(error)) from None
+    job = TrainerJob(
+        stages=plan_stages(run.plan, planned.chunks),
+        group=group,
+        sizes=sizes,
+        layout=layout,
+        sequence_parallel=run.plan.common.sequence == "megatron",
+        **planned.told,
+    )
+    head = f"Megatron-LM with megatron-core 0.16, pretrain_gpt.py on {plan.num_gpus} GPUs"
+    return PlanExport(write(job, (head, *differs)), run, tuple(differs), job)
 
 
-def _strategy(common: LayerStrategy, layer: TransformerLayer) -> LayerStrategy:
-    """Return how Megatron shares layers where most are shared so."""
+def _strategies(common: LayerStrategy, layer: TransformerLayer) -> Iterator[LayerStrategy]:
+    """Yield the ways in which Megatron can share layers where most are shared so."""
     if common.sequence == "ulysses":
-        degree = common.token_parallel
-        common = replace(common, tensor_parallel=degree, context_parallel=1)
+        common = replace(common, tensor_parallel=common.token_parallel, context_parallel=1)
     elif layer.has_experts and common.tensor_parallel > 1:
         common = replace(common, sequence="megatron")
-    is_exchanged = common.token_parallel > 1 and (
-        common.sequence == "ulysses" or common.context == "all_to_all"
-    )
-    heads = layer.kv_heads // common.matrix_parallel
-    if is_exchanged and (heads == 0 or heads % common.token_parallel):
-        common = replace(
-            common,
-            tensor_parallel=common.matrix_parallel,
-            context_parallel=common.token_parallel,
-            sequence="none" if common.sequence == "ulysses" else common.sequence,
-            context="ring",
+    t, c, kv_heads = common.matrix_parallel, common.token_parallel, layer.kv_heads
+    is_exchanged = c > 1 and (common.sequence == "ulysses" or common.context == "all_to_all")
+    if is_exchanged and (kv_heads < t or kv_heads // t % c):
+        sequence: SequenceSharing = "none" if common.sequence == "ulysses" else common.sequence
+        common = replace(common, tensor_parallel=t, context_parallel=c, sequence=sequence, context="ring")
+    common = replace(common, tensor_innermost=True, zero=1 if common.zero == 2 else common.zero)
+    if kv_heads % t and t % kv_heads:
+        raise PlanError(f"num_kv_heads: {kv_heads} and {t} tensor-parallel GPUs do not divide one another")
+    if c > 1 and layer.sequence_length % (2 * c):
+        raise PlanError(
+            f"context_parallel: twice {c} does not divide the {layer.sequence_length} tokens of a sample"
         )
-    return replace(common, tensor_innermost=True, zero=1 if common.zero == 2 else common.zero)
-
-
-def _strategies(common: LayerStrategy) -> Iterator[LayerStrategy]:
     plain = replace(common, recompute="none")
     yield plain
     if common.tensor_parallel > 1 and common.sequence == "none":
         yield replace(plain, sequence="megatron")
     if common.recompute == "selective":
         yield common
-
-
-def _check(common: LayerStrategy, layer: TransformerLayer) -> None:
-    kv_heads, t = layer.kv_heads, common.matrix_parallel
-    if kv_heads % t and t % kv_heads:
-        raise PlanError(f"num_kv_heads: {kv_heads} and {t} tensor-parallel GPUs do not divide one another")
-    if common.token_parallel > 1 and layer.sequence_length % (2 * common.token_parallel):
-        raise PlanError(
-            f"context_parallel: twice {common.token_parallel} does not divide the {layer.sequence_length} "
-            "tokens of a sample"
-        )

@@ -1,10 +1,12 @@
-"""What torchtitan 0.3.0 is told, as flags of its training.
+"""What torchtitan 0.3.0 is told, as flags of its training, and its lists of the modules of each stage.
 
 Facts of that version: a model is a function of a module's registry, and all else are flags over what it
 returns; states are replicated or sharded (FSDP), and with a pipeline gathered once in an iteration by
 default, which takes what ZeRO-1 does; context-parallel GPUs shard too, and send keys and values around;
 experts are shared whole among GPUs that shard; all layers are recomputed or none; CUDA graphs have to be off
-with pipelines and experts.
+with pipelines and experts. The output module is ``lm_head``, with ``norm`` before it. Of lists of modules
+torchtitan checks little: a name that is not there, or a layer that no stage has, only shows in the losses. So
+all of it is checked here.
 """
 
 from __future__ import annotations
@@ -14,20 +16,11 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from placements.layouts.argument_words import Table, argument_text, fields_read, given, written
-from placements.layouts.layout import EMBEDDING, LAYER, LOSS, LayoutError, PipelineLayout
-from placements.layouts.torchtitan_parts import (
-    DEGREE_FLAG,
-    PARTS_FLAG,
-    layout_of_flags,
-    write_job,
-    write_parts,
-)
 from placements.models.parallel import ContextSharing, LayerStrategy
 from placements.models.transformer import TransformerLayer
 from placements.models.zoo import read_model
+from placements.planners.hybrid.plan import PlanError
 from placements.planners.hybrid.uniform import Degrees, Layout
-from placements.planners.parallel_plan import PlanError
 from placements.trainers.as_run import PlanExport, Planned
 from placements.trainers.job import (
     TrainerJob,
@@ -37,8 +30,21 @@ from placements.trainers.job import (
     plan_uniform,
     without_defaults,
 )
+from placements.trainers.layout import EMBEDDING, LAYER, LOSS, MTP, LayoutError, PipelineLayout
+from placements.trainers.words import Table, argument_text, fields_read, given, known, written
 
 _SYSTEM = "torchtitan"
+
+PARTS = "module_fqns_per_model_part"
+"""Name of the lists of modules, in the section ``parallelism``."""
+
+_MODULES = {EMBEDDING: ["tok_embeddings"], LOSS: ["norm", "lm_head"]}
+"""Names of the modules of the ends; layers are ``layers.0`` and on."""
+
+SECTION = "--parallelism."
+_PARTS = f"{SECTION}{PARTS}"
+_DEGREE = f"{SECTION}pipeline_parallel_degree"
+_SCHEDULE = f"{SECTION}pipeline_parallel_schedule"
 
 _REGISTERED = {
     "llama3_8b": ("llama3", "llama3_8b"),
@@ -74,6 +80,112 @@ _FLAGS: Table = {
     "is_resharded": {False: "", True: "--parallelism.fsdp_reshard_after_forward always"},
 }
 _CHECKPOINT = "activation_checkpoint:"
+_PRECISIONS = {"half": "bf16", "bf16": "bf16", "single": "single", "tf32": "single"}
+"""What mixed precision makes of those that need no converter."""
+
+
+def write_parts(layout: PipelineLayout) -> list[list[str]]:
+    """Return the names of the modules of each virtual stage.
+
+    Raises:
+        LayoutError: torchtitan cannot run the layout.
+
+    >>> write_parts(PipelineLayout(2, ("Et", "tL")))
+    [['tok_embeddings', 'layers.0'], ['layers.1', 'norm', 'lm_head']]
+    """
+    if MTP in layout.parts:
+        raise LayoutError(
+            "layout: torchtitan: MTP does not support pipeline parallelism yet; leave out MTP, or use "
+            "Megatron-LM"
+        )
+    if "" in layout.stages:
+        raise LayoutError(
+            f"layout: torchtitan 0.3.0: stage {layout.stages.index('')} is empty, which no list of modules "
+            "says; give each stage a layer"
+        )
+    _check_order(layout, "layout")
+    return [
+        [name for part, number in stage for name in _MODULES.get(part, [f"layers.{number}"])]
+        for stage in layout.numbered
+    ]
+
+
+def read_parts(parts: Sequence[Sequence[str]], num_devices: int) -> PipelineLayout:
+    """Return the layout that the lists of modules of each virtual stage say.
+
+    Raises:
+        LayoutError: A module is unknown, missing, there twice or out of order; or the ranks do not divide the
+            stages, as torchtitan says it.
+    """
+    if num_devices < 1 or len(parts) % num_devices or not parts:
+        raise LayoutError(
+            f"{PARTS}: torchtitan: num_stages {len(parts)} must be evenly divisible by pp_degree "
+            f"{num_devices}; change the number of lists or pipeline_parallel_degree"
+        )
+    letters = {"tok_embeddings": EMBEDDING, "norm": "", "lm_head": LOSS}
+    stages, number = [], 0
+    for i, names in enumerate(parts):
+        stage = ""
+        for name in names:
+            prefix, _, digits = name.partition(".")
+            if name not in letters and not (prefix == "layers" and digits.isdecimal()):
+                raise LayoutError(
+                    f"{PARTS}[{i}]: {name!r} is no module of a decoder; use tok_embeddings, layers.N, norm "
+                    "and lm_head"
+                )
+            if name not in letters and int(digits) != number:
+                raise LayoutError(
+                    f"{PARTS}: {name} stands where layers.{number} should; name each once, in their order"
+                )
+            number += name not in letters
+            stage += letters.get(name, LAYER)
+        stages.append(stage)
+    found = PipelineLayout(num_devices, tuple(stages))
+    _check_order(found, PARTS)
+    if [name for names in parts for name in names].count("norm") != 1 or "norm" not in parts[-1]:
+        raise LayoutError(f"{PARTS}: norm has to stand once, with lm_head on the last stage; put it there")
+    return found
+
+
+def _check_order(layout: PipelineLayout, where: str) -> None:
+    if layout.parts != EMBEDDING + LAYER * layout.num_layers + LOSS:
+        raise LayoutError(
+            f"{where}: torchtitan needs tok_embeddings first, then all layers, then lm_head, each once; "
+            "change the order"
+        )
+
+
+def _schedule(layout: PipelineLayout) -> str:
+    return "1F1B" if layout.num_chunks == 1 else "Interleaved1F1B"
+
+
+def _stages_written(layout: PipelineLayout) -> dict[str, object]:
+    parts = [",".join(names) for names in write_parts(layout)]
+    return {_DEGREE: layout.num_devices, _SCHEDULE: _schedule(layout), _PARTS: parts}
+
+
+def layout_of_flags(flags: Mapping[str, Sequence[str]]) -> PipelineLayout:
+    """Return the layout that flags say; as torchtitan does, dashes and underscores are alike.
+
+    Raises:
+        LayoutError: They do not, or torchtitan cannot run it.
+    """
+    said = {f"--{name[2:].replace('-', '_')}": words for name, words in flags.items()}
+    degree, parts, schedule = (
+        [known(flag, word) for word in said.get(flag, ())] for flag in (_DEGREE, _PARTS, _SCHEDULE)
+    )
+    for flag in (_DEGREE, _PARTS):
+        if flag not in said:
+            raise LayoutError(f"has no {flag}; give it")
+    if len(degree) != 1 or not degree[0].isdecimal():
+        raise LayoutError(f"{_DEGREE}: {' '.join(degree)!r} is not a whole number; give one")
+    found = read_parts([names.split(",") for names in parts], int(degree[0]))
+    if schedule and [each.lower() for each in schedule] != [_schedule(found).lower()]:
+        raise LayoutError(
+            f"{_SCHEDULE}: {' '.join(schedule)} with {found.num_chunks} stages on each rank is not read; "
+            f"use {_schedule(found)}"
+        )
+    return found
 
 
 def write(job: TrainerJob, comments: Sequence[str] = ()) -> str:
@@ -83,21 +195,20 @@ def write(job: TrainerJob, comments: Sequence[str] = ()) -> str:
         LayoutError: torchtitan cannot run its stages.
     """
     if job.layout is None:
-        return argument_text(write_job(job.stages), comments)
+        return argument_text(_stages_written(job.stages), comments)
     fields, is_pipeline = job.fields, job.stages.num_devices > 1
     micro, data, zero = (fields[name] for name in ("micro_batch_size", "data", "zero"))
     fields |= {"shard": data if zero else 1, "copies": 1 if zero else data, "local": micro}
     fields["sequence_parallel"] = job.sequence_parallel or fields["tensor"] == 1
     if is_pipeline:
         fields |= {"micro": micro, "local": micro * fields["num_micro_batches"], "is_resharded": zero == 3}
-    name = registered(job.sizes)
     options: dict[str, object] = {}
-    if name:
+    if name := registered(job.sizes):
         options |= dict(zip(("--module", "--config"), _REGISTERED[name], strict=True))
     options |= written(fields, _FLAGS)
     if is_pipeline or fields["expert"] > 1:
         options["--training.disable_cuda_graphs"] = None
-    options |= write_job(job.stages) if is_pipeline else {DEGREE_FLAG: 1}
+    options |= _stages_written(job.stages) if is_pipeline else {_DEGREE: 1}
     return argument_text(options | {f"{_CHECKPOINT}{fields['recompute']}": None}, comments)
 
 
@@ -124,30 +235,30 @@ def read(words: Sequence[str]) -> TrainerJob:
     names = tuple("".join(flags.get(name, [])) for name in ("--module", "--config"))
     name = next((each for each, pair in _REGISTERED.items() if pair == names), None)
     sizes = _sizes(name) if name else {}
-    if PARTS_FLAG not in flags and name:
+    if _PARTS not in flags and name:
         stages = PipelineLayout(1, (EMBEDDING + LAYER * sizes["num_layers"] + LOSS,))
     else:
         stages = layout_of_flags(flags)
     how = fields_read(flags, _FLAGS)
     if "tensor" not in how:
         return TrainerJob(stages=stages, sizes=sizes)
-    shared = {each: how[each] for each in ("tensor", "context", "expert") if each in how}
+    shared = {each: how.get(each, 1) for each in ("tensor", "context", "expert")}
+    sharing: ContextSharing = "ring" if shared["context"] > 1 else "all_to_all"
     data, size = how.get("shard", 1) * how.get("copies", 1), how.get("micro", how["local"])
-    is_sharded = how.get("shard", 1) * shared.get("context", 1) > 1
-    zero = 3 if how["is_resharded"] or stages.num_devices == 1 else 1
-    whole = shared.get("expert", 1) > 1 and shared["tensor"] > 1
-    sharing: ContextSharing = "ring" if shared.get("context", 1) > 1 else "all_to_all"
     degrees = Degrees(
         **shared,
         pipeline=stages.num_devices,
         data=data,
         chunks=stages.num_chunks,
-        whole_experts=whole,
+        whole_experts=shared["expert"] > 1 and shared["tensor"] > 1,
         context_sharing=sharing,
     )
+    zero = 3 if how["is_resharded"] or stages.num_devices == 1 else 1
+    is_sharded = how.get("shard", 1) * shared["context"] > 1
     layout = Layout(degrees, size, how["batch"] // (data * size), zero if is_sharded else 0)
     if f"{_CHECKPOINT}full" in words:
-        layout = replace(layout, recompute="full", recomputed_layers=max(map(_num_layers, stages.stages)))
+        most = max(stage.count(LAYER) for stage in stages.stages)
+        layout = replace(layout, recompute="full", recomputed_layers=most)
     own: dict[str, Any] = {each: how[each] for each in ("sequence_length", "precision") if each in how}
     return TrainerJob(
         stages=stages,
@@ -155,10 +266,6 @@ def read(words: Sequence[str]) -> TrainerJob:
         layout=layout,
         sequence_parallel=how["sequence_parallel"] and shared["tensor"] > 1,
     )
-
-
-def _num_layers(stage: str) -> int:
-    return stage.count(LAYER)
 
 
 def to_torchtitan(planned: Planned) -> PlanExport:
@@ -175,38 +282,31 @@ def to_torchtitan(planned: Planned) -> PlanExport:
         raise PlanError(
             f"num_kv_heads: {common.matrix_parallel} tensor-parallel GPUs do not divide the {layer.kv_heads}"
         )
-    try:
-        stages = plan_stages(plan, planned.chunks)
-        check_interleaved(stages, plan.num_micro_batches)
-        write_parts(stages)
-        if sizes.get("tied", True) and plan.num_stages > 1 and registered(sizes):
-            raise PlanError(f"model: torchtitan has no pipeline of {plan.model.name}, whose tables are tied")
-        run = planned.best_of(_strategies(common, layer), _SYSTEM, False)
-        differs = planned.differences(run)
-        if registered(sizes) is None:
-            name = plan.model.name
-            differs.append(f"torchtitan 0.3.0 has no {name}: give --module and --config of your own")
-        if precision not in _PRECISIONS:
-            differs.append(f"{precision} is of a config of your own, with its converter")
-        if planned.told.get("overlap_tensor_parallel"):
-            differs.append("add --compile.enable --compile.enable_async_tensor_parallel, as is timed")
-        layout = plan_uniform(run.plan, planned.chunks)
-        if layout.degrees.data == layout.degrees.context == 1:
-            layout = replace(layout, zero=0)
-        job = TrainerJob(
-            stages=stages,
-            sizes=sizes | {"precision": _PRECISIONS.get(precision, "bf16")},
-            layout=layout,
-            sequence_parallel=run.plan.common.sequence == "megatron",
-        )
-        head = f"torchtitan 0.3.0, torchtitan.train on {plan.num_gpus} GPUs"
-        return PlanExport(write(job, (head, *differs)), run, tuple(differs), job)
-    except LayoutError as error:
-        raise PlanError(str(error)) from None
-
-
-_PRECISIONS = {"half": "bf16", "bf16": "bf16", "single": "single", "tf32": "single"}
-"""What mixed precision makes of those that need no converter."""
+    stages = plan_stages(plan, planned.chunks)
+    check_interleaved(stages, plan.num_micro_batches)
+    write_parts(stages)
+    if sizes.get("tied", True) and plan.num_stages > 1 and registered(sizes):
+        raise PlanError(f"model: torchtitan has no pipeline of {plan.model.name}, whose tables are tied")
+    run = planned.best_of(_strategies(common, layer), _SYSTEM, False)
+    differs = planned.differences(run)
+    if registered(sizes) is None:
+        name = plan.model.name
+        differs.append(f"torchtitan 0.3.0 has no {name}: give --module and --config of your own")
+    if precision not in _PRECISIONS:
+        differs.append(f"{precision} is of a config of your own, with its converter")
+    if planned.told.get("overlap_tensor_parallel"):
+        differs.append("add --compile.enable --compile.enable_async_tensor_parallel, as is timed")
+    layout = plan_uniform(run.plan, planned.chunks)
+    if layout.degrees.data == layout.degrees.context == 1:
+        layout = replace(layout, zero=0)
+    job = TrainerJob(
+        stages=stages,
+        sizes=sizes | {"precision": _PRECISIONS.get(precision, "bf16")},
+        layout=layout,
+        sequence_parallel=run.plan.common.sequence == "megatron",
+    )
+    head = f"torchtitan 0.3.0, torchtitan.train on {plan.num_gpus} GPUs"
+    return PlanExport(write(job, (head, *differs)), run, tuple(differs), job)
 
 
 def check_interleaved(layout: PipelineLayout, num_micro_batches: int) -> None:

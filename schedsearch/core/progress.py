@@ -157,10 +157,6 @@ class PlanProgress(ExitStack):
         best = "none yet" if best_ms is None else f"{best_ms:,.6g} ms"
         self.step(best + (f" (bound {bound_ms:,.6g} ms by the formula)" if bound_ms else ""), done, total)
 
-    def layouts(self, done: int, total: int) -> None:
-        """Show how many layouts are rated."""
-        self.step("layouts", done, total)
-
     def search(self, name: str, tick_ms: float, progress: SearchProgress) -> None:
         """Show one event of a search."""
         if name not in self._searches:

@@ -13,12 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from placements.layouts.layer_file import ModelLayers
-from placements.layouts.layout import MTP, LayoutError, PipelineLayout, even_layout, layout_of_sizes
-from placements.layouts.measured_layers import read_measured
-from placements.layouts.megatron_arguments import MegatronPipeline, group_size
-from placements.layouts.megatron_notation import write_notation
 from placements.stages.layout_stages import PLACES, place_layout, rounded
+from placements.trainers.layers import ModelLayers, read_measured
+from placements.trainers.layout import MTP, LayoutError, PipelineLayout, even_layout, layout_of_sizes
+from placements.trainers.megatron_layout import MegatronPipeline, group_size, write_notation
 from schedsearch.core.shared_limits import SharedLimits
 from schedsearch.layouts.defaults import NUM_CHUNKS, WORK_LIMIT
 from schedsearch.layouts.layout_model import LayoutProblem, Sizes
@@ -122,7 +120,7 @@ def layout(
 
     Args:
         layers: The layers, or the path of their CSV file, or of what was measured; see
-            `placements.layouts.measured_layers.read_measured`.
+            `placements.trainers.layers.read_measured`.
         num_devices: Devices of the pipeline.
         num_micro_batches: Micro-batches of an iteration.
         num_chunks: Virtual stages of each device: 1 for 1F1B, more for interleaved 1F1B; one number or some.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from placements import Placement
+from placements import Block, Placement
 from schedsearch.core.answer import Answer, EndedBy, SearchProgress, SearchReport, Status
 from schedsearch.core.objective import FINITE, Objective
 from schedsearch.core.problem import Problem
@@ -33,13 +33,38 @@ def lower(problem: Problem, on_progress: SearchReport) -> Passed | None:
     placement, number = problem.placement, problem.num_micro_batches
     if not placement.slowdown:
         return None
-    slow, path, period = placement.at_worst, critical_path(placement), float(period_bound(placement))
+    slow, path, period = at_worst(placement), critical_path(placement), float(period_bound(placement))
     proved = {Objective.PERIOD: period, Objective.MAKESPAN: makespan_bound(placement, number)}
 
     def told(event: SearchProgress) -> None:
         on_progress(replace(event, bound=min(event.bound, proved.get(Objective(event.phase), path))))
 
     return Passed(replace(problem, placement=slow), told, lambda found: _lifted(problem, found))
+
+
+def at_worst(placement: Placement) -> Placement:
+    """Return a placement whose streams do not slow each other down, each block as slow as they can make it.
+
+    A schedule of it is one of the placement: no block takes longer here.
+    """
+    streams: list[set[str]] = [set() for _ in range(placement.num_devices)]
+    for block in placement.all_blocks:
+        for device in block.devices:
+            streams[device].add(block.stream)
+
+    def slowed(block: Block) -> Block:
+        factors = (
+            math.prod(placement.slowdown_of(block.stream, other) for other in streams[device])
+            for device in block.devices
+        )
+        return replace(block, time=math.ceil(block.time * max(1, *factors)))
+
+    return replace(
+        placement,
+        blocks=tuple(map(slowed, placement.blocks)),
+        decisions=tuple(decision.mapped(slowed) for decision in placement.decisions),
+        slowdown=(),
+    )
 
 
 def _lifted(problem: Problem, found: Answer) -> Answer:

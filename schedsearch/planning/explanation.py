@@ -19,10 +19,23 @@ def explain(plans: Plans, costs_in_words: str = "") -> str:
     lines = [f"# {plans.model.name} on {in_words(plans.cluster)}", ""]
     if not plans.proposed:
         return "\n".join([*lines, "No plan was found before the interruption.", ""])
-    best = plans.best
-    lines += [f"Best plan: {best.name}.", "", *_headline(plans, best), ""]
-    lines += [f"{costs_in_words[:1].upper()}{costs_in_words[1:]}.", ""] if costs_in_words else []
-    lines += ["## Stages", "", *_stages(best, plans), ""]
+    best, plan = plans.best, plans.best.plan
+    lines += [
+        f"Best plan: {best.name}.",
+        "",
+        f"{plan.global_batch_size} samples in {plan.num_micro_batches} micro-batches of "
+        f"{plan.micro_batch_size}; {plan.num_gpus} of {plans.cluster.num_gpus} GPUs.",
+    ]
+    if best.formula_ms is not None:
+        rate = 1e3 * plan.global_batch_size / best.formula_ms
+        lines.append(f"By the formula an iteration takes {best.formula_ms:,.5g} ms, {rate:.4g} samples/s.")
+    if best.iteration_ms is not None and best.bound_ms is not None:
+        is_proved = best.status is Status.OPTIMAL
+        proved = "makespan proved" if is_proved else f"not proved, bound {best.bound_ms:,.5g} ms"
+        rate = best.samples_per_s or 0.0
+        lines.append(f"Its schedule takes {best.iteration_ms:,.5g} ms ({proved}), {rate:.4g} samples/s.")
+    lines += ["", f"{costs_in_words[:1].upper()}{costs_in_words[1:]}."] if costs_in_words else []
+    lines += ["", "## Stages", "", *_stages(best, plans), ""]
     lines += ["## Ranking", "", *table(ranking(plans)), "", f"{legend(plans)}."]
     lines += [text for line in plans.left_out for text in ("", f"Left out: {line}.")]
     return "\n".join(lines) + "\n"
@@ -75,26 +88,6 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
     return [shown[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *shown[1:]]
 
 
-def _headline(plans: Plans, best: RankedPlan) -> Iterator[str]:
-    plan, samples = best.plan, best.plan.global_batch_size
-    line = (
-        f"{samples} samples in {plan.num_micro_batches} micro-batches of {plan.micro_batch_size}; "
-        f"{plan.num_gpus} of {plans.cluster.num_gpus} GPUs."
-    )
-    if best.formula_ms is not None:
-        rate = 1e3 * samples / best.formula_ms
-        line += f" By the formula an iteration takes {best.formula_ms:,.5g} ms, {rate:.4g} samples/s."
-    yield line
-    if best.iteration_ms is not None:
-        is_proved = best.status is Status.OPTIMAL
-        proved = "makespan proved" if is_proved else f"not proved, bound {best.iteration_bound_ms:,.5g} ms"
-        hand_made = "" if best.one_f_one_b_ms is None else f"; 1F1B takes {best.one_f_one_b_ms:,.5g} ms"
-        yield (
-            f"Its searched schedule takes {best.iteration_ms:,.5g} ms ({proved}{hand_made}), "
-            f"{best.samples_per_s:.4g} samples/s."
-        )
-
-
 def _stages(best: RankedPlan, plans: Plans) -> Iterator[str]:
     """Yield a line for each stage: its GPUs, how they share its layers, and the most that one holds."""
     plan, shared = best.plan, best.shared
@@ -134,7 +127,7 @@ def ranking(plans: Plans) -> list[list[str]]:
                 _number(row["tokens_per_s_per_gpu"], ",.5g"),
                 _number(row["mfu_percent"], ".1f", " %"),
                 _number(row["peak_memory_mib"] / 1024, ".1f"),
-                row["proved"] or "formula",
+                row["proved"],
             ]
         )
     return rows

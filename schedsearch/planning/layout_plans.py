@@ -12,12 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from placements.block import PlacementError
-from placements.planners.hybrid.plan import Plan
+from placements.planners.hybrid.plan import Plan, PlanError
 from placements.planners.hybrid.plan_options import RatedPlan, StageEstimate
 from placements.planners.hybrid.search.layout_search import LayoutEstimate, LayoutSearch
 from placements.planners.hybrid.shape_costs import FrameworkCosts
 from placements.planners.hybrid.uniform import Layout
-from placements.planners.parallel_plan import PlanError
 from placements.trainers.as_run import Planned, rate
 from placements.trainers.job import plan_uniform
 from schedsearch.core.answer import Status
@@ -42,7 +41,7 @@ def plan_layouts(
     Args:
         search: The layouts that are tried.
         num_plans: How many are timed by a schedule.
-        on_progress: See `LayoutSearch.estimates`.
+        on_progress: Called now and then with the number of layouts that are rated, and of all.
         own: Layouts that are timed beside the best.
         time_limit_s: After which it ends.
 
@@ -53,28 +52,38 @@ def plan_layouts(
     layouts, end_s = list(search.layouts()), time.monotonic() + time_limit_s
     rated: list[LayoutEstimate | None] = []
     timed: list[tuple[LayoutEstimate, UniformRun]] = []
-    estimates, fitting = list[LayoutEstimate](), list[LayoutEstimate]()
+
+    def is_over() -> bool:
+        return INTERRUPTS.seen or time.monotonic() >= end_s
+
     with INTERRUPTS.answered() as ending:
-        for estimate in search.rated(layouts, on_progress):
+        for estimate in search.rated(layouts):
+            if on_progress is not None and len(rated) % 256 == 0:
+                on_progress(len(rated), len(layouts))
             rated.append(estimate)
-            if INTERRUPTS.seen or time.monotonic() >= end_s:
+            if is_over():
                 break
         estimates = search.ranked(filter(None, rated))
         fitting = [each for each in estimates if each.gib <= search.limit_gib]
         for estimate in fitting[: 4 * num_plans]:  # the formula's memory is not exact
             run = _run(search, estimate.layout)
             timed += [(estimate, run)] if max(run.gib_by_stage) <= search.limit_gib else []
-            if len(timed) == num_plans or (timed and (INTERRUPTS.seen or time.monotonic() >= end_s)):
+            if len(timed) == num_plans or (timed and is_over()):
                 break
     known = {run.layout for _, run in timed}
     own_fit = [each for each in own_runs if max(each[1].gib_by_stage) <= search.limit_gib]
     timed += [each for each in own_fit if each[1].layout not in known]
     timed.sort(key=lambda each: each[1].iteration_ms)
     bound_ms = min((each.load_ms for each in (*fitting, *(each for each, _ in timed))), default=math.inf)
-    plans = tuple(_ranked(estimate, run, search.limit_gib) for estimate, run in timed)
-    own_layouts, num_left = tuple(run for _, run in own_runs), len(layouts) - len(rated)
     return LayoutPlans(
-        search.limit_gib, plans, tuple(estimates), bound_ms, own_layouts, num_left, ending.interrupted
+        search.limit_gib,
+        tuple(_ranked(estimate, run, search.limit_gib) for estimate, run in timed),
+        tuple(estimates),
+        bound_ms,
+        tuple(run for _, run in own_runs),
+        len(layouts),
+        len(layouts) - len(rated),
+        ending.interrupted,
     )
 
 
@@ -115,9 +124,7 @@ def _ranked(estimate: LayoutEstimate, run: UniformRun, limit_gib: float) -> Rank
         run=run,
         status=Status.FEASIBLE,
         schedule=schedule,
-        iteration_bound_ms=min(estimate.load_ms, run.iteration_ms),
-        one_f_one_b_ms=run.iteration_ms if is_chain else None,
-        search_seconds=0.0,
+        bound_ms=min(estimate.load_ms, run.iteration_ms),
     )
 
 
@@ -135,10 +142,8 @@ def _with_ends(run: UniformRun, limit_gib: float) -> Schedule:
 
 
 def why_no_layout(search: LayoutSearch, found: LayoutPlans) -> str:
-    """Return a line that says why no layout fits; empty where one does."""
+    """Return a line that says why no layout fits."""
     num_gpus = search.cluster.num_gpus
-    if found.plans:
-        return ""
     if not found.estimates:
         return (
             f"cluster, batch: no layout of {search.model.name} divides both {num_gpus} GPUs and the batch; "

@@ -1,6 +1,6 @@
-"""The plans of a model on a cluster, in several shapes, ranked by the schedules that are found for them.
+"""The plans of a model on a cluster, in several shapes, ranked by the schedules that are made for them.
 
-The planner proposes by a formula, the schedule decides. The module does not know what a layer costs.
+Formulas propose, the schedule decides. The module does not know what a layer costs.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from placements.cluster import Cluster, read_cluster
 from placements.models.chain import ModelShape
@@ -20,23 +21,20 @@ from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import USUAL, Paradigm, TreeOptions
 from placements.planners.hybrid.placing.planned_placement import SHARED_VOCABULARY
 from placements.planners.hybrid.placing.shared_layers import PartCosts
-from placements.planners.hybrid.plan_options import OUT_OF_MEMORY, PlanOptions, PlanSearchResult
+from placements.planners.hybrid.plan import PlanError
+from placements.planners.hybrid.plan_options import OUT_OF_MEMORY, PlanOptions, PlanSearchResult, RatedPlan
 from placements.planners.hybrid.search.layout_search import LayoutOptions, LayoutSearch
 from placements.planners.hybrid.search.plan_search import PlannerReport, search_plans
 from placements.planners.hybrid.shape_costs import FrameworkCosts, ShapeCosts
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.hybrid.uniform import Layout
-from placements.planners.parallel_plan import PlanError
 from schedsearch.planning.layout_plans import plan_layouts, why_no_layout
 from schedsearch.planning.plans import LayoutPlans, Plans, RankedPlan
-from schedsearch.planning.ranking import RankingReport, rank
+from schedsearch.planning.ranking import RankingReport, rank, simulated
 from schedsearch.planning.shape_plans import SHAPES, chain_plans, vocabulary_plans
 
-RANKS = ("schedule", "formula")
-"""Measures that rank plans: the searched schedule, or the planner's formula."""
-
-PLANNERS = ("hybrid", "layouts")
-"""Those that can be asked for alone: every layer in its own strategy, or all alike as frameworks have it."""
+RANKS = ("schedule", "simulation")
+"""Measures that rank plans: the searched schedule, or the one made by hand."""
 
 TRAINED = CostOptions(overlap_weights=True, framework=FRAMEWORKS["megatron"])
 """What GPUs reach where nothing else is given: as the layouts of Megatron-LM are run."""
@@ -45,9 +43,14 @@ NEAR_TIE = 0.01
 """Share by which an iteration may be longer and counts as equal: costs are no more exact than that. Of equal
 plans the simplest comes first."""
 
+_PROMISING = 8
+"""Numbers of layouts around which strategies are searched first."""
+
+_PROMISING_SHARE = 1.25
+"""Times of the best layout that these take at most, by the formula."""
 
 _SHARED = ("memory_gib", "reserve_gib", "num_stages", "gpus_per_stage", "num_micro_batches")
-"""Options of both planners."""
+"""Options of layouts and of strategies."""
 
 
 def plan(
@@ -57,50 +60,49 @@ def plan(
     *,
     options: PlanOptions | None = None,
     costs: LayerCosts | None = None,
-    planner: str | None = None,
+    uniform: bool = False,
     layouts: LayoutOptions | None = None,
     own: Sequence[Layout] = (),
     rank_by: str = "schedule",
     shapes: Sequence[str] = ("v_shape",),
     num_chunks: int = 2,
     time_limit_s: float | None = None,
-    seed: int = 0,
     on_progress: PlannerReport | None = None,
     on_search: RankingReport | None = None,
-    on_layouts: Callable[[int, int], None] | None = None,
 ) -> Plans:
     """Return the best plans of a model on a cluster, with the schedule as the judge.
 
-    Two planners propose: of plans whose layers each have a strategy (Galvatron-BMW), and of layouts as
-    training frameworks are configured. Costs are the same for both, and so is the time of a plan of both.
+    All layouts of training frameworks, whose layers are all shared alike, are rated by a formula, and the
+    best timed by their schedules. Then strategies of each layer (Galvatron-BMW) are searched: first with the
+    numbers of promising layouts, then with all, as far as they may be faster than what is known. Costs are
+    the same for both, and so is the time of a plan of both.
 
     Args:
         model: A model, the name of one, or the path of its `config.json`; see `placements.models.zoo`.
             Branches are one after the other.
         cluster: GPUs, or their name; see `placements.cluster.read_cluster`.
         batch: Samples of an iteration; of several the one with the most samples per second is first.
-        options: How GPUs may share layers, and what numbers are tried.
+        options: How GPUs may share layers, and what numbers are tried. Where they ask for a paper's method
+            there are no layouts.
         costs: What layers cost; by default as `TRAINED` says.
-        planner: One of `PLANNERS`, for it alone; None for both, where `layouts` can be compared.
+        uniform: Layouts alone.
         layouts: Layouts that are tried; what `options` have of them is taken from there.
         own: The user's own, of one batch size; they compete where they fit.
         rank_by: One of `RANKS`.
         shapes: Those of `schedsearch.planning.shape_plans.SHAPES` that compete.
         num_chunks: Chunks of each device in a wave or a loop.
-        time_limit_s: For all of it: planners have even shares of half, the searches of schedules what these
-            leave; None for that of `options`.
-        seed: Seed of the searches.
-        on_progress: Told about the planner; see `placements.planners.hybrid.search.plan_search`. There is no
+        time_limit_s: For all of it: planning has half, the searches of schedules what that leaves; None for
+            that of `options`.
+        on_progress: Told about the planning; see `placements.planners.hybrid.search.plan_search`. There is no
             bound, 0, where layouts, or several batches or shapes, compete.
         on_search: Told about the searches of schedules.
-        on_layouts: See `placements.planners.hybrid.search.layout_search.LayoutSearch.estimates`.
 
     Raises:
         PlanError: An option is wrong, or no plan fits; then the smallest memory that would do is said.
         PlacementError: A model's name or size is wrong.
         ClusterError: A cluster is wrong.
 
-    >>> found = plan("gpt3_1.3b", "a100_8", 64, rank_by="formula")
+    >>> found = plan("gpt3_1.3b", "a100_8", 64, rank_by="simulation")
     >>> found.best.plan.num_gpus
     8
     """
@@ -110,75 +112,32 @@ def plan(
     options = options or PlanOptions(TreeOptions(sequence_parallel=is_computed))
     options = options if time_limit_s is None else replace(options, time_limit_s=time_limit_s)
     costs = FrameworkCosts(model, TRAINED) if costs is None else costs
-    _check(rank_by, shapes, planner)
-    sizes = list(batch) if isinstance(batch, Sequence) else [batch]
-    alone = "" if planner == "hybrid" else _why_no_layouts(cluster, costs, options, shapes)
-    if alone and (own or planner == "layouts"):
-        raise PlanError(f"{'explain' if own else 'planner'}: layouts cannot be compared: {alone}")
-    with_layouts, with_hybrid = planner != "hybrid" and not alone, planner != "layouts"
-    if on_progress is not None and (with_layouts or len(sizes) * len(shapes) > 1):
-        on_progress = _without_bound(on_progress)
-    trunks = [shape for shape in dict.fromkeys(shapes) if shape in SHARED_VOCABULARY]
-    steps = len(sizes) * (with_hybrid * (1 + len(trunks)) + with_layouts)
+    for where, names, known in (("rank", (rank_by,), RANKS), ("shapes", tuple(shapes) or ("",), SHAPES)):
+        for name in names:
+            if name not in known:
+                raise PlanError(f"{where}: {name!r} is not known; use {', '.join(known)}")
+    why_not = _why_no_layouts(cluster, costs, options, shapes)
+    if why_not and (own or uniform):
+        raise PlanError(f"{'explain' if own else 'uniform'}: layouts cannot be compared: {why_not}")
+    sizes = tuple(dict.fromkeys(batch)) if isinstance(batch, Sequence) else (batch,)
+    for size in sizes:
+        if type(size) is not int or size < 1:
+            raise PlanError(f"batch: {size!r} is not a whole number of samples above 0; give one")
     end_s = time.monotonic() + options.time_limit_s
-    share = replace(options, time_limit_s=options.time_limit_s / 2 / steps)
-    chain, whole = PartCosts(model.chained, costs), PartCosts(model, costs)
-    searches: dict[int, PlanSearchResult] = {}
-    made: list[RankedPlan | str] = []
-    interrupted = False
-    if with_hybrid:
-        searches = {size: search_plans(chain, cluster, size, share, on_progress) for size in sizes}
-        interrupted = any(found.interrupted for found in searches.values())
-        chains = [each for found in searches.values() for each in found.plans]
-        chains = sorted(chains, key=lambda each: -each.samples_per_s)[: options.num_plans]
-        try:
-            for shape in dict.fromkeys(shapes):
-                if shape not in trunks:
-                    made += chain_plans(shape, chains, whole, options, num_chunks)
-                elif not interrupted:
-                    made += vocabulary_plans(shape, sizes, whole, cluster, share, on_progress)
-        except KeyboardInterrupt:
-            interrupted = True
-    proposed = [each for each in made if isinstance(each, RankedPlan)]
-    left_out = list(dict.fromkeys(each for each in made if isinstance(each, str)))
-    left_out += [f"layouts: not compared: {alone}"] if alone else []
-    known: dict[int, LayoutPlans] = {}
-    why_none = ""
-    for size in sizes if with_layouts and not interrupted else ():
-        assert isinstance(costs, ShapeCosts), "else there are no layouts"
-        allowed = _allowed(layouts or LayoutOptions(), options)
-        search = LayoutSearch(model, cluster, size, replace(costs.options, exchanges_apart=True), allowed)
-        mine = [each for each in own if each.batch == size]
-        try:
-            known[size] = plan_layouts(search, options.num_plans, on_layouts, mine, share.time_limit_s)
-            why_none = why_none or why_no_layout(search, known[size])
-        except PlanError as error:
-            if own or not with_hybrid:
-                raise
-            left_out.append(f"layouts: {error}")
-    proposed += [each for found in known.values() for each in found.plans]
-    interrupted = interrupted or any(found.interrupted for found in known.values())
-    if with_hybrid and not any(found.plans for found in searches.values()) and not interrupted:
-        why_none = _why_no_plan(cluster, chain, options, searches)
-        left_out.insert(0, f"v_shape: {why_none}")
-    elif with_hybrid:
-        why_none = f"shapes: no plan of these can be made: {', '.join(left_out[:1])}; add v_shape"
-    if not proposed and not interrupted:
-        raise PlanError(why_none)
-    if rank_by == "formula":
-        proposed = [each.by_formula for each in proposed]
-    else:
-        unique = {each.name: each for each in proposed if each.status is None}
-        proposed = [each for each in proposed if each.status is not None] + rank(
-            list(unique.values()),
-            max(end_s - time.monotonic(), 1e-3),
-            seed=seed,
-            on_progress=on_search,
-            interrupted=interrupted,
-        )
-    found = tuple(_in_order(proposed, own))
+    shapes = [] if uniform else list(dict.fromkeys(shapes))
+    planning = _Planning(model, cluster, costs, options, sizes, shapes, on_progress)
+    planning.run(None if why_not else _allowed(layouts or LayoutOptions(), options), own, num_chunks)
+    made = _unique(each if each.run else simulated(each) for each in planning.made)
+    interrupted = planning.interrupted
+    if rank_by == "schedule":
+        left_s = max(end_s - time.monotonic(), 1e-3)
+        made = _unique(rank(made, left_s, on_progress=on_search, interrupted=interrupted))
+    left_out = [*planning.left_out]
+    if why_not and options.method == "exact":
+        left_out.append(f"layouts: not compared: {why_not}")
     return Plans(
-        *(model, cluster, options, costs, rank_by, found, searches, known, tuple(left_out), interrupted)
+        *(model, cluster, options, costs, tuple(_in_order(made, own))),
+        *(planning.searches, planning.layouts, tuple(left_out), interrupted),
     )
 
 
@@ -194,7 +153,7 @@ def _why_no_layouts(cluster: Cluster, costs: LayerCosts, options: PlanOptions, s
         "layers have measured times": computed is None or computed.calibration is not None,
         "overlap_gradients is true": computed is not None and computed.overlap_gradients,
         "sequence_parallel is false": not options.trees.sequence_parallel,
-        "method, stage_method or pipeline is given": (options.method, options.stage_method, options.pipeline)
+        "a paper's method is asked for": (options.method, options.stage_method, options.pipeline)
         != ("exact", "exact", "1f1b"),
         "paradigms has no zero1 or sdp": not {Paradigm.ZERO1, Paradigm.SDP} & set(options.trees.paradigms),
         "shapes has no v_shape": "v_shape" not in shapes,
@@ -204,38 +163,183 @@ def _why_no_layouts(cluster: Cluster, costs: LayerCosts, options: PlanOptions, s
     return next((reason for reason, holds in reasons.items() if holds), "")
 
 
-def _why_no_plan(
-    cluster: Cluster, costs: LayerCosts, options: PlanOptions, searches: Mapping[int, PlanSearchResult]
-) -> str:
-    """Return why no chain of stages was found; where memory is short, with how much would do."""
-    of_model = f"{costs.model.name} on {cluster.num_gpus} GPUs"
-    if any(found.out_of_time for found in searches.values()):
-        limit = f"time_limit_s: {options.time_limit_s:g} s were over before a plan of {of_model} was found"
-        return f"{limit}; give more, or fewer numbers to try"
-    trials = [trial for found in searches.values() for trial in found.trials]
-    if not any(trial.reason.startswith(OUT_OF_MEMORY) for trial in trials):
-        reason = trials[0].reason if trials else "nothing was tried"
-        return f"{costs.model.name}: nothing can be planned: {reason}"
+class _Planning:
+    """A question, and the plans that are made of it until now, in their shapes."""
 
-    def stop(_: int, __: int, min_ms: float | None, ___: float) -> None:
-        if min_ms is not None:  # the first plan is enough
-            raise KeyboardInterrupt
+    def __init__(
+        self,
+        model: ModelShape,
+        cluster: Cluster,
+        costs: LayerCosts,
+        options: PlanOptions,
+        sizes: Sequence[int],
+        shapes: Sequence[str],
+        report: PlannerReport | None,
+    ) -> None:
+        self.model, self.cluster, self.costs, self.options = model, cluster, costs, options
+        self.sizes, self.shapes, self.report = sizes, shapes, report
+        self.chain, self.whole = PartCosts(model.chained, costs), PartCosts(model, costs)
+        self.layouts: dict[int, LayoutPlans] = {}
+        self.searches: dict[int, PlanSearchResult] = {}
+        self.made: list[RankedPlan] = []
+        self.left_out: list[str] = []
+        self.why_none, self.interrupted = "", False
+        self.end_s, self.steps_left = time.monotonic() + options.time_limit_s / 2, 0
 
-    def fits(tenths: int) -> bool:
-        allowed = replace(options, memory_gib=tenths / 10, num_plans=1)
-        return any(search_plans(costs, cluster, size, allowed, stop).plans for size in searches)
+    def run(self, allowed: LayoutOptions | None, own: Sequence[Layout], num_chunks: int) -> None:
+        """Make the plans of all batches and shapes; layouts where some are allowed.
 
-    low = math.floor(options.reserve_gib * 10)
-    high = next((each for each in (2**i + low for i in range(4, 20)) if fits(each)), None)
-    remedy = "recomputation or a smaller batch"
-    if high is not None:
-        tenths = bisect_left(range(high), True, low + 1, key=fits)
-        remedy = f"at least {tenths / 10:.1f} GiB, or more GPUs,"
-    own_gib = cluster.group(0, 1).memory_gib if options.memory_gib is None else options.memory_gib
-    return (
-        f"memory_gib: {own_gib:g} GiB less {options.reserve_gib:g} in reserve are too little for {of_model}; "
-        f"{remedy} would do"
-    )
+        Raises:
+            PlanError: Nothing fits, or nothing can be tried.
+        """
+        trunks = [shape for shape in self.shapes if shape in SHARED_VOCABULARY]
+        with_layouts, with_search = allowed is not None, bool(self.shapes)
+        self.steps_left = len(self.sizes) * (with_layouts + with_search) + len(trunks)
+        if self.report and (with_layouts or len(self.sizes) * len(self.shapes) > 1):
+            report = self.report
+            self.report = lambda done, total, best_ms, _: report(done, total, best_ms, 0.0)
+        chains: list[RatedPlan] = []
+        for size in self.sizes:
+            if allowed is not None and not self.interrupted:
+                self._rate_layouts(size, allowed, own)
+            if with_search and not self.interrupted:
+                chains += self._search(size)
+        if with_search and not chains and not self.made and not self.interrupted:
+            self.why_none = self._why_no_chain()
+            self.left_out.insert(0, f"v_shape: {self.why_none}")
+        chains = sorted(chains, key=lambda each: -each.samples_per_s)[: self.options.num_plans]
+        try:
+            for shape in self.shapes:
+                if shape not in trunks:
+                    self._keep(chain_plans(shape, chains, self.whole, self.options, num_chunks))
+                elif not self.interrupted:
+                    asked = shape, self.sizes, self.whole, self.cluster, self._share(), self.report
+                    self._keep(vocabulary_plans(*asked))
+        except KeyboardInterrupt:
+            self.interrupted = True
+        if not self.made and not self.interrupted:
+            others = f"shapes: no plan of these can be made: {', '.join(self.left_out[:1])}; add v_shape"
+            raise PlanError(others if chains else self.why_none or others)
+
+    def _keep(self, made: Iterator[RankedPlan | str]) -> None:
+        for each in made:
+            if isinstance(each, RankedPlan):
+                self.made.append(each)
+            elif each not in self.left_out:
+                self.left_out.append(each)
+
+    def _share(self) -> PlanOptions:
+        """Return the options with an even share of the time that is left for planning."""
+        left_s = max(self.end_s - time.monotonic(), 1e-3) / max(self.steps_left, 1)
+        self.steps_left -= 1
+        return replace(self.options, time_limit_s=left_s)
+
+    def _rate_layouts(self, size: int, allowed: LayoutOptions, own: Sequence[Layout]) -> None:
+        assert isinstance(self.costs, ShapeCosts), "else there are no layouts"
+        costs, share = replace(self.costs.options, exchanges_apart=True), self._share()
+        search = LayoutSearch(self.model, self.cluster, size, costs, allowed)
+        mine = [each for each in own if each.batch == size]
+
+        def tell(done: int, total: int) -> None:
+            if self.report is not None:
+                self.report(done, total, None, 0.0)
+
+        try:
+            found = plan_layouts(search, self.options.num_plans, tell, mine, share.time_limit_s)
+        except PlanError as error:
+            if own or not self.shapes:
+                raise
+            self.left_out.append(f"layouts: {error}")
+            return
+        self.layouts[size] = found
+        self.made += found.plans
+        self.interrupted = found.interrupted
+        self.why_none = "" if found.plans else why_no_layout(search, found)
+
+    def _search(self, size: int) -> list[RatedPlan]:
+        """Return plans of stages whose layers have strategies of their own, faster than the layouts.
+
+        Wave and loop are made of such plans, so with these also slower ones are wanted.
+        """
+        share, layouts = self._share(), self.layouts.get(size)
+        end_s = time.monotonic() + share.time_limit_s
+        known_ms = [run.iteration_ms for each in (layouts.plans if layouts else ()) if (run := each.run)]
+        best_ms, plans = min(known_ms, default=math.inf), list[RatedPlan]()
+        for numbers in islice(_promising(share, layouts), _PROMISING):
+            below_ms = (1 + NEAR_TIE) * best_ms
+            found = search_plans(self.chain, self.cluster, size, numbers, self.report, below_ms=below_ms)
+            self.interrupted |= found.interrupted
+            plans += found.plans
+            best_ms = min([best_ms, *(each.time_ms for each in found.plans)])
+            if self.interrupted:
+                return plans
+        share = replace(share, time_limit_s=max(end_s - time.monotonic(), 1e-3))
+        below_ms = (1 + NEAR_TIE) * best_ms if self.shapes == ["v_shape"] else math.inf
+        found = search_plans(self.chain, self.cluster, size, share, self.report, below_ms=below_ms)
+        self.interrupted |= found.interrupted
+        self.searches[size] = found
+        return [*plans, *found.plans]
+
+    def _why_no_chain(self) -> str:
+        """Return why no chain of stages was found; where memory is short, with how much would do."""
+        options, name, num_gpus = self.options, self.model.name, self.cluster.num_gpus
+        if any(found.out_of_time for found in self.searches.values()):
+            limit = f"time_limit_s: {options.time_limit_s:g} s were over before a plan of {name}"
+            return f"{limit} on {num_gpus} GPUs was found; give more, or fewer numbers to try"
+        trials = [trial for found in self.searches.values() for trial in found.trials]
+        if not any(trial.reason.startswith(OUT_OF_MEMORY) for trial in trials):
+            reason = trials[0].reason if trials else "nothing was tried"
+            return f"{name}: nothing can be planned: {reason}"
+
+        def stop(_: int, __: int, min_ms: float | None, ___: float) -> None:
+            if min_ms is not None:  # the first plan is enough
+                raise KeyboardInterrupt
+
+        def fits(tenths: int) -> bool:
+            allowed = replace(options, memory_gib=tenths / 10, num_plans=1)
+            return any(
+                search_plans(self.chain, self.cluster, size, allowed, stop).plans for size in self.sizes
+            )
+
+        low = math.floor(options.reserve_gib * 10)
+        high = next((each for each in (2**i + low for i in range(4, 20)) if fits(each)), None)
+        remedy = "recomputation or a smaller batch"
+        if high is not None:
+            tenths = bisect_left(range(high), True, low + 1, key=fits)
+            remedy = f"at least {tenths / 10:.1f} GiB, or more GPUs,"
+        own_gib = self.cluster.group(0, 1).memory_gib if options.memory_gib is None else options.memory_gib
+        return (
+            f"memory_gib: {own_gib:g} GiB less {options.reserve_gib:g} in reserve are too little for {name} "
+            f"on {num_gpus} GPUs; {remedy} would do"
+        )
+
+
+def _promising(options: PlanOptions, found: LayoutPlans | None) -> Iterator[PlanOptions]:
+    """Yield the numbers of the best layouts that have context or expert parallelism, which is tried there.
+
+    Of other layouts the numbers are among those of the search of all.
+    """
+    seen = set()
+    fitting = [each for each in (found.estimates if found else ()) if found and each.gib <= found.limit_gib]
+    for each in fitting:
+        degrees, m = each.layout.degrees, each.layout.num_micro_batches
+        numbers = degrees.pipeline, degrees.num_gpus // degrees.pipeline, m, degrees.context, degrees.expert
+        if each.time_ms > _PROMISING_SHARE * fitting[0].time_ms:
+            return
+        if numbers in seen or numbers[3:] == (1, 1):
+            continue
+        seen.add(numbers)
+        trees = options.trees
+        paradigms = (*trees.paradigms, *((Paradigm.CP,) if degrees.context > 1 else ()))
+        experts = tuple(dict.fromkeys((*trees.expert_parallel, degrees.expert)))
+        yield replace(
+            options,
+            trees=replace(trees, paradigms=tuple(dict.fromkeys(paradigms)), expert_parallel=experts),
+            num_stages=numbers[:1],
+            gpus_per_stage=numbers[1:2],
+            num_micro_batches=(m,),
+            time_limit_s=options.time_limit_s / (2 * _PROMISING),
+        )
 
 
 def _allowed(layouts: LayoutOptions, options: PlanOptions) -> LayoutOptions:
@@ -253,27 +357,19 @@ def _allowed(layouts: LayoutOptions, options: PlanOptions) -> LayoutOptions:
     )
 
 
-def _without_bound(report: PlannerReport) -> PlannerReport:
-    """Return who is told of one of several batches or shapes, whose bound is not that of all."""
-    return lambda done, total, best_ms, _: report(done, total, best_ms, 0.0)
+def _unique(made: Iterable[RankedPlan]) -> list[RankedPlan]:
+    """Return plans by throughput, without those that look the same as a faster one."""
+    unique: dict[str, RankedPlan] = {}
+    for each in sorted(made, key=lambda each: -(each.samples_per_s or 0.0)):
+        unique.setdefault(each.name, each)
+    return list(unique.values())
 
 
-def _check(rank_by: str, shapes: Sequence[str], planner: str | None) -> None:
-    names = [("planner", planner, PLANNERS), ("rank", rank_by, RANKS)]
-    for where, name, known in names + [("shapes", shape, SHAPES) for shape in shapes or ("",)]:
-        if name is not None and name not in known:
-            raise PlanError(f"{where}: {name!r} is not known; use {', '.join(known)}")
-
-
-def _in_order(proposed: Sequence[RankedPlan], own: Sequence[Layout]) -> Iterator[RankedPlan]:
-    """Yield plans by throughput without those that look the same, and of equal ones the simplest first.
+def _in_order(left: list[RankedPlan], own: Sequence[Layout]) -> Iterator[RankedPlan]:
+    """Yield plans by throughput, of equal ones the simplest first.
 
     A layout of the user's own that is the fastest of all stays the first.
     """
-    unique: dict[str, RankedPlan] = {}
-    for each in sorted(proposed, key=lambda each: -(each.samples_per_s or 0.0)):
-        unique.setdefault(each.name, each)
-    left = list(unique.values())
     fastest = left[0] if left and left[0].run is not None and left[0].run.layout in own else None
     while left:
         rate = left[0].samples_per_s

@@ -5,19 +5,18 @@ The module knows what a plan's figures are. It makes no plan and ranks none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from placements import Placement
 from placements.cluster import Cluster
 from placements.models.chain import ModelShape
 from placements.planners.hybrid.placing.shared_layers import SharedLayers
-from placements.planners.hybrid.plan import Plan
+from placements.planners.hybrid.plan import Plan, PlanError
 from placements.planners.hybrid.plan_file import plan_to_dict
 from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResult, RatedPlan
 from placements.planners.hybrid.search.layout_search import LayoutEstimate
 from placements.planners.hybrid.stage_tables import LayerCosts
-from placements.planners.parallel_plan import PlanError
 from schedsearch.core.answer import Status
 from schedsearch.metrics import peak_memory
 from schedsearch.planning.uniform_run import UniformRun
@@ -68,11 +67,9 @@ class RankedPlan:
         shared: The layers that are on all GPUs, beside the chain; None for none.
         run: A layout of a training framework as it is run; None for other plans.
         status: OPTIMAL where no schedule of the placement is shorter, FEASIBLE where one may be; INFEASIBLE
-            or UNKNOWN where there is none; None where plans are ranked by the formula alone.
-        schedule: The schedule; None where there is none, as for the next three.
-        iteration_bound_ms: No schedule of this placement is shorter.
-        one_f_one_b_ms: Iteration of 1F1B on this placement; None where it is not defined or does not fit.
-        search_seconds: Wall-clock time.
+            or UNKNOWN where there is none; None where its time is that of its formula.
+        schedule: The schedule; None where there is none.
+        bound_ms: No schedule of this placement is shorter; None where nothing is known.
         note: Why there is no schedule.
         is_equal: It is as fast as the plan before it, as far as costs are exact.
     """
@@ -86,9 +83,7 @@ class RankedPlan:
     run: UniformRun | None = None
     status: Status | None = None
     schedule: Schedule | None = field(default=None, compare=False, repr=False)
-    iteration_bound_ms: float | None = None
-    one_f_one_b_ms: float | None = None
-    search_seconds: float | None = None
+    bound_ms: float | None = None
     note: str = ""
     is_equal: bool = False
 
@@ -96,18 +91,6 @@ class RankedPlan:
     def plan(self) -> Plan:
         """The plan itself; see `rated`."""
         return self.rated.plan
-
-    @property
-    def by_formula(self) -> RankedPlan:
-        """The same without its schedule."""
-        return replace(
-            self,
-            status=None,
-            schedule=None,
-            iteration_bound_ms=None,
-            one_f_one_b_ms=None,
-            search_seconds=None,
-        )
 
     @property
     def name(self) -> str:
@@ -128,21 +111,21 @@ class RankedPlan:
 
     @property
     def iteration_ms(self) -> float | None:
-        """Makespan of the schedule, updates included; None where there is none."""
-        if self.schedule is None or self.run is not None:
-            return self.run.iteration_ms if self.schedule and self.run else None
-        return self.placement.ms(self.schedule.makespan)
+        """Time of the schedule, updates included; None where there is none."""
+        if self.schedule is None:
+            return None
+        return self.placement.ms(self.schedule.makespan) if self.run is None else self.run.iteration_ms
 
     @property
     def samples_per_s(self) -> float | None:
-        """Throughput of the schedule, or by the formula where none was asked for."""
+        """Throughput of the schedule, or by the formula where none was made."""
         time_ms = self.formula_ms if self.status is None else self.iteration_ms
         return None if time_ms is None else self.plan.global_batch_size / time_ms * 1e3
 
     @property
     def proved(self) -> str:
-        """The proof of the schedule, or why there is none, in words; empty where none was asked for."""
-        words = {None: "", Status.OPTIMAL: "makespan", Status.FEASIBLE: "no"}
+        """The proof of the schedule, or why there is none, in words."""
+        words = {None: "formula", Status.OPTIMAL: "makespan", Status.FEASIBLE: "no"}
         return words.get(self.status, str(self.status).lower())
 
     @property
@@ -167,18 +150,18 @@ class RankedPlan:
         figures = (
             *(self.name, self.is_equal, self.shape, plan.num_stages, plan.num_gpus // plan.num_stages),
             *(plan.num_micro_batches, plan.global_batch_size, self.formula_ms, self.iteration_ms),
-            *(self.iteration_bound_ms, self.one_f_one_b_ms, self.proved, rate),
+            *(self.bound_ms, self.proved, rate),
             rate * tokens / plan.num_gpus if rate and tokens else None,
             300 * flops * rate / (peak_tflops * 1e12) if rate and flops else None,
-            *(max(self.peaks_mib), self.search_seconds, self.note),
+            *(max(self.peaks_mib), self.note),
         )
         return dict(zip(PLAN_COLUMNS, figures, strict=True))
 
 
 PLAN_COLUMNS = (
     *("name", "equal", "shape", "stages", "gpus_per_stage", "micro_batches", "batch", "formula_ms"),
-    *("iteration_ms", "iteration_bound_ms", "one_f_one_b_ms", "proved", "samples_per_s"),
-    *("tokens_per_s_per_gpu", "mfu_percent", "peak_memory_mib", "search_seconds", "note"),
+    *("iteration_ms", "iteration_bound_ms", "proved", "samples_per_s", "tokens_per_s_per_gpu"),
+    *("mfu_percent", "peak_memory_mib", "note"),
 )
 """Columns of the table of plans, in order."""
 
@@ -191,11 +174,12 @@ class LayoutPlans:
         limit_gib: Memory of a GPU that a layout may use.
         plans: The best, by increasing time of their schedules, the user's own that fit among them; empty
             where nothing fits.
-        estimates: All that were rated, those that fit first, by increasing time.
+        estimates: Those that may be among the best, those that fit first, by increasing time.
         bound_ms: No schedule of a layout that fits by the formula is shorter than this: the least load of a
             fullest stage.
         own: The user's own layouts, whether they fit or not.
-        num_left: Layouts that were not rated: there was a Ctrl-C, or the time was over.
+        num_layouts: All layouts there are.
+        num_left: Those that were not looked at: there was a Ctrl-C, or the time was over.
         interrupted: There was a Ctrl-C.
     """
 
@@ -204,6 +188,7 @@ class LayoutPlans:
     estimates: tuple[LayoutEstimate, ...]
     bound_ms: float
     own: tuple[UniformRun, ...] = ()
+    num_layouts: int = 0
     num_left: int = 0
     interrupted: bool = False
 
@@ -217,11 +202,10 @@ class Plans(FileResult):
         cluster: For which GPUs.
         options: What was allowed.
         costs: What layers cost.
-        ranked_by: One of `schedsearch.planning.planner.RANKS`.
         proposed: Plans in the order of the ranking.
-        searches: What the planner tried with the layers in a chain, for each batch size.
+        searches: What the search of strategies tried with the layers in a chain, for each batch size.
         layouts: The layouts that were rated, for each batch size, and the user's own.
-        left_out: Shapes that were not made, and why, a line each.
+        left_out: What was not made, and why, a line each.
         interrupted: Whether it was interrupted from the keyboard; then this is what there was until then.
     """
 
@@ -229,7 +213,6 @@ class Plans(FileResult):
     cluster: Cluster
     options: PlanOptions
     costs: LayerCosts = field(repr=False)
-    ranked_by: str
     proposed: tuple[RankedPlan, ...]
     searches: dict[int, PlanSearchResult] = field(repr=False)
     layouts: dict[int, LayoutPlans] = field(repr=False)
@@ -257,8 +240,6 @@ class Plans(FileResult):
         Raises:
             PlanError: The cluster has a GPU that a file cannot name.
         """
-        plans = [
-            row | {"plan": plan_to_dict(each.plan)}
-            for row, each in zip(self.rows(), self.proposed, strict=True)
-        ]
-        return {"ranked_by": self.ranked_by, "plans": plans, "left_out": list(self.left_out)}
+        pairs = zip(self.rows(), self.proposed, strict=True)
+        plans = [row | {"plan": plan_to_dict(each.plan)} for row, each in pairs]
+        return {"plans": plans, "left_out": list(self.left_out)}

@@ -1,21 +1,23 @@
-"""Plans ranked by the schedules that are found for them, and not by a formula.
+"""Plans timed by schedules, and not by a formula: made by hand for all alike, searched for what has the time.
 
 The module does not know how they were planned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import inf
 
-from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
+from placements import Kind, Placement
+from placements.shapes import v_shape
+from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError, one_f_one_b
+from schedsearch.baselines.structure import in_orders
 from schedsearch.core.answer import SearchProgress, Status
 from schedsearch.core.problem import Problem
 from schedsearch.core.shared_limits import SharedLimits
 from schedsearch.planning.plans import RankedPlan
 from schedsearch.proof.memory_need import CapacityError
+from schedsearch.schedule import Schedule, with_optimizer
 from schedsearch.searches.methods import find
 from schedsearch.validate import InvalidScheduleError, validate
 
@@ -23,40 +25,86 @@ RankingReport = Callable[[str, float, SearchProgress], None]
 """Told which plan is searched, the length of its tick in ms, and how far the search is."""
 
 
+def simulated(plan: RankedPlan) -> RankedPlan:
+    """Return a plan with the hand-made schedule of its shape; as it is where that has none, or none fits."""
+    placement, number = plan.placement, plan.plan.num_micro_batches
+    try:
+        schedule = validate(_BY_HAND[plan.shape](placement, number))
+    except (KeyError, UnsuitablePlacementError, InvalidScheduleError):
+        return plan
+    loads = (
+        sum(block.time * (1 if block.kind is Kind.O else number) for block in placement.on(device))
+        for device in range(placement.num_devices)
+    )
+    return _with_schedule(plan, schedule, max(loads))
+
+
+def _one_f_one_b(placement: Placement, num_micro_batches: int) -> Schedule:
+    """Return 1F1B of stages that may have several pieces each, which run one after the other."""
+    stages, orders = v_shape(placement.num_devices), {}
+    whole = one_f_one_b(stages, num_micro_batches)
+    for device in range(placement.num_devices):
+        pieces = [block.name for block in placement.on(device) if block.kind is Kind.F]
+        names = {Kind.F: pieces, Kind.B: [f"B{name[1:]}" for name in reversed(pieces)]}
+        orders[device] = [
+            (name, n) for block, n in whole.order(device) for name in names[stages.by_name[block].kind]
+        ]
+    plain = placement.per_micro_batch
+    return with_optimizer(placement, in_orders(plain, num_micro_batches, orders))
+
+
+_BY_HAND: Mapping[str, Callable[[Placement, int], Schedule]] = {
+    "v_shape": _one_f_one_b,
+    "loop_shape": HAND_MADE["interleaved_one_f_one_b"],
+    "wave_shape": HAND_MADE["hanayo"],
+}
+"""The hand-made schedule of each shape; others have none."""
+
+
+def _with_schedule(plan: RankedPlan, schedule: Schedule, bound: int) -> RankedPlan:
+    """Return a plan with the better one of two schedules, and what none of its own is shorter than."""
+    if plan.schedule is not None and plan.schedule.makespan <= schedule.makespan:
+        schedule = plan.schedule
+    return replace(
+        plan,
+        status=Status.OPTIMAL if schedule.makespan <= bound else Status.FEASIBLE,
+        schedule=schedule,
+        bound_ms=plan.placement.ms(bound),
+    )
+
+
 def rank(
     plans: Sequence[RankedPlan],
     time_limit_s: float = 20.0,
     *,
-    seed: int = 0,
     on_progress: RankingReport | None = None,
     interrupted: bool = False,
 ) -> list[RankedPlan]:
-    """Search a schedule for each plan; return them by throughput.
+    """Search a schedule for each plan whose own is not proved to be the best; return them in their order.
 
-    A device without the memory for one micro-batch makes a plan INFEASIBLE, not the ranking fail. After
-    Ctrl-C those not searched keep the time of their formula.
+    Layouts keep the schedule that their framework runs. A device without the memory for one micro-batch makes
+    a plan INFEASIBLE, not the ranking fail. After Ctrl-C those not searched stay as they are.
 
     Args:
         plans: What competes, each by its own name.
         time_limit_s: For all searches together.
-        seed: Seed of the searches.
         on_progress: Told about each search.
         interrupted: Whether there was a Ctrl-C before.
     """
-    found = []
-    limits = SharedLimits(seconds=time_limit_s, searches=len(plans))
-    for each in plans:
-        if not interrupted:
-            each, interrupted = _searched(each, limits.share()["time_limit_s"], seed, on_progress)
-            limits.spend(0.0, each.search_seconds or 0.0)
+    found, searched = [], [each.run is None and each.status is not Status.OPTIMAL for each in plans]
+    limits = SharedLimits(seconds=time_limit_s, searches=sum(searched))
+    for each, is_searched in zip(plans, searched, strict=True):
+        if is_searched and not interrupted:
+            each, seconds, interrupted = _searched(each, limits.share()["time_limit_s"], on_progress)
+            limits.spend(0.0, seconds)
         found.append(each)
-    return sorted(found, key=lambda each: -(each.samples_per_s or -inf))
+    return found
 
 
 def _searched(
-    plan: RankedPlan, time_limit_s: float | None, seed: int, on_progress: RankingReport | None
-) -> tuple[RankedPlan, bool]:
-    """Return a plan with its schedule, and whether the search was interrupted."""
+    plan: RankedPlan, time_limit_s: float | None, on_progress: RankingReport | None
+) -> tuple[RankedPlan, float, bool]:
+    """Return a plan with its schedule, how long the search was, and whether it was interrupted."""
     placement, number = plan.placement, plan.plan.num_micro_batches
 
     def tell(progress: SearchProgress) -> None:
@@ -64,22 +112,11 @@ def _searched(
             on_progress(plan.name, placement.tick_ms, progress)
 
     try:
-        result = find(Problem(placement, number, seed=seed, time_limit_s=time_limit_s), tell)
+        result = find(Problem(placement, number, time_limit_s=time_limit_s), tell)
     except CapacityError as error:
-        return replace(plan, status=Status.INFEASIBLE, note=str(error), search_seconds=0.0), False
-    if (schedule := result.schedule) is None:
-        plan = replace(plan, status=result.status, search_seconds=result.seconds, note=result.reason)
-        return plan, result.interrupted
-    hand_made_ms = None
-    with suppress(UnsuitablePlacementError, InvalidScheduleError):
-        hand_made_ms = placement.ms(validate(HAND_MADE["one_f_one_b"](placement, number)).makespan)
-    is_best = validate(schedule).makespan <= result.makespan_bound
-    found = replace(
-        plan,
-        status=Status.OPTIMAL if is_best else Status.FEASIBLE,
-        schedule=schedule,
-        iteration_bound_ms=placement.ms(result.makespan_bound),
-        one_f_one_b_ms=hand_made_ms,
-        search_seconds=result.seconds,
-    )
-    return found, result.interrupted
+        return replace(plan, status=Status.INFEASIBLE, note=str(error)), 0.0, False
+    if result.schedule is not None:
+        plan = _with_schedule(plan, validate(result.schedule), result.makespan_bound)
+    elif plan.schedule is None:
+        plan = replace(plan, status=result.status, note=result.reason)
+    return plan, result.seconds, result.interrupted

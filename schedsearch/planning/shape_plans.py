@@ -15,15 +15,13 @@ from placements.planners.hybrid.placing.planned_placement import (
     CHUNKED,
     SHARED_VOCABULARY,
     balanced_chunks,
-    chunked_placement,
     planned_placement,
-    shared_vocabulary_placement,
 )
 from placements.planners.hybrid.placing.trunk_search import search_trunks
+from placements.planners.hybrid.plan import PlanError, UnsuitableShapeError
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
 from placements.planners.hybrid.search.plan_search import PlannerReport
 from placements.planners.hybrid.stage_tables import LayerCosts
-from placements.planners.parallel_plan import PlanError, UnsuitableShapeError
 from schedsearch.planning.plans import RankedPlan, capacities_gib, plan_name
 
 SHAPES = ("v_shape", *CHUNKED, *SHARED_VOCABULARY)
@@ -33,7 +31,7 @@ SHAPES = ("v_shape", *CHUNKED, *SHARED_VOCABULARY)
 def chain_plans(
     shape: str, chains: Sequence[RatedPlan], costs: LayerCosts, options: PlanOptions, num_chunks: int
 ) -> Iterator[RankedPlan | str]:
-    """Yield the best plans of all layers in a chain in a shape, or lines that say why one cannot be made.
+    """Yield plans of all layers in a chain in a shape, or lines that say why one cannot be made.
 
     Args:
         shape: A V-shape, or one of `CHUNKED`.
@@ -42,21 +40,20 @@ def chain_plans(
         options: What is allowed.
         num_chunks: Chunks of each device in a wave or a loop.
     """
-    if not chains:
-        yield f"{shape}: none fits with the numbers that are allowed"
     for rated in chains:
         plan, capacities = rated.plan, capacities_gib(rated.plan, options)
-        if shape != "v_shape" and plan.num_stages == 1:
-            yield f"{shape}: of one stage there is no other shape than v_shape"
-            continue
         try:
             if shape == "v_shape":
                 yield RankedPlan(shape, rated, planned_placement(plan, costs, capacities), rated.time_ms)
-                continue
-            placement = chunked_placement(plan, costs, shape, num_chunks, capacities)
-            (stages,) = PIPELINES[shape](plan.num_stages, num_chunks)
-            chunks = zip(stages, balanced_chunks(plan, costs, num_chunks), strict=True)
-            yield RankedPlan(shape, rated, placement, chunks=tuple(chunks))
+            elif plan.num_stages == 1:
+                yield f"{shape}: of one stage there is no other shape than v_shape"
+            else:
+                (stages,) = PIPELINES[shape](plan.num_stages, num_chunks)
+                chunks, name = balanced_chunks(plan, costs, num_chunks), f"planned {shape}"
+                placement = planned_placement(
+                    plan, costs, capacities, chunks=chunks, devices=stages, name=name
+                )
+                yield RankedPlan(shape, rated, placement, chunks=tuple(zip(stages, chunks, strict=True)))
         except (PlanError, PlacementError) as error:
             yield f"{plan_name(shape, plan)}: {error}"
 
@@ -95,8 +92,7 @@ def vocabulary_plans(
     for each in found[: options.num_plans]:
         plan, capacities = each.rated.plan, capacities_gib(each.rated.plan, options)
         try:
-            placement = shared_vocabulary_placement(costs.model, plan, costs, each.data_parallel, capacities)
+            placement = planned_placement(plan, costs, capacities, shared=each.shared)
+            yield RankedPlan(shape, each.rated, placement, each.time_ms, shared=each.shared)
         except (PlanError, PlacementError) as error:
             yield f"{plan_name(shape, plan)}: {error}"
-            continue
-        yield RankedPlan(shape, each.rated, placement, each.time_ms, shared=each.shared)

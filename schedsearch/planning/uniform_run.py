@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from placements import Kind, Placement
 from placements.cluster import Cluster
-from placements.layouts.megatron_arguments import group_size
 from placements.models.chain import ModelShape
 from placements.models.costing.layer_costs import layer_memory
 from placements.models.costing.options import CostOptions
@@ -25,10 +24,10 @@ from placements.models.parallel import LayerStrategy
 from placements.models.piece_placement import PieceCost
 from placements.pieces import PIPELINES
 from placements.planners.hybrid.placing.planned_placement import chunk_pieces, placement_of_pieces
-from placements.planners.hybrid.plan import Plan, layers_of_stage
+from placements.planners.hybrid.plan import Plan, PlanError, layers_of_stage
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.hybrid.uniform import Layout, chunk_sizes, uniform_plan
-from placements.planners.parallel_plan import PlanError
+from placements.trainers.megatron_layout import group_size
 from schedsearch.baselines import HAND_MADE, NEEDS, interleaved_one_f_one_b
 from schedsearch.metrics import peak_memory
 from schedsearch.schedule import Schedule, with_optimizer

@@ -13,8 +13,8 @@ from statistics import fmean
 from typing import Annotated, NamedTuple
 
 from placements import Kind
+from placements.forms.texts import read_yaml
 from placements.meaning import Meaning
-from placements.placement_file.yaml_text import read_yaml
 from placements.plain_data import Field, in_file
 from placements.tables import csv_records
 from schedsearch.schedule import Instance

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, get_type_hints
 
 from placements import Placement
 from placements.modes import Chosen
 from placements.plain_data import Field, plain
-from schedsearch.core.answer import Answer, EndedBy, InFlightPeriod, Status
+from schedsearch.core.answer import Answer, InFlightPeriod, Status
 from schedsearch.core.objective import Objective
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
@@ -50,14 +50,10 @@ def modes_from_dict(data: Field, placement: Placement, num_micro_batches: int) -
 
 def repetend_from_dict(field: Field, placement: Placement, micro_batches: int, period: int) -> Repetend:
     """Return a repetend as it stands in a file, whether or not it is one."""
-    start, modulo_stage = (_read_numbers(field[name]) for name in ("start", "ahead"))
+    start, modulo_stage = (field[name].typed(Mapping[str, tuple[int, ...]]) for name in ("start", "ahead"))
     chosen = modes_from_dict(field, placement, micro_batches)
     return Repetend(placement.per_micro_batch, micro_batches, period, start, modulo_stage, chosen)
 
-
-_NAMED: dict[type, dict[str, Any]] = {
-    kind: {each.value: each for each in kind} for kind in (Objective, EndedBy)
-}
 
 _FIELDS = (
     *("queries", "ended_by", "reason", "solver", "sizes", "span_bound", "universal_bound"),
@@ -95,7 +91,7 @@ def search_from_dict(
         bounds = row["bound"].whole(), row["seconds"].number()
         by_in_flight.append(InFlightPeriod(row["in_flight"].whole(), found, *bounds))
     return Answer(
-        Status(data["search_status"].choice(tuple(Status))),
+        data["search_status"].typed(Status),
         repetend,
         schedule,
         period_bound=data["period_bound"].number(),
@@ -105,14 +101,10 @@ def search_from_dict(
         limits={each: limits[each].whole() for each in Objective if each in limits.mapping()},
         min_period=search["least_period"].typed(MinPeriod | None),
         by_in_flight=tuple(by_in_flight),
-        **{name: search[name].typed(types[name], _NAMED) for name in _FIELDS},
+        **{name: search[name].typed(types[name]) for name in _FIELDS},
     )
 
 
 def whole_or_none(field: Field) -> int | None:
     """Return a whole number, or None for null."""
     return None if field.value is None else field.whole()
-
-
-def _read_numbers(field: Field) -> dict[str, tuple[int, ...]]:
-    return {name: field[name].whole_numbers() for name in field.mapping("a mapping of each block to a list")}

@@ -9,7 +9,7 @@ ticks to its micro-batches is the least period; node potentials prove it.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -91,10 +91,40 @@ def _branches(placement: Placement) -> list[tuple[int, ...]]:
     return [devices for devices in found if placement.on(devices[0])] if len(found) > 1 else []
 
 
+def _restricted_to(placement: Placement, devices: tuple[int, ...]) -> Placement:
+    """Return what runs on some devices in ascending order, numbered anew from 0 on.
+
+    Blocks that run on others too run on these alone, whole. A block waits for what those in between waited
+    for where these are gone, and not for the time that they took: whatever the whole placement can do, what
+    is left of it can.
+    """
+    number = {device: i for i, device in enumerate(devices)}
+    waits: dict[str, tuple[str, ...]] = {}
+    blocks = {}
+    for block in placement.topological_order:
+        after = tuple(dict.fromkeys(name for each in block.after for name in waits[each]))
+        here = [device for device in block.devices if device in number]
+        waits[block.name] = (block.name,) if here else after
+        if here:
+            memory = tuple(block.memory_on(device) for device in here)
+            numbered = tuple(number[device] for device in here)
+            kept = replace(block, devices=numbered, memory=memory, after=after, data_parallel=1)
+            blocks[block.name] = kept
+    return Placement(
+        placement.name,
+        len(devices),
+        tuple(blocks.values()),
+        placement.tick_ms,
+        tuple(each for each in placement.transfer if each[1] in blocks and each[0] in blocks[each[1]].after),
+        None if placement.memory is None else tuple(placement.memory[device] for device in devices),
+        tuple(placement.static[device] for device in devices),
+    )
+
+
 def _min_period(
     placement: Placement, devices: tuple[int, ...], known: Fraction, deadline: float, max_states: int
 ) -> MinPeriod | None:
-    model = model_of(placement.per_micro_batch.restricted_to(devices))
+    model = model_of(_restricted_to(placement.per_micro_batch, devices))
     if model is None or model.capacity is None:
         return None
     graph = _explore(model, deadline, max_states)

@@ -10,8 +10,7 @@ import pytest
 from told import told
 
 from placements import OperatingPoint, Profile, ProfileError
-from placements.profiles.operating_point import Clock, config_of
-from placements.profiles.partitions import joined
+from placements.profiles.operating_point import Clock, config_of, joined
 from placements.shapes import m_shape, v_shape
 
 BLOCKS = "block,frequency,time,energy\n"
@@ -41,18 +40,12 @@ def test_reads_blocks_in_any_order(tmp_path: Path) -> None:
     assert (profile.device, profile.blocking_power_w) == ("test", 80.0)
 
 
-def test_reads_stages_and_scales(tmp_path: Path) -> None:
-    text = STAGES + "1,backward,900,2,4\n0,forward,900,1,2\n1,forward,900,1,3\n0,backward,900,2,5\n"
+@pytest.mark.parametrize("header", [STAGES, RANKS])
+def test_reads_stages_and_processes_of_zeus_and_scales(header: str, tmp_path: Path) -> None:
+    text = header + "1,backward,900,2,4\n0,forward,900,1,2\n1,forward,900,1,3\n0,backward,900,2,5\n"
     profile = read(tmp_path, text, time_scale=10, energy_scale=80)
     assert profile.points["B1"] == (OperatingPoint(900, 20e3, 320e3),)
     assert profile.is_of(v_shape(2)) and not profile.is_of(v_shape(1))
-
-
-def test_reads_what_the_server_of_zeus_writes(tmp_path: Path) -> None:
-    text = RANKS + "1,backward,900,2,4\n0,forward,900,1,2\n1,forward,900,1,3\n0,backward,900,2,5\n"
-    profile = read(tmp_path, text)
-    assert profile.points["B1"] == (OperatingPoint(900, 2e3, 4e3),)
-    assert profile.is_of(v_shape(2))
 
 
 @pytest.mark.parametrize(
@@ -121,13 +114,6 @@ def test_gives_a_placement_its_times() -> None:
     assert timed.tick_ms == 0.00001
     assert {block.time for block in timed.blocks} == {4_000_000}
     assert timed.transfer == (("F0", "F1", 300_000),)
-    assert {block.time for block in stage_profile(2).times_for(placement, tick_ms=20.0).blocks} == {2}
-    coarse = stage_profile(2).times_for(replace(placement, tick_ms=0.1), tick_ms=20.0)
-    assert coarse.transfer == (("F0", "F1", 1),), "a transfer of less than a tick is not free"
-    with pytest.raises(ProfileError, match="tick_ms: 1000 is too long for F0 of 40 ms; give at most 40"):
-        stage_profile(2).times_for(placement, tick_ms=1000)
-    with pytest.raises(ProfileError, match="tick_ms: 0 is not a positive number"):
-        stage_profile(2).times_for(placement, tick_ms=0)
 
 
 @pytest.mark.parametrize("shortest", [0.0009, 9.99, 10.0, 12345.6])

@@ -11,7 +11,6 @@ from schedsearch.core.answer import Status
 from schedsearch.metrics import peak_memory
 from schedsearch.picture import picture
 from schedsearch.procedures.search import search
-from schedsearch.proof.load_and_path import load_bound
 from schedsearch.validate import validate
 
 
@@ -19,24 +18,6 @@ from schedsearch.validate import validate
 def test_picture_in_the_docstring_is_the_shape(name: str) -> None:
     drawn = "\n".join(line.strip() for line in SHAPES[name].__doc__.splitlines() if " | " in line)
     assert drawn == picture(validate(gpipe(SHAPES[name](), 1)))
-
-
-@pytest.mark.parametrize(
-    ("name", "load"),
-    [
-        ("v_shape", 4),
-        ("x_shape", 8),
-        ("m_shape", 6),
-        ("nn_shape", 8),
-        ("k_shape", 6),
-        ("wave_shape", 8),
-        ("loop_shape", 8),
-    ],
-)
-def test_every_device_has_the_same_work(name: str, load: int) -> None:
-    placement = SHAPES[name](8)
-    assert {placement.load(device) for device in range(8)} == {load}
-    assert load_bound(placement) == load
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -137,8 +118,3 @@ def test_embeddings_that_hold_an_eighth_of_a_stage_cost_an_m_shape_an_eighth(
 def test_wrong_options(shape: Callable[..., Placement], wrong: dict[str, int], message: str) -> None:
     with pytest.raises(PlacementError, match=message):
         shape(**{"num_devices": 4, **wrong})
-
-
-def test_an_embedding_may_hold_as_much_as_the_stage_whose_input_it_makes() -> None:
-    for shape in (m_shape, nn_shape):
-        assert shape(4, embedding_memory=1, stage_memory=1).by_name["F0"].memory_on(0) == 0

@@ -175,7 +175,7 @@ def test_memory_of_a_placement_may_have_a_unit_where_its_own_is_known() -> None:
     placement = placement_from_dict(PLACEMENT | {"memory_unit_mib": "2MiB", "blocks": blocks})
     assert (placement.memory, placement.static_memory, placement.memory_unit_mib) == ((512,), (256,), 2)
     assert (placement.blocks[0].memory, placement.blocks[0].transient) == (32, 1)
-    with pytest.raises(PlacementError, match="^memory: '1GiB' has a unit, but .* 'memory_unit_mib'"):
+    with pytest.raises(PlacementError, match="^memory: '1GiB' is not a number .* 'memory_unit_mib'"):
         placement_from_dict(PLACEMENT | {"static_memory": [0], "blocks": [WITHOUT]})
 
 

@@ -18,8 +18,8 @@ import schedsearch
 from placements.files import write_json
 from placements.gpus import GPUS
 from placements.hardware import modelled_profile
-from placements.layouts.layer_file import ModelLayer, ModelLayers
 from placements.shapes import k_shape, v_shape
+from placements.trainers.layers import ModelLayer, ModelLayers
 from schedsearch.core.problem import Problem
 from schedsearch.energy import Frontier
 from schedsearch.figures.canvas import Figure

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from experiments.benchmarks.instances.random_dag import random_dag
 from placements import Placement, PlacementError
-from placements.placement_file import placement_from_dict
-from placements.placement_file.fields import read_capacity
-from placements.placement_file.yaml_text import read_yaml
+from placements.forms.texts import read_yaml
+from placements.placement_file import placement_from_dict, read_capacity
 from placements.plain_data import Field, in_file
 from placements.shapes import SHAPES, options_of
 

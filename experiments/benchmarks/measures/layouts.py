@@ -10,14 +10,13 @@ from typing import Any
 
 from experiments.benchmarks.timing import load_solvers as prepare
 from placements.cluster import read_cluster
-from placements.layouts.layer_file import ModelLayer, ModelLayers
-from placements.layouts.layout import EMBEDDING, LAYER, LOSS, MTP, PARTS, PipelineLayout
-from placements.layouts.megatron_arguments import MegatronPipeline
-from placements.layouts.megatron_notation import read_notation
 from placements.models.costing.options import CostOptions
 from placements.models.zoo import read_model
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.hybrid.uniform import Degrees, Layout, uniform_plan
+from placements.trainers.layers import ModelLayer, ModelLayers
+from placements.trainers.layout import EMBEDDING, LAYER, LOSS, MTP, PARTS, PipelineLayout
+from placements.trainers.megatron_layout import MegatronPipeline, read_notation
 from schedsearch.layouts.layouts import layout
 
 __all__ = ["beside_published", "prepare"]

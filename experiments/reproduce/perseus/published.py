@@ -64,7 +64,7 @@ NOT_IN_TABLE_1 = ("gpt3_1.3b", "bert_huge")
 
 def _divisions() -> Iterator[PublishedDivision]:
     for row in csv_rows(Path(__file__).with_name("table7.csv"), "division", ValueError):
-        ends, num_stages = row["first_layers"].whole_numbers(), row["num_stages"].whole()
+        ends, num_stages = row["first_layers"].typed(tuple[int, ...]), row["num_stages"].whole()
         layers = tuple(end - first for first, end in itertools.pairwise(ends))
         is_whole = len(layers) == num_stages
         ratio, gpu, model = row["ratio"].number(), row.text("gpu"), row.text("model")

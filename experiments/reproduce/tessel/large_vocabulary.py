@@ -16,10 +16,7 @@ from placements.cluster import CLUSTERS, Cluster, read_cluster
 from placements.models.chain import ModelShape
 from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import PAPER, TreeOptions
-from placements.planners.hybrid.placing.planned_placement import (
-    planned_placement,
-    shared_vocabulary_placement,
-)
+from placements.planners.hybrid.placing.planned_placement import planned_placement
 from placements.planners.hybrid.placing.trunk_search import TrunkPlan, search_trunks
 from placements.planners.hybrid.plan import Plan
 from placements.planners.hybrid.plan_options import PlanOptions
@@ -242,9 +239,8 @@ class VocabularyPlans:
         """Yield plans with the vocabulary on all GPUs."""
         for each in self._trunks():
             plan = each.rated.plan
-            placement = shared_vocabulary_placement(
-                self.costs.model, plan, self.costs, each.data_parallel, self._capacities_gib(plan)
-            )
+            capacities_gib = self._capacities_gib(plan)
+            placement = planned_placement(plan, self.costs, capacities_gib, shared=each.shared)
             yield Proposal(plan, self.shape, placement)
 
     def row(self, proposals: Sequence[Proposal], plan: str, work_limit: float) -> VocabularyRow:

@@ -14,8 +14,7 @@ from placements import BlockingPower, Profile
 from placements.copies.stages import as_copies
 from placements.hardware import Gpu
 from placements.meaning import REQUIRED, Verbatim, option
-from placements.placement_file import read_placement
-from placements.placement_file.reading import read_times_source
+from placements.placement_file import read_placement, read_times_source
 from placements.profiles.profile import checked_blocking_power
 
 

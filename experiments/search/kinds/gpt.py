@@ -104,10 +104,12 @@ class GptPlacement(ModelledKind):
 
 def _one_number(name: str, value: object) -> int:
     """Return an option of which a GPT has one number for all devices; 1 where it is null."""
-    if not isinstance(value, int | None):
+    if value is None:
+        return 1
+    if not isinstance(value, int) or value < 1:
         raise OptionError(
-            f"placement.{name}: {value!r} is not one number, and the cost model of placement=gpt has all "
-            "devices share their layers alike; give one number, or a plan (placement=galvatron) or times of "
-            "your own (placement=file)"
+            f"placement.{name}: {value!r} is not one number of at least 1, and in placement=gpt all devices "
+            "share their layers alike; give one number, or a plan (placement=galvatron) or times of your own "
+            "(placement=file)"
         )
-    return 1 if value is None else value
+    return value

@@ -8,12 +8,12 @@ from experiments.config.options import OptionError, require_path
 from experiments.search.kinds.kind import Built, PlacementKind, power_model
 from placements import Profile
 from placements.hardware import Gpu
-from placements.layouts.framework_files import read_any
-from placements.layouts.layer_file import read_layers
-from placements.layouts.layout import PipelineLayout
-from placements.layouts.megatron_notation import check_megatron, read_notation
 from placements.meaning import REQUIRED, Verbatim, option
 from placements.stages.layout_stages import place_layout
+from placements.trainers.files import read_any
+from placements.trainers.layers import read_layers
+from placements.trainers.layout import PipelineLayout
+from placements.trainers.megatron_layout import check_megatron, read_notation
 
 
 @dataclass(frozen=True, kw_only=True)

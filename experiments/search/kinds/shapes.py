@@ -14,7 +14,7 @@ from experiments.search.kinds.data_parallel import with_data_parallel
 from experiments.search.kinds.kind import Built, PlacementKind, power_model
 from placements import Placement, PlacementError, Profile
 from placements.hardware import Gpu
-from placements.placement_file.fields import read_num_gpus
+from placements.placement_file import read_num_gpus
 from placements.shapes import SHAPES, options_of
 
 SHAPE_MEANINGS = {

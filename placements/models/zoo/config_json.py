@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from placements.block import PlacementError
+from placements.forms.texts import read_yaml
 from placements.models.chain import ModelDetails, ModelShape
 from placements.models.zoo.shapes import SHAPES, shaped, sizes_of, suggestion
-from placements.placement_file.yaml_text import read_yaml
 from placements.plain_data import Field, json_file
 
 
@@ -109,7 +109,7 @@ def _sizes(config: _Config) -> dict[str, Any]:
         if field.value is None:
             config.data[field.where]  # which says that it is missing
         if isinstance(default, bool):
-            sizes[name] = field.truth()
+            sizes[name] = field.typed(bool)
         else:
             least = 0 if default == 0 else 1
             sizes[name] = field.whole(f"a whole number of at least {least}", min=least)
@@ -142,7 +142,7 @@ def _experts(config: _Config, found: Mapping[str, Any], sizes: Mapping[str, Any]
 def _num_dense(config: _Config, num_layers: int) -> int:
     """Return how many of the first layers have no experts where these are listed."""
     listed, step = config.size("dense_layers"), config.size("experts_every")
-    without = [] if listed.value is None else listed.whole_numbers()
+    without = [] if listed.value is None else listed.typed(tuple[int, ...])
     every = 1 if step.value is None else step.whole(min=1)
     dense = [i for i in range(num_layers) if i in without or (i + 1) % every]
     if dense != [*range(len(dense))]:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from placements.block import PlacementError
+from placements.forms.texts import read_yaml
 from placements.models.chain import ModelDetails, ModelShape
 from placements.models.zoo.config_json import read_config
 from placements.models.zoo.shapes import SHAPES, ImageLayer, Shape, shaped, suggestion
-from placements.placement_file.yaml_text import read_yaml
 from placements.plain_data import Field, in_file
 
 _FILES = ("language.yaml", "images.yaml")

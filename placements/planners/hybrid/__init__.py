@@ -1,6 +1,6 @@
 """Plans of layers over GPUs in several kinds of parallelism at once, searched for a model on a cluster.
 
-- `plan`: what a plan is
+- `plan`: what a plan is, and what may be wrong with it
 - `decision_trees`: the ways in which GPUs can share a layer
 - `stage_tables`: what each way costs, for the search inside a stage; `shape_costs`: by the layers' shapes;
   `profiled`: by measured profiles

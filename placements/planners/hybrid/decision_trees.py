@@ -13,7 +13,7 @@ from functools import cache
 from itertools import product
 
 from placements.models.parallel import LayerStrategy, Recompute, SequenceSharing
-from placements.planners.parallel_plan import PlanError
+from placements.planners.hybrid.plan import PlanError
 
 
 class Paradigm(StrEnum):

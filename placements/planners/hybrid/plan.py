@@ -19,7 +19,22 @@ from placements.models.end_layers import EmbeddingLayer, OutputLayer
 from placements.models.layers import Layer
 from placements.models.parallel import LayerStrategy
 from placements.models.transformer import TransformerLayer
-from placements.planners.parallel_plan import PlanError
+
+
+class PlanError(ValueError):
+    """A plan is wrong; the message names the field of the file, the value and the remedy in one line."""
+
+
+class UnsuitableShapeError(PlanError):
+    """A model has no plan of a shape.
+
+    Attributes:
+        reason: What the shape needs, and the remedy, without its name.
+    """
+
+    def __init__(self, shape: str, reason: str) -> None:
+        super().__init__(f"shapes: {shape} {reason}")
+        self.reason = reason
 
 
 class LayerPiece(NamedTuple):

@@ -5,7 +5,6 @@ The module knows JSON's plain data and the layers' fields. It does not know what
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,7 @@ from placements.models.parallel import LayerStrategy
 from placements.models.profiled_layer import ProfiledLayer
 from placements.models.transformer import TransformerLayer
 from placements.plain_data import Field, json_file, plain
-from placements.planners.hybrid.plan import Plan, StagePlan
-from placements.planners.parallel_plan import PlanError
+from placements.planners.hybrid.plan import Plan, PlanError, StagePlan
 
 SCHEMA_VERSION = 1
 """Version of the file form."""
@@ -52,7 +50,15 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
         "cluster": plain(plan.cluster, NAMED_GPUS),
         "global_batch_size": plan.global_batch_size,
         "num_micro_batches": plan.num_micro_batches,
-        "stages": _stages_to_list(plan),
+        "stages": [
+            {
+                "gpus": [stage.gpus.start, stage.gpus.stop],
+                "layers": [
+                    {"count": count, **plain(how, defaults=False)} for _, how, count in plan.runs(number)
+                ],
+            }
+            for number, stage in enumerate(plan.stages)
+        ],
     }
 
 
@@ -77,34 +83,18 @@ def plan_from_dict(data: object) -> Plan:
     fields.version(SCHEMA_VERSION)
     model, cluster = _model(fields["model"]), fields["cluster"].record(Cluster, named=NAMED_GPUS)
     batch, number = _count(fields["global_batch_size"]), _count(fields["num_micro_batches"])
-    return Plan(model, cluster, _stages(fields["stages"]), batch, number)
-
-
-def _stages_to_list(plan: Plan) -> list[dict[str, Any]]:
-    return [
-        {
-            "gpus": [stage.gpus.start, stage.gpus.stop],
-            "layers": [
-                {"count": count, **plain(strategy, defaults=False)}
-                for _, strategy, count in plan.runs(number)
-            ],
-        }
-        for number, stage in enumerate(plan.stages)
-    ]
-
-
-def _stages(field: Field) -> tuple[StagePlan, ...]:
-    stages, first = [], 0
-    for stage in field.items():
+    stages, first = list[StagePlan](), 0
+    for stage in fields["stages"].items():
         own = stage.only(("gpus", "layers"), ())
-        gpus = own["gpus"].items()
+        gpus = [_count(each, 0, _MAX_GPUS) for each in own["gpus"].items()]
         if len(gpus) != 2:
             raise own["gpus"].wrong("two numbers", "give the first GPU and the one after the last")
-        begin, end = (_count(each, 0, _MAX_GPUS) for each in gpus)
-        strategies = [each for entry in own["layers"].items() for each in _strategies(entry)]
-        stages.append(StagePlan(range(begin, end), range(first, first + len(strategies)), tuple(strategies)))
-        first += len(strategies)
-    return tuple(stages)
+        ways: list[LayerStrategy] = []
+        for entry in own["layers"].items():
+            ways += [entry.record(LayerStrategy, ("count",))] * _count(entry["count"], most=_MAX_LAYERS)
+        stages.append(StagePlan(range(*gpus), range(first, first + len(ways)), tuple(ways)))
+        first += len(ways)
+    return Plan(model, cluster, tuple(stages), batch, number)
 
 
 def _model_to_dict(model: ModelShape) -> dict[str, Any]:
@@ -123,28 +113,15 @@ def _model_to_dict(model: ModelShape) -> dict[str, Any]:
 
 def _model(field: Field) -> ModelShape:
     own = field.only(("name", "precision", "runs"), ("branches", "details"))
-    precision = own["precision"].choice(tuple(PRECISIONS))
+    precision = PRECISIONS[own["precision"].choice(tuple(PRECISIONS))]
     runs = []
     for run in own["runs"].items():
         kind = _LAYERS[run["kind"].choice(tuple(_LAYERS))]
         runs.append((_count(run["count"], most=_MAX_LAYERS), run.record(kind, ("count", "kind"))))
     branches = tuple(_model(each) for each in own.get("branches", []).items())
     details = own.get("details", {}).record(ModelDetails)
-    name = own["name"].text()
-    made: ModelShape = _made(
-        field, lambda: ModelShape(name, tuple(runs), PRECISIONS[precision], branches, details)
-    )
-    return made
-
-
-def _strategies(field: Field) -> list[LayerStrategy]:
-    return [field.record(LayerStrategy, ("count",))] * _count(field["count"], most=_MAX_LAYERS)
-
-
-def _made(field: Field, make: Callable[[], Any]) -> Any:
-    """Return what is made, or name the field whose content is wrong."""
     try:
-        return make()
+        return ModelShape(own["name"].text(), tuple(runs), precision, branches, details)
     except ValueError as error:
         raise PlanError(f"{field.where}: {error}") from None
 

@@ -13,8 +13,7 @@ from typing import NamedTuple
 from placements.models.rates import RESERVE_GIB
 from placements.planners.division import ROUNDING
 from placements.planners.hybrid.decision_trees import TreeOptions
-from placements.planners.hybrid.plan import Plan
-from placements.planners.parallel_plan import PlanError
+from placements.planners.hybrid.plan import Plan, PlanError
 
 METHODS = ("exact", "bmw", "base", "memory")
 """How layers are divided into stages: with the least time; by Galvatron-BMW's Alg. 2, or evenly where that

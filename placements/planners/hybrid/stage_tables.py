@@ -22,8 +22,7 @@ from placements.models.layers import Layer
 from placements.models.parallel import Cost, LayerStrategy
 from placements.planners.division import Floats
 from placements.planners.hybrid.decision_trees import TreeOptions, layer_strategies
-from placements.planners.hybrid.plan import layout_of
-from placements.planners.parallel_plan import PlanError
+from placements.planners.hybrid.plan import PlanError, layout_of
 from placements.planners.stage_search.exact import undominated
 from placements.planners.stage_search.stage_problem import StageProblem, StrategyCosts
 

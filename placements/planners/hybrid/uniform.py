@@ -11,8 +11,7 @@ from placements.cluster import Cluster
 from placements.models.chain import ModelShape
 from placements.models.end_layers import EmbeddingLayer, OutputLayer, ProjectionLayer
 from placements.models.parallel import ContextSharing, LayerStrategy, Recompute
-from placements.planners.hybrid.plan import Plan, alike
-from placements.planners.parallel_plan import PlanError
+from placements.planners.hybrid.plan import Plan, PlanError, alike
 
 
 @dataclass(frozen=True)
@@ -99,8 +98,7 @@ class Layout:
         """Return how the layers of a chunk are shared, of which some come before the transformer layers."""
         most = num_layers if self.recomputed_layers is None else self.recomputed_layers + num_before
         count = min(most, num_layers)
-        kept = self.degrees.strategy(self.zero)
-        return [self.strategy] * count + [kept] * (num_layers - count)
+        return [self.strategy] * count + [self.degrees.strategy(self.zero)] * (num_layers - count)
 
     @property
     def batch(self) -> int:
@@ -114,11 +112,6 @@ def uniform_plan(model: ModelShape, cluster: Cluster, layout: Layout) -> Plan:
     With several chunks, the layers of a stage are those of as many neighboring chunks: which GPUs have which
     chunk is `chunk_sizes`' and the shape's to say.
 
-    Args:
-        model: Its layers.
-        cluster: At least as many GPUs.
-        layout: How they share it.
-
     Raises:
         PlanError: There are fewer layers than chunks, or fewer GPUs than the degrees ask for.
     """
@@ -129,12 +122,9 @@ def uniform_plan(model: ModelShape, cluster: Cluster, layout: Layout) -> Plan:
             f"x {degrees.data} x {degrees.context} need {degrees.num_gpus} GPUs, not {cluster.num_gpus}; "
             "give as many, or smaller degrees"
         )
-    sizes = chunk_sizes(model, degrees.pipeline * degrees.chunks)
-    before = num_before(model)
-    strategies = [
-        each for i, size in enumerate(sizes) for each in layout.strategies(size, 0 if i else before)
-    ]
-    shared = [alike(how, layer) for how, layer in zip(strategies, model.layers, strict=True)]
+    sizes, before = chunk_sizes(model, degrees.pipeline * degrees.chunks), num_before(model)
+    ways = [how for i, size in enumerate(sizes) for how in layout.strategies(size, 0 if i else before)]
+    shared = [alike(how, layer) for how, layer in zip(ways, model.layers, strict=True)]
     stages = [sum(sizes[i : i + degrees.chunks]) for i in range(0, len(sizes), degrees.chunks)]
     return Plan.of_sizes(model, cluster, stages, shared, layout.batch, layout.num_micro_batches)
 
@@ -154,19 +144,17 @@ def chunk_sizes(model: ModelShape, num_chunks: int) -> list[int]:
     # Modules that predict further tokens come after the output layer, and stay with it.
     last = next((i for i, layer in enumerate(layers) if isinstance(layer, OutputLayer)), len(layers))
     inner = [i for i, layer in enumerate(layers[:last]) if not is_end(layer)]
-    before = inner[0] if inner else 1
-    after = len(layers) - inner[-1] - 1 if inner else 0
+    before, after = (inner[0], len(layers) - inner[-1] - 1) if inner else (1, 0)
     count = len(layers) - before - after
     if count % num_chunks == 0:
         sizes = [count // num_chunks] * num_chunks
     else:
         whole, more = divmod(count + 2, num_chunks)
-        # The middle chunks have the layers that are over.
-        first = (num_chunks - more) // 2
+        first = (num_chunks - more) // 2  # the middle chunks have the layers that are over
         sizes = [whole + (first <= i < first + more) for i in range(num_chunks)]
         sizes[0] -= 1
         sizes[-1] -= 1
-    if min(sizes) < (1 if num_chunks == 1 else 0) or (num_chunks > 2 and min(sizes[1:-1]) < 1):
+    if min(sizes) < (num_chunks == 1) or (num_chunks > 2 and min(sizes[1:-1]) < 1):
         raise PlanError(
             f"stages: {count} layers of {model.name} are too few for {num_chunks} chunks; use fewer"
         )

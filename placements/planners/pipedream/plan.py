@@ -26,9 +26,7 @@ _MIN_MS = 1e-3
 class Level:
     """Components of the level below, or workers, that are joined by links (PipeDream, Sec. 2.4.1, Fig. 2.6).
 
-    Attributes:
-        count: How many; at least 1.
-        gb_per_s: Bandwidth of each one's link to the others, in 1e9 bytes each second; above 0.
+    There is at least 1; each one's link to the others has `gb_per_s`, 1e9 bytes each second, above 0.
     """
 
     count: int
@@ -80,12 +78,9 @@ class PlannedStage:
 
 @dataclass(frozen=True)
 class PipelinePlan:
-    """Stages in the order of the pipeline.
+    """Stages in the order of the pipeline, and levels of workers from the innermost on.
 
-    Attributes:
-        stages: Stages; at least one.
-        levels: The workers that they share, from the innermost level on.
-        is_exact: Every cut of the model was looked at; otherwise only those of one order of its nodes.
+    It is exact if every cut of the model was looked at; otherwise only those of one order of its nodes.
     """
 
     stages: tuple[PlannedStage, ...]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from placements.planners.parallel_plan import PlanError
+from placements.planners.hybrid.plan import PlanError
 from placements.planners.pipedream.plan import Level, PipelinePlan, PlannedStage
 from placements.planners.pipedream.profile_graph import ClosedSets, Floats, ProfileGraph, closed_sets
 

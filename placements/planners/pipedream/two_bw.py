@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from placements.meaning import Meaning, declared_fields
 from placements.plain_data import Field
-from placements.planners.parallel_plan import PlanError
+from placements.planners.hybrid.plan import PlanError
 
 RECOMPUTE_FACTOR = 4 / 3
 """Compute time with recomputation over that without, where a backward takes as long as two forwards."""
@@ -195,6 +195,7 @@ def _plan(
     )
 
 
-def _check(record: object) -> None:
-    for each in declared_fields(type(record)):
+def _check(record: BlockProfile | EqualServers) -> None:
+    kind: Any = type(record)
+    for each in declared_fields(kind):
         Field(getattr(record, each.name), each.name, PlanError).typed(each.kind, {}, each.meaning)

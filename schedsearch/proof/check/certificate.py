@@ -171,9 +171,9 @@ def certificate_from_dict(data: object, placement: Placement, repetend: Repetend
     reasons = top["reasons"].items()
     return Certificate(
         placement,
-        top["micro_batches_per_repetend"].whole_numbers(),
+        top["micro_batches_per_repetend"].typed(tuple[int, ...]),
         repetend,
-        top["period_bound"].fraction(),
+        top["period_bound"].typed(Fraction),
         tuple(each.record(kinds[each["reason"].choice(tuple(kinds))], ("reason",)) for each in reasons),
         top["limits"].record(RepetendLimits),
     )

@@ -10,8 +10,8 @@ import pytest
 from commands import refusal
 from made_up_layers import as_csv, made_up_layers
 
-from placements.layouts.framework_files import read_any
-from placements.layouts.megatron_notation import read_notation
+from placements.trainers.files import read_any
+from placements.trainers.megatron_layout import read_notation
 from schedsearch.metrics import peak_memory
 from schedsearch.schedule_file import read_schedule
 

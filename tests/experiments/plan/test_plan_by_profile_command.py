@@ -42,7 +42,7 @@ def rows_of(path: Path) -> dict[str, dict[str, str]]:
 
 def test_a_profile_of_layers_is_planned(command: Command, tmp_path: Path) -> None:
     folder = write_profile(tmp_path / "profile")
-    quick = ("num_plans=2", "time_limit_s=20")
+    quick = ("planner.num_plans=2", "planner.time_limit_s=20")
     done = command("plan", f"profiles={folder}", "model=toy", "cluster=A100-40_4", "batch=8", *quick)
     assert done.returncode == 0, done.stderr
     said = f"costs: as measured, layers of toy on A100-40 and links of {folder}; data parallelism computed"
@@ -60,12 +60,19 @@ def test_a_profile_of_layers_is_planned(command: Command, tmp_path: Path) -> Non
 
 
 def test_a_profile_of_galvatron_is_planned(command: Command, tmp_path: Path) -> None:
-    given = ("model=toy-1b", "cluster=a100_4", "batch=16", "rank=formula")
+    given = ("model=toy-1b", "cluster=a100_4", "batch=16", "planner.rank=simulation")
     folder = write_galvatron(tmp_path / "profile")
     assert "num_layers: is not in the profile, and 'toy-1b' is not" in one_line_error(
         command("plan", f"profiles={folder}", *given)
     )
-    done = command("plan", f"profiles={folder}", *given, "num_layers=6", "paradigms=[tp]", "num_stages=[1]")
+    done = command(
+        "plan",
+        f"profiles={folder}",
+        *given,
+        "num_layers=6",
+        "planner.paradigms=[tp]",
+        "planner.num_stages=[1]",
+    )
     assert done.returncode == 0, done.stderr
     assert f"layers of toy-1b at 128 tokens and bandwidths of {folder}" in done.stdout
     plan = read_plan_file(tmp_path / "out/plan.json")

@@ -17,7 +17,7 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 FOUR = (
     *("planner=pipedream_2bw", "model=bert_huge_32", "num_layers=4", "cluster=v100_4", "batch=8"),
-    *("micro_batch_sizes=[1]", "node_bandwidth_gb_s=0.5", "link_bandwidth_gb_s=50"),
+    *("planner.micro_batch_sizes=[1]", "node_bandwidth_gb_s=0.5", "link_bandwidth_gb_s=50"),
 )
 """For which four replicas exchange too much over slow links, and two pipelines of two stages are best."""
 
@@ -48,7 +48,8 @@ def test_parallel_pipelines_are_planned_and_run(command: Command, tmp_path: Path
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (("flat=true",), "flat: True does not apply here: it is not of planner=pipedream_2bw; leave it out"),
+        (("planner.flat=true",), "planner.flat: is not an option of the planner that is chosen; choose "),
+        (("framework=plain",), "framework: plain does not apply here: it is not of planner=pipedream_2bw; "),
         (("model=swin_huge_32", "num_layers=null"), "has 4 kinds of transformer layers in a row"),
         (("batch=[8,16]",), "batch: [8, 16] is not the samples of an update; give one number"),
         (("memory_gib=0.01",), "no plan fits: "),

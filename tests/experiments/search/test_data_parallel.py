@@ -114,7 +114,7 @@ def test_a_run_on_groups_of_gpus_uses_what_was_planned(command, tmp_path: Path) 
     [
         (
             ["placement.num_gpus=[1,2,2,1]"],
-            "placement.num_gpus: [1, 2, 2, 1] is not one number, and the cost",
+            "placement.num_gpus: [1, 2, 2, 1] is not one number of at least 1, and in",
         ),
         (["placement.num_gpus=2", "placement.data_parallel={F0: 2}"], "data_parallel: {'F0': 2} is"),
         (["placement.num_gpus=2", "placement.data_parallel=2"], "placement.data_parallel: 2 is not 1, and"),

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from experiments.plan import pipedream_plan
+from experiments.plan import pipedream
 from experiments.predict import task as predict
 from experiments.predict.errors import Errors
 from experiments.predict.measured_folder import MeasuredPlan, MeasuredPlanRow
@@ -55,7 +55,7 @@ PLAN = PipelinePlan(
 
 @pytest.mark.parametrize(("memory_mib", "note"), [(None, ""), (1.0, "does not fit in 1 MiB")])
 def test_plans_by_profile_have_samples_per_second(memory_mib: float | None, note: str) -> None:
-    row = pipedream_plan.plan_row("pipedream", PLAN, memory_mib, 16)
+    row = pipedream.plan_row("pipedream", PLAN, memory_mib, 16)
     expected = {
         "name": "pipedream",
         "configuration": "2-1",
@@ -69,5 +69,5 @@ def test_plans_by_profile_have_samples_per_second(memory_mib: float | None, note
         "note": note,
     }
     assert {name: row[name] for name in expected} == expected
-    *_, line = pipedream_plan.table_of([row], {"time_ms": "ms", "samples_per_s": "samples/s", "note": "note"})
+    *_, line = pipedream.table_of([row], {"time_ms": "ms", "samples_per_s": "samples/s", "note": "note"})
     assert [cell.strip() for cell in line.split("|")[1:-1]] == ["8", "2000", note]

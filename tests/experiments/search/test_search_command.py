@@ -74,11 +74,11 @@ def test_a_hand_made_schedule_shows_its_figures_with_units(command) -> None:
 
 def test_memory_with_a_unit_is_understood_and_units_that_differ_are_named(command, tmp_path: Path) -> None:
     """MiB of a model; a shape's own units have no name, but a capacity of thousands of micro-batches has."""
-    gpt = ["schedule=gpipe", "search.num_micro_batches=2", "search.memory=[35GB,35GiB,35000,36700160KiB]"]
+    gpt = ["schedule=gpipe", "search.num_micro_batches=2", "search.memory=[65GB,65GiB,65000,68157440KiB]"]
     done = command("search", *gpt)
     assert done.returncode == 0, done.stderr
     memory = read_schedule(tmp_path / "out/schedule.json").placement.memory
-    assert memory == (int(35e9) // 2**20, 35 * 1024, 35000, 35840)
+    assert memory == (int(65e9) // 2**20, 65 * 1024, 65000, 66560)
     assert "warning" not in done.stdout
     done = command("search", "placement=v_shape", "schedule=gpipe", "search.memory=81920")
     assert (
@@ -128,7 +128,10 @@ WRONG = [
     ),
     (["num_devices=3"], "is not an option of schedsearch search; did you mean placement.num_devices?"),
     (["experiment=one"], "experiment=one: is not there; the options are zero_bubble"),
-    (["search.memory=80"], "10276 MiB on device 0; give each device 10276 MiB or more, and all in one unit"),
+    (
+        ["search.memory=80"],
+        "besides 40336 MiB of static memory; give each device 50580 MiB or more, and all in one unit",
+    ),
     (["placement=v_shap"], "placement=v_shap: is not there; did you mean v_shape?"),
     (
         ["placement=my_model"],
@@ -136,7 +139,7 @@ WRONG = [
     ),
     (
         ["placement=v_shape", "search.memory=4GB"],
-        "search.memory: '4GB' has a unit, but the memory of the blocks has none",
+        "search.memory: '4GB' is not a number of 0 or more; give whole units, or memory as in 24GiB with",
     ),
     (["search.memory=4parsecs"], "search.memory: '4parsecs' is not a number"),
     (["search.time_limit_s=10s"], "search.time_limit_s: '10s' is not a number or null; give the number"),

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from placements.models.gpt.gpt_config import GptConfig
 from stages_at_random import every_division
 
 from placements.planners.division import (
@@ -26,7 +25,8 @@ from placements.planners.division import (
     stage_times,
     windows,
 )
-from placements.planners.parallel_plan import PlanError
+from placements.planners.hybrid.placing.gpt import gpt_model
+from placements.planners.hybrid.plan import PlanError
 from placements.planners.stage_search.bmw import bi_objective_partition, memory_balanced
 
 TIMES = st.lists(st.integers(1, 20) | st.floats(0.5, 20), min_size=1, max_size=9)
@@ -75,8 +75,8 @@ PERSEUS = {  # layers, hidden size, the ratios of 4 and 8 stages on A100 (Perseu
 def test_operations_give_nearly_the_imbalance_of_measured_times(model: str) -> None:
     """Of forwards with 2048 tokens and a vocabulary of 50257, the head as a layer of its own."""
     num_layers, hidden_size, *published = PERSEUS[model]
-    config = GptConfig(num_layers, hidden_size, 1, 50_257, 2048, 1)
-    head = config.output(tied=True).forward_flops(1) / config.layer.forward_flops(1)
+    _, layer, *_, output = gpt_model(num_layers, hidden_size, 1, 50_257, 2048).layers
+    head = output.forward_flops(1) / layer.forward_flops(1)
     pieces = [1.0] * num_layers + [head]
     ours = [ratio(stage_times(pieces, min_imbalance(pieces, count))) for count in (4, 8)]
     assert ours == pytest.approx(published, abs=0.02)

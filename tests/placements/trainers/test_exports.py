@@ -18,21 +18,20 @@ from export_facts import megatron_parser
 from made_up_costs import usual_plan
 
 from placements.cluster import read_cluster
-from placements.layouts.framework_files import read_any
-from placements.layouts.layout import layout_of_sizes
 from placements.models.costing.options import CostOptions
 from placements.models.parallel import LayerStrategy
 from placements.models.transformer import TransformerLayer
 from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
-from placements.planners.hybrid.plan import Plan, StagePlan
+from placements.planners.hybrid.plan import Plan, PlanError, StagePlan
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
 from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
-from placements.planners.parallel_plan import PlanError
 from placements.trainers import megatron, torchtitan
 from placements.trainers.as_run import PlanExport, Planned, planned_by, rate
+from placements.trainers.files import read_any
 from placements.trainers.galvatron import galvatron_plan, to_galvatron
+from placements.trainers.layout import layout_of_sizes
 from placements.trainers.megatron import to_megatron
 from placements.trainers.torchtitan import to_torchtitan
 
@@ -182,7 +181,7 @@ def test_memory_that_no_way_of_sharing_fits_is_refused() -> None:
     needs = max(stage.peak_mib for stage in rate(plan, costs_of(plan)).stages) / 1024
     for export, system in ((to_megatron, "Megatron-LM"), (to_torchtitan, "torchtitan")):
         with pytest.raises(
-            PlanError, match=rf"^memory: as {system} shares the layers, stage 1 needs .* planner=layouts"
+            PlanError, match=rf"^memory: as {system} shares the layers, stage 1 needs .* planner.uniform=true"
         ):
             to(export, plan, 0.2 * needs)
 

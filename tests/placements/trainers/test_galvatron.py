@@ -17,9 +17,8 @@ from placements.gpus import GPUS
 from placements.models.costing.options import USUAL, CostOptions
 from placements.planners.hybrid.placing.gpt import gpt_model, one_node, place_gpt
 from placements.planners.hybrid.placing.planned_placement import chunk_pieces, placement_of_pieces
-from placements.planners.hybrid.plan import Plan
+from placements.planners.hybrid.plan import Plan, PlanError
 from placements.planners.hybrid.shape_costs import ShapeCosts
-from placements.planners.parallel_plan import PlanError
 from placements.trainers.galvatron import galvatron_fields, galvatron_plan, read_galvatron
 from schedsearch.baselines import HAND_MADE
 from schedsearch.core.answer import Status
@@ -53,7 +52,6 @@ MIXED: dict[str, Any] = {
 def read(
     data: Any = MIXED,
     width: int = 1024,
-    heads: int = 4,
     gpu: Any = A100,
     num_layers: int | None = None,
     **options: Any,
@@ -63,7 +61,7 @@ def read(
     make = read_galvatron if isinstance(data, Path) else galvatron_plan
     return make(
         data,
-        lambda count: gpt_model(num_layers or count, width, heads, 16, sequence),
+        lambda count: gpt_model(num_layers or count, width, 4, 16, sequence),
         lambda number: one_node(gpu, number, 1.0),
         **options,
     )
@@ -216,7 +214,6 @@ def test_a_wrong_file_names_the_field(
     ("changes", "message"),
     [
         ({"num_layers": 4}, r"num_layers: 4 is not the 3 layers of the plan"),
-        ({"heads": 2}, r"tp_sizes_enc\[1\]: 4 does not divide num_heads 2"),
         ({"world_size": 16}, r"world_size: 8 is not the 16 of placement.world_size"),
     ],
 )

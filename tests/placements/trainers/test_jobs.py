@@ -10,17 +10,15 @@ from typing import Literal
 
 import pytest
 from export_facts import megatron_parser
-from published_layouts import PUBLISHED
 
 from placements.cluster import read_cluster
-from placements.layouts.layout import layout_of_sizes
-from placements.layouts.megatron_notation import read_notation
 from placements.models.zoo import MODELS, read_model
+from placements.planners.hybrid.plan import PlanError
 from placements.planners.hybrid.uniform import Degrees, Layout
-from placements.planners.parallel_plan import PlanError
 from placements.trainers import megatron, torchtitan
 from placements.trainers.as_run import PlanExport
 from placements.trainers.job import TrainerJob, model_sizes, plan_stages
+from placements.trainers.layout import layout_of_sizes
 from schedsearch.planning.layout_plans import planned_layout
 from schedsearch.planning.uniform_run import UniformRun
 
@@ -100,18 +98,6 @@ def test_jobs_of_all_models_and_random_layouts_are_read_back() -> None:
         elif job.layout.degrees.pipeline > 1:
             read = torchtitan.read(words(text))
             assert (read.layout, read.stages) == (told.layout, told.stages)
-
-
-@pytest.mark.parametrize("name", ["deepseek_v3", "kimi_k2", "qwen3_235b_a22b", "gpt_oss_120b"])
-def test_published_layouts_of_experts_are_read_back(name: str) -> None:
-    for text, ranks, num_layers, num_mtp in PUBLISHED:
-        stages = read_notation(text, ranks)
-        sizes = model_sizes(read_model(name, num_layers=num_layers, num_predict_layers=num_mtp), "")
-        degrees = Degrees(pipeline=ranks, data=64, expert=64, chunks=stages.num_chunks)
-        job = TrainerJob(stages=stages, sizes=sizes, layout=Layout(degrees, 1, 4, 1, "selective"))
-        arguments = words(megatron.write(job))
-        assert megatron.read(arguments, 64 * ranks) == job
-        megatron_parser().parse_args(arguments)
 
 
 def test_models_that_are_no_decoders_are_refused() -> None:

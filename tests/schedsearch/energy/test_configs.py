@@ -10,8 +10,7 @@ import pytest
 from energy.cases import exact_plan
 
 from placements import OperatingPoint, Profile, ProfileError
-from placements.profiles.operating_point import Clock, config_of
-from placements.profiles.partitions import joined
+from placements.profiles.operating_point import Clock, config_of, joined
 from placements.shapes import v_shape
 from schedsearch.baselines import one_f_one_b
 from schedsearch.energy import (

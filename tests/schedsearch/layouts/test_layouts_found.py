@@ -12,11 +12,10 @@ import pytest
 from made_up_layers import made_up_layers
 
 import schedsearch
-from placements.layouts.layer_file import ModelLayers
-from placements.layouts.layout import LayoutError, PipelineLayout, layout_of_sizes
-from placements.layouts.megatron_arguments import MegatronPipeline
-from placements.layouts.megatron_notation import check_megatron, read_notation
 from placements.stages.layout_stages import place_layout
+from placements.trainers.layers import ModelLayers
+from placements.trainers.layout import LayoutError, PipelineLayout, layout_of_sizes
+from placements.trainers.megatron_layout import MegatronPipeline, check_megatron, read_notation
 from schedsearch.baselines import interleaved_one_f_one_b, one_f_one_b
 from schedsearch.layouts import layouts
 from schedsearch.layouts.layout_model import LayoutProblem, Sizes

@@ -11,12 +11,13 @@ import pytest
 from modes_and_streams import CASES, at_random
 
 from experiments.benchmarks.inputs.made_placements import expert_layers, recomputing
-from placements import Kind, Placement
+from placements import Block, Kind, Placement
 from placements.models.memory_levers import Offload, Recompute, with_levers
 from placements.shapes import v_shape, wave_shape
 from placements.streams import Slowdown
 from schedsearch.core.answer import Answer, Status
 from schedsearch.metrics import peak_host_memory, peak_memory
+from schedsearch.passes.slow_streams import at_worst
 from schedsearch.procedures.search import search
 from schedsearch.proof.load_and_path import period_bound
 from schedsearch.repetend import Repetend
@@ -76,11 +77,19 @@ def test_a_placement_of_streams_is_searched_with_all_strategies() -> None:
     assert validate(found.schedule).placement.has_streams
 
 
+def test_at_its_worst_blocks_are_as_slow_as_others_beside_them_can_make_them() -> None:
+    first, other = Block("F", Kind.F, (0,), 10), Block("G", Kind.F, (1,), 10)
+    beside = Block("C", Kind.F, (0,), 7, after=("F",), stream="communication")
+    slowdown = (Slowdown(("compute", "communication"), (1.25, 1.5)),)
+    placement = Placement("two streams", 2, (first, beside, other), slowdown=slowdown)
+    assert [block.time for block in at_worst(placement).blocks] == [13, 11, 10]
+
+
 def test_streams_that_slow_each_other_down_are_run_as_they_are() -> None:
     """What is found holds for slow blocks; run, it is no longer, and no shorter than the bound says."""
     placement = expert_layers(2, 1, slower=1.05).with_memory(8)
     found = search(placement, 12, objectives=["period"], work_limit=10)
-    slow = search(placement.at_worst, 12, objectives=["period"], work_limit=10)
+    slow = search(at_worst(placement), 12, objectives=["period"], work_limit=10)
     assert found.schedule is not None and slow.schedule is not None and found.repetend is not None
     assert validate(found.schedule).makespan <= slow.schedule.makespan
     bound = period_bound(placement)

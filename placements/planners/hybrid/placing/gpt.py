@@ -137,8 +137,8 @@ def place_gpt(
         data_parallel: Groups of so many that each have a share of the samples; the GPUs of a group share
             layers and table. 1 in an M-shape.
         recompute: A layer keeps only its input, and its backward runs its forward again.
-        checkpoints: With `recompute`, inputs of layers that each stage keeps; see `optimal_checkpoints`. 0
-            for as many as need least memory, None for one each layer.
+        checkpoints: With `recompute`, inputs of layers that each stage keeps; 0 for as many as need least
+            memory, None for one each layer.
         modes: What a search may let each stage compute again, for each micro-batch: ``selective``, ``full``
             or both.
         tick_ms: Length of a tick; see `placements.models.rates.tick_for`.
@@ -147,72 +147,81 @@ def place_gpt(
         reserve_gib: Memory that neither states nor activations may use.
 
     Raises:
-        PlacementError: An argument is out of its range, or one micro-batch does not fit.
+        PlacementError: An argument is out of its range.
     """
-    num_layers = model.runs[1][0]
-    for name, number in (
-        ("num_devices", num_devices),
-        ("num_gpus", num_gpus),
-        ("data_parallel", data_parallel),
-        ("micro_batch_size", micro_batch_size),
-    ):
-        if type(number) is not int or number < 1:
-            raise PlacementError(f"{name}: {number!r} is not a whole number of at least 1; give one")
-    _check(model, num_devices, num_gpus, data_parallel, arrangement, micro_batch_size)
-    if checkpoints is not None and (checkpoints < 0 or not recompute):
-        raise PlacementError(
-            f"checkpoints: {checkpoints} is for recompute=true, and 0 or more; give that, or null"
-        )
-    for mode in modes:
-        if mode not in _MODES or recompute:
-            raise PlacementError(
-                f"modes: {mode!r} is none of {', '.join(_MODES)}, or recompute is true; give some of these, "
-                "and recompute=false"
-            )
-    if not 0 <= reserve_gib < gpu.memory_gib:
-        raise PlacementError(
+    num_layers, layer = model.runs[1]
+    groups, is_m = data_parallel, arrangement == "m_shape"
+    assert isinstance(layer, TransformerLayer) and arrangement in ARRANGEMENTS, "of gpt_model"
+    for holds, message in (
+        (num_devices > 0, f"num_devices: {num_devices} is not at least 1; give more"),
+        (
+            num_layers >= num_devices,
+            f"num_layers: {num_layers} is fewer than {num_devices} stages; use at least {num_devices} or "
+            "fewer num_devices",
+        ),
+        (
+            groups == 1 or not is_m,
+            f"data_parallel: {groups} is not 1, and arrangement m_shape is not costed with groups that share "
+            "the samples; use arrangement=v_shape, or give 1",
+        ),
+        (
+            num_gpus % groups == micro_batch_size % groups == 0,
+            f"data_parallel: {groups} does not divide the {num_gpus} GPUs of a device and the "
+            f"{micro_batch_size} samples of a micro-batch; give a divisor",
+        ),
+        (
+            layer.num_heads % max(1, num_gpus // groups) == 0,
+            f"num_gpus: {num_gpus} in {groups} data-parallel groups are {num_gpus // groups} GPUs that share "
+            f"a layer, which does not divide num_heads {layer.num_heads}; change one of them",
+        ),
+        (
+            recompute or checkpoints is None,
+            f"checkpoints: {checkpoints} is for recompute=true; give that, or null",
+        ),
+        (
+            not modes or ({*modes} <= {*_MODES} and not recompute),
+            f"modes: {', '.join(modes)} are not some of {', '.join(_MODES)}, or recompute is true; give some "
+            "of these, and recompute=false",
+        ),
+        (
+            0 <= reserve_gib < gpu.memory_gib,
             f"reserve_gib: {reserve_gib} is not from 0 to below the {gpu.memory_gib:g} GiB of {gpu.name}; "
-            "give less"
-        )
+            "give less",
+        ),
+    ):
+        if not holds:
+            raise PlacementError(message)
     cluster, costs = one_node(gpu, num_devices * num_gpus, link_efficiency), ShapeCosts(model, options)
-    how = LayerStrategy(num_gpus // data_parallel, data_parallel, recompute="full" if recompute else "none")
+    how = LayerStrategy(num_gpus // groups, groups, recompute="full" if recompute else "none")
     numbers = micro_batch_size, 1
-    if arrangement == "m_shape":
+    if is_m:
         fewer, extra = divmod(num_layers, num_devices)
         sizes = [fewer + (stage < extra) for stage in range(num_devices)]
         plan = Plan.of_sizes(trunk_of(model, arrangement), cluster, sizes, [how] * num_layers, *numbers)
         shared = shared_vocabulary(model, costs, cluster.whole, 1, *numbers)
-        pieces = chunk_pieces(plan, costs, shared=shared)
-        one, last = cluster.group(0, 1), plan.group(num_devices - 1)
-        sent_ms = costs.transfer_ms(model.layers[1], micro_batch_size, last, one)
-        pieces[-1] = pieces[-1]._replace(forward_transfer_ms=sent_ms)
-        names = ["E", *(f"F{stage}" for stage in range(num_devices)), "H"]
-        pieces = [piece._replace(name=name) for piece, name in zip(pieces, names, strict=True)]
+        first, *pieces, last = chunk_pieces(plan, costs, shared=shared)
+        hops = plan.group(num_devices - 1), cluster.group(0, 1)
+        sent_ms = costs.transfer_ms(layer, micro_batch_size, *hops)
+        ends = [first._replace(name="E")], [last._replace(name="H", forward_transfer_ms=sent_ms)]
     else:
-        ways = [alike(how, layer) for layer in model.layers]
+        ways = [alike(how, each) for each in model.layers]
         alone = Plan.of_sizes(model, cluster, [len(ways)], ways, *numbers)
         sizes = list(min_largest(layer_times_ms(alone, costs), num_devices))
         plan = replace(Plan.of_sizes(model, cluster, sizes, ways, *numbers), output_joins=True)
-        pieces = chunk_pieces(plan, costs)
-        pieces = [piece._replace(name=f"F{stage}") for stage, piece in enumerate(pieces)]
-    layer = costs.cost(model.layers[1], how, *numbers, plan.group(0))
+        pieces, ends = chunk_pieces(plan, costs), ([], [])
+    pieces = [piece._replace(name=f"F{stage}") for stage, piece in enumerate(pieces)]
+    plain = costs.cost(layer, how, *numbers, plan.group(0))
     if checkpoints is not None:
-        pieces = [
-            _with_checkpoints(piece, count, layer, checkpoints)
-            for piece, count in zip(pieces, _layer_counts(pieces, plan), strict=True)
-        ]
-    capacity_gib = gpu.memory_gib - reserve_gib
-    placement = placement_of_pieces(arrangement, plan, pieces, [capacity_gib] * num_devices, tick_ms)
+        counts = zip(pieces, plan.stage_layers, strict=True)
+        pieces = [_with_checkpoints(piece, count, plain, checkpoints) for piece, count in counts]
+    pieces = [*ends[0], *pieces, *ends[1]]
+    capacities_gib = [gpu.memory_gib - reserve_gib] * num_devices
+    placement = placement_of_pieces(arrangement, plan, pieces, capacities_gib, tick_ms)
     placement = replace(placement, name=f"gpt_{arrangement}")
     if modes:
-        again = {
-            mode: costs.cost(model.layers[1], replace(how, recompute=mode), *numbers, plan.group(0))
-            for mode in modes
-        }
-        return PlacedGpt(
-            plan, costs, pieces, with_levers(placement, _levers(placement, plan.stage_layers, layer, again))
-        )
-    _check_fits(placement, gpu, reserve_gib)
+        ways = [replace(how, recompute=mode) for mode in modes]
+        again = {way.recompute: costs.cost(layer, way, *numbers, plan.group(0)) for way in ways}
+        placement = with_levers(placement, _levers(placement, plan.stage_layers, plain, again))
     return PlacedGpt(plan, costs, pieces, placement)
 
 
@@ -254,46 +263,10 @@ def stage_bytes(
     return in_flight * checkpoints * input_bytes + -(-layers // checkpoints) * intermediate_bytes
 
 
-def _check(
-    model: ModelShape, num_devices: int, num_gpus: int, data_parallel: int, arrangement: str, samples: int
-) -> None:
-    num_layers, layer = model.runs[1]
-    assert isinstance(layer, TransformerLayer), "of gpt_model"
-    if num_layers < num_devices:
-        raise PlacementError(
-            f"num_layers: {num_layers} is fewer than {num_devices} stages; use at least {num_devices} or "
-            "fewer num_devices"
-        )
-    if data_parallel != 1 and arrangement == "m_shape":
-        raise PlacementError(
-            f"data_parallel: {data_parallel} is not 1, and arrangement m_shape is not costed with groups "
-            "that share the samples; use arrangement=v_shape, or give 1"
-        )
-    for what, count in (("GPUs of a device", num_gpus), ("samples of a micro-batch", samples)):
-        if count % data_parallel:
-            raise PlacementError(
-                f"data_parallel: {data_parallel} does not divide the {count} {what}; give a divisor"
-            )
-    if layer.num_heads % (num_gpus // data_parallel):
-        raise PlacementError(
-            f"num_gpus: {num_gpus} in {data_parallel} data-parallel groups are {num_gpus // data_parallel} "
-            f"GPUs that share a layer, which does not divide num_heads {layer.num_heads}; change one of them"
-        )
-
-
-def _layer_counts(pieces: Sequence[PieceCost], plan: Plan) -> list[int]:
-    """Return the layers of each piece; none of those on all devices."""
-    counts = iter(plan.stage_layers)
-    return [next(counts) if piece.name.startswith("F") else 0 for piece in pieces]
-
-
-def _with_checkpoints(piece: PieceCost, count: int, layer: Cost, checkpoints: int) -> PieceCost:
-    """Return a piece of so many layers that keeps fewer of their inputs; see `optimal_checkpoints`."""
-    if count == 0:
-        return piece
-    best = optimal_checkpoints(count, layer.kept_bytes, layer.backward_bytes)
-    number = min(checkpoints, count) if checkpoints else best
-    again = -(-count // number) * layer.backward_bytes
+def _with_checkpoints(piece: PieceCost, count: int, layer: Cost, wanted: int) -> PieceCost:
+    """Return a stage of so many layers that keeps fewer of their inputs; see `optimal_checkpoints`."""
+    number = min(wanted, count) or optimal_checkpoints(count, layer.kept_bytes, layer.backward_bytes)
+    again = math.ceil(count / max(number, 1)) * layer.backward_bytes
     kept = piece.cost.kept_bytes - (count - number) * layer.kept_bytes
     most = max(piece.cost.backward_bytes, again)
     return piece._replace(cost=replace(piece.cost, kept_bytes=kept, backward_bytes=most))
@@ -322,23 +295,3 @@ def _levers(
             time, name = max(1, round(more_ms / placement.tick_ms)), "recompute" if mode == "full" else mode
             levers.append(Recompute(kept, time, math.ceil(saved_mib), name))
     return found
-
-
-def _check_fits(placement: Placement, gpu: Gpu, reserve_gib: float) -> None:
-    """Ensure that each device holds one micro-batch.
-
-    Raises:
-        PlacementError: It does not.
-    """
-    assert placement.memory is not None, "the GPUs'"
-    for device, static_mib in enumerate(placement.static):
-        blocks = placement.on(device)
-        kept_mib = sum(max(block.memory_on(device), 0) for block in blocks)
-        needed_mib = kept_mib + max(block.transient for block in blocks)
-        if static_mib + needed_mib > placement.memory[device]:
-            raise PlacementError(
-                f"num_devices: with {placement.num_devices}, device {device} needs {static_mib / 1024:.1f} "
-                f"GiB for parameters, {needed_mib / 1024:.1f} for one micro-batch and {reserve_gib:g} in "
-                f"reserve; {gpu.name} has {gpu.memory_gib:g}; use more devices, a smaller micro_batch_size "
-                "or a smaller vocab_size"
-            )

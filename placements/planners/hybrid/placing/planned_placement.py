@@ -17,12 +17,17 @@ from placements.models.chain import ModelShape
 from placements.models.parallel import Cost, Pass
 from placements.models.piece_placement import PieceCost, piece_placement
 from placements.models.rates import COPY_COMPUTE_SHARE
-from placements.pieces import PIPELINES, backwards_of
+from placements.pieces import backwards_of
 from placements.planners.division import min_largest
-from placements.planners.hybrid.placing.shared_layers import SharedLayers, shared_vocabulary
-from placements.planners.hybrid.plan import Plan, is_embedding, is_vocabulary, layers_of_stage
+from placements.planners.hybrid.placing.shared_layers import SharedLayers
+from placements.planners.hybrid.plan import (
+    Plan,
+    UnsuitableShapeError,
+    is_embedding,
+    is_vocabulary,
+    layers_of_stage,
+)
 from placements.planners.hybrid.stage_tables import LayerCosts
-from placements.planners.parallel_plan import UnsuitableShapeError
 from placements.spec import Placement
 
 CHUNKED = ("loop_shape", "wave_shape")
@@ -49,9 +54,10 @@ def planned_placement(
         costs: Costs of the plan's layers.
         capacities_gib: What each GPU of a stage has for states and activations, by stage; None for all memory
             of the GPUs.
-        chunks: Layers in order; the stages' by default.
-        devices: The device of each chunk.
-        shared: Layers on all devices, which the plan is without.
+        chunks: Layers in order, as of `balanced_chunks`; the stages' by default.
+        devices: The device of each chunk, as of a wave or a loop.
+        shared: Layers on all devices, which the plan is without: a vocabulary in an M-shape (Tessel, Fig.
+            8a) or, with a second embedding between encoder and decoder, an NN-shape (Fig. 8d).
         name: What the placement is called besides the model.
 
     Raises:
@@ -120,23 +126,6 @@ def _cut(piece: range, places: Sequence[int]) -> list[range]:
     return [range(first, end) for first, end in pairwise(ends)]
 
 
-def chunked_placement(
-    plan: Plan,
-    costs: LayerCosts,
-    shape: str,
-    num_chunks: int,
-    capacities_gib: Sequence[float],
-) -> Placement:
-    """Return a plan whose devices have several chunks each, in one of `CHUNKED`; see `balanced_chunks`.
-
-    Raises:
-        PlanError: There are fewer layers than chunks.
-    """
-    (devices,) = PIPELINES[shape](plan.num_stages, num_chunks)
-    chunks, name = balanced_chunks(plan, costs, num_chunks), f"planned {shape}"
-    return planned_placement(plan, costs, capacities_gib, chunks=chunks, devices=devices, name=name)
-
-
 def balanced_chunks(plan: Plan, costs: LayerCosts, num_chunks: int) -> list[range]:
     """Return the layers of each chunk, the longest as short as possible.
 
@@ -182,31 +171,6 @@ def trunk_of(model: ModelShape, shape: str) -> ModelShape:
             "out",
         )
     return replace(model, runs=tuple(run for run in model.runs if not is_vocabulary(run[1])))
-
-
-def shared_vocabulary_placement(
-    model: ModelShape,
-    trunk: Plan,
-    costs: LayerCosts,
-    data_parallel: int,
-    capacities_gib: Sequence[float],
-) -> Placement:
-    """Return a plan of a trunk in stages, with embeddings and output layer on all devices.
-
-    That is an M-shape (Tessel, Fig. 8a), or an NN-shape where a second embedding stands between the encoder's
-    layers and the decoder's (Fig. 8d).
-
-    Args:
-        model: Model whose trunk is planned.
-        trunk: Its plan.
-        costs: See `planned_placement`, as for the rest.
-        data_parallel: Groups of all GPUs that each have all rows of the table.
-        capacities_gib: What each GPU of a stage has, by stage.
-    """
-    group = trunk.cluster.group(0, trunk.num_gpus)
-    m = trunk.num_micro_batches
-    shared = shared_vocabulary(model, costs, group, data_parallel, trunk.micro_batch_size, m)
-    return planned_placement(trunk, costs, capacities_gib, shared=shared, name="planned shared vocabulary")
 
 
 def placement_of_pieces(

@@ -34,10 +34,14 @@ class SharedLayers:
         lasting = sum(cost.static_bytes + 2 * cost.kept_bytes for cost in self.costs)
         return (lasting + max(max(cost.forward_bytes, cost.backward_bytes) for cost in self.costs)) / 2**20
 
+    @property
+    def time_ms(self) -> float:
+        """Forward and backward of one micro-batch."""
+        return sum(cost.forward.time_ms + cost.backward.time_ms for cost in self.costs)
+
     def iteration_ms(self, num_micro_batches: int) -> float:
         """Return what they take of an iteration, with the exchange and update of their weights."""
-        passes_ms = sum(cost.forward.time_ms + cost.backward.time_ms for cost in self.costs)
-        return num_micro_batches * passes_ms + sum(cost.update_ms for cost in self.costs)
+        return num_micro_batches * self.time_ms + sum(cost.update_ms for cost in self.costs)
 
 
 def shared_vocabulary(

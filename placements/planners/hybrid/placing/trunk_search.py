@@ -20,10 +20,10 @@ from placements.models.calibration import CalibrationError
 from placements.models.layers import Layer
 from placements.planners.hybrid.placing.planned_placement import trunk_of
 from placements.planners.hybrid.placing.shared_layers import PartCosts, SharedLayers, shared_vocabulary
+from placements.planners.hybrid.plan import PlanError
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
 from placements.planners.hybrid.search.plan_search import PlannerReport, search_plans
 from placements.planners.hybrid.stage_tables import LayerCosts, layer_costs
-from placements.planners.parallel_plan import PlanError
 
 
 class TrunkPlan(NamedTuple):

@@ -6,12 +6,14 @@ and the exchanges that it cannot hide. Among the best a schedule decides, in `sc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, product
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +24,9 @@ from placements.models.chain import ModelShape
 from placements.models.costing.layer_costs import layer_cost
 from placements.models.costing.options import CostOptions
 from placements.models.layers import Layer
-from placements.models.parallel import Buffer, ContextSharing, Recompute
-from placements.planners.hybrid.plan import alike, layers_of_stage
+from placements.models.parallel import Buffer, ContextSharing, Cost, Recompute
+from placements.planners.hybrid.plan import PlanError, alike, layers_of_stage
 from placements.planners.hybrid.uniform import Degrees, Layout, chunk_sizes, is_end, num_before
-from placements.planners.parallel_plan import PlanError
 
 _GIB = 2**30
 
@@ -110,8 +111,11 @@ class _LayerSums(NamedTuple):
     transfer_ms: float
 
 
-_NUM_KNOWN = 4
-"""Layouts whose costs are kept: those with and without recomputation, and with one chunk or several."""
+_NUM_KNOWN = 64
+"""Costs of kinds of layers that are kept: with and without recomputation, with one chunk or several."""
+
+_NUM_BEST = 20
+"""Layouts whose order is that of the formula; none that is rated less exactly is among them."""
 
 _EXCHANGED = 4
 """Column of the exchanges in `_LayerSums.sums`."""
@@ -136,9 +140,7 @@ class LayoutSearch:
     options: LayoutOptions = LayoutOptions()
     _known_ends: dict[int, NDArray[np.int64]] = field(default_factory=dict, repr=False, compare=False)
     _links: dict[int, tuple[float, float]] = field(default_factory=dict, repr=False, compare=False)
-    _known_costs: dict[tuple[object, ...], _LayerSums] = field(
-        default_factory=dict, repr=False, compare=False
-    )
+    _known_costs: dict[tuple[object, ...], Any] = field(default_factory=dict, repr=False, compare=False)
 
     def layouts(self) -> Iterator[Layout]:
         """Yield every layout whose degrees divide the model, the GPUs and the batch."""
@@ -166,30 +168,35 @@ class LayoutSearch:
                             degrees = Degrees(*how, chunks, whole, options.context_sharing)
                             yield Layout(degrees, size, number, zero, recompute)
 
-    def estimates(self, on_progress: Callable[[int, int], None] | None = None) -> list[LayoutEstimate]:
-        """Return the estimates of all layouts in the order of `ranked`.
+    def estimates(self) -> list[LayoutEstimate]:
+        """Return the estimates of all layouts in the order of `ranked`."""
+        return self.ranked(filter(None, self.rated(self.layouts())))
 
-        Args:
-            on_progress: Called now and then with the number of layouts rated so far, and of all.
-        """
-        return self.ranked(filter(None, self.rated(list(self.layouts()), on_progress)))
-
-    def rated(
-        self, layouts: Sequence[Layout], on_progress: Callable[[int, int], None] | None = None
-    ) -> Iterator[LayoutEstimate | None]:
+    def rated(self, layouts: Iterable[Layout]) -> Iterator[LayoutEstimate | None]:
         """Yield the estimate of each layout; None where a degree does not divide, or layers are too few.
 
+        Nor has one whose load alone takes longer than the best, or that computes again what fits without.
+
         Args:
-            layouts: Those that differ in chunks alone stand together.
-            on_progress: See `estimates`.
+            layouts: Those that differ in recomputation or chunks alone stand together, in this order.
         """
-        for i, layout in enumerate(layouts):
-            if on_progress is not None and i % 256 == 0:
-                on_progress(i, len(layouts))
-            try:
-                yield self.estimate(layout)
-            except (PlacementError, PlanError):
-                yield None
+        best_ms, plain = [inf] * _NUM_BEST, dict[Layout, LayoutEstimate | None]()
+        for layout in layouts:
+            kept = replace(layout, recompute="none")
+            found = None
+            if kept not in plain or self._may_be_better(plain[kept], best_ms[-1]):
+                with suppress(PlacementError, PlanError):
+                    if kept in plain or self._min_load_ms(layout) <= best_ms[-1]:
+                        found = self.estimate(layout)
+            if layout == kept:
+                plain[kept] = found
+            if found is not None and found.gib <= self.limit_gib:
+                best_ms = sorted([*best_ms, found.time_ms])[:_NUM_BEST]
+            yield found
+
+    def _may_be_better(self, kept: LayoutEstimate | None, best_ms: float) -> bool:
+        """Return whether a layout may be worth computing again what it keeps."""
+        return kept is not None and kept.gib > self.limit_gib and kept.load_ms <= best_ms
 
     def ranked(self, estimates: Iterable[LayoutEstimate]) -> list[LayoutEstimate]:
         """Return estimates that fit the memory first, by increasing time.
@@ -318,28 +325,41 @@ class LayoutSearch:
 
     def _costs(self, layout: Layout) -> _LayerSums:
         """Return the costs of all layers; chunks of a stage do not change them."""
-        degrees = layout.degrees
-        one_micro_batch = layout.num_micro_batches == 1
-        key = (
-            replace(degrees, chunks=1),
-            layout.micro_batch_size,
-            layout.zero,
-            layout.recompute,
-            one_micro_batch,
-        )
+        found: _LayerSums = self._known(layout, None, self._computed_costs)
+        return found
+
+    def _cost(self, layout: Layout, kind: int) -> Cost:
+        """Return the cost of a kind of layer."""
+        found: Cost = self._known(layout, kind, lambda layout: self._computed_cost(layout, kind))
+        return found
+
+    def _known(self, layout: Layout, kind: int | None, compute: Callable[[Layout], Any]) -> Any:
+        degrees, size = replace(layout.degrees, chunks=1), layout.micro_batch_size
+        key = degrees, size, layout.zero, layout.recompute, layout.num_micro_batches == 1, kind
         if key not in self._known_costs:
+            found = compute(layout)
             while len(self._known_costs) >= _NUM_KNOWN:
                 del self._known_costs[next(iter(self._known_costs))]
-            self._known_costs[key] = self._computed_costs(layout)
+            self._known_costs[key] = found
         return self._known_costs[key]
 
-    def _computed_costs(self, layout: Layout) -> _LayerSums:
-        degrees, strategy = layout.degrees, layout.strategy
+    def _computed_cost(self, layout: Layout, kind: int) -> Cost:
+        degrees, layer = layout.degrees, self._kinds[kind]
         group = self.cluster.group(0, degrees.num_gpus // degrees.pipeline)
         samples, m = layout.micro_batch_size * degrees.data, layout.num_micro_batches
-        kinds = [
-            layer_cost(layer, alike(strategy, layer), samples, m, group, self.costs) for layer in self._kinds
-        ]
+        return layer_cost(layer, alike(layout.strategy, layer), samples, m, group, self.costs)
+
+    def _min_load_ms(self, layout: Layout) -> float:
+        """Return a time that no fullest stage takes less than, by the most frequent kind of layer alone."""
+        kind, count = Counter(self._kind_of).most_common(1)[0]
+        cost = self._cost(layout, kind)
+        layers = -(-count // layout.degrees.pipeline)
+        return layout.num_micro_batches * layers * (cost.forward.time_ms + cost.backward.time_ms)
+
+    def _computed_costs(self, layout: Layout) -> _LayerSums:
+        degrees = layout.degrees
+        group = self.cluster.group(0, degrees.num_gpus // degrees.pipeline)
+        kinds = [self._cost(layout, kind) for kind in range(len(self._kinds))]
         rows = np.array(
             [
                 (

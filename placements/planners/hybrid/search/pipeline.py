@@ -23,10 +23,9 @@ from placements.planners.division import (
     shortest_iteration,
     spans,
 )
-from placements.planners.hybrid.plan import Plan, StagePlan, layers_of_stage
+from placements.planners.hybrid.plan import Plan, PlanError, StagePlan, layers_of_stage
 from placements.planners.hybrid.plan_options import OUT_OF_MEMORY, PlanOptions, RatedPlan, StageEstimate
 from placements.planners.hybrid.stage_tables import LayerCosts, StageTable, make_table
-from placements.planners.parallel_plan import PlanError
 from placements.planners.stage_search.bmw import bi_objective_partition, memory_balanced, solve_as_paper
 from placements.planners.stage_search.exact import solve
 from placements.planners.stage_search.stage_problem import Check, Ints, StageSolution, grouped

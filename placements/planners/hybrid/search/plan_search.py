@@ -22,6 +22,7 @@ import numpy as np
 
 from placements.cluster import Cluster
 from placements.planners.division import Floats
+from placements.planners.hybrid.plan import PlanError
 from placements.planners.hybrid.plan_options import (
     OUT_OF_MEMORY,
     PlanOptions,
@@ -31,7 +32,6 @@ from placements.planners.hybrid.plan_options import (
 )
 from placements.planners.hybrid.search.pipeline import PlanProblem
 from placements.planners.hybrid.stage_tables import LayerCosts
-from placements.planners.parallel_plan import PlanError
 
 PlannerReport = Callable[[int, int, float | None, float], None]
 """Callback told how many numbers are done, of how many, the least time so far and the bound in ms."""
@@ -48,6 +48,7 @@ def search_plans(
     options: PlanOptions | None = None,
     on_progress: PlannerReport | None = None,
     clock: Callable[[], float] = time.monotonic,
+    below_ms: float = math.inf,
 ) -> PlanSearchResult:
     """Return the best plans of a model on a cluster.
 
@@ -58,6 +59,8 @@ def search_plans(
         options: What is allowed.
         on_progress: See `PlannerReport`.
         clock: In seconds, for the time limit.
+        below_ms: Time of a plan that is known otherwise: only shorter iterations are of interest, and the
+            bound is at most this.
 
     Returns:
         The plans, of an interrupted search those that were found until then, and of one that took too long
@@ -82,7 +85,7 @@ def search_plans(
             raise _OutOfTimeError
 
     problem = PlanProblem(costs, cluster, global_batch_size, options, check)
-    return _Search(problem, on_progress or (lambda *_: None)).run()
+    return _Search(problem, on_progress or (lambda *_: None), below_ms).run()
 
 
 class _Numbers(NamedTuple):
@@ -132,8 +135,8 @@ def _numbers_to_try(problem: PlanProblem) -> list[_Numbers]:
 class _Search:
     """One search: the numbers left to try, and the best plan found of each."""
 
-    def __init__(self, problem: PlanProblem, report: PlannerReport) -> None:
-        self.problem, self.options, self.report = problem, problem.options, report
+    def __init__(self, problem: PlanProblem, report: PlannerReport, below_ms: float) -> None:
+        self.problem, self.options, self.report, self.below_ms = problem, problem.options, report, below_ms
         self.least: dict[tuple[int, int], Floats | str] = {}
         self.found: dict[tuple[int, ...], RatedPlan] = {}
         self.trials: list[Trial] = []
@@ -144,6 +147,17 @@ class _Search:
     def plans(self) -> list[RatedPlan]:
         """The best, as many as are wanted."""
         return sorted(self.found.values(), key=lambda each: each.time_ms)[: self.options.num_plans]
+
+    @property
+    def limit_ms(self) -> float:
+        """Time below which a plan is of interest."""
+        plans = self.plans
+        return min(self.below_ms, plans[-1].time_ms if len(plans) == self.options.num_plans else math.inf)
+
+    @property
+    def found_ms(self) -> float:
+        """Time of the best plan that is known."""
+        return min([self.below_ms, *(each.time_ms for each in self.found.values())])
 
     def run(self) -> PlanSearchResult:
         """Search until nothing is left, the time is over, or there is an interrupt from the keyboard."""
@@ -165,8 +179,8 @@ class _Search:
         return PlanSearchResult(tuple(self.plans), tuple(self.trials), bound_ms, num_solved, *ending)
 
     def _report(self) -> None:
-        done, min_ms = len(self.trials), min((each.time_ms for each in self.found.values()), default=None)
-        self.report(done, done + len(self.queue), min_ms, self._bound_ms())
+        done, found_ms = len(self.trials), self.found_ms
+        self.report(done, done + len(self.queue), found_ms if found_ms < math.inf else None, self._bound_ms())
 
     def _begin(self) -> None:
         """Solve numbers that are likely to fit until there is a first plan.
@@ -191,8 +205,8 @@ class _Search:
 
     def _step(self) -> None:
         """Take the numbers of the least bound: give them a tighter one, or solve them."""
-        numbers, plans = self.queue[0], self.plans
-        if len(plans) == self.options.num_plans and numbers.bound_ms >= plans[-1].time_ms:
+        numbers = self.queue[0]
+        if numbers.bound_ms >= self.limit_ms:
             for each in sorted(self.queue):
                 self._tried(each, "no better than the plans found so far, by its bound")
             self.queue.clear()
@@ -222,8 +236,7 @@ class _Search:
         searches in stages have not proved. Infinite where all are done and nothing fits.
         """
         left_ms = self.queue[0].bound_ms if self.queue else math.inf
-        found_ms = min((each.time_ms for each in self.found.values()), default=math.inf)
-        done_ms = self.min_done_ms
+        found_ms, done_ms = self.found_ms, self.min_done_ms
         if self.options.method == self.options.stage_method == "exact":
             done_ms = max(done_ms, self.problem.proved_share * found_ms)
         return min(left_ms, done_ms, found_ms)
@@ -256,8 +269,7 @@ class _Search:
             return pipeline
         if reason := pipeline.why_memory_is_short():
             return reason
-        plans = self.plans
-        limit_ms = plans[-1].time_ms if len(plans) == self.options.num_plans else math.inf
+        limit_ms = self.limit_ms
 
         def keep(divided: tuple[int, ...]) -> None:
             self.found[numbers[1:4]] = pipeline.rated(divided)

@@ -8,7 +8,7 @@ import pytest
 
 from placements.models.parallel import LayerStrategy
 from placements.planners.hybrid.decision_trees import PAPER, Paradigm, TreeOptions, layer_strategies
-from placements.planners.parallel_plan import PlanError
+from placements.planners.hybrid.plan import PlanError
 
 PLAIN = TreeOptions(PAPER, ("none",))
 

@@ -165,13 +165,13 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"arrangement": "m_shape", "num_gpus": 2, "data_parallel": 2}, "data_parallel: 2 is not 1, and"),
     ({"num_gpus": 3, "data_parallel": 2}, "data_parallel: 2 does not divide the 3 GPUs of a"),
     ({"num_gpus": 3}, "num_gpus: 3 in 1 data-parallel groups are 3 GPUs that share a layer"),
-    ({"num_devices": 0}, "num_devices: 0 is not a whole number of at least 1"),
+    ({"num_devices": 0}, "num_devices: 0 is not at least 1"),
     ({"num_devices": 32}, "num_layers: 24 is fewer than 32 stages; use at least 32 or fewer num_devices"),
     ({"tick_ms": 1000.0}, "tick_ms: 1000.0 is not above 0"),
     ({"reserve_gib": 80.0}, "reserve_gib: 80.0 is not from 0"),
-    ({"modes": ["some"]}, "modes: 'some' is none of selective, full, or recompute is true"),
+    ({"modes": ["some"]}, "modes: some are not some of selective, full, or"),
     ({"modes": ["selective"]}, "modes: selective saves nothing, as flash attention keeps no scores"),
-    ({"modes": ["full"], "recompute": True}, "modes: 'full' is none of"),
+    ({"modes": ["full"], "recompute": True}, "modes: full are not some of"),
 ]
 
 
@@ -192,9 +192,7 @@ def test_a_wrong_size_is_named_in_one_line(name: str, value: Any) -> None:
         CostOptions(memory_efficiency=math.nan)
 
 
-def test_what_does_not_fit_is_rejected() -> None:
-    """The whole table of the main job on one device is what the M-shape is made for (Tessel, Fig. 2)."""
-    with told(PlacementError, match=r"device 0 needs 91\.2 GiB .*use more devices"):
-        large(arrangement="v_shape", micro_batch_size=2)
-    with pytest.raises(PlacementError, match="device 0 needs"):
-        large(num_devices=2, micro_batch_size=2)
+def test_the_m_shape_is_made_for_what_no_device_holds_alone() -> None:
+    """The whole table of the main job on one device is more than its memory (Tessel, Fig. 2)."""
+    straight, joint = large(arrangement="v_shape", micro_batch_size=2), large(micro_batch_size=2)
+    assert straight.static[0] > straight.memory[0] and joint.static[0] < 0.6 * joint.memory[0]

@@ -17,12 +17,11 @@ from placements.cluster import read_cluster
 from placements.files import write_json
 from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
-from placements.planners.hybrid.plan import Plan
+from placements.planners.hybrid.plan import Plan, PlanError
 from placements.planners.hybrid.plan_file import plan_from_dict, plan_to_dict, read_plan_file
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
-from placements.planners.parallel_plan import PlanError
 
 ALL = TreeOptions(tuple(Paradigm), ("none", "selective", "full"), expert_parallel=(1, 2, 4))
 WRONG = (None, True, -1, 1.5, "x", [], {"a": 1}, 10**16, float("nan"))

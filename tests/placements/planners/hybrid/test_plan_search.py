@@ -15,12 +15,12 @@ from placements.cluster import Cluster, read_cluster
 from placements.models.costing.options import CostOptions
 from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import PAPER, Paradigm, TreeOptions
+from placements.planners.hybrid.plan import PlanError
 from placements.planners.hybrid.plan_options import PlanOptions, PlanStatus
 from placements.planners.hybrid.search import pipeline
 from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.hybrid.stage_tables import LayerCosts
-from placements.planners.parallel_plan import PlanError
 from placements.planners.stage_search.exact import solve
 from placements.planners.stage_search.stage_problem import Check, StageProblem, StageSolution
 

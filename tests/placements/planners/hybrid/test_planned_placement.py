@@ -10,17 +10,16 @@ import pytest
 from placements import Kind, Placement
 from placements.cluster import read_cluster
 from placements.models.zoo import read_model
+from placements.pieces import PIPELINES
 from placements.planners.hybrid.placing.planned_placement import (
     CHUNKED,
-    chunked_placement,
+    balanced_chunks,
     planned_placement,
-    shared_vocabulary_placement,
-    trunk_of,
 )
+from placements.planners.hybrid.plan import Plan, PlanError
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
 from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
-from placements.planners.parallel_plan import PlanError
 from schedsearch.baselines import HAND_MADE
 from schedsearch.metrics import peak_memory
 from schedsearch.procedures.search import search
@@ -101,6 +100,12 @@ def test_blocks_are_the_layers_of_the_plan() -> None:
         assert placement.ms(ticks) == pytest.approx(rated.stages[number].time_ms, rel=0.02)
 
 
+def chunked(plan: Plan, costs: ShapeCosts, shape: str, num_chunks: int, gib: float) -> Placement:
+    (devices,) = PIPELINES[shape](plan.num_stages, num_chunks)
+    chunks = balanced_chunks(plan, costs, num_chunks)
+    return planned_placement(plan, costs, [gib] * plan.num_stages, chunks=chunks, devices=devices)
+
+
 def work_ms(placement: Placement) -> float:
     return placement.ms(sum(block.time for block in placement.blocks if block.kind is not Kind.O))
 
@@ -109,9 +114,8 @@ def work_ms(placement: Placement) -> float:
 def test_chunks_have_all_layers(shape: str, num_chunks: int) -> None:
     costs = ShapeCosts(read_model("gpt3_1.3b"))
     plan = some_plans("gpt3_1.3b", None)[0].plan
-    capacities_gib = [76.0] * plan.num_stages
-    straight = planned_placement(plan, costs, capacities_gib)
-    placement = chunked_placement(plan, costs, shape, num_chunks, capacities_gib)
+    straight = planned_placement(plan, costs)
+    placement = chunked(plan, costs, shape, num_chunks, 76.0)
     devices = [block.devices[0] for block in placement.blocks if block.kind is Kind.F]
     visits = [device for i, device in enumerate(devices) if i == 0 or device != devices[i - 1]]
     if shape == "loop_shape":
@@ -127,23 +131,14 @@ def test_more_chunks_than_layers() -> None:
     costs = ShapeCosts(read_model("gpt3_1.3b", num_layers=2))
     plan = some_plans("gpt3_1.3b", None, num_layers=2)[0].plan
     with pytest.raises(PlanError, match=r"layers[^\n]*; [^\n]*$"):
-        chunked_placement(plan, costs, "loop_shape", 4, [76.0] * plan.num_stages)
-
-
-def trunk_plan(memory_gib: float | None = None) -> RatedPlan:
-    trunk = trunk_of(read_model("gpt3_1.3b"), "m_shape")
-    options = PlanOptions(memory_gib=memory_gib, num_stages=(4,), num_micro_batches=(8,))
-    return search_plans(ShapeCosts(trunk), read_cluster("a100_8"), 32, options).plans[0]
+        balanced_chunks(plan, costs, 4)
 
 
 def test_searched_schedules_keep_the_memory() -> None:
-    model = read_model("gpt3_1.3b", num_layers=8)
-    costs = ShapeCosts(model)
+    costs = ShapeCosts(read_model("gpt3_1.3b", num_layers=8))
     plan = some_plans("gpt3_1.3b", 16.0, num_layers=8)[0].plan
-    capacities_gib = [12.0] * plan.num_stages
-    placements = [planned_placement(plan, costs, capacities_gib)]
-    placements += [chunked_placement(plan, costs, shape, 2, capacities_gib) for shape in CHUNKED]
-    placements.append(shared_vocabulary_placement(model, trunk_plan().plan, costs, 1, [76.0] * 4))
+    placements = [planned_placement(plan, costs, [12.0] * plan.num_stages)]
+    placements += [chunked(plan, costs, shape, 2, 12.0) for shape in CHUNKED]
     for placement in placements:
         found = search(placement, 8, work_limit=2.5)
         assert found.schedule is not None

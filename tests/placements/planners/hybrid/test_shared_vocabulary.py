@@ -8,13 +8,12 @@ from placements.block import Kind
 from placements.cluster import read_cluster
 from placements.models.end_layers import EmbeddingLayer, OutputLayer
 from placements.models.zoo import read_model
-from placements.planners.hybrid.placing.planned_placement import shared_vocabulary_placement, trunk_of
+from placements.planners.hybrid.placing.planned_placement import planned_placement, trunk_of
 from placements.planners.hybrid.placing.trunk_search import search_trunks
-from placements.planners.hybrid.plan import layers_of_stage
+from placements.planners.hybrid.plan import PlanError, layers_of_stage
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
-from placements.planners.parallel_plan import PlanError
 from placements.spec import Placement
 
 CLUSTER = read_cluster("v100_4")
@@ -55,13 +54,8 @@ def test_stages_pay_for_the_tables_that_they_have() -> None:
 
 def nn_placement(costs: ShapeCosts, shape: str) -> Placement:
     trunk = search_trunks(costs, read_cluster("v100_2"), 8, shape, OPTIONS)[0]
-    return shared_vocabulary_placement(
-        costs.model,
-        trunk.rated.plan,
-        costs,
-        trunk.data_parallel,
-        capacities_gib=[28.0] * trunk.rated.plan.num_stages,
-    )
+    plan = trunk.rated.plan
+    return planned_placement(plan, costs, [28.0] * plan.num_stages, shared=trunk.shared)
 
 
 @pytest.mark.parametrize(("model", "shape", "lookups"), [(GPT, "m_shape", 1), (T5, "nn_shape", 2)])

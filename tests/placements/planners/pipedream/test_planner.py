@@ -14,7 +14,7 @@ from places import SHARED_DATA
 
 from placements import Placement
 from placements.models.zoo import MODELS
-from placements.planners.parallel_plan import PlanError
+from placements.planners.hybrid.plan import PlanError
 from placements.planners.pipedream.plan import Level, plan_placement
 from placements.planners.pipedream.planner import SYNCS, best_plan, data_parallel_plan
 from placements.planners.pipedream.profile_graph import (

@@ -17,15 +17,13 @@ from placements.measured.layer_profile import LayerProfileError
 from placements.measured.plan_file import ReplicatedPlan, read_replicated_plan
 from placements.measured.profile_folder import read_profiled_model
 from placements.models.parallel import Cost, LayerStrategy, Recompute
-from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
 from placements.planners.hybrid.placing.planned_placement import planned_placement
-from placements.planners.hybrid.plan import Plan, StagePlan
+from placements.planners.hybrid.plan import Plan, PlanError, StagePlan
 from placements.planners.hybrid.plan_file import plan_from_dict, plan_to_dict
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.profiled.layer_profile_costs import LayerProfileCosts
 from placements.planners.hybrid.profiled.measured_cluster import hardware_of, read_measured_cluster
 from placements.planners.hybrid.search.plan_search import search_plans
-from placements.planners.parallel_plan import PlanError
 from placements.trainers.as_run import planned_by
 from placements.trainers.galvatron import to_galvatron
 from placements.trainers.megatron import to_megatron
@@ -195,26 +193,6 @@ def test_folders_that_lack_something_are_refused_in_a_line(folder: Path, tmp_pat
     (folder / "profiles/toy/V100-16.json").unlink()
     with pytest.raises(LayerProfileError, match="has no times of any GPU"):
         read_profiled_model(folder, "toy")
-
-
-def test_the_best_plan_is_the_best_of_all_divisions(folder: Path) -> None:
-    """Data parallel on two GPUs, or any two stages of one, for each number of micro-batches measured."""
-    costs = costs_of(folder, "A100-40_2")
-    cluster, layers = costs.where.cluster, costs.model.layers
-    times = []
-    for m in (1, 2, 4, 8):
-        alone = [
-            costs.cost(each, LayerStrategy(), 8 // m, m, cluster.group(0, 1)) for each in layers if m > 1
-        ]
-        for cut in (1, 2, 3) if alone else ():
-            stages = [stage_ms(part, m) for part in (alone[:cut], alone[cut:])]
-            hop = costs.transfer_ms(layers[cut - 1], 8 // m, cluster.group(0, 1), cluster.group(1, 1))
-            times.append((m - 1) * max(stages) + sum(stages) + 2 * hop)
-        if m < 8:
-            both = [costs.cost(each, LayerStrategy(1, 2), 8 // m, m, cluster.whole) for each in layers]
-            times.append(m * stage_ms(both, m))
-    options = PlanOptions(TreeOptions((Paradigm.DP,), ("none",)), idle_gpus=False)
-    assert search_plans(costs, cluster, 8, options).plans[0].time_ms == pytest.approx(min(times))
 
 
 def stage_ms(costs: Sequence[Cost], m: int) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
-from placements.layouts.layout import LayoutError, PipelineLayout, layout_of_sizes
+from placements.trainers.layout import LayoutError, PipelineLayout, layout_of_sizes
 
 FIELD = "parts"
 """Name of the bounds in DeepSpeed's code."""
@@ -32,22 +32,16 @@ def write_bounds(layout: PipelineLayout) -> list[int]:
     return list(accumulate(layout.sizes, initial=0))
 
 
-def read_bounds(bounds: Sequence[int], parts: str, where: str = FIELD) -> PipelineLayout:
-    """Return the layout that bounds say.
-
-    Args:
-        bounds: From 0 to the number of parts.
-        parts: Parts of the model, a letter each.
-        where: Name of the bounds in messages.
+def read_bounds(bounds: Sequence[int], parts: str) -> PipelineLayout:
+    """Return the layout of a model's parts that bounds say.
 
     Raises:
         LayoutError: They do not go from 0 to the number of parts without a step back.
     """
-    rises = all(first <= end for first, end in pairwise(bounds))
-    if len(bounds) < 2 or bounds[0] != 0 or bounds[-1] != len(parts) or not rises:
+    sizes = tuple(end - first for first, end in pairwise(bounds))
+    if len(bounds) < 2 or bounds[0] != 0 or bounds[-1] != len(parts) or min(sizes) < 0:
         raise LayoutError(
-            f"{where}: {list(bounds)} do not rise from 0 to the {len(parts)} layers of the model; give the "
+            f"{FIELD}: {list(bounds)} do not rise from 0 to the {len(parts)} layers of the model; give the "
             "first layer of each stage, and their number"
         )
-    sizes = tuple(end - first for first, end in pairwise(bounds))
     return layout_of_sizes(len(sizes), parts, sizes)

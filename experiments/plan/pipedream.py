@@ -6,13 +6,15 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from experiments.config.options import OptionError, require, require_least
+from experiments.config.options import OptionError
 from experiments.config.run_record import output_directory
-from experiments.plan.options import PlanCommandOptions
+from experiments.plan.inputs import cluster_of, one_batch, refuse_all_but
+from experiments.plan.options import PipeDreamPlanner
+from experiments.plan.question import PlanQuestion
 from placements.cluster import Cluster
 from placements.files import csv_text, write_text
 from placements.placement_file import placement_to_yaml
-from placements.planners.parallel_plan import PlanError
+from placements.planners.hybrid.plan import PlanError
 from placements.planners.pipedream.plan import Level, PipelinePlan, plan_placement
 from placements.planners.pipedream.planner import best_plan, data_parallel_plan
 from placements.planners.pipedream.profile_graph import read_profile_graph
@@ -26,25 +28,28 @@ _COLUMNS = (
 )
 """Columns of the table of plans."""
 
+_TAKEN = (
+    *("cluster", "batch", "profiles", "gpus_per_node", "node_bandwidth_gb_s", "link_bandwidth_gb_s"),
+    "memory_gib",
+)
+"""Options that this planner has."""
 
-def plan_profile(options: PlanCommandOptions, cluster: Cluster) -> dict[str, float | str]:
+
+def task(question: PlanQuestion, planner: PipeDreamPlanner) -> dict[str, float | str]:
     """Plan a profile of nodes, write the plan and what it is compared with, and return its figures.
 
     Raises:
         OptionError: An option is missing or wrong.
         ValueError: The profile or the cluster is wrong, or no plan fits.
     """
-    path, batch = options.profiles, options.batch
-    if path is None:
+    refuse_all_but(question, _TAKEN, "pipedream")
+    if (path := question.profiles) is None:
         raise OptionError(
             "profiles: has no value; give the CSV file of a model's nodes, as in profiles=FILE.csv"
         )
-    is_number = isinstance(batch, int) and batch > 0
-    require(is_number, "batch", batch, "the samples of a profiled input", "give one number")
-    assert isinstance(batch, int)
-    require_least("memory_gib", options.memory_gib, 1e-6)
-    levels, graph = levels_of(cluster, is_flat=options.flat), read_profile_graph(path)
-    memory_mib = None if options.memory_gib is None else 1024 * options.memory_gib
+    batch = one_batch(question, "the samples of a profiled input")
+    levels, graph = levels_of(cluster_of(question), is_flat=planner.flat), read_profile_graph(path)
+    memory_mib = None if question.memory_gib is None else 1024 * question.memory_gib
     best = best_plan(graph, levels, "per_worker", memory_mib)
     rows = [plan_row("pipedream", best, memory_mib, batch)]
     rows.append(plan_row("data_parallel", data_parallel_plan(graph, levels), memory_mib, batch))
@@ -122,23 +127,17 @@ def _explained(plan: PipelinePlan, profile: str, rows: Sequence[Mapping[str, obj
     of_stages |= {"transfer_ms": "transfer ms", "memory_mib": "MiB of a worker"}
     stages = [{name: getattr(stage, name) for name in of_stages} for stage in plan.stages]
     of_plans = {"name": "plan", "configuration": "configuration", "time_ms": "ms", "bottleneck": "bound by"}
-    lines = [f"# {profile} on {plan.num_workers} workers", "", f"Workers: {links}."]
-    lines += [
+    lines = [
+        f"# {profile} on {plan.num_workers} workers",
         "",
-        f"Best plan: {plan.configuration}, {plan.time_ms:.5g} ms from one input to the next, bound by the "
-        f"{plan.bottleneck} of stage {plan.bottleneck_stage}; {plan.num_in_flight} inputs in flight on each "
-        f"worker of the first stage.{exact} Costs are as measured; each worker sends its gradients.",
+        f"Workers: {links}. Costs are as measured, for one input; each worker sends its gradients.{exact}",
+        "",
+        *table_of(rows, of_plans | {"peak_memory_mib": "MiB of a worker", "note": "note"}),
         "",
         "## Stages",
-        "",
-        "Times are of one input, shared by the stage's workers.",
         "",
         *table_of(stages, of_stages),
         "",
         *(f"- stage {number}: {', '.join(stage.nodes)}" for number, stage in enumerate(plan.stages)),
-        "",
-        "## Beside it",
-        "",
-        *table_of(rows, of_plans | {"peak_memory_mib": "MiB of a worker", "note": "note"}),
     ]
     return "\n".join(lines) + "\n"

@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import re
 import shlex
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from placements.layouts.layout import LayoutError
-from placements.layouts.shell_words import Word, commands_of
+from placements.trainers.layout import LayoutError
+from placements.trainers.shell import Word, commands_of
 
 Table = Mapping[str, str | Mapping[Any, str]]
-"""Flags of a record's fields: that of a number, or the words of each value."""
+"""Flags of a record's fields: that of a number, or the words of each value that the field may have."""
 
-_TABLE = re.compile(r"\s*\[[\w.-]+\]\s*(#.*)?")
 _FILE = re.compile(r"(\$\(|`)\s*(<|cat\b|grep\b|sed\b|awk\b|xargs\b)")
 
 
-def argument_words(path: str | Path, what: str, names: tuple[str, ...]) -> Sequence[str]:
-    """Return the words of a file of arguments, of a bash script with a command that has them, or of TOML.
+def argument_words(path: str | Path, names: tuple[str, ...]) -> Sequence[str]:
+    """Return the words of a file of arguments, or of a bash script with a command that has them.
 
     Args:
         path: The file.
-        what: Whose arguments it has to have.
         names: With what the names of these begin, to tell the command from others.
 
     Returns:
-        Words of `placements.layouts.shell_words` where it is a script; see `known`. Of TOML each field is
-        ``--TABLE.NAME``, with a word for each entry of a list.
+        Words of `placements.trainers.shell` where it is a script; see `known`.
 
     Raises:
         LayoutError: It cannot be read, a quote is open, or several commands have other arguments.
@@ -38,22 +34,17 @@ def argument_words(path: str | Path, what: str, names: tuple[str, ...]) -> Seque
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError):
-        raise LayoutError(f"cannot be read; give a text file of {what}") from None
+        raise LayoutError("cannot be read; give a text file of arguments") from None
     lines = (line.strip() for line in text.splitlines())
-    first = next((line for line in lines if line and not line.startswith("#")), "")
     try:
-        if Path(path).suffix.lower() == ".toml" or _TABLE.fullmatch(first):
-            return list(_toml_words(tomllib.loads(text)))
-        if first.startswith("-"):
+        if next((line for line in lines if line and line[0] != "#"), "").startswith("-"):
             return shlex.split(text.replace("\\\n", " "), comments=True)
-    except tomllib.TOMLDecodeError as error:
-        raise LayoutError(f"is no TOML ({error}); mend it") from None
     except ValueError as error:
         raise LayoutError(f"is no command line ({error}); close the quotes") from None
     try:
         return _command(commands_of(text, Path(path).parent), names)
     except RecursionError:
-        raise LayoutError(f"is nested too deeply; give a file of {what} alone") from None
+        raise LayoutError("is nested too deeply; give a file of the arguments alone") from None
 
 
 def _command(commands: Sequence[tuple[Word, ...]], names: tuple[str, ...]) -> Sequence[Word]:
@@ -67,11 +58,10 @@ def _command(commands: Sequence[tuple[Word, ...]], names: tuple[str, ...]) -> Se
             "one of them"
         )
     words = next(iter(found.values()), max(commands, key=len, default=()))
-    for word in words:
-        if word.startswith("--") and "\xa0" in word:
-            name = word.partition("\xa0")[0]
+    for before, word in pairwise((Word(""), *words)):
+        name, space, _ = word.partition("\xa0")
+        if space and name.startswith("--"):
             raise LayoutError(f"line {word.line}: a non-breaking space is behind {name}; write a plain one")
-    for before, word in pairwise(words):
         if _FILE.match(word) and word.unknown and not before.startswith("--"):
             raise LayoutError(f"{word.unknown} may give arguments; write them out in its place")
     return words
@@ -99,8 +89,7 @@ def given(words: Iterable[str]) -> dict[str, list[str]]:
     for word in words:
         if word.startswith("--"):
             name, equals, value = word.partition("=")
-            unknown = getattr(word, "unknown", "")
-            values = found[name] = [Word(value, unknown=unknown)] if equals else []
+            values = found[name] = [Word(value, unknown=getattr(word, "unknown", ""))] if equals else []
         elif values and (":" in word or word.startswith("$")):
             values = []
         else:
@@ -119,23 +108,8 @@ def known(name: str, word: str) -> str:
     return word
 
 
-def _toml_words(table: Mapping[str, Any], prefix: str = "--") -> Iterator[str]:
-    for name, value in table.items():
-        if isinstance(value, dict):
-            yield from _toml_words(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name
-            for each in value if isinstance(value, list) else [value]:
-                yield ",".join(map(str, each)) if isinstance(each, list) else str(each)
-
-
 def argument_text(options: Mapping[str, object], comments: Iterable[str] = ()) -> str:
-    """Return arguments, one a line, below some comments.
-
-    Args:
-        options: Values by name: a list for several words, None for a flag alone.
-        comments: A line each.
-    """
+    """Return arguments, one a line, below comments: a list is several words, None a flag alone."""
     lines = [f"# {line}" for line in comments]
     for name, value in options.items():
         values = value if isinstance(value, list) else [] if value is None else [value]
@@ -155,7 +129,7 @@ def written(record: Mapping[str, Any], table: Table) -> dict[str, object]:
     return found
 
 
-def fields_read(said: Mapping[str, Sequence[str]], table: Table) -> dict[str, Any]:
+def fields_read(said: Mapping[str, list[str]], table: Table) -> dict[str, Any]:
     """Return the fields that flags say: of choices the value with most words that are all there.
 
     Raises:
@@ -170,13 +144,12 @@ def fields_read(said: Mapping[str, Sequence[str]], table: Table) -> dict[str, An
             except ValueError:
                 raise LayoutError(f"{flags}: {text!r} is not a number; write the number itself") from None
             continue
-        most = -1
-        for value, words in flags.items():
-            own = given(words.split())
-            if len(own) > most and all(flag in said and _begins(said[flag], own[flag]) for flag in own):
-                found[name], most = value, len(own)
+        ways = {value: given(words.split()) for value, words in flags.items()}
+        there = [
+            value
+            for value, own in ways.items()
+            if all(flag in said and said[flag][: len(words)] == words for flag, words in own.items())
+        ]
+        if there:
+            found[name] = max(there, key=lambda value: len(ways[value]))
     return found
-
-
-def _begins(words: Sequence[str], own: Sequence[str]) -> bool:
-    return list(words[: len(own)]) == own

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Sequence
 
-from experiments.config.options import OptionError, require
+from experiments.config.options import OptionError
 from experiments.config.run_record import output_directory
-from experiments.plan.options import PlanCommandOptions
-from experiments.plan.pipedream_plan import table_of
+from experiments.plan.inputs import cluster_of, computed_costs, model_of, numbers, one_batch, refuse_all_but
+from experiments.plan.options import TwoBwPlanner
+from experiments.plan.pipedream import levels_of, table_of
+from experiments.plan.question import PlanQuestion
 from placements import Placement
 from placements.cluster import Cluster
 from placements.copies.replicas import replicated
@@ -21,7 +24,7 @@ from placements.models.piece_placement import PieceCost, in_ticks
 from placements.models.transformer import TransformerLayer
 from placements.pieces import blocks_of, transfers_of
 from placements.placement_file import placement_to_yaml
-from placements.planners.parallel_plan import PlanError
+from placements.planners.hybrid.plan import PlanError
 from placements.planners.pipedream.two_bw import BlockProfile, EqualServers, TwoBwPlan, two_bw_plans
 
 log = logging.getLogger(__name__)
@@ -31,27 +34,32 @@ _SHOWN = 10
 
 _COLUMNS = (*(each.name for each in dataclasses.fields(TwoBwPlan)), "batch_size", "samples_per_s")
 
+_TAKEN = (
+    *("cluster", "batch", "gpus_per_node", "node_bandwidth_gb_s", "link_bandwidth_gb_s", "memory_gib"),
+    *("model", "num_layers", "sequence_length", "vocab_size", "precision", "machine", "layer_times"),
+    *("model_flops_utilisation", "memory_efficiency"),
+)
+"""Options that this planner has."""
 
-def plan_two_bw(
-    options: PlanCommandOptions, model: ModelShape, cluster: Cluster, costs: CostOptions
-) -> dict[str, float | str]:
+
+def task(question: PlanQuestion, planner: TwoBwPlanner) -> dict[str, float | str]:
     """Plan equal blocks, write the best plan with all that were looked at, and return its figures.
 
-    Args:
-        options: Those of the command.
-        model: Its transformer layers are the equal blocks; embedding and output layer are not counted.
-        cluster: Servers of one kind.
-        costs: Shares of the peaks that layers reach.
+    Embedding and output layer are not counted.
 
     Raises:
-        OptionError: The batch is wrong, or the layers or nodes are not equal.
+        OptionError: An option is not of this planner, the batch is wrong, or layers or nodes are not equal.
         PlanError: No plan fits.
     """
-    batch = options.batch
-    is_number = isinstance(batch, int) and batch > 0
-    require(is_number, "batch", batch, "the samples of an update", "give one number")
-    assert isinstance(batch, int)
-    profile, servers = _profile(options, model, cluster, costs), _servers(options, cluster)
+    refuse_all_but(question, _TAKEN, "pipedream_2bw")
+    sizes = numbers("planner.micro_batch_sizes", planner.micro_batch_sizes) or ()
+    batch, model, cluster = (
+        one_batch(question, "the samples of an update"),
+        model_of(question),
+        cluster_of(question),
+    )
+    costs = computed_costs(question, model, cluster).options
+    profile, servers = _profile(sizes, model, cluster, costs), _servers(question, cluster)
     plans = two_bw_plans(profile, servers, batch)
     best = plans[0]
     if best.reason:
@@ -63,10 +71,8 @@ def plan_two_bw(
     lines = [
         f"# {model.name} in parallel pipelines, as PipeDream-2BW plans",
         "",
-        f"Best: {_in_words(best)}; an update of {best.batch_size} samples, of {best.accumulation} times as "
-        "many micro-batches of each pipeline as it has stages.",
-        "",
-        f"Run it with `{_run_options(best)}`.",
+        f"Best: {_in_words(best)}; an update of {best.batch_size} samples. Run it with "
+        f"`{_run_options(best)}`.",
         "",
         "Costs are those of the transformer layers, computed; memory is that of the dissertation's closed "
         "form: weights of two versions and activations, without gradients and the optimizer's states.",
@@ -81,26 +87,21 @@ def plan_two_bw(
     log.info("best: %s, %.5g ms for a micro-batch of each pipeline", _in_words(best), best.time_ms)
     log.info("plan, placement and the table in %s", directory)
     log.info("run it with: %s", _run_options(best))
-    name = f"{best.data_parallel}x{best.num_stages}"
     num_gpus = best.data_parallel * best.num_stages
+    name = f"{best.data_parallel}x{best.num_stages}"
     return {"plan": name, "samples_per_s": best.samples_per_s, "num_gpus": num_gpus}
 
 
-def _profile(
-    options: PlanCommandOptions, model: ModelShape, cluster: Cluster, costs: CostOptions
-) -> BlockProfile:
+def _profile(sizes: Sequence[int], model: ModelShape, cluster: Cluster, costs: CostOptions) -> BlockProfile:
     """Return what a block costs one GPU."""
     blocks = [(count, layer) for count, layer in model.chained.runs if isinstance(layer, TransformerLayer)]
     if len(blocks) != 1:
         raise OptionError(
             f"model: {model.name} has {len(blocks)} kinds of transformer layers in a row, but "
-            "planner=pipedream_2bw plans equal blocks; use planner=hybrid"
+            "planner=pipedream_2bw plans equal blocks; use planner=default"
         )
     ((count, layer),) = blocks
-    found = {
-        size: layer_cost(layer, LayerStrategy(), size, 1, cluster.group(0, 1), costs)
-        for size in sorted(set(options.micro_batch_sizes))
-    }
+    found = {size: layer_cost(layer, LayerStrategy(), size, 1, cluster.group(0, 1), costs) for size in sizes}
     precision = model.precision
     return BlockProfile(
         count,
@@ -112,19 +113,12 @@ def _profile(
     )
 
 
-def _servers(options: PlanCommandOptions, cluster: Cluster) -> EqualServers:
-    if len(cluster.nodes) > 1:
-        raise OptionError(
-            "cluster: has several kinds of nodes, which planner=pipedream_2bw cannot; use one kind"
-        )
-    (nodes,) = cluster.nodes
-    memory_gib = nodes.gpu.memory_gib if options.memory_gib is None else options.memory_gib
+def _servers(question: PlanQuestion, cluster: Cluster) -> EqualServers:
+    link = levels_of(cluster)[0].gb_per_s
+    nodes, gib = cluster.nodes[0], question.memory_gib
     return EqualServers(
-        cluster.num_gpus,
-        nodes.gpus_per_node,
-        cluster.link_bandwidth_gb_s or nodes.gpu.link_bandwidth_gb_s,
-        cluster.node_bandwidth_gb_s,
-        1024 * memory_gib,
+        *(cluster.num_gpus, nodes.gpus_per_node, link, cluster.node_bandwidth_gb_s),
+        1024 * (nodes.gpu.memory_gib if gib is None else gib),
     )
 
 
@@ -138,8 +132,9 @@ def _placement(plan: TwoBwPlan, profile: BlockProfile, servers: EqualServers) ->
     cost = Cost(Pass(forward_ms), Pass(backward_ms), kept)
     hop_ms = servers.in_pipeline_ms(size * profile.input_bytes, plan.data_parallel, number)
     hops_ms = [0.0, *([hop_ms] * (number - 1))]
-    costs = [PieceCost((stage,), cost, 1, hop, hop) for stage, hop in enumerate(hops_ms)]
-    pieces, tick_ms = in_ticks(costs, None)
+    pieces, tick_ms = in_ticks(
+        [PieceCost((stage,), cost, 1, hop, hop) for stage, hop in enumerate(hops_ms)], None
+    )
     stages = Placement(
         f"pipedream_2bw_{plan.data_parallel}x{number}",
         number,

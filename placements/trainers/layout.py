@@ -5,10 +5,13 @@ The module knows no framework, and no costs.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Literal
+
+from placements.planners.hybrid.plan import PlanError
 
 EMBEDDING, LAYER, MTP, LOSS = "E", "t", "m", "L"
 """Letters of the parts: embedding, transformer layer, layer of multi-token prediction (MTP), loss."""
@@ -17,13 +20,13 @@ PartKind = Literal["embedding", "layer", "mtp", "loss"]
 """What a part is."""
 
 PARTS: Mapping[str, PartKind] = {EMBEDDING: "embedding", LAYER: "layer", MTP: "mtp", LOSS: "loss"}
-"""Kinds of the parts by their letters."""
+"""Kinds of the parts by their letters, in the order of a model."""
 
 MAX_PARTS = 100_000
 """Parts that a layout may have; more are a mistake in a number."""
 
 
-class LayoutError(ValueError):
+class LayoutError(PlanError):
     """A layout is wrong, or cannot be said in a framework's terms; one line with the place and the remedy."""
 
 
@@ -83,13 +86,10 @@ class PipelineLayout:
     @property
     def numbered(self) -> Iterator[list[tuple[str, int]]]:
         """Parts of each stage, each with its number among those of its kind."""
-        seen = dict.fromkeys(PARTS, 0)
+        seen = Counter[str]()
         for stage in self.stages:
-            found = []
-            for part in stage:
-                found.append((part, seen[part]))
-                seen[part] += 1
-            yield found
+            yield [(part, seen[part] + stage[:i].count(part)) for i, part in enumerate(stage)]
+            seen.update(stage)
 
 
 def layout_of_sizes(num_devices: int, parts: str, sizes: tuple[int, ...]) -> PipelineLayout:
@@ -105,18 +105,12 @@ def layout_of_sizes(num_devices: int, parts: str, sizes: tuple[int, ...]) -> Pip
 def even_layout(num_devices: int, num_chunks: int, parts: str) -> PipelineLayout | None:
     """Return the layout of frameworks by default: as many layers on each stage, all else on the ends.
 
-    Args:
-        num_devices: Pipeline ranks.
-        num_chunks: Virtual stages of each.
-        parts: Parts of the model: an embedding, layers, perhaps MTP, and the loss; the ends may be missing.
-
-    Returns:
-        None where the stages do not divide the layers.
+    None where the stages do not divide the layers of the model, whose ends may be missing.
     """
-    num_stages, num_layers = num_devices * num_chunks, parts.count(LAYER)
-    if num_layers % num_stages:
+    size, left = divmod(parts.count(LAYER), num_devices * num_chunks)
+    if left:
         return None
-    stages = [LAYER * (num_layers // num_stages)] * num_stages
+    stages = [LAYER * size] * (num_devices * num_chunks)
     stages[0] = EMBEDDING * parts.count(EMBEDDING) + stages[0]
     stages[-1] += MTP * parts.count(MTP) + LOSS * parts.count(LOSS)
     return PipelineLayout(num_devices, tuple(stages))

@@ -10,13 +10,18 @@ from hypothesis import strategies as st
 from published_layouts import PUBLISHED
 from told import told
 
-from placements.layouts.deepspeed_parts import read_bounds, write_bounds
-from placements.layouts.framework_files import read_any
-from placements.layouts.layer_file import read_layers
-from placements.layouts.layout import LayoutError, PipelineLayout
-from placements.layouts.megatron_arguments import arguments_of, group_size, pipeline_of
-from placements.layouts.megatron_notation import check_megatron, read_notation, write_notation
-from placements.layouts.torchtitan_parts import read_parts, write_parts
+from placements.trainers.deepspeed import read_bounds, write_bounds
+from placements.trainers.files import read_any
+from placements.trainers.layers import read_layers
+from placements.trainers.layout import LayoutError, PipelineLayout
+from placements.trainers.megatron_layout import (
+    arguments_of,
+    check_megatron,
+    pipeline_of,
+    read_notation,
+    write_notation,
+)
+from placements.trainers.torchtitan import read_parts, write_parts
 
 
 @st.composite
@@ -167,10 +172,6 @@ RANKS = "--pipeline-model-parallel-size"
 PLAIN = f"--num-layers 4 {RANKS} 2"
 RUN = f"torchrun pretrain_gpt.py {PLAIN}"
 END = f"x.py --num-layers $L {RANKS}"
-TOML = (
-    "[job]\n[parallelism]\npipeline_parallel_degree = 2\nmodule_fqns_per_model_part = [\n"
-    "['tok_embeddings', 'layers.0', 'layers.1'], ['layers.2', 'layers.3', 'norm', 'lm_head']]"
-)
 TITAN = "./run_train.sh --parallelism.pipeline-parallel-degree"
 
 
@@ -186,35 +187,20 @@ TITAN = "./run_train.sh --parallelism.pipeline-parallel-degree"
         f"A=\"--num-layers 4 --pipeline-model-parallel-layout 'Et*2|ttL'\"\nB='{RANKS} 2'\n"
         'CMD="torchrun x.py ${A} $B"\necho $CMD\neval "$CMD"',
         f"cat > job.yaml <<EOF\n--num-layers 9\nEOF\n{RUN}\ncat <<'X' > run.sh\nx.py --num-layers 8\nX\n",
-        f"train() {{\n  local N=$1\n  torchrun --n $N x.py $2\n}}\ntrain 8 '{PLAIN}'",
-        "case $M in 7b) N=8; L=4;; *) N=9; L=4;; esac\nif [ $BIG = 1 ]; then A=--bf16; fi\n"
-        f"x.py --num-layers $L {RANKS} 2 $A",
-        f'#!/bin/bash\nsrun -l bash -c "{RUN}"',
-        f"P=1\nif [ ! -z \"$P\" ] && ((P * 2 == 2)); then A='{PLAIN}'; elif [ $X ]; then A=; else exit; fi\n"
-        "x.py $A",
-        f"M=7b\ncase $M in 1b | 7*) L=4 ;; *) L=8 ;; esac\n[[ $L == 4 && $M =~ ^7 ]] || exit\n{END} 2",
-        f'[ -z "$P" ] && P=2\n[ $P -gt 1 ] && L=4 || L=8\n[ "$L" = 8 ] && P=9\n{END} $P',
-        f"if [ $1 ]; then L=4; else echo which; exit 1; fi\n(L=8)\n{END} 2",
-        f"L=9\nrun() {{\n local L=$1; shift\n if true; then {END} $2; return; fi\n {END} $L\n}}\n"
-        'set -- 4\nset -- "$@" --bf16 2\nrun "$@"\n',
-        "Z=(1 2 3)\nL=$((2 ** 3 / 2))\n" + END + " `# ranks` \\\n $((${#Z[@]} - 1)) --${X:0:1} ${X^^}",
+        f'#!/bin/bash\nA="{PLAIN}"\nif [ $BIG = 1 ]; then A="$A --bf16"; fi\nsrun -l bash -c "x.py $A"',
+        f"log() {{ echo $1; }}\nlog --num-layers\nL=4\n(M=8)\n{END} 2 `# ranks` \\\n --${{X:0:1}} ${{X^^}}",
         f"sbatch <<EOF\n#SBATCH -N 2\n{RUN}\nEOF\n",
-        f". none.sh\nset -- 1 2 4\nL=${{9:-$3}}\n{END} $2",
-        f'M=7b\nP=1\nif [[ $M == "7*" ]]; then P=4; elif [ "" = "" -a $M = 7b ]; then P=2; fi\nL=4\n{END} $P',
-        f"source $(dirname $0)/env.sh\n{END} 2",
+        f"source $(dirname $0)/env.sh\n{END} ${{P:-2}}",
         f"MODEL_ARGS=({PLAIN})\nTRAIN='--bf16'",
         f"x.py --num-layers $L --num-layers 4 {RANKS} 1 {RANKS} 2",
         f"{TITAN} 1 {TITAN[15:]}=2 --parallelism.module-fqns_per_model_part=tok_embeddings,layers.0,layers.1 "
         "layers.2,layers.3,norm,lm_head $EXTRA 2>&1 | tee log",
-        f"{TITAN} 2 --job.config_file=job.toml",
-        TOML,
     ],
 )
 def test_a_script_is_read_as_the_shell_reads_it(script: str, tmp_path: Path) -> None:
     path = tmp_path / "train.sh"
     path.write_text(script, newline="")
     (tmp_path / "env.sh").write_text("L=4")
-    (tmp_path / "job.toml").write_text(TOML.replace("= 2", "= 4"))
     assert read_any(str(path)).layout.stages == ("Ett", "ttL")
 
 
@@ -229,28 +215,29 @@ def test_a_script_is_read_as_the_shell_reads_it(script: str, tmp_path: Path) -> 
         (f"x.py {RANKS} 2 $A", "--num-layers: is missing, unless it is in $A of line 1; give"),
         (f"{RUN} --decoder_last_pipeline_num_layers 3", "is unknown to Megatron-LM; write --decoder-"),
         (f"P=1\nif [ $A ]; then P=2; fi\n{TITAN} $P", "pipeline_parallel_degree: $P of line 2 is not known"),
-        (f"P=1\nif [ -f x ]; then P=2; fi\n{RUN} {RANKS} $P", f"{RANKS}: $P of line 2 is not known before"),
-        (f"f() {{\nif [ $1 ]; then P=2; return; fi\nP=1; }}\nf $X\n{RUN} {RANKS} $P", "$P of line 4 is not"),
+        (f'[ -z "$P" ] && P=2\n{RUN} {RANKS} $P', f"{RANKS}: $P of line 1 is not known before"),
+        (f"case $M in 7b) L=4;; (*) L=9;; esac\n{END} 2", "--num-layers: $L of line 1 is not known before"),
+        (f"f() {{\nP=1; }}\nP=2\nf $X\n{RUN} {RANKS} $P", "$P of line 3 is not"),
+        (f"train() {{\n  local N=$1\n  x.py $2\n}}\ntrain 8 '{PLAIN}'", "unless it is in $2 of line 3"),
         (
-            f"while [ $P -lt 9 ]; do P=$((P + 1)); done\n{RUN} {RANKS} $P",
-            "of line 1 is not known before a run",
+            f"P=1\nfor i in {{1..2}}; do\n{RUN} {RANKS} $P\nP=$((P * 2)); done",
+            "of line 2 is not known before",
         ),
-        (f"P=1\nfor i in {{1..2}}; do P=$((P * 2)); done\n{RUN} {RANKS} $P", "of line 2 is not known before"),
         (f". env.sh\n{RUN} {RANKS} ${{P:-2}}", f"{RANKS}: ${{P:-2}} of line 2 is not known before a run"),
         (f"P=2\n. env.sh\n{RUN} {RANKS} $P", f"{RANKS}: $P of line 2 is not known before a run"),
         (f"P=8\n(( P = P / 4 ))\n{RUN} {RANKS} $P", f"{RANKS}: $P of line 2 is not known before a run"),
+        (f"set -- 2\n{RUN} {RANKS} ${{1:-4}}", f"{RANKS}: ${{1:-4}} of line 2 is not known before a run"),
         (f"P=4.x\n{RUN} {RANKS} ${{P%.*}}", f"{RANKS}: ${{P%.*}} of line 2 is not known before a run"),
         (f"read -r -d '' CMD <<EOF\n{PLAIN}\nEOF\nx.py $CMD", "is missing, unless it is in $CMD of line 1"),
-        (f"cat > run.sh <<'EOF'\n{RUN}\nEOF\nsbatch run.sh", "unless it is in the script of line 1"),
+        (f"cat > run.sh <<'EOF'\n{RUN}\nEOF\nsbatch run.sh", "--num-layers: is missing; give the number"),
         (f"for P in 2; do\n{RUN} {RANKS} $P; done", f"{RANKS}: $P of line 1 is not known before a run"),
-        ("[parallelism]\npipeline_parallel_degree = ", "is no TOML (Invalid value (at end of document)"),
     ],
 )
 def test_what_a_script_does_not_tell_is_named(script: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "train.sh").write_text(script)
     with told(LayoutError, f"{tmp_path / 'train.sh'}: ", has=message):
         read_any(str(tmp_path / "train.sh"))
-    with pytest.raises(LayoutError, match=r"none.txt: cannot be read; give a text file"):
+    with pytest.raises(LayoutError, match=r"none.txt: cannot be read; give a text file of arguments"):
         read_any(str(tmp_path / "none.txt"))
 
 
@@ -280,10 +267,6 @@ def test_what_a_framework_cannot_say_is_refused() -> None:
             read_bounds(bounds, "EttL")
 
 
-def test_groups_of_micro_batches_that_megatron_takes() -> None:
-    assert [group_size(4, number) for number in (4, 7, 8, 9, 11, 15)] == [4, 7, 4, 5, 6, 5]
-
-
 HEAD = "layer,kind,forward_ms,backward_ms,activation_mib,weight_mib\n"
 GOOD = ("e,embedding,0.1,0.2,1,2GiB", "t0,layer,1,2,10,100", "l,loss,0.5,1,3,200")
 
@@ -305,11 +288,3 @@ def test_files_of_layers_that_are_refused(rows: tuple[str, ...], message: str, t
         read_layers(path)
     assert str(error.value).startswith(f"{path}: {message}")
     assert "\n" not in str(error.value)
-
-
-def test_a_file_of_layers(tmp_path: Path) -> None:
-    path = tmp_path / "layers.csv"
-    path.write_text(HEAD + "\n".join(GOOD))
-    found = read_layers(path)
-    assert found.parts == "EtL"
-    assert found.layers[0].weight_mib == 2048

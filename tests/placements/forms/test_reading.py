@@ -1,18 +1,16 @@
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
+from typing import Annotated, NamedTuple
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from placements.files import read_json, to_json, write_json, write_text
-from placements.plain_data import Field, in_file
+from placements import Kind
+from placements.forms.meaning import Meaning
+from placements.forms.reading import Field, in_file
 
-DATA = {"name": "", "count": True, "share": float("nan"), "rows": [1, {"size": 2.0}], "other": "x" * 99}
+DATA = {"name": "", "count": True, "share": float("nan"), "rows": [1, {"size": 2.5}], "other": "x" * 99}
 
 
 @pytest.mark.parametrize(
@@ -22,7 +20,7 @@ DATA = {"name": "", "count": True, "share": float("nan"), "rows": [1, {"size": 2
         (lambda top: top.only(("name",)), "top: has an unknown field 'count'; the fields are name"),
         (
             lambda top: top["rows"].only(("a", "b")),
-            "rows: [1, {'size': 2.0}] is not a mapping of a, b; give one",
+            "rows: [1, {'size': 2.5}] is not a mapping of a, b; give one",
         ),
         (lambda top: top.get("version", 3).mapping(), "version: 3 is not a mapping; give one"),
         (lambda top: top.version(2), "schema_version: None is not known; write 2"),
@@ -37,7 +35,7 @@ DATA = {"name": "", "count": True, "share": float("nan"), "rows": [1, {"size": 2
         (lambda top: top["rows"].items()[0].number(min=2), "rows[0]: 1 is not a number; give one"),
         (
             lambda top: top["rows"].items()[1]["size"].whole(),
-            "rows[1].size: 2.0 is not a whole number; give one",
+            "rows[1].size: 2.5 is not a whole number; give one",
         ),
         (lambda top: top["other"].whole(), f"other: '{'x' * 59}... is not a whole number; give one"),
     ],
@@ -59,32 +57,37 @@ def test_an_open_field_may_have_others_at_any_depth() -> None:
         top["inner"].only(("size",))
 
 
-PLAIN = (
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+class Size(NamedTuple):
+    width: Annotated[int, Meaning("width", min=1)]
+    height: float
+
+
+class Entry(NamedTuple):
+    status: Annotated[Kind, Meaning("kind", key="kind")]
+    size: Size
+    held: Annotated[int | Mapping[int, int], Meaning("held", "MiB")] = 0
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        ({"kind": "F", "size": [2.0, 3]}, Entry(Kind.F, Size(2, 3))),
+        (
+            {"kind": "B", "size": {"width": 1, "height": 0.5}, "held": "1GiB"},
+            Entry(Kind.B, Size(1, 0.5), 1024),
+        ),
+        ({"kind": "B", "size": [1, 1], "held": {"0": 1, 1: 2}}, Entry(Kind.B, Size(1, 1), {0: 1, 1: 2})),
+        ({"kind": "X", "size": [1, 1]}, "kind: 'X' is not known; use one of F, B, I, W, R, O"),
+        ({"kind": "F", "size": [1]}, "size: [1] is not [width, height]; give 2 entries"),
+        ({"kind": "F", "size": [1.5, 1]}, "size[0]: 1.5 is not a whole number of 1 or more; give one"),
+        ({"kind": "F", "size": [1, 1], "held": {0: 1, "0": 2}}, "held: 0 is given twice; give it once"),
+    ],
 )
-
-
-@given(st.recursive(PLAIN, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=30))
-def test_json_reads_back(data: object) -> None:
-    assert json.loads(to_json(data)) == data
-
-
-def test_short_things_stay_on_one_line() -> None:
-    text = to_json({"blocks": [["F0", 0, 0]] * 40, "clock": list(range(60))})
-    assert text.count('["F0", 0, 0]') == 40
-    assert max(map(len, text.splitlines())) < 260
-
-
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
-    write_text(tmp_path / "a.json", "old")
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        write_json(tmp_path / "a.json", {"x": float("nan")})
-    with pytest.raises(UnicodeEncodeError):
-        write_text(tmp_path / "a.json", "\ud800")
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.json", "old")]
-
-
-def test_a_field_that_is_given_twice_is_named(tmp_path: Path) -> None:
-    path = write_text(tmp_path / "a.json", '{"x": 1, "y": 2, "x": 3}')
-    with pytest.raises(ValueError, match="a.json: is not JSON .x is given twice.; give a file"):
-        read_json(path, "a file", ValueError)
+def test_a_record_is_read_as_its_fields_are_declared(data: object, found: Entry | str) -> None:
+    field = Field(data, "", ValueError)
+    if isinstance(found, str):
+        with pytest.raises(ValueError) as caught:
+            field.typed(Entry)
+        assert str(caught.value) == found
+    else:
+        assert field.typed(Entry) == found

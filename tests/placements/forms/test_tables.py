@@ -8,8 +8,8 @@ from typing import Annotated, NamedTuple
 
 import pytest
 
-from placements.meaning import Meaning
-from placements.tables import csv_files, csv_records
+from placements.forms.meaning import Meaning
+from placements.forms.tables import csv_files, csv_records
 
 
 class Layer(NamedTuple):

@@ -16,10 +16,8 @@ from placements.meaning import Meaning
 from placements.models.parallel import Recompute
 from placements.plain_data import Field
 from placements.planners.hybrid.uniform import Degrees, Layout
-from schedsearch.figures.bars import MemoryPanel, draw_layout_memory
-from schedsearch.figures.canvas import save as save_figure
-from schedsearch.planning.layout_parts import beside, memory_by_part
-from schedsearch.planning.plans import LayoutPlans, Plans
+from schedsearch.planning.layout_parts import beside
+from schedsearch.planning.plans import Plans
 from schedsearch.planning.uniform_run import UniformRun, layout_in_words
 
 _SETTINGS = (
@@ -62,41 +60,29 @@ class OwnLayout:
             OptionError: Its degrees do not divide the GPUs or the batch, there are fewer micro-batches than
                 stages, ZeRO above 1 has a pipeline, or layers compute nothing again.
         """
-        shared = self.tp * self.pp * self.cp
+        shared, size = self.tp * self.pp * self.cp, self.micro_batch_size
         data, left = divmod(num_gpus, shared)
-        if left or self.dp not in (None, data):
-            product = f"TP {self.tp} x PP {self.pp} x CP {self.cp}"
-            product += "" if self.dp is None else f" x DP {self.dp}"
-            raise OptionError(
-                f"{product} is {shared * (self.dp or 1)}, which does not make {num_gpus} GPUs; give degrees "
-                f"whose product {'is that' if self.dp else 'divides that'}"
-            )
-        number, samples = divmod(batch, data * self.micro_batch_size)
-        if samples or not number:
-            sizes = [str(size) for size in range(1, batch // data + 1) if batch // data % size == 0][:8]
-            remedy = f"give a batch that DP {data} divides, or other degrees"
-            remedy = remedy if batch % data else f"use one of {', '.join(sizes)}"
-            raise OptionError(
-                f"micro_batch_size: DP {data} x {self.micro_batch_size} samples do not divide the batch of "
-                f"{batch}; {remedy}"
-            )
-        if number < self.pp:
-            raise OptionError(
-                f"micro_batch_size: with {self.micro_batch_size} there are {number} micro-batches, fewer "
-                f"than PP {self.pp}; use smaller ones, or fewer stages"
-            )
-        if self.zero > 1 and self.pp > 1:
-            raise OptionError(
-                f"zero: ZeRO-{self.zero} is planned without a pipeline, not with PP {self.pp}; use "
-                "zero 1, or pp 1"
-            )
-        if self.recomputed_layers is not None and self.recompute == "none":
-            raise OptionError(
-                "recomputed_layers: nothing is computed again; give recompute too, or leave it out"
-            )
-        degrees = Degrees(self.tp, self.pp, data, self.cp, self.ep, self.vp, self.whole_experts)
+        data = data or 1
+        number, samples = divmod(batch, data * size)
+        degrees = f"TP {self.tp} x PP {self.pp} x CP {self.cp} x DP {self.dp or data}"
+        is_without = self.recompute == "none" and self.recomputed_layers is not None
+        remedies = {
+            f"{degrees} are not {num_gpus} GPUs; give degrees whose product divides that": left
+            or self.dp not in (None, data),
+            f"micro_batch_size: DP {data} x {size} samples do not divide the batch of {batch}; give a "
+            "divisor, or other degrees": samples or not number,
+            f"micro_batch_size: with {size} there are {number} micro-batches, fewer than PP {self.pp}; use "
+            "smaller ones, or fewer stages": number < self.pp,
+            f"zero: ZeRO-{self.zero} is planned without a pipeline, not with PP {self.pp}; use zero 1, or pp "
+            "1": self.zero > 1 < self.pp,
+            "recomputed_layers: nothing is computed again; give recompute too, or leave it out": is_without,
+        }
+        for message, is_wrong in remedies.items():
+            if is_wrong:
+                raise OptionError(message)
         return Layout(
-            degrees, self.micro_batch_size, number, self.zero, self.recompute, self.recomputed_layers
+            Degrees(self.tp, self.pp, data, self.cp, self.ep, self.vp, self.whole_experts),
+            *(size, number, self.zero, self.recompute, self.recomputed_layers),
         )
 
 
@@ -108,7 +94,7 @@ def read_own_layouts(given: Any, num_gpus: int, batch: int) -> tuple[Layout, ...
     """
     if given is None:
         return ()
-    field = Field(given, "explain", OptionError)
+    field = Field(given, "planner.explain", OptionError)
     layouts = []
     for each in field.items() if isinstance(given, list) else [field]:
         own = each.record(OwnLayout)
@@ -120,7 +106,7 @@ def read_own_layouts(given: Any, num_gpus: int, batch: int) -> tuple[Layout, ...
 
 
 def save_layouts(plans: Plans, directory: Path) -> None:
-    """Write all layouts, and the memory of the first plan if it is one beside that of the user's own."""
+    """Write the best layouts by the formula, and the memory of the best plan if it is one."""
     rows = []
     for found in plans.layouts.values():
         for each in found.estimates[:_MOST_ROWS]:
@@ -130,9 +116,7 @@ def save_layouts(plans: Plans, directory: Path) -> None:
     if rows:
         columns = (*_SETTINGS, "formula_ms", "load_ms", "gib", "fits")
         write_text(directory / "layouts.csv", csv_text(columns, rows))
-    run = plans.proposed[0].run if plans.proposed else None
-    if run is not None:
-        found, reserve_gib = plans.layouts[run.layout.batch], plans.options.reserve_gib
+    if plans.proposed and (run := plans.best.run):
         tensors = (
             [stage, each.kind, each.name, f"{each.gib:.3f}", each.held, each.rule]
             for stage in range(run.plan.num_stages)
@@ -140,30 +124,20 @@ def save_layouts(plans: Plans, directory: Path) -> None:
         )
         names = ("stage", "kind", "tensor", "gib", "held", "rule")
         write_text(directory / "memory.csv", csv_text(names, tensors))
-        others = [each for each in found.own if each.layout != run.layout]
-        panels = [
-            MemoryPanel(
-                layout_in_words(each.layout),
-                {f"stage {i}": memory_by_part(each, i) for i in range(each.plan.num_stages)},
-                found.limit_gib + reserve_gib,
-                reserve_gib,
-            )
-            for each in (run, *others)
-        ]
-        save_figure(draw_layout_memory(panels), directory / "memory")
 
 
 def lines_of_layouts(plans: Plans) -> list[str]:
     """Return what is known of the layouts of each batch, and the user's own part by part."""
     lines = []
     for batch, found in plans.layouts.items():
+        runs = [each.run for each in found.plans if each.run is not None]
         known = "none fits"
-        if found.plans:
-            best_ms = _best_of(plans, found).iteration_ms
+        if runs:
+            best_ms = runs[0].iteration_ms
             known = (
-                f"{sum(each.gib <= found.limit_gib for each in found.estimates)} of {len(found.estimates)} "
-                "layouts fit by the formula; no schedule of one of them is shorter than "
-                f"{found.bound_ms:,.0f} ms ({100 * (1 - found.bound_ms / best_ms):.1f} % below the best)"
+                f"{found.num_layouts - found.num_left} layouts rated by the formula; no schedule of one that "
+                f"fits is shorter than {found.bound_ms:,.0f} ms "
+                f"({100 * (1 - found.bound_ms / best_ms):.1f} % below the best layout)"
             )
         lines.append(f"layouts, batch {batch}: {known}")
         if found.num_left:
@@ -172,15 +146,10 @@ def lines_of_layouts(plans: Plans) -> list[str]:
                 f"layouts, batch {batch}: {why}: {found.num_left} were not looked at; the bound is that of "
                 "the others"
             )
-        for own in found.own if found.plans else ():
-            lines += _explained(_best_of(plans, found), own, found.limit_gib)
+        runs = [run for run in runs if run is plans.best.run] or runs
+        for own in found.own if runs else ():
+            lines += _explained(runs[0], own, found.limit_gib)
     return lines
-
-
-def _best_of(plans: Plans, found: LayoutPlans) -> UniformRun:
-    """Return the best layout: the best plan, or the fastest."""
-    runs = [each.run for each in found.plans if each.run is not None]
-    return next((run for run in runs if run is plans.best.run), runs[0])
 
 
 def _explained(best: UniformRun, own: UniformRun, limit_gib: float) -> Iterator[str]:

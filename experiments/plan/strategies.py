@@ -1,0 +1,171 @@
+"""`experiments.plan` with the default planner or Galvatron-BMW's: plans ranked, explained and written."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from experiments.config.command import Interrupted
+from experiments.config.options import OptionError
+from experiments.config.run_record import output_directory
+from experiments.plan.explained_layouts import lines_of_layouts, read_own_layouts, save_layouts
+from experiments.plan.inputs import inputs_of, numbers
+from experiments.plan.options import BmwPlanner, DefaultPlanner
+from experiments.plan.question import PlanQuestion
+from placements.files import csv_text, text_columns, write_json, write_text
+from placements.placement_file import placement_to_yaml
+from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
+from placements.planners.hybrid.placing.shared_layers import PartCosts
+from placements.planners.hybrid.plan_file import plan_to_dict
+from placements.planners.hybrid.plan_options import PlanOptions, PlanStatus
+from placements.planners.hybrid.search.layout_search import LayoutOptions
+from placements.trainers.as_run import planned_by
+from placements.trainers.files import export
+from schedsearch.core.progress import PlanProgress
+from schedsearch.figures.canvas import save as save_figure
+from schedsearch.planning.explanation import explain, in_words, legend, ranking
+from schedsearch.planning.layout_plans import planned_layout
+from schedsearch.planning.planner import plan
+from schedsearch.planning.plans import PLAN_COLUMNS, Plans, capacities_gib
+from schedsearch.schedule_file import schedule_to_dict
+
+log = logging.getLogger(__name__)
+
+_TRIAL_COLUMNS = ("batch", "stages", "gpus_per_stage", "micro_batches", "bound_ms", "time_ms", "reason")
+
+
+def task(question: PlanQuestion, planner: DefaultPlanner | BmwPlanner) -> dict[str, float | str]:
+    """Plan, write the plans and why they are as they are, and return the figures of the best.
+
+    Raises:
+        OptionError: An option is wrong.
+        Interrupted: There was a Ctrl-C; the best plans so far are written.
+    """
+    model, cluster, costs, costs_in_words, is_sequence_parallel = inputs_of(question)
+    batch = question.batch if isinstance(question.batch, int) else numbers("batch", question.batch) or ()
+    with PlanProgress() as show:
+        found = plan(
+            model,
+            cluster,
+            batch,
+            options=_plan_options(question, planner, is_sequence_parallel),
+            costs=costs,
+            rank_by=planner.rank,
+            on_progress=show.planner,
+            on_search=show.search,
+            **(_of_layouts(planner, cluster.num_gpus, batch) if isinstance(planner, DefaultPlanner) else {}),
+        )
+    directory = output_directory()
+    proved = [*_proved(found), *lines_of_layouts(found)]
+    exports = save(found, directory, costs_in_words, proved)
+    log.info("%s on %s", model.name, in_words(cluster))
+    lines = [*text_columns(ranking(found)), legend(found), *proved]
+    lines += [*(f"left out: {line}" for line in found.left_out), costs_in_words]
+    for line in (*lines, f"plan, placement and reasons: {directory}", *exports):
+        log.info("%s", line)
+    if found.interrupted:
+        raise Interrupted(f"interrupted; the best plans found so far are in {directory}")
+    best = found.best
+    rate = {} if best.samples_per_s is None else {"samples_per_s": best.samples_per_s}
+    return {"plan": best.name, **rate, "num_gpus": best.plan.num_gpus, "gib": max(best.peaks_mib) / 1024}
+
+
+def _plan_options(
+    question: PlanQuestion, planner: DefaultPlanner | BmwPlanner, is_sequence_parallel: bool | None
+) -> PlanOptions:
+    sequence_parallel = planner.sequence_parallel if is_sequence_parallel is None else is_sequence_parallel
+    trees = TreeOptions(
+        tuple(Paradigm(name) for name in planner.paradigms),
+        tuple(planner.recompute),
+        sequence_parallel,
+        planner.max_tensor_parallel,
+        numbers("planner.expert_parallel", planner.expert_parallel) or (1,),
+    )
+    options = PlanOptions(
+        trees,
+        numbers("planner.num_stages", planner.num_stages),
+        numbers("planner.gpus_per_stage", planner.gpus_per_stage),
+        numbers("planner.num_micro_batches", planner.num_micro_batches),
+        memory_gib=question.memory_gib,
+        reserve_gib=question.reserve_gib,
+        num_plans=planner.num_plans,
+        time_limit_s=planner.time_limit_s,
+    )
+    if isinstance(planner, DefaultPlanner):
+        return options
+    return replace(
+        options, method=planner.method, stage_method=planner.stage_method, pipeline=planner.pipeline
+    )
+
+
+def _of_layouts(planner: DefaultPlanner, num_gpus: int, batch: int | tuple[int, ...]) -> dict[str, Any]:
+    """Return what the default planner has besides."""
+    if planner.explain is not None and not isinstance(batch, int):
+        raise OptionError(f"batch: {list(batch)} is not one number, which explain needs; give one")
+    sizes = numbers("planner.micro_batch_sizes", planner.micro_batch_sizes) or ()
+    return {
+        "uniform": planner.uniform,
+        "layouts": LayoutOptions(sizes, max_chunks=planner.max_chunks),
+        "own": read_own_layouts(planner.explain, num_gpus, batch) if isinstance(batch, int) else (),
+        "shapes": planner.shapes,
+        "num_chunks": planner.num_chunks,
+    }
+
+
+def save(plans: Plans, directory: Path, costs_in_words: str, proved: list[str]) -> list[str]:
+    """Write the plans, the placement of the best, why it is as it is, and the forms of other systems.
+
+    Returns:
+        A line of the systems that it was exported to, and one of each other with the reason.
+    """
+    text = explain(plans, costs_in_words) + "\n".join(["", "```", *proved, "```", ""])
+    write_text(directory / "plan.md", text)
+    save_layouts(plans, directory)
+    trials = (
+        [batch, *trial[:-1], trial.reason]
+        for batch, found in plans.searches.items()
+        for trial in found.trials
+    )
+    write_text(directory / "trials.csv", csv_text(_TRIAL_COLUMNS, trials))
+    write_text(directory / "plans.csv", csv_text(PLAN_COLUMNS, (row.values() for row in plans.rows())))
+    write_json(directory / "plans.json", plans.to_dict())
+    if not plans.proposed:
+        return []
+    best, plan = plans.best, plans.best.plan
+    write_json(directory / "plan.json", plan_to_dict(plan))
+    write_text(directory / "placement.yaml", placement_to_yaml(best.placement))
+    if best.schedule is not None:
+        write_json(directory / "schedule.json", schedule_to_dict(best.schedule))
+    save_figure(plans.plot(), directory / "plan")
+    if best.run is not None:
+        limit_gib = plans.layouts[plan.global_batch_size].limit_gib
+        return export(planned_layout(best.run, limit_gib), directory / "export")
+    if best.shape != "v_shape":
+        return [f"not exported: other systems have no {best.shape} of layers each in its own strategy"]
+    costs, capacities = PartCosts(plan.model, plans.costs), capacities_gib(plan, plans.options)
+    return export(planned_by(best.rated, costs, capacities), directory / "export")
+
+
+def _proved(plans: Plans) -> list[str]:
+    """Return for each batch what is known of chains of stages whose layers have strategies of their own."""
+    lines = []
+    for batch, found in plans.searches.items():
+        line = f"strategies, batch {batch}: "
+        if found.plans:
+            status = "proved" if found.status is PlanStatus.OPTIMAL else found.status.lower()
+            line += f"{found.plans[0].time_ms:,.0f} ms by the formula, {status}"
+        elif found.num_left == 0 and found.bound_ms > 0:
+            line += "none by the formula is faster than the best layout"
+        else:
+            line += found.status.lower()
+        line += f", among stages under {plans.options.pipeline}, each layer in its own strategy"
+        if found.status is PlanStatus.FEASIBLE:
+            bound = f"no iteration is shorter than {found.bound_ms:,.5g} ms ({found.gap_percent:.3g} % less)"
+            line += f", {bound if found.bound_ms > 0 else 'nothing is proved yet'}"
+        if found.num_left:
+            why = "the time limit" if found.out_of_time else "an interrupt"
+            line += f"; {why} ended the search with {found.num_left} combinations of numbers left"
+        lines.append(line)
+    return lines

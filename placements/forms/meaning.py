@@ -1,0 +1,192 @@
+"""Fields of a record, declared once: name, type, unit, range and meaning, for reading, options and docs.
+
+A field is declared by its annotation, such as ``Annotated[float, Meaning("time of a pass", "ms", above=0)]``,
+an option of a command by `option`. The module does not know any form.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from functools import cache
+from types import NoneType
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """The meaning of a field, and which values it may have.
+
+    Attributes:
+        text: What it is, as the docs say it.
+        unit: Unit of its figure; one in MiB may also be text with a unit, such as ``24GiB``.
+        min, max: Limits that it may have itself.
+        above, below: Limits that it may not have.
+        key: Name in the file; empty for that of the field.
+        may_be_empty: The cell of a table may have nothing in it, for empty text.
+        choices: All values that it may have, where they are names.
+    """
+
+    text: str
+    unit: str = ""
+    min: float = -math.inf
+    max: float = math.inf
+    above: float = -math.inf
+    below: float = math.inf
+    key: str = ""
+    may_be_empty: bool = False
+    choices: tuple[str, ...] = ()
+
+    def allows(self, value: float) -> bool:
+        """Return whether a number is within the limits."""
+        return self.min <= value <= self.max and self.above < value < self.below
+
+    @property
+    def range(self) -> str:
+        """The limits in words; empty where there are none.
+
+        >>> Meaning("", min=1).range, Meaning("", above=0, max=1).range, Meaning("", min=0, max=3).range
+        ('1 or more', 'above 0, at most 1', '0 to 3')
+        """
+        if self.min > -math.inf:
+            return f"{self.min:g} to {self.max:g}" if self.max < math.inf else f"{self.min:g} or more"
+        limits = (("above", self.above), ("below", self.below), ("at most", self.max))
+        return ", ".join(f"{word} {limit:g}" for word, limit in limits if math.isfinite(limit))
+
+    @property
+    def limits(self) -> str:
+        """The limits in words, as what a number must be; empty where there are none.
+
+        >>> Meaning("", min=1).limits, Meaning("", above=0, below=1).limits, Meaning("", min=0, max=3).limits
+        ('at least 1', 'above 0 and below 1', 'at least 0 and at most 3')
+        """
+        words = (("at least", self.min), ("above", self.above), ("at most", self.max), ("below", self.below))
+        return " and ".join(f"{word} {limit:g}" for word, limit in words if math.isfinite(limit))
+
+    @property
+    def with_unit(self) -> str:
+        """The text with the unit, as help shows it."""
+        return f"{self.text}, in {self.unit}" if self.unit else self.text
+
+    def wanted(self, kind: Any) -> str:
+        """Return in words which values a field of a type may have."""
+        noun = "a whole number" if kind is int else "a number"
+        if self.min > -math.inf:
+            return f"{noun} {'from' if self.max < math.inf else 'of'} {self.range}"
+        return f"{noun} {self.range}".strip()
+
+    @property
+    def remedy(self) -> str:
+        """Remedy for a value that it may not have."""
+        if self.unit == "MiB":
+            return "give MiB, or a number with its unit as in 24GiB"
+        if self.unit == "units":
+            return "give whole units, or memory as in 24GiB with 'memory_unit_mib'"
+        return f"give it in {self.unit}" if self.unit else "give one"
+
+
+Verbatim = Annotated[str, "verbatim"]
+"""Type of an option that a command line gives as it is: a path or free text, without syntax of Hydra's."""
+
+REQUIRED = "???"
+"""Default of an option that has to be given, as Hydra writes it."""
+
+
+def option(
+    default: Any,
+    text: str,
+    unit: str = "",
+    choices: tuple[str, ...] = (),
+    hash: bool | None = None,
+    **limits: float,
+) -> Any:
+    """Declare an option of a command: its default, and for the rest see `Meaning`.
+
+    A default that is a list or a mapping is copied; `REQUIRED` is for none. `hash` is False for an option
+    that cannot be hashed, such as a mapping, in a record that is.
+    """
+    metadata = {"meaning": Meaning(text, unit, choices=choices, **limits)}  # type: ignore[arg-type]
+    if default == REQUIRED:
+        return field(metadata=metadata, hash=hash)
+    if isinstance(default, list | dict):
+        return field(default_factory=lambda: deepcopy(default), metadata=metadata, hash=hash)
+    return field(default=default, metadata=metadata, hash=hash)
+
+
+def inherited(record: Any, name: str, default: Any, **changed: Any) -> Any:
+    """Declare an option of a base record again, with another default and other attributes of its meaning."""
+    own = record.__dataclass_fields__[name]
+    metadata = own.metadata | {"meaning": replace(own.metadata["meaning"], **changed)}
+    return field(default=default, metadata=metadata, hash=own.hash)
+
+
+def group(
+    choice: str = "default",
+    kinds: Mapping[str, Any] | None = None,
+    read: Callable[[Any], Any] | None = None,
+    headline: str = "",
+) -> Any:
+    """Declare a group of options of a command.
+
+    Args:
+        choice: The kind of the group that a command has unless another is chosen.
+        kinds: The options of each kind; None where there is one, the record that is the field's type.
+        read: Makes the field's value of the group's plain data; None for what its type says.
+        headline: Subject of its options; `--help` shows it above them.
+    """
+    return field(metadata={"group": choice, "kinds": kinds, "read": read, "headline": headline})
+
+
+class DeclaredField(NamedTuple):
+    """A field of a record as it stands in a file.
+
+    Attributes:
+        name: Name in Python.
+        key: Name in the file.
+        kind: Its type, without `Meaning`.
+        meaning: What is declared of it; None for nothing.
+        default: Value where the file has none; ``MISSING`` for a field that is required.
+    """
+
+    name: str
+    key: str
+    kind: Any
+    meaning: Meaning | None
+    default: Any
+
+
+@cache
+def declared_fields(record: Any) -> tuple[DeclaredField, ...]:
+    """Return the fields of a dataclass or a named tuple, in order."""
+    hints = get_type_hints(record, include_extras=True)
+    if is_dataclass(record):
+        defaults = {
+            each.name: each.default_factory() if each.default_factory is not MISSING else each.default
+            for each in fields(record)
+            if each.init
+        }
+    else:
+        defaults = {name: record._field_defaults.get(name, MISSING) for name in record._fields}
+    found = []
+    for name, default in defaults.items():
+        kind, meaning = without_meaning(hints[name])
+        found.append(DeclaredField(name, (meaning and meaning.key) or name, kind, meaning, default))
+    return tuple(found)
+
+
+def without_meaning(kind: Any) -> tuple[Any, Meaning | None]:
+    """Return a type, and apart from it what is declared of it."""
+    if get_origin(kind) is not Annotated:
+        return kind, None
+    inner, *extras = get_args(kind)
+    return inner, next((each for each in extras if isinstance(each, Meaning)), None)
+
+
+def without_none(kind: Any) -> tuple[Any, bool]:
+    """Return a type, and whether None may stand in its place."""
+    kinds = get_args(kind)
+    if NoneType not in kinds:
+        return kind, False
+    return next(each for each in kinds if each is not NoneType), True

@@ -1,0 +1,321 @@
+"""Plain data of files and requests, read field by field: a mistake is one line with its place and the remedy.
+
+A record is read whole, by what is declared of its fields (see `placements.forms.meaning`). The module does
+not know what the fields mean, nor where the data comes from.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import MISSING, dataclass, is_dataclass, replace
+from enum import Enum
+from fractions import Fraction
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+from placements.forms.meaning import DeclaredField, Meaning, declared_fields, without_meaning
+from placements.forms.texts import read_json
+
+LARGEST = 1e18
+"""Figure beyond which one is a mistake; likewise above 0 and below one over it."""
+
+_LONGEST = 60
+"""Characters of a value that a message shows."""
+
+Record = TypeVar("Record")
+
+Named = Mapping[type, Mapping[str, Any]]
+"""For each kind of record that a name may stand for, the records by name."""
+
+_WITH_UNIT = re.compile(r"(\d+\.?\d*|\.\d+)\s*(?:([kmgt])(i?b)?|b)", re.IGNORECASE)
+
+
+def in_mib(value: object) -> object:
+    """Return memory with a unit in MiB, and any other value as it is; a letter alone stands for KiB to TiB.
+
+    >>> in_mib("24GiB"), in_mib("24 GB"), in_mib("1.5g"), in_mib(24), in_mib("24")
+    (24576.0, 22888.18359375, 1536.0, 24, '24')
+    """
+    written = _WITH_UNIT.fullmatch(value.strip()) if isinstance(value, str) else None
+    if written is None:
+        return value
+    number, prefix, rest = written.groups()
+    base = 1000 if (rest or "").lower() == "b" else 1024
+    return float(number) * base ** (1 + "kmgt".index(prefix.lower()) if prefix else 0) / 2**20
+
+
+@contextmanager
+def in_file(path: str | Path, error: type[ValueError]) -> Iterator[None]:
+    """Let the messages of an error begin with the path of the file that is read meanwhile, once."""
+    try:
+        yield
+    except error as cause:
+        raise error(f"{path}: {str(cause).removeprefix(f'{path}: ')}") from None
+
+
+@dataclass(frozen=True)
+class Field:
+    """A value as JSON or YAML gives it, and where it stands.
+
+    Attributes:
+        value: The plain data.
+        where: Its place, with which messages begin; empty for all of the data.
+        error: What is raised where it is wrong.
+        is_root: It is all of the data although it has a name; the fields in it stand under theirs alone.
+        is_open: Mappings in it may have other fields than those known, which are not read.
+    """
+
+    value: Any
+    where: str
+    error: type[ValueError]
+    is_root: bool = False
+    is_open: bool = False
+
+    @property
+    def parsed(self) -> Any:
+        """The value as numbers and truth values are read of it."""
+        return self.value
+
+    def wrong(self, wanted: str, remedy: str = "give one") -> ValueError:
+        """Return the error of a value that is not what is wanted."""
+        shown = repr(self.value)
+        shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
+        return self.mistake(f"{shown} is not {wanted}; {remedy}")
+
+    def mistake(self, text: str) -> ValueError:
+        """Return the error that says what is wrong here."""
+        return self.error(f"{self.where}: {text}" if self.where else text)
+
+    def inside(self, key: object, value: Any) -> Field:
+        """Return a value that stands in this one, under a name or at an index."""
+        where = f"{self.where}.{key}" if isinstance(key, str) else f"{self.where}[{key}]"
+        where = str(key) if self.is_root or not self.where else where
+        return type(self)(value, where, self.error, is_open=self.is_open)
+
+    def __getitem__(self, name: str) -> Field:
+        """Return the field of that name."""
+        if name not in self.mapping():
+            raise self.mistake(f"lacks the field {name!r}; add it")
+        return self.inside(name, self.value[name])
+
+    def get(self, name: str, default: Any = None) -> Field:
+        """Return the field of that name; the default where there is none."""
+        return self.inside(name, self.mapping().get(name, default))
+
+    def mapping(self, wanted: str = "a mapping", remedy: str = "give one") -> dict[Any, Any]:
+        """Return the fields by name, whatever their names."""
+        if not isinstance(self.value, dict):
+            raise self.wrong(wanted, remedy)
+        return self.value
+
+    def only(self, required: Sequence[str], optional: Sequence[str] = ()) -> Field:
+        """Return itself, a mapping with the required fields; unless open, with optional others alone."""
+        known = (*required, *optional)
+        fields = self.mapping(f"a mapping of {', '.join(required or optional)}")
+        if missing := [name for name in required if name not in fields]:
+            raise self.mistake(f"lacks the field {missing[0]!r}; add it")
+        if unknown := [name for name in fields if name not in known and not self.is_open]:
+            raise self.mistake(f"has an unknown field {unknown[0]!r}; the fields are {', '.join(known)}")
+        return self
+
+    def version(self, newest: int, default: int | None = None) -> int:
+        """Return the field ``schema_version``, from 1 to the newest."""
+        found = self.get("schema_version", default)
+        if type(found.value) is not int or not 1 <= found.value <= newest:
+            raise found.wrong("known", f"write {newest}")
+        return int(found.value)
+
+    def items(self, wanted: str = "a list", remedy: str = "give one") -> list[Field]:
+        """Return the entries of a list."""
+        if not isinstance(self.value, (list, tuple)):
+            raise self.wrong(wanted, remedy)
+        return [self.inside(i, value) for i, value in enumerate(self.value)]
+
+    def text(self, wanted: str = "text", remedy: str = "give one") -> str:
+        """Return text that is not empty."""
+        if not isinstance(self.value, str) or not self.value:
+            raise self.wrong(wanted, remedy)
+        return self.value
+
+    def choice(self, known: Sequence[Any]) -> Any:
+        """Return a value that is one of those known."""
+        if self.value not in known or isinstance(self.value, bool):
+            raise self.wrong("known", f"use one of {', '.join(map(str, known))}")
+        return self.value
+
+    def number(
+        self,
+        wanted: str = "a number",
+        remedy: str = "give one",
+        min: float = -math.inf,
+        max: float = math.inf,
+    ) -> float:
+        """Return a number within limits, which are included."""
+        number = self._figure(float, Meaning("", min=min, max=max), wanted, remedy)
+        return float(number) if isinstance(self.value, str) else number
+
+    def whole(
+        self,
+        wanted: str = "a whole number",
+        remedy: str = "give one",
+        min: float = -math.inf,
+        max: float = math.inf,
+    ) -> int:
+        """Return a whole number within limits; it may be written with a point, as 2.0."""
+        return int(self._figure(int, Meaning("", min=min, max=max), wanted, remedy))
+
+    def _figure(self, kind: type, meaning: Meaning, wanted: str = "", remedy: str = "") -> float:
+        """Return a number within the limits that are declared of it."""
+        number: float = self.parsed
+        if meaning.unit == "MiB" and isinstance(mib := in_mib(self.value), float):
+            number = mib
+        if kind is int and type(number) is float and number.is_integer():
+            number = int(number)
+        if type(number) not in (kind, int) or not meaning.allows(number):
+            raise self.wrong(wanted or meaning.wanted(kind), remedy or meaning.remedy)
+        return number
+
+    def record(
+        self,
+        kind: type[Record],
+        others: Sequence[str] = (),
+        named: Named | None = None,
+        **given: Any,
+    ) -> Record:
+        """Return a dataclass or named tuple: its fields stand under their keys, read as their types say.
+
+        Args:
+            kind: The record, whose own checks say what else is wrong.
+            others: Names of required fields that are read elsewhere.
+            named: Records that a name may stand for.
+            given: Fields of the record that are not read here.
+        """
+        known = [each for each in declared_fields(kind) if each.name not in given]  # type: ignore[arg-type]
+        required = [each.key for each in known if each.default is MISSING]
+        self.only((*required, *others), [each.key for each in known if each.default is not MISSING])
+        values = {
+            each.name: self[each.key].typed(each.kind, named, each.meaning)
+            for each in known
+            if each.key in self.value
+        }
+        try:
+            return kind(**values, **given)
+        except ValueError as error:
+            raise self.mistake(str(error)) from None
+
+    def typed(self, wanted: Any, named: Named | None = None, meaning: Meaning | None = None) -> Any:
+        """Return a value of the type that a record's field has, within what is declared of it.
+
+        Of the type `Field` the field itself is returned, to be read elsewhere. Of several types, a mapping or
+        a list is read as the one that is such, all else as the first.
+        """
+        if meaning is not None and wanted in (int, float):
+            number = self._figure(wanted, meaning)
+            if number and not 1 / LARGEST <= abs(number) <= LARGEST:
+                raise self.wrong("in a possible range", "check its unit")
+            return number if wanted is int else float(number)
+        wanted, own = without_meaning(wanted)
+        if own is not None:
+            return self.typed(wanted, named, own)
+        kinds, origin = get_args(wanted), get_origin(wanted)
+        if origin in (Union, UnionType):
+            if self.value is None and NoneType in kinds and Field not in kinds:
+                return None
+            shape = Mapping if isinstance(self.value, dict) else tuple
+            is_one = not isinstance(self.value, (dict, list, tuple))
+            of_shape = (each for each in kinds if not is_one and get_origin(each) is shape)
+            return self.typed(next(of_shape, kinds[0]), named, meaning)
+        if wanted is Field:
+            return self
+        if origin is Literal:
+            return self.choice(kinds)
+        if origin is Mapping:
+            return self._by_key(kinds[0], kinds[1], named, meaning)
+        if origin is tuple and kinds[-1] is Ellipsis:
+            return tuple(each.typed(kinds[0], named, meaning) for each in self.items())
+        if origin is tuple:
+            return tuple(
+                self._in_order([DeclaredField("", "", kind, meaning, None) for kind in kinds], named)
+            )
+        if named and wanted in named and isinstance(self.value, str):
+            return named[wanted][self.choice(tuple(named[wanted]))]
+        if issubclass(wanted, Enum):
+            return wanted(self.choice([each.value for each in wanted]))
+        if is_dataclass(wanted) or (issubclass(wanted, tuple) and isinstance(self.value, dict)):
+            return self.record(wanted, named=named)
+        if issubclass(wanted, tuple):
+            return wanted(*self._in_order(declared_fields(wanted), named))
+        if wanted is Fraction:
+            pair = self.typed(tuple[int, ...])
+            if len(pair) != 2 or not pair[1]:
+                raise self.wrong("[numerator, denominator]", "give a denominator of 1 or more")
+            return Fraction(*pair)
+        if wanted is bool:
+            if not isinstance(self.parsed, bool):
+                raise self.wrong("true or false", "give one of them")
+            return self.parsed
+        if wanted is int:
+            return self.whole(f"a whole number from 0 to {LARGEST:.0f}", min=0, max=LARGEST)
+        if wanted is float:
+            return self.number()
+        return self.value if self.value == "" else self.text()
+
+    def _in_order(self, kinds: Sequence[DeclaredField], named: Named | None) -> list[Any]:
+        """Return the entries of a list that has one for each field of a record, in their order."""
+        wanted = f"[{', '.join(each.key or ('text' if each.kind is str else 'number') for each in kinds)}]"
+        items = self.items(wanted)
+        if len(items) != len(kinds):
+            raise self.wrong(wanted, f"give {len(kinds)} entries")
+        return [item.typed(each.kind, named, each.meaning) for item, each in zip(items, kinds, strict=True)]
+
+    def _by_key(self, key: Any, wanted: Any, named: Named | None, meaning: Meaning | None) -> dict[Any, Any]:
+        """Return a mapping of names, or of whole numbers, which JSON has as text, to values of a type."""
+        key, own = without_meaning(key)
+        found: dict[Any, Any] = {}
+        for name, value in self.mapping("a mapping" if own is None else f"a mapping by {own.text}").items():
+            is_number = re.fullmatch(r"[0-9]{1,9}", str(name))
+            if key is int and not (is_number and (own is None or own.allows(int(name)))):
+                what = "a whole number" if own is None else f"a {own.text}, {own.wanted(int)}"
+                raise replace(self, value=name).wrong(what, "name each by its number")
+            if key(name) in found:
+                raise self.mistake(f"{key(name)!r} is given twice; give it once")
+            found[key(name)] = self.inside(name, value).typed(wanted, named, meaning)
+        return found
+
+
+def plain(value: Any, named: Named | None = None, *, defaults: bool = True) -> Any:
+    """Return a record, or what stands in one, as the plain data of which `Field.record` makes an equal one.
+
+    Records in `named` are written as their name. Without `defaults`, fields as by default are left out.
+    """
+    if is_dataclass(value):
+        for name, known in (named or {}).get(type(value), {}).items():
+            if known == value:
+                return name
+        return {
+            each.key: plain(found, named, defaults=defaults)
+            for each in declared_fields(type(value))  # type: ignore[arg-type]
+            if (found := getattr(value, each.name)) != each.default or defaults
+        }
+    if isinstance(value, Mapping):
+        return {str(key): plain(each, named, defaults=defaults) for key, each in value.items()}
+    if isinstance(value, Fraction):
+        return [value.numerator, value.denominator]
+    if isinstance(value, Enum):
+        return value.value
+    return [plain(each, named, defaults=defaults) for each in value] if isinstance(value, tuple) else value
+
+
+@contextmanager
+def json_file(path: str | Path, wanted: str, error: type[ValueError], where: str = "") -> Iterator[Field]:
+    """Read a JSON file as `read_json` does, and let the messages of an error begin with its path meanwhile.
+
+    `where` is the name of all of the data in messages.
+    """
+    data = read_json(path, wanted, error)
+    with in_file(path, error):
+        yield Field(data, where, error, is_root=bool(where))

@@ -1,0 +1,266 @@
+"""Tables in CSV, row by row, for all rooms: what people and programs write is read alike everywhere.
+
+A table is UTF-8 text with or without a byte-order mark, lines that end in any way, and a header that names
+the columns in any order, in capital or small letters. Cells are apart by commas (or by semicolons or tabs,
+where the header has no comma), may be quoted, and may have spaces around. Lines of spaces and separators
+alone are left out, and so are empty cells beyond the header. 1.0 is a whole number. A file packed by gzip
+is unpacked. What is wrong is one line with the line of the file, column, value and remedy.
+
+Columns are the fields of a record, declared once (see `placements.forms.meaning`), or names alone. The module
+does not know what they mean.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import math
+import re
+import zlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+from typing import Any
+
+from placements.forms.meaning import declared_fields
+from placements.forms.reading import Field, Record, in_file
+
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_WITH_COMMA = re.compile(r"[+-]?[0-9.]+(,[0-9]+)+")
+_AFTER_QUOTE = re.compile(r'" +(?=[,;\t\r\n]|\Z)')
+
+
+class Cell(Field):
+    """A value as a cell of a table gives it: text, of which numbers are read; lists have bars between."""
+
+    def items(self, wanted: str = "a list", remedy: str = "give one") -> list[Field]:
+        """Return the parts of the text, without the spaces around them."""
+        return [self.inside(i, part.strip()) for i, part in enumerate(self.value.split("|"))]
+
+    @property
+    def parsed(self) -> Any:
+        """The number that the text is; or true or false."""
+        text = str(self.value)
+        if text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        if _WHOLE.fullmatch(text):
+            return int(text)
+        return float(text) if _NUMBER.fullmatch(text) and math.isfinite(float(text)) else None
+
+    def wrong(self, wanted: str, remedy: str = "give one") -> ValueError:
+        """Return the error of a value that is not what is wanted."""
+        has_comma = _WITH_COMMA.fullmatch(str(self.value))
+        return super().wrong(wanted, "write it with a point, and without commas" if has_comma else remedy)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table.
+
+    Attributes:
+        line: Its number in the file, from 1.
+        cells: Cells by column, without spaces around; columns that the row leaves empty are not there.
+        error: What is raised where one is wrong.
+    """
+
+    line: int
+    cells: Mapping[str, str]
+    error: type[ValueError]
+
+    def __contains__(self, column: str) -> bool:
+        return column in self.cells
+
+    def __getitem__(self, column: str) -> Cell:
+        """Return a cell that is not empty."""
+        where = f"line {self.line}, column {column}"
+        if column not in self.cells:
+            raise self.error(f"{where}: is empty; fill the cell or remove the row")
+        return Cell(self.cells[column], where, self.error)
+
+    def text(self, column: str) -> str:
+        """Return a cell that is not empty, as it is written."""
+        return self.cells[column] if column in self.cells else self[column].text()
+
+    def wrong(self, text: str) -> ValueError:
+        """Return the error of the whole row."""
+        return self.error(f"line {self.line}: {text}")
+
+
+def read_csv(path: str | Path, error: type[ValueError], wanted: str = "the path of a CSV file") -> str:
+    """Return the text of a CSV file.
+
+    Args:
+        path: The file; one packed by gzip is unpacked.
+        error: What is raised where it cannot be read; the message does not name it.
+        wanted: What to give instead.
+    """
+    try:
+        data = Path(path).read_bytes()
+        data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+        return data.decode("utf-8-sig")
+    except (EOFError, zlib.error, gzip.BadGzipFile) as cause:
+        raise error(f"cannot be unpacked ({cause}); give a CSV file packed by gzip") from None
+    except OSError as cause:
+        raise error(f"cannot be read ({cause.strerror}); give {wanted}") from None
+    except UnicodeDecodeError as cause:
+        line = 1 + data.count(b"\n", 0, cause.start)
+        raise error(f"line {line}: is not UTF-8 text; save the file as comma-separated UTF-8") from None
+
+
+def csv_lines(text: str, error: type[ValueError]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the lines of CSV text with their numbers, cells without the spaces around them."""
+    text = text.removeprefix("\ufeff")
+    if "\0" in text:
+        line = 1 + text.count("\n", 0, text.index("\0"))
+        raise error(f"line {line}: has a NUL character; save the file as comma-separated UTF-8")
+    header = re.split(r"[\r\n]", text.lstrip("\r\n"), maxsplit=1)[0]
+    separator = next((mark for mark in ";\t" if mark in header and "," not in header), ",")
+    file = io.StringIO(_AFTER_QUOTE.sub('"', text), newline="")
+    reader = csv.reader(file, delimiter=separator, skipinitialspace=True, strict=True)
+    line = 1
+    try:
+        for cells in reader:
+            yield line, [cell.strip() for cell in cells]
+            line = reader.line_num + 1
+    except csv.Error as cause:
+        remedy = "close its quotes, and double those within a cell"
+        raise error(f"line {line}: is not CSV ({cause}); {remedy}") from None
+
+
+_Columns = tuple[Sequence[str], Sequence[str]]
+"""Columns that a table must have, and those that it may have."""
+
+
+def _read(
+    table: str | Path, row_for_each: str, error: type[ValueError], forms: Sequence[_Columns], is_open: bool
+) -> Iterator[Any]:
+    """Yield the place of the form that a table has, then the rows."""
+    text = read_csv(table, error) if isinstance(table, Path) else table
+    lines = ((line, cells) for line, cells in csv_lines(text, error) if any(cells))
+    line, header = next(lines, (0, [""]))
+    if not line:
+        raise error(f"is empty; give a header, and a row for each {row_for_each}")
+    while not header[-1]:
+        header.pop()
+    known = {name.casefold(): name for form in forms for names in form for name in names}
+    header = [known.get(name.casefold(), name) for name in header]
+    wrong = []
+    for required, optional in forms:
+        missing = [f"lacks the column {name!r}" for name in required if name not in header]
+        others = [name for name in header if name not in (*required, *optional) and not is_open]
+        wrong.append([*missing, *(f"has an unknown column {name!r}" for name in others)])
+    if [] not in wrong:
+        likely = max(range(len(forms)), key=lambda i: len({*forms[i][0], *forms[i][1]} & {*header}))
+        columns = " or ".join(",".join(form[0] if is_open else (*form[0], *form[1])) for form in forms)
+        raise error(f"line {line}: {wrong[likely][0]}; the columns are {columns}")
+    if twice := [name for name in header if name and header.count(name) > 1]:
+        raise error(f"line {line}: has the column {twice[0]!r} twice; keep one")
+    yield wrong.index([])
+    first = line
+    for line, cells in lines:
+        if len(cells) < len(header) or any(cells[len(header) :]):
+            remedy = "give one each, in quotes where it has a comma"
+            raise error(f"line {line}: has {len(cells)} cells for {len(header)} columns; {remedy}")
+        yield Row(line, {name: cell for name, cell in zip(header, cells, strict=False) if cell}, error)
+    if line == first:
+        raise error(f"has no rows below the header; give one for each {row_for_each}")
+
+
+def csv_rows(
+    table: str | Path,
+    row_for_each: str,
+    error: type[ValueError],
+    required: Sequence[str] = (),
+    optional: Sequence[str] = (),
+) -> Iterator[Row]:
+    """Yield the rows of a table, which may have any other columns besides.
+
+    Args:
+        table: Its text, or the path of its file, with which messages begin then.
+        row_for_each: What a row is for.
+        error: What is raised where it is wrong.
+        required: Columns that must be there.
+        optional: Columns that may be there.
+    """
+    with in_file(table, error) if isinstance(table, Path) else nullcontext():
+        rows = _read(table, row_for_each, error, [(required, optional)], True)
+        next(rows)
+        yield from rows
+
+
+def csv_records(
+    table: str | Path,
+    row_for_each: str,
+    error: type[ValueError],
+    *kinds: type[Record],
+    others: bool = False,
+    only: Mapping[str, Collection[str]] | None = None,
+    once: Sequence[str] = (),
+) -> list[tuple[int, Record]]:
+    """Return the rows of a table as records, with the numbers of their lines.
+
+    Args:
+        table: See `csv_rows`, as for the rest.
+        row_for_each: What a row is for.
+        error: What is raised where it is wrong.
+        kinds: The records of each form that the table can have; where a field has a default, its cells may be
+            empty, and the column may be missing.
+        others: Whether there may be other columns.
+        only: For some columns what their cells are in the rows that are read; all others are left out.
+        once: Fields that no two rows have alike.
+    """
+    declared = [declared_fields(kind) for kind in kinds]  # type: ignore[arg-type]
+    forms = [
+        (
+            [each.key for each in fields if each.default is MISSING],
+            [each.key for each in fields if each.default is not MISSING],
+        )
+        for fields in declared
+    ]
+    with in_file(table, error) if isinstance(table, Path) else nullcontext():
+        rows = _read(table, row_for_each, error, forms, others)
+        place = next(rows)
+        known: dict[str, dict[str, Any]] = {
+            each.name: {"": "" if each.default is MISSING else each.default}
+            for each in declared[place]
+            if each.default is not MISSING or (each.meaning is not None and each.meaning.may_be_empty)
+        }
+        found, lines = list[tuple[int, Record]](), dict[tuple[Any, ...], int]()
+        for row in rows:
+            if any(row.cells.get(name, "") not in wanted for name, wanted in (only or {}).items()):
+                continue
+            values = {}
+            for name, key, kind, meaning, _ in declared[place]:
+                of_text, text = known.setdefault(name, {}), row.cells.get(key, "")
+                if text not in of_text:
+                    of_text[text] = row[key].typed(kind, meaning=meaning)
+                values[name] = of_text[text]
+            found.append((row.line, kinds[place](**values)))
+            same = tuple(getattr(found[-1][1], name, "") for name in once)
+            if once and lines.setdefault(same, row.line) != row.line:
+                named = [f"{name} {value}" for name, value in zip(once, same, strict=True) if value != ""]
+                raise row.wrong(f"{' '.join(named)} is in line {lines[same]} too; keep one row")
+        return found
+
+
+def csv_files(folder: Path, kind: type, error: type[ValueError]) -> list[Path]:
+    """Return the CSV files of a folder that have the columns of a record's fields without a default."""
+    columns = {each.key.casefold() for each in declared_fields(kind) if each.default is MISSING}
+    found = []
+    for path in sorted(folder.iterdir()):
+        if path.is_file() and path.name.lower().endswith((".csv", ".csv.gz")):
+            with in_file(path, error):
+                lines = csv_lines(read_csv(path, error), error)
+                if {
+                    name.casefold() for name in next((each for _, each in lines if any(each)), [])
+                } >= columns:
+                    found.append(path)
+    return found
+
+
+def keys_of(record: Any) -> tuple[str, ...]:
+    """Return the names of a record's fields in its file, such as the columns of a table."""
+    return tuple(each.key for each in declared_fields(record))

@@ -1,0 +1,254 @@
+"""Times and memory of the layers of a model: as CSV, a row for each, or from what was measured.
+
+That is a log of Megatron-LM, a profile of ours or a trace. Where a stage or a rank has several parts, its
+time is divided: transformer layers of one stage take equally long, and the embedding and the loss take what
+is left. Memory is in none of these files, and is 0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import median
+from typing import Annotated, NamedTuple
+
+from placements.block import PlacementError
+from placements.files import csv_text
+from placements.meaning import Meaning
+from placements.measured.run_trace import TraceError, block_times, read_traces
+from placements.placement_file import read_placement
+from placements.plain_data import in_file
+from placements.tables import csv_records, keys_of
+from placements.trainers.layout import (
+    EMBEDDING,
+    LAYER,
+    LOSS,
+    MTP,
+    PARTS,
+    LayoutError,
+    PartKind,
+    PipelineLayout,
+)
+from placements.trainers.megatron_layout import read_notation
+from placements.trainers.megatron_log import BACKWARD, FORWARD, RankTimes, read_log
+
+_SHARE_OF_NOTHING = 1e-3
+"""Time of an end for which nothing is left, in times of a layer."""
+
+PART_OF_KIND = {kind: letter for letter, kind in PARTS.items()}
+"""Letters of the parts by their kinds."""
+
+
+@dataclass(frozen=True)
+class ModelLayer:
+    """A part of a model, for one micro-batch on one device."""
+
+    layer: Annotated[str, Meaning("a name of its own")]
+    kind: Annotated[PartKind, Meaning("what it is")]
+    forward_ms: Annotated[float, Meaning("time of its forward", "ms", above=0)]
+    backward_ms: Annotated[float, Meaning("time of its backward", "ms", above=0)]
+    activation_mib: Annotated[float, Meaning("held from its forward to its backward", "MiB", min=0)]
+    weight_mib: Annotated[float, Meaning("held all the time: weights, gradients, optimizer", "MiB", min=0)]
+
+
+@dataclass(frozen=True)
+class ModelLayers:
+    """The parts of a model in their order: an embedding, layers, perhaps MTP, the loss.
+
+    Raises:
+        LayoutError: They are others, or in another order; or a name is there twice.
+    """
+
+    layers: tuple[ModelLayer, ...]
+
+    def __post_init__(self) -> None:
+        """Check the order of the parts, and their names."""
+        names, kinds = [each.layer for each in self.layers], [each.kind for each in self.layers]
+        wanted = sorted(kinds, key=list(PART_OF_KIND).index)
+        for row, (name, kind, expected) in enumerate(zip(names, kinds, wanted, strict=True)):
+            if name in names[:row]:
+                raise LayoutError(
+                    f"row {row + 1}, layer: {name!r} is there twice; give each a name of its own"
+                )
+            if kind != expected:
+                raise LayoutError(
+                    f"row {row + 1}, kind: {kind!r} stands where {expected!r} should; order the rows: "
+                    "embedding, layers, mtp, loss"
+                )
+        for kind in ("embedding", "loss"):
+            if kinds.count(kind) != 1:
+                raise LayoutError(f"kind: there are {kinds.count(kind)} rows of {kind!r}; give exactly one")
+        if "layer" not in kinds:
+            raise LayoutError("kind: there are no rows of 'layer'; give one for each transformer layer")
+
+    @cached_property
+    def parts(self) -> str:
+        """Their letters in order."""
+        return "".join(PART_OF_KIND[each.kind] for each in self.layers)
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether any of them holds memory."""
+        return any(each.activation_mib or each.weight_mib for each in self.layers)
+
+    @property
+    def num_layers(self) -> int:
+        """Transformer layers."""
+        return self.parts.count(LAYER)
+
+    @property
+    def num_mtp(self) -> int:
+        """Layers of MTP."""
+        return self.parts.count(MTP)
+
+
+def read_layers(path: str | Path) -> ModelLayers:
+    """Read the layers of a model.
+
+    Raises:
+        LayoutError: The file cannot be read or is wrong; one line with its path, the row, the column and the
+            remedy.
+    """
+    with in_file(path, LayoutError):
+        rows = csv_records(Path(path), "layer", LayoutError, ModelLayer)
+        return ModelLayers(tuple(row for _, row in rows))
+
+
+class MeasuredLayers(NamedTuple):
+    """Layers, and how they were found.
+
+    Attributes:
+        layers: Times and memory of each.
+        lines: What is assumed, a line each; none where the file is their CSV.
+    """
+
+    layers: ModelLayers
+    lines: tuple[str, ...] = ()
+
+    def to_csv(self) -> str:
+        """Return the CSV that `read_layers` reads."""
+        columns = keys_of(ModelLayer)
+        return csv_text(columns, ([getattr(each, name) for name in columns] for each in self.layers.layers))
+
+
+def read_measured(path: str | Path, parts: str | None = None) -> MeasuredLayers:
+    """Read the layers of a model from any of these files, which its content tells apart.
+
+    Args:
+        path: A CSV of layers; a log of Megatron-LM; a folder of `experiments.profile`, or a placement whose
+            forwards are ``F0``, ``F1`` ... and backwards ``B0`` ..., or ``I0`` and ``W0``; or a trace of
+            such blocks, in Chrome's JSON form.
+        parts: Parts of each block's stage, in Megatron-LM's notation; None where the first block is the
+            embedding, the last the loss, and each other a layer. Not for a CSV or a log, which say it.
+
+    Raises:
+        LayoutError: The file cannot be read or is wrong; one line with its path, the place and the remedy.
+    """
+    path = Path(path)
+    if (path / "placement.yaml").is_file():
+        path /= "placement.yaml"
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    is_log = FORWARD in text or BACKWARD in text or bool(re.search(r" \.{4,} ", text))
+    is_json = path.is_dir() or path.name.lower().endswith((".json.gz", ".json")) or text[:1] in ("{", "[")
+    try:
+        if path.suffix.lower() in (".yaml", ".yml"):
+            placement = read_placement(path)
+            times = {block.name: placement.ms(block.time) for block in placement.blocks}
+        elif is_json and not is_log:
+            times = {name: each.median_ms for name, each in block_times(read_traces(path)).items()}
+        elif parts is not None:
+            raise LayoutError(f"measured_layout: {path} says itself which parts it has; leave it out")
+        else:
+            with in_file(path, LayoutError):
+                return layers_of(read_log(text)) if is_log else MeasuredLayers(read_layers(path))
+    except (PlacementError, TraceError) as error:
+        raise LayoutError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
+    with in_file(path, LayoutError):
+        return layers_of(_of_blocks(times, path, parts))
+
+
+def _of_blocks(times: Mapping[str, float], path: Path, parts: str | None) -> RankTimes:
+    """Return the times of stages from those of blocks."""
+    sums: dict[str, dict[int, float]] = {"F": {}, "B": {}}
+    for name, time_ms in times.items():
+        found = re.fullmatch(r"([FBIW])(\d+)", name)
+        if found is None:
+            raise LayoutError(f"block {name!r} is of no stage; give blocks F0, B0, F1, B1 ...")
+        kind, stage = "F" if found[1] == "F" else "B", int(found[2])
+        sums[kind][stage] = sums[kind].get(stage, 0.0) + time_ms
+    number = len(sums["F"])
+    for kind, word in (("F", "forward"), ("B", "backward")):
+        missing = sorted(set(range(max(number, len(sums["B"])))) - sums[kind].keys())
+        if missing:
+            raise LayoutError(f"has no {word} {kind}{missing[0]}; measure all blocks of a model")
+    if parts is not None:
+        stages = read_notation(parts, 1, "measured_layout").stages
+    elif number < 3:
+        raise LayoutError(
+            f"has {number} stages, and not which parts of the model they are; give measured_layout, such as "
+            "'Et*8|t*8L'"
+        )
+    else:
+        stages = (EMBEDDING, *[LAYER] * (number - 2), LOSS)
+    if len(stages) != number:
+        raise LayoutError(f"measured_layout has {len(stages)} stages, and the file {number}; give as many")
+    forward_ms, backward_ms = (tuple(sums[kind][i] for i in range(number)) for kind in ("F", "B"))
+    return RankTimes(PipelineLayout(number, stages), forward_ms, backward_ms)
+
+
+def layers_of(ranks: RankTimes) -> MeasuredLayers:
+    """Divide the times of stages or ranks among their parts.
+
+    Raises:
+        LayoutError: An embedding and a loss stand together, or there is no layer, so that nothing tells
+            their times.
+
+    >>> layout = PipelineLayout(3, ("Ett", "tt", "ttL"))
+    >>> found = layers_of(RankTimes(layout, (5.0, 4.0, 6.0), (9.0, 8.0, 12.0)))
+    >>> [(each.kind, each.forward_ms) for each in found.layers.layers][:2]
+    [('embedding', 1.0), ('layer', 2.0)]
+    """
+    if any(EMBEDDING in each and LOSS in each and len(each) > 1 for each in ranks.parts):
+        raise LayoutError(
+            "the embedding and the loss are in one time with the layers; measure two stages or more"
+        )
+    (forward, is_known), (backward, _) = (
+        _divided(ranks.parts, each) for each in (ranks.forward_ms, ranks.backward_ms)
+    )
+    rows = []
+    for i, stage in enumerate(ranks.layout.numbered):
+        rank = i % ranks.layout.num_devices
+        for part, number in stage:
+            name = PARTS[part] if part in (EMBEDDING, LOSS) else f"{PARTS[part]}s.{number}"
+            rows.append(ModelLayer(name, PARTS[part], next(forward[rank]), next(backward[rank]), 0.0, 0.0))
+    rows.sort(key=lambda row: list(PARTS.values()).index(row.kind))
+    lines = ["memory is not in the file: 0 MiB; fill it into layers.csv"]
+    if any(len(each) > 1 for each in ranks.parts):
+        layers = "as long" if is_known else "as long, and the embedding or the loss next to nothing"
+        lines.append(f"layers of one stage are assumed to take {layers}")
+    if ranks.num_runs > 1:
+        lines.append(f"it is assumed that the last of {ranks.num_runs} runs in the log counts")
+    return MeasuredLayers(ModelLayers(tuple(rows)), tuple(lines))
+
+
+def _divided(groups: Sequence[str], times_ms: Sequence[float]) -> tuple[list[Iterator[float]], bool]:
+    """Return the times of the parts of each group, in order, and whether a group has nothing but layers.
+
+    MTP counts as a layer beside one. Layers beside an embedding or a loss are as those of the other groups.
+    """
+    ends, pairs = {EMBEDDING, LOSS}, list(zip(groups, times_ms, strict=True))
+    pure = [time / len(each) for each, time in pairs if each and not ends & {*each}]
+    mixed = [time / num for each, time in pairs if (num := sum(part not in ends for part in each))]
+    if not mixed:
+        raise LayoutError("there is no transformer layer; give stages with layers")
+    usual = median(pure) if pure else min(mixed)
+    found = []
+    for each, time in pairs:
+        is_mixed = bool(ends & {*each})
+        layer = min(usual, time / max(1, len(each) - 1)) if is_mixed else time / max(1, len(each))
+        rest = max(time - layer * (len(each) - 1), _SHARE_OF_NOTHING * usual)
+        found.append(iter([round(rest if part in ends else layer, 6) for part in each]))
+    return found, bool(pure)

@@ -1,0 +1,289 @@
+"""Layouts of Megatron-LM (megatron-core 0.16): its notation, its rules, and the arguments that say one.
+
+In ``--pipeline-model-parallel-layout`` ``E`` is the embedding, ``t`` a transformer layer, ``m`` a layer of
+MTP, ``L`` the loss; a bar ends a stage, ``x*3`` repeats a letter or a bar and ``(...)*3`` a group, and commas
+mean nothing. Empty stages are allowed. Without it all stages have as many layers, or the first and the last
+have numbers of their own, or embedding and loss count as a layer each; MTP stands with the loss. Interleaved
+1F1B takes micro-batches through a chunk in groups, by default of as many as ranks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from placements.trainers.layout import (
+    EMBEDDING,
+    LAYER,
+    LOSS,
+    MAX_PARTS,
+    MTP,
+    PARTS,
+    LayoutError,
+    PipelineLayout,
+)
+from placements.trainers.shell import Word
+from placements.trainers.words import given, known
+
+_TYPES = {part: f"LayerType.{'decoder' if part == LAYER else kind}" for part, kind in PARTS.items()}
+"""What the messages of Megatron-LM call the parts."""
+
+_REPEATED = (re.compile(r"\(([^)]+)\)\*(\d+)"), re.compile(r"(.)\*(\d+)"))
+"""A group that is repeated, and one letter; groups come first, and are not nested."""
+
+_MAX_PERIOD = 16
+"""Stages of a pattern that is written once with the number of its repetitions."""
+
+RANKS = "--pipeline-model-parallel-size"
+LAYERS = "--num-layers"
+MTP_LAYERS = "--mtp-num-layers"
+LAYOUT = "--pipeline-model-parallel-layout"
+CHUNK_LAYERS = "--num-layers-per-virtual-pipeline-stage"
+CHUNKS = "--num-virtual-stages-per-pipeline-rank"
+GROUP = "--microbatch-group-size-per-virtual-pipeline-stage"
+FIRST, LAST = "--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"
+SWITCHES = "--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"
+
+_NUMBERS = (RANKS, LAYERS, MTP_LAYERS, CHUNK_LAYERS, CHUNKS, GROUP, FIRST, LAST)
+DASHED = {name[:2] + name[2:].replace("-", "_"): name for name in (*_NUMBERS, *SWITCHES, LAYOUT)}
+"""Arguments of the pipeline by their names with underscores, as logs have them and no command line."""
+
+
+class MegatronPipeline(NamedTuple):
+    """The pipeline of a Megatron-LM command line.
+
+    Attributes:
+        layout: Its layout, as Megatron-LM accepts it.
+        group: Micro-batches that go through a chunk before the next chunk; None for as many as ranks.
+    """
+
+    layout: PipelineLayout
+    group: int | None = None
+
+
+def read_notation(text: str, num_devices: int, where: str = "layout") -> PipelineLayout:
+    """Return the layout that a text says; messages begin with ``where``.
+
+    Raises:
+        LayoutError: A letter is unknown, or the ranks do not divide the stages; as Megatron-LM says it, with
+            a remedy.
+
+    >>> read_notation("Et,(t*2|)*2,tL", 3).stages
+    ('Ettt', 'tt', 'tL')
+    """
+    unrolled = text.replace(",", "")
+    for pattern in _REPEATED:
+        repeated = [len(found[1]) * int(found[2][:9]) for found in pattern.finditer(unrolled)]
+        if len(unrolled) + sum(repeated) > MAX_PARTS:
+            raise LayoutError(f"{where}: has more than {MAX_PARTS} parts; check the numbers behind its stars")
+        unrolled = pattern.sub(lambda found: found[1] * int(found[2]), unrolled)
+    stages = tuple(unrolled.split("|"))
+    for stage in stages:
+        for letter in stage:
+            if letter not in PARTS:
+                shown = letter.strip() or repr(letter)
+                raise LayoutError(
+                    f"{where}: Megatron-LM: Invalid layer character: {shown} (stage={stage!r}), known layer "
+                    f"characters: {list(PARTS)}; use these, with |, *n, ( ) and commas"
+                )
+    if num_devices < 1 or len(stages) % num_devices:
+        raise LayoutError(
+            f"{where}: Megatron-LM: pipeline_model_parallel_layout must be divisible by "
+            f"pipeline_model_parallel_size (len(layout)={len(stages)}, "
+            f"pipeline_model_parallel_size={num_devices}); change the number of stages or of ranks"
+        )
+    return PipelineLayout(num_devices, stages)
+
+
+def write_notation(layout: PipelineLayout) -> str:
+    """Return a layout in Megatron-LM's notation, repeated stages written once.
+
+    >>> write_notation(PipelineLayout(2, ("Ettt", "tt", "tt", "tt", "tt", "L")))
+    'Et*3|(tt|)*4,L'
+    """
+    *words, last = map(_stage_text, layout.stages)
+    text, at = "", 0
+    while at < len(words):
+        period, times = max(_patterns(words, at), key=lambda pattern: pattern[0] * pattern[1])
+        pattern = "".join(f"{word}|" for word in words[at : at + period])
+        if len(repeated := f"({pattern})*{times},") >= times * len(pattern):
+            repeated, period, times = f"{words[at]}|", 1, 1
+        text, at = text + repeated, at + period * times
+    return (text + last).removesuffix(",")
+
+
+def _stage_text(stage: str) -> str:
+    runs = [(letter, len(list(run))) for letter, run in groupby(stage)]
+    return "".join(letter * count if count < 3 else f"{letter}*{count}" for letter, count in runs)
+
+
+def _patterns(words: list[str], at: int) -> Iterator[tuple[int, int]]:
+    """Yield a stage alone, and the patterns that begin at one: their stages, and how often they come."""
+    yield 1, 1
+    for period in range(1, min(_MAX_PERIOD, len(words) - at) + 1):
+        times, pattern = 1, words[at : at + period]
+        while words[at + period * times : at + period * (times + 1)] == pattern:
+            times += 1
+        if times > 1:
+            yield period, times
+
+
+def check_megatron(
+    layout: PipelineLayout, num_layers: int, num_mtp: int | None = None, where: str = "layout"
+) -> PipelineLayout:
+    """Return a layout that megatron-core accepts with so many layers, and layers of MTP where they are given.
+
+    Raises:
+        LayoutError: It does not; with the message that it gives, and a remedy.
+    """
+    for reason, remedy in _problems(layout, num_layers, num_mtp):
+        raise LayoutError(f"{where}: Megatron-LM: {reason}; {remedy}")
+    return layout
+
+
+def _problems(layout: PipelineLayout, num_layers: int, num_mtp: int | None) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong, in the order in which megatron-core looks at it, and what to do."""
+    parts, last_chunk = layout.parts, layout.num_devices * (layout.num_chunks - 1)
+    if parts[:1] != EMBEDDING:
+        yield f"The first layer must be embedding, but got {_TYPES.get(parts[:1], 'nothing')}", "begin with E"
+    if parts[-1:] != LOSS:
+        yield f"The last layer must be loss, but got {_TYPES.get(parts[-1:], 'nothing')}", "end with L"
+    if parts.count(EMBEDDING) != 1:
+        yield "Embedding must be specified exactly once", "leave out the other E"
+    if parts.count(LOSS) != 1:
+        yield "Loss must be specified exactly once", "leave out the other L"
+    if layout.num_layers != num_layers:
+        yield (
+            f"Number of decoder layers {layout.num_layers}must match num_layers {num_layers}",
+            "change the number of t, or --num-layers",
+        )
+    if layout.num_mtp != (num_mtp or 0):
+        yield (
+            "Number of mtp layers in layout must match mtp_num_layers",
+            f"give --mtp-num-layers {layout.num_mtp}, or as many m as it says",
+        )
+    if MTP in parts and LAYER in parts[parts.index(MTP) :]:
+        yield "decoder layers must be placed before MTP layers", "move m behind the last t"
+    if MTP in "".join(layout.stages[:last_chunk]):
+        yield (
+            "Currently we restrict that the MTP should be always in the last virtual pipeline stage of "
+            "that rank",
+            f"move m to one of the last {layout.num_devices} stages",
+        )
+    if sum(MTP in stage for stage in layout.stages) > 1:
+        yield (
+            "All of the MTP layers must be in the same one virtual pipeline stage",
+            "put all m into one stage",
+        )
+
+
+def pipeline_of(words: Sequence[str]) -> MegatronPipeline:
+    """Return the pipeline that arguments say; others than those of the pipeline are not read.
+
+    Raises:
+        LayoutError: Megatron-LM would refuse them; the message names the argument.
+
+    >>> pipeline_of(["--num-layers", "4", "--pipeline-model-parallel-size=2"]).layout.stages
+    ('Ett', 'ttL')
+    """
+    flags = given(words)
+    for name in flags:
+        if name in DASHED:
+            raise LayoutError(f"{name}: is unknown to Megatron-LM; write {DASHED[name]}")
+    numbers = {name: _number(name, _value(name, flags)) for name in _NUMBERS if name in flags}
+    if LAYERS not in numbers:
+        unknown = next((word.unknown for word in words if isinstance(word, Word) and word.unknown), "")
+        where = f", unless it is in {unknown}" if unknown else ""
+        raise LayoutError(f"{LAYERS}: is missing{where}; give the number of transformer layers")
+    num_layers, num_mtp, ranks = numbers[LAYERS], numbers.get(MTP_LAYERS), numbers.get(RANKS, 1)
+    if LAYOUT in flags:
+        others = [name for name in (FIRST, LAST, *SWITCHES, CHUNK_LAYERS, CHUNKS) if name in flags]
+        if others:
+            raise LayoutError(
+                f"{LAYOUT}: Megatron-LM: pipeline_model_parallel_layout cannot be set with other pipeline "
+                f"layout arguments; leave out {', '.join(others)}"
+            )
+        layout = read_notation(_value(LAYOUT, flags), ranks, LAYOUT)
+        check_megatron(layout, num_layers, num_mtp, LAYOUT)
+    else:
+        stages = [LAYER * count for count in _layers_of_stages(numbers, [name in flags for name in SWITCHES])]
+        stages[0] = EMBEDDING + stages[0]
+        stages[-1] += MTP * (num_mtp or 0) + LOSS
+        layout = PipelineLayout(ranks, tuple(stages))
+    return MegatronPipeline(layout, numbers.get(GROUP))
+
+
+def arguments_of(layout: PipelineLayout, group: int | None = None) -> dict[str, object]:
+    """Return the arguments that say a layout, by their names; for its group see `MegatronPipeline`.
+
+    Raises:
+        LayoutError: Megatron-LM would refuse it.
+    """
+    check_megatron(layout, layout.num_layers, layout.num_mtp)
+    found: dict[str, object] = {LAYERS: layout.num_layers, RANKS: layout.num_devices}
+    found |= {MTP_LAYERS: layout.num_mtp} if layout.num_mtp else {}
+    found |= {LAYOUT: write_notation(layout)} if len(layout.stages) > 1 else {}
+    is_own = layout.num_chunks > 1 and group not in (None, layout.num_devices)
+    return found | ({GROUP: group} if is_own else {})
+
+
+def _value(name: str, flags: Mapping[str, Sequence[str]]) -> str:
+    if not flags[name]:
+        raise LayoutError(f"{name}: has no value; give one behind it")
+    return known(name, flags[name][0])
+
+
+def _number(name: str, text: str) -> int:
+    if not re.fullmatch("0*[1-9][0-9]{0,5}", text):
+        raise LayoutError(f"{name}: {text!r} is not a whole number above 0; write the number itself")
+    return int(text)
+
+
+def _layers_of_stages(numbers: Mapping[str, int], counts_ends: Sequence[bool]) -> list[int]:
+    """Return the transformer layers of each virtual stage, where no layout says them."""
+    ranks, num_layers = numbers.get(RANKS, 1), numbers[LAYERS]
+    known = {rank: numbers[name] for name, rank in ((FIRST, 0), (LAST, ranks - 1)) if name in numbers}
+    if any(counts_ends) and known:
+        raise LayoutError(
+            f"{FIRST}: Megatron-LM: num_layers_in_first_pipeline_stage and num_layers_in_last_pipeline_stage "
+            "cannot be set at the same time with account_for_embedding_in_pipeline_split and "
+            "account_for_loss_in_pipeline_split; leave out one kind"
+        )
+    left, num_left = num_layers + sum(counts_ends) - sum(known.values()), ranks - len(known)
+    each, over = divmod(left, num_left) if num_left else (0, left)
+    if left < 0 or over:
+        raise LayoutError(
+            f"{LAYERS}: Megatron-LM: {left} layers are not divisible by the {num_left} stages that have "
+            f"them; change {LAYERS} or {RANKS}, or give {LAYOUT}"
+        )
+    of_rank = [known.get(rank, each) for rank in range(ranks)]
+    name = CHUNKS if CHUNKS in numbers else CHUNK_LAYERS
+    chunks, size = numbers.get(CHUNKS, 1), 1
+    if name == CHUNK_LAYERS and name in numbers:
+        chunks, size = max(1, of_rank[0] // numbers[name]), numbers[name]
+    for count in of_rank:
+        if count % chunks or count % size:
+            raise LayoutError(
+                f"{name}: Megatron-LM: num_layers_per_pipeline_rank {count} should be divisible by vp_size "
+                f"{chunks}; change either, or give {LAYOUT}"
+            )
+    layers = [count // chunks for _ in range(chunks) for count in of_rank]
+    layers[0] -= counts_ends[0]
+    layers[-1] -= counts_ends[1]
+    if min(layers) < 0:
+        raise LayoutError(
+            f"{SWITCHES[0]}: Megatron-LM: Not enough layers in the first virtual pipeline stage; leave it out"
+        )
+    return layers
+
+
+def group_size(num_devices: int, num_micro_batches: int) -> int:
+    """Return the least group of micro-batches, at least as many as ranks, that Megatron-LM accepts.
+
+    >>> group_size(4, 16), group_size(4, 18)
+    (4, 6)
+    """
+    sizes = range(num_devices, num_micro_batches + 1)
+    return next(size for size in sizes if not 0 < num_micro_batches % size < num_devices)
