@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from placements.block import PlacementError
 from placements.hardware import Gpu
-from placements.models.operators import Core, Product, Work
+from placements.models.operators import Work
 
 
 @dataclass(frozen=True)
@@ -205,14 +205,6 @@ class Layer(ABC):
     def core_flops(self, t: int) -> float:
         """Return those of the attention's scores and of their product with the values."""
         return self.on(t).core_flops
-
-    def products(self, t: int, experts: int = 1) -> list[Product]:
-        """Return the products on each GPU, where so many share the matrices and so many the experts."""
-        return self.on(t, experts).products
-
-    def cores(self, t: int) -> list[Core]:
-        """Return the cores of its attentions on each GPU."""
-        return self.on(t).cores
 
     def kept(self, precision: Precision, t: int) -> tuple[float, float]:
         """Return the bytes that each GPU keeps from the forward to the backward, with nothing recomputed.

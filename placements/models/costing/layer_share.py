@@ -273,7 +273,7 @@ class LayerShare:
             levels.append((1, strategy.tensor_level))
         if strategy.context == "all_to_all" and strategy.context_parallel > 1:
             levels.append((strategy.matrix_parallel, strategy.context_level))
-        heads = sum(core.exchanged_numbers for core in self.layer.cores(1)) if levels else 0.0
+        heads = sum(core.exchanged_numbers for core in self.layer.on(1).cores) if levels else 0.0
         for degree, level in levels if heads else ():
             num_bytes = self.bytes_of(heads) / degree
             found_ms += _EXCHANGED * self.collective_ms("all_to_all", num_bytes / _EXCHANGED, level)

@@ -28,7 +28,7 @@ def layer(**sizes: Any) -> TransformerLayer:
 def shapes(shape: TransformerLayer, t: int, experts: int = 1) -> dict[str, tuple[float, ...]]:
     return {
         each.name: (each.inputs, each.outputs, each.tokens, each.experts)
-        for each in shape.products(t, experts)
+        for each in shape.on(t, experts).products
     }
 
 
@@ -66,7 +66,7 @@ def test_latent_attention_by_hand() -> None:
         "activation input": 2 * 10 * 80,
         "activation output": 10 * 80,
     }
-    (core,) = shape.cores(2)
+    (core,) = shape.on(2).cores
     assert core.key_numbers == core.exchanged_numbers / 2 == 10 * 4 * (12 + 6)
     # Gradients of queries, keys, values and output, and of the residual stream; of the gate's inputs here.
     assert shape.on(2).gradients == 640 + max(10 * 2 * 4 * (12 + 6), 2 * 10 * 80)

@@ -190,7 +190,7 @@ def test_experts_by_operator_by_hand() -> None:
     assert forward == each + 8 * 10 * (2 + 2)
     assert backward == 2 * each + 8 * 20 * (2 + 2) + 2 * 4 * 2 * 10 * 20
     assert rates.product_ms(product, 8, is_frozen=True)[1] == each + 8 * 20 * (2 + 2)
-    assert rates.core_ms(GPT.cores(1)[0], 3) == (3 * CORE, 2.5 * 3 * CORE)
+    assert rates.core_ms(GPT.on(1).cores[0], 3) == (3 * CORE, 2.5 * 3 * CORE)
 
 
 def test_a_layer_with_experts_is_no_shorter_than_its_host_needs() -> None:
