@@ -19,7 +19,6 @@ from placements.measured.galvatron_profile import is_galvatron_folder, read_galv
 from placements.measured.profile_folder import read_profiled_model
 from placements.models.calibration import Calibration
 from placements.models.chain import ModelShape
-from placements.models.costing.model_error import model_error_percent
 from placements.models.costing.options import CostOptions
 from placements.models.layers import SIXTEEN_BITS, Precision
 from placements.models.machine.machine_file import read_machine
@@ -129,7 +128,7 @@ def inputs_of(question: PlanQuestion) -> PlanInputs:
     model, cluster = model_of(question), cluster_of(question)
     model = in_bf16(model) if question.precision is None else model
     costs = computed_costs(question, model, cluster)
-    return PlanInputs(model, cluster, costs, "; ".join(_in_words(question, costs, cluster)))
+    return PlanInputs(model, cluster, costs, "; ".join(_in_words(question, costs)))
 
 
 def computed_costs(question: PlanQuestion, model: ModelShape, cluster: Cluster) -> FrameworkCosts:
@@ -170,7 +169,7 @@ def _measured_rates(question: PlanQuestion, cluster: Cluster, precision: Precisi
     return read_machine(question.machine, cluster.whole.gpu)
 
 
-def _in_words(question: PlanQuestion, costs: FrameworkCosts, cluster: Cluster) -> Iterator[str]:
+def _in_words(question: PlanQuestion, costs: FrameworkCosts) -> Iterator[str]:
     """Yield where computed costs are from."""
     if question.machine is not None:
         yield f"costs: computed from shapes, and rates measured, of {question.machine}"
@@ -179,10 +178,8 @@ def _in_words(question: PlanQuestion, costs: FrameworkCosts, cluster: Cluster) -
     experts = ", those with experts operator by operator, none of it measured" if has_experts else ""
     share = f"{question.model_flops_utilisation:.0%}"
     yield f"costs: computed from shapes and data sheets, layers at {share} of the peak{experts}"
-    if (calibration := costs.options.calibration) is not None:
-        error = model_error_percent(calibration, costs.model.chained.layers, cluster, costs.options)
+    if question.layer_times is not None:
         yield f"measured layer times of {question.layer_times}"
-        yield f"computed ones differ by {error:.1f} %"
 
 
 def _profiled(question: PlanQuestion, folder: Path) -> PlanInputs:

@@ -11,11 +11,12 @@ The module does not know what a layer is.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
+
+import numpy as np
 
 from placements.forms.meaning import Meaning
 from placements.forms.tables import csv_records
@@ -44,7 +45,7 @@ class Calibration:
         times: By layer and number of tensor-parallel GPUs, by ascending samples.
     """
 
-    times: Mapping[str, Mapping[int, tuple[LayerTimesRow, ...]]]
+    times: Mapping[str, Mapping[int, Sequence[LayerTimesRow]]]
 
     @classmethod
     def from_csv(cls, path: str | Path) -> Calibration:
@@ -57,29 +58,19 @@ class Calibration:
         found: dict[str, dict[int, list[LayerTimesRow]]] = {}
         for _, row in csv_records(Path(path), "measurement", CalibrationError, LayerTimesRow, once=once):
             found.setdefault(row.layer, {}).setdefault(row.tensor_parallel, []).append(row)
-        return cls(
-            {
-                layer: {
-                    degree: tuple(sorted(rows, key=lambda row: row.samples))
-                    for degree, rows in by_degree.items()
-                }
-                for layer, by_degree in found.items()
-            }
-        )
+        for by_degree in found.values():
+            for rows in by_degree.values():
+                rows.sort(key=lambda row: row.samples)
+        return cls(found)
 
     def at(self, layer: str, tensor_parallel: int, samples: float) -> tuple[float, float] | None:
         """Return ms of both passes: linear between measured numbers of samples, in proportion outside.
-
-        Args:
-            layer: Its name.
-            tensor_parallel: GPUs that share its matrices.
-            samples: Samples that the GPUs compute.
 
         Returns:
             None where the layer was not measured at all.
 
         Raises:
-            CalibrationError: It was, but not with so many GPUs.
+            CalibrationError: It was, but not with so many GPUs that share its matrices.
         """
         if layer not in self.times:
             return None
@@ -87,17 +78,13 @@ class Calibration:
         if tensor_parallel not in by_degree:
             raise CalibrationError(
                 f"tensor_parallel: {layer} was not measured with {tensor_parallel} GPUs but with "
-                f"{', '.join(str(degree) for degree in sorted(by_degree))}; measure it, or remove the layer"
+                f"{', '.join(map(str, sorted(by_degree)))}; measure it, or remove the layer"
             )
         rows = by_degree[tensor_parallel]
-        place = bisect_left(rows, samples, key=lambda row: row.samples)
-        if place in (0, len(rows)):
-            nearest = rows[max(place - 1, 0)]
-            scale = samples / nearest.samples
-            return scale * nearest.forward_ms, scale * nearest.backward_ms
-        low, high = rows[place - 1], rows[place]
-        share = (samples - low.samples) / (high.samples - low.samples)
-        return (
-            (1 - share) * low.forward_ms + share * high.forward_ms,
-            (1 - share) * low.backward_ms + share * high.backward_ms,
+        numbers = [row.samples for row in rows]
+        inside = min(max(samples, numbers[0]), numbers[-1])
+        forward_ms, backward_ms = (
+            samples / inside * float(np.interp(inside, numbers, [getattr(row, name) for row in rows]))
+            for name in ("forward_ms", "backward_ms")
         )
+        return forward_ms, backward_ms

@@ -10,16 +10,15 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from placements.block import PlacementError
-from placements.models.layers import Layer, Precision, Streams
-from placements.models.operators import KeptTensor, Product
-
-SOFTMAX = "softmax of the logits"
-"""Name of the tensor whose numbers a framework may keep in fewer bytes."""
+from placements.models.layers import Layer
+from placements.models.operators import SOFTMAX, Kernel, Product, Work
 
 
 @dataclass(frozen=True, kw_only=True)
 class VocabularyLayer(Layer):
     """A layer with a table of the vocabulary, whose rows are shared by tensor-parallel GPUs.
+
+    The last GPU may have fewer rows.
 
     Attributes:
         hidden_size: Width, h.
@@ -49,6 +48,8 @@ class VocabularyLayer(Layer):
 class EmbeddingLayer(VocabularyLayer):
     """The embedding of tokens and positions, whose rows the GPUs that share it sum up.
 
+    Its gradient goes to the rows that were looked up, so that its backward needs no weights.
+
     Attributes:
         num_positions: Learned positions, on each GPU; 0 for none.
         cross_length: Tokens of an encoder's output that pass on with its own; 0 for none.
@@ -57,98 +58,40 @@ class EmbeddingLayer(VocabularyLayer):
     num_positions: int = 0
     cross_length: int = 0
     may_be_zero = ("num_positions", "cross_length")
+    reads_weights_backward = False
 
-    @property
-    def reads_weights_backward(self) -> bool:
-        """Not: its gradient goes to the rows that were looked up."""
-        return False
-
-    def parameters(self, t: int) -> float:
-        """Return h for each row, of which the last GPU may have fewer, and for each position."""
-        return (math.ceil(self.vocab_size / t) + self.num_positions) * self.hidden_size
-
-    @property
-    def num_parameters(self) -> int:
-        """All rows and positions, unless they are the first embedding's."""
-        return 0 if self.tied else (self.vocab_size + self.num_positions) * self.hidden_size
-
-    def forward_flops(self, t: int) -> float:
-        """Return none: rows are copied."""
-        return 0.0
-
-    def streams(self, precision: Precision, t: int) -> Streams:
-        """Return rows read, written, and masked where they are others'; a dense gradient added in 32 bits."""
-        gradient = 8 * math.ceil(self.vocab_size / t) * self.hidden_size
-        return Streams(3 * precision.number_bytes * self._looked_up, 0.0, gradient)
-
-    def kept_tensors(self, precision: Precision, t: int) -> tuple[KeptTensor, ...]:
-        """Return nothing: its output is the first layer's input."""
-        return ()
-
-    def input_elements(self) -> int:
-        """Return none but the tokens."""
-        return 0
-
-    def output_elements(self) -> int:
-        """Return s h, and an encoder's output that passes on with it."""
-        return self._looked_up + self.cross_length * self.hidden_size
-
-    def reduced_elements(self, whole_experts: bool = False) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return what is looked up, to which each GPU adds its rows."""
-        return (self._looked_up,), ()
-
-    @property
-    def _looked_up(self) -> int:
-        return self.sequence_length * self.hidden_size
+    def fill(self, work: Work) -> None:
+        """Add rows read, written, and masked where they are others'; a dense gradient added in 32 bits."""
+        rows, h = math.ceil(self.vocab_size / work.t), self.hidden_size
+        found = self.sequence_length * h
+        work.outputs = found + self.cross_length * h
+        work.parameters = (rows + self.num_positions) * h
+        work.kernels.append(Kernel("rows", 3 * found, 0, launches=(1, 0), is_apart=True))
+        work.reduces.append((found, 0))
+        work.gradient_bytes = 8 * rows * h
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputLayer(VocabularyLayer):
     """The output layer with the loss."""
 
-    @property
-    def num_parameters(self) -> int:
-        """All rows, unless they are the embedding's."""
-        return 0 if self.tied else self.vocab_size * self.hidden_size
+    def fill(self, work: Work) -> None:
+        """Add one product, and the loss: for each logit it or its gradient is kept, and the softmax.
 
-    def parameters(self, t: int) -> float:
-        """Return h for each row."""
-        return math.ceil(self.vocab_size / t) * self.hidden_size
-
-    def forward_flops(self, t: int) -> float:
-        """Return one product, 2 s h for each row."""
-        return 2 * self.sequence_length * self.parameters(t)
-
-    def streams(self, precision: Precision, t: int) -> Streams:
-        """Return the logits out, in again, their 32-bit softmax out; it in again, their gradient out."""
-        n, logits = precision.number_bytes, self.sequence_length * math.ceil(self.vocab_size / t)
-        return Streams((2 * n + 4) * logits, (4 + n) * logits)
-
-    def products(self, t: int, experts: int = 1) -> tuple[Product, ...]:
-        """Return one product."""
-        rows = math.ceil(self.vocab_size / t)
-        return (Product("logits", self.hidden_size, rows, self.sequence_length, "outputs", 0, False),)
-
-    def kept_tensors(self, precision: Precision, t: int) -> tuple[KeptTensor, ...]:
-        """Return its input, and for each logit the logit or its gradient and the softmax."""
-        logits = self.sequence_length * math.ceil(self.vocab_size / t)
-        return (
-            KeptTensor("input of the output layer", self.input_elements(), is_whole=True),
-            KeptTensor("logits or their gradient", logits),
-            KeptTensor(SOFTMAX, logits, number_bytes=4),
-        )
-
-    def input_elements(self) -> int:
-        """Return s h."""
-        return self.sequence_length * self.hidden_size
-
-    def output_elements(self) -> int:
-        """Return one: the loss."""
-        return 1
-
-    def reduced_elements(self, whole_experts: bool = False) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the gradient of its input, to which each GPU adds its rows' part."""
-        return (), (self.input_elements(),)
+        Logits are written and read again, their 32-bit softmax written; it is read again, their gradient
+        written. Each GPU adds its rows' part to the gradient of the input. The output is the loss.
+        """
+        s, h, n = self.sequence_length, self.hidden_size, work.number_bytes
+        rows = math.ceil(self.vocab_size / work.t)
+        logits = s * rows
+        work.inputs, work.outputs, work.parameters = s * h, 1, rows * h
+        work.products.append(Product("logits", h, rows, s, "outputs"))
+        read = Kernel("loss", (2 + 4 / n) * logits, (1 + 4 / n) * logits, kind="loss", is_apart=True)
+        work.kernels.append(read)
+        work.keep("input of the output layer", s * h, is_whole=True)
+        work.keep("logits or their gradient", logits)
+        work.keep(SOFTMAX, logits, 4)
+        work.reduces.append((0, s * h))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,37 +115,20 @@ class ProjectionLayer(Layer):
     normed: bool = False
     may_be_zero = ("num_positions",)
 
-    def parameters(self, t: int) -> float:
-        """Return the matrix, the bias or the norm, and positions."""
-        other = 2 * self.input_size if self.normed else self.hidden_size
-        return (self.input_size + self.num_positions) * self.hidden_size + other
-
-    def forward_flops(self, t: int) -> float:
-        """Return one product."""
-        return 2 * self.sequence_length * self.input_size * self.hidden_size
-
-    def kept_tensors(self, precision: Precision, t: int) -> tuple[KeptTensor, ...]:
-        """Return its input, and the norm's."""
-        names = (
-            ("input of the norm", "input of the projection") if self.normed else ("input of the projection",)
-        )
-        return tuple(KeptTensor(name, self.input_elements(), is_whole=True) for name in names)
-
-    def input_elements(self) -> int:
-        """Return the numbers of all tokens."""
-        return self.sequence_length * self.input_size
-
-    def output_elements(self) -> int:
-        """Return h for each token."""
-        return self.sequence_length * self.hidden_size
+    def fill(self, work: Work) -> None:
+        """Add one product; what is kept is its input, and the norm's."""
+        s, width, h = self.sequence_length, self.input_size, self.hidden_size
+        work.inputs, work.outputs = s * width, s * h
+        work.parameters = (width + self.num_positions) * h + (2 * width if self.normed else h)
+        work.other_flops = 2 * s * width * h
+        if self.normed:
+            work.keep("input of the norm", s * width, is_whole=True)
+        work.keep("input of the projection", s * width, is_whole=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CustomLayer(Layer):
-    """A layer of which the user says what it costs, for one sample on one GPU.
-
-    Tensor-parallel GPUs share parameters, operations and what is kept besides the input, if there is
-    something that they all-reduce; otherwise they cannot share it.
+    """A layer of which the user says what it costs, for one sample on one GPU; no GPUs share it.
 
     Attributes:
         num_weights: Parameters.
@@ -210,7 +136,6 @@ class CustomLayer(Layer):
         kept_bytes: Kept from the forward to the backward, the input included.
         input_numbers: Numbers of its input.
         output_numbers: Numbers of its output; None for as many.
-        num_all_reduces: All-reduces of the output in the forward, and as many of the input in the backward.
     """
 
     num_weights: int
@@ -218,46 +143,22 @@ class CustomLayer(Layer):
     kept_bytes: int
     input_numbers: int
     output_numbers: int | None = None
-    num_all_reduces: int = 0
-    may_be_zero = ("num_weights", "flops", "kept_bytes", "num_all_reduces")
+    may_be_zero = ("num_weights", "flops", "kept_bytes")
 
     def check(self, t: int, experts: int) -> None:
-        """Ensure that GPUs that share it have something to all-reduce, and no experts.
+        """Ensure that no GPUs share it.
 
         Raises:
-            PlacementError: They have not.
+            PlacementError: Some do.
         """
         super().check(t, experts)
-        if t > 1 and not self.num_all_reduces:
+        if t > 1:
             raise PlacementError(
-                f"tensor_parallel: {t} GPUs cannot share {self.name!r}, which all-reduces nothing; use 1, or "
-                "give num_all_reduces"
+                f"tensor_parallel: {t} GPUs cannot share {self.name!r}, whose matrices are not known; use 1"
             )
 
-    def parameters(self, t: int) -> float:
-        """Return an equal share."""
-        return self.num_weights / t
-
-    def forward_flops(self, t: int) -> float:
-        """Return an equal share."""
-        return self.flops / t
-
-    def kept_tensors(self, precision: Precision, t: int) -> tuple[KeptTensor, ...]:
-        """Return the input, and a share of the rest."""
-        own = min(precision.number_bytes * self.input_numbers, self.kept_bytes)
-        return (
-            KeptTensor("input", own, is_whole=True, number_bytes=1),
-            KeptTensor("other tensors", (self.kept_bytes - own) / t, number_bytes=1),
-        )
-
-    def input_elements(self) -> int:
-        """Return the input's."""
-        return self.input_numbers
-
-    def output_elements(self) -> int:
-        """Return the output's."""
-        return self.input_numbers if self.output_numbers is None else self.output_numbers
-
-    def reduced_elements(self, whole_experts: bool = False) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return output and input as often as they are all-reduced."""
-        return (self.output_elements(),) * self.num_all_reduces, (self.input_numbers,) * self.num_all_reduces
+    def fill(self, work: Work) -> None:
+        """Add what the user says."""
+        work.inputs, work.outputs = self.input_numbers, self.output_numbers or self.input_numbers
+        work.parameters, work.other_flops = self.num_weights, self.flops
+        work.keep("input and other tensors", self.kept_bytes, 1)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, NamedTuple
+from functools import cached_property
+from typing import ClassVar
 
 from placements.block import PlacementError
 from placements.hardware import Gpu
-from placements.models.operators import Core, KeptTensor, Kernel, Product
+from placements.models.operators import Work
 
 
 @dataclass(frozen=True)
@@ -67,11 +68,6 @@ class Precision:
         """The same with 16-bit weights beside the two copies in 8 or 4 bits."""
         return replace(self, weight_bytes=2 + self.weight_bytes) if self.has_casts else self
 
-    def bytes_of(self, tensor: KeptTensor) -> float:
-        """Return the bytes of a tensor that is kept."""
-        usual = self.product_bytes if tensor.is_product_input else self.number_bytes
-        return tensor.numbers * (usual if tensor.number_bytes is None else tensor.number_bytes)
-
     def peak_tflops(self, gpu: Gpu, exact: bool = False) -> float:
         """Return the peak of a GPU's matrix products, 1e12 operations per second.
 
@@ -120,32 +116,6 @@ SIXTEEN_BITS = (HALF.name, BF16.name)
 """Precisions whose products are in 16 bits, as those of files of measured rates."""
 
 
-class HeldBytes(NamedTuple):
-    """Bytes of one sample.
-
-    Attributes:
-        each: Bytes that every tensor-parallel GPU holds, unless they share the sequence too.
-        split: A GPU's part of what they share.
-    """
-
-    each: float
-    split: float
-
-
-class Streams(NamedTuple):
-    """Bytes read and written beside matrix products, or without any.
-
-    Attributes:
-        forward: Of one sample.
-        backward: Likewise.
-        gradient: Once for each backward, whatever its samples.
-    """
-
-    forward: float = 0.0
-    backward: float = 0.0
-    gradient: float = 0.0
-
-
 @dataclass(frozen=True, kw_only=True)
 class Layer(ABC):
     """A layer of a model, by its shape.
@@ -153,6 +123,7 @@ class Layer(ABC):
     Attributes:
         name: Name by which measured times are found; see `placements.models.calibration`.
         may_be_zero: Sizes that may be 0.
+        reads_weights_backward: Its backward needs its weights: not so where it only looks rows up.
 
     Raises:
         PlacementError: A size is not a whole number of at least 1.
@@ -160,20 +131,48 @@ class Layer(ABC):
 
     name: str = "layer"
     may_be_zero: ClassVar[tuple[str, ...]] = ()
+    reads_weights_backward: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Check every size."""
-        check_sizes(self, self.may_be_zero)
+        """Check that every number is whole and at least 1, and every flag a truth value."""
+        for field in fields(self):
+            value, kind = getattr(self, field.name), str(field.type)
+            if kind == "bool" and not isinstance(value, bool):
+                raise PlacementError(f"{field.name}: {value!r} is not a truth value; use true or false")
+            if not kind.startswith("int") or (value is None and "None" in kind):
+                continue
+            least = 0 if field.name in self.may_be_zero else 1
+            if type(value) is not int or value < least:
+                raise PlacementError(
+                    f"{field.name}: {value!r} is not a whole number of at least {least}; give one"
+                )
 
-    @property
-    def reads_weights_backward(self) -> bool:
-        """Its backward needs its weights: not so where it only looks rows up."""
-        return True
+    @abstractmethod
+    def fill(self, work: Work) -> None:
+        """Add what the layer does to a row of the table of costs."""
+
+    def on(self, t: int, experts: int = 1, whole_experts: bool = False, precision: Precision = HALF) -> Work:
+        """Return what each GPU does and keeps where so many share the matrices, and so many the experts."""
+        key = t, experts, whole_experts, precision.number_bytes, precision.product_bytes
+        if key not in self._works:
+            self._works[key] = Work(*key)
+            self.fill(self._works[key])
+        return self._works[key]
+
+    @cached_property
+    def _works(self) -> dict[tuple[float, ...], Work]:
+        """Rows that were made before."""
+        return {}
 
     @property
     def owns_parameters(self) -> bool:
         """Its weights, gradients and optimizer states stand with it, and not with another layer."""
         return True
+
+    @property
+    def num_routes(self) -> int:
+        """Experts among which a router chooses; 0 without one."""
+        return 0
 
     def check(self, t: int, experts: int) -> None:
         """Ensure that so many GPUs can share its matrices, and so many its experts.
@@ -191,84 +190,39 @@ class Layer(ABC):
         """All that belong to it, those of all experts included."""
         return round(self.parameters(1) + self.expert_parameters(1)) if self.owns_parameters else 0
 
-    @abstractmethod
     def parameters(self, t: int) -> float:
         """Return the parameters on each GPU, without experts'."""
+        return self.on(t).parameters
 
     def expert_parameters(self, t: int) -> float:
         """Return the parameters of all experts on each GPU, where it has them all."""
-        return 0.0
+        return self.on(t).expert_parameters
 
-    @abstractmethod
     def forward_flops(self, t: int) -> float:
-        """Return the operations of matrix products on each GPU, two per multiply and add."""
+        """Return the operations of matrix products and cores on each GPU, two per multiply and add."""
+        return self.on(t).forward_flops
 
     def core_flops(self, t: int) -> float:
         """Return those of the attention's scores and of their product with the values."""
-        return 0.0
+        return self.on(t).core_flops
 
-    def streams(self, precision: Precision, t: int) -> Streams:
-        """Return what each GPU reads and writes besides."""
-        return Streams()
+    def kept(self, precision: Precision, t: int) -> tuple[float, float]:
+        """Return the bytes that each GPU keeps from the forward to the backward, with nothing recomputed.
 
-    def products(self, t: int, experts: int = 1) -> tuple[Product, ...]:
-        """Return the products on each GPU, where so many share the matrices and so many the experts."""
-        return ()
-
-    def cores(self, t: int) -> tuple[Core, ...]:
-        """Return the cores of its attentions on each GPU."""
-        return ()
-
-    def kernels(self, t: int) -> tuple[Kernel, ...]:
-        """Return the kernels beside products and cores on each GPU."""
-        return ()
-
-    @abstractmethod
-    def kept_tensors(self, precision: Precision, t: int) -> tuple[KeptTensor, ...]:
-        """Return what each GPU keeps from the forward to the backward when nothing is recomputed."""
-
-    def backward_numbers(self, t: int) -> float:
-        """Return the numbers of gradients that a backward holds at most on each GPU between its products."""
-        return 0.0
-
-    def kept(self, precision: Precision, t: int) -> HeldBytes:
-        """Return the bytes of `kept_tensors`."""
-        sizes = [(precision.bytes_of(each), each.is_whole) for each in self.kept_tensors(precision, t)]
-        whole = sum(size for size, is_whole in sizes if is_whole)
-        return HeldBytes(whole, sum(size for size, is_whole in sizes if not is_whole))
+        First those that every tensor-parallel GPU has whole, unless they share the sequence too, then a GPU's
+        part of what they share.
+        """
+        kept = self.on(t, precision=precision).kept
+        whole = sum(each.num_bytes for each in kept if each.is_whole)
+        return whole, sum(each.num_bytes for each in kept if not each.is_whole)
 
     def scores_bytes(self, precision: Precision, t: int) -> float:
         """Return the part of `kept` that recomputing the attention's core saves."""
-        return 0.0
+        return self.on(t, precision=precision).scores_bytes
 
-    @abstractmethod
-    def input_elements(self) -> int:
-        """Return the numbers that it keeps where its backward computes all else again."""
-
-    @abstractmethod
     def output_elements(self) -> int:
         """Return the numbers of its output, which is what passes to the next layer."""
-
-    def reduced_elements(self, whole_experts: bool = False) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the numbers of each all-reduce of tensor-parallel GPUs, in the forward and the backward.
-
-        Args:
-            whole_experts: See `placements.models.parallel.LayerStrategy`.
-        """
-        return (), ()
-
-    def shared_elements(self) -> int:
-        """Return the numbers of queries, keys, values and outputs, which Ulysses exchanges."""
-        return 0
-
-    def ring_elements(self, t: int) -> float:
-        """Return the numbers of keys and values on each GPU, which ring attention sends on."""
-        return 0.0
-
-    @property
-    def num_routes(self) -> int:
-        """Experts among which a router chooses; 0 without one."""
-        return 0
+        return self.on(1).outputs
 
     def routed_elements(self, num_gpus: int | None = None) -> float:
         """Return the numbers that go to experts, and come back.
@@ -276,23 +230,4 @@ class Layer(ABC):
         Args:
             num_gpus: GPUs to each of which a token goes once; None to send it once for each of its experts.
         """
-        return 0
-
-
-def check_sizes(sizes: Any, may_be_zero: tuple[str, ...] = ()) -> None:
-    """Ensure that every number of a data class is whole and at least 1, and every flag a truth value.
-
-    Raises:
-        PlacementError: One is not.
-    """
-    for field in fields(sizes):
-        value, kind = getattr(sizes, field.name), str(field.type)
-        if kind == "bool" and not isinstance(value, bool):
-            raise PlacementError(f"{field.name}: {value!r} is not a truth value; use true or false")
-        if not kind.startswith("int") or (value is None and "None" in kind):
-            continue
-        least = 0 if field.name in may_be_zero else 1
-        if type(value) is not int or value < least:
-            raise PlacementError(
-                f"{field.name}: {value!r} is not a whole number of at least {least}; give one"
-            )
+        return 0.0

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from placements.block import PlacementError
-from placements.models.layers import Layer, Precision
-from placements.models.operators import KeptTensor, Kernel, Product
+from placements.models.layers import Layer
+from placements.models.operators import Kernel, Product, Work
 
 _KERNEL_WIDTH = 4
 """Tokens of the convolution before the state space."""
@@ -52,78 +52,36 @@ class MambaLayer(Layer):
             if size % t:
                 raise PlacementError(f"tensor_parallel: {t} does not divide {name} {size}; use a divisor")
 
-    def products(self, t: int, experts: int = 1) -> tuple[Product, ...]:
-        """Return both projections."""
-        into = 2 * self._width + 2 * self._shared_width + self.num_heads
-        return (
-            Product("state space in", self.hidden_size, into / t, self.sequence_length, "outputs"),
-            Product("state space out", self._width / t, self.hidden_size, self.sequence_length, "inputs"),
-        )
+    def fill(self, work: Work) -> None:
+        """Add projections and kernels, and the state space in chunks.
 
-    def parameters(self, t: int) -> float:
-        """Return projections, the convolution with biases, three numbers for each head, and norms."""
-        convolved = (_KERNEL_WIDTH + 1) * self._convolved / t
-        norms = self.hidden_size + self._width
-        return sum(each.weights for each in self.products(t)) + convolved + (3 * self.num_heads + norms) / t
-
-    def forward_flops(self, t: int) -> float:
-        """Return both projections and the state space."""
-        return sum(each.flops for each in self.products(t)) + self.core_flops(t)
-
-    def core_flops(self, t: int) -> float:
-        """Return the products in chunks: scores for each group, outputs for each head, states in and out."""
-        s = self.sequence_length
-        inside = 2 * s * _CHUNK * (self.num_groups * self.state_size + self._width)
-        return (inside + 4 * s * self.state_size * self._width) / t
-
-    def kernels(self, t: int) -> tuple[Kernel, ...]:
-        """Return norms, the sum with the residual stream, the convolution, and the gated norm."""
-        s, stream = self.sequence_length, self.sequence_length * self.hidden_size
-        return (
-            Kernel("norm", 2 * stream, 5 * stream, True, "stream", (1, 2)),
+        Its parameters are those of projections, of the convolution with biases, three numbers for each head,
+        and norms. Its core has scores for each group, outputs for each head, and states in and out. Inputs of
+        norm, projections, convolution, state space and gate are kept, and the states of chunks in 32 bits.
+        """
+        s, h, t, width = self.sequence_length, self.hidden_size, work.t, self.num_heads * self.head_width
+        stream, shared, states = s * h, self.num_groups * self.state_size, width * self.state_size
+        convolved = width + 2 * shared
+        projected = width + convolved + self.num_heads
+        work.inputs = work.outputs = stream
+        others = (_KERNEL_WIDTH + 1) * convolved + 3 * self.num_heads + h + width
+        work.parameters = ((projected + width) * h + others) / t
+        work.products += [
+            Product("state space in", h, projected / t, s, "outputs"),
+            Product("state space out", width / t, h, s, "inputs"),
+        ]
+        work.other_core_flops = (2 * s * _CHUNK * (shared + width) + 4 * s * states) / t
+        work.kernels += [
+            Kernel("norm", 2 * stream, 5 * stream, is_whole=True, launches=(1, 2)),
             Kernel("residual", 3 * stream, 3 * stream, is_whole=True),
-            Kernel("convolution", 2 * s * self._convolved / t, 3 * s * self._convolved / t),
-            Kernel("gated norm", 3 * s * self._width / t, 5 * s * self._width / t),
-        )
-
-    def kept_tensors(self, precision: Precision, t: int) -> tuple[KeptTensor, ...]:
-        """Return inputs of norm, projections, convolution, state space and gate, and the states of chunks."""
-        s, stream = self.sequence_length, self.sequence_length * self.hidden_size
-        states = s / _CHUNK * self._width * self.state_size / t
-        return (
-            KeptTensor("input of the norm", stream, is_whole=True),
-            KeptTensor("input of the first projection", stream, is_whole=True, is_product_input=True),
-            KeptTensor("gate, inputs of the convolution, steps", s * self._projected / t),
-            KeptTensor("inputs of the state space", s * self._convolved / t),
-            KeptTensor("states between chunks", states, number_bytes=4),
-            KeptTensor("outputs of the state space", s * self._width / t),
-            KeptTensor("input of the last projection", s * self._width / t, is_product_input=True),
-        )
-
-    def input_elements(self) -> int:
-        """Return s h."""
-        return self.sequence_length * self.hidden_size
-
-    def output_elements(self) -> int:
-        """Return s h."""
-        return self.input_elements()
-
-    def reduced_elements(self, whole_experts: bool = False) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return s h once, of the last projection and of the first one's gradient."""
-        return (self.input_elements(),), (self.input_elements(),)
-
-    @property
-    def _width(self) -> int:
-        return self.num_heads * self.head_width
-
-    @property
-    def _shared_width(self) -> int:
-        return self.num_groups * self.state_size
-
-    @property
-    def _convolved(self) -> int:
-        return self._width + 2 * self._shared_width
-
-    @property
-    def _projected(self) -> int:
-        return self._width + self._convolved + self.num_heads
+            Kernel("convolution", 2 * s * convolved / t, 3 * s * convolved / t),
+            Kernel("gated norm", 3 * s * width / t, 5 * s * width / t),
+        ]
+        work.keep("input of the norm", stream, is_whole=True)
+        work.keep("input of the first projection", stream, work.product_bytes, is_whole=True)
+        work.keep("gate, inputs of the convolution, steps", s * projected / t)
+        work.keep("inputs of the state space", s * convolved / t)
+        work.keep("states between chunks", s / _CHUNK * states / t, 4)
+        work.keep("outputs of the state space", s * width / t)
+        work.keep("input of the last projection", s * width / t, work.product_bytes)
+        work.reduces.append((stream, stream))

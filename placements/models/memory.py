@@ -14,13 +14,9 @@ STATE_KINDS: tuple[MemoryKind, ...] = ("weights", "gradients", "optimizer")
 
 
 class MemoryItem(NamedTuple):
-    """A tensor, or several of one name.
+    """A tensor, or several of one name: its bytes on each GPU, and how they are counted, in a few words.
 
-    Attributes:
-        kind: See `MemoryKind`.
-        name: What it is.
-        num_bytes: Bytes on each GPU; of one micro-batch where it is kept.
-        rule: How they are counted, in a few words.
+    Where it is kept they are those of one micro-batch.
     """
 
     kind: MemoryKind
@@ -42,7 +38,6 @@ class Framework:
         gradient_passes: How often a step reads or writes all gradients, besides the update.
         kernels_per_weight: Kernels of a step for each matrix: its gradient goes to the optimizer's share, and
             the new weight comes back.
-        source: Where that is from.
     """
 
     name: str
@@ -51,35 +46,19 @@ class Framework:
     softmax_bytes: int = 4
     gradient_passes: float = 0.0
     kernels_per_weight: int = 0
-    source: str = ""
 
 
-PLAIN = Framework("plain", source="states and activations alone (Korthikanti et al., 2022, Sec. 4)")
+PLAIN = Framework("plain")
+"""States and activations alone (Korthikanti et al., 2022, Sec. 4)."""
+
 FRAMEWORKS = {
-    each.name: each
-    for each in (
-        PLAIN,
-        Framework(
-            "megatron",
-            has_placeholders=True,
-            has_temporaries=True,
-            softmax_bytes=2,
-            gradient_passes=2,
-            kernels_per_weight=2,
-            source="Megatron-LM with Transformer Engine: products add up 32-bit gradients, and placeholders "
-            "of gradients are cached by shape; fused cross entropy; gradients cleared and normed",
-        ),
-        Framework(
-            "torchtitan",
-            has_temporaries=True,
-            gradient_passes=1,
-            source="torchtitan with FSDP2: loss in 32 bits, not fused; gradients set to none, and clipped",
-        ),
-        Framework(
-            "schedsearch",
-            has_temporaries=True,
-            source="the runtime of this project: torch's own modules and autograd",
-        ),
-    )
+    "plain": PLAIN,
+    # With Transformer Engine: products add up 32-bit gradients, and placeholders of gradients are cached by
+    # shape; fused cross entropy; gradients cleared and normed.
+    "megatron": Framework("megatron", True, True, softmax_bytes=2, gradient_passes=2, kernels_per_weight=2),
+    # With FSDP2: loss in 32 bits, not fused; gradients set to none, and clipped.
+    "torchtitan": Framework("torchtitan", has_temporaries=True, gradient_passes=1),
+    # The runtime of this project: torch's own modules and autograd.
+    "schedsearch": Framework("schedsearch", has_temporaries=True),
 }
 """Frameworks by name."""

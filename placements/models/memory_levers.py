@@ -6,7 +6,7 @@ first; or they go to the host and come back, on the streams `copy_out` and `copy
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from placements.block import Block, Kind, PlacementError
@@ -41,13 +41,7 @@ class Recompute:
 
 @dataclass(frozen=True)
 class Offload:
-    """A mode in which the host holds activations in between.
-
-    Attributes:
-        memory: Units that go there; the rest stays.
-        time: Ticks that they take each way.
-        name: Name of the mode.
-    """
+    """A mode in which the host holds activations in between: units that go there, and ticks each way."""
 
     memory: int
     time: int
@@ -69,7 +63,7 @@ def with_levers(
         placement: With forwards and whole or split backwards, named as those of a shape.
         recompute: For the names of forwards, ways to compute some of it again.
         offload: Likewise ways to send some to the host.
-        host_memory: What each device may hold on its host, in units; one number for all devices, or one each.
+        host_memory: Units that each device may hold on its host; one number for all, or one each.
 
     Raises:
         PlacementError: A forward is unknown or has no backward, or more is held or moved than there is.
@@ -85,8 +79,6 @@ def with_levers(
     for block in placement.blocks:
         if not sharing.isdisjoint(block.devices):
             blocks[block.name] = replace(block, transient=block.transient + max(0, -_units(block)))
-    for name in moves:
-        _add_copies(blocks, name, pairs[name])
     decisions = [_decision(blocks, name, pairs[name], each) for name, each in levers.items()]
     hosts = (host_memory,) * placement.num_devices if isinstance(host_memory, int) else host_memory
     return replace(
@@ -114,50 +106,45 @@ def _units(block: Block) -> int:
     return block.memory
 
 
-def _add_copies(blocks: dict[str, Block], name: str, backwards: Sequence[str]) -> None:
-    """Add the copies of what a forward holds, which no mode but offload runs."""
-    forward = blocks[name]
-    out, back = _copies(name)
-    shared = Block(out, Kind.F, forward.devices, 1, data_parallel=forward.data_parallel)
-    blocks[out] = replace(shared, after=(name,), stream=COPY_OUT)
-    blocks[back] = replace(shared, name=back, kind=Kind.B, after=(out,), stream=COPY_IN)
-    first = blocks[backwards[0]]
-    blocks[first.name] = replace(first, after=(*first.after, back))
-
-
-def _copies(name: str) -> tuple[str, str]:
-    return f"{name} out", f"{name} in"
-
-
 def _decision(
-    blocks: Mapping[str, Block], name: str, backwards: Sequence[str], levers: Iterable[Recompute | Offload]
+    blocks: dict[str, Block], name: str, backwards: Sequence[str], levers: Sequence[Recompute | Offload]
 ) -> Decision:
-    """Return the modes of a forward and its backward; keep is the first."""
-    copies = [blocks[each] for each in _copies(name) if each in blocks]
-    idle = tuple(replace(each, time=0) for each in copies)
-    choices = [Choice("keep", (blocks[name], *(blocks[each] for each in backwards), *idle))]
-    forward, first = blocks[name], blocks[backwards[0]]
+    """Return the modes of a forward and its backward; keep is the first.
+
+    Where one is offload, copies are added to the blocks, which no other mode runs.
+    """
+    forward, copies = blocks[name], list[Block]()
+    if any(isinstance(lever, Offload) for lever in levers):
+        out = Block(f"{name} out", Kind.F, forward.devices, 1, data_parallel=forward.data_parallel)
+        back = replace(out, name=f"{name} in", kind=Kind.B, after=(out.name,), stream=COPY_IN)
+        copies = [replace(out, after=(name,), stream=COPY_OUT), back]
+        blocks |= {each.name: each for each in copies}
+        first = blocks[backwards[0]]
+        blocks[first.name] = replace(first, after=(*first.after, back.name))
+    first, idle = blocks[backwards[0]], [replace(each, time=0) for each in copies]
+    choices = [Choice("keep", (forward, *(blocks[each] for each in backwards), *idle))]
     held, later = _units(forward), sum(-_units(blocks[each]) for each in backwards[1:])
     for lever in levers:
-        if not 0 <= lever.memory <= held:
+        units = lever.memory
+        if not 0 <= units <= held:
             raise PlacementError(
-                f"levers.{name}.{lever.name}.memory: {lever.memory} is not between 0 and the {held} units "
-                f"that {name} holds"
+                f"levers.{name}.{lever.name}.memory: {units} is not between 0 and the {held} units that "
+                f"{name} holds"
             )
         if isinstance(lever, Offload):
-            out, back = copies
-            units = lever.memory
-            out = replace(out, time=lever.time, memory=-units, transient=units, host_memory=units)
-            back = replace(back, time=lever.time, memory=units)
-            choices.append(Choice(lever.name, (out, back, replace(first, host_memory=-units))))
+            out, back = (replace(each, time=lever.time) for each in copies)
+            out = replace(out, memory=-units, transient=units, host_memory=units)
+            choices.append(
+                Choice(lever.name, (out, replace(back, memory=units), replace(first, host_memory=-units)))
+            )
             continue
         own = held if lever.transient is None else lever.transient
         besides = first.transient - (max(0, -_units(first)) if copies else 0)
         changed_first = replace(
             first,
             time=first.time + lever.time,
-            memory=later - lever.memory,
-            transient=besides + max(own - later, lever.memory if copies else 0, 0),
+            memory=later - units,
+            transient=besides + max(own - later, units if copies else 0, 0),
         )
-        choices.append(Choice(lever.name, (replace(forward, memory=lever.memory), changed_first, *idle)))
+        choices.append(Choice(lever.name, (replace(forward, memory=units), changed_first, *idle)))
     return Decision(tuple(choices))

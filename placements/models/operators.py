@@ -6,6 +6,7 @@ a precision.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 Split = Literal["outputs", "inputs", "none"]
@@ -14,18 +15,20 @@ Split = Literal["outputs", "inputs", "none"]
 KernelKind = Literal["stream", "permute", "loss"]
 """Kernels that are bound by memory: one stream in and out; tokens sorted by expert; softmax and loss."""
 
+SCORES = "scores"
+"""Name of what an attention keeps of its scores, which is computed again with the attention's core."""
+
+SOFTMAX = "softmax of the logits"
+"""Name of the tensor whose 32-bit numbers a framework may keep in fewer bytes."""
+
 
 class Product(NamedTuple):
     """A product of tokens with a matrix, or with one matrix for each expert.
 
     Attributes:
-        name: What is computed.
-        inputs: Rows of the matrix on each GPU.
-        outputs: Columns of the matrix on each GPU.
+        inputs: Rows of the matrix on each GPU; `outputs` are its columns.
         tokens: Tokens that are multiplied, those of all experts of the GPU together.
-        split: See `Split`.
         experts: Matrices of this shape on each GPU, which have equal numbers of tokens; 0 for no experts.
-        is_biased: A bias is added where the layer has biases.
     """
 
     name: str
@@ -34,7 +37,6 @@ class Product(NamedTuple):
     tokens: float
     split: Split
     experts: float = 0
-    is_biased: bool = True
 
     @property
     def weights(self) -> float:
@@ -46,25 +48,15 @@ class Product(NamedTuple):
         """Operations of the forward, two for each multiply and add."""
         return 2 * self.tokens * self.inputs * self.outputs
 
-    def whole(self, t: int) -> Product:
-        """Return the product with the whole matrix, of which t GPUs have parts, for 1 / t of the tokens."""
-        sizes = {"inputs": (t, 1), "outputs": (1, t), "none": (1, 1)}[self.split]
-        return self._replace(
-            inputs=self.inputs * sizes[0], outputs=self.outputs * sizes[1], tokens=self.tokens / t
-        )
-
 
 class Core(NamedTuple):
     """The core of an attention: scores, softmax, and the product with the values.
 
     Attributes:
-        heads: Heads on each GPU.
-        kv_heads: Heads of keys and values on each GPU.
-        key_width: Width of a query or key.
-        value_width: Width of a value.
-        tokens: Tokens that ask.
-        span: Tokens that each attends to.
+        heads: Heads on each GPU; `kv_heads` are those of keys and values.
+        tokens: Tokens that ask; `span` are those that each attends to.
         counted: Share of these that the kernel computes, 0.5 for a causal one.
+        keys: Tokens that have keys and values; 0 for as many as ask.
     """
 
     heads: float
@@ -74,23 +66,32 @@ class Core(NamedTuple):
     tokens: int
     span: int
     counted: float = 1.0
+    keys: int = 0
 
     @property
     def flops(self) -> float:
         """Operations of the forward."""
         return 2 * self.tokens * self.span * self.counted * self.heads * (self.key_width + self.value_width)
 
+    @property
+    def key_numbers(self) -> float:
+        """Numbers of keys and values."""
+        return (self.keys or self.tokens) * self.kv_heads * (self.key_width + self.value_width)
+
+    @property
+    def exchanged_numbers(self) -> float:
+        """Numbers of queries, keys, values and outputs."""
+        return self.tokens * self.heads * (self.key_width + self.value_width) + self.key_numbers
+
 
 class Kernel(NamedTuple):
     """A kernel that is bound by memory.
 
     Attributes:
-        name: What is computed.
-        forward: Numbers read and written by the forward.
-        backward: Numbers read and written by the backward.
+        forward: Numbers read and written by the forward; likewise `backward`.
         is_whole: Each tensor-parallel GPU computes it for all tokens, unless these GPUs share the sequence.
-        kind: See `KernelKind`.
         launches: Kernels of the forward and of the backward.
+        is_apart: Its time comes on top where one share of the peak stands for a whole layer.
     """
 
     name: str
@@ -99,21 +100,79 @@ class Kernel(NamedTuple):
     is_whole: bool = False
     kind: KernelKind = "stream"
     launches: tuple[int, int] = (1, 1)
+    is_apart: bool = False
 
 
 class KeptTensor(NamedTuple):
-    """A tensor that is kept from the forward to the backward.
-
-    Attributes:
-        name: What it is.
-        numbers: Numbers of it on each GPU.
-        is_whole: Each tensor-parallel GPU has it for all tokens, unless these GPUs share the sequence.
-        is_product_input: A product reads it, so that it is kept in the precision of products.
-        number_bytes: Bytes of each number; None for those of an activation.
-    """
+    """A tensor that each GPU keeps from the forward to the backward; whole as a `Kernel` may be."""
 
     name: str
-    numbers: float
+    num_bytes: float
     is_whole: bool = False
-    is_product_input: bool = False
-    number_bytes: float | None = None
+
+
+@dataclass
+class Work:
+    """A row of the table of costs: what one of the GPUs that share a layer computes, sends, keeps and holds.
+
+    Attributes:
+        t: GPUs that share each matrix.
+        experts: GPUs that share the experts.
+        whole_experts: Each expert is whole on a GPU, for 1 / t of the tokens.
+        number_bytes: Bytes of an activation.
+        product_bytes: Bytes of a number that is kept only because a product's backward reads it.
+        inputs: Numbers that it keeps where its backward computes all else again.
+        outputs: Numbers of its output.
+        parameters: Parameters, without `expert_parameters`, which are those of the GPU's experts.
+        kernels: Kernels beside `products` and `cores`.
+        reduces: Numbers of each all-reduce of tensor-parallel GPUs, in the forward and in the backward.
+        gradients: Numbers of gradients that a backward holds at most between its products.
+        other_flops: Operations of products that are not told one by one; of cores `other_core_flops`.
+        gradient_bytes: Read and written once by each backward, whatever its samples.
+    """
+
+    t: int
+    experts: int
+    whole_experts: bool
+    number_bytes: float
+    product_bytes: float
+    inputs: int = 0
+    outputs: int = 0
+    parameters: float = 0.0
+    expert_parameters: float = 0.0
+    products: list[Product] = field(default_factory=list)
+    cores: list[Core] = field(default_factory=list)
+    kernels: list[Kernel] = field(default_factory=list)
+    kept: list[KeptTensor] = field(default_factory=list)
+    reduces: list[tuple[int, int]] = field(default_factory=list)
+    gradients: float = 0.0
+    other_flops: float = 0.0
+    other_core_flops: float = 0.0
+    gradient_bytes: float = 0.0
+
+    def keep(
+        self, name: str, numbers: float, number_bytes: float | None = None, is_whole: bool = False
+    ) -> None:
+        """Add a tensor that is kept; its numbers are activations unless their bytes are given."""
+        size = self.number_bytes if number_bytes is None else number_bytes
+        self.kept.append(KeptTensor(name, size * numbers, is_whole))
+
+    @property
+    def expert_t(self) -> int:
+        """GPUs that share each matrix of an expert."""
+        return 1 if self.whole_experts else self.t
+
+    @property
+    def core_flops(self) -> float:
+        """Operations of scores and of their products with the values."""
+        return sum(each.flops for each in self.cores) + self.other_core_flops
+
+    @property
+    def forward_flops(self) -> float:
+        """Operations of the forward."""
+        return sum(each.flops for each in self.products) + self.other_flops + self.core_flops
+
+    @property
+    def scores_bytes(self) -> float:
+        """Bytes of what is kept that computing the core again saves."""
+        return sum(each.num_bytes for each in self.kept if each.name == SCORES)

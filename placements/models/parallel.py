@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 from placements.block import PlacementError
-from placements.models.operators import Product
 
 Recompute = Literal["none", "selective", "full"]
 """Part that a backward computes again: nothing, the attention's core, or the forward from its input."""
@@ -22,12 +21,7 @@ SequenceSharing = Literal["none", "megatron", "ulysses"]
 
 
 class SharingLevel(NamedTuple):
-    """GPUs that share something.
-
-    Attributes:
-        degree: How many.
-        stride: How far apart they are.
-    """
+    """GPUs that share something: how many, and how far apart they are."""
 
     degree: int
     stride: int
@@ -79,11 +73,8 @@ class LayerStrategy:
                 raise PlacementError(f"{name}: {value!r} is not a whole number of at least 1; give one")
         if type(self.zero) is not int or not 0 <= self.zero <= 3:
             raise PlacementError(f"zero: {self.zero!r} is not a stage of ZeRO; use 0, 1, 2 or 3")
-        for name, kind in (
-            ("recompute", Recompute),
-            ("sequence", SequenceSharing),
-            ("context", ContextSharing),
-        ):
+        words = {"recompute": Recompute, "sequence": SequenceSharing, "context": ContextSharing}
+        for name, kind in words.items():
             if getattr(self, name) not in get_args(kind):
                 raise PlacementError(
                     f"{name}: {getattr(self, name)!r} is not known; use one of {', '.join(get_args(kind))}"
@@ -156,47 +147,10 @@ class LayerStrategy:
         degree, stride = self._expert_gpus
         return SharingLevel(degree // self.expert_parallel, stride * self.expert_parallel)
 
-    def with_whole_experts(self, products: tuple[Product, ...]) -> tuple[Product, ...]:
-        """Return products on each GPU, with experts as `whole_experts` says: wider, for fewer tokens."""
-        if not self.whole_experts:
-            return products
-        t = self.tensor_parallel
-        return tuple(product.whole(t) if product.experts else product for product in products)
-
-
-@dataclass(frozen=True)
-class VocabularyStrategy:
-    """How the GPUs of a stage share the embedding or the output layer.
-
-    Attributes:
-        parallel: GPUs that share a sample.
-        by_sequence: They share its tokens, each with the whole table, and not the table's rows.
-        zero: See `LayerStrategy`, among all GPUs that hold the same rows.
-    """
-
-    parallel: int = 1
-    by_sequence: bool = False
-    zero: int = 0
-
-    @property
-    def spread(self) -> int:
-        """GPUs that compute the same tokens."""
-        return 1 if self.by_sequence else self.parallel
-
-    def on(self, num_gpus: int) -> LayerStrategy:
-        """Return the same for the GPUs of a stage."""
-        sequence: SequenceSharing = "ulysses" if self.by_sequence else "none"
-        return LayerStrategy(self.parallel, num_gpus // self.parallel, self.zero, sequence=sequence)
-
 
 @dataclass(frozen=True)
 class Pass:
-    """The time of one forward or backward, in parts that depend on the clock more and less.
-
-    Attributes:
-        product_ms: Matrix products.
-        copy_ms: What it takes besides, for memory and links.
-    """
+    """The time of a forward or backward: of products, which depends most on the clock, and the rest."""
 
     product_ms: float = 0.0
     copy_ms: float = 0.0
@@ -211,16 +165,8 @@ class Pass:
         return Pass(self.product_ms + other.product_ms, self.copy_ms + other.copy_ms)
 
 
-_NOTHING = Pass()
-
-
 class Buffer(NamedTuple):
-    """Memory that layers share.
-
-    Attributes:
-        name: What it is; layers whose buffers have one name have one buffer.
-        num_bytes: Bytes on each GPU.
-    """
+    """Bytes on each GPU that layers share: those whose buffers have one name have one buffer."""
 
     name: str
     num_bytes: float
@@ -239,15 +185,14 @@ class Cost:
         static_bytes: Weights, gradients and the optimizer's states.
         update_ms: Gradients exchanged and weights updated, once after the last micro-batch.
         buffers: Held from first to last, once for all layers that have the same one.
-        scatter_ms: Sum of the gradients of GPUs that hold the same weights, where it is apart from
+        scatter_ms: Sum of gradients, and `gather_ms` gathering of the new weights, where both are apart from
             `update_ms`.
-        gather_ms: Gathering of the new weights, likewise.
         backward_peak_bytes: Most that a backward holds of its own micro-batch, what it kept included, where
             gradients between products are counted; otherwise 0.
     """
 
-    forward: Pass = _NOTHING
-    backward: Pass = _NOTHING
+    forward: Pass = Pass()
+    backward: Pass = Pass()
     kept_bytes: float = 0.0
     forward_bytes: float = 0.0
     backward_bytes: float = 0.0
@@ -272,7 +217,8 @@ class Cost:
             self.scatter_ms + other.scatter_ms,
             self.gather_ms + other.gather_ms,
             # The backward of the second comes first, while all of the first is held.
-            max(self.backward_peak_bytes, self.kept_bytes + other.backward_peak_bytes)
-            if self.backward_peak_bytes or other.backward_peak_bytes
-            else 0.0,
+            max(
+                self.backward_peak_bytes,
+                other.backward_peak_bytes and self.kept_bytes + other.backward_peak_bytes,
+            ),
         )

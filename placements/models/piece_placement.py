@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from placements.models.parallel import Buffer, Cost
+from placements.models.parallel import Cost
 from placements.models.rates import tick_for
 from placements.pieces import Piece, blocks_of, transfers_of, updates_of
 from placements.spec import Placement
@@ -32,7 +32,6 @@ class PieceCost(NamedTuple):
         data_parallel: Groups of its GPUs that each have a share of the samples.
         forward_transfer_ms: Time from the piece before, on other devices; 0 for the first.
         backward_transfer_ms: Time of the gradient to the piece before.
-        after: The pieces whose output it takes, by their indices; None for the one before.
         name: Its own name, if it has one.
         weight_share: Share of the backward's products that compute gradients of weights, where these are a
             block of their own; 0 for one backward.
@@ -43,7 +42,6 @@ class PieceCost(NamedTuple):
     data_parallel: int = 1
     forward_transfer_ms: float = 0.0
     backward_transfer_ms: float = 0.0
-    after: tuple[int, ...] | None = None
     name: str = ""
     weight_share: float = 0.0
 
@@ -67,8 +65,7 @@ class PieceCost(NamedTuple):
             (held, -held) if not self.weight_share else (held, 0, -held),
             (_mib(cost.forward_bytes), _mib(max(cost.backward_bytes, cost.backward_peak_bytes))),
             self.data_parallel,
-            self.after,
-            (math.ceil(transfers_ms[0] / tick_ms), math.ceil(transfers_ms[1] / tick_ms)),
+            transfer=(math.ceil(transfers_ms[0] / tick_ms), math.ceil(transfers_ms[1] / tick_ms)),
         )
 
 
@@ -87,8 +84,8 @@ def piece_placement(
     pieces: Sequence[PieceCost],
     capacities_mib: Sequence[int],
     num_gpus: Sequence[int],
-    tick_ms: float | None = None,
-    nodes: Sequence[int] | None = None,
+    tick_ms: float | None,
+    nodes: Sequence[int],
 ) -> Placement:
     """Return the blocks of pieces: F and B of each, and an O for each device, after its last backward.
 
@@ -97,11 +94,11 @@ def piece_placement(
 
     Args:
         name: Name of the placement.
-        pieces: Pieces in the order of the model: each later than those whose output it takes.
+        pieces: Pieces in the order of the model; each takes the output of the one before.
         capacities_mib: What each GPU of a device has for weights and activations.
         num_gpus: GPUs of each device.
         tick_ms: Length of a tick; see `placements.models.rates.tick_for`.
-        nodes: Node of each GPU, as `placements.cluster.Cluster.node_of` numbers them; None for one node.
+        nodes: Node of each GPU, as `placements.cluster.Cluster.node_of` numbers them.
 
     Returns:
         Memory in MiB of one GPU, rounded up; what its states take is static memory.
@@ -110,26 +107,24 @@ def piece_placement(
         PlacementError: An argument is out of its range.
     """
     made, tick_ms = in_ticks(pieces, tick_ms)
-    costs = [[piece.cost for piece in pieces if device in piece.devices] for device in range(len(num_gpus))]
-    update_ms = [sum(cost.update_ms for cost in own) for own in costs]
+    costs = [
+        sum((piece.cost for piece in pieces if device in piece.devices), Cost())
+        for device in range(len(num_gpus))
+    ]
     return Placement(
         name,
         len(num_gpus),
-        (*blocks_of(made), *updates_of(made, [max(1, round(each / tick_ms)) for each in update_ms])),
+        (*blocks_of(made), *updates_of(made, [max(1, round(each.update_ms / tick_ms)) for each in costs])),
         tick_ms,
         transfer=transfers_of(made),
         memory=tuple(capacities_mib),
-        static_memory=tuple(_mib(_lasting_bytes(own)) for own in costs),
+        static_memory=tuple(
+            _mib(cost.static_bytes + sum(each.num_bytes for each in cost.buffers)) for cost in costs
+        ),
         num_gpus=tuple(num_gpus),
         memory_unit_mib=1.0,
-        nodes=None if nodes is None else tuple(nodes),
+        nodes=tuple(nodes),
     )
-
-
-def _lasting_bytes(costs: Sequence[Cost]) -> float:
-    """Return what pieces of a device hold from first to last."""
-    buffers = frozenset[Buffer]().union(*(cost.buffers for cost in costs))
-    return sum(cost.static_bytes for cost in costs) + sum(each.num_bytes for each in buffers)
 
 
 def _mib(num_bytes: float) -> int:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from placements.block import PlacementError
-from placements.models.layers import Layer, Precision
-from placements.models.operators import KeptTensor
+from placements.models.layers import Layer
+from placements.models.operators import Work
 
 Role = Literal["embedding", "block", "head"]
 """Place of a layer in its model: the first one, one of those between, or the last one with the loss."""
@@ -43,22 +43,8 @@ class ProfiledLayer(Layer):
             raise PlacementError(f"role: {self.role!r} is not known; use one of {', '.join(get_args(Role))}")
         super().__post_init__()
 
-    def parameters(self, t: int) -> float:
-        """Return an equal share."""
-        return self.num_weights / t
-
-    def forward_flops(self, t: int) -> float:
-        """Return none: its time is measured, and its operations are not known."""
-        return 0.0
-
-    def kept_tensors(self, precision: Precision, t: int) -> tuple[KeptTensor, ...]:
-        """Return an equal share of what one GPU keeps."""
-        return (KeptTensor("all tensors, as measured", self.kept_bytes / t, number_bytes=1),)
-
-    def input_elements(self) -> int:
-        """Return the input's."""
-        return self.input_numbers
-
-    def output_elements(self) -> int:
-        """Return the output's."""
-        return self.output_numbers
+    def fill(self, work: Work) -> None:
+        """Add equal shares of what was measured; operations are not known."""
+        work.inputs, work.outputs = self.input_numbers, self.output_numbers
+        work.parameters = self.num_weights / work.t
+        work.keep("all tensors, as measured", self.kept_bytes / work.t, 1)

@@ -1,16 +1,10 @@
-"""Rates that a GPU reaches, from its data sheet and shares of it, which are assumptions and parameters.
-
-The module does not know a model, a stage or a device.
-"""
+"""Shares of its data sheet that a GPU is assumed to reach, and the length of a tick."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from placements.block import PlacementError
-from placements.cluster import LINK_EFFICIENCY
-from placements.hardware import Gpu
 
 MODEL_FLOPS_UTILISATION = 0.50
 """Share of the peak that transformer layers reach; end to end 44 to 52 % of an A100's were measured
@@ -42,73 +36,8 @@ COPY_COMPUTE_SHARE = 0.2
 links, but at the lowest clocks even those slow down."""
 
 
-@dataclass(frozen=True)
-class Rates:
-    """Rates that a GPU reaches, from its data sheet and the assumed shares of it.
-
-    Attributes:
-        gpu: What every device is.
-        model_flops_utilisation: Share of the peak that transformer layers reach; above 0, at most 1, as of
-            those that follow.
-        output_layer_utilisation: Share of the peak that the output layer reaches.
-        memory_efficiency: Share of the memory bandwidth that is reached.
-        link_efficiency: Share of the link bandwidth that is reached.
-        reserve_gib: Memory that neither parameters nor activations may use.
-
-    Raises:
-        PlacementError: A share or the reserve is out of its range.
-    """
-
-    gpu: Gpu
-    model_flops_utilisation: float = MODEL_FLOPS_UTILISATION
-    output_layer_utilisation: float = OUTPUT_LAYER_UTILISATION
-    memory_efficiency: float = MEMORY_EFFICIENCY
-    link_efficiency: float = LINK_EFFICIENCY
-    reserve_gib: float = RESERVE_GIB
-
-    def __post_init__(self) -> None:
-        check_shares(
-            self,
-            "model_flops_utilisation",
-            "output_layer_utilisation",
-            "memory_efficiency",
-            "link_efficiency",
-        )
-        if not 0 <= self.reserve_gib < self.gpu.memory_gib:
-            raise PlacementError(
-                f"reserve_gib: {self.reserve_gib} is not from 0 to below the {self.gpu.memory_gib:g} GiB of "
-                f"{self.gpu.name}; give less"
-            )
-
-    def transfer_ms(self, num_bytes: float) -> float:
-        """Return the milliseconds of a transfer between two devices, or of a broadcast in a ring."""
-        return num_bytes / (self.gpu.link_bandwidth_gb_s * 1e6 * self.link_efficiency)
-
-    def all_reduce_ms(self, num_bytes: float, num_devices: int) -> float:
-        """Return the milliseconds of a ring all-reduce: 2 (n - 1) / n of the bytes over each link."""
-        return self.transfer_ms(2 * (num_devices - 1) / num_devices * num_bytes)
-
-
-def check_shares(rates: object, *names: str) -> None:
-    """Ensure that attributes are shares.
-
-    Raises:
-        PlacementError: One is not above 0 and at most 1.
-    """
-    for name in names:
-        if not 0 < getattr(rates, name) <= 1:
-            raise PlacementError(
-                f"{name}: {getattr(rates, name)} is not a share above 0 and at most 1; give one"
-            )
-
-
 def tick_for(shortest_ms: float, tick_ms: float | None) -> float:
-    """Return the length of a tick in milliseconds.
-
-    Args:
-        shortest_ms: Time of the shortest block.
-        tick_ms: What is asked for; None for the longest power of ten of which the shortest block has at
-            least 100.
+    """Return the ms of a tick: as asked, or the longest power of ten of which the shortest block has 100.
 
     Raises:
         PlacementError: What is asked for is not above 0, or longer than the shortest block.

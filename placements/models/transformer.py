@@ -1,19 +1,18 @@
 """Layers of transformers by their shape: attention of any kind, a feed-forward part or experts.
 
-As `placements.models.layers`, the module knows shapes alone. What a layer costs follows from its operators:
-parameters are those of its products, norms and biases; operations those of its products and cores.
+As `placements.models.layers`, the module knows shapes alone. A layer is a list of parts, each with its own
+norm, products and exchange.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import comb
 from typing import Literal, get_args
 
 from placements.block import PlacementError
-from placements.models.layers import Layer, Precision
-from placements.models.operators import Core, KeptTensor, Kernel, Product
+from placements.models.layers import Layer
+from placements.models.operators import SCORES, Core, Kernel, Product, Work
 
 AttentionKind = Literal["flash", "fused", "unfused"]
 """Scores that an attention keeps: nothing; the softmax's output, dropped out or not, and the mask; or
@@ -134,19 +133,9 @@ class TransformerLayer(Layer):
         return self.num_experts if self.has_experts else 0
 
     @property
-    def has_attention(self) -> bool:
-        """Whether it has one."""
-        return self.parts != "feed_forward"
-
-    @property
-    def has_feed_forward(self) -> bool:
-        """Whether it has a feed-forward part or experts."""
-        return self.parts != "attention"
-
-    @property
     def has_experts(self) -> bool:
         """Whether a router chooses among experts."""
-        return self.num_experts > 1 and self.has_feed_forward
+        return self.num_experts > 1 and self.parts != "attention"
 
     def check(self, t: int, experts: int) -> None:
         """Ensure that heads, feed-forward part and experts divide.
@@ -162,278 +151,156 @@ class TransformerLayer(Layer):
                 f"expert_parallel: {experts} does not divide num_experts {self.num_experts}; use a divisor"
             )
 
-    def products(self, t: int, experts: int = 1) -> tuple[Product, ...]:
-        """Return projections, feed-forward part, router and experts.
+    def fill(self, work: Work) -> None:
+        """Add what its attentions and its feed-forward part or experts do.
 
-        With fewer heads of keys and values than GPUs, several have the same.
+        A GPT's layer has 12 h^2 + 13 h parameters and 24 s h^2 + 4 s^2 h operations (Narayanan's
+        dissertation, Sec. 4.5). In 16 bits with dropout it keeps s h (10 + 24 / t + 5 a s / (h t)) bytes
+        (Korthikanti et al., 2022, Sec. 4.1 and 4.2, Eq. 1 and 2). Norms and output biases, which each GPU has
+        whole, are counted as if shared. Gradients between products are those of the part that has most of
+        them, with that of the residual stream.
         """
-        attention = tuple(self._attention_products(t)) if self.has_attention else ()
-        return attention + (tuple(self._inner_products(t, experts)) if self.has_feed_forward else ())
-
-    def _attention_products(self, t: int) -> Iterator[Product]:
-        s, h, a, query = self.sequence_length, self.hidden_size, self.num_heads, self.query_width
-        if self.kv_rank is not None:
-            keys, values = self._key_width * a, self._value_width * a
-            if self.query_rank is None:
-                yield Product("queries", h, keys / t, s, "outputs")
+        stream, cross = self.sequence_length * self.hidden_size, self.cross_length * self.hidden_size
+        work.inputs, work.outputs = stream, stream + cross
+        if self.parts != "feed_forward":
+            self._begin(work, "attention")
+            if self.kv_rank is None:
+                self._plain(work)
             else:
-                yield Product("query compression", h, self.query_rank, s, "none")
-                yield Product("queries", self.query_rank, keys / t, s, "outputs")
-            yield Product("key and value compression", h, self.kv_rank + self.rope_width, s, "none")
-            yield Product("keys and values", self.kv_rank, (self._width * a + values) / t, s, "outputs")
-            yield Product("attention output", values / t, h, s, "inputs")
-            return
-        kv = self._kv_width(t)
-        yield Product("queries, keys and values", h, query / t + 2 * kv, s, "outputs")
-        yield Product("attention output", query / t, h, s, "inputs")
-        if self.cross_length:
-            yield Product("cross queries", h, query / t, s, "outputs")
-            yield Product("cross keys and values", h, 2 * kv, self.cross_length, "outputs")
-            yield Product("cross output", query / t, h, s, "inputs")
-
-    def _inner_products(self, t: int, experts: int) -> Iterator[Product]:
-        s, h, into = self.sequence_length, self.hidden_size, 2 if self.gated else 1
-        inner = self.ffn_size / t
-        if not self.has_experts:
-            yield Product("feed-forward in", h, into * inner, s, "outputs")
-            yield Product("feed-forward out", inner, h, s, "inputs")
-            return
-        yield Product("router", h, self.num_experts, s, "none", is_biased=False)
-        own, tokens = self.num_experts / experts, s * self.experts_per_token * self.imbalance
-        yield Product("experts in", h, into * inner, tokens, "outputs", own)
-        yield Product("experts out", inner, h, tokens, "inputs", own)
-        if self.shared_expert_size:
-            shared = self.shared_expert_size / t
-            yield Product("shared experts in", h, into * shared, s, "outputs")
-            yield Product("shared experts out", shared, h, s, "inputs")
-
-    def cores(self, t: int) -> tuple[Core, ...]:
-        """Return two products for each head, of all tokens with the span of each."""
-        if not self.has_attention:
-            return ()
-        counted = 0.5 if self.causal else 1.0
-        heads, kv_heads = self.num_heads / t, max(self.kv_heads / t, 1)
-        sizes = (heads, kv_heads, self._key_width, self._value_width, self.sequence_length)
-        own = Core(*sizes, self._span, counted)
-        return (own, Core(*sizes, self.cross_length)) if self.cross_length else (own,)
-
-    def kernels(self, t: int) -> tuple[Kernel, ...]:
-        """Return norms, sums with the residual stream, positions, activations, and the sorting of tokens."""
-        attention = tuple(self._attention_kernels(t)) if self.has_attention else ()
-        return attention + (tuple(self._inner_kernels(t)) if self.has_feed_forward else ())
-
-    def _attention_kernels(self, t: int) -> Iterator[Kernel]:
-        s, stream = self.sequence_length, self.sequence_length * self.hidden_size
-        for _ in range(2 if self.cross_length else 1):
-            yield _norm("attention norm", stream)
-            yield Kernel("attention residual", 3 * stream, 3 * stream, is_whole=True)
-        queries = s * self.num_heads / t * self._key_width
-        keys = s * self._kv_width(t)
-        if self.kv_rank is None:
-            # Queries are laid out one after the other; in the backward all three gradients are joined.
-            yield Kernel("queries apart", 2 * queries, 2 * (queries + 2 * keys))
-            yield Kernel("positions", 2 * (queries + keys), 2 * (queries + keys), launches=(2, 2))
-            if self.query_key_norms:
-                yield Kernel(
-                    "query and key norms", 2 * (queries + keys), 3 * (queries + keys), False, "stream", (2, 4)
-                )
-            return
-        for rank in (self.query_rank, self.kv_rank):
-            if rank is not None:
-                yield _norm("compression norm", s * rank)
-        values = s * self.num_heads / t * self._value_width
-        moved = 2 * (2 * queries + values)
-        yield Kernel("positions and concatenation", moved, moved, launches=(5, 5))
-
-    def _inner_kernels(self, t: int) -> Iterator[Kernel]:
-        s, into = self.sequence_length, 2 if self.gated else 1
-        stream = s * self.hidden_size
-        yield _norm("feed-forward norm", stream)
-        yield Kernel("feed-forward residual", 3 * stream, 3 * stream, is_whole=True)
-        routed = self.experts_per_token * self.imbalance if self.has_experts else 1.0
-        widths = {"activation": self.ffn_size * routed}
-        if self.shared_expert_size:
-            widths["shared activation"] = self.shared_expert_size
-        for name, width in widths.items():
-            numbers = s * width / t
-            yield Kernel(name, (into + 1) * numbers, (2 * into + 1) * numbers)
+                self._latent(work)
+            self._core(work)
+            if cross:
+                self._begin(work, "attention")
+                self._cross(work)
         if self.has_experts:
-            scores = s * self.num_experts
-            yield Kernel(
-                "router", _ROUTER_KERNELS * scores, scores, launches=(_ROUTER_KERNELS, _ROUTER_KERNELS)
-            )
-            moved = 2 * stream * routed
-            yield Kernel("tokens by expert", moved, moved, False, "permute", (2, 2))
-            yield Kernel("tokens back", moved, moved, False, "permute", (2, 2))
-            if self.shared_expert_size:
-                yield Kernel("sum with shared experts", 3 * stream, stream)
+            self._begin(work, "feed-forward")
+            self._experts(work)
+            if work.whole_experts and not self.shared_expert_size:
+                work.reduces.pop()
+        elif self.parts != "attention":
+            self._begin(work, "feed-forward")
+            self._inner(work, "feed-forward", "activation", self.ffn_size, self.sequence_length)
+        if cross:
+            # In the backward a decoder also sums its gradient of the encoder's output, which passes on too.
+            work.reduces.append((0, cross))
+        work.gradients += stream
 
-    def parameters(self, t: int) -> float:
-        """Return projections, norms and, where there is but one, the feed-forward part.
-
-        A GPT's layer has 12 h^2 + 13 h: projections 4 h^2 + 4 h, feed-forward part 8 h^2 + 5 h, norms 4 h.
-        Norms and output biases, which each GPU has whole, are counted as if shared.
-        """
-        products = [each for each in self.products(t) if not each.experts]
-        weights = sum(each.weights for each in products)
-        return weights + self._biases(products, t) + self._norm_parameters() / t
-
-    def expert_parameters(self, t: int) -> float:
-        """Return those of all experts, each of which the GPUs share."""
-        products = [each for each in self.products(t) if each.experts]
-        return sum(each.weights for each in products) + self.num_experts * self._biases(products, t)
-
-    def _biases(self, products: list[Product], t: int) -> float:
-        if not self.biases:
-            return 0.0
-        return sum(each.outputs / (t if each.split == "inputs" else 1) for each in products if each.is_biased)
-
-    def _norm_parameters(self) -> int:
-        widths = [self.hidden_size] * (
-            (2 if self.cross_length else 1) * self.has_attention + self.has_feed_forward
-        )
-        if self.has_attention:
-            widths += [rank for rank in (self.query_rank, self.kv_rank) if rank is not None]
-            widths += [2 * self._key_width] if self.query_key_norms else []
-        return (2 if self.biases else 1) * sum(widths)
-
-    def forward_flops(self, t: int) -> float:
-        """Return the products of projections, attention cores, feed-forward part and router.
-
-        For a GPT 24 s h^2 + 4 s^2 h (Narayanan's dissertation, Sec. 4.5): 2 m n for each token and matrix of
-        ``(m, n)``.
-        """
-        return sum(each.flops for each in self.products(t)) + self.core_flops(t)
-
-    def core_flops(self, t: int) -> float:
-        """Return two products of ``(s, head)`` with ``(head, span)`` for each head."""
-        return sum(each.flops for each in self.cores(t))
-
-    def kept_tensors(self, precision: Precision, t: int) -> tuple[KeptTensor, ...]:
-        """Return what is kept by its parts (Korthikanti et al., 2022, Sec. 4.1 and 4.2, Eq. 1 and 2).
-
-        In 16 bits with dropout a GPT's layer keeps s h (10 + 24 / t + 5 a s / (h t)) bytes: inputs of
-        attention, feed-forward part and both norms 8, their masks 2 on each GPU; queries, keys, values, the
-        output projection's input 8, both sides of the activation function 16, and the scores, split. A gate
-        adds a third tensor of the feed-forward part's width; experts keep their tokens' inputs as well.
-        """
-        attention = tuple(self._attention_tensors(precision, t)) if self.has_attention else ()
-        return attention + (tuple(self._inner_tensors(t)) if self.has_feed_forward else ())
-
-    def _attention_tensors(self, precision: Precision, t: int) -> Iterator[KeptTensor]:
-        s, a = self.sequence_length, self.num_heads
-        for _ in range(2 if self.cross_length else 1):
-            yield from self._part_tensors("attention")
-        if self.kv_rank is None:
-            numbers = 2 * s * self.query_width / t + 2 * s * self._kv_width(t)
-            if self.cross_length:
-                numbers += 2 * s * self.query_width / t + 2 * self.cross_length * self._kv_width(t)
-            yield KeptTensor("queries, keys, values and attention output", numbers)
-            if self.query_key_norms:
-                inputs = s * (self.query_width / t + self._kv_width(t))
-                yield KeptTensor("inputs of query and key norms", inputs)
-        else:
-            heads = s * a / t
-            for name, rank in (("queries", self.query_rank), ("keys and values", self.kv_rank)):
-                if rank is not None:
-                    rope = self.rope_width if name == "keys and values" else 0
-                    yield KeptTensor(f"compressed {name}", s * (rank + rope), is_whole=True)
-                    yield KeptTensor(f"normed {name}", s * rank, is_whole=True, is_product_input=True)
-            yield KeptTensor("queries and keys", 2 * heads * self._key_width)
-            yield KeptTensor("values and attention output", 2 * heads * self._value_width)
-        if precision.product_bytes != precision.number_bytes:
-            yield KeptTensor(
-                "attention output for its product", s * a / t * self._value_width, is_product_input=True
-            )
-        yield KeptTensor("scores", self.scores_bytes(precision, t), number_bytes=1)
-
-    def _inner_tensors(self, t: int) -> Iterator[KeptTensor]:
-        s, h, into = self.sequence_length, self.hidden_size, 2 if self.gated else 1
-        yield from self._part_tensors("feed-forward")
-        routed = self.experts_per_token * self.imbalance if self.has_experts else 1.0
-        if self.has_experts:
-            yield KeptTensor("routed tokens", s * h * routed, is_whole=True, is_product_input=True)
-        numbers: float = s * self.ffn_size * routed / t
-        yield KeptTensor("activation input", into * numbers)
-        yield KeptTensor("activation output", numbers, is_product_input=True)
-        if self.shared_expert_size:
-            numbers = s * self.shared_expert_size / t
-            yield KeptTensor("shared activation input", into * numbers)
-            yield KeptTensor("shared activation output", numbers, is_product_input=True)
-
-    def backward_numbers(self, t: int) -> float:
-        """Return the gradients of the part that has most of them, with that of the residual stream.
-
-        In the feed-forward part those of the activation's input stand when its output is no longer needed; in
-        the attention those of queries, keys, values and output. Experts have those of their tokens too,
-        before and after these go back to where they came from.
-        """
-        s, into = self.sequence_length, 2 if self.gated else 1
-        found = 0.0
-        if self.has_attention:
-            heads = self.num_heads / t
-            kv = heads if self.kv_rank is not None else self._kv_width(t) / self._width
-            found = s * (
-                heads * (self._key_width + self._value_width) + kv * (self._key_width + self._value_width)
-            )
-        if self.has_feed_forward:
-            routed = self.experts_per_token * self.imbalance if self.has_experts else 1.0
-            inner = s * routed * into * self.ffn_size / t
-            found = max(found, inner + (2 * s * routed * self.hidden_size if self.has_experts else 0))
-        return s * self.hidden_size + found
-
-    def _part_tensors(self, part: str) -> Iterator[KeptTensor]:
-        numbers = self.sequence_length * self.hidden_size
-        yield KeptTensor(f"input of the {part} norm", numbers, is_whole=True)
-        yield KeptTensor(f"input of the {part} part", numbers, is_whole=True, is_product_input=True)
+    def _begin(self, work: Work, name: str) -> None:
+        """Add what every part has: a norm, the sum with the residual stream, a mask, and an all-reduce."""
+        stream = self.sequence_length * self.hidden_size
+        self._norm(work, f"{name} norm", self.hidden_size)
+        work.kernels.append(Kernel(f"{name} residual", 3 * stream, 3 * stream, is_whole=True))
+        work.keep(f"input of the {name} norm", stream, is_whole=True)
+        work.keep(f"input of the {name} part", stream, work.product_bytes, is_whole=True)
         if self.dropout:
-            yield KeptTensor(f"mask of the {part} part", numbers, is_whole=True, number_bytes=1)
+            work.keep(f"mask of the {name} part", stream, 1, is_whole=True)
+        work.reduces.append((stream, stream))
 
-    def scores_bytes(self, precision: Precision, t: int) -> float:
-        """Return 5 a s^2 / t in 16 bits with dropout: softmax, mask, dropped-out softmax; by kind."""
-        if not self.has_attention:
-            return 0.0
-        n = precision.number_bytes
-        tensors = {"flash": 0, "fused": 1, "unfused": 2}[self.attention]
+    def _plain(self, work: Work) -> None:
+        """Add projections. With fewer heads of keys than GPUs, several GPUs have the same."""
+        s, h, query = self.sequence_length, self.hidden_size, self.query_width / work.t
+        kv = self._kv_heads(work.t) * self._width
+        self._multiply(work, Product("queries, keys and values", h, query + 2 * kv, s, "outputs"))
+        self._multiply(work, Product("attention output", query, h, s, "inputs"))
+        moved = 2 * s * (query + kv)
+        # Queries are laid out one after the other; in the backward all three gradients are joined.
+        work.kernels.append(Kernel("queries apart", 2 * s * query, 2 * s * (query + 2 * kv)))
+        work.kernels.append(Kernel("positions", moved, moved, launches=(2, 2)))
+        work.keep("queries, keys, values and attention output", moved)
+        if self.query_key_norms:
+            work.kernels.append(Kernel("query and key norms", moved, 1.5 * moved, launches=(2, 4)))
+            work.keep("inputs of query and key norms", moved / 2)
+            work.parameters += (2 if self.biases else 1) * 2 * self._key_width / work.t
+
+    def _latent(self, work: Work) -> None:
+        """Add compressions and projections (DeepSeek-V2, Sec. 2.1)."""
+        s, h = self.sequence_length, self.hidden_size
+        keys, values = self.query_width / work.t, self.num_heads * self._value_width / work.t
+        plain_keys = self.num_heads * self._width / work.t
+        for name, short, rank, rope, outputs in (
+            ("queries", "query", self.query_rank, 0, keys),
+            ("keys and values", "key and value", self.kv_rank, self.rope_width, plain_keys + values),
+        ):
+            if rank is not None:
+                self._multiply(work, Product(f"{short} compression", h, rank + rope, s, "none"))
+                self._norm(work, "compression norm", rank)
+                work.keep(f"compressed {name}", s * (rank + rope), is_whole=True)
+                work.keep(f"normed {name}", s * rank, work.product_bytes, is_whole=True)
+            self._multiply(work, Product(name, h if rank is None else rank, outputs, s, "outputs"))
+        self._multiply(work, Product("attention output", values, h, s, "inputs"))
+        moved = 2 * s * (2 * keys + values)
+        work.kernels.append(Kernel("positions and concatenation", moved, moved, launches=(5, 5)))
+        work.keep("queries and keys", 2 * s * keys)
+        work.keep("values and attention output", 2 * s * values)
+
+    def _core(self, work: Work) -> None:
+        """Add scores and their products, and what is kept of them."""
+        s, heads, kv_heads = self.sequence_length, self.num_heads / work.t, self._kv_heads(work.t)
+        widths = self._key_width, self._value_width
+        span = s if self.window is None else min(self.window, s)
+        work.cores.append(Core(heads, kv_heads, *widths, s, span, 0.5 if self.causal else 1.0))
+        if work.product_bytes != work.number_bytes:
+            work.keep("attention output for its product", s * heads * widths[1], work.product_bytes)
+        self._keep_scores(work, s * span)
+        work.gradients = s * (heads + kv_heads) * sum(widths)
+
+    def _cross(self, work: Work) -> None:
+        """Add the second attention of a decoder, to its encoder's output."""
+        s, h, length, width = self.sequence_length, self.hidden_size, self.cross_length, self._width
+        query, kv_heads = self.query_width / work.t, self._kv_heads(work.t)
+        self._multiply(work, Product("cross queries", h, query, s, "outputs"))
+        self._multiply(work, Product("cross keys and values", h, 2 * kv_heads * width, length, "outputs"))
+        self._multiply(work, Product("cross output", query, h, s, "inputs"))
+        work.cores.append(Core(query / width, kv_heads, width, width, s, length, keys=length))
+        numbers = 2 * s * query + 2 * length * kv_heads * width
+        work.keep("cross queries, keys, values and attention output", numbers)
+        self._keep_scores(work, s * length)
+
+    def _keep_scores(self, work: Work, pairs: int) -> None:
+        """Add softmax, mask and dropped-out softmax by kind: 5 a s^2 / t bytes in 16 bits with dropout."""
+        n, tensors = work.number_bytes, {"flash": 0, "fused": 1, "unfused": 2}[self.attention]
         each = n * tensors + (n + 1 if self.dropout and tensors else 0)
-        return each * self.num_heads * self.sequence_length * (self._span + self.cross_length) / t
+        work.keep(SCORES, self.num_heads * pairs / work.t, each)
 
-    def input_elements(self) -> int:
-        """Return s h; an encoder's output, which all layers of a decoder read, is not counted to each."""
-        return self.sequence_length * self.hidden_size
+    def _inner(
+        self, work: Work, name: str, activation: str, width: int, tokens: float, own: float = 0
+    ) -> None:
+        """Add matrices and the activation between, of some tokens and some experts; a gate is one more."""
+        h, into, width_each = (
+            self.hidden_size,
+            2 if self.gated else 1,
+            width / (work.expert_t if own else work.t),
+        )
+        self._multiply(work, Product(f"{name} in", h, into * width_each, tokens, "outputs", own))
+        self._multiply(work, Product(f"{name} out", width_each, h, tokens, "inputs", own))
+        numbers = tokens * width_each
+        work.kernels.append(Kernel(activation, (into + 1) * numbers, (2 * into + 1) * numbers))
+        work.keep(f"{activation} input", into * numbers)
+        work.keep(f"{activation} output", numbers, work.product_bytes)
+        # Where tokens go to experts, their gradients stand before and after it.
+        moved = 2 * h * tokens * work.t / work.expert_t if own else 0.0
+        work.gradients = max(work.gradients, into * numbers + moved)
 
-    def output_elements(self) -> int:
-        """Return s h, and for a decoder the encoder's output, which passes on with it."""
-        return (self.sequence_length + self.cross_length) * self.hidden_size
-
-    def reduced_elements(self, whole_experts: bool = False) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return s h for each attention and the feed-forward part (Narayanan's dissertation, Sec. 4.3).
-
-        In the backward a decoder's gradient of the encoder's output is one more. Whole experts need none.
-        """
-        needs_none = whole_experts and self.has_experts and not self.shared_expert_size
-        own = (self.sequence_length * self.hidden_size,) * (self._num_parts - needs_none)
-        return own, (*own, self.cross_length * self.hidden_size) if self.cross_length else own
-
-    def shared_elements(self) -> int:
-        """Return queries, keys, values and outputs of all attentions."""
-        if not self.has_attention:
-            return 0
-        if self.kv_rank is not None:
-            return 2 * self.sequence_length * self.num_heads * (self._key_width + self._value_width)
-        kv = 2 * self.kv_heads * self._width
-        found = self.sequence_length * (2 * self.query_width + kv)
-        if self.cross_length:
-            found += self.sequence_length * 2 * self.query_width + self.cross_length * kv
-        return found
-
-    def ring_elements(self, t: int) -> float:
-        """Return keys and values of all attentions."""
-        if not self.has_attention:
-            return 0.0
-        if self.kv_rank is not None:
-            return self.sequence_length * self.num_heads / t * (self._key_width + self._value_width)
-        return 2 * (self.sequence_length + self.cross_length) * self._kv_width(t)
+    def _experts(self, work: Work) -> None:
+        """Add router, experts, and the sorting of tokens."""
+        s, h = self.sequence_length, self.hidden_size
+        routed = s * self.experts_per_token * self.imbalance
+        router = Product("router", h, self.num_experts, s, "none")
+        work.products.append(router)
+        work.parameters += router.weights
+        work.keep("routed tokens", routed * h, work.product_bytes, is_whole=True)
+        tokens = routed * work.expert_t / work.t
+        self._inner(work, "experts", "activation", self.ffn_size, tokens, self.num_experts / work.experts)
+        scores, moved, launches = s * self.num_experts, 2 * routed * h, (_ROUTER_KERNELS, _ROUTER_KERNELS)
+        if self.shared_expert_size:
+            self._inner(work, "shared experts", "shared activation", self.shared_expert_size, s)
+        work.kernels += [
+            Kernel("router", _ROUTER_KERNELS * scores, scores, launches=launches),
+            Kernel("tokens by expert", moved, moved, kind="permute", launches=(2, 2)),
+            Kernel("tokens back", moved, moved, kind="permute", launches=(2, 2)),
+        ]
+        if self.shared_expert_size:
+            work.kernels.append(Kernel("sum with shared experts", 3 * s * h, s * h))
 
     def routed_elements(self, num_gpus: int | None = None) -> float:
         """Return the chosen experts' inputs, h for each token and expert, or GPU that has any of them.
@@ -445,21 +312,30 @@ class TransformerLayer(Layer):
                 experts k are chosen with equal chances, so that a GPU with E of them has none of a token's
                 with C(N - E, k) / C(N, k).
         """
-        if not self.has_experts:
-            return 0.0
         n, k = self.num_experts, self.experts_per_token
         copies = k if num_gpus is None else num_gpus * (1 - comb(n - n // num_gpus, k) / comb(n, k))
-        return self.input_elements() * copies * self.imbalance
+        return self.sequence_length * self.hidden_size * copies * self.imbalance
 
-    @property
-    def _span(self) -> int:
-        """Tokens that each attends to."""
-        return self.sequence_length if self.window is None else min(self.window, self.sequence_length)
+    def _multiply(self, work: Work, product: Product) -> None:
+        """Add a product with its weights and biases."""
+        work.products.append(product)
+        degree = work.expert_t if product.experts else work.t
+        biases = (product.experts or 1) * product.outputs / (degree if product.split == "inputs" else 1)
+        parameters = product.weights + (biases if self.biases else 0.0)
+        if product.experts:
+            work.expert_parameters += parameters
+        else:
+            work.parameters += parameters
 
-    @property
-    def _num_parts(self) -> int:
-        """Attentions and feed-forward parts."""
-        return (2 if self.cross_length else 1) * self.has_attention + self.has_feed_forward
+    def _norm(self, work: Work, name: str, width: int) -> None:
+        """Add a norm, whose backward has a kernel for its input's gradient and one for its scale's."""
+        numbers = self.sequence_length * width
+        work.kernels.append(Kernel(name, 2 * numbers, 5 * numbers, is_whole=True, launches=(1, 2)))
+        work.parameters += (2 if self.biases else 1) * width / work.t
+
+    def _kv_heads(self, t: int) -> float:
+        """Return the heads of keys and values on each GPU: at least one."""
+        return max(self.kv_heads / t, 1)
 
     @property
     def _width(self) -> int:
@@ -478,12 +354,3 @@ class TransformerLayer(Layer):
     def query_width(self) -> int:
         """Width of all queries together."""
         return self.num_heads * self._key_width
-
-    def _kv_width(self, t: int) -> float:
-        """Return the width of the keys on each GPU: at least one head."""
-        return self.kv_heads / min(t, self.kv_heads) * self._width
-
-
-def _norm(name: str, numbers: float) -> Kernel:
-    """Return a norm, whose backward has a kernel for its input's gradient and one for its scale's."""
-    return Kernel(name, 2 * numbers, 5 * numbers, True, "stream", (1, 2))

@@ -93,10 +93,10 @@ def shapes_of(
                 layer.check(degree, 1)
             except ValueError:
                 continue
-            for product in layer.products(degree):
+            for product in layer.on(degree).products:
                 for shape in _of_product(product, samples, options):
                     found.setdefault((shape.operator, shape.which, shape.sizes), shape)
-            for core in layer.cores(degree):
+            for core in layer.on(degree).cores:
                 for shape in _of_core(core, samples, options):
                     found.setdefault((shape.operator, shape.which, shape.sizes), shape)
     stream = Shape("kernel", "stream", (), options.stream_bytes, lambda: _copy(options))

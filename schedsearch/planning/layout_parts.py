@@ -10,8 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from placements.models.costing.layer_costs import layer_times
-from placements.models.costing.layer_times import TIME_PARTS
+from placements.models.costing.layer_costs import TIME_PARTS, layer_times
 from schedsearch.planning.uniform_run import StageTensor, UniformRun
 
 _OF_KIND = {
@@ -104,10 +103,7 @@ def _passes(run: UniformRun, stage: int, chunk: int) -> tuple[dict[str, float], 
     """Return the modelled times of a chunk's forward and backward by part."""
     plan, found = run.plan, (defaultdict[str, float](float), defaultdict[str, float](float))
     for (layer, strategy), count in Counter(run.layers_of(run.chunks[chunk])).items():
-        times = layer_times(
-            *(layer, strategy, plan.micro_batch_size, plan.num_micro_batches, plan.group(stage)),
-            run.costs.options,
-        )
+        times = layer_times(layer, strategy, plan.micro_batch_size, plan.group(stage), run.costs.options)
         for of_chunk, of_layer in zip(found, (times.forward, times.backward), strict=True):
             for part, part_ms in of_layer.items():
                 of_chunk[part] += count * part_ms

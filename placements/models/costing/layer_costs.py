@@ -6,15 +6,40 @@ does not know stages, nor the order in which micro-batches run.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import NamedTuple, get_args
+
 from placements.block import PlacementError
 from placements.cluster import DeviceGroup
 from placements.models.costing.layer_share import LayerShare
-from placements.models.costing.layer_times import LayerTimes, times_of
 from placements.models.costing.options import USUAL, CostOptions
-from placements.models.costing.states import states_in_memory, states_of
 from placements.models.layers import Layer
-from placements.models.memory import MemoryItem
-from placements.models.parallel import Cost, LayerStrategy
+from placements.models.memory import STATE_KINDS, MemoryItem, MemoryKind
+from placements.models.operators import SCORES
+from placements.models.parallel import Cost, LayerStrategy, Pass, SharingLevel
+
+TIME_PARTS = (
+    *("forward", "backward", "recomputation", "tensor-parallel exchanges", "context-parallel exchanges"),
+    *("expert-parallel exchanges", "weights and gradients of ZeRO-3", "wait for the host"),
+)
+"""Parts of a layer's passes, in the order in which they are told."""
+
+
+class LayerTimes(NamedTuple):
+    """Milliseconds of a layer's passes by `TIME_PARTS`, and of both how many are products."""
+
+    forward: dict[str, float]
+    backward: dict[str, float]
+    products_ms: tuple[float, float]
+
+    @property
+    def passes(self) -> tuple[Pass, Pass]:
+        """Forward and backward, of which all but products is what GPUs send, copy and wait for."""
+        forward, backward = (
+            Pass(product_ms, max(sum(parts.values()) - product_ms, 0.0))
+            for parts, product_ms in zip((self.forward, self.backward), self.products_ms, strict=True)
+        )
+        return forward, backward
 
 
 def layer_cost(
@@ -53,42 +78,40 @@ def layer_cost(
         CalibrationError: The layer was measured, but not with so many tensor-parallel GPUs.
     """
     _check(layer, strategy, samples, num_micro_batches, group)
-    share = LayerShare(layer, strategy, samples / strategy.data_parallel, group, options)
-    states = states_of(share, num_micro_batches)
-    times = times_of(share, states)
-    working, scores = share.kept_bytes, share.scores_bytes
-    kept = {"none": working, "selective": working - scores, "full": share.input_bytes}[share.again]
-    held_again = {"none": 0.0, "selective": scores, "full": working}[share.again]
-    exchanged_ms = 0.0 if options.exchanges_apart else states.scatter_ms + states.new_weights_ms
+    share = LayerShare(layer, strategy, samples, group, options)
+    exchanges = _exchanges(share)
+    times = _times(share, exchanges)
+    held = dict.fromkeys(get_args(MemoryKind), 0.0)
+    for item in _memory(share, exchanges, num_micro_batches):
+        held[item.kind] += item.num_bytes
+    exchanged_ms = 0.0 if options.exchanges_apart else exchanges.scatter_ms + exchanges.new_weights_ms
     if options.overlap_gradients:
         product_ms = times.products_ms[1]
         exchanged_ms = options.overlapped(product_ms, exchanged_ms).time_ms - product_ms
-    besides = (1 + layer.reads_weights_backward) * states.gathered_bytes + held_again
-    peak = kept + besides + share.temporary_bytes if options.framework.has_temporaries else 0.0
-    return states.cost + Cost(
+    return Cost(
         *times.passes,
-        kept,
-        states.gathered_bytes,
-        besides,
-        update_ms=exchanged_ms,
-        scatter_ms=states.scatter_ms if options.exchanges_apart else 0.0,
-        gather_ms=states.new_weights_ms if options.exchanges_apart else 0.0,
-        buffers=share.buffers,
-        backward_peak_bytes=peak,
+        held["kept"],
+        exchanges.gathered_bytes,
+        held["backward"] - share.gradients_bytes,
+        sum(held[kind] for kind in STATE_KINDS),
+        exchanges.step_ms + exchanged_ms,
+        frozenset(share.buffers),
+        exchanges.scatter_ms if options.exchanges_apart else 0.0,
+        exchanges.new_weights_ms if options.exchanges_apart else 0.0,
+        held["kept"] + held["backward"] if options.framework.has_temporaries else 0.0,
     )
 
 
 def layer_times(
-    layer: Layer,
-    strategy: LayerStrategy,
-    samples: int,
-    num_micro_batches: int,
-    group: DeviceGroup,
-    options: CostOptions = USUAL,
+    layer: Layer, strategy: LayerStrategy, samples: int, group: DeviceGroup, options: CostOptions = USUAL
 ) -> LayerTimes:
-    """Return the times of a layer's passes by part, whose sums `layer_cost` has; for what, see there."""
-    share = LayerShare(layer, strategy, samples / strategy.data_parallel, group, options)
-    return times_of(share, states_of(share, num_micro_batches))
+    """Return the times of a layer's passes by part, whose sums `layer_cost` has; for what, see there.
+
+    Of exchanges it is the part that products do not hide. What is exchanged again is told with the exchanges,
+    not with the recomputation.
+    """
+    share = LayerShare(layer, strategy, samples, group, options)
+    return _times(share, _exchanges(share))
 
 
 def layer_memory(
@@ -104,18 +127,8 @@ def layer_memory(
     Where a layer is recomputed, what it keeps is its input, and what its backward holds is all that it would
     keep otherwise.
     """
-    share = LayerShare(layer, strategy, samples / strategy.data_parallel, group, options)
-    kept = share.kept
-    if share.again != "none":
-        held = tuple(item for item in kept if share.again == "full" or item.name == "scores")
-        again = tuple(item._replace(kind="backward", rule="computed again") for item in held)
-        rest = tuple(item for item in kept if item not in held)
-        inputs = MemoryItem("kept", "input of the layer", share.input_bytes, "each micro-batch")
-        kept = (*rest, *((inputs,) if share.again == "full" else ()), *again)
-    states = states_of(share, num_micro_batches)
-    gathered = (1 + layer.reads_weights_backward) * states.gathered_bytes
-    others = MemoryItem("backward", "weights and gradients of other GPUs", gathered, "of one layer (ZeRO-3)")
-    return (*states_in_memory(share, num_micro_batches), *kept, *share.held_once, others)
+    share = LayerShare(layer, strategy, samples, group, options)
+    return tuple(_memory(share, _exchanges(share), num_micro_batches))
 
 
 def _check(
@@ -136,3 +149,182 @@ def _check(
             "micro-batch; use a divisor"
         )
     layer.check(strategy.tensor_parallel, strategy.expert_parallel)
+
+
+def transition_ms(
+    layer: Layer,
+    before: LayerStrategy,
+    after: LayerStrategy,
+    samples: int,
+    group: DeviceGroup,
+    options: CostOptions = USUAL,
+) -> float:
+    """Return the time to lay a layer's output out anew for the next one, or its gradient in the backward.
+
+    Of g GPUs, the more that share samples before or after, each has all but 1 / g to get of what it then
+    holds (Galvatron-BMW, Sec. VI: Slice-Gather; the paper gives no formula).
+
+    Args:
+        layer: Layer whose output it is.
+        before: Strategy of this layer.
+        after: Strategy of the next layer.
+        samples: Samples of a micro-batch, of all groups together.
+        group: The GPUs of both.
+        options: Only the precision counts here.
+    """
+    if _layout(before) == _layout(after):
+        return 0.0
+    wider = max(before, after, key=lambda strategy: strategy.num_gpus // strategy.data_parallel)
+    degree = wider.num_gpus // wider.data_parallel
+    stride = 1 if wider.tensor_innermost else wider.data_parallel
+    local = samples / wider.data_parallel * options.precision.number_bytes * layer.output_elements()
+    return group.all_gather_ms(local, degree, stride)
+
+
+def _layout(strategy: LayerStrategy) -> tuple[object, ...]:
+    """Return what decides which GPU has what of a boundary; order only where there are two levels."""
+    shared = strategy.num_gpus // strategy.data_parallel
+    ordered = strategy.tensor_innermost or 1 in (shared, strategy.data_parallel)
+    tokens = strategy.tensor_parallel if strategy.sequence != "none" else 1
+    return strategy.data_parallel, strategy.context_parallel, tokens, ordered
+
+
+class _Exchanges(NamedTuple):
+    """Times and bytes of what happens to weights and gradients.
+
+    Attributes:
+        step_ms: The update of the GPU's own share.
+        gather_ms: Time to gather the weights, or to scatter the gradients, as ZeRO-3 does for each pass.
+        gathered_bytes: Bytes of weights or gradients of others, while they are there.
+        scatter_ms: Time to sum the gradients once, where they are not scattered with each backward.
+        new_weights_ms: Time to gather the new weights, where they are not gathered for each pass.
+    """
+
+    step_ms: float
+    gather_ms: float
+    gathered_bytes: float
+    scatter_ms: float
+    new_weights_ms: float
+
+
+def _parameters(share: LayerShare) -> Iterator[tuple[float, SharingLevel, bool]]:
+    """Yield parameters on each GPU and the GPUs that hold the same, of experts apart."""
+    yield share.work.parameters, share.strategy.weight_copies, False
+    if share.work.expert_parameters:
+        yield share.work.expert_parameters, share.strategy.expert_copies, True
+
+
+def _exchanges(share: LayerShare) -> _Exchanges:
+    """Return what the parameters of a layer take, experts' and others.
+
+    Gradients are all-reduced; where the optimizer's states are shared, they are reduced and scattered, and
+    the new weights gathered. Frozen weights are gathered with ZeRO-3 alone.
+    """
+    options, zero, precision = share.options, share.strategy.zero, share.options.precision
+    if options.frozen_weights and zero < 3:
+        return _Exchanges(0.0, 0.0, 0.0, 0.0, 0.0)
+    step_ms = gather_ms = gathered = scatter_ms = new_weights_ms = 0.0
+    for parameters, copies, is_experts in _parameters(share):
+        weights, gradients = precision.number_bytes * parameters, precision.gradient_bytes * parameters
+        step_ms += share.memory_ms(precision.update_bytes * parameters / (copies.degree if zero else 1))
+        if passes := options.framework.gradient_passes:
+            step_ms += share.memory_ms(passes * gradients)
+        if options.machine is not None:
+            own = [each.experts or 1 for each in share.work.products if bool(each.experts) == is_experts]
+            launches = round(sum(own) * options.framework.kernels_per_weight)
+            step_ms += options.machine.kernels["stream"].ms(0.0, launches)
+        if zero == 3:
+            gathered += weights * (copies.degree - 1) / copies.degree
+            gather_ms += share.collective_ms("all_gather", weights, copies)
+        elif zero == 0:
+            scatter_ms += share.collective_ms("all_reduce", gradients, copies)
+        else:
+            scatter_ms += share.collective_ms("reduce_scatter", gradients, copies)
+            new_weights_ms += share.collective_ms("all_gather", weights, copies)
+    if not share.layer.owns_parameters:
+        step_ms = scatter_ms = new_weights_ms = 0.0
+    return _Exchanges(step_ms, gather_ms, gathered, scatter_ms, new_weights_ms)
+
+
+def _memory(share: LayerShare, exchanges: _Exchanges, num_micro_batches: int) -> Iterator[MemoryItem]:
+    """Yield the tensors of a layer.
+
+    ZeRO-1 shares the optimizer's states, ZeRO-2 also gradients, but these stand whole on each GPU while
+    several micro-batches add to them, ZeRO-3 weights too.
+    """
+    layer, options, precision, zero = share.layer, share.options, share.options.precision, share.strategy.zero
+    sizes = precision.weight_bytes, precision.gradient_bytes, precision.optimizer_bytes
+    is_shared = zero == 3, zero == 3 or (zero == 2 and num_micro_batches == 1), zero > 0
+    for parameters, copies, is_experts in _parameters(share) if layer.owns_parameters else ():
+        for kind, size, shared in zip(STATE_KINDS, sizes, is_shared, strict=True):
+            degree = copies.degree if shared else 1
+            rule = f"{size:g} bytes a parameter" + (f", over {degree} GPUs" if degree > 1 else "")
+            name = f"{kind} of experts" if is_experts else kind
+            yield MemoryItem(kind, name, size * parameters / degree, rule)
+    for item in share.kept:
+        if share.again == "full" or (share.again == "selective" and item.name == SCORES):
+            item = item._replace(kind="backward", rule="computed again")
+        yield item
+    if share.again == "full":
+        input_bytes = share.bytes_of(share.work.inputs) / share.sharing
+        yield MemoryItem("kept", "input of the layer", input_bytes, "each micro-batch")
+    if options.framework.has_temporaries:
+        rule = "largest of its parts"
+        yield MemoryItem("backward", "gradients between products", share.gradients_bytes, rule)
+    for name, num_bytes in share.buffers:
+        yield MemoryItem("buffer", name, num_bytes, "2 bytes a number, once for each shape")
+    gathered = (1 + layer.reads_weights_backward) * exchanges.gathered_bytes
+    yield MemoryItem("backward", "weights and gradients of other GPUs", gathered, "of one layer (ZeRO-3)")
+
+
+def _times(share: LayerShare, exchanges: _Exchanges) -> LayerTimes:
+    options, layer = share.options, share.layer
+    forward, backward = share.passes()
+    recomputed = _recomputed_pass(share, forward)
+    reduces_ms = [
+        min(each, one.copy_ms) for each, one in zip(share.seen_reduces_ms, (forward, backward), strict=True)
+    ]
+    again_ms = min(reduces_ms[0], recomputed.copy_ms)
+    heads_ms, experts_ms = share.heads_ms, share.routing_ms
+    number = 2 if share.again == "full" else 1
+    gather_ms, regathers_ms = exchanges.gather_ms, share.regathers_ms
+    gathers_ms = (layer.reads_weights_backward + layer.owns_parameters) * gather_ms
+    beside_ms = gathers_ms + regathers_ms
+    beside = options.overlapped((backward + recomputed).product_ms, beside_ms)
+    seen = beside.copy_ms / beside_ms if beside_ms else 0.0
+    if options.overlap_weights:
+        gather_ms = options.overlapped(forward.product_ms, gather_ms).copy_ms
+    ring_ms = ring_backward_ms = 0.0
+    if one_ms := share.ring_ms:
+        core_ms, core_backward_ms = share.core_ms
+        ring_ms = options.overlapped(core_ms, one_ms).copy_ms
+        core_backward_ms += core_ms if recomputed.product_ms else 0.0
+        rounds = 3 if recomputed.product_ms else 2
+        ring_backward_ms = options.overlapped(core_backward_ms, rounds * one_ms).copy_ms
+    parts_ms = (
+        (
+            *(forward.time_ms - reduces_ms[0], 0.0, 0.0, reduces_ms[0]),
+            *(heads_ms + ring_ms, experts_ms, gather_ms),
+        ),
+        (
+            *(0.0, backward.time_ms - reduces_ms[1], recomputed.time_ms - again_ms),
+            *(reduces_ms[1] + again_ms + seen * regathers_ms, number * heads_ms + ring_backward_ms),
+            *(number * experts_ms, seen * gathers_ms),
+        ),
+    )
+    told_forward, told_backward = (
+        dict(zip(TIME_PARTS, (*of_pass, max(host_ms - sum(of_pass), 0.0)), strict=True))
+        for of_pass, host_ms in zip(parts_ms, share.host_ms, strict=True)
+    )
+    return LayerTimes(told_forward, told_backward, (forward.product_ms, beside.product_ms))
+
+
+def _recomputed_pass(share: LayerShare, forward: Pass) -> Pass:
+    """Return what the backward computes again: the forward, or the core where its scores were kept."""
+    if share.again == "full":
+        return forward
+    if share.again == "selective" and share.work.scores_bytes:
+        if share.rates is not None:
+            return Pass(share.core_ms[0])
+        return Pass(forward.product_ms * share.work.core_flops / share.work.forward_flops)
+    return Pass()

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from placements.block import PlacementError
-from placements.hardware import Gpu
 from placements.models.calibration import Calibration
-from placements.models.end_layers import OutputLayer
-from placements.models.layers import HALF, Layer, Precision
+from placements.models.layers import HALF, Precision
 from placements.models.machine.measured_rates import MeasuredRates
 from placements.models.memory import PLAIN, Framework
 from placements.models.parallel import Pass
@@ -21,7 +19,6 @@ from placements.models.rates import (
     MEMORY_EFFICIENCY,
     MODEL_FLOPS_UTILISATION,
     OUTPUT_LAYER_UTILISATION,
-    check_shares,
 )
 
 OVERLAP_SLOWDOWN = 1.3
@@ -37,10 +34,8 @@ class CostOptions:
     """Shares of their data sheets that GPUs reach, and the precision of the training.
 
     Attributes:
-        model_flops_utilisation: Share of the peak that layers reach; above 0, at most 1, as of those that
-            follow.
-        output_layer_utilisation: Share of the peak that the output layer reaches.
-        memory_efficiency: Share of the memory bandwidth that is reached.
+        model_flops_utilisation: Share of the peak that layers reach; above 0, at most 1. Likewise
+            `output_layer_utilisation` of the output layer and `memory_efficiency` of the memory's bandwidth.
         overlap_slowdown: See `OVERLAP_SLOWDOWN`; 1 for none, at most 2: one after the other.
         precision: Precision of weights and activations.
         overlap_gradients: Gradients are summed beside the products of the last backward, where both are
@@ -49,7 +44,7 @@ class CostOptions:
             of it with any number.
         graphs: What of a layer with experts runs as CUDA graphs.
         overlap_tensor_parallel: Tensor-parallel GPUs that share tokens gather and scatter them beside the
-            products before and after, see `placements.models.costing.overlap`; otherwise one after the other.
+            products before and after; otherwise one after the other.
         overlap_weights: With ZeRO-3 the weights of a layer are gathered beside the forward of the one before,
             as FSDP does; otherwise before its own (Galvatron-BMW).
         sends_tokens_once: A token goes once to each GPU that has any of its experts, and once to each other
@@ -86,21 +81,15 @@ class CostOptions:
 
     def __post_init__(self) -> None:
         """Check shares and slowdown."""
-        check_shares(self, "model_flops_utilisation", "output_layer_utilisation", "memory_efficiency")
+        for name in ("model_flops_utilisation", "output_layer_utilisation", "memory_efficiency"):
+            if not 0 < getattr(self, name) <= 1:
+                raise PlacementError(
+                    f"{name}: {getattr(self, name)} is not a share above 0 and at most 1; give one"
+                )
         if not 1 <= self.overlap_slowdown <= 2:
             raise PlacementError(
                 f"overlap_slowdown: {self.overlap_slowdown} is not from 1, for none, to 2; give a factor"
             )
-
-    def product_ms(self, gpu: Gpu, layer: Layer, flops: float) -> float:
-        """Return the milliseconds of a layer's matrix products."""
-        is_output = isinstance(layer, OutputLayer)
-        share = self.output_layer_utilisation if is_output else self.model_flops_utilisation
-        return flops / (self.precision.peak_tflops(gpu, exact=is_output) * 1e9 * share)
-
-    def memory_ms(self, gpu: Gpu, num_bytes: float) -> float:
-        """Return the milliseconds of reading or writing memory."""
-        return num_bytes / (gpu.memory_bandwidth_gb_s * 1e6 * self.memory_efficiency)
 
     def overlapped(self, product_ms: float, transfer_ms: float) -> Pass:
         """Return the time of products and transfers side by side: while both run, both are slower.

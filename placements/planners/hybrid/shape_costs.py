@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 
 from placements.cluster import DeviceGroup
 from placements.models.chain import ModelShape
-from placements.models.costing.layer_costs import layer_cost
+from placements.models.costing.layer_costs import layer_cost, transition_ms
 from placements.models.costing.options import USUAL, CostOptions
-from placements.models.costing.transitions import transition_ms
 from placements.models.layers import Layer
 from placements.models.parallel import Cost, LayerStrategy
 from placements.planners.hybrid.uniform import is_end

@@ -6,12 +6,10 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from told import told
 
 from placements import PlacementError
-from placements.models.layers import HALF, PRECISIONS, KeptTensor
+from placements.models.layers import HALF, PRECISIONS
 from placements.models.mamba import MambaLayer
 from placements.models.transformer import TransformerLayer
 from placements.models.zoo import decoder, hybrid
@@ -30,12 +28,13 @@ def layer(**sizes: Any) -> TransformerLayer:
 def shapes(shape: TransformerLayer, t: int, experts: int = 1) -> dict[str, tuple[float, ...]]:
     return {
         each.name: (each.inputs, each.outputs, each.tokens, each.experts)
-        for each in shape.products(t, experts)
+        for each in shape.on(t, experts).products
     }
 
 
-def kept(tensors: tuple[KeptTensor, ...]) -> dict[str, float]:
-    return {each.name: each.numbers for each in tensors if each.numbers}
+def kept(shape: TransformerLayer, t: int) -> dict[str, float]:
+    """Numbers of 2 bytes."""
+    return {each.name: each.num_bytes / 2 for each in shape.on(t).kept if each.num_bytes}
 
 
 def test_latent_attention_by_hand() -> None:
@@ -53,7 +52,7 @@ def test_latent_attention_by_hand() -> None:
     weights = 64 * 24 + 24 * 96 + 64 * 20 + 16 * 112 + 48 * 64 + 3 * 64 * 160
     assert shape.num_parameters == weights + 2 * 64 + 24 + 16
     assert shape.forward_flops(1) == 2 * 10 * weights + 2 * 10 * 10 * 8 * (12 + 6)
-    assert kept(shape.kept_tensors(HALF, 2)) == {
+    assert kept(shape, 2) == {
         "input of the attention norm": 640,
         "input of the attention part": 640,
         "compressed queries": 240,
@@ -67,10 +66,10 @@ def test_latent_attention_by_hand() -> None:
         "activation input": 2 * 10 * 80,
         "activation output": 10 * 80,
     }
-    assert shape.shared_elements() == 2 * 10 * 8 * (12 + 6)
-    assert shape.ring_elements(2) == 10 * 4 * (12 + 6)
+    (core,) = shape.on(2).cores
+    assert core.key_numbers == core.exchanged_numbers / 2 == 10 * 4 * (12 + 6)
     # Gradients of queries, keys, values and output, and of the residual stream; of the gate's inputs here.
-    assert shape.backward_numbers(2) == 640 + max(10 * 2 * 4 * (12 + 6), 2 * 10 * 80)
+    assert shape.on(2).gradients == 640 + max(10 * 2 * 4 * (12 + 6), 2 * 10 * 80)
     # Without compression queries are one product.
     assert shapes(layer(**LATENT | {"query_rank": None}), 1)["queries"] == (64, 96, 10, 0)
 
@@ -89,59 +88,20 @@ def test_experts_beside_shared_ones_by_hand() -> None:
     assert shape.expert_parameters(1) == 8 * 3 * 64 * 16
     assert shape.parameters(1) == 4 * 64 * 64 + 64 * 8 + 3 * 64 * 32 + 2 * 64
     assert shape.routed_elements() == 1.5 * 2 * 640
-    held = kept(shape.kept_tensors(HALF, 2))
+    held = kept(shape, 2)
     assert held["routed tokens"] == 3 * 640
     assert (held["activation input"], held["activation output"]) == (2 * 3 * 10 * 8, 3 * 10 * 8)
     assert (held["shared activation input"], held["shared activation output"]) == (2 * 10 * 16, 10 * 16)
-    assert shape.backward_numbers(2) == 640 + 3 * 10 * 2 * 8 + 2 * 3 * 640
+    assert shape.on(2).gradients == 640 + 3 * 10 * 2 * 8 + 2 * 3 * 640
 
 
 def test_norms_of_queries_and_keys_by_hand() -> None:
     plain, normed = layer(num_kv_heads=2), layer(num_kv_heads=2, query_key_norms=True)
     assert normed.num_parameters - plain.num_parameters == 2 * 8, "one scale for all heads of each"
-    more = Counter(kept(normed.kept_tensors(HALF, 2))) - Counter(kept(plain.kept_tensors(HALF, 2)))
+    more = Counter(kept(normed, 2)) - Counter(kept(plain, 2))
     assert more == {"inputs of query and key norms": 10 * (32 + 8)}
-    (kernel,) = set(normed.kernels(2)) - set(plain.kernels(2))
+    (kernel,) = set(normed.on(2).kernels) - set(plain.on(2).kernels)
     assert (kernel.forward, kernel.backward) == (2 * 10 * (32 + 8), 3 * 10 * (32 + 8))
-
-
-@given(
-    st.sampled_from([{}, LATENT, {"query_key_norms": True, "num_kv_heads": 4}]),
-    st.sampled_from([{}, EXPERTS, EXPERTS | {"imbalance": 1.25}]),
-    st.sampled_from([1, 2, 4]),
-    st.sampled_from(sorted(PRECISIONS)),
-    st.booleans(),
-)
-def test_a_layer_is_its_attention_and_its_feed_forward_part(
-    attention: dict[str, Any], inner: dict[str, Any], t: int, precision: str, plain: bool
-) -> None:
-    sizes = attention | inner | ({"biases": True, "dropout": True} if plain else {})
-    both, *parts = (layer(parts=parts, **sizes) for parts in ("both", "attention", "feed_forward"))
-    for each in ("products", "cores", "kernels"):
-        assert getattr(both, each)(t) == sum((getattr(part, each)(t) for part in parts), ())
-    assert kept(both.kept_tensors(PRECISIONS[precision], t)) == {
-        name: size
-        for part in parts
-        for name, size in kept(part.kept_tensors(PRECISIONS[precision], t)).items()
-    }
-    for each in ("parameters", "expert_parameters", "forward_flops", "core_flops"):
-        assert getattr(both, each)(t) == pytest.approx(sum(getattr(part, each)(t) for part in parts))
-    for each in ("shared_elements", "routed_elements", "num_routes"):
-        values = [getattr(one, each) for one in (both, *parts)]
-        whole, *own = (value() if callable(value) else value for value in values)
-        assert whole == sum(own)
-    assert both.reduced_elements() == tuple(
-        a + b for a, b in zip(*(part.reduced_elements() for part in parts), strict=True)
-    )
-
-
-@given(st.sampled_from([{}, LATENT, EXPERTS]), st.sampled_from([2, 4]))
-def test_gpus_share_every_product_that_is_split(sizes: dict[str, Any], t: int) -> None:
-    for one, shared in zip(layer(**sizes).products(1), layer(**sizes).products(t), strict=True):
-        degree = 1 if one.split == "none" else t
-        assert shared.weights == one.weights / degree
-        assert shared.flops == one.flops / degree
-        assert (shared.outputs if one.split == "inputs" else shared.inputs) in (one.inputs, one.outputs)
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_a_model_of_your_own_is_one_entry_of_a_file(tmp_path: Path) -> None:
 def test_sizes_are_changed_by_name() -> None:
     model = read_model("llama2_7b", num_layers=2, sequence_length=128, vocab_size=100, precision="single")
     assert [count for count, _ in model.runs] == [1, 2, 1]
-    assert model.runs[1][1].input_elements() == 128 * 4096
+    assert model.runs[1][1].on(1).inputs == 128 * 4096
     assert model.precision is SINGLE
     assert read_model("swin_huge_32", layers_by_level=(1, 1)).layers[-1].num_parameters == 640 * 1000
     assert len(read_model("t5_3b", num_layers=4).layers) == 6
@@ -153,7 +153,7 @@ def test_what_a_llamas_layer_keeps_was_measured() -> None:
         return float(second - first)
 
     layer = read_model("llama2_7b", sequence_length=2048).runs[1][1]
-    ratio = sum(layer.kept(HALF, 1)) / (2 * layer.input_elements())
+    ratio = sum(layer.kept(HALF, 1)) / (2 * layer.on(1).inputs)
     assert one_layer("1_1_8_sp") / one_layer("1_1_8_c_sp") == pytest.approx(ratio, rel=0.01)
 
 

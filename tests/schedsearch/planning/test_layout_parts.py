@@ -60,13 +60,13 @@ def test_each_exchange_has_its_part() -> None:
 
 def test_every_kept_tensor_has_a_part() -> None:
     """Of all models in all precisions; what measured or embedding layers keep is of no named part."""
-    others = {"input", "other tensors", "input of the norm", "input of the projection"}
+    others = {"input and other tensors", "input of the norm", "input of the projection"}
     names = {
         tensor.name
         for model in map(read_model, MODELS)
         for layer in {layer for _, layer in model.runs}
         for precision in PRECISIONS.values()
-        for tensor in layer.kept_tensors(precision, 1)
+        for tensor in layer.on(1, precision=precision).kept
     }
     parts = {name: memory_part(StageTensor("kept", name, 1.0, 1, "")) for name in names}
     assert {name for name, part in parts.items() if part == "other activations"} <= others

@@ -114,7 +114,7 @@ class MeasuredCosts(ABC):
     ) -> float:
         """Return the time, forward and backward, to lay a layer's output out for the next strategy.
 
-        What is gathered is as in `placements.models.costing.transitions.transition_ms`.
+        What is gathered is as in `placements.models.costing.layer_costs.transition_ms`.
         """
         if _layout(before) == _layout(after):
             return 0.0

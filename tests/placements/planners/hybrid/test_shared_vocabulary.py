@@ -30,7 +30,7 @@ def test_the_second_lookup_has_no_table_of_its_own() -> None:
     assert isinstance(again, EmbeddingLayer) and again.tied
     # The encoder's output passes on with what is looked up, which alone is all-reduced.
     assert again.output_elements() == 2 * 128 * 1024 == T5.layers[6].output_elements()
-    assert again.reduced_elements() == ((128 * 1024,), ())
+    assert again.on(1).reduces == [(128 * 1024, 0)]
 
 
 @pytest.mark.parametrize(
