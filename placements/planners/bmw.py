@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -74,23 +74,18 @@ def bi_objective_partition(
         times_ms, once_ms, _ = zip(*stages, strict=True)
         if (time_ms := iteration_ms(times_ms, once_ms, num_micro_batches)) < best_ms:
             best, best_ms = division, time_ms
-        slowest_ms, slowest = max((stage[0] + stage[1], -i) for i, stage in enumerate(stages))
-        for moved in _moves(division, -slowest):
+        whole_ms = [time + once for time, once, _ in stages]
+        slowest = whole_ms.index(max(whole_ms))
+        for neighbor in (slowest - 1, slowest + 1):
+            if not 0 <= neighbor < len(division) or division[slowest] == 1:
+                continue
+            changed = {slowest: -1, neighbor: 1}
+            moved = tuple(number + changed.get(i, 0) for i, number in enumerate(division))
             after = fitting(moved) if moved not in seen else None
             seen.add(moved)
-            if after and all(time + once <= slowest_ms and mib <= max_mib for time, once, mib in after):
+            if after and all(time + once <= max(whole_ms) and mib <= max_mib for time, once, mib in after):
                 queue.append(moved)
     return best
-
-
-def _moves(division: tuple[int, ...], stage: int) -> Iterator[tuple[int, ...]]:
-    """Yield the divisions in which a stage gives a layer to one of its neighbors."""
-    for neighbor in (stage - 1, stage + 1):
-        if 0 <= neighbor < len(division) and division[stage] > 1:
-            moved = list(division)
-            moved[stage] -= 1
-            moved[neighbor] += 1
-            yield tuple(moved)
 
 
 def solve_as_paper(problem: StageProblem, check: Check = lambda: None) -> StageSolution | None:

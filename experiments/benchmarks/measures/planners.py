@@ -19,14 +19,6 @@ from placements.planners.pipedream.profile_graph import (
     chain_graph,
 )
 
-METHODS = {
-    "exact": ("exact", "exact"),
-    "bmw": ("bmw", "exact"),
-    "base": ("base", "exact"),
-    "paper": ("base", "paper"),
-}
-"""Division of layers, and search inside a stage: ours, and Galvatron-BMW's algorithms."""
-
 _BATCH_SIZES = {"vgg16": 64, "alexnet": 256, "resnet50": 128}
 """Images on each worker (dissertation, Sec. 2.5.1)."""
 

@@ -41,7 +41,6 @@ from placements.planners.stage_solver import (
     StrategyCosts,
     grouped,
     solve,
-    undominated,
 )
 
 _BOUND_ROUNDING = 1e-12
@@ -138,7 +137,9 @@ class PlanProblem:
         for layer in self.kinds:
             found = layer_costs(self.costs, layer, self.options.trees, samples, m, group)
             every, shared = strategy_costs(found, m, layouts), list(found)
-            best = np.sort(undominated([*every[1:-1], every.piece % 2], every.piece // 2))
+            figures, layout = np.stack([*every[1:-1], every.piece % 2], axis=1), every.piece // 2
+            no_better = (figures[:, None] >= figures).all(axis=2) & (layout[:, None] == layout)
+            best = np.flatnonzero(~(no_better & ~no_better.T).any(axis=1))
             strategies.append(tuple(shared[i] for i in best.tolist()))
             options.append(StrategyCosts(*(each[best] for each in every)))
         between = transitions_ms(self.costs, self.kinds, layouts.values(), samples, group)

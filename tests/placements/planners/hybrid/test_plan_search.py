@@ -126,16 +126,6 @@ def test_the_papers_methods_are_never_better(model: str, gib: float) -> None:
     assert rate["exact", "exact"] * near >= rate["exact", "paper"]
 
 
-def test_slower_gpus_have_fewer_layers() -> None:
-    costs, cluster = ShapeCosts(read_model("gpt3_13b")), read_cluster("a100_8+v100_8")
-    options = PlanOptions(num_stages=(2,), gpus_per_stage=(8,))
-    found = search_plans(costs, cluster, 32, options)
-    fast, slow = found.plans[0].plan.stages
-    assert len(fast.layers) > 1.5 * len(slow.layers)
-    even = search_plans(costs, cluster, 32, replace(options, method="base"))
-    assert found.plans[0].time_ms <= even.plans[0].time_ms if even.plans else not even.plans
-
-
 def test_plans_are_sorted_and_trials_tell_all_numbers() -> None:
     options = PlanOptions(memory_gib=10.0, num_plans=4)
     found = search_plans(GPT, read_cluster("a100_4"), 8, options)
