@@ -1,6 +1,6 @@
 """The plans of each shape, made placements; where a shape cannot be made, why.
 
-The plans of a chain become a V-shape, a loop or a wave; M- and NN-shapes have a search of their own.
+The plans of a chain become a V-shape; M- and NN-shapes have a search of their own.
 The module does not know which plan is best.
 """
 
@@ -10,12 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from placements import PlacementError
 from placements.cluster import Cluster
-from placements.pieces import PIPELINES
 from placements.planners.hybrid.placing.planned_placement import (
-    CHUNKED,
     SHARED_VOCABULARY,
-    balanced_chunks,
-    chunked_placement,
     planned_placement,
     shared_vocabulary_placement,
 )
@@ -26,36 +22,27 @@ from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.parallel_plan import PlanError, UnsuitableShapeError
 from schedsearch.planning.plans import RankedPlan, capacities_gib, plan_name
 
-SHAPES = ("v_shape", *CHUNKED, *SHARED_VOCABULARY)
+SHAPES = ("v_shape", *SHARED_VOCABULARY)
 """Placements that can compete."""
 
 
 def chain_plans(
-    shape: str, chains: Sequence[RatedPlan], costs: LayerCosts, options: PlanOptions, num_chunks: int
+    chains: Sequence[RatedPlan], costs: LayerCosts, options: PlanOptions
 ) -> Iterator[RankedPlan | str]:
-    """Yield plans of all layers in a chain in a shape, or lines that say why one cannot be made.
+    """Yield plans of all layers in a chain as V-shapes, or lines that say why one cannot be made.
 
     Args:
-        shape: A V-shape, or one of `CHUNKED`.
         chains: The plans, each with its stages.
         costs: Costs of the whole model.
         options: What is allowed.
-        num_chunks: Chunks of each device in a wave or a loop.
     """
     for rated in chains:
         plan, capacities = rated.plan, capacities_gib(rated.plan, options)
         try:
-            if shape == "v_shape":
-                yield RankedPlan(shape, rated, planned_placement(plan, costs, capacities), rated.time_ms)
-            elif plan.num_stages == 1:
-                yield f"{shape}: of one stage there is no other shape than v_shape"
-            else:
-                placement = chunked_placement(plan, costs, shape, num_chunks, capacities)
-                (stages,) = PIPELINES[shape](plan.num_stages, num_chunks)
-                chunks = zip(stages, balanced_chunks(plan, costs, num_chunks), strict=True)
-                yield RankedPlan(shape, rated, placement, chunks=tuple(chunks))
+            placement = planned_placement(plan, costs, capacities)
+            yield RankedPlan("v_shape", rated, placement, rated.time_ms)
         except (PlanError, PlacementError) as error:
-            yield f"{plan_name(shape, plan)}: {error}"
+            yield f"{plan_name('v_shape', plan)}: {error}"
 
 
 def vocabulary_plans(
