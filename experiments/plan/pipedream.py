@@ -62,7 +62,8 @@ def task(question: PlanQuestion, planner: PipeDreamPlanner) -> dict[str, float |
     write_text(directory / "plans.csv", csv_text(_COLUMNS, (row.values() for row in rows)))
     write_text(directory / "placement.yaml", placement_to_yaml(plan_placement(best, memory_mib)))
     for row in rows:
-        found = f"{row['configuration']}, {row['time_ms']:.5g} ms, bound by {row['bottleneck']}"
+        time = "" if row["note"] else f"{row['time_ms']:.5g} ms"
+        found = f"{row['configuration']}, {time}, bound by {row['bottleneck']}"
         log.info("%s: %s", row["name"], row["note"] or found)
     for number, stage in enumerate(best.stages):
         log.info("stage %d on %d workers: %s", number, stage.replicas, ", ".join(stage.nodes))
