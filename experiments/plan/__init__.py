@@ -3,8 +3,7 @@
 - `question`: what all planners are asked
 - `options`: the kinds of planners with their own options
 - `inputs`: model, cluster and costs of what is asked, computed or of a measured profile
-- `strategies`: the default planner and Galvatron-BMW's, plans ranked by their schedules
-- `explained_layouts`: layouts written, and the user's own beside the best, part by part
+- `strategies`: the default planner and Galvatron-BMW's, plans ranked by their schedules and written
 - `pipedream`: a profile of nodes planned as PipeDream does
 - `two_bw`: parallel pipelines of equal blocks planned as PipeDream-2BW does
 - `task`, which asks the planner that is chosen

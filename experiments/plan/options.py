@@ -70,15 +70,11 @@ class DefaultPlanner(StrategyOptions):
     uniform: bool = option(False, "true: layouts alone, in which the GPUs share all layers in the same way")
     micro_batch_sizes: list[Any] = option([1, 2, 4], "of layouts: samples of a micro-batch to try")
     max_chunks: int = option(24, "of layouts: most chunks of a stage", min=1)
-    explain: dict[str, Any] | list[Any] | None = option(
-        None, "one layout or several to compare with the best, as {tp: 4, pp: 8}"
-    )
     shapes: list[Any] = option(
         ["v_shape"],
-        "placements to compare: v_shape, loop_shape, wave_shape, m_shape, nn_shape",
-        choices=("v_shape", "loop_shape", "wave_shape", "m_shape", "nn_shape"),
+        "placements to compare: v_shape; m_shape and nn_shape, with the vocabulary on all GPUs",
+        choices=("v_shape", "m_shape", "nn_shape"),
     )
-    num_chunks: int = option(2, "model chunks of a device in wave and loop", min=2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +167,7 @@ COMMAND = Command(
     PlanCommandOptions,
     task="experiments.plan.task",
     read=_read,
-    first="model cluster batch planner sequence_length precision memory_gib planner.explain",
+    first="model cluster batch planner sequence_length precision memory_gib planner.uniform",
     headlines={
         "profiles": "The model",
         "gpus_per_node": "The cluster",

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from typing import Any
 
 from experiments.config.options import OptionError
 from experiments.config.run_record import output_directory
@@ -18,7 +17,6 @@ from placements.planners.hybrid.plan import PlanError
 from placements.planners.pipedream.plan import Level, PipelinePlan, plan_placement
 from placements.planners.pipedream.planner import best_plan, data_parallel_plan
 from placements.planners.pipedream.profile_graph import read_profile_graph
-from schedsearch.planning.explanation import table
 
 log = logging.getLogger(__name__)
 
@@ -59,14 +57,16 @@ def task(question: PlanQuestion, planner: PipeDreamPlanner) -> dict[str, float |
     except PlanError as error:
         rows.append(dict.fromkeys(_COLUMNS) | {"name": "straight", "batch": batch, "note": str(error)})
     directory = output_directory()
-    write_text(directory / "plan.md", _explained(best, Path(path).name, rows))
     write_text(directory / "plans.csv", csv_text(_COLUMNS, (row.values() for row in rows)))
     write_text(directory / "placement.yaml", placement_to_yaml(plan_placement(best, memory_mib)))
     for row in rows:
-        found = f"{row['configuration']}, {text_of(row['time_ms'])} ms, bound by {row['bottleneck']}"
+        time = "" if row["note"] else f"{row['time_ms']:.5g} ms"
+        found = f"{row['configuration']}, {time}, bound by {row['bottleneck']}"
         log.info("%s: %s", row["name"], row["note"] or found)
+    for number, stage in enumerate(best.stages):
+        log.info("stage %d on %d workers: %s", number, stage.replicas, ", ".join(stage.nodes))
     log.info("costs: as measured, of %s", path)
-    log.info("plan, placement and the table in %s", directory)
+    log.info("placement and table of plans in %s", directory)
     rate = batch / best.time_ms * 1e3
     return {"plan": best.configuration, "samples_per_s": rate, "num_gpus": best.num_workers}
 
@@ -96,7 +96,7 @@ def levels_of(cluster: Cluster, *, is_flat: bool = False) -> list[Level]:
     return [Level(nodes.gpus_per_node, link_gb_s), Level(nodes.num_nodes, cluster.node_bandwidth_gb_s)]
 
 
-def plan_row(name: str, plan: PipelinePlan, memory_mib: float | None, batch: int) -> Mapping[str, object]:
+def plan_row(name: str, plan: PipelinePlan, memory_mib: float | None, batch: int) -> dict[str, Any]:
     """Return the figures of a plan for a batch of so many samples by `_COLUMNS`."""
     fits = memory_mib is None or plan.memory_mib <= memory_mib
     figures = (
@@ -105,39 +105,3 @@ def plan_row(name: str, plan: PipelinePlan, memory_mib: float | None, batch: int
         "" if fits else f"does not fit in {memory_mib:g} MiB",
     )
     return dict(zip(_COLUMNS, figures, strict=True))
-
-
-def table_of(rows: Sequence[Mapping[str, object]], names: Mapping[str, str]) -> list[str]:
-    """Return rows as a Markdown table, with figures of some names under heads."""
-    return table([list(names.values()), *([text_of(row[name]) for name in names] for row in rows)])
-
-
-def text_of(value: object) -> str:
-    """Return a figure as text: numbers with five digits, nothing for None."""
-    if isinstance(value, float):
-        return f"{value:.5g}"
-    return "" if value is None else str(value)
-
-
-def _explained(plan: PipelinePlan, profile: str, rows: Sequence[Mapping[str, object]]) -> str:
-    """Return the stages of a plan with their nodes, and the plans beside it, as Markdown."""
-    links = " of ".join(f"{level.count} at {level.gb_per_s:g} GB/s" for level in reversed(plan.levels))
-    exact = "" if plan.is_exact else " Not all cuts of the model were looked at."
-    of_stages = {"replicas": "workers", "compute_ms": "compute ms", "synchronisation_ms": "exchange ms"}
-    of_stages |= {"transfer_ms": "transfer ms", "memory_mib": "MiB of a worker"}
-    stages = [{name: getattr(stage, name) for name in of_stages} for stage in plan.stages]
-    of_plans = {"name": "plan", "configuration": "configuration", "time_ms": "ms", "bottleneck": "bound by"}
-    lines = [
-        f"# {profile} on {plan.num_workers} workers",
-        "",
-        f"Workers: {links}. Costs are as measured, for one input; each worker sends its gradients.{exact}",
-        "",
-        *table_of(rows, of_plans | {"peak_memory_mib": "MiB of a worker", "note": "note"}),
-        "",
-        "## Stages",
-        "",
-        *table_of(stages, of_stages),
-        "",
-        *(f"- stage {number}: {', '.join(stage.nodes)}" for number, stage in enumerate(plan.stages)),
-    ]
-    return "\n".join(lines) + "\n"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from experiments.config.command import Interrupted
-from experiments.config.options import OptionError
 from experiments.config.run_record import output_directory
-from experiments.plan.explained_layouts import lines_of_layouts, read_own_layouts, save_layouts
 from experiments.plan.inputs import inputs_of, numbers
 from experiments.plan.options import BmwPlanner, DefaultPlanner
 from experiments.plan.question import PlanQuestion
@@ -33,7 +33,14 @@ from schedsearch.schedule_file import schedule_to_dict
 
 log = logging.getLogger(__name__)
 
-_TRIAL_COLUMNS = ("batch", "stages", "gpus_per_stage", "micro_batches", "bound_ms", "time_ms", "reason")
+_SETTINGS = (
+    *("tensor", "pipeline", "chunks", "context", "expert", "whole_experts", "data", "zero"),
+    *("micro_batch_size", "num_micro_batches", "recompute", "recomputed_layers"),
+)
+"""Fields of a layout, and of its degrees, that are written."""
+
+_MOST_ROWS = 1000
+"""Layouts in the table of all, the best ones."""
 
 
 def task(question: PlanQuestion, planner: DefaultPlanner | BmwPlanner) -> dict[str, float | str]:
@@ -55,10 +62,10 @@ def task(question: PlanQuestion, planner: DefaultPlanner | BmwPlanner) -> dict[s
             rank_by=planner.rank,
             on_progress=show.planner,
             on_search=show.search,
-            **(_of_layouts(planner, cluster.num_gpus, batch) if isinstance(planner, DefaultPlanner) else {}),
+            **(_of_layouts(planner) if isinstance(planner, DefaultPlanner) else {}),
         )
     directory = output_directory()
-    proved = [*_proved(found), *lines_of_layouts(found)]
+    proved = [*_proved(found), *_lines_of_layouts(found)]
     exports = save(found, directory, costs_in_words, proved)
     log.info("%s on %s", model.name, in_words(cluster))
     lines = [*text_columns(ranking(found)), legend(found), *proved]
@@ -100,17 +107,13 @@ def _plan_options(
     )
 
 
-def _of_layouts(planner: DefaultPlanner, num_gpus: int, batch: int | tuple[int, ...]) -> dict[str, Any]:
+def _of_layouts(planner: DefaultPlanner) -> dict[str, Any]:
     """Return what the default planner has besides."""
-    if planner.explain is not None and not isinstance(batch, int):
-        raise OptionError(f"batch: {list(batch)} is not one number, which explain needs; give one")
     sizes = numbers("planner.micro_batch_sizes", planner.micro_batch_sizes) or ()
     return {
         "uniform": planner.uniform,
         "layouts": LayoutOptions(sizes, max_chunks=planner.max_chunks),
-        "own": read_own_layouts(planner.explain, num_gpus, batch) if isinstance(batch, int) else (),
         "shapes": planner.shapes,
-        "num_chunks": planner.num_chunks,
     }
 
 
@@ -122,13 +125,7 @@ def save(plans: Plans, directory: Path, costs_in_words: str, proved: list[str]) 
     """
     text = explain(plans, costs_in_words) + "\n".join(["", "```", *proved, "```", ""])
     write_text(directory / "plan.md", text)
-    save_layouts(plans, directory)
-    trials = (
-        [batch, *trial[:-1], trial.reason]
-        for batch, found in plans.searches.items()
-        for trial in found.trials
-    )
-    write_text(directory / "trials.csv", csv_text(_TRIAL_COLUMNS, trials))
+    _save_layouts(plans, directory)
     write_text(directory / "plans.csv", csv_text(PLAN_COLUMNS, (row.values() for row in plans.rows())))
     write_json(directory / "plans.json", plans.to_dict())
     if not plans.proposed:
@@ -146,6 +143,36 @@ def save(plans: Plans, directory: Path, costs_in_words: str, proved: list[str]) 
         return [f"not exported: other systems have no {best.shape} of layers each in its own strategy"]
     costs, capacities = PartCosts(plan.model, plans.costs), capacities_gib(plan, plans.options)
     return export(planned_by(best.rated, costs, capacities), directory / "export")
+
+
+def _save_layouts(plans: Plans, directory: Path) -> None:
+    """Write the best layouts by the formula."""
+    rows = []
+    for found in plans.layouts.values():
+        for each in found.estimates[:_MOST_ROWS]:
+            settings = {**vars(each.layout.degrees), **vars(each.layout)}
+            figures = f"{each.time_ms:.1f}", f"{each.load_ms:.1f}", f"{each.gib:.2f}"
+            rows.append([*(settings[name] for name in _SETTINGS), *figures, each.gib <= found.limit_gib])
+    if rows:
+        columns = (*_SETTINGS, "formula_ms", "load_ms", "gib", "fits")
+        write_text(directory / "layouts.csv", csv_text(columns, rows))
+
+
+def _lines_of_layouts(plans: Plans) -> Iterator[str]:
+    """Yield what is known of the layouts of each batch."""
+    for batch, found in plans.layouts.items():
+        known = "none fits"
+        if found.plans:
+            best_ms = found.plans[0].iteration_ms or math.inf
+            known = (
+                f"{found.num_layouts - found.num_left} layouts rated by the formula; no schedule of one that "
+                f"fits is shorter than {found.bound_ms:,.0f} ms "
+                f"({100 * (1 - found.bound_ms / best_ms):.1f} % below the best layout)"
+            )
+        yield f"layouts, batch {batch}: {known}"
+        if found.num_left:
+            why = "interrupted" if found.interrupted else "the time limit is over"
+            yield f"layouts, batch {batch}: {why}: {found.num_left} were not looked at"
 
 
 def _proved(plans: Plans) -> list[str]:

@@ -10,7 +10,7 @@ from experiments.config.options import OptionError
 from experiments.config.run_record import output_directory
 from experiments.plan.inputs import cluster_of, computed_costs, model_of, numbers, one_batch, refuse_all_but
 from experiments.plan.options import TwoBwPlanner
-from experiments.plan.pipedream import levels_of, table_of
+from experiments.plan.pipedream import levels_of
 from experiments.plan.question import PlanQuestion
 from placements import Placement
 from placements.cluster import Cluster
@@ -28,9 +28,6 @@ from placements.planners.hybrid.plan import PlanError
 from placements.planners.pipedream.two_bw import BlockProfile, EqualServers, TwoBwPlan, two_bw_plans
 
 log = logging.getLogger(__name__)
-
-_SHOWN = 10
-"""Rows of the table in ``plan.md``."""
 
 _COLUMNS = (*(each.name for each in dataclasses.fields(TwoBwPlan)), "batch_size", "samples_per_s")
 
@@ -65,27 +62,11 @@ def task(question: PlanQuestion, planner: TwoBwPlanner) -> dict[str, float | str
     if best.reason:
         raise PlanError(f"no plan fits: that of {_in_words(best)} {best.reason}; give more memory or GPUs")
     rows = [{name: getattr(plan, name) for name in _COLUMNS} for plan in plans]
-    names = {"data_parallel": "pipelines", "num_stages": "stages", "micro_batch_size": "micro-batch"}
-    names |= {"recompute": "again", "time_ms": "ms", "samples_per_s": "samples/s"}
-    names |= {"memory_mib": "MiB of a GPU", "reason": "note"}
-    lines = [
-        f"# {model.name} in parallel pipelines, as PipeDream-2BW plans",
-        "",
-        f"Best: {_in_words(best)}; an update of {best.batch_size} samples. Run it with "
-        f"`{_run_options(best)}`.",
-        "",
-        "Costs are those of the transformer layers, computed; memory is that of the dissertation's closed "
-        "form: weights of two versions and activations, without gradients and the optimizer's states.",
-        "",
-        *table_of(rows[:_SHOWN], names),
-        "",
-    ]
     directory = output_directory()
-    write_text(directory / "plan.md", "\n".join(lines))
     write_text(directory / "plans.csv", csv_text(_COLUMNS, (row.values() for row in rows)))
     write_text(directory / "placement.yaml", placement_to_yaml(_placement(best, profile, servers)))
     log.info("best: %s, %.5g ms for a micro-batch of each pipeline", _in_words(best), best.time_ms)
-    log.info("plan, placement and the table in %s", directory)
+    log.info("placement and table of plans in %s", directory)
     log.info("run it with: %s", _run_options(best))
     num_gpus = best.data_parallel * best.num_stages
     name = f"{best.data_parallel}x{best.num_stages}"

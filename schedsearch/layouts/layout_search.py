@@ -63,19 +63,11 @@ def best_layout(
     return search
 
 
-def min_capacity(problem: LayoutProblem) -> float:
-    """Return with how many units of memory a layout for 1F1B fits at the least."""
-    sums = (problem.sums[3] + held.max() * problem.sums[2] for held in problem.graph.held)
-    return divided([windows(each) for each in sums], np.maximum)[1]
-
-
 @dataclass
 class LayoutSearch:
     """A search as it goes on.
 
     Attributes:
-        problem: The model and its schedule.
-        work_limit: Units of work after which it ends.
         best: Pieces of each stage; None where no layout fits, or none was found.
         ticks: Ticks of its iteration.
         bound: No layout is faster; no less than the ticks where that is proved, infinite where none fits.

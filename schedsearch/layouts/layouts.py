@@ -20,7 +20,7 @@ from placements.trainers.megatron_layout import MegatronPipeline, group_size, wr
 from schedsearch.core.shared_limits import SharedLimits
 from schedsearch.layouts.defaults import NUM_CHUNKS, WORK_LIMIT
 from schedsearch.layouts.layout_model import LayoutProblem, Sizes
-from schedsearch.layouts.layout_search import best_layout, min_capacity
+from schedsearch.layouts.layout_search import best_layout
 from schedsearch.layouts.order_graph import graph_of, run
 from schedsearch.metrics import peak_memory
 from schedsearch.results import TableResult
@@ -84,9 +84,9 @@ class BestLayouts(TableResult):
 
     Attributes:
         num_micro_batches: Micro-batches of an iteration.
-        rows: A row for each number of chunks.
-        given: A row for each layout that was given, by its name.
-        interrupted: Whether a Ctrl-C ended the search; the rows are the best until then.
+        rows: One for each number of chunks.
+        given: One for each layout that was given, by its name.
+        interrupted: A Ctrl-C ended the search; the rows are the best until then.
     """
 
     num_micro_batches: int
@@ -181,18 +181,17 @@ class _Setting:
         answer = best_layout(self._problem(row), [each for each in sizes if min(each) > 0], work_limit)
         limits.spend(answer.work)
         if answer.best is None:
-            min_mib = math.ceil(min_capacity(self._problem(self._empty(1))) / 10**PLACES)
-            note = f"memory_mib: {self.memory_mib:g} holds no layout; num_chunks=1 needs {min_mib:,} MiB"
+            note = f"memory_mib: {self.memory_mib:g} holds no layout; give more, or use num_chunks=1"
             return replace(row, status=DOES_NOT_FIT if answer.is_proved else NOT_FOUND, note=note)
         firsts = np.array([*self._pieces, len(self.layers.parts)])
         parts = np.diff(firsts[np.cumsum((0, *answer.best))])
         row = self._priced(layout_of_sizes(self.num_devices, self.layers.parts, tuple(parts.tolist())), row)
         assert row.iteration_ms is not None, "it fits"
         assert round(row.iteration_ms * 10**PLACES) == answer.ticks, "the schedule takes what was searched"
-        bound_ms = (
-            row.iteration_ms if answer.is_proved else math.ceil(min(answer.bound, answer.ticks)) / 10**PLACES
-        )
-        return replace(row, bound_ms=bound_ms, status=PROVED if answer.is_proved else BOUNDED)
+        if answer.is_proved:
+            return replace(row, bound_ms=row.iteration_ms, status=PROVED)
+        bound_ms = math.ceil(min(answer.bound, answer.ticks)) / 10**PLACES
+        return replace(row, bound_ms=bound_ms, status=BOUNDED)
 
     def given(self, pipeline: MegatronPipeline) -> LayoutRow:
         """Return the row of a layout that was given.
@@ -214,19 +213,19 @@ class _Setting:
     def _empty(self, num_chunks: int) -> LayoutRow:
         """Return a row without a layout; its note says why there can be none, if so."""
         p, m, pieces = self.num_devices, self.num_micro_batches, len(self._pieces)
-        if num_chunks == 1:
-            few = f"num_devices: {p} are more than the {pieces} pieces of the model; use fewer"
-            return LayoutRow("one_f_one_b", 1, note=few if p > pieces else "")
+        is_interleaved = num_chunks > 1
         reasons = {
             f"num_devices: {p} are more than the {pieces} pieces of the model; use fewer": p > pieces,
             f"num_chunks: {p * num_chunks} stages are more than the {pieces} pieces of the model; use "
             "fewer": p * num_chunks > pieces,
-            "num_chunks: one device has one stage; use num_chunks=1": p == 1,
-            f"num_micro_batches: interleaved 1F1B needs at least {p}, as many as devices; raise it": m < p,
+            "num_chunks: one device has one stage; use num_chunks=1": is_interleaved and p == 1,
+            f"num_micro_batches: interleaved 1F1B needs at least {p}, as many as devices; raise "
+            "it": is_interleaved and m < p,
         }
         note = next((reason for reason, holds in reasons.items() if holds), "")
-        group = None if note else group_size(p, m)
-        return LayoutRow("interleaved_one_f_one_b", num_chunks, note=note, group=group)
+        group = group_size(p, m) if is_interleaved and not note else None
+        schedule = "interleaved_one_f_one_b" if is_interleaved else "one_f_one_b"
+        return LayoutRow(schedule, num_chunks, note=note, group=group)
 
     def _priced(self, found: PipelineLayout, row: LayoutRow) -> LayoutRow:
         """Return a row with what a layout takes, by its schedule."""
@@ -234,13 +233,12 @@ class _Setting:
         schedule = validate(run(placement, found.num_chunks, self.num_micro_batches, row.group))
         peak_mib = placement.mib(int(peak_memory(schedule).max()))
         assert peak_mib is not None, "layers have memory"
-        fits = self.memory_mib is None or peak_mib <= self.memory_mib
         return replace(
             row,
             layout=write_notation(found),
             iteration_ms=placement.ms(schedule.makespan),
             peak_memory_mib=peak_mib,
-            status=GIVEN if fits else DOES_NOT_FIT,
+            status=GIVEN if self.memory_mib is None or peak_mib <= self.memory_mib else DOES_NOT_FIT,
             found=found,
             schedule_found=schedule,
         )
@@ -252,16 +250,22 @@ class _Setting:
         return [i for i, part in enumerate(parts) if part != MTP or i == parts.find(MTP)]
 
     def _problem(self, row: LayoutRow) -> LayoutProblem:
-        graph = graph_of(self.num_devices, row.num_chunks, self.num_micro_batches, row.group)
+        def ticks(value: float) -> int:
+            return int(rounded(value) * 10**PLACES)
+
         figures = [
-            [int(rounded(getattr(each, name)) * 10**PLACES) for each in self.layers.layers]
+            [ticks(getattr(each, name)) for each in self.layers.layers]
             for name in ("forward_ms", "backward_ms", "activation_mib", "weight_mib")
         ]
         pieces = np.add.reduceat(np.array(figures), self._pieces, axis=1)
         pieces[:2] = np.maximum(pieces[:2], 1)
-        capacity = None if self.memory_mib is None else int(rounded(self.memory_mib) * 10**PLACES)
-        transfer = int(rounded(self.transfer_ms) * 10**PLACES)
-        return LayoutProblem(graph, pieces, capacity, transfer, self.layers.num_mtp > 0)
+        return LayoutProblem(
+            graph_of(self.num_devices, row.num_chunks, self.num_micro_batches, row.group),
+            pieces,
+            None if self.memory_mib is None else ticks(self.memory_mib),
+            ticks(self.transfer_ms),
+            self.layers.num_mtp > 0,
+        )
 
     def _sizes(self, found: PipelineLayout) -> Sizes:
         """Return the pieces of each stage of a layout."""

@@ -1,12 +1,8 @@
 """The orders of a schedule as a graph of events, timed for many layouts at once.
 
-1F1B and interleaved 1F1B run their blocks in orders that do not depend on times. So the orders are asked once
-of the hand-made schedule, of stages that all take one tick: the start of a block is then its level, and the
-blocks of a level wait only for those of lower ones. A layout is timed by going up the levels, with many
-layouts side by side in arrays.
-
-The longest path of a layout is a sum of times of stages. It is a path for every other layout too, whose time
-is thus no shorter than the sum of its own stages' times along it.
+The orders of 1F1B and interleaved 1F1B do not depend on times: they are those of stages of one tick, where
+the start of a block is its level. A layout is timed by going up the levels, many layouts side by side. A
+longest path of one layout is a path of every other, and so bounds its time from below.
 """
 
 from __future__ import annotations
@@ -106,7 +102,7 @@ def graph_of(num_devices: int, num_chunks: int, num_micro_batches: int, group: i
     kinds = np.empty(none, np.int64)
     for i, (_, name, n) in enumerate(ordered):
         block = placement.by_name[name]
-        kinds[i] = _stage(name) + num_stages * (block.kind is not Kind.F)
+        kinds[i] = int(name[1:]) + num_stages * (block.kind is not Kind.F)
         for source in block.after:
             inputs[i] = number[source, n]
             crosses[i] = placement.by_name[source].devices != block.devices
@@ -123,15 +119,11 @@ def run(placement: Placement, num_chunks: int, num_micro_batches: int, group: in
     return interleaved_one_f_one_b(placement, num_micro_batches, group)
 
 
-def _stage(name: str) -> int:
-    return int(name[1:])
-
-
 def _held(order: tuple[Instance, ...], num_devices: int, num_chunks: int) -> Ints:
     """Return how many micro-batches of each chunk a device holds at once, the largest numbers only."""
     changes = np.zeros((len(order), num_chunks), np.int64)
     for i, (name, _) in enumerate(order):
-        changes[i, _stage(name) // num_devices] = 1 if name.startswith("F") else -1
+        changes[i, int(name[1:]) // num_devices] = 1 if name.startswith("F") else -1
     rows = np.unique(np.cumsum(changes, axis=0), axis=0)
     is_most = [not ((rows >= row).all(1) & (rows > row).any(1)).any() for row in rows]
     return np.asarray(rows[np.array(is_most)])

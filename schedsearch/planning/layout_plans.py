@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
-from placements.block import PlacementError
-from placements.planners.hybrid.plan import Plan, PlanError
+from placements.planners.hybrid.plan import Plan
 from placements.planners.hybrid.plan_options import RatedPlan, StageEstimate
 from placements.planners.hybrid.search.layout_search import LayoutEstimate, LayoutSearch
 from placements.planners.hybrid.shape_costs import FrameworkCosts
-from placements.planners.hybrid.uniform import Layout
 from placements.trainers.as_run import Planned, rate
 from placements.trainers.job import plan_uniform
 from schedsearch.core.answer import Status
@@ -30,7 +28,6 @@ def plan_layouts(
     search: LayoutSearch,
     num_plans: int = 5,
     on_progress: Callable[[int, int], None] | None = None,
-    own: Sequence[Layout] = (),
     time_limit_s: float = math.inf,
 ) -> LayoutPlans:
     """Return the best layouts; see `placements.planners.hybrid.search.layout_search`.
@@ -42,13 +39,11 @@ def plan_layouts(
         search: The layouts that are tried.
         num_plans: How many are timed by a schedule.
         on_progress: Called now and then with the number of layouts that are rated, and of all.
-        own: Layouts that are timed beside the best.
         time_limit_s: After which it ends.
 
     Raises:
-        PlanError: A schedule would have too many blocks, or a layout of the user's own is impossible.
+        PlanError: A schedule would have too many blocks.
     """
-    own_runs = [_own_run(search, layout) for layout in own]
     layouts, end_s = list(search.layouts()), time.monotonic() + time_limit_s
     rated: list[LayoutEstimate | None] = []
     timed: list[tuple[LayoutEstimate, UniformRun]] = []
@@ -66,45 +61,21 @@ def plan_layouts(
         estimates = search.ranked(filter(None, rated))
         fitting = [each for each in estimates if each.gib <= search.limit_gib]
         for estimate in fitting[: 4 * num_plans]:  # the formula's memory is not exact
-            run = _run(search, estimate.layout)
+            # As in the formula, exchanges run beside the pipeline, also in one node.
+            run = UniformRun(search.model, search.cluster, estimate.layout, search.costs, overlap=True)
             timed += [(estimate, run)] if max(run.gib_by_stage) <= search.limit_gib else []
             if len(timed) == num_plans or (timed and is_over()):
                 break
-    known = {run.layout for _, run in timed}
-    own_fit = [each for each in own_runs if max(each[1].gib_by_stage) <= search.limit_gib]
-    timed += [each for each in own_fit if each[1].layout not in known]
     timed.sort(key=lambda each: each[1].iteration_ms)
-    bound_ms = min((each.load_ms for each in (*fitting, *(each for each, _ in timed))), default=math.inf)
     return LayoutPlans(
         search.limit_gib,
         tuple(_ranked(estimate, run, search.limit_gib) for estimate, run in timed),
         tuple(estimates),
-        bound_ms,
-        tuple(run for _, run in own_runs),
+        min((each.load_ms for each in fitting), default=math.inf),
         len(layouts),
         len(layouts) - len(rated),
         ending.interrupted,
     )
-
-
-def _run(search: LayoutSearch, layout: Layout) -> UniformRun:
-    # As in the formula, exchanges run beside the pipeline, also in one node.
-    return UniformRun(search.model, search.cluster, layout, search.costs, overlap=True)
-
-
-def _own_run(search: LayoutSearch, layout: Layout) -> tuple[LayoutEstimate, UniformRun]:
-    """Return a layout of the user's own, timed."""
-    degrees, tokens = layout.degrees, search.num_tokens
-    try:
-        if tokens % degrees.context:
-            raise PlanError(
-                f"cp: {degrees.context} does not divide the {tokens} tokens of a sample; use a divisor"
-            )
-        if degrees.expert > 1 and not any(layer.num_routes for layer in search.model.layers):
-            raise PlanError(f"ep: {search.model.name} has no experts to share; leave it out")
-        return search.estimate(layout), _run(search, layout)
-    except (PlacementError, PlanError) as error:
-        raise PlanError(f"{layout_in_words(layout)}: {error}") from None
 
 
 def _ranked(estimate: LayoutEstimate, run: UniformRun, limit_gib: float) -> RankedPlan:
@@ -133,8 +104,8 @@ def _with_ends(run: UniformRun, limit_gib: float) -> Schedule:
     placement = run.placement
     updates = sorted(placement.optimizer_blocks, key=lambda block: block.devices)
     ticks = {
-        block.name: max(1, round((sum(end) - end.backward_ms) / placement.tick_ms))
-        for block, end in zip(updates, run.ends, strict=True)
+        block.name: max(1, round(after_ms / placement.tick_ms))
+        for block, (_, after_ms) in zip(updates, run.ends, strict=True)
     }
     blocks = tuple(replace(block, time=ticks.get(block.name, block.time)) for block in placement.blocks)
     placement = replace(placement, blocks=blocks).with_memory(math.floor(1024 * limit_gib))

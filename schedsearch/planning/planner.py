@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import time
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -27,7 +26,6 @@ from placements.planners.hybrid.search.layout_search import LayoutOptions, Layou
 from placements.planners.hybrid.search.plan_search import PlannerReport, search_plans
 from placements.planners.hybrid.shape_costs import FrameworkCosts, ShapeCosts
 from placements.planners.hybrid.stage_tables import LayerCosts
-from placements.planners.hybrid.uniform import Layout
 from schedsearch.planning.layout_plans import plan_layouts, why_no_layout
 from schedsearch.planning.plans import LayoutPlans, Plans, RankedPlan
 from schedsearch.planning.ranking import RankingReport, rank, simulated
@@ -62,10 +60,8 @@ def plan(
     costs: LayerCosts | None = None,
     uniform: bool = False,
     layouts: LayoutOptions | None = None,
-    own: Sequence[Layout] = (),
     rank_by: str = "schedule",
     shapes: Sequence[str] = ("v_shape",),
-    num_chunks: int = 2,
     time_limit_s: float | None = None,
     on_progress: PlannerReport | None = None,
     on_search: RankingReport | None = None,
@@ -87,10 +83,8 @@ def plan(
         costs: What layers cost; by default as `TRAINED` says.
         uniform: Layouts alone.
         layouts: Layouts that are tried; what `options` have of them is taken from there.
-        own: The user's own, of one batch size; they compete where they fit.
         rank_by: One of `RANKS`.
         shapes: Those of `schedsearch.planning.shape_plans.SHAPES` that compete.
-        num_chunks: Chunks of each device in a wave or a loop.
         time_limit_s: For all of it: planning has half, the searches of schedules what that leaves; None for
             that of `options`.
         on_progress: Told about the planning; see `placements.planners.hybrid.search.plan_search`. There is no
@@ -117,8 +111,8 @@ def plan(
             if name not in known:
                 raise PlanError(f"{where}: {name!r} is not known; use {', '.join(known)}")
     why_not = _why_no_layouts(cluster, costs, options, shapes)
-    if why_not and (own or uniform):
-        raise PlanError(f"{'explain' if own else 'uniform'}: layouts cannot be compared: {why_not}")
+    if why_not and uniform:
+        raise PlanError(f"uniform: layouts cannot be compared: {why_not}")
     sizes = tuple(dict.fromkeys(batch)) if isinstance(batch, Sequence) else (batch,)
     for size in sizes:
         if type(size) is not int or size < 1:
@@ -126,8 +120,8 @@ def plan(
     end_s = time.monotonic() + options.time_limit_s
     shapes = [] if uniform else list(dict.fromkeys(shapes))
     planning = _Planning(model, cluster, costs, options, sizes, shapes, on_progress)
-    planning.run(None if why_not else _allowed(layouts or LayoutOptions(), options), own, num_chunks)
-    made = _unique(each if each.run else simulated(each) for each in planning.made)
+    planning.run(None if why_not else _allowed(layouts or LayoutOptions(), options))
+    made = _unique(map(simulated, planning.made))
     interrupted = planning.interrupted
     if rank_by == "schedule":
         left_s = max(end_s - time.monotonic(), 1e-3)
@@ -136,7 +130,7 @@ def plan(
     if why_not and options.method == "exact":
         left_out.append(f"layouts: not compared: {why_not}")
     return Plans(
-        *(model, cluster, options, costs, tuple(_in_order(made, own))),
+        *(model, cluster, options, costs, tuple(_in_order(made))),
         *(planning.searches, planning.layouts, tuple(left_out), interrupted),
     )
 
@@ -186,7 +180,7 @@ class _Planning:
         self.why_none, self.interrupted = "", False
         self.end_s, self.steps_left = time.monotonic() + options.time_limit_s / 2, 0
 
-    def run(self, allowed: LayoutOptions | None, own: Sequence[Layout], num_chunks: int) -> None:
+    def run(self, allowed: LayoutOptions | None) -> None:
         """Make the plans of all batches and shapes; layouts where some are allowed.
 
         Raises:
@@ -201,7 +195,7 @@ class _Planning:
         chains: list[RatedPlan] = []
         for size in self.sizes:
             if allowed is not None and not self.interrupted:
-                self._rate_layouts(size, allowed, own)
+                self._rate_layouts(size, allowed)
             if with_search and not self.interrupted:
                 chains += self._search(size)
         if with_search and not chains and not self.made and not self.interrupted:
@@ -210,8 +204,8 @@ class _Planning:
         chains = sorted(chains, key=lambda each: -each.samples_per_s)[: self.options.num_plans]
         try:
             for shape in self.shapes:
-                if shape not in trunks:
-                    self._keep(chain_plans(shape, chains, self.whole, self.options, num_chunks))
+                if shape == "v_shape":
+                    self._keep(chain_plans(chains, self.whole, self.options))
                 elif not self.interrupted:
                     asked = shape, self.sizes, self.whole, self.cluster, self._share(), self.report
                     self._keep(vocabulary_plans(*asked))
@@ -234,20 +228,19 @@ class _Planning:
         self.steps_left -= 1
         return replace(self.options, time_limit_s=left_s)
 
-    def _rate_layouts(self, size: int, allowed: LayoutOptions, own: Sequence[Layout]) -> None:
+    def _rate_layouts(self, size: int, allowed: LayoutOptions) -> None:
         assert isinstance(self.costs, ShapeCosts), "else there are no layouts"
         costs, share = replace(self.costs.options, exchanges_apart=True), self._share()
         search = LayoutSearch(self.model, self.cluster, size, costs, allowed)
-        mine = [each for each in own if each.batch == size]
 
         def tell(done: int, total: int) -> None:
             if self.report is not None:
                 self.report(done, total, None, 0.0)
 
         try:
-            found = plan_layouts(search, self.options.num_plans, tell, mine, share.time_limit_s)
+            found = plan_layouts(search, self.options.num_plans, tell, share.time_limit_s)
         except PlanError as error:
-            if own or not self.shapes:
+            if not self.shapes:
                 raise
             self.left_out.append(f"layouts: {error}")
             return
@@ -257,10 +250,7 @@ class _Planning:
         self.why_none = "" if found.plans else why_no_layout(search, found)
 
     def _search(self, size: int) -> list[RatedPlan]:
-        """Return plans of stages whose layers have strategies of their own, faster than the layouts.
-
-        Wave and loop are made of such plans, so with these also slower ones are wanted.
-        """
+        """Return plans of stages whose layers have strategies of their own, faster than the layouts."""
         share, layouts = self._share(), self.layouts.get(size)
         end_s = time.monotonic() + share.time_limit_s
         known_ms = [run.iteration_ms for each in (layouts.plans if layouts else ()) if (run := each.run)]
@@ -274,43 +264,28 @@ class _Planning:
             if self.interrupted:
                 return plans
         share = replace(share, time_limit_s=max(end_s - time.monotonic(), 1e-3))
-        below_ms = (1 + NEAR_TIE) * best_ms if self.shapes == ["v_shape"] else math.inf
+        below_ms = (1 + NEAR_TIE) * best_ms
         found = search_plans(self.chain, self.cluster, size, share, self.report, below_ms=below_ms)
         self.interrupted |= found.interrupted
         self.searches[size] = found
         return [*plans, *found.plans]
 
     def _why_no_chain(self) -> str:
-        """Return why no chain of stages was found; where memory is short, with how much would do."""
-        options, name, num_gpus = self.options, self.model.name, self.cluster.num_gpus
+        """Return why no chain of stages was found."""
+        options, of_model = self.options, f"{self.model.name} on {self.cluster.num_gpus} GPUs"
         if any(found.out_of_time for found in self.searches.values()):
-            limit = f"time_limit_s: {options.time_limit_s:g} s were over before a plan of {name}"
-            return f"{limit} on {num_gpus} GPUs was found; give more, or fewer numbers to try"
+            limit = (
+                f"time_limit_s: {options.time_limit_s:g} s were over before a plan of {of_model} was found"
+            )
+            return f"{limit}; give more, or fewer numbers to try"
         trials = [trial for found in self.searches.values() for trial in found.trials]
         if not any(trial.reason.startswith(OUT_OF_MEMORY) for trial in trials):
             reason = trials[0].reason if trials else "nothing was tried"
-            return f"{name}: nothing can be planned: {reason}"
-
-        def stop(_: int, __: int, min_ms: float | None, ___: float) -> None:
-            if min_ms is not None:  # the first plan is enough
-                raise KeyboardInterrupt
-
-        def fits(tenths: int) -> bool:
-            allowed = replace(options, memory_gib=tenths / 10, num_plans=1)
-            return any(
-                search_plans(self.chain, self.cluster, size, allowed, stop).plans for size in self.sizes
-            )
-
-        low = math.floor(options.reserve_gib * 10)
-        high = next((each for each in (2**i + low for i in range(4, 20)) if fits(each)), None)
-        remedy = "recomputation or a smaller batch"
-        if high is not None:
-            tenths = bisect_left(range(high), True, low + 1, key=fits)
-            remedy = f"at least {tenths / 10:.1f} GiB, or more GPUs,"
+            return f"{self.model.name}: nothing can be planned: {reason}"
         own_gib = self.cluster.group(0, 1).memory_gib if options.memory_gib is None else options.memory_gib
         return (
-            f"memory_gib: {own_gib:g} GiB less {options.reserve_gib:g} in reserve are too little for {name} "
-            f"on {num_gpus} GPUs; {remedy} would do"
+            f"memory_gib: {own_gib:g} GiB less {options.reserve_gib:g} in reserve are too little for "
+            f"{of_model}; use more or larger GPUs, recomputation or a smaller batch"
         )
 
 
@@ -365,16 +340,12 @@ def _unique(made: Iterable[RankedPlan]) -> list[RankedPlan]:
     return list(unique.values())
 
 
-def _in_order(left: list[RankedPlan], own: Sequence[Layout]) -> Iterator[RankedPlan]:
-    """Yield plans by throughput, of equal ones the simplest first.
-
-    A layout of the user's own that is the fastest of all stays the first.
-    """
-    fastest = left[0] if left and left[0].run is not None and left[0].run.layout in own else None
+def _in_order(left: list[RankedPlan]) -> Iterator[RankedPlan]:
+    """Yield plans by throughput, of equal ones the simplest first."""
     while left:
         rate = left[0].samples_per_s
         near = [each for each in left if (each.samples_per_s or 0.0) * (1 + NEAR_TIE) >= (rate or 0.0)]
         left = left[len(near) :]
-        near.sort(key=lambda each: (each is not fastest, each.complexity))
+        near.sort(key=lambda each: each.complexity)
         yield near[0]
         yield from (replace(each, is_equal=rate is not None) for each in near[1:])

@@ -172,12 +172,10 @@ class LayoutPlans:
 
     Attributes:
         limit_gib: Memory of a GPU that a layout may use.
-        plans: The best, by increasing time of their schedules, the user's own that fit among them; empty
-            where nothing fits.
+        plans: The best, by increasing time of their schedules; empty where nothing fits.
         estimates: Those that may be among the best, those that fit first, by increasing time.
         bound_ms: No schedule of a layout that fits by the formula is shorter than this: the least load of a
             fullest stage.
-        own: The user's own layouts, whether they fit or not.
         num_layouts: All layouts there are.
         num_left: Those that were not looked at: there was a Ctrl-C, or the time was over.
         interrupted: There was a Ctrl-C.
@@ -187,7 +185,6 @@ class LayoutPlans:
     plans: tuple[RankedPlan, ...]
     estimates: tuple[LayoutEstimate, ...]
     bound_ms: float
-    own: tuple[UniformRun, ...] = ()
     num_layouts: int = 0
     num_left: int = 0
     interrupted: bool = False
@@ -204,7 +201,7 @@ class Plans(FileResult):
         costs: What layers cost.
         proposed: Plans in the order of the ranking.
         searches: What the search of strategies tried with the layers in a chain, for each batch size.
-        layouts: The layouts that were rated, for each batch size, and the user's own.
+        layouts: The layouts that were rated, for each batch size.
         left_out: What was not made, and why, a line each.
         interrupted: Whether it was interrupted from the keyboard; then this is what there was until then.
     """
@@ -227,7 +224,7 @@ class Plans(FileResult):
             PlanError: There is none: nothing fits.
         """
         if not self.proposed:
-            raise PlanError(f"{self.model.name}: no plan fits; see the trials")
+            raise PlanError(f"{self.model.name}: no plan was found before the interruption")
         return self.proposed[0]
 
     def rows(self) -> list[dict[str, Any]]:

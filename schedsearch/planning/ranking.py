@@ -5,12 +5,12 @@ The module does not know how they were planned.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from placements import Kind, Placement
 from placements.shapes import v_shape
-from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError, one_f_one_b
+from schedsearch.baselines import one_f_one_b
 from schedsearch.baselines.structure import in_orders
 from schedsearch.core.answer import SearchProgress, Status
 from schedsearch.core.problem import Problem
@@ -26,11 +26,13 @@ RankingReport = Callable[[str, float, SearchProgress], None]
 
 
 def simulated(plan: RankedPlan) -> RankedPlan:
-    """Return a plan with the hand-made schedule of its shape; as it is where that has none, or none fits."""
+    """Return a chain of stages with 1F1B; other shapes as they are, and a layout with what it is run by."""
     placement, number = plan.placement, plan.plan.num_micro_batches
+    if plan.shape != "v_shape" or plan.run is not None:
+        return plan
     try:
-        schedule = validate(_BY_HAND[plan.shape](placement, number))
-    except (KeyError, UnsuitablePlacementError, InvalidScheduleError):
+        schedule = validate(_one_f_one_b(placement, number))
+    except InvalidScheduleError:  # it needs more memory than there is
         return plan
     loads = (
         sum(block.time * (1 if block.kind is Kind.O else number) for block in placement.on(device))
@@ -51,14 +53,6 @@ def _one_f_one_b(placement: Placement, num_micro_batches: int) -> Schedule:
         ]
     plain = placement.per_micro_batch
     return with_optimizer(placement, in_orders(plain, num_micro_batches, orders))
-
-
-_BY_HAND: Mapping[str, Callable[[Placement, int], Schedule]] = {
-    "v_shape": _one_f_one_b,
-    "loop_shape": HAND_MADE["interleaved_one_f_one_b"],
-    "wave_shape": HAND_MADE["hanayo"],
-}
-"""The hand-made schedule of each shape; others have none."""
 
 
 def _with_schedule(plan: RankedPlan, schedule: Schedule, bound: int) -> RankedPlan:

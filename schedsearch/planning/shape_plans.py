@@ -1,6 +1,6 @@
 """The plans of each shape, made placements; where a shape cannot be made, why.
 
-The plans of a chain become a V-shape, a loop or a wave; M- and NN-shapes have a search of their own.
+The plans of a chain become a V-shape; M- and NN-shapes have a search of their own.
 The module does not know which plan is best.
 """
 
@@ -10,11 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from placements import PlacementError
 from placements.cluster import Cluster
-from placements.pieces import PIPELINES
 from placements.planners.hybrid.placing.planned_placement import (
-    CHUNKED,
     SHARED_VOCABULARY,
-    balanced_chunks,
     planned_placement,
 )
 from placements.planners.hybrid.placing.trunk_search import search_trunks
@@ -24,38 +21,27 @@ from placements.planners.hybrid.search.plan_search import PlannerReport
 from placements.planners.hybrid.stage_tables import LayerCosts
 from schedsearch.planning.plans import RankedPlan, capacities_gib, plan_name
 
-SHAPES = ("v_shape", *CHUNKED, *SHARED_VOCABULARY)
+SHAPES = ("v_shape", *SHARED_VOCABULARY)
 """Placements that can compete."""
 
 
 def chain_plans(
-    shape: str, chains: Sequence[RatedPlan], costs: LayerCosts, options: PlanOptions, num_chunks: int
+    chains: Sequence[RatedPlan], costs: LayerCosts, options: PlanOptions
 ) -> Iterator[RankedPlan | str]:
-    """Yield plans of all layers in a chain in a shape, or lines that say why one cannot be made.
+    """Yield plans of all layers in a chain as V-shapes, or lines that say why one cannot be made.
 
     Args:
-        shape: A V-shape, or one of `CHUNKED`.
         chains: The plans, each with its stages.
         costs: Costs of the whole model.
         options: What is allowed.
-        num_chunks: Chunks of each device in a wave or a loop.
     """
     for rated in chains:
         plan, capacities = rated.plan, capacities_gib(rated.plan, options)
         try:
-            if shape == "v_shape":
-                yield RankedPlan(shape, rated, planned_placement(plan, costs, capacities), rated.time_ms)
-            elif plan.num_stages == 1:
-                yield f"{shape}: of one stage there is no other shape than v_shape"
-            else:
-                (stages,) = PIPELINES[shape](plan.num_stages, num_chunks)
-                chunks, name = balanced_chunks(plan, costs, num_chunks), f"planned {shape}"
-                placement = planned_placement(
-                    plan, costs, capacities, chunks=chunks, devices=stages, name=name
-                )
-                yield RankedPlan(shape, rated, placement, chunks=tuple(zip(stages, chunks, strict=True)))
+            placement = planned_placement(plan, costs, capacities)
+            yield RankedPlan("v_shape", rated, placement, rated.time_ms)
         except (PlanError, PlacementError) as error:
-            yield f"{plan_name(shape, plan)}: {error}"
+            yield f"{plan_name('v_shape', plan)}: {error}"
 
 
 def vocabulary_plans(

@@ -58,24 +58,6 @@ class StageTensor(NamedTuple):
     rule: str
 
 
-class StageEnd(NamedTuple):
-    """What a stage does after its last backward.
-
-    Attributes:
-        backward_ms: When that ends.
-        step_ms: Update of the weights; with all exchanges, where these do not run beside the pipeline.
-        scatter_ms: Sum of gradients that the pipeline does not hide.
-        gather_ms: Gathering of new weights, likewise.
-        slowdown_ms: What products take longer for exchanges beside them.
-    """
-
-    backward_ms: float
-    step_ms: float
-    scatter_ms: float = 0.0
-    gather_ms: float = 0.0
-    slowdown_ms: float = 0.0
-
-
 @dataclass(frozen=True)
 class UniformRun:
     """A model on a cluster under a layout.
@@ -191,11 +173,11 @@ class UniformRun:
     @cached_property
     def iteration_ms(self) -> float:
         """Time of an iteration: the last of its devices' updates, and what no pipeline hides of exchanges."""
-        return max(sum(end) for end in self.ends)
+        return max(map(sum, self.ends))
 
     @cached_property
-    def ends(self) -> tuple[StageEnd, ...]:
-        """What each stage does after its last backward.
+    def ends(self) -> tuple[tuple[float, float], ...]:
+        """When each stage's last backward ends, and the ms that it takes after that.
 
         A chunk's gradients are summed when its last backward has run, one chunk after the other. A device's
         weights are updated when all are, and the next iteration begins when those of its first chunk are
@@ -207,7 +189,7 @@ class UniformRun:
         for update in sorted(placement.optimizer_blocks, key=lambda block: block.devices):
             step_ms = placement.ms(update.time)
             if not self.overlaps_exchanges:
-                found.append(StageEnd(placement.ms(starts[update.name, last]), step_ms))
+                found.append((placement.ms(starts[update.name, last]), step_ms))
                 continue
             chunks = self.chunks_on(update.devices[0])
             blocks = [placement.by_name[f"{'W' if self._needs[1] else 'B'}{i}"] for i in chunks]
@@ -215,10 +197,9 @@ class UniformRun:
             costs, now_ms = [self.pieces[i].cost for i in chunks], 0.0
             for end_ms, cost in sorted(zip(ends_ms, costs, strict=True), key=lambda each: each[0]):
                 now_ms = max(now_ms, end_ms) + cost.scatter_ms
-            scatter_ms, gather_ms = now_ms - max(ends_ms), costs[0].gather_ms
+            seen_ms = now_ms - max(ends_ms) + costs[0].gather_ms
             whole_ms = sum(cost.scatter_ms + cost.gather_ms for cost in costs)
-            hidden_ms = max(whole_ms - scatter_ms - gather_ms, 0.0)
-            found.append(StageEnd(max(ends_ms), step_ms, scatter_ms, gather_ms, slowdown * hidden_ms))
+            found.append((max(ends_ms), step_ms + seen_ms + slowdown * max(whole_ms - seen_ms, 0.0)))
         return tuple(found)
 
     @cached_property

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments.search.kinds.files import FilePlacement
-from experiments.search.kinds.kind import Built, PlannedRun
-from placements import Kind, Placement, Profile
+from experiments.search.kinds.kind import PlannedRun
+from placements import Kind, Placement
 from placements.forms.meaning import REQUIRED, Verbatim, option
 from placements.hardware import Gpu
 from placements.placement_file import read_placement
 from placements.planners.hybrid.plan import Plan
 from placements.planners.hybrid.plan_file import read_plan_file
-from schedsearch.planning.power import mixed_profile
 
 log = logging.getLogger(__name__)
 
@@ -69,20 +68,11 @@ class PlannedPlacement(FilePlacement):
     def times_from(self, gpu: Gpu) -> tuple[str, bool]:
         """Return of which model and GPUs the times are; warn where another GPU is asked for."""
         kinds = sum(self.device_gpus, Counter[Gpu]())
-        if gpu not in kinds:
-            log.warning(
-                "warning: profile.gpu is %s, but the plan in %s is for another GPU", gpu.name, self.path
-            )
+        if set(kinds) != {gpu}:
+            log.warning("warning: profile.gpu is %s, but the plan in %s has other GPUs", gpu.name, self.path)
         names = " and ".join(f"{number} {each.name}" for each, number in kinds.items())
         model = self.plan.model.name
         return f"cost model of schedsearch plan, {model} on {names}, for the plan in {self.path}", False
-
-    def build(self, gpu: Gpu, num_micro_batches: int, profile: Profile | None) -> Built:
-        """Return the placement of the plan, with the power of each device's own GPUs."""
-        built, gpus = super().build(gpu, num_micro_batches, profile), self.device_gpus
-        if gpu not in sum(gpus, Counter[Gpu]()):
-            return built
-        return replace(built, model=lambda placement: mixed_profile(placement, gpus))
 
 
 def of_plan(plan: Plan, placement: Placement) -> PlannedRun:

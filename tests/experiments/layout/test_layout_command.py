@@ -65,7 +65,7 @@ def test_the_table_and_the_files_of_each_framework(command, layers: Path, tmp_pa
     [
         (["layers=none.csv"], "none.csv: cannot be read (No such file or directory); give the path of a CSV"),
         (["num_chunks=[]"], "num_chunks: [] is not a whole number above 0; give one"),
-        (["memory_mib=1000"], "memory_mib: 1000 holds no layout; num_chunks=1 needs "),
+        (["memory_mib=1000"], "memory_mib: 1000 holds no layout; give more, or use num_chunks=1"),
         (["num_chunks=[9]"], "num_chunks: 36 stages are more"),
         (["num_devices=99", "num_chunks=[1,2]"], "num_devices: 99 are more than the 14 pieces"),
         (["given=[none.txt]"], "none.txt: cannot be read; give a text file of"),

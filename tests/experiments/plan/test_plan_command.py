@@ -42,12 +42,12 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def test_plans_are_ranked_explained_and_written(command: Any, tmp_path: Path) -> None:
-    shapes = "planner.shapes=[v_shape,wave_shape]"
+    shapes = "planner.shapes=[v_shape,m_shape]"
     done = command("plan", *SMALL, "planner.num_plans=2", shapes, "planner.time_limit_s=20")
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
     plans = rows(out / "plans.csv")
-    assert {row["shape"] for row in plans} >= {"v_shape", "wave_shape"}
+    assert "m_shape" in {row["shape"] for row in plans}
     rates = [float(row["samples_per_s"]) for row in plans]
     assert 1.01 * rates[0] >= max(rates)
     assert all(row["proved"] in ("makespan", "no") for row in plans)
@@ -66,19 +66,11 @@ def test_plans_are_ranked_explained_and_written(command: Any, tmp_path: Path) ->
     assert {path.name for path in out.glob("plan.*")} >= {"plan.png", "plan.svg"}
 
 
-def test_a_wave_is_run_with_layers_of_its_own_and_not_exported(command: Any, tmp_path: Path) -> None:
-    """Its blocks are not the pieces of the plan, whose numbers of layers once were given to them."""
-    shaped = ["planner=default", "planner.shapes=[wave_shape]", QUICK, "planner.num_plans=1"]
-    done = command("plan", *SMALL, *shaped)
+def test_an_m_shape_is_not_exported(command: Any, tmp_path: Path) -> None:
+    done = command("plan", *SMALL, "planner.shapes=[m_shape]", QUICK, "planner.num_plans=1")
     assert done.returncode == 0, done.stderr
-    assert "not exported: other systems have no wave_shape of layers each in its own strategy" in done.stdout
+    assert "not exported: other systems have no m_shape of layers each in its own strategy" in done.stdout
     assert not (tmp_path / "out/export").exists()
-    planned = tmp_path / "planned"
-    (tmp_path / "out").rename(planned)
-    chosen = ["placement=planned", f"placement.path={planned}", "search.work_limit=2.5"]
-    done = command("run", *chosen, *SMALL_RUN)
-    assert done.returncode == 0, done.stderr
-    assert "bitwise equal to a replay in one process: yes" in done.stdout
 
 
 def test_the_best_plan_of_bmw_is_exported_searched_and_run(command: Any, tmp_path: Path) -> None:
@@ -111,9 +103,8 @@ def test_the_best_plan_of_bmw_is_exported_searched_and_run(command: Any, tmp_pat
 
 @pytest.mark.always
 def test_the_best_layouts_are_written(command: Any, tmp_path: Path) -> None:
-    own = "planner.explain=[{tp: 8}, {pp: 2, micro_batch_size: 2}]"
     few = ["planner.num_plans=2", "planner.micro_batch_sizes=[1]", "memory_gib=48"]
-    done = command("plan", *LAYOUTS, *few, own)
+    done = command("plan", *LAYOUTS, *few)
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
     said = " layouts rated by the formula; no schedule of one that fits is shorter than "
@@ -130,18 +121,6 @@ def test_the_best_layouts_are_written(command: Any, tmp_path: Path) -> None:
     assert placement.memory and (peak_memory(schedule) <= placement.memory).all()
     best = rows(out / "plans.csv")[0]
     assert float(best["iteration_ms"]) == pytest.approx(placement.ms(schedule.makespan), 0.01)
-    by_stage = [0.0] * plan.num_stages
-    for row in rows(out / "memory.csv"):
-        by_stage[int(row["stage"])] += float(row["gib"])
-    assert max(by_stage) == pytest.approx(float(best["peak_memory_mib"]) / 1024, abs=0.1)
-    names = ["TP 8, micro-batches 16 x 1", "PP 2, DP 4, micro-batches 2 x 2"]
-    why = next(line for line in done.stdout.splitlines() if line.startswith(f"own {names[0]}: "))
-    assert "%) longer: tensor-parallel exchanges +" in why
-    assert "it does not fit: a GPU holds " in done.stdout
-    assert " GiB, of 44.0 that it may\n" in done.stdout
-    text = (out / "plan.md").read_text()
-    assert f"\nown {names[1]}: " in text
-    assert text.count("\niteration ") == text.count("\nmemory of a GPU ") == 2
 
 
 def test_the_rates_of_a_machine_are_taken(command: Any, refused: Any, tmp_path: Path) -> None:
@@ -178,8 +157,12 @@ def test_the_rates_of_a_machine_are_taken(command: Any, refused: Any, tmp_path: 
         (["planner.method=bmw"], "planner.method: is not an option of the planner that is chosen; choose "),
         (["shapes=[m_shape]"], "shapes: is not an option of schedsearch plan; did you mean planner.shapes?"),
         (
-            ["planner.sequence_parallel=false", "planner.explain={tp: 2}"],
-            "explain: layouts cannot be compared: sequence_parallel is false",
+            ["planner.sequence_parallel=false", "planner.uniform=true"],
+            "uniform: layouts cannot be compared: sequence_parallel is false",
+        ),
+        (
+            ["batch=1", "cluster=h100_7", "planner.uniform=true", "planner.num_stages=null"],
+            "cluster, batch: no layout of gpt3_125m divides both 7 GPUs and ",
         ),
     ],
 )
@@ -189,39 +172,6 @@ def test_wrong_input(refused: Any, wrong: list[str], said: str) -> None:
     assert said in line
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        (["batch=[8,16]", "planner.explain={tp: 2}"], "batch: [8, 16] is not one number, which explain "),
-        (["batch=1", "cluster=h100_7"], "cluster, batch: no layout of llama3_8b divides both 7 GPUs and "),
-        (
-            ["model=llama31_405b"],
-            "cluster: no layout fits 76.0 GiB of each of the 8 GPUs; the smallest, TP 8",
-        ),
-        (["planner.explain={tp: 3}"], "explain: TP 3 x PP 1 x CP 1 x DP 2 are not 8 GPUs; give degrees "),
-        (
-            ["planner.explain=[{tp: 8}, {tp: 4, micro_batch_size: 3}]"],
-            "explain[1]: micro_batch_size: DP 2 x 3 samples do not divide the batch of 16; give a divisor",
-        ),
-        (
-            ["batch=12", "planner.explain={pp: 4, micro_batch_size: 2}"],
-            "explain: micro_batch_size: with 2 there are 3 micro-batches, fewer than PP 4; use smaller ones",
-        ),
-        (
-            ["planner.explain={recomputed_layers: 2}"],
-            "explain: recomputed_layers: nothing is computed again; give recompute too",
-        ),
-        (["planner.explain={ep: 2}"], "EP 2, DP 8, micro-batches 2 x 1: ep: llama3_8b has no experts to "),
-        (
-            ["planner.explain={pp: 8, vp: 9}"],
-            "PP 8, VP 9, micro-batches 16 x 1: stages: 32 layers of llama3_8b are too few for 72 chunks",
-        ),
-    ],
-)
-def test_what_is_wrong_with_layouts_is_told_in_a_line(refused: Any, wrong: list[str], said: str) -> None:
-    assert said in refused("plan", *LAYOUTS, *wrong)
-
-
 def test_what_does_not_fit_is_told_with_what_it_needs(command: Any) -> None:
     done = command("plan", *LAYOUTS, "model=llama31_405b")
     assert done.returncode == 2
@@ -229,37 +179,21 @@ def test_what_does_not_fit_is_told_with_what_it_needs(command: Any) -> None:
     assert done.stderr.rstrip().endswith(" GiB; use more GPUs or larger ones")
 
 
-@pytest.mark.parametrize(
-    ("cluster", "clocks", "gpus"),
-    [
-        ("h100_2", {(345, 1980)}, ["NVIDIA H100-SXM5-80GB"]),
-        ("h100_1+v100_1", {(345, 1980), (135, 1530)}, ["NVIDIA H100-SXM5-80GB", "NVIDIA V100-SXM2-32GB"]),
-    ],
-)
-def test_the_gpu_of_a_plan_goes_with_it(
-    command: Any, tmp_path: Path, cluster: str, clocks: set[tuple[int, int]], gpus: list[str]
-) -> None:
+def test_the_gpu_of_a_plan_goes_with_it(command: Any, tmp_path: Path) -> None:
     """Clocks, power and latency were once those of an A100, whatever the plan was for."""
     small = ["planner.num_stages=[2]", "planner.gpus_per_stage=[1]", "planner.num_micro_batches=[4]", QUICK]
-    done = command(
-        "plan", "model=gpt3_125m", f"cluster={cluster}", "batch=8", *small, "node_bandwidth_gb_s=50"
-    )
+    done = command("plan", "model=gpt3_125m", "cluster=h100_2", "batch=8", *small)
     assert done.returncode == 0, done.stderr
     planned = tmp_path / "planned"
     (tmp_path / "out").rename(planned)
     chosen = ["placement=planned", f"placement.path={planned}", "search.work_limit=0.5"]
     done = command("frontier", *chosen, "energy.baselines=[]", "energy.num_plans=3")
     assert done.returncode == 0, done.stderr
-    by_block: dict[str, list[int]] = {}
-    for row in rows(tmp_path / "out/profile.csv"):
-        by_block.setdefault(row["block"], []).append(int(row["frequency"]))
-    assert {(min(own), max(own)) for own in by_block.values()} == clocks
-    for gpu in gpus:
-        assert f"power model of {gpu}" in done.stdout
-        assert f"gpt3_125m on 1 {gpus[0]}" in done.stdout or f"gpt3_125m on 2 {gpu}" in done.stdout
+    clocks = [int(row["frequency"]) for row in rows(tmp_path / "out/profile.csv")]
+    assert (min(clocks), max(clocks)) == (345, 1980)
+    assert "power model of NVIDIA H100-SXM5-80GB" in done.stdout
+    assert "gpt3_125m on 2 NVIDIA H100-SXM5-80GB" in done.stdout
     assert "NVIDIA A100" not in done.stdout
-    if cluster != "h100_2":  # one of them is enough for what does not depend on the GPU
-        return
     done = command("frontier", *chosen, "energy.baselines=[]", "energy.num_plans=3", "profile.gpu=a40")
     assert "warning: profile.gpu is NVIDIA A40, but the plan in" in done.stdout + done.stderr
 
@@ -288,7 +222,7 @@ def test_an_interrupt_keeps_the_best_so_far(
     printed = capfd.readouterr()
     assert end.value.code == 130
     assert f"plan: interrupted; the best plans found so far are in {tmp_path / 'out'}" in printed.err
-    assert "interrupted: " in printed.out and " were not looked at; the bound is that of " in printed.out
+    assert "interrupted: " in printed.out
     assert "were not looked at" in (tmp_path / "out/plan.md").read_text()
     assert read_plan_file(tmp_path / "out/plan.json").num_gpus == 8
 

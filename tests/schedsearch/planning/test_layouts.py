@@ -132,17 +132,6 @@ def test_interrupted_while_layouts_are_timed(monkeypatch: pytest.MonkeyPatch) ->
         assert 1 <= len(kept.plans) < 4
 
 
-def test_own_layouts_are_timed_too() -> None:
-    own = (Layout(Degrees(1, 1, 16), 2, 1), Layout(Degrees(2, 8, 1), 1, 32))
-    few = search(max_context=1, micro_batch_sizes=(1,))
-    assert tuple(run.layout for run in plan_layouts(few, 1, own=own).own) == own
-    with told(
-        PlanError,
-        "CP 3, micro-batches 32 x 1: cp: 3 does not divide the 4096 tokens of a sample; use a divisor",
-    ):
-        plan_layouts(few, own=[Layout(Degrees(context=3), 1, 32)])
-
-
 def test_as_few_layers_are_computed_again_as_fit() -> None:
     layout = Layout(Degrees(2, 2, 4), 2, 4)
     none, full = (search().estimate(replace(layout, recompute=kind)) for kind in ("none", "full"))

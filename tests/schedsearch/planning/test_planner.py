@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,7 +52,7 @@ def test_plans_are_ranked_by_their_schedules() -> None:
     rates = [each.samples_per_s or 0.0 for each in found.proposed]
     assert all(rates)
     assert all(one * (1 + NEAR_TIE) >= max(rates[i:]) for i, one in enumerate(rates))
-    assert {each.shape for each in found.proposed} >= {"v_shape", "loop_shape", "wave_shape", "m_shape"}
+    assert {each.shape for each in found.proposed} >= {"v_shape", "m_shape"}
     assert len({each.name for each in found.proposed}) == len(found.proposed)
     for each in found.proposed:
         assert each.schedule is not None and each.placement.memory is not None
@@ -104,16 +103,14 @@ def test_both_kinds_of_plans_have_one_time_and_memory() -> None:
 
 
 def test_equal_plans_are_shown_once_and_the_simplest_first() -> None:
-    """Of plans within 1 % that with fewest chunks is the first, or the fastest if it is the user's own."""
+    """Of plans within 1 % that with fewest chunks is the first."""
     options = PlanOptions(num_stages=(4,), num_micro_batches=(32,))
-    own = Layout(Degrees(1, 4, 1, chunks=8), 1, 32)
-    for mine, first, equal in (((), "PP4 VP4, 32x1", "PP4 VP8, 32x1"), ((own,), "PP4 VP8, 32x1", None)):
-        found = plan("gpt3_2.7b", "a100_4", 32, options=options, uniform=True, own=mine)
-        names = [each.name for each in found.proposed]
-        assert len(set(names)) == len(names) and names[0] == first == found.best.name
-        rows = [row[1] for row in ranking(found)[1:]]
-        assert [row.startswith("=") for row in rows] == [False, True] + [False] * (len(rows) - 2)
-        assert equal in (None, names[1])
+    found = plan("gpt3_2.7b", "a100_4", 32, options=options, uniform=True)
+    names = [each.name for each in found.proposed]
+    assert len(set(names)) == len(names)
+    assert names[:2] == ["PP4 VP4, 32x1", "PP4 VP8, 32x1"]
+    rows = [row[1] for row in ranking(found)[1:]]
+    assert [row.startswith("=") for row in rows] == [False, True] + [False] * (len(rows) - 2)
 
 
 def test_gpus_of_several_sizes_have_their_own_memory_and_one_peak() -> None:
@@ -148,23 +145,13 @@ def test_tokens_and_mfu_by_hand() -> None:
     assert 0 < images["mfu_percent"] < 50.1
 
 
-def test_the_least_memory_is_said_and_fits() -> None:
-    def planned(gib: float) -> object:
-        return plan(
-            "bert_huge_32", "a100_2", 8, options=PlanOptions(memory_gib=gib), rank_by="simulation"
-        ).best
-
-    with pytest.raises(PlanError) as caught:
-        planned(4.5)
-    found = re.fullmatch(
-        r"memory_gib: 4\.5 GiB less 4 in reserve are too little for bert_huge_32 on 2 GPUs; at least "
-        r"(\d+\.\d) GiB, or more GPUs, would do",
-        str(caught.value),
+def test_too_little_memory_is_said() -> None:
+    message = (
+        "memory_gib: 4.5 GiB less 4 in reserve are too little for bert_huge_32 on 2 GPUs; use more or larger "
+        "GPUs, recomputation or a smaller batch"
     )
-    assert found, caught.value
-    assert planned(float(found[1]))
-    with pytest.raises(PlanError, match=f"at least {found[1]} GiB, or "):
-        planned(round(float(found[1]) - 0.1, 1))
+    with told(PlanError, message):
+        plan("bert_huge_32", "a100_2", 8, options=PlanOptions(memory_gib=4.5), rank_by="simulation")
 
 
 @pytest.mark.parametrize(
@@ -182,14 +169,10 @@ def test_what_is_wrong_is_said_in_one_line(arguments: dict[str, object], message
 
 
 def test_shapes_that_cannot_be_are_left_out() -> None:
-    options = PlanOptions(num_stages=(1, 2), num_micro_batches=(2,), num_plans=2, gpus_per_stage=(2,))
-    found = plan(
-        "vit_huge_32", "a100_4", 8, options=options, rank_by="simulation", shapes=SHAPES, num_chunks=20
-    )
-    assert {each.shape for each in found.proposed if each.run is None} == {"v_shape"}
+    options = PlanOptions(num_stages=(2,), num_micro_batches=(2,), num_plans=2, gpus_per_stage=(2,))
+    found = plan("vit_huge_32", "a100_4", 8, options=options, rank_by="simulation", shapes=SHAPES)
+    assert {each.shape for each in found.proposed} <= {"v_shape", "loop_shape"}
     for line in (
-        "loop_shape: of one stage there is no other shape than v_shape",
-        "wave_shape TP2 PP2 mixed, 2x4: ",
         "m_shape needs a model from an embedding to an output layer, which vit_huge_32 is not; leave it out",
         "nn_shape needs a model from an embedding over a second one to an output layer",
     ):
@@ -235,7 +218,7 @@ def test_a_limit_of_time_is_of_planning_and_all_searches_together(monkeypatch: p
         return replace(find(replace(request, time_limit_s=0.01), report), seconds=request.time_limit_s)
 
     monkeypatch.setattr(module, "find", counted)
-    plan(MODEL, "a100_4", 8, options=STRATEGIES, time_limit_s=8.0, shapes=("wave_shape",))
+    plan(MODEL, "a100_4", 8, options=STRATEGIES, time_limit_s=8.0, shapes=("v_shape", "m_shape"))
     assert given and sum(given) <= 8.0
 
 
