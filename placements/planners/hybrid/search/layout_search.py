@@ -111,9 +111,6 @@ class _LayerSums(NamedTuple):
     transfer_ms: float
 
 
-_NUM_KNOWN = 64
-"""Costs of kinds of layers that are kept: with and without recomputation, with one chunk or several."""
-
 _NUM_BEST = 20
 """Layouts whose order is that of the formula; none that is rated less exactly is among them."""
 
@@ -139,7 +136,6 @@ class LayoutSearch:
     costs: CostOptions
     options: LayoutOptions = LayoutOptions()
     _known_ends: dict[int, NDArray[np.int64]] = field(default_factory=dict, repr=False, compare=False)
-    _links: dict[int, tuple[float, float]] = field(default_factory=dict, repr=False, compare=False)
     _known_costs: dict[tuple[object, ...], Any] = field(default_factory=dict, repr=False, compare=False)
 
     def layouts(self) -> Iterator[Layout]:
@@ -183,20 +179,19 @@ class LayoutSearch:
         best_ms, plain = [inf] * _NUM_BEST, dict[Layout, LayoutEstimate | None]()
         for layout in layouts:
             kept = replace(layout, recompute="none")
-            found = None
-            if kept not in plain or self._may_be_better(plain[kept], best_ms[-1]):
-                with suppress(PlacementError, PlanError):
-                    if kept in plain or self._min_load_ms(layout) <= best_ms[-1]:
-                        found = self.estimate(layout)
+            found, known = None, plain.get(kept)
+            with suppress(PlacementError, PlanError):
+                if kept not in plain:
+                    is_likely = self._min_load_ms(layout) <= best_ms[-1]
+                else:  # it may be worth computing again what does not fit
+                    is_likely = known is not None and known.gib > self.limit_gib
+                    is_likely &= known is not None and known.load_ms <= best_ms[-1]
+                found = self.estimate(layout) if is_likely else None
             if layout == kept:
                 plain[kept] = found
             if found is not None and found.gib <= self.limit_gib:
                 best_ms = sorted([*best_ms, found.time_ms])[:_NUM_BEST]
             yield found
-
-    def _may_be_better(self, kept: LayoutEstimate | None, best_ms: float) -> bool:
-        """Return whether a layout may be worth computing again what it keeps."""
-        return kept is not None and kept.gib > self.limit_gib and kept.load_ms <= best_ms
 
     def ranked(self, estimates: Iterable[LayoutEstimate]) -> list[LayoutEstimate]:
         """Return estimates that fit the memory first, by increasing time.
@@ -330,24 +325,21 @@ class LayoutSearch:
 
     def _cost(self, layout: Layout, kind: int) -> Cost:
         """Return the cost of a kind of layer."""
-        found: Cost = self._known(layout, kind, lambda layout: self._computed_cost(layout, kind))
+        degrees, layer = layout.degrees, self._kinds[kind]
+        group = self.cluster.group(0, degrees.num_gpus // degrees.pipeline)
+        samples, m = layout.micro_batch_size * degrees.data, layout.num_micro_batches
+        how = alike(layout.strategy, layer)
+        found: Cost = self._known(
+            layout, kind, lambda _: layer_cost(layer, how, samples, m, group, self.costs)
+        )
         return found
 
     def _known(self, layout: Layout, kind: int | None, compute: Callable[[Layout], Any]) -> Any:
         degrees, size = replace(layout.degrees, chunks=1), layout.micro_batch_size
         key = degrees, size, layout.zero, layout.recompute, layout.num_micro_batches == 1, kind
         if key not in self._known_costs:
-            found = compute(layout)
-            while len(self._known_costs) >= _NUM_KNOWN:
-                del self._known_costs[next(iter(self._known_costs))]
-            self._known_costs[key] = found
+            self._known_costs[key] = compute(layout)
         return self._known_costs[key]
-
-    def _computed_cost(self, layout: Layout, kind: int) -> Cost:
-        degrees, layer = layout.degrees, self._kinds[kind]
-        group = self.cluster.group(0, degrees.num_gpus // degrees.pipeline)
-        samples, m = layout.micro_batch_size * degrees.data, layout.num_micro_batches
-        return layer_cost(layer, alike(layout.strategy, layer), samples, m, group, self.costs)
 
     def _min_load_ms(self, layout: Layout) -> float:
         """Return a time that no fullest stage takes less than, by the most frequent kind of layer alone."""
@@ -404,12 +396,7 @@ class LayoutSearch:
         samples = layout.micro_batch_size * layout.degrees.data
         middle = self.model.layers[len(self.model.layers) // 2]
         num_bytes = self.costs.precision.number_bytes * samples * middle.output_elements()
-        if group.count not in self._links:
-            # A transfer takes a time to begin, and one for each byte.
-            begin_ms, whole_ms = (group.next_transfer_ms(after, size) for size in (0.0, 1e9))
-            self._links[group.count] = begin_ms, (whole_ms - begin_ms) / 1e9
-        begin_ms, byte_ms = self._links[group.count]
-        return begin_ms + byte_ms * num_bytes / group.count
+        return group.next_transfer_ms(after, num_bytes / group.count)
 
     @cached_property
     def _recompute(self) -> tuple[Recompute, ...]:
