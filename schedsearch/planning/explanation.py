@@ -6,9 +6,10 @@ The module knows Markdown. It decides nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from placements.cluster import Cluster
+from placements.forms.texts import markdown_table
 from placements.models.parallel import LayerStrategy
 from schedsearch.core.answer import Status
 from schedsearch.planning.plans import Plans, RankedPlan, capacities_gib
@@ -35,8 +36,9 @@ def explain(plans: Plans, costs_in_words: str = "") -> str:
         rate = best.samples_per_s or 0.0
         lines.append(f"Its schedule takes {best.iteration_ms:,.5g} ms ({proved}), {rate:.4g} samples/s.")
     lines += ["", f"{costs_in_words[:1].upper()}{costs_in_words[1:]}."] if costs_in_words else []
+    heads, *rows = ranking(plans)
     lines += ["", "## Stages", "", *_stages(best, plans), ""]
-    lines += ["## Ranking", "", *table(ranking(plans)), "", f"{legend(plans)}."]
+    lines += ["## Ranking", "", markdown_table(heads, rows), "", f"{legend(plans)}."]
     lines += [text for line in plans.left_out for text in ("", f"Left out: {line}.")]
     return "\n".join(lines) + "\n"
 
@@ -76,16 +78,6 @@ def strategy_in_words(strategy: LayerStrategy) -> str:
     if strategy.recompute != "none":
         parts.append("recomputed" if strategy.recompute == "full" else "attention recomputed")
     return ", ".join(parts) or "one GPU"
-
-
-def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows as a Markdown table; the first is its head."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    shown = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
-        for row in rows
-    ]
-    return [shown[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *shown[1:]]
 
 
 def _stages(best: RankedPlan, plans: Plans) -> Iterator[str]:
