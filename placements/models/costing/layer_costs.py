@@ -18,29 +18,6 @@ from placements.models.memory import STATE_KINDS, MemoryItem, MemoryKind
 from placements.models.operators import SCORES
 from placements.models.parallel import Cost, LayerStrategy, Pass, SharingLevel
 
-TIME_PARTS = (
-    *("forward", "backward", "recomputation", "tensor-parallel exchanges", "context-parallel exchanges"),
-    *("expert-parallel exchanges", "weights and gradients of ZeRO-3", "wait for the host"),
-)
-"""Parts of a layer's passes, in the order in which they are told."""
-
-
-class LayerTimes(NamedTuple):
-    """Milliseconds of a layer's passes by `TIME_PARTS`, and of both how many are products."""
-
-    forward: dict[str, float]
-    backward: dict[str, float]
-    products_ms: tuple[float, float]
-
-    @property
-    def passes(self) -> tuple[Pass, Pass]:
-        """Forward and backward, of which all but products is what GPUs send, copy and wait for."""
-        forward, backward = (
-            Pass(product_ms, max(sum(parts.values()) - product_ms, 0.0))
-            for parts, product_ms in zip((self.forward, self.backward), self.products_ms, strict=True)
-        )
-        return forward, backward
-
 
 def layer_cost(
     layer: Layer,
@@ -80,16 +57,16 @@ def layer_cost(
     _check(layer, strategy, samples, num_micro_batches, group)
     share = LayerShare(layer, strategy, samples, group, options)
     exchanges = _exchanges(share)
-    times = _times(share, exchanges)
+    forward, backward = _passes(share, exchanges)
     held = dict.fromkeys(get_args(MemoryKind), 0.0)
     for item in _memory(share, exchanges, num_micro_batches):
         held[item.kind] += item.num_bytes
     exchanged_ms = 0.0 if options.exchanges_apart else exchanges.scatter_ms + exchanges.new_weights_ms
     if options.overlap_gradients:
-        product_ms = times.products_ms[1]
+        product_ms = backward.product_ms
         exchanged_ms = options.overlapped(product_ms, exchanged_ms).time_ms - product_ms
     return Cost(
-        *times.passes,
+        *(forward, backward),
         held["kept"],
         exchanges.gathered_bytes,
         held["backward"] - share.gradients_bytes,
@@ -100,18 +77,6 @@ def layer_cost(
         exchanges.new_weights_ms if options.exchanges_apart else 0.0,
         held["kept"] + held["backward"] if options.framework.has_temporaries else 0.0,
     )
-
-
-def layer_times(
-    layer: Layer, strategy: LayerStrategy, samples: int, group: DeviceGroup, options: CostOptions = USUAL
-) -> LayerTimes:
-    """Return the times of a layer's passes by part, whose sums `layer_cost` has; for what, see there.
-
-    Of exchanges it is the part that products do not hide. What is exchanged again is told with the exchanges,
-    not with the recomputation.
-    """
-    share = LayerShare(layer, strategy, samples, group, options)
-    return _times(share, _exchanges(share))
 
 
 def layer_memory(
@@ -277,46 +242,31 @@ def _memory(share: LayerShare, exchanges: _Exchanges, num_micro_batches: int) ->
     yield MemoryItem("backward", "weights and gradients of other GPUs", gathered, "of one layer (ZeRO-3)")
 
 
-def _times(share: LayerShare, exchanges: _Exchanges) -> LayerTimes:
+def _passes(share: LayerShare, exchanges: _Exchanges) -> tuple[Pass, Pass]:
+    """Return forward and backward, of which all but products is what GPUs send, copy and wait for."""
     options, layer = share.options, share.layer
     forward, backward = share.passes()
     recomputed = _recomputed_pass(share, forward)
-    reduces_ms = [
-        min(each, one.copy_ms) for each, one in zip(share.seen_reduces_ms, (forward, backward), strict=True)
-    ]
-    again_ms = min(reduces_ms[0], recomputed.copy_ms)
-    heads_ms, experts_ms = share.heads_ms, share.routing_ms
-    number = 2 if share.again == "full" else 1
+    exchanged_ms = share.heads_ms + share.routing_ms
     gather_ms, regathers_ms = exchanges.gather_ms, share.regathers_ms
-    gathers_ms = (layer.reads_weights_backward + layer.owns_parameters) * gather_ms
-    beside_ms = gathers_ms + regathers_ms
+    beside_ms = (layer.reads_weights_backward + layer.owns_parameters) * gather_ms + regathers_ms
     beside = options.overlapped((backward + recomputed).product_ms, beside_ms)
-    seen = beside.copy_ms / beside_ms if beside_ms else 0.0
     if options.overlap_weights:
         gather_ms = options.overlapped(forward.product_ms, gather_ms).copy_ms
-    ring_ms = ring_backward_ms = 0.0
+    forward_ms = forward.time_ms + exchanged_ms + gather_ms
+    backward_ms = backward.time_ms + recomputed.time_ms + beside.copy_ms
+    backward_ms += (2 if share.again == "full" else 1) * exchanged_ms
     if one_ms := share.ring_ms:
         core_ms, core_backward_ms = share.core_ms
-        ring_ms = options.overlapped(core_ms, one_ms).copy_ms
+        forward_ms += options.overlapped(core_ms, one_ms).copy_ms
         core_backward_ms += core_ms if recomputed.product_ms else 0.0
         rounds = 3 if recomputed.product_ms else 2
-        ring_backward_ms = options.overlapped(core_backward_ms, rounds * one_ms).copy_ms
-    parts_ms = (
-        (
-            *(forward.time_ms - reduces_ms[0], 0.0, 0.0, reduces_ms[0]),
-            *(heads_ms + ring_ms, experts_ms, gather_ms),
-        ),
-        (
-            *(0.0, backward.time_ms - reduces_ms[1], recomputed.time_ms - again_ms),
-            *(reduces_ms[1] + again_ms + seen * regathers_ms, number * heads_ms + ring_backward_ms),
-            *(number * experts_ms, seen * gathers_ms),
-        ),
+        backward_ms += options.overlapped(core_backward_ms, rounds * one_ms).copy_ms
+    host_ms = share.host_ms
+    return (
+        Pass(forward.product_ms, max(forward_ms, host_ms[0]) - forward.product_ms),
+        Pass(beside.product_ms, max(backward_ms, host_ms[1]) - beside.product_ms),
     )
-    told_forward, told_backward = (
-        dict(zip(TIME_PARTS, (*of_pass, max(host_ms - sum(of_pass), 0.0)), strict=True))
-        for of_pass, host_ms in zip(parts_ms, share.host_ms, strict=True)
-    )
-    return LayerTimes(told_forward, told_backward, (forward.product_ms, beside.product_ms))
 
 
 def _recomputed_pass(share: LayerShare, forward: Pass) -> Pass:

@@ -18,7 +18,6 @@ from placements.models.parallel import Cost, Pass
 from placements.models.piece_placement import PieceCost, piece_placement
 from placements.models.rates import COPY_COMPUTE_SHARE
 from placements.pieces import backwards_of
-from placements.planners.division import min_largest
 from placements.planners.hybrid.placing.shared_layers import SharedLayers
 from placements.planners.hybrid.plan import (
     Plan,
@@ -30,9 +29,6 @@ from placements.planners.hybrid.plan import (
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.spec import Placement
 
-CHUNKED = ("loop_shape", "wave_shape")
-"""Shapes with several chunks on each device."""
-
 SHARED_VOCABULARY = {"m_shape": 2, "nn_shape": 3}
 """Embeddings and output layers of a model, all on all devices, by shape."""
 
@@ -41,11 +37,7 @@ def planned_placement(
     plan: Plan,
     costs: LayerCosts,
     capacities_gib: Sequence[float] | None = None,
-    *,
-    chunks: Sequence[range] = (),
-    devices: Sequence[int] = (),
     shared: SharedLayers | None = None,
-    name: str = "planned",
 ) -> Placement:
     """Return a device for each stage of a plan; see `placements.models.piece_placement`.
 
@@ -54,16 +46,13 @@ def planned_placement(
         costs: Costs of the plan's layers.
         capacities_gib: What each GPU of a stage has for states and activations, by stage; None for all memory
             of the GPUs.
-        chunks: Layers in order, as of `balanced_chunks`; the stages' by default.
-        devices: The device of each chunk, as of a wave or a loop.
         shared: Layers on all devices, which the plan is without: a vocabulary in an M-shape (Tessel, Fig.
             8a) or, with a second embedding between encoder and decoder, an NN-shape (Fig. 8d).
-        name: What the placement is called besides the model.
 
     Raises:
         PlacementError: A layer cannot be shared as planned.
     """
-    return placement_of_pieces(name, plan, chunk_pieces(plan, costs, chunks, devices, shared), capacities_gib)
+    return placement_of_pieces("planned", plan, chunk_pieces(plan, costs, shared=shared), capacities_gib)
 
 
 def chunk_pieces(
@@ -75,7 +64,7 @@ def chunk_pieces(
     *,
     are_whole: bool = False,
 ) -> list[PieceCost]:
-    """Return what the pieces of chunks cost, each chunk on a device of the plan; see `planned_placement`.
+    """Return what the pieces of chunks cost, by default the stages'; see `planned_placement`.
 
     Where layers are on all devices, what is sent from stage to stage is sent on after them. With `are_whole`
     each chunk is one piece, as frameworks run it, also where it is recomputed in part.
@@ -123,17 +112,6 @@ def chunk_pieces(
 def _cut(piece: range, places: Sequence[int]) -> list[range]:
     """Return a piece cut before the layers at such places."""
     ends = sorted({piece.start, piece.stop, *(each for each in places if each in piece)})
-    return [range(first, end) for first, end in pairwise(ends)]
-
-
-def balanced_chunks(plan: Plan, costs: LayerCosts, num_chunks: int) -> list[range]:
-    """Return the layers of each chunk, the longest as short as possible.
-
-    Raises:
-        PlanError: There are fewer layers than chunks.
-    """
-    sizes = min_largest(layer_times_ms(plan, costs), num_chunks * plan.num_stages)
-    ends = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
     return [range(first, end) for first, end in pairwise(ends)]
 
 

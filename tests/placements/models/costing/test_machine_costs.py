@@ -13,13 +13,13 @@ from made_up_machine import MACHINE
 
 from placements.cluster import Cluster, DeviceGroup, Nodes
 from placements.gpus import A100_SXM_80GB
-from placements.models.costing.layer_costs import TIME_PARTS, layer_cost, layer_memory, layer_times
+from placements.models.costing.layer_costs import layer_cost, layer_memory
 from placements.models.costing.options import CostOptions
 from placements.models.end_layers import EmbeddingLayer, OutputLayer
 from placements.models.layers import BF16, PRECISIONS, Layer
 from placements.models.mamba import MambaLayer
 from placements.models.memory import FRAMEWORKS, STATE_KINDS
-from placements.models.parallel import Buffer, Cost, LayerStrategy, Recompute
+from placements.models.parallel import Buffer, Cost, LayerStrategy
 from placements.models.transformer import TransformerLayer
 
 H, A, S, F = 64, 8, 16, 160
@@ -233,30 +233,3 @@ def test_what_zero_exchanges_by_hand() -> None:
     megatron = replace(ON_MACHINE, exchanges_apart=True, framework=FRAMEWORKS["megatron"])
     more = cost(LayerStrategy(1, 2, 1), options=megatron).update_ms - found.update_ms
     assert more == pytest.approx(2 * 4 * PARAMETERS / 5e8 + 0.03 + 2 * 4 * 0.03)
-
-
-@pytest.mark.parametrize(("machine", "recompute"), [(None, "none"), (None, "full"), (MACHINE, "selective")])
-def test_the_parts_of_a_pass(machine: Any, recompute: Recompute) -> None:
-    """None is negative, of any layer with any exchange; experts have one, and nobody else."""
-    names = ("overlap_tensor_parallel", "overlap_weights", "sends_tokens_once")
-    hides = dict.fromkeys(names, recompute != "full")
-    options = replace(ON_MACHINE, machine=machine, overlap_slowdown=1.3, **hides)
-    strategies = (
-        LayerStrategy(),
-        LayerStrategy(2, 2, 3, recompute, "megatron", context_parallel=2, context="all_to_all"),
-        LayerStrategy(1, 4, 3, recompute, context_parallel=2, context="ring"),
-        LayerStrategy(4, 2, 1, recompute, "megatron", whole_experts=True),
-    )
-    for layer in LAYERS:
-        for strategy in strategies:
-            experts = (1, 2) if getattr(layer, "num_experts", 1) > 1 and strategy.data_parallel > 1 else (1,)
-            for expert in experts:
-                how = replace(strategy, expert_parallel=expert)
-                times = layer_times(layer, how, 4, flat(how.num_gpus), options)
-                assert tuple(times.forward) == tuple(times.backward) == TIME_PARTS
-                assert min(*times.forward.values(), *times.backward.values()) >= 0
-                exchanged = times.forward["expert-parallel exchanges"]
-                assert (exchanged > 0) == (expert > 1)
-                again = recompute != "none" and how != LayerStrategy() and layer.reads_weights_backward
-                if recompute == "full":
-                    assert (times.backward["recomputation"] > 0) == again

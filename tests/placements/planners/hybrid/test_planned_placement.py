@@ -10,13 +10,9 @@ import pytest
 from placements import Kind, Placement
 from placements.cluster import read_cluster
 from placements.models.zoo import read_model
-from placements.pieces import PIPELINES
 from placements.planners.hybrid.placing.planned_placement import (
-    CHUNKED,
-    balanced_chunks,
     planned_placement,
 )
-from placements.planners.hybrid.plan import Plan, PlanError
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
 from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
@@ -96,40 +92,6 @@ def test_blocks_are_the_layers_of_the_plan() -> None:
         assert kept_mib <= sum(block.memory_on(number) for block in forwards) <= kept_mib + len(forwards)
         ticks = sum(block.time for block in blocks if block.kind is not Kind.O)
         assert placement.ms(ticks) == pytest.approx(rated.stages[number].time_ms, rel=0.02)
-
-
-def chunked(plan: Plan, costs: ShapeCosts, shape: str, num_chunks: int, gib: float) -> Placement:
-    (devices,) = PIPELINES[shape](plan.num_stages, num_chunks)
-    chunks = balanced_chunks(plan, costs, num_chunks)
-    return planned_placement(plan, costs, [gib] * plan.num_stages, chunks=chunks, devices=devices)
-
-
-def work_ms(placement: Placement) -> float:
-    return placement.ms(sum(block.time for block in placement.blocks if block.kind is not Kind.O))
-
-
-@pytest.mark.parametrize(("shape", "num_chunks"), list(zip(CHUNKED, (3, 2), strict=True)))
-def test_chunks_have_all_layers(shape: str, num_chunks: int) -> None:
-    costs = ShapeCosts(read_model("gpt3_1.3b"))
-    plan = some_plans("gpt3_1.3b", None)[0].plan
-    straight = planned_placement(plan, costs)
-    placement = chunked(plan, costs, shape, num_chunks, 76.0)
-    devices = [block.devices[0] for block in placement.blocks if block.kind is Kind.F]
-    visits = [device for i, device in enumerate(devices) if i == 0 or device != devices[i - 1]]
-    if shape == "loop_shape":
-        assert visits == list(range(plan.num_stages)) * num_chunks
-    else:
-        turns = [list(range(plan.num_stages))[:: (-1) ** turn] for turn in range(num_chunks)]
-        merged = [device for turn in turns for device in turn]
-        assert visits == [d for i, d in enumerate(merged) if i == 0 or d != merged[i - 1]]
-    assert work_ms(placement) == pytest.approx(work_ms(straight), rel=0.02)
-
-
-def test_more_chunks_than_layers() -> None:
-    costs = ShapeCosts(read_model("gpt3_1.3b", num_layers=2))
-    plan = some_plans("gpt3_1.3b", None, num_layers=2)[0].plan
-    with pytest.raises(PlanError, match=r"layers[^\n]*; [^\n]*$"):
-        balanced_chunks(plan, costs, 4)
 
 
 def test_a_planned_placement_has_the_nodes_of_its_cluster() -> None:
