@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from placements import Kind, Placement
 from placements.pieces import Piece, blocks_of, transfers_of, updates_of
+from placements.planners.division import divided, spans, windows
 
 
 def redivided(pipeline: Placement, slowdown: Sequence[float], parts: int) -> Placement | None:
@@ -34,9 +36,11 @@ def redivided(pipeline: Placement, slowdown: Sequence[float], parts: int) -> Pla
     if stages is None or not slowdown:
         return None
     static = pipeline.static_memory or (0,) * len(stages)
-    cuts = _cuts([sum(stage.times) for stage in stages for _ in range(parts)], slowdown)
+    loads = np.repeat([sum(stage.times) for stage in stages], parts)
+    sums = np.append(0.0, np.cumsum(loads))
+    sizes, _ = divided([windows(factor * sums) for factor in slowdown], np.maximum, longest_last=True)
     pieces, held = [], []
-    for device, (factor, (first, end)) in enumerate(zip(slowdown, itertools.pairwise(cuts), strict=True)):
+    for factor, (device, first, end) in zip(slowdown, spans(sizes), strict=True):
         own = [stages[part // parts] for part in range(first, end)]
         times = tuple(
             round(factor * sum(column)) for column in zip(*(each.times for each in own), strict=True)
@@ -86,19 +90,3 @@ def _stages(pipeline: Placement) -> list[Piece] | None:
         times, memory = tuple(block.time for block in row), tuple(block.memory for block in row)
         pieces.append(Piece(f"F{i}", (i,), times, memory, transfer=(there, again)))
     return pieces
-
-
-def _cuts(loads: Sequence[int], slowdown: Sequence[float]) -> tuple[int, ...]:
-    """Return where parts in a row are cut for devices so that the longest load is least."""
-    sums = [0, *itertools.accumulate(loads)]
-    best: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, (0,))}
-    for factor in slowdown:
-        best = {
-            end: min(
-                (max(most, factor * (sums[end] - sums[first])), (*cuts, end))
-                for first, (most, cuts) in best.items()
-                if first < end
-            )
-            for end in range(1 + min(best), len(sums))
-        }
-    return best[len(loads)][1]
