@@ -17,7 +17,6 @@ from placements.cluster import Cluster, read_cluster
 from placements.forms.meaning import REQUIRED
 from placements.measured.galvatron_profile import is_galvatron_folder, read_galvatron_profile
 from placements.measured.profile_folder import read_profiled_model
-from placements.models.calibration import Calibration
 from placements.models.chain import ModelShape
 from placements.models.costing.options import CostOptions
 from placements.models.layers import SIXTEEN_BITS, Precision
@@ -37,7 +36,7 @@ _SIZES = ("num_layers", "sequence_length", "vocab_size", "imbalance", "precision
 """Options that change a model."""
 
 _COMPUTED = (
-    *("layer_times", "machine", "vocab_size", "node_bandwidth_gb_s", "link_bandwidth_gb_s"),
+    *("machine", "vocab_size", "node_bandwidth_gb_s", "link_bandwidth_gb_s"),
     *("model_flops_utilisation", "output_layer_utilisation", "memory_efficiency", "framework"),
     *("overlap_tensor_parallel", "sends_tokens_once"),
 )
@@ -133,9 +132,6 @@ def inputs_of(question: PlanQuestion) -> PlanInputs:
 
 def computed_costs(question: PlanQuestion, model: ModelShape, cluster: Cluster) -> FrameworkCosts:
     """Return what layers cost by their shapes, and by what was measured of a machine or of layers."""
-    if question.machine is not None:
-        refuse(question, ("layer_times",), "machine has rates for all layers")
-    calibration = None if question.layer_times is None else Calibration.from_csv(question.layer_times)
     options = CostOptions(
         question.model_flops_utilisation,
         question.output_layer_utilisation,
@@ -145,7 +141,6 @@ def computed_costs(question: PlanQuestion, model: ModelShape, cluster: Cluster) 
         overlap_tensor_parallel=question.overlap_tensor_parallel,
         overlap_weights=True,
         sends_tokens_once=question.sends_tokens_once,
-        calibration=calibration,
         machine=_measured_rates(question, cluster, model.precision),
         framework=FRAMEWORKS[question.framework],
     )
@@ -178,8 +173,6 @@ def _in_words(question: PlanQuestion, costs: FrameworkCosts) -> Iterator[str]:
     experts = ", those with experts operator by operator, none of it measured" if has_experts else ""
     share = f"{question.model_flops_utilisation:.0%}"
     yield f"costs: computed from shapes and data sheets, layers at {share} of the peak{experts}"
-    if question.layer_times is not None:
-        yield f"measured layer times of {question.layer_times}"
 
 
 def _profiled(question: PlanQuestion, folder: Path) -> PlanInputs:

@@ -53,7 +53,6 @@ class PlanQuestion:
     machine: Verbatim | None = option(
         None, "file of measured rates of the GPU, JSON or CSV; null: shares of peaks"
     )
-    layer_times: Verbatim | None = option(None, "CSV of measured layer times, in place of modelled ones")
     model_flops_utilisation: float = option(0.5, "share of the GPU's peak that layers reach")
     output_layer_utilisation: float = option(0.65, "share of the peak that the output layer reaches")
     memory_efficiency: float = option(0.85, "share of the memory bandwidth that is reached")

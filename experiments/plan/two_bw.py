@@ -33,7 +33,7 @@ _COLUMNS = (*(each.name for each in dataclasses.fields(TwoBwPlan)), "batch_size"
 
 _TAKEN = (
     *("cluster", "batch", "gpus_per_node", "node_bandwidth_gb_s", "link_bandwidth_gb_s", "memory_gib"),
-    *("model", "num_layers", "sequence_length", "vocab_size", "precision", "machine", "layer_times"),
+    *("model", "num_layers", "sequence_length", "vocab_size", "precision", "machine"),
     *("model_flops_utilisation", "memory_efficiency"),
 )
 """Options that this planner has."""

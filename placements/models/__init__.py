@@ -6,6 +6,6 @@
 - `chain`: a model as runs of them; `zoo`: models by name
 - `rates`: how fast a GPU is taken to do such work; `machine`: how fast one was measured to do it
 - `memory`: memory tensor by tensor, by training framework
-- `parallel`: how GPUs share a layer; `calibration`: measured times; `costing`: what a layer costs each GPU
+- `parallel`: how GPUs share a layer; `costing`: what a layer costs each GPU
 - `piece_placement`: pieces that cost so much as blocks; `memory_levers`: recomputation and offload as modes
 """

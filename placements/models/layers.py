@@ -121,7 +121,7 @@ class Layer(ABC):
     """A layer of a model, by its shape.
 
     Attributes:
-        name: Name by which measured times are found; see `placements.models.calibration`.
+        name: Kind of layer in words.
         may_be_zero: Sizes that may be 0.
         reads_weights_backward: Its backward needs its weights: not so where it only looks rows up.
 

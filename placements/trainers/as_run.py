@@ -12,7 +12,6 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from placements.block import PlacementError
-from placements.models.calibration import CalibrationError
 from placements.models.parallel import LayerStrategy
 from placements.models.transformer import TransformerLayer
 from placements.planners.hybrid.plan import Plan, PlanError, alike
@@ -45,8 +44,8 @@ class Planned(NamedTuple):
     Attributes:
         rated: The plan, with its time and memory.
         capacities_gib: What each GPU of a stage has for states and activations, by stage.
-        rate: Time and memory of another plan with the same stages. Raises `PlacementError` or
-            `CalibrationError` where a layer cannot be shared so.
+        rate: Time and memory of another plan with the same stages. Raises `PlacementError`
+            where a layer cannot be shared so.
         chunks: Layers of each virtual stage; None for those of the stages.
         remedy: What to do where a system runs it otherwise.
         told: Fields of `TrainerJob` that no plan has.
@@ -126,7 +125,7 @@ class Planned(NamedTuple):
         for strategy in ways:
             try:
                 run = self._least_recomputed(strategy, in_part)
-            except (PlacementError, CalibrationError) as error:
+            except PlacementError as error:
                 reasons.append(str(error))
                 continue
             if self.fits(run):
@@ -189,7 +188,6 @@ def rate(plan: Plan, costs: LayerCosts) -> RatedPlan:
 
     Raises:
         PlacementError: A layer cannot be shared so.
-        CalibrationError: Its time was not measured.
     """
     samples, m, kinds = plan.micro_batch_size, plan.num_micro_batches, set(plan.layers)
     estimates, stages_ms = [], []

@@ -19,7 +19,6 @@ from placements.block import PlacementError
 from placements.cluster import Cluster
 from placements.forms.meaning import Meaning
 from placements.forms.reading import Field, json_file
-from placements.models.calibration import CalibrationError
 from placements.models.chain import ModelShape
 from placements.models.parallel import LayerStrategy
 from placements.models.transformer import TransformerLayer
@@ -226,7 +225,7 @@ def to_galvatron(planned: Planned) -> PlanExport:
     fields = galvatron_fields(as_run)
     try:
         run = planned.rate(as_run)
-    except (PlacementError, CalibrationError) as error:
+    except PlacementError as error:
         raise PlanError(str(error)) from None
     if not planned.fits(run):
         remedy = "plan with expert_parallel=[1] and recompute=[none,full]"

@@ -52,7 +52,6 @@ def layer_cost(
 
     Raises:
         PlacementError: The strategy does not divide the layer, the samples or the group.
-        CalibrationError: The layer was measured, but not with so many tensor-parallel GPUs.
     """
     _check(layer, strategy, samples, num_micro_batches, group)
     share = LayerShare(layer, strategy, samples, group, options)

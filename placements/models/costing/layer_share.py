@@ -87,8 +87,7 @@ class LayerShare:
         It counts for layers with experts, which are many small kernels; see `HOST_US` and `Graphs`.
         """
         options, work = self.options, self.work
-        is_known = options.machine is not None or options.calibration is not None
-        if is_known or not self.layer.num_routes or options.graphs == "iteration":
+        if options.machine is not None or not self.layer.num_routes or options.graphs == "iteration":
             return 0.0, 0.0
         kernels, products, cores = work.kernels, work.products, len(work.cores)
         if options.graphs == "attention":
@@ -102,14 +101,7 @@ class LayerShare:
         return forward * HOST_US / 1e3, backward * HOST_US / 1e3
 
     def passes(self) -> tuple[Pass, Pass]:
-        """Return forward and backward with their all-reduces, as measured where they were."""
-        if self.options.calibration is not None:
-            t = self.strategy.matrix_parallel
-            measured = self.options.calibration.at(self.layer.name, t, self.samples)
-            if measured is not None:
-                copies_ms = map(min, map(sum, self._reduces_ms), measured)
-                forward, backward = map(lambda ms, copy_ms: Pass(ms - copy_ms, copy_ms), measured, copies_ms)
-                return forward, backward
+        """Return forward and backward with their all-reduces."""
         if self.rates is not None:
             return self._by_operator(self.rates)
         work, reduces_ms = self.work, self.seen_reduces_ms

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from placements.block import PlacementError
-from placements.models.calibration import Calibration
 from placements.models.layers import HALF, Precision
 from placements.models.machine.measured_rates import MeasuredRates
 from placements.models.memory import PLAIN, Framework
@@ -53,8 +52,6 @@ class CostOptions:
             adapters (LoRA, Hu et al., 2021), whose own products, below a percent, are left out.
         exchanges_apart: Neither that sum nor the gathering of new weights is in the time of the update: who
             asks lets both run beside the pipeline.
-        calibration: Measured times, which replace products and all-reduces of the layers that have any;
-            a share of the tokens is taken for as large a share of the samples. None for none.
         machine: Measured rates, which replace all shares, and the links' in a node; None for none.
         framework: What holds memory besides states and activations.
 
@@ -75,7 +72,6 @@ class CostOptions:
     sends_tokens_once: bool = False
     frozen_weights: bool = False
     exchanges_apart: bool = False
-    calibration: Calibration | None = None
     machine: MeasuredRates | None = None
     framework: Framework = PLAIN
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from placements.block import PlacementError
 from placements.cluster import DeviceGroup
-from placements.models.calibration import CalibrationError
 from placements.models.chain import ModelShape
 from placements.models.layers import Layer
 from placements.models.parallel import Cost, LayerStrategy
@@ -92,7 +91,7 @@ def layer_costs(
     for strategy in layer_strategies(group.count, trees, getattr(layer, "num_experts", 1)):
         try:
             found[strategy] = costs.cost(layer, strategy, samples, num_micro_batches, group)
-        except (PlacementError, CalibrationError) as error:
+        except PlacementError as error:
             refused.append(str(error))
     if not found:
         raise PlanError(refused[0])

@@ -86,7 +86,6 @@ def test_a_profile_of_galvatron_is_planned(command: Command, tmp_path: Path) -> 
         (("model=toy", "cluster=GH-96_4"), "'GH-96_4' is not a GPU that toy was measured on, _ and a number"),
         (("model=other", "cluster=A100-40_4"), "has no profile of 'other'; it has toy"),
         (("cluster=A100-40_4",), "model: has no value; give one, as in model=VALUE"),
-        (("model=toy", "cluster=A100-40_4", "layer_times=x.csv"), "layer_times: x.csv does not apply here"),
         (("model=toy", "cluster=A100-40_3"), "3 GPUs of a100_40gb_3 are not whole nodes of 2"),
     ],
 )

@@ -137,7 +137,6 @@ def test_the_rates_of_a_machine_are_taken(command: Any, refused: Any, tmp_path: 
         rated.append(min(float(row["formula_ms"]) for row in rows(tmp_path / "out/plans.csv")))
     assert rated[0] < rated[1] < 2.01 * rated[0]
     for wrong, message in (
-        ("layer_times=x.csv", "layer_times: x.csv does not apply here: machine has rates for all layers; "),
         ("precision=fp8", "machine: its rates were measured in 16 bits, not in fp8; leave"),
         ("cluster=h100_8+a100_8", "machine: its rates are of one kind of GPU, not of several as in h100_8+"),
         (f"profiles={tmp_path}", "does not apply here: the profile has it, or has none; leave it out"),

@@ -59,7 +59,6 @@ def shared_vocabulary(
 
     Raises:
         PlacementError: One of them cannot be shared so, or its cost is not known.
-        CalibrationError: Its time was not measured.
     """
     places = [i for i, layer in enumerate(model.layers) if is_vocabulary(layer)]
     layers = tuple(model.layers[i] for i in places)

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from placements.block import PlacementError
 from placements.cluster import Cluster
-from placements.models.calibration import CalibrationError
 from placements.models.layers import Layer
 from placements.planners.hybrid.placing.planned_placement import trunk_of
 from placements.planners.hybrid.placing.shared_layers import PartCosts, SharedLayers, shared_vocabulary
@@ -118,7 +117,7 @@ def _candidates(
                 continue
             try:
                 shared = shared_vocabulary(costs.model, costs, cluster.whole, copies, batch // m, m)
-            except (PlacementError, CalibrationError) as error:
+            except PlacementError as error:
                 refused = error
                 continue
             found.append(_Candidate(bound_ms + shared.iteration_ms(m), num_stages, m, shared))

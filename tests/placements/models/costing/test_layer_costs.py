@@ -13,7 +13,6 @@ from told import told
 from placements import PlacementError
 from placements.cluster import Cluster, DeviceGroup, Nodes, read_cluster
 from placements.gpus import A100_SXM_80GB, GPUS
-from placements.models.calibration import Calibration, LayerTimesRow
 from placements.models.costing.layer_costs import layer_cost, transition_ms
 from placements.models.costing.options import CostOptions
 from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
@@ -324,28 +323,6 @@ def test_laying_out_anew_by_hand() -> None:
     data = LayerStrategy(1, 8)
     assert between(data, replace(data, tensor_innermost=False)) == 0, "one level has no order"
     assert between(wide, replace(wide, sequence="megatron")) > 0
-
-
-TIMES = LayerTimesRow("layer", 1, 4, 10.0, 22.0), LayerTimesRow("layer", 2, 4, 6.0, 13.0)
-MEASURED = Calibration({"layer": {each.tensor_parallel: (each,) for each in TIMES}})
-
-
-def test_measured_times_replace_modelled_ones() -> None:
-    group = read_cluster("a100_4").whole
-    options = CostOptions(calibration=MEASURED)
-    modelled, measured = (
-        layer_cost(GPT, LayerStrategy(2, 2), 8, 1, group, each) for each in (CostOptions(), options)
-    )
-    assert measured.forward.time_ms == pytest.approx(6.0)
-    assert measured.backward.time_ms == pytest.approx(13.0)
-    assert measured.forward.copy_ms == pytest.approx(modelled.forward.copy_ms)
-    assert replace(measured, forward=modelled.forward, backward=modelled.backward) == modelled
-    again = layer_cost(GPT, LayerStrategy(2, 2, recompute="full"), 8, 1, group, options)
-    assert again.backward.time_ms == pytest.approx(19.0)
-    named = replace(GPT, name="other")
-    assert layer_cost(named, LayerStrategy(2, 2), 8, 1, group, options) == modelled
-    spread = layer_cost(GPT, LayerStrategy(context_parallel=2), 8, 1, read_cluster("a100_2").whole, options)
-    assert spread.forward.product_ms == pytest.approx(10.0), "half of the tokens as half of the samples"
 
 
 def test_gradients_are_summed_beside_the_last_backward() -> None:
