@@ -191,7 +191,8 @@ def _check_exclusive(schedule: Schedule, on_devices: Sequence[Sequence[_Run]]) -
 def _check_memory(schedule: Schedule, on_devices: Sequence[Sequence[_Run]]) -> None:
     """Check each memory whenever a block starts, by what each holds from then on and needs meanwhile."""
     placement = schedule.placement
-    static = placement.static_memory or (0,) * placement.num_devices
+    static, mib = placement.static_memory or (0,) * placement.num_devices, placement.memory_unit_mib
+    unit = "" if mib is None else "MiB " if mib == 1 else f"x {mib:g} MiB "
     for device, runs in enumerate(on_devices):
         own = [(run.block.memory_on(device), run.block.transient) for run in runs]
         on_host = [(run.block.host_memory, 0) for run in runs]
@@ -211,7 +212,7 @@ def _check_memory(schedule: Schedule, on_devices: Sequence[Sequence[_Run]]) -> N
                 if (most := needed[run.start] + changes[run.start]) > capacity[device]:
                     raise _fail(
                         schedule,
-                        f"{where} holds {most} of memory from {run.start} on, when {run} starts; its "
+                        f"{where} holds {most} {unit}of memory from {run.start} on, when {run} starts; its "
                         f"capacity is {capacity[device]}",
                         run.key,
                     )

@@ -83,7 +83,7 @@ def levels_of(cluster: Cluster, *, is_flat: bool = False) -> list[Level]:
 
     >>> from placements.cluster import read_cluster
     >>> levels_of(read_cluster("v100_16", gpus_per_node=4, node_bandwidth_gb_s=1.25, link_bandwidth_gb_s=12))
-    [Level(count=4, gb_per_s=12), Level(count=4, gb_per_s=1.25)]
+    [Level(count=4, gb_per_s=12.0), Level(count=4, gb_per_s=1.25)]
     """
     if len(cluster.nodes) > 1:
         raise OptionError("cluster: has several kinds of nodes, which planner=pipedream cannot; use one kind")

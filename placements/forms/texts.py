@@ -203,6 +203,10 @@ for _kind, _form, _ in _SCALARS:
     _Loader.add_constructor(f"{_TAG}{_kind}", _Loader.construct_core)
 
 
+_DEEPEST = 500
+"""Levels of nested lists and mappings in YAML that is read."""
+
+
 def read_yaml(path: str | Path, error: type[ValueError]) -> object:
     """Return the plain data of a YAML file, likewise."""
     text = _text_of(path, "the path of a YAML file", error)
@@ -210,6 +214,11 @@ def read_yaml(path: str | Path, error: type[ValueError]) -> object:
         if text.lstrip()[:1] in ("{", "["):
             with suppress(ValueError, RecursionError):  # it is YAML, or YAML says on which line it is wrong
                 return json.loads(text, object_pairs_hook=_without_doubles)
+        depth = 0
+        for event in yaml.parse(text, Loader=SafeLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > _DEEPEST:
+                raise RecursionError  # at some ten thousand libyaml would end the process
         return yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as cause:
         problem = getattr(cause, "problem", None) or str(cause).splitlines()[0]

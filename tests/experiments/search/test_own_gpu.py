@@ -66,10 +66,10 @@ def test_a_gpu_needs_one_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     small = [
         "model=gpt3_125m",
         "batch=16",
-        "gpus_per_stage=[2]",
-        "num_stages=[2]",
-        "time_limit_s=20",
-        "num_plans=1",
+        "planner.gpus_per_stage=[2]",
+        "planner.num_stages=[2]",
+        "planner.time_limit_s=20",
+        "planner.num_plans=1",
     ]
     for name, *given in (
         ("plan", f"cluster={cluster}", *small),

@@ -187,7 +187,10 @@ ROW = {"dtype": "float64", "shape": [2], "edges": [["F0", "F1"]]}
         ),
         (DATA | {"forms": [[], [ROW | {"dtype": 64}]]}, "forms[1][0].dtype: 64 is not the name of a type"),
         (DATA | {"forms": [[], [ROW | {"shape": [-1]}]]}, "forms[1][0].shape[0]: -1 is not a size"),
-        (DATA | {"forms": [[], [ROW | {"edges": ["F0"]}]]}, "forms[1][0].edges[0]: 'F0' is not [text, text]; give one"),
+        (
+            DATA | {"forms": [[], [ROW | {"edges": ["F0"]}]]},
+            "forms[1][0].edges[0]: 'F0' is not [text, text]; give one",
+        ),
         (DATA | {"forms": [[], [ROW, ROW]]}, "forms[1][1]: F0 -> F1 has a form already; give one only"),
         (DATA | {"num_micro_batches": True}, "num_micro_batches: True is not a whole number from 1 on"),
         (DATA | {"num_micro_batches": 0}, "num_micro_batches: 0 is not a whole number from 1 on"),
