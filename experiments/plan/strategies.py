@@ -184,7 +184,7 @@ def _proved(plans: Plans) -> list[str]:
             status = "proved" if found.status is PlanStatus.OPTIMAL else found.status.lower()
             line += f"{found.plans[0].time_ms:,.0f} ms by the formula, {status}"
         elif found.num_left == 0 and found.bound_ms > 0:
-            line += "none by the formula is faster than the best layout"
+            line += "none by the formula is faster than the best plan"
         else:
             line += found.status.lower()
         line += f", among stages under {plans.options.pipeline}, each layer in its own strategy"
