@@ -1,6 +1,6 @@
 """Plans of a model on a cluster: ``schedsearch plan``.
 
-- `question`: what all planners are asked
+- `question`: options of all planners
 - `options`: the kinds of planners with their own options
 - `inputs`: model, cluster and costs of what is asked, computed or of a measured profile
 - `strategies`: the default planner and Galvatron-BMW's, plans ranked by their schedules and written

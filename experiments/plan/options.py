@@ -88,9 +88,7 @@ class BmwPlanner(StrategyOptions):
         choices=("dp", "zero1", "zero2", "sdp", "tp", "ulysses", "cp"),
     )
     method: str = option(
-        "bmw",
-        "bmw, base, memory: Galvatron-BMW's | exact",
-        choices=("exact", "bmw", "base", "memory"),
+        "bmw", "bmw, base, memory: Galvatron-BMW's | exact", choices=("exact", "bmw", "base", "memory")
     )
     stage_method: str = option(
         "paper",

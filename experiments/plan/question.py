@@ -1,4 +1,4 @@
-"""What all planners are asked: a model, a cluster, a batch, and where the costs of layers are from."""
+"""Options of all planners: a model, a cluster, a batch, and the source of layers' costs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ class PlanQuestion:
 
     model: Verbatim | None = option(
         None,
-        "such as llama2_13b or bert_huge_32 (model=all lists them), a config.json of Hugging Face, or one of "
-        "the profile",
+        "such as llama2_13b or bert_huge_32 (model=all lists them), a config.json of Hugging Face, your own "
+        "as mine.yaml:NAME, or one of the profile",
     )
-    cluster: str = option(REQUIRED, "GPU and number, such as a100_32; of several kinds as in a100_16+v100_16")
+    cluster: str = option(
+        REQUIRED, "GPU and number, as a100_32, a100_16+v100_16 or your own, mine.csv:GPU_16; or a JSON file"
+    )
     batch: int | list[Any] = option(
         REQUIRED,
         "samples of an iteration; of a list, as [256, 512], the one with the most samples per second is "

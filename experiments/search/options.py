@@ -124,7 +124,8 @@ class ProfileOptions:
     )
     gpu: Verbatim = option(
         None,
-        "GPU: gives the blocking power, and a power model where there is no CSV; null: the plan's, else a100",
+        "GPU, also your own as mine.csv:NAME: blocking power, and a power model without a CSV; null: a100 or "
+        "that of the plan",
     )
     time_scale: float = option(1.0, "multiplies the CSV's times", above=0)
     energy_scale: float = option(1.0, "multiplies the CSV's energies", above=0)

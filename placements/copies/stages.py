@@ -17,7 +17,7 @@ from placements.spec import Placement
 
 
 class StageCopy(NamedTuple):
-    """What a block of a copy is: name of the stage's block, and number of the copy and the choice of it."""
+    """Identity of a copy's block: name of the stage's block, and number of the copy and of its choice."""
 
     stage: str
     number: int

@@ -1,4 +1,4 @@
-"""What people and programs write: options, YAML, JSON and CSV, with each field declared once.
+"""Forms of options and files in YAML, JSON and CSV, with each field declared once.
 
 - `meaning`: fields of records: unit, range and meaning.
 - `texts`: files that are whole or absent; YAML, JSON and tables as text.

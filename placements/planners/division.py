@@ -103,9 +103,9 @@ def min_largest(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]:
     (3, 1, 1)
     """
     every = _ever_longer(times_ms, num_stages)
-    best, least_ms, _ = next(every)
+    best, min_ms, _ = next(every)
     for found, largest_ms, _ in every:
-        if largest_ms > least_ms:
+        if largest_ms > min_ms:
             break
         best = found
     return best

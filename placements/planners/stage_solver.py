@@ -231,7 +231,7 @@ class _Stage:
         transition: Cost of a layout (row) before another (column); 0 beside no layer (the last).
         room: Capacity in MiB, with what rounding may add.
         usual_price: Cost of a MiB where options differ the most in both.
-        most_transient: Of layers that are not recomputed, and of those that are.
+        max_transient: Of layers that are not recomputed, and of those that are.
     """
 
     def __init__(self, problem: StageProblem) -> None:
@@ -244,7 +244,7 @@ class _Stage:
         spread = max(float(np.ptp(each.weight)) for each in every)
         costly = max(float(np.ptp(each.cost)) for each in every) + float(self.transition.max())
         self.usual_price = costly / spread if spread else 0.0
-        self.most_transient = [
+        self.max_transient = [
             max(float(each.transient[each.piece % 2 == i].max(initial=0.0)) for each in every) for i in (0, 1)
         ]
 
@@ -299,7 +299,7 @@ def _search(
         if not len(alive[0]):
             return None, dropped
         labels = _Labels(*(each[alive] for each in extended))
-        which = _undominated(_needs(labels, *stage.most_transient), labels.piece)
+        which = _undominated(_needs(labels, *stage.max_transient), labels.piece)
         labels = _Labels(*(each[which] for each in labels))
         history.append(labels)
     best = int(np.lexsort((labels.weight + labels.above, labels.cost))[0])

@@ -307,13 +307,13 @@ def _tried(hurt: _HurtJob) -> Replan:
     rows = [ReplanRow("before", before_ms, 1.0, None, hurt.schedule)]
     schedules: dict[str, Schedule] = {}
     for name, (status, found, bound, took_ms) in _ways(hurt):
-        least_ms = None
+        min_ms = None
         if found is not None:
             own = found if job.pipeline.optimizer_blocks else found.per_micro_batch
             schedules[name] = own if job.num_replicas > 1 else _of_one(job, own)
-            took_ms, least_ms = hurt.ms(found), max(hurt.bound_ms, found.placement.ms(bound))
+            took_ms, min_ms = hurt.ms(found), max(hurt.bound_ms, found.placement.ms(bound))
         share = None if took_ms is None else before_ms / took_ms
-        rows.append(ReplanRow(name, took_ms, share, least_ms, status))
+        rows.append(ReplanRow(name, took_ms, share, min_ms, status))
     return Replan(tuple(rows), schedules, hurt.bound_ms)
 
 

@@ -165,7 +165,7 @@ class ModelledKind(PlacementKind):
 
     @property
     def reached(self) -> CostOptions:
-        """What a GPU reaches."""
+        """Shares of its peaks that a GPU reaches."""
         return CostOptions(
             self.model_flops_utilisation, self.output_layer_utilisation, self.memory_efficiency
         )

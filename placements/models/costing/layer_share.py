@@ -27,10 +27,10 @@ class LayerShare:
     """One GPU's share of a layer and of a micro-batch.
 
     Attributes:
-        work: What a GPU does with each sample.
+        work: Operators of a GPU for each sample.
         samples: Samples, or the share of one, whose tokens the GPU has.
         sharing: GPUs that share the tokens of norms, dropout and boundaries besides.
-        again: What a backward computes again: nothing where it needs no weights.
+        again: Recomputation in the backward: none where it needs no weights.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class LayerShare:
 
     @property
     def buffers(self) -> list[Buffer]:
-        """What all layers of a kind hold once: an empty gradient of 2 bytes a number for each shape."""
+        """Buffers that layers of a kind hold once: an empty gradient of 2 bytes a number for each shape."""
         if not self.options.framework.has_placeholders:
             return []
         shapes = sorted({(each.inputs, each.outputs) for each in self.work.products})

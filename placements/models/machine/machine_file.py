@@ -80,7 +80,7 @@ _JSON_PASSES: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
 """Operators and passes, by what names of shapes say of them, and the names of their sizes."""
 
 _JSON_FIRST = {"out_dtype=fp32", "main_grad_dtype=fp32", "qkv_contiguous=True"}
-"""What counts where a shape was measured in two ways: gradients of weights are added up in 32 bits."""
+"""Measurement that counts of two of a shape: gradients of weights are added up in 32 bits."""
 
 _JSON_NAMES: Mapping[str, str] = {
     "stream": "default",

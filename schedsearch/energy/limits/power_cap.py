@@ -134,18 +134,18 @@ def _relaxed(problem: ClockProblem, above: PowerCap) -> tuple[float, list[Clocks
         share = {block.name: 1 / placement.gpus_of(block) for block in placement.on(device)}
         weight = np.array([share.get(name, 0.0) for name, _ in problem.graph.instances])
         limits.append(EnergyLimit(weight, above.device_w or 0.0))
-    least_ms, plans = problem.span_ms[0], []
+    min_ms, plans = problem.span_ms[0], []
     with contextlib.suppress(SolverError):
         shortest = min_energy(timing, None, limits)
         if shortest is not None:
-            least_ms = shortest.time_ms
-            plans = [min_energy(timing, least_ms * stretch, limits) for stretch in STRETCHES]
+            min_ms = shortest.time_ms
+            plans = [min_energy(timing, min_ms * stretch, limits) for stretch in STRETCHES]
     kept = [(plan.planned_ms, plan.time_ms) for plan in plans if plan is not None]
     if not kept:
-        return least_ms, []
+        return min_ms, []
     planned, deadlines = zip(*kept, strict=True)
     ways = rounded(problem, np.column_stack(planned), np.array(deadlines))
-    return least_ms, [clocks for choice in ways for clocks in problem.clocks(choice)]
+    return min_ms, [clocks for choice in ways for clocks in problem.clocks(choice)]
 
 
 def _stretched(

@@ -241,8 +241,8 @@ def check_makespan_bound(schedule: Schedule, bound: int, time_limit_s: float) ->
         raise CertificateError(
             f"makespan_bound: {bound} is above the makespan {schedule.makespan} of the schedule itself"
         )
-    least_ms = f"{placement.ms(bound):.10g} ms"
-    text = f"makespan_bound: no schedule of as many micro-batches takes less than {least_ms}"
+    min_ms = f"{placement.ms(bound):.10g} ms"
+    text = f"makespan_bound: no schedule of as many micro-batches takes less than {min_ms}"
     added_up = makespan_bound(placement, number)
     if bound <= added_up:
         return CheckedClaim(f"{text}; by adding up")
@@ -268,8 +268,8 @@ def check_device_span_bound(schedule: Schedule, bound: int) -> CheckedClaim:
         raise CertificateError(
             f"device_span_bound: {bound} is above the device span {longest} of the schedule itself"
         )
-    least_ms = f"{placement.ms(bound):.10g} ms"
-    text = f"device_span_bound: in no schedule does each device take less than {least_ms} by its own clock"
+    min_ms = f"{placement.ms(bound):.10g} ms"
+    text = f"device_span_bound: in no schedule does each device take less than {min_ms} by its own clock"
     added_up = device_span_bound(placement, schedule.num_micro_batches)
     return CheckedClaim(f"{text}; by adding up") if bound <= added_up else CheckedClaim(text, holds=False)
 

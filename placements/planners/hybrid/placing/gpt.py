@@ -16,14 +16,13 @@ from placements.cluster import LINK_EFFICIENCY, Cluster, Nodes
 from placements.hardware import Gpu
 from placements.models.chain import ModelShape
 from placements.models.costing.options import USUAL, CostOptions
-from placements.models.end_layers import EmbeddingLayer, OutputLayer
-from placements.models.layers import HALF
 from placements.models.memory_levers import Recompute, with_levers
 from placements.models.parallel import Cost, LayerStrategy
 from placements.models.parallel import Recompute as RecomputeKind
 from placements.models.piece_placement import PieceCost
 from placements.models.rates import RESERVE_GIB
 from placements.models.transformer import TransformerLayer
+from placements.models.zoo.shapes import decoder
 from placements.planners.division import min_largest
 from placements.planners.hybrid.placing.planned_placement import (
     chunk_pieces,
@@ -56,24 +55,15 @@ def gpt_model(
     Raises:
         PlacementError: A size is out of its range.
     """
-    if type(num_layers) is not int or num_layers < 1:
-        raise PlacementError(f"num_layers: {num_layers!r} is not a whole number of at least 1; give one")
-    embedding = EmbeddingLayer(
-        hidden_size=hidden_size,
+    return decoder(
+        "gpt",
+        num_layers=num_layers,
         vocab_size=vocab_size,
         sequence_length=sequence_length,
-        num_positions=sequence_length,
-    )
-    layer = TransformerLayer(
         hidden_size=hidden_size,
         num_heads=num_heads,
-        sequence_length=sequence_length,
         attention="flash" if flash_attention else "fused",
     )
-    output = OutputLayer(
-        hidden_size=hidden_size, vocab_size=vocab_size, sequence_length=sequence_length, tied=True
-    )
-    return ModelShape("gpt", ((1, embedding), (num_layers, layer), (1, output)), HALF)
 
 
 def one_node(gpu: Gpu, num_gpus: int, link_efficiency: float = LINK_EFFICIENCY) -> Cluster:
