@@ -49,6 +49,13 @@ class Failed(Exception):  # noqa: N818 - an end, like `Interrupted`
     """The task failed through no fault of the input; the message may have several lines."""
 
 
+class _Pressed(KeyboardInterrupt):
+    """Ctrl-C while a command loads.
+
+    After KeyboardInterrupt itself inside `exec`, Python ends by the signal, whatever `sys.exit` says.
+    """
+
+
 class _CtrlC:
     """Remembers Ctrl-C while a command loads its libraries and composes its config.
 
@@ -110,7 +117,7 @@ class _CtrlC:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._pressed = True
-        raise KeyboardInterrupt
+        raise _Pressed
 
 
 _CTRL_C = _CtrlC()  # of this process, as signals are

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -43,6 +44,20 @@ def test_it_ends_in_a_line_while_that_is_loaded(module: str, tmp_path: Path) -> 
     assert process.returncode == 130
     assert errors.splitlines()[-1] == LINE
     assert not (tmp_path / "out/schedule.json").exists()
+
+
+def test_the_exit_code_is_its_own_where_a_library_runs_source_text(tmp_path: Path) -> None:
+    """As dataclasses do while their module is imported."""
+    (tmp_path / "interrupted.py").write_text(
+        "from experiments.config import command\n"
+        "text = 'import signal; signal.raise_signal(signal.SIGINT)'\n"
+        "command.imported = lambda module: exec(text)\n"
+        "command.run('search')\n"
+    )
+    line = [sys.executable, "-m", "interrupted", f"hydra.run.dir={tmp_path / 'out'}"]
+    path = os.pathsep.join((str(tmp_path), str(ROOT)))
+    done = subprocess.run(line, env=os.environ | {"PYTHONPATH": path}, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (130, f"{LINE}\n")
 
 
 def lose_it() -> None:
