@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from experiments.config.declaring import own_options
-from experiments.config.options import OptionError, require
+from experiments.config.options import OptionError
 from experiments.plan.question import PlanQuestion
 from placements.cluster import Cluster, read_cluster
 from placements.forms.meaning import REQUIRED
@@ -82,9 +82,8 @@ def refuse_all_but(question: PlanQuestion, names: Collection[str], planner: str)
 
 def one_batch(question: PlanQuestion, wanted: str) -> int:
     """Return the batch, which is to be one number."""
-    is_number = isinstance(question.batch, int) and question.batch > 0
-    require(is_number, "batch", question.batch, wanted, "give one number")
-    assert isinstance(question.batch, int)
+    if not isinstance(question.batch, int):
+        raise OptionError(f"batch: {list(question.batch)} is not {wanted}; give one number")
     return question.batch
 
 
@@ -220,17 +219,3 @@ def _of_galvatron(question: PlanQuestion, folder: Path, model: str) -> PlanInput
         "exchanges computed of these"
     )
     return PlanInputs(costs.model, cluster, costs, f"costs: {said}", costs.is_sequence_parallel)
-
-
-def numbers(where: str, values: Any) -> tuple[int, ...] | None:
-    """Return a list of numbers above 0; None for null.
-
-    Raises:
-        OptionError: It is none.
-    """
-    if values is None:
-        return None
-    require(bool(values), where, values, "a list with a number", "give one, or null")
-    for value in values:
-        require(type(value) is int and value > 0, where, value, "a whole number above 0")
-    return tuple(dict.fromkeys(values))

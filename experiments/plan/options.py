@@ -29,13 +29,13 @@ class StrategyOptions:
 
     module: ClassVar[str] = "experiments.plan.strategies"
     kind: str = option("default", "set by planner=")
-    paradigms: list[Any] = option(
-        ["dp", "zero1", "sdp", "tp"],
+    paradigms: tuple[str, ...] = option(
+        ("dp", "zero1", "sdp", "tp"),
         "how GPUs may share a layer: dp, zero1, zero2, sdp (ZeRO-3), tp, ulysses, cp",
         choices=("dp", "zero1", "zero2", "sdp", "tp", "ulysses", "cp"),
     )
-    recompute: list[Any] = option(
-        ["none", "full"],
+    recompute: tuple[str, ...] = option(
+        ("none", "full"),
         "activations that a backward may compute again: none, selective, full",
         choices=("none", "selective", "full"),
     )
@@ -43,14 +43,19 @@ class StrategyOptions:
         True, "true: tensor-parallel GPUs share norms and dropout too (Megatron); false: without layouts"
     )
     max_tensor_parallel: int | None = option(None, "largest degree of tp and ulysses; null: no limit")
-    expert_parallel: list[Any] = option(
-        [1], "degrees of expert parallelism to try; [1]: those of the best layouts"
+    expert_parallel: tuple[int, ...] = option(
+        (1,), "degrees of expert parallelism to try; [1]: those of the best layouts", min=1
     )
-    num_stages: list[Any] | None = option(None, "numbers of stages to try; null: all, as for the next two")
-    gpus_per_stage: list[Any] | None = option(None, "GPUs of each stage: a part of a node, or whole nodes")
-    num_micro_batches: list[Any] | None = option(
+    num_stages: tuple[int, ...] | None = option(
+        None, "numbers of stages to try; null: all, as for the next two", min=1
+    )
+    gpus_per_stage: tuple[int, ...] | None = option(
+        None, "GPUs of each stage: a part of a node, or whole nodes", min=1
+    )
+    num_micro_batches: tuple[int, ...] | None = option(
         None,
         "micro-batches of an iteration, as a list to try; numbers that do not divide the batch are left out",
+        min=1,
     )
     num_plans: int = option(5, "plans to keep; they differ in stages, GPUs per stage or micro-batches", min=1)
     time_limit_s: float = option(
@@ -68,10 +73,12 @@ class DefaultPlanner(StrategyOptions):
     """All layouts of training frameworks, and strategies of each layer where these may be faster."""
 
     uniform: bool = option(False, "true: layouts alone, in which the GPUs share all layers in the same way")
-    micro_batch_sizes: list[Any] = option([1, 2, 4], "of layouts: samples of a micro-batch to try")
+    micro_batch_sizes: tuple[int, ...] = option(
+        (1, 2, 4), "of layouts: samples of a micro-batch to try", min=1
+    )
     max_chunks: int = option(24, "of layouts: most chunks of a stage", min=1)
-    shapes: list[Any] = option(
-        ["v_shape"],
+    shapes: tuple[str, ...] = option(
+        ("v_shape",),
         "placements to compare: v_shape; m_shape and nn_shape, with the vocabulary on all GPUs",
         choices=("v_shape", "m_shape", "nn_shape"),
     )
@@ -82,11 +89,7 @@ class BmwPlanner(StrategyOptions):
     """Galvatron-BMW's search; its own algorithms, or exact ones in their places."""
 
     kind: str = inherited(StrategyOptions, "kind", "bmw")
-    paradigms: list[Any] = option(
-        ["dp", "sdp", "tp"],
-        "how GPUs may share a layer: dp, zero1, zero2, sdp (ZeRO-3), tp, ulysses, cp",
-        choices=("dp", "zero1", "zero2", "sdp", "tp", "ulysses", "cp"),
-    )
+    paradigms: tuple[str, ...] = inherited(StrategyOptions, "paradigms", ("dp", "sdp", "tp"))
     method: str = option(
         "bmw", "bmw, base, memory: Galvatron-BMW's | exact", choices=("exact", "bmw", "base", "memory")
     )
@@ -113,7 +116,7 @@ class TwoBwPlanner:
 
     module: ClassVar[str] = "experiments.plan.two_bw"
     kind: str = option("pipedream_2bw", "set by planner=")
-    micro_batch_sizes: list[Any] = option([1, 2, 4], "samples of a micro-batch to try")
+    micro_batch_sizes: tuple[int, ...] = option((1, 2, 4), "samples of a micro-batch to try", min=1)
 
 
 PLANNERS: dict[str, type[Planner]] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from placements.forms.meaning import REQUIRED, Verbatim, option
 from placements.models.memory import FRAMEWORKS
@@ -21,10 +20,11 @@ class PlanQuestion:
     cluster: str = option(
         REQUIRED, "GPU and number, as a100_32, a100_16+v100_16 or your own, mine.csv:GPU_16; or a JSON file"
     )
-    batch: int | list[Any] = option(
+    batch: int | tuple[int, ...] = option(
         REQUIRED,
         "samples of an iteration; of a list, as [256, 512], the one with the most samples per second is "
         "taken",
+        min=1,
     )
     profiles: Verbatim | None = option(
         None,

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from experiments.config.command import Interrupted
 from experiments.config.run_record import output_directory
-from experiments.plan.inputs import inputs_of, numbers
+from experiments.plan.inputs import inputs_of
 from experiments.plan.options import BmwPlanner, DefaultPlanner
 from experiments.plan.question import PlanQuestion
 from placements.forms.texts import csv_text, text_columns, write_json, write_text
@@ -33,12 +32,6 @@ from schedsearch.schedule_file import schedule_to_dict
 
 log = logging.getLogger(__name__)
 
-_SETTINGS = (
-    *("tensor", "pipeline", "chunks", "context", "expert", "whole_experts", "data", "zero"),
-    *("micro_batch_size", "num_micro_batches", "recompute", "recomputed_layers"),
-)
-"""Fields of a layout, and of its degrees, that are written."""
-
 _MOST_ROWS = 1000
 """Layouts in the table of all, the best ones."""
 
@@ -51,18 +44,17 @@ def task(question: PlanQuestion, planner: DefaultPlanner | BmwPlanner) -> dict[s
         Interrupted: There was a Ctrl-C; the best plans so far are written.
     """
     model, cluster, costs, costs_in_words, is_sequence_parallel = inputs_of(question)
-    batch = question.batch if isinstance(question.batch, int) else numbers("batch", question.batch) or ()
     with PlanProgress() as show:
         found = plan(
             model,
             cluster,
-            batch,
+            question.batch,
             options=_plan_options(question, planner, is_sequence_parallel),
             costs=costs,
             rank_by=planner.rank,
             on_progress=show.planner,
             on_search=show.search,
-            **(_of_layouts(planner) if isinstance(planner, DefaultPlanner) else {}),
+            **_of_layouts(planner),
         )
     directory = output_directory()
     proved = [*_proved(found), *_lines_of_layouts(found)]
@@ -85,36 +77,31 @@ def _plan_options(
     sequence_parallel = planner.sequence_parallel if is_sequence_parallel is None else is_sequence_parallel
     trees = TreeOptions(
         tuple(Paradigm(name) for name in planner.paradigms),
-        tuple(planner.recompute),
+        planner.recompute,  # type: ignore[arg-type]
         sequence_parallel,
         planner.max_tensor_parallel,
-        numbers("planner.expert_parallel", planner.expert_parallel) or (1,),
+        planner.expert_parallel or (1,),
     )
-    options = PlanOptions(
+    names = () if isinstance(planner, DefaultPlanner) else ("method", "stage_method", "pipeline")
+    return PlanOptions(
         trees,
-        numbers("planner.num_stages", planner.num_stages),
-        numbers("planner.gpus_per_stage", planner.gpus_per_stage),
-        numbers("planner.num_micro_batches", planner.num_micro_batches),
+        planner.num_stages,
+        planner.gpus_per_stage,
+        planner.num_micro_batches,
         memory_gib=question.memory_gib,
         reserve_gib=question.reserve_gib,
         num_plans=planner.num_plans,
         time_limit_s=planner.time_limit_s,
-    )
-    if isinstance(planner, DefaultPlanner):
-        return options
-    return replace(
-        options, method=planner.method, stage_method=planner.stage_method, pipeline=planner.pipeline
+        **{name: getattr(planner, name) for name in names},
     )
 
 
-def _of_layouts(planner: DefaultPlanner) -> dict[str, Any]:
+def _of_layouts(planner: DefaultPlanner | BmwPlanner) -> dict[str, Any]:
     """Return what the default planner has besides."""
-    sizes = numbers("planner.micro_batch_sizes", planner.micro_batch_sizes) or ()
-    return {
-        "uniform": planner.uniform,
-        "layouts": LayoutOptions(sizes, max_chunks=planner.max_chunks),
-        "shapes": planner.shapes,
-    }
+    if not isinstance(planner, DefaultPlanner):
+        return {}
+    layouts = LayoutOptions(planner.micro_batch_sizes, max_chunks=planner.max_chunks)
+    return {"uniform": planner.uniform, "layouts": layouts, "shapes": planner.shapes}
 
 
 def save(plans: Plans, directory: Path, costs_in_words: str, proved: list[str]) -> list[str]:
@@ -150,12 +137,12 @@ def _save_layouts(plans: Plans, directory: Path) -> None:
     rows = []
     for found in plans.layouts.values():
         for each in found.estimates[:_MOST_ROWS]:
-            settings = {**vars(each.layout.degrees), **vars(each.layout)}
-            figures = f"{each.time_ms:.1f}", f"{each.load_ms:.1f}", f"{each.gib:.2f}"
-            rows.append([*(settings[name] for name in _SETTINGS), *figures, each.gib <= found.limit_gib])
+            row = {**vars(each.layout.degrees), **vars(each.layout)}
+            del row["degrees"]
+            figures = {"formula_ms": f"{each.time_ms:.1f}", "load_ms": f"{each.load_ms:.1f}"}
+            rows.append(row | figures | {"gib": f"{each.gib:.2f}", "fits": each.gib <= found.limit_gib})
     if rows:
-        columns = (*_SETTINGS, "formula_ms", "load_ms", "gib", "fits")
-        write_text(directory / "layouts.csv", csv_text(columns, rows))
+        write_text(directory / "layouts.csv", csv_text(rows[0], (row.values() for row in rows)))
 
 
 def _lines_of_layouts(plans: Plans) -> Iterator[str]:
@@ -179,20 +166,18 @@ def _proved(plans: Plans) -> list[str]:
     """Return for each batch what is known of chains of stages whose layers have strategies of their own."""
     lines = []
     for batch, found in plans.searches.items():
-        line = f"strategies, batch {batch}: "
+        known = found.status.lower()
         if found.plans:
-            status = "proved" if found.status is PlanStatus.OPTIMAL else found.status.lower()
-            line += f"{found.plans[0].time_ms:,.0f} ms by the formula, {status}"
+            known = "proved" if found.status is PlanStatus.OPTIMAL else known
+            known = f"{found.plans[0].time_ms:,.0f} ms by the formula, {known}"
         elif found.num_left == 0 and found.bound_ms > 0:
-            line += "none by the formula is faster than the best plan"
-        else:
-            line += found.status.lower()
-        line += f", among stages under {plans.options.pipeline}, each layer in its own strategy"
+            known = "none by the formula is faster than the best plan"
+        known += f", among stages under {plans.options.pipeline}, each layer in its own strategy"
         if found.status is PlanStatus.FEASIBLE:
             bound = f"no iteration is shorter than {found.bound_ms:,.5g} ms ({found.gap_percent:.3g} % less)"
-            line += f", {bound if found.bound_ms > 0 else 'nothing is proved yet'}"
+            known += f", {bound if found.bound_ms > 0 else 'nothing is proved yet'}"
         if found.num_left:
             why = "the time limit" if found.out_of_time else "an interrupt"
-            line += f"; {why} ended the search with {found.num_left} combinations of numbers left"
-        lines.append(line)
+            known += f"; {why} ended the search with {found.num_left} combinations of numbers left"
+        lines.append(f"strategies, batch {batch}: {known}")
     return lines

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from experiments.config.options import OptionError
 from experiments.config.run_record import output_directory
-from experiments.plan.inputs import cluster_of, computed_costs, model_of, numbers, one_batch, refuse_all_but
+from experiments.plan.inputs import cluster_of, computed_costs, model_of, one_batch, refuse_all_but
 from experiments.plan.options import TwoBwPlanner
 from experiments.plan.pipedream import levels_of
 from experiments.plan.question import PlanQuestion
@@ -49,14 +49,10 @@ def task(question: PlanQuestion, planner: TwoBwPlanner) -> dict[str, float | str
         PlanError: No plan fits.
     """
     refuse_all_but(question, _TAKEN, "pipedream_2bw")
-    sizes = numbers("planner.micro_batch_sizes", planner.micro_batch_sizes) or ()
-    batch, model, cluster = (
-        one_batch(question, "the samples of an update"),
-        model_of(question),
-        cluster_of(question),
-    )
+    batch = one_batch(question, "the samples of an update")
+    model, cluster = model_of(question), cluster_of(question)
     costs = computed_costs(question, model, cluster).options
-    profile, servers = _profile(sizes, model, cluster, costs), _servers(question, cluster)
+    profile, servers = _profile(planner.micro_batch_sizes, model, cluster, costs), _servers(question, cluster)
     plans = two_bw_plans(profile, servers, batch)
     best = plans[0]
     if best.reason:
@@ -68,9 +64,9 @@ def task(question: PlanQuestion, planner: TwoBwPlanner) -> dict[str, float | str
     log.info("best: %s, %.5g ms for a micro-batch of each pipeline", _in_words(best), best.time_ms)
     log.info("placement and table of plans in %s", directory)
     log.info("run it with: %s", _run_options(best))
-    num_gpus = best.data_parallel * best.num_stages
-    name = f"{best.data_parallel}x{best.num_stages}"
-    return {"plan": name, "samples_per_s": best.samples_per_s, "num_gpus": num_gpus}
+    copies, stages = best.data_parallel, best.num_stages
+    figures = {"samples_per_s": best.samples_per_s, "num_gpus": copies * stages}
+    return {"plan": f"{copies}x{stages}", **figures}
 
 
 def _profile(sizes: Sequence[int], model: ModelShape, cluster: Cluster, costs: CostOptions) -> BlockProfile:
@@ -113,9 +109,8 @@ def _placement(plan: TwoBwPlan, profile: BlockProfile, servers: EqualServers) ->
     cost = Cost(Pass(forward_ms), Pass(backward_ms), kept)
     hop_ms = servers.in_pipeline_ms(size * profile.input_bytes, plan.data_parallel, number)
     hops_ms = [0.0, *([hop_ms] * (number - 1))]
-    pieces, tick_ms = in_ticks(
-        [PieceCost((stage,), cost, 1, hop, hop) for stage, hop in enumerate(hops_ms)], None
-    )
+    costs = [PieceCost((stage,), cost, 1, hop, hop) for stage, hop in enumerate(hops_ms)]
+    pieces, tick_ms = in_ticks(costs, None)
     stages = Placement(
         f"pipedream_2bw_{plan.data_parallel}x{number}",
         number,

@@ -35,7 +35,6 @@ from placements.forms.tables import csv_files, csv_records
 from placements.forms.texts import csv_text, write_text
 from placements.models.memory import FRAMEWORKS
 from schedsearch.core.progress import StepBar
-from schedsearch.planning.layout_parts import memory_by_part
 
 if TYPE_CHECKING:
     from schedsearch.figures.bars import MemoryPanel
@@ -249,7 +248,7 @@ def memory_panels(predictions: Sequence[RunPrediction]) -> list[MemoryPanel]:
         measured = {} if run.measured_gib is None else {run.run: run.measured_gib}
         panels[run.gpu] = replace(
             panel,
-            rows={**panel.rows, run.run: memory_by_part(predicted, stage)},
+            rows={**panel.rows, run.run: predicted.memory_by_part(stage)},
             measured_gib={**panel.measured_gib, **measured},
         )
     return list(panels.values())

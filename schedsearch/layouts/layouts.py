@@ -139,12 +139,11 @@ def layout(
             "weight_mib into the layers.csv that is written without memory_mib, and give that as layers"
         )
     chunks = (num_chunks,) if isinstance(num_chunks, int) else tuple(num_chunks)
-    numbers: dict[str, Sequence[object]] = {"num_devices": [num_devices], "num_chunks": chunks}
-    numbers["num_micro_batches"] = [num_micro_batches]
-    for name, values in numbers.items():
-        for value in values or [list(values)]:
-            if type(value) is not int or value < 1:
-                raise LayoutError(f"{name}: {value!r} is not a whole number above 0; give one")
+    numbers: list[tuple[str, object]] = [("num_chunks", each) for each in chunks or (None,)]
+    numbers += [("num_devices", num_devices), ("num_micro_batches", num_micro_batches)]
+    for name, value in numbers:
+        if type(value) is not int or value < 1:
+            raise LayoutError(f"{name}: {value!r} is not a whole number above 0; give one")
     limits = SharedLimits(work_limit, searches=len(set(chunks)))
     setting = _Setting(model, num_devices, num_micro_batches, memory_mib, transfer_ms)
     own = {name: setting.given(each) for name, each in (given or {}).items()}

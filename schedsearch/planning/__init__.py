@@ -1,10 +1,8 @@
 """From a model and a cluster to the plan whose schedule is best.
 
 - `plans`: a plan with its schedule, and all of a model on a cluster as a result
-- `shape_plans`: the plans of each shape made placements
 - `uniform_run`: a layout of a training framework, timed by a hand-made schedule
 - `layout_plans`: the best layouts of a model on a cluster, and a layout as trainers run it
-- `layout_parts`: memory of layouts by part
 - `ranking`: plans timed by the schedules that are made and found for them
 - `planner`: layouts and plans of strategies in all shapes that are asked for, ranked
 - `explanation`: what was chosen, in words

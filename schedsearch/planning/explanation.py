@@ -27,14 +27,10 @@ def explain(plans: Plans, costs_in_words: str = "") -> str:
         f"{plan.global_batch_size} samples in {plan.num_micro_batches} micro-batches of "
         f"{plan.micro_batch_size}; {plan.num_gpus} of {plans.cluster.num_gpus} GPUs.",
     ]
-    if best.formula_ms is not None:
-        rate = 1e3 * plan.global_batch_size / best.formula_ms
-        lines.append(f"By the formula an iteration takes {best.formula_ms:,.5g} ms, {rate:.4g} samples/s.")
     if best.iteration_ms is not None and best.bound_ms is not None:
-        is_proved = best.status is Status.OPTIMAL
-        proved = "makespan proved" if is_proved else f"not proved, bound {best.bound_ms:,.5g} ms"
-        rate = best.samples_per_s or 0.0
-        lines.append(f"Its schedule takes {best.iteration_ms:,.5g} ms ({proved}), {rate:.4g} samples/s.")
+        proved = f"not proved, bound {best.bound_ms:,.5g} ms"
+        proved = "makespan proved" if best.status is Status.OPTIMAL else proved
+        lines.append(f"Its schedule takes {best.iteration_ms:,.5g} ms ({proved}).")
     lines += ["", f"{costs_in_words[:1].upper()}{costs_in_words[1:]}."] if costs_in_words else []
     heads, *rows = ranking(plans)
     lines += ["", "## Stages", "", *_stages(best, plans), ""]
@@ -61,20 +57,19 @@ def strategy_in_words(strategy: LayerStrategy) -> str:
     >>> strategy_in_words(LayerStrategy())
     'one GPU'
     """
-    parts = []
-    if strategy.tensor_parallel > 1:
-        name = "ulysses" if strategy.sequence == "ulysses" else "tp"
-        apart = "" if strategy.tensor_innermost else " (apart)"
-        with_sequence = " with sequence parallel" if strategy.sequence == "megatron" else ""
-        parts.append(f"{name} {strategy.tensor_parallel}{apart}{with_sequence}")
-    if strategy.context_parallel > 1:
-        parts.append(f"cp {strategy.context_parallel}")
-    if strategy.data_parallel > 1:
-        parts.append(f"dp {strategy.data_parallel}")
+    name = "ulysses" if strategy.sequence == "ulysses" else "tp"
+    apart = "" if strategy.tensor_innermost else " (apart)"
+    megatron = " with sequence parallel" if strategy.sequence == "megatron" else ""
+    whole = " (whole experts)" if strategy.whole_experts else ""
+    degrees = {
+        f"{name} {{}}{apart}{megatron}": strategy.tensor_parallel,
+        "cp {}": strategy.context_parallel,
+        "dp {}": strategy.data_parallel,
+    }
+    parts = [text.format(degree) for text, degree in degrees.items() if degree > 1]
     if strategy.zero and parts:
         parts[-1] += f" (ZeRO-{strategy.zero})"
-    if strategy.expert_parallel > 1:
-        parts.append(f"ep {strategy.expert_parallel}{' (whole experts)' if strategy.whole_experts else ''}")
+    parts += [f"ep {strategy.expert_parallel}{whole}"] if strategy.expert_parallel > 1 else []
     if strategy.recompute != "none":
         parts.append("recomputed" if strategy.recompute == "full" else "attention recomputed")
     return ", ".join(parts) or "one GPU"

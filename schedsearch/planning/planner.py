@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from placements import PlacementError
 from placements.cluster import Cluster, read_cluster
 from placements.models.chain import ModelShape
 from placements.models.costing.options import CostOptions
@@ -18,18 +19,21 @@ from placements.models.layers import BF16, HALF
 from placements.models.memory import FRAMEWORKS
 from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import USUAL, Paradigm, TreeOptions
-from placements.planners.hybrid.placing.planned_placement import SHARED_VOCABULARY
-from placements.planners.hybrid.placing.shared_layers import PartCosts
-from placements.planners.hybrid.plan import PlanError
+from placements.planners.hybrid.placing.planned_placement import SHARED_VOCABULARY, planned_placement
+from placements.planners.hybrid.placing.shared_layers import PartCosts, SharedLayers
+from placements.planners.hybrid.placing.trunk_search import search_trunks
+from placements.planners.hybrid.plan import PlanError, UnsuitableShapeError
 from placements.planners.hybrid.plan_options import OUT_OF_MEMORY, PlanOptions, PlanSearchResult, RatedPlan
 from placements.planners.hybrid.search.layout_search import LayoutOptions, LayoutSearch
 from placements.planners.hybrid.search.plan_search import PlannerReport, search_plans
 from placements.planners.hybrid.shape_costs import FrameworkCosts, ShapeCosts
 from placements.planners.hybrid.stage_tables import LayerCosts
 from schedsearch.planning.layout_plans import plan_layouts, why_no_layout
-from schedsearch.planning.plans import LayoutPlans, Plans, RankedPlan
+from schedsearch.planning.plans import LayoutPlans, Plans, RankedPlan, capacities_gib, plan_name
 from schedsearch.planning.ranking import RankingReport, rank, simulated
-from schedsearch.planning.shape_plans import SHAPES, chain_plans, vocabulary_plans
+
+SHAPES = ("v_shape", *SHARED_VOCABULARY)
+"""Placements that can compete."""
 
 RANKS = ("schedule", "simulation")
 """Measures that rank plans: the searched schedule, or the one made by hand."""
@@ -84,7 +88,7 @@ def plan(
         uniform: Layouts alone.
         layouts: Layouts that are tried; what `options` have of them is taken from there.
         rank_by: One of `RANKS`.
-        shapes: Those of `schedsearch.planning.shape_plans.SHAPES` that compete.
+        shapes: Those of `SHAPES` that compete.
         time_limit_s: For all of it: planning has half, the searches of schedules what that leaves; None for
             that of `options`.
         on_progress: Told about the planning; see `placements.planners.hybrid.search.plan_search`. There is no
@@ -157,28 +161,24 @@ def _why_no_layouts(cluster: Cluster, costs: LayerCosts, options: PlanOptions, s
     return next((reason for reason, holds in reasons.items() if holds), "")
 
 
+@dataclass
 class _Planning:
     """A question, and the plans that are made of it until now, in their shapes."""
 
-    def __init__(
-        self,
-        model: ModelShape,
-        cluster: Cluster,
-        costs: LayerCosts,
-        options: PlanOptions,
-        sizes: Sequence[int],
-        shapes: Sequence[str],
-        report: PlannerReport | None,
-    ) -> None:
-        self.model, self.cluster, self.costs, self.options = model, cluster, costs, options
-        self.sizes, self.shapes, self.report = sizes, shapes, report
-        self.chain, self.whole = PartCosts(model.chained, costs), PartCosts(model, costs)
-        self.layouts: dict[int, LayoutPlans] = {}
-        self.searches: dict[int, PlanSearchResult] = {}
-        self.made: list[RankedPlan] = []
-        self.left_out: list[str] = []
-        self.why_none, self.interrupted = "", False
-        self.end_s, self.steps_left = time.monotonic() + options.time_limit_s / 2, 0
+    model: ModelShape
+    cluster: Cluster
+    costs: LayerCosts
+    options: PlanOptions
+    sizes: Sequence[int]
+    shapes: Sequence[str]
+    report: PlannerReport | None
+    layouts: dict[int, LayoutPlans] = field(default_factory=dict)
+    searches: dict[int, PlanSearchResult] = field(default_factory=dict)
+    made: list[RankedPlan] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    why_none: str = ""
+    interrupted: bool = False
+    steps_left: int = 0
 
     def run(self, allowed: LayoutOptions | None) -> None:
         """Make the plans of all batches and shapes; layouts where some are allowed.
@@ -186,7 +186,8 @@ class _Planning:
         Raises:
             PlanError: Nothing fits, or nothing can be tried.
         """
-        trunks = [shape for shape in self.shapes if shape in SHARED_VOCABULARY]
+        self.end_s = time.monotonic() + self.options.time_limit_s / 2
+        trunks = [shape for shape in self.shapes if shape != "v_shape"]
         with_layouts, with_search = allowed is not None, bool(self.shapes)
         self.steps_left = len(self.sizes) * (with_layouts + with_search) + len(trunks)
         if self.report and (with_layouts or len(self.sizes) * len(self.shapes) > 1):
@@ -200,27 +201,49 @@ class _Planning:
                 chains += self._search(size)
         if with_search and not chains and not self.made and not self.interrupted:
             self.why_none = self._why_no_chain()
-            self.left_out.insert(0, f"v_shape: {self.why_none}")
-        chains = sorted(chains, key=lambda each: -each.samples_per_s)[: self.options.num_plans]
+            self.left_out.append(f"v_shape: {self.why_none}")
         try:
-            for shape in self.shapes:
-                if shape == "v_shape":
-                    self._keep(chain_plans(chains, self.whole, self.options))
-                elif not self.interrupted:
-                    asked = shape, self.sizes, self.whole, self.cluster, self._share(), self.report
-                    self._keep(vocabulary_plans(*asked))
+            if "v_shape" in self.shapes:
+                self._place("v_shape", [(each, each.time_ms, None) for each in chains])
+            for shape in trunks if not self.interrupted else ():
+                self._plan_trunk(shape)
         except KeyboardInterrupt:
             self.interrupted = True
         if not self.made and not self.interrupted:
             others = f"shapes: no plan of these can be made: {', '.join(self.left_out[:1])}; add v_shape"
             raise PlanError(others if chains else self.why_none or others)
 
-    def _keep(self, made: Iterator[RankedPlan | str]) -> None:
-        for each in made:
-            if isinstance(each, RankedPlan):
-                self.made.append(each)
-            elif each not in self.left_out:
-                self.left_out.append(each)
+    def _place(self, shape: str, found: Iterable[tuple[RatedPlan, float, SharedLayers | None]]) -> None:
+        """Make placements of the best of some plans, with their times and the layers that all GPUs share."""
+        best = sorted(found, key=lambda each: each[1] / each[0].plan.global_batch_size)
+        costs = PartCosts(self.model, self.costs)
+        for rated, time_ms, shared in best[: self.options.num_plans]:
+            plan, capacities = rated.plan, capacities_gib(rated.plan, self.options)
+            try:
+                placement = planned_placement(plan, costs, capacities, shared=shared)
+                self.made.append(RankedPlan(shape, rated, placement, time_ms, shared=shared))
+            except (PlanError, PlacementError) as error:
+                self.left_out.append(f"{plan_name(shape, plan)}: {error}")
+
+    def _plan_trunk(self, shape: str) -> None:
+        """Make the best plans of an M- or NN-shape."""
+        if self.cluster.num_gpus == 1:
+            self.left_out.append(f"{shape}: of one GPU there is no other shape than v_shape")
+            return
+        costs, share = PartCosts(self.model, self.costs), self._share()
+        try:
+            found = [
+                (each.rated, each.time_ms, each.shared)
+                for size in self.sizes
+                for each in search_trunks(costs, self.cluster, size, shape, share, self.report)
+            ]
+            self._place(shape, found)
+            if not found:
+                self.left_out.append(f"{shape}: none fits with the numbers that are allowed")
+        except UnsuitableShapeError as error:
+            self.left_out.append(f"{shape} {error.reason}")
+        except PlanError as error:
+            self.left_out.append(f"{shape}: {error}")
 
     def _share(self) -> PlanOptions:
         """Return the options with an even share of the time that is left for planning."""
@@ -252,36 +275,31 @@ class _Planning:
     def _search(self, size: int) -> list[RatedPlan]:
         """Return plans of stages whose layers have strategies of their own, faster than the layouts."""
         share, layouts = self._share(), self.layouts.get(size)
-        end_s = time.monotonic() + share.time_limit_s
+        end_s, chain = time.monotonic() + share.time_limit_s, PartCosts(self.model.chained, self.costs)
         known_ms = [run.iteration_ms for each in (layouts.plans if layouts else ()) if (run := each.run)]
         best_ms, plans = min(known_ms, default=math.inf), list[RatedPlan]()
-        for numbers in islice(_promising(share, layouts), _PROMISING):
+        for numbers in (*islice(_promising(share, layouts), _PROMISING), None):
+            asked = numbers or replace(share, time_limit_s=max(end_s - time.monotonic(), 1e-3))
             below_ms = (1 + NEAR_TIE) * best_ms
-            found = search_plans(self.chain, self.cluster, size, numbers, self.report, below_ms=below_ms)
-            self.interrupted |= found.interrupted
+            found = search_plans(chain, self.cluster, size, asked, self.report, below_ms=below_ms)
             plans += found.plans
             best_ms = min([best_ms, *(each.time_ms for each in found.plans)])
-            if self.interrupted:
-                return plans
-        share = replace(share, time_limit_s=max(end_s - time.monotonic(), 1e-3))
-        below_ms = (1 + NEAR_TIE) * best_ms
-        found = search_plans(self.chain, self.cluster, size, share, self.report, below_ms=below_ms)
-        self.interrupted |= found.interrupted
-        self.searches[size] = found
-        return [*plans, *found.plans]
+            if numbers is None:
+                self.searches[size] = found
+            if found.interrupted:
+                self.interrupted = True
+                break
+        return plans
 
     def _why_no_chain(self) -> str:
         """Return why no chain of stages was found."""
         options, of_model = self.options, f"{self.model.name} on {self.cluster.num_gpus} GPUs"
         if any(found.out_of_time for found in self.searches.values()):
-            limit = (
-                f"time_limit_s: {options.time_limit_s:g} s were over before a plan of {of_model} was found"
-            )
-            return f"{limit}; give more, or fewer numbers to try"
-        trials = [trial for found in self.searches.values() for trial in found.trials]
-        if not any(trial.reason.startswith(OUT_OF_MEMORY) for trial in trials):
-            reason = trials[0].reason if trials else "nothing was tried"
-            return f"{self.model.name}: nothing can be planned: {reason}"
+            limit = f"{options.time_limit_s:g} s were over before a plan of {of_model} was found"
+            return f"time_limit_s: {limit}; give more, or fewer numbers to try"
+        reasons = [trial.reason for found in self.searches.values() for trial in found.trials]
+        if not any(reason.startswith(OUT_OF_MEMORY) for reason in reasons):
+            return f"{self.model.name}: nothing can be planned: {[*reasons, 'nothing was tried'][0]}"
         own_gib = self.cluster.group(0, 1).memory_gib if options.memory_gib is None else options.memory_gib
         return (
             f"memory_gib: {own_gib:g} GiB less {options.reserve_gib:g} in reserve are too little for "

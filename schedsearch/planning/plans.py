@@ -19,7 +19,7 @@ from placements.planners.hybrid.search.layout_search import LayoutEstimate
 from placements.planners.hybrid.stage_tables import LayerCosts
 from schedsearch.core.answer import Status
 from schedsearch.metrics import peak_memory
-from schedsearch.planning.uniform_run import UniformRun
+from schedsearch.planning.uniform_run import UniformRun, degrees_in_words
 from schedsearch.results import FileResult
 from schedsearch.schedule import Schedule
 
@@ -37,16 +37,9 @@ def plan_name(shape: str, plan: Plan, run: UniformRun | None = None) -> str:
     Degrees of 1 and ZeRO-1 are left out; a plan is mixed where not all layers are shared alike.
     """
     how, chunks = plan.common, 1 if run is None else run.layout.degrees.chunks
-    degrees = {
-        "TP": how.matrix_parallel,
-        "PP": plan.num_stages,
-        "VP": chunks,
-        "CP": how.token_parallel,
-        "EP": how.expert_parallel,
-        "DP": how.data_parallel,
-    }
+    degrees = how.matrix_parallel, plan.num_stages, chunks, how.token_parallel, how.expert_parallel
     words = [] if shape == "v_shape" or chunks > 1 else [shape]
-    words += [f"{name}{degree}" for name, degree in degrees.items() if degree > 1]
+    words += degrees_in_words(*degrees, how.data_parallel)
     words += ["whole"] if how.whole_experts else []
     words += [f"ZeRO-{how.zero}"] if how.zero != 1 and how.data_parallel > 1 else []
     words += [] if run is not None or plan.is_uniform else ["mixed"]

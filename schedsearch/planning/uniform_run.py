@@ -33,6 +33,15 @@ from schedsearch.metrics import peak_memory
 from schedsearch.schedule import Schedule, with_optimizer
 from schedsearch.validate import validate
 
+_PARTS = {
+    "checkpoints": ("input of the layer",),
+    "attention": ("attention", "key", "queries", "scores"),
+    "feed-forward": ("activation", "feed-forward", "routed"),
+    "state space": ("convolution", "first projection", "last projection", "state space", "states between"),
+    "logits": ("input of the output layer", "logits"),
+}
+"""Parts of what a micro-batch keeps, by words in the names of tensors; the rest are other activations."""
+
 _MAX_BLOCKS = 2_000_000
 """Blocks of a schedule that is made; more would take minutes and gigabytes."""
 
@@ -56,6 +65,12 @@ class StageTensor(NamedTuple):
     gib: float
     held: int
     rule: str
+
+    @property
+    def part(self) -> str:
+        """The part of memory that it belongs to: its kind, and of what is kept what it is of."""
+        parts = (part for part, words in _PARTS.items() if any(word in self.name for word in words))
+        return self.kind if self.kind != "kept" else next(parts, "other activations")
 
 
 @dataclass(frozen=True)
@@ -237,6 +252,17 @@ class UniformRun:
             if size:
                 yield StageTensor(key[0], key[1], size / 2**30, count, key[2])
 
+    def memory_by_part(self, stage: int) -> dict[str, float]:
+        """Return the GiB that a GPU of a stage holds when it holds most, by part; the sum is `gib_by_stage`.
+
+        Blocks have whole MiB, rounded up, which is the last part.
+        """
+        parts = (*STATE_KINDS, *_PARTS, "other activations", "backward", "buffer")
+        found = dict.fromkeys(parts, 0.0)
+        for tensor in self.memory(stage):
+            found[tensor.part] += tensor.gib
+        return found | {"rounding": self.gib_by_stage[stage] - sum(found.values())}
+
     def _at_peak(self, stage: int) -> tuple[dict[int, int], int | None]:
         """Return what a stage does when it holds most.
 
@@ -265,24 +291,21 @@ def layout_in_words(layout: Layout) -> str:
 
     >>> from placements.planners.hybrid.uniform import Degrees
     >>> layout_in_words(Layout(Degrees(4, 8, 2, chunks=3), 1, 16, recompute="full"))
-    'TP 4, PP 8, VP 3, DP 2, micro-batches 16 x 1, recompute full'
+    'TP4 PP8 VP3 DP2, 16x1, recompute full'
     """
-    degrees = layout.degrees
-    parts = {
-        "TP": degrees.tensor,
-        "PP": degrees.pipeline,
-        "VP": degrees.chunks,
-        "CP": degrees.context,
-        "EP": degrees.expert,
-        "DP": degrees.data,
-    }
-    words = [f"{name} {degree}" for name, degree in parts.items() if degree > 1]
-    words += ["experts whole"] if degrees.whole_experts else []
-    words.append(f"micro-batches {layout.num_micro_batches} x {layout.micro_batch_size}")
-    if layout.recompute != "none":
-        number = layout.recomputed_layers
-        words.append(f"recompute {layout.recompute}" + ("" if number is None else f" of {number} a chunk"))
-    return ", ".join(words + ([f"ZeRO-{layout.zero}"] if layout.zero != 1 else []))
+    each, number = layout.degrees, layout.recomputed_layers
+    degrees = degrees_in_words(each.tensor, each.pipeline, each.chunks, each.context, each.expert, each.data)
+    words = [*degrees, "whole"] if each.whole_experts else degrees
+    words += [f"ZeRO-{layout.zero}"] if layout.zero != 1 else []
+    again = f", recompute {layout.recompute}" if layout.recompute != "none" else ""
+    again += f" of {number} a chunk" if again and number is not None else ""
+    return f"{' '.join(words)}, {layout.num_micro_batches}x{layout.micro_batch_size}{again}"
+
+
+def degrees_in_words(*degrees: int) -> list[str]:
+    """Return tensor, pipeline, virtual, context, expert and data parallelism as TP4 or DP8, but for 1."""
+    names = ("TP", "PP", "VP", "CP", "EP", "DP")
+    return [f"{name}{degree}" for name, degree in zip(names, degrees, strict=True) if degree > 1]
 
 
 def _last_at_peak(items: list[tuple[MemoryItem, ...]]) -> int:

@@ -8,7 +8,6 @@ from made_up_layouts import BATCH, COSTS, routed, sixteen
 from placements.models.layers import PRECISIONS
 from placements.models.zoo import MODELS, read_model
 from placements.planners.hybrid.uniform import Degrees, Layout
-from schedsearch.planning.layout_parts import MEMORY_PARTS, memory_by_part, memory_part
 from schedsearch.planning.uniform_run import StageTensor, UniformRun
 
 
@@ -25,7 +24,7 @@ def test_the_parts_add_up(degrees: Degrees, again: str, zero: int) -> None:
     layout = Layout(degrees, 1, BATCH // degrees.data, zero, again)  # type: ignore[arg-type]
     run = UniformRun(routed(), sixteen(), layout, COSTS, True)
     for stage, gib in enumerate(run.gib_by_stage):
-        parts = memory_by_part(run, stage)
+        parts = run.memory_by_part(stage)
         assert sum(parts.values()) == pytest.approx(gib, rel=1e-9)
         assert abs(parts["rounding"]) <= 0.001 * gib + 2 * len(run.chunks) / 1024
 
@@ -40,6 +39,5 @@ def test_every_kept_tensor_has_a_part() -> None:
         for precision in PRECISIONS.values()
         for tensor in layer.on(1, precision=precision).kept
     }
-    parts = {name: memory_part(StageTensor("kept", name, 1.0, 1, "")) for name in names}
+    parts = {name: StageTensor("kept", name, 1.0, 1, "").part for name in names}
     assert {name for name, part in parts.items() if part == "other activations"} <= others
-    assert set(parts.values()) < set(MEMORY_PARTS)

@@ -82,7 +82,7 @@ def test_little_memory_asks_for_more_sharing() -> None:
         before = runs_of(plans)[0].iteration_ms
     none = plan_layouts(search(**few, reserve_gib=79.0), 2)
     assert (none.plans, none.bound_ms) == ((), float("inf"))
-    assert "the smallest, TP 8, " in why_no_layout(search(**few), none)
+    assert "the smallest, TP8 " in why_no_layout(search(**few), none)
 
 
 def run(degrees: Degrees, m: int, schedule: str | None = None, overlap: bool | None = None) -> UniformRun:

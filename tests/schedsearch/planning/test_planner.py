@@ -30,10 +30,9 @@ from schedsearch.core.problem import Problem
 from schedsearch.metrics import peak_memory
 from schedsearch.planning import ranking as module
 from schedsearch.planning.explanation import explain, ranking
-from schedsearch.planning.planner import NEAR_TIE, TRAINED, plan
+from schedsearch.planning.planner import NEAR_TIE, SHAPES, TRAINED, plan
 from schedsearch.planning.plans import RankedPlan
 from schedsearch.planning.ranking import rank
-from schedsearch.planning.shape_plans import SHAPES
 from schedsearch.planning.uniform_run import UniformRun
 from schedsearch.searches.methods import find
 from schedsearch.validate import validate
