@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -12,13 +13,13 @@ from schedsearch.cluster.policies.registry import policy_of
 from schedsearch.cluster.policies.water_filling import Entity
 
 
-def names_of(given: str | list[Any]) -> list[str]:
+def names_of(given: str | Sequence[str]) -> list[str]:
     """Return the names of the policies that an option gives.
 
     Raises:
         OptionError: There are none, one is no name, or one is there twice.
     """
-    names = [given] if isinstance(given, str) else given
+    names = [given] if isinstance(given, str) else list(given)
     require(bool(names), "policy", given, "a name of a policy, or a list of names", "give one, as in las")
     for name in names:
         require(isinstance(name, str), "policy", name, "the name of a policy", "give one, as in las")

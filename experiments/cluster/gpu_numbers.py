@@ -33,17 +33,17 @@ def gpu_cluster(options: GpuClusterOptions) -> GpuCluster:
     return GpuCluster(whole, prices, sizes, power_cap_w=cap_w, idle_power_w=idle_w)
 
 
-def _whole(where: str, given: str | dict[Any, Any] | None, example: str) -> dict[str, int]:
+def _whole(where: str, given: str | Mapping[Any, Any] | None, example: str) -> dict[str, int]:
     found = _by_type(where, given, example)
     for gpu_type, count in found.items():
         require(count == int(count), f"{where}.{gpu_type}", count, "a whole number", "give one")
     return {gpu_type: int(count) for gpu_type, count in found.items()}
 
 
-def _by_type(where: str, given: str | dict[Any, Any] | None, example: str) -> Mapping[str, float]:
+def _by_type(where: str, given: str | Mapping[Any, Any] | None, example: str) -> Mapping[str, float]:
     if given is None:
         return {}
-    if isinstance(given, dict):
+    if not isinstance(given, str):
         for gpu_type, number in given.items():
             is_number = isinstance(number, int | float) and not isinstance(number, bool)
             require(is_number, f"{where}.{gpu_type}", number, "a number", "give one")

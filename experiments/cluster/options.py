@@ -15,16 +15,16 @@ from schedsearch.cluster.generator import GeneratorOptions
 class GpuClusterOptions:
     """The `cluster` group; see `schedsearch.cluster.gpu_cluster`."""
 
-    workers: str | dict[Any, Any] = option(
+    workers: str | Mapping[Any, Any] = option(
         "36:36:36", "GPUs of each type: v100:p100:k80, or by name as in {a100: 8, h100: 16}"
     )
-    dollars_per_hour: str | dict[Any, Any] | None = option(
+    dollars_per_hour: str | Mapping[Any, Any] | None = option(
         "0.74:0.43:0.135", "price of one GPU, in the same form; preemptible GPUs of GCP in 2020"
     )
-    gpus_per_server: str | dict[Any, Any] | None = option(
+    gpus_per_server: str | Mapping[Any, Any] | None = option(
         None, "GPUs of each type in one server, in the same form; null: 1"
     )
-    idle_power_w: str | dict[Any, Any] | None = option(
+    idle_power_w: str | Mapping[Any, Any] | None = option(
         None, "power of one idle GPU of each type, in W, in the same form; null: 0"
     )
     power_cap_w: float | None = option(
@@ -39,7 +39,7 @@ class GeneratedTraceOptions(GeneratorOptions):
 
     lam_s: float = inherited(GeneratorOptions, "lam_s", 9000)
     kind: str = option("generated", "set by trace=")
-    types: list[Any] | None = option(
+    types: tuple[str, ...] | None = option(
         None, "types of jobs, or the beginnings of their names; null: all of the data"
     )
 
@@ -58,7 +58,7 @@ class FileTraceOptions:
 class PolicyOptions:
     """The `policy_options` group; see `schedsearch.cluster.policies`. What is null is the policy's own."""
 
-    entities: dict[Any, Any] | None = option(
+    entities: Mapping[Any, Any] | None = option(
         None, "for hierarchical: weight and policy of each entity, as {a: {weight: 2, policy: fifo}}"
     )
     budget_dollars: float | None = option(
@@ -110,7 +110,7 @@ TRACES: Mapping[str, tuple[Option, ...]] = {
         lam_s=0,
         num_jobs=500,
         slos=True,
-        durations_h=[12, 24, 48, 96, 192],
+        durations_h=(12, 24, 48, 96, 192),
         types=["ResNet-50", "A3C"],
     ),
 }
@@ -121,7 +121,7 @@ TRACES: Mapping[str, tuple[Option, ...]] = {
 class ClusterCommandOptions:
     """All of `experiments.cluster`; which options the trace has says its kind."""
 
-    policy: str | list[Any] = option(
+    policy: str | tuple[str, ...] = option(
         "las", "policy that decides where each job runs; [las, las_agnostic] compares several"
     )
     data: Verbatim | None = option(
@@ -131,13 +131,15 @@ class ClusterCommandOptions:
     allocate: Verbatim | None = option(
         None, "a JSON file of jobs, throughputs and workers: makes one decision, simulates nothing"
     )
-    window: list[Any] | None = option(
+    window: tuple[int, ...] | None = option(
         None, "jobs that are measured, [4000, 5000] for 4000 to 4999; null: all of the trace"
     )
-    loads: list[Any] | None = option(
-        None, "list of jobs per hour: one simulation each, and a figure of the completion time by load"
+    loads: tuple[int | float, ...] | None = option(
+        None,
+        "list of jobs per hour: one simulation each, and a figure of the completion time by load",
+        above=0,
     )
-    seeds: list[Any] | None = option(
+    seeds: tuple[int, ...] | None = option(
         None,
         "list of seeds of generated traces: one simulation each, and confidence intervals; null: trace.seed",
     )
@@ -160,7 +162,7 @@ class ClusterCommandOptions:
     )
     seed: int | None = option(None, "seed of what the simulator draws; null: the trace's, or 0")
     cluster: GpuClusterOptions = group("gavel", CLUSTERS, headline="The GPUs")
-    trace: dict[str, Any] = group("generated", TRACES, headline="The jobs")
+    trace: Mapping[str, Any] = group("generated", TRACES, headline="The jobs")
     policy_options: PolicyOptions = group(headline="The policy")
     run: RealRunOptions = group(headline="Jobs that really run")
 

@@ -79,14 +79,9 @@ def points_of(options: ClusterCommandOptions) -> list[SimulationPoint]:
     Raises:
         OptionError: A policy, load or seed is wrong, or there twice.
     """
-    for load in options.loads or ():
-        is_number = isinstance(load, int | float) and not isinstance(load, bool) and load > 0
-        require(is_number, "loads", load, "a number of jobs per hour above 0", "give one")
-    for seed in options.seeds or ():
-        require(type(seed) is int, "seeds", seed, "a whole number", "give one")
     for name, values in (("loads", options.loads), ("seeds", options.seeds)):
         require(values is None or bool(values), name, values, "a list with a number", "give one, or null")
-        require_once(name, values or [])
+        require_once(name, values or ())
     every = product(names_of(options.policy), options.loads or [None], options.seeds or [None])
     return [SimulationPoint(*each) for each in every]
 

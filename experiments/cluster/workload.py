@@ -91,7 +91,7 @@ def read_data(given: str | None, *, unconsolidated: bool = False) -> JobTypeData
     return JobTypeData(throughputs, {name: name in several for name in names})
 
 
-def trace_options(given: dict[str, Any]) -> Trace:
+def trace_options(given: Mapping[str, Any]) -> Trace:
     """Return the `trace` group as a record."""
     require_known("trace.kind", given.get("kind"), ("generated", "file"))
     if given["kind"] == "file":
@@ -110,7 +110,7 @@ def window_of(options: ClusterCommandOptions) -> tuple[int, int] | None:
     match options.window:
         case [int(first), int(last)] if 0 <= first < last:
             return first, last
-    raise OptionError(f"window: {options.window} is not [FIRST, LAST + 1]; write as in window=[4000,5000]")
+    raise OptionError(f"window: {[*options.window]} is not [FIRST, LAST + 1]; write as in window=[4000,5000]")
 
 
 def work_of(trace: Trace, data: JobTypeData, cluster: GpuCluster, options: ClusterCommandOptions) -> Work:

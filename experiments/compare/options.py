@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from experiments.config.declaring import Command
 from experiments.search.options import SearchOptions, read_options
@@ -17,12 +16,12 @@ class CompareOptions:
     stages: Verbatim = option(
         REQUIRED, "a YAML file of stages or layers, or what schedsearch layout takes as layers"
     )
-    given: list[Verbatim] = option(
-        [], "with such layers: files of Megatron-LM's or torchtitan's arguments, to put first"
+    given: tuple[Verbatim, ...] = option(
+        (), "with such layers: files of Megatron-LM's or torchtitan's arguments, to put first"
     )
     num_devices: int | None = option(None, "with such layers: devices; null: those of given", min=1)
-    schedules: list[Any] = option(
-        ["searched", "one_f_one_b", "interleaved_one_f_one_b", "zb_v", "dual_pipe"],
+    schedules: tuple[str, ...] = option(
+        ("searched", "one_f_one_b", "interleaved_one_f_one_b", "zb_v", "dual_pipe"),
         "also searched@v_shape and the like",
     )
     num_chunks: int = option(2, "pieces of the model on each device, where a schedule has several")

@@ -5,18 +5,17 @@ from __future__ import annotations
 import difflib
 import math
 import re
-import types
-import typing
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
-from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from placements.forms.meaning import Meaning
-from placements.forms.reading import in_mib
+from placements.forms.reading import Field, Named
+
+_WITH_UNIT = re.compile(r"([+-]?[\d.]+)\s*(%|[A-Za-z]+)")
+"""A number with a percent sign or a unit."""
 
 
 class OptionError(ValueError):
@@ -54,42 +53,66 @@ def plain(config: DictConfig) -> dict[Any, Any]:
 
 
 def read_fields(data: Any, record: type[Record], where: str) -> Record:
-    """Build a dataclass from a mapping, checking the names and the types of its fields.
+    """Return a mapping as a record, whose fields are declared by `placements.forms.meaning.option`.
 
     Raises:
-        OptionError: A field is missing, unknown or of the wrong type; `where` is its place in the config.
+        OptionError: A field is missing, unknown, or not as declared; `where` is its place in the config.
     """
-    if not isinstance(data, dict):
-        raise OptionError(f"{where}: {data!r} is not a group of options; give them as in {where}.NAME=VALUE")
-    hints = typing.get_type_hints(record)
-    names = [field.name for field in fields(record)]  # type: ignore[arg-type]
-    for name in data:
-        if name not in names:
-            raise OptionError(f"{_join(where, name)}: is not an option; {did_you_mean(str(name), names)}")
-    for name in names:
-        if name not in data:
-            raise OptionError(
-                f"{_join(where, name)}: has no value; give one, as in {_join(where, name)}=VALUE"
-            )
-    values = {}
-    for field in fields(record):  # type: ignore[arg-type]
-        name, read = field.name, field.metadata.get("read")
-        values[name] = read(data[name]) if read else _read_value(data[name], hints[name], _join(where, name))
-        if meaning := field.metadata.get("meaning"):
-            _check_limits(values[name], meaning, _join(where, name))
-            value = values[name]
-            for each in value if isinstance(value, list | tuple) else [value]:
-                if meaning.choices and each is not None:
-                    require_known(_join(where, name), each, meaning.choices)
-    return record(**values)
+    return OptionField(data, where, OptionError).record(record)
 
 
-def _check_limits(value: Any, meaning: Meaning, where: str) -> None:
-    """Reject a number, also one of a list, that is not within what is declared."""
-    for each in value if isinstance(value, list | tuple) else [value]:
-        is_number = isinstance(each, int | float) and not isinstance(each, bool)
-        if is_number and meaning.limits and not (math.isfinite(each) and meaning.allows(each)):
-            raise OptionError(f"{where}: {each:.15g} is not {meaning.limits} {meaning.unit}".rstrip())
+@dataclass(frozen=True)
+class OptionField(Field):
+    """An option or a group of options, and its name."""
+
+    def wrong(self, wanted: str, remedy: str = "give one") -> ValueError:
+        """Return the error of a value that is not what is wanted; a percent sign or a unit has a remedy."""
+        written = _WITH_UNIT.fullmatch(self.value) if isinstance(self.value, str) else None
+        if written is not None and "number" in wanted:
+            number, unit = written.groups()
+            remedy = f"give the number alone, {number}, in the unit that the option's name ends with"
+            if unit == "%":
+                share = float(number) / 100
+                remedy = f"write {self.value} more as {1 + share:g}, a share of {self.value} as {share:g}"
+        return super().wrong(wanted, remedy)
+
+    def mistake(self, text: str) -> ValueError:
+        """Return the error that says what is wrong here; a record's own checks say which option it is."""
+        return self.error(text) if re.match(r"[\w.]+: ", text) else super().mistake(text)
+
+    def items(self, wanted: str = "a list", remedy: str = "give one") -> list[Field]:
+        """Return the entries of a list."""
+        return super().items(wanted, f"write [{self.value}]")
+
+    def choice(self, known: Sequence[Any]) -> Any:
+        """Return a value that is one of those known."""
+        require_known(self.where, self.value, known)
+        return self.value
+
+    def only(self, required: Sequence[str], optional: Sequence[str] = ()) -> Field:
+        """Return itself, a group of options with the required ones, and with no others than the optional."""
+        known = [*required, *optional]
+        found = self.mapping("a group of options", f"give them as in {self.where}.NAME=VALUE")
+        for name in found:
+            if name not in known:
+                raise self.inside(name, None).mistake(f"is not an option; {did_you_mean(str(name), known)}")
+        for name in required:
+            if name not in found:
+                own = self.inside(name, None)
+                raise own.mistake(f"has no value; give one, as in {own.where}=VALUE")
+        return self
+
+    def record(
+        self,
+        kind: type[Record],
+        others: Sequence[str] = (),
+        named: Named | None = None,
+        **given: Any,
+    ) -> Record:
+        """Return a dataclass of options; a group that says how it is read is read so."""
+        reads = {each.name: read for each in fields(kind) if (read := each.metadata.get("read"))}  # type: ignore[arg-type]
+        values = {name: read(self[name].value) for name, read in reads.items()}
+        return super().record(kind, (*others, *reads), named, **values, **given)
 
 
 def require(holds: bool, where: str, value: object, wanted: str, remedy: str = "") -> None:
@@ -127,7 +150,7 @@ def require_known(where: str, value: object, known: Iterable[str], wanted: str =
     require(value in known, where, value, wanted, did_you_mean(str(value), known))
 
 
-def require_once(where: str, names: list[Any]) -> None:
+def require_once(where: str, names: Sequence[Any]) -> None:
     """Reject a list in which a name is there twice."""
     for name in names:
         if names.count(name) > 1:
@@ -145,68 +168,3 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     known = list(known)
     near = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {near[0]}?" if near else f"the options are {', '.join(known)}"
-
-
-def _read_value(value: Any, wanted: Any, where: str) -> Any:
-    if (mib := in_mib(value)) is not value and (unit_mib := _unit_mib(where)):
-        assert isinstance(mib, float)
-        value = mib / unit_mib if float in get_args(wanted) or wanted is float else round(mib / unit_mib)
-    kinds = get_args(wanted) if get_origin(wanted) in (types.UnionType, typing.Union) else (wanted,)
-    plain = [get_origin(kind) or kind for kind in kinds]
-    if isinstance(wanted, type) and hasattr(wanted, "__dataclass_fields__"):
-        return read_fields(value, wanted, where)
-    if value is None and types.NoneType in plain:
-        return None
-    if isinstance(value, bool) and bool not in plain:
-        raise OptionError(f"{where}: {value!r} is not {_in_words(plain)}")
-    if isinstance(value, int) and float in plain and int not in plain:
-        return float(value)
-    if tuple in plain and isinstance(value, list):
-        item = get_args(kinds[plain.index(tuple)])[0]
-        return tuple(_read_value(each, item, where) for each in value)
-    if Path in plain and isinstance(value, str):
-        return Path(value)
-    for kind in plain:
-        if kind is not types.NoneType and isinstance(value, kind):
-            return value
-    raise OptionError(f"{where}: {value!r} is not {_in_words(plain)}{_remedy(value, plain)}")
-
-
-def _unit_mib(where: str) -> float | None:
-    """Return in which unit an option is memory; None where it is none, or in units of a placement."""
-    units = {"gib": 1024.0, "mib": 1.0, "memory": 2.0**-20 if where == "runtime.receive_memory" else None}
-    return units.get(where.rpartition("_")[2])
-
-
-def _remedy(value: Any, kinds: list[Any]) -> str:
-    """Return the remedy for one value of a list, and a number with a percent sign or a unit; else nothing."""
-    if {list, tuple, Sequence} & set(kinds):
-        return f"; write [{value}]"
-    written = re.fullmatch(r"([+-]?[\d.]+)\s*(%|[A-Za-z]+)", value) if isinstance(value, str) else None
-    if written is None or not {int, float} & set(kinds):
-        return ""
-    number, unit = written.groups()
-    if unit != "%":
-        return f"; give the number alone, {number}, in the unit that the option's name ends with"
-    share = float(number) / 100
-    return f"; write {value} more as {1 + share:g}, a share of {value} as {share:g}"
-
-
-def _in_words(kinds: list[Any]) -> str:
-    words = {
-        int: "a whole number",
-        float: "a number",
-        str: "text",
-        bool: "true or false",
-        dict: "a mapping",
-        tuple: "a list",
-        Path: "a path",
-        Mapping: "a mapping",
-        Sequence: "a list",
-        types.NoneType: "null",
-    }
-    return " or ".join(words.get(kind, f"a {kind.__name__}") for kind in kinds)
-
-
-def _join(where: str, name: str) -> str:
-    return f"{where}.{name}" if where else str(name)

@@ -48,7 +48,7 @@ def for_hydra(command: str, given: Sequence[str]) -> list[str]:
         _check_names(command, options)
     sweeps, words = not SWEEP.isdisjoint(flags), list[str]()
     is_list = dict.fromkeys(_OUTPUT, False) | {
-        each.name: isinstance(each.default, list)
+        each.name: isinstance(each.default, tuple)
         for each in every_option(command, chosen_items(command, options))
         if each.verbatim
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from experiments.config.declaring import Command
 from experiments.search.options import OF_ONE_PIPELINE, PRESETS, SearchCommandOptions, read_options
@@ -32,8 +31,8 @@ class EnergyOptions:
         1.0, "time by which each step of perseus shortens the iteration, in ms; larger is quicker", above=0
     )
     work_limit: float = option(1, "work to improve plans with, in units of about a second; 0: none", min=0)
-    baselines: list[Any] = option(
-        ["envpipe", "zeus_global", "zeus_per_stage"],
+    baselines: tuple[str, ...] = option(
+        ("envpipe", "zeus_global", "zeus_per_stage"),
         "baselines to compare with; also all_maximum and perseus",
     )
     orders: int = option(

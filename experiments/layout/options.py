@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from experiments.config.declaring import Command
 from placements.forms.meaning import REQUIRED, Verbatim, option
@@ -24,8 +23,8 @@ class LayoutCommandOptions:
     )
     num_devices: int = option(REQUIRED, "devices of the pipeline", min=1)
     num_micro_batches: int = option(REQUIRED, "micro-batches of an iteration", min=1)
-    num_chunks: list[Any] = option(
-        list(NUM_CHUNKS), "virtual stages of each device: 1 for 1F1B, more for interleaved 1F1B"
+    num_chunks: tuple[int, ...] = option(
+        NUM_CHUNKS, "virtual stages of each device: 1 for 1F1B, more for interleaved 1F1B", min=1
     )
     memory_mib: float | None = option(
         None, "memory of each device for weights and activations; null: no limit", "MiB", above=0
@@ -33,8 +32,8 @@ class LayoutCommandOptions:
     transfer_ms: float = option(
         0.0, "time from the end of a block to where its output is on the next device", "ms", min=0
     )
-    given: list[Verbatim] = option(
-        [], "files of Megatron-LM's or torchtitan's arguments, whose layouts stand beside the best"
+    given: tuple[Verbatim, ...] = option(
+        (), "files of Megatron-LM's or torchtitan's arguments, whose layouts stand beside the best"
     )
     work_limit: float = option(
         WORK_LIMIT,

@@ -47,8 +47,8 @@ class PlanQuestion:
     link_bandwidth_gb_s: float | None = option(
         None, "bandwidth between two GPUs of a node, in GB/s; null: the GPU's own"
     )
-    memory_gib: float | None = option(None, "memory of each GPU, in GiB; null: its own", above=0)
-    reserve_gib: float = option(4.0, "memory of each GPU, in GiB, that neither states nor activations use")
+    memory_gib: float | None = option(None, "memory of each GPU; null: its own", "GiB", above=0)
+    reserve_gib: float = option(4.0, "memory of each GPU that neither states nor activations use", "GiB")
     framework: str = option(
         "megatron", "what holds memory besides states and activations", choices=tuple(FRAMEWORKS)
     )

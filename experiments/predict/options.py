@@ -28,7 +28,8 @@ class PredictOptions:
     )
     context_gib: float = option(
         4.71,
-        "memory of a process on its GPU besides tensors, in GiB: CUDA's context, libraries, kernels",
+        "memory of a process on its GPU besides tensors: CUDA's context, libraries, kernels",
+        "GiB",
         min=0,
         max=10_000,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from experiments.config.declaring import Command
 from placements.forms.meaning import REQUIRED, Verbatim, option
@@ -16,7 +15,7 @@ class RatesCommandOptions:
     model: Verbatim = option(REQUIRED, "model to measure the operators of, as llama3_8b, or a config.json")
     gpu: str = option(REQUIRED, "GPU of this machine, by whose peaks shares are told, such as b200")
     device: str = option("cuda", "cuda | cpu, to try it out", choices=("cuda", "cpu"))
-    tensor_parallel: list[Any] = option([1, 2, 4, 8], "degrees whose shapes are measured")
+    tensor_parallel: tuple[int, ...] = option((1, 2, 4, 8), "degrees whose shapes are measured", min=1)
     micro_batch: int = option(1, "samples of a micro-batch", min=1)
     sequence_length: int | None = option(None, "tokens of a sample; null: the model's", min=1)
     repeats: int = option(10, "times that each operator runs; the median counts", min=1)

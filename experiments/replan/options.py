@@ -15,9 +15,11 @@ class ReplanCommandOptions(SearchCommandOptions):
     """The config of `experiments.replan`; the placement is one of the pipelines."""
 
     replicas: int = option(REQUIRED, "pipelines side by side, each with search.num_micro_batches", min=1)
-    lost: list[Any] = option([], "lost devices, as [1@2] for device 1 of pipeline 2, both counted from 0")
-    slow: list[Any] = option(
-        [], "slow devices and how many times as long they take, as [1@2:1.5], or links, as [0@2-1@2:3]"
+    lost: tuple[Any, ...] = option(
+        (), "lost devices, as [1@2] for device 1 of pipeline 2, both counted from 0"
+    )
+    slow: tuple[Any, ...] = option(
+        (), "slow devices and how many times as long they take, as [1@2:1.5], or links, as [0@2-1@2:3]"
     )
     objective: str = option(
         "device_span",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +43,7 @@ class RuntimeOptions(UserRunOptions, UserModelOptions, ModelChoice):
         choices=(*LAUNCHERS, NO_LAUNCHER),
     )
     resume: Verbatim | None = option(None, "output directory of a run that stopped, or folder of checkpoints")
-    recompute: str | Sequence[Any] | None = option(
+    recompute: str | tuple[Any, ...] | None = option(
         None,
         "forward blocks computed again in every micro-batch, as in [F0,F1]; or all; null: the plan's",
     )
@@ -54,7 +53,7 @@ class RuntimeOptions(UserRunOptions, UserModelOptions, ModelChoice):
         min=0,
     )
     receive_memory: int | None = option(
-        None, "bytes per device of receives posted early; null: no bound", min=0
+        None, "memory per device of receives posted early; null: no bound", "bytes", min=0
     )
     gathered_runs: int = option(
         1,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 from experiments.config.options import OptionError
@@ -28,7 +29,7 @@ def check_simulated_on(options: RunCommandOptions) -> None:
     """
     if not options.runtime.simulated_gpus:
         return
-    if isinstance(options.profile.blocking_power_w, dict):
+    if isinstance(options.profile.blocking_power_w, Mapping):
         raise OptionError(
             "runtime.simulated_gpus: is for one blocking power, but profile.blocking_power_w depends on the "
             "clock; give one number or use false"

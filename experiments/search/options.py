@@ -31,7 +31,7 @@ class SearchOptions:
     num_micro_batches: int = option(
         None, "micro-batches of an iteration; null: the plan's, where there is a plan, else 16", min=1
     )
-    memory: int | float | str | list[Any] | None = option(
+    memory: int | float | str | tuple[Any, ...] | None = option(
         None,
         "capacity per device: one number or a list, or with a unit as 24GiB where memory is in MiB; null: "
         "the placement's own",
@@ -40,8 +40,8 @@ class SearchOptions:
         None, "exact number; null: 1, 2, ... until one meets the bound"
     )
     max_micro_batches_per_repetend: int = option(3, "largest number that is tried")
-    objectives: list[Any] = option(
-        ["period", "makespan"],
+    objectives: tuple[str, ...] = option(
+        ("period", "makespan"),
         "what to minimise, in this order: period, span, latency, memory; last, or alone: makespan or "
         "device_span",
     )
@@ -65,12 +65,12 @@ class SearchOptions:
     begin_with: Verbatim | None = option(
         None, "schedule.json of this placement to start from: no answer is worse than it; null: none"
     )
-    strategies: list[Any] | None = option(
+    strategies: tuple[str, ...] | None = option(
         None,
         "what is searched with, in this order; null: hand_made, greedy, annealing, modes, queries, states, "
         "and for the whole schedule turns, simulated, neighbourhoods",
     )
-    without: list[Any] = option([], "strategies to leave out, as [annealing]")
+    without: tuple[str, ...] = option((), "strategies to leave out, as [annealing]")
     micro_batches: Verbatim | None = option(
         None,
         "CSV of micro-batches that differ: micro_batch,block,time_ms and optionally memory_mib; what it does "
@@ -97,7 +97,7 @@ class SearchOptions:
         "micro_batch,tokens; null: no limit",
         min=1,
     )
-    scenarios: Verbatim | list[Any] | None = option(
+    scenarios: Verbatim | tuple[Any, ...] | None = option(
         None,
         "what the order is to be good in: a YAML file, or a list as [{jitter: 0.1}, {slow_devices: "
         "{3: 1.2}}]; null: the times of the placement alone",
@@ -129,7 +129,7 @@ class ProfileOptions:
     )
     time_scale: float = option(1.0, "multiplies the CSV's times", above=0)
     energy_scale: float = option(1.0, "multiplies the CSV's energies", above=0)
-    blocking_power_w: float | dict[Any, Any] | None = option(
+    blocking_power_w: float | Mapping[Any, Any] | None = option(
         None, "power of a waiting GPU, in W, or by clock, as in {705: 60.0, 1410: 84.0}; null: the GPU's"
     )
     transfer_power_w: float = option(

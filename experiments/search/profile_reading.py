@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from experiments.config.options import OptionError, require, require_path
@@ -152,7 +152,7 @@ def given_blocking_power(profile: ProfileOptions) -> BlockingPower | None:
         OptionError: It is no power, or a clock of it is none.
     """
     chosen, where = profile.blocking_power_w, "profile.blocking_power_w"
-    if not isinstance(chosen, dict):
+    if not isinstance(chosen, Mapping):
         require(chosen is None or 0 <= chosen < math.inf, where, chosen, "a power", "give 0 W or more")
         return chosen
     if not chosen:

@@ -106,8 +106,7 @@ def search_request(options: SearchCommandOptions, placement: Placement) -> Probl
 def search_limits(chosen: SearchOptions) -> dict[str, Any]:
     """Return what the options ask of any search, whatever the placement and the number of micro-batches."""
     of_one = {"placement", "num_micro_batches", "begin_with"}
-    limits = {name: getattr(chosen, name) for name in {each.name for each in fields(Problem)} - of_one}
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in limits.items()}
+    return {name: getattr(chosen, name) for name in {each.name for each in fields(Problem)} - of_one}
 
 
 def _require_schedule(result: Answer) -> Schedule:

@@ -160,18 +160,20 @@ class DeclaredField(NamedTuple):
 @cache
 def declared_fields(record: Any) -> tuple[DeclaredField, ...]:
     """Return the fields of a dataclass or a named tuple, in order."""
-    hints = get_type_hints(record, include_extras=True)
+    hints, meanings = get_type_hints(record, include_extras=True), dict[str, Meaning]()
     if is_dataclass(record):
+        own = [each for each in fields(record) if each.init]
+        meanings = {each.name: each.metadata["meaning"] for each in own if "meaning" in each.metadata}
         defaults = {
             each.name: each.default_factory() if each.default_factory is not MISSING else each.default
-            for each in fields(record)
-            if each.init
+            for each in own
         }
     else:
         defaults = {name: record._field_defaults.get(name, MISSING) for name in record._fields}
     found = []
     for name, default in defaults.items():
         kind, meaning = without_meaning(hints[name])
+        meaning = meaning or meanings.get(name)
         found.append(DeclaredField(name, (meaning and meaning.key) or name, kind, meaning, default))
     return tuple(found)
 

@@ -31,6 +31,20 @@ Record = TypeVar("Record")
 Named = Mapping[type, Mapping[str, Any]]
 """For each kind of record that a name may stand for, the records by name."""
 
+_WORDS: Mapping[Any, str] = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    tuple: "a list",
+    Sequence: "a list",
+    Mapping: "a mapping",
+    NoneType: "null",
+}
+
+_MEMORY_MIB = {"MiB": 1.0, "GiB": 1024.0, "bytes": 2.0**-20}
+"""Units of memory, which may also be text with a unit, in MiB."""
+
 _WITH_UNIT = re.compile(r"(\d+\.?\d*|\.\d+)\s*(?:([kmgt])(i?b)?|b)", re.IGNORECASE)
 
 
@@ -171,8 +185,10 @@ class Field:
     def _figure(self, kind: type, meaning: Meaning, wanted: str = "", remedy: str = "") -> float:
         """Return a number within the limits that are declared of it."""
         number: float = self.parsed
-        if meaning.unit == "MiB" and isinstance(mib := in_mib(self.value), float):
-            number = mib
+        if meaning.unit in _MEMORY_MIB and isinstance(self.value, str):
+            mib = in_mib(self.value)
+            number = mib / _MEMORY_MIB[meaning.unit] if isinstance(mib, float) else number
+            number = round(number) if kind is int else number
         if kind is int and type(number) is float and number.is_integer():
             number = int(number)
         if type(number) not in (kind, int) or not meaning.allows(number):
@@ -225,17 +241,26 @@ class Field:
         if origin in (Union, UnionType):
             if self.value is None and NoneType in kinds and Field not in kinds:
                 return None
-            shape = Mapping if isinstance(self.value, dict) else tuple
+            shapes = (Mapping,) if isinstance(self.value, dict) else (tuple, Sequence)
             is_one = not isinstance(self.value, (dict, list, tuple))
-            of_shape = (each for each in kinds if not is_one and get_origin(each) is shape)
-            return self.typed(next(of_shape, kinds[0]), named, meaning)
+            plain = [without_meaning(each)[0] for each in kinds]
+            origins = [get_origin(each) or each for each in plain]
+            wanted_ones = (type(self.value),) if is_one else shapes
+            fitting = [each for each, own in zip(plain, origins, strict=True) if own in wanted_ones]
+            if not is_one and not fitting and _WORDS.keys() >= {*origins}:
+                raise self.wrong(" or ".join(_WORDS[own] for own in origins))
+            return self.typed([*fitting, kinds[0]][0], named, meaning)
         if wanted is Field:
             return self
+        if wanted is Any:
+            return self.value
         if origin is Literal:
             return self.choice(kinds)
+        if origin is Mapping and kinds[0] is Any:
+            return self.mapping()
         if origin is Mapping:
             return self._by_key(kinds[0], kinds[1], named, meaning)
-        if origin is tuple and kinds[-1] is Ellipsis:
+        if origin is Sequence or (origin is tuple and kinds[-1] is Ellipsis):
             return tuple(each.typed(kinds[0], named, meaning) for each in self.items())
         if origin is tuple:
             return tuple(
@@ -262,6 +287,10 @@ class Field:
             return self.whole(f"a whole number from 0 to {LARGEST:.0f}", min=0, max=LARGEST)
         if wanted is float:
             return self.number()
+        if wanted is Path:
+            return Path(self.text("a path"))
+        if meaning is not None and meaning.choices:
+            return self.choice(meaning.choices)
         return self.value if self.value == "" else self.text()
 
     def _in_order(self, kinds: Sequence[DeclaredField], named: Named | None) -> list[Any]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from placements.forms.meaning import option
 from schedsearch.cluster.gpu_cluster import require
@@ -37,8 +37,8 @@ class GeneratorOptions:
     multi_gpu: bool = option(False, "true: jobs of 1, 2, 4 and 8 GPUs, 70, 10, 15 and 5 % of them")
     priorities: bool = option(False, "true: a fifth of the jobs has weight 5")
     slos: bool = option(False, "true: jobs have SLOs: a third each 1.2, 2 and 10 times its duration")
-    durations_h: list[Any] | None = option(
-        None, "durations to choose from, in h; null: half an hour to a week, 80 % of them up to 17 h"
+    durations_h: tuple[float, ...] | None = option(
+        None, "durations to choose from, in h; null: half an hour to a week, 80 % of them up to 17 h", above=0
     )
     reference: str = option("v100", "GPU type on which jobs run for their durations")
 
@@ -50,8 +50,6 @@ class GeneratorOptions:
         require(is_number, "trace.num_jobs", num_jobs, "a number of jobs; give 1 or more")
         wanted = "possible for jobs without end; give trace.num_jobs, or seconds above 0"
         require(num_jobs is not None or lam_s > 0, "trace.lam_s", 0, wanted)
-        are_right = all(isinstance(one, int | float) and 0 < one < math.inf for one in self.durations_h or ())
-        require(are_right, "trace.durations_h", self.durations_h, "numbers of hours above 0; correct them")
 
 
 def generated(

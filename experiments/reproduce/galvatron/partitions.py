@@ -59,7 +59,7 @@ class PartitionOptions:
     """Options of the figure."""
 
     models: tuple[str, ...] = option(tuple(FIGURE_4), "models of the figure")
-    memory_gib: float = option(16.0, "memory of a GPU, in GiB, for the optimal division")
+    memory_gib: float = option(16.0, "memory of a GPU, for the optimal division", "GiB")
 
 
 @dataclass(frozen=True)

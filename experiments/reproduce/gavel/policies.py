@@ -157,7 +157,7 @@ _DEADLINES = GavelWorkload(
     "ResNet-50 and A3C with deadlines",
     0.4,
     is_steady=False,
-    generator=GeneratorOptions(slos=True, durations_h=[12, 24, 48, 96, 192]),
+    generator=GeneratorOptions(slos=True, durations_h=(12, 24, 48, 96, 192)),
     types=("ResNet-50 (batch size 64)", "A3C"),
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,7 +39,7 @@ class FilePlacement(PlacementKind):
     path: Verbatim | None = option(
         REQUIRED, "a placement.yaml, as schedsearch search writes one beside each schedule"
     )
-    data_parallel: int | dict[Any, Any] | None = option(
+    data_parallel: int | Mapping[Any, Any] | None = option(
         None,
         "groups of a block's GPUs that share the samples: one number, or as in {F0: 2}; null: the file's",
     )

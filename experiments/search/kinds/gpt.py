@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,8 +30,8 @@ class GptPlacement(ModelledKind):
     sequence_length: int = option(2048, "tokens of a sample")
     micro_batch_size: int = option(2, "samples of a micro-batch")
     recompute: bool = option(False, "recompute each layer's activations in the backward")
-    modes: list[Any] = option(
-        [], "what each stage may compute again, for each micro-batch, as searched: [selective, full]"
+    modes: tuple[str, ...] = option(
+        (), "what each stage may compute again, for each micro-batch, as searched: [selective, full]"
     )
     checkpoints: int | None = option(
         None,
@@ -44,10 +45,10 @@ class GptPlacement(ModelledKind):
     tick_ms: float | None = option(
         None, "duration of a tick, in ms; null: so short that the shortest block has a hundred ticks or more"
     )
-    num_gpus: int | list[Any] | None = option(
+    num_gpus: int | tuple[int, ...] | None = option(
         1, "GPUs that each device stands for, one number: they share its layers; a run has a process for each"
     )
-    data_parallel: int | dict[Any, Any] | None = option(
+    data_parallel: int | Mapping[Any, Any] | None = option(
         None, "for v_shape: number of groups of a device's GPUs that share the samples; null: 1"
     )
 
@@ -82,7 +83,7 @@ class GptPlacement(ModelledKind):
                 data_parallel=data_parallel,
                 recompute=self.recompute,
                 checkpoints=self.checkpoints,
-                modes=self.modes,
+                modes=self.modes,  # type: ignore[arg-type]
                 tick_ms=self.tick_ms,
                 options=self.reached,
                 link_efficiency=self.link_efficiency,

@@ -159,9 +159,7 @@ class ModelledKind(PlacementKind):
     output_layer_utilisation: float = option(0.65, "share of the peak that the output layer reaches")
     memory_efficiency: float = option(0.85, "share of the memory bandwidth that is reached")
     link_efficiency: float = option(0.77, "share of the link bandwidth that is reached")
-    reserve_gib: float = option(
-        4.0, "memory of each GPU, in GiB, that neither parameters nor activations use"
-    )
+    reserve_gib: float = option(4.0, "memory of each GPU that neither parameters nor activations use", "GiB")
 
     @property
     def reached(self) -> CostOptions:

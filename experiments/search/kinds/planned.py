@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,7 +42,7 @@ class PlannedPlacement(FilePlacement):
 
     kind: str = option("planned", "set by placement=")
     path: Verbatim | None = option(REQUIRED, "the output directory of experiments.plan")
-    data_parallel: int | dict[Any, Any] | None = option(
+    data_parallel: int | Mapping[Any, Any] | None = option(
         None,
         "groups of a block's GPUs that share the samples: one number, or as in {F0: 2}; null: the plan's",
     )

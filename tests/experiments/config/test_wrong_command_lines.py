@@ -86,7 +86,11 @@ WRONG = [
         [V_SHAPE, "runtime.model=module", "runtime.path={}"],
         " fails with TypeError: data() takes 1 positional",
     ),
-    ("profile", [V_SHAPE, "runtime.recompute={F0: 1}"], "runtime.recompute: {'F0': 1} is not text or a list"),
+    (
+        "profile",
+        [V_SHAPE, "runtime.recompute={F0: 1}"],
+        "runtime.recompute: {'F0': 1} is not text or a list or null",
+    ),
 ]
 
 FILES = {

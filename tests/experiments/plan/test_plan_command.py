@@ -174,7 +174,7 @@ def test_wrong_input(refused: Any, wrong: list[str], said: str) -> None:
 def test_what_does_not_fit_is_told_with_what_it_needs(command: Any) -> None:
     done = command("plan", *LAYOUTS, "model=llama31_405b")
     assert done.returncode == 2
-    assert "cluster: no layout fits 76.0 GiB of each of the 8 GPUs; the smallest, TP 8, " in done.stderr
+    assert "cluster: no layout fits 76.0 GiB of each of the 8 GPUs; the smallest, TP8, " in done.stderr
     assert done.stderr.rstrip().endswith(" GiB; use more GPUs or larger ones")
 
 
