@@ -51,7 +51,9 @@ class Meaning:
         ('1 or more', 'above 0, at most 1', '0 to 3')
         """
         if self.min > -math.inf:
-            return f"{self.min:g} to {self.max:g}" if self.max < math.inf else f"{self.min:g} or more"
+            below = f" and below {self.below:g}" if self.below < math.inf else ""
+            least = f"{self.min:g} to {self.max:g}" if self.max < math.inf else f"{self.min:g} or more"
+            return least + below
         limits = (("above", self.above), ("below", self.below), ("at most", self.max))
         return ", ".join(f"{word} {limit:g}" for word, limit in limits if math.isfinite(limit))
 

@@ -45,7 +45,7 @@ NEAR_TIE = 0.01
 """Share by which an iteration may be longer and counts as equal: costs are no more exact than that. Of equal
 plans the simplest comes first."""
 
-_PROMISING = 8
+_PROMISING = 4
 """Numbers of layouts around which strategies are searched first."""
 
 _PROMISING_SHARE = 1.25

@@ -112,7 +112,7 @@ def test_false_claims_are_errors_in_one_line(
     [
         ([], "schedule: has no value; give one, as in schedule=VALUE"),
         (["schedule=none.json"], "none.json: cannot be read"),
-        (["schedule=x", "time_limit_s=0"], "time_limit_s: 0 is not above 0"),
+        (["schedule=x", "time_limit_s=0"], "time_limit_s: 0 is not a number above 0"),
         (["schedul=x"], "schedul: is not an option of schedsearch check; did you mean schedule?"),
     ],
 )

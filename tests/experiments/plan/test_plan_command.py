@@ -239,7 +239,7 @@ def test_a_planner_is_a_file_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None
     planner = read_planner({"kind": "data_parallel", "copies": 4})
     asked = PlanCommandOptions(cluster="a100_4", batch=8, planner=planner)
     assert plan_task(asked) == {"plan": "DP4 of a100_4"}
-    with pytest.raises(ValueError, match="^planner.copies: 0 is not at least 1$"):
+    with pytest.raises(ValueError, match="^planner.copies: 0 is not a whole number of 1 or more; give one$"):
         read_planner({"kind": "data_parallel", "copies": 0})
 
 

@@ -142,9 +142,9 @@ def test_a_wrong_file_is_a_line(tmp_path: Path, file: str, text: str | None, mes
     [
         (
             ["compute_slowdown=0"],
-            "compute_slowdown: 0 is not above 0 and at most 100",
+            "compute_slowdown: 0 is not a number above 0, at most 100",
         ),
-        (["context_gib=-1"], "context_gib: -1 is not at least 0 and at most 10000"),
+        (["context_gib=-1"], "context_gib: -1 is not a number from 0 to 10000"),
         (["data=nowhere"], "data: nowhere is not there; give a folder with a CSV of runs (columns run, "),
     ],
 )

@@ -150,7 +150,7 @@ def test_optimizer_blocks_keep_their_times(tmp_path: Path, caplog: pytest.LogCap
 
 
 WRONG = [
-    ("profile", ["profiling.iterations=0"], "profiling.iterations: 0 is not at least 1"),
+    ("profile", ["profiling.iterations=0"], "profiling.iterations: 0 is not a whole number of 1 or more"),
     ("profile", ["profiling.in_pipeline=true", "schedule=chimera"], "schedule: Chimera needs"),
     ("search", ["placement=profiled"], "placement.path: has no value"),
     ("search", ["placement=profiled", "placement.path=tests"], "has no profile.json of schedsearch profile"),
