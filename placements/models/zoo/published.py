@@ -18,10 +18,7 @@ from placements.forms.reading import Field, in_file
 from placements.forms.texts import read_yaml
 from placements.models.chain import ModelDetails, ModelShape
 from placements.models.zoo.config_json import read_config
-from placements.models.zoo.shapes import SHAPES, ImageLayer, Shape, shaped, suggestion
-
-_FILES = ("language.yaml", "images.yaml")
-_FACTS = ("details", "parameters")
+from placements.models.zoo.shapes import SHAPES, Shape, suggestion
 
 
 class _Published(NamedTuple):
@@ -50,29 +47,26 @@ def read_model(name: str, /, **overrides: Any) -> ModelShape:
     >>> len(read_model("llama2_7b", num_layers=4).layers)
     6
     """
-    if isinstance(name, str) and name.lower().endswith(".json"):
+    if str(name).lower().endswith(".json"):
         return read_config(name, **overrides)
     path, ending, own = str(name).partition(".yaml")
     if ending:
         with in_file(path + ending, PlacementError):
             return _model(_read(path + ending), own.removeprefix(":"), overrides)
-    known: dict[str, _Published] = {}
-    for file in _FILES:
-        if name not in known:
-            known = known | _own(file)
-    return _model(known, name, overrides)
+    return _model(_known(), name, overrides)
 
 
 def _model(known: Mapping[str, _Published], name: str, overrides: dict[str, Any]) -> ModelShape:
     if name not in known:
         raise PlacementError(f"model: {name!r} is not known; {suggestion(str(name), known)}")
     shape, sizes, details = known[name]
-    return replace(shaped(shape, name, sizes | overrides), details=details)
+    return replace(shape(name, **sizes | overrides), details=details)
 
 
 @cache
-def _own(file: str) -> dict[str, _Published]:
-    return _read(Path(__file__).with_name(file))
+def _known() -> dict[str, _Published]:
+    files = (Path(__file__).with_name(f"{name}.yaml") for name in ("language", "images"))
+    return {name: model for file in files for name, model in _read(file).items()}
 
 
 def _read(path: str | Path) -> dict[str, _Published]:
@@ -84,11 +78,9 @@ def _read(path: str | Path) -> dict[str, _Published]:
         shared, models = family.get("sizes", {}).mapping(), family["models"]
         for name in models.mapping():
             model = models.inside(name, shared | models[name].mapping())
-            facts = (model if "details" in model.value else family).get("details", {})
-            sizes = {key: model.value[key] for key in model.value if key not in _FACTS}
-            if "layers" in sizes:
-                sizes["layers"] = model["layers"].typed(tuple[ImageLayer, ...])
-            found[name] = _Published(shape, sizes, facts.record(ModelDetails))
+            sizes = {key: size for key, size in model.value.items() if key not in ("details", "parameters")}
+            details = (model if "details" in model.value else family).get("details", {})
+            found[name] = _Published(shape, sizes, details.record(ModelDetails))
     return found
 
 
@@ -96,15 +88,15 @@ class _Models(Mapping[str, ModelShape]):
     """Models by name, made when they are asked for."""
 
     def __getitem__(self, name: str) -> ModelShape:
-        if all(name not in _own(file) for file in _FILES):
+        if name not in _known():
             raise KeyError(name)
         return read_model(name)
 
     def __iter__(self) -> Iterator[str]:
-        return (name for file in _FILES for name in _own(file))
+        return iter(_known())
 
     def __len__(self) -> int:
-        return sum(len(_own(file)) for file in _FILES)
+        return len(_known())
 
 
 MODELS: Mapping[str, ModelShape] = _Models()

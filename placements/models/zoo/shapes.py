@@ -1,10 +1,10 @@
 """Shapes of models: what a name and some sizes make a chain of layers. Knows no model by its name.
 
-A shape is a function that raises a `PlacementError` where a size is out of its range. Sizes of several are
-``num_layers`` (transformer layers), ``vocab_size`` (rows of the table), ``sequence_length`` (tokens of a
-sample), ``tied`` (the output layer's table is the embedding's), ``image_size`` (pixels of a side),
-``patch_size`` (side of a patch, a divisor), ``num_classes`` (classes of the output layer) and ``precision``
-(a key of `placements.models.layers.PRECISIONS`); all others are those of a
+A shape is a function of a name and sizes that raises a `PlacementError` where one is out of its range. Sizes
+of several are ``num_layers`` (transformer layers), ``vocab_size`` (rows of the table), ``sequence_length``
+(tokens of a sample), ``tied`` (the output layer's table is the embedding's), ``image_size`` (pixels of a
+side), ``patch_size`` (side of a patch, a divisor), ``num_classes`` (classes of the output layer) and
+``precision`` (a key of `placements.models.layers.PRECISIONS`); all others are those of a
 `placements.models.transformer.TransformerLayer`.
 """
 
@@ -14,23 +14,87 @@ import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial, wraps
 from itertools import groupby
 from typing import Annotated, Any, Literal
 
 from placements.block import PlacementError
 from placements.forms.meaning import Meaning
+from placements.forms.reading import Field
 from placements.models.chain import ModelShape
 from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
-from placements.models.layers import PRECISIONS, Layer, Precision
+from placements.models.layers import HALF, PRECISIONS, Layer, Precision
 from placements.models.mamba import MambaLayer
 from placements.models.transformer import TransformerLayer
 
-_Runs = list[tuple[int, Layer]]
+_Layers = list[Layer]
+
+Shape = Callable[..., ModelShape]
+
+SHAPES: dict[str, Shape] = {}
+"""The shapes by name."""
+
+REQUIRED = inspect.Parameter.empty
+"""What `sizes_of` has for a size without a default."""
 
 
+@cache
+def sizes_of(shape: Shape) -> dict[str, Any]:
+    """Return the sizes of a shape with their defaults, or `REQUIRED`."""
+    own, layers = dict(inspect.signature(shape).parameters), inspect.signature(TransformerLayer).parameters
+    own.pop("numbers", None)
+    if own.pop("layer", None):
+        set_by_shapes = ("sequence_length", "window", "cross_length", "parts")
+        own = {name: layers[name] for name in layers if name not in (*set_by_shapes, "name")} | own
+    return {name: each.default for name, each in own.items()} | {"precision": "half"}
+
+
+def size_in(field: Field, default: Any) -> Any:
+    """Return a size as it is given: true or false, or a whole number, which may be 0 where its default is."""
+    if isinstance(default, bool):
+        return field.typed(bool)
+    least = 0 if default == 0 else 1
+    return field.whole(f"a whole number of at least {least}", min=least)
+
+
+def suggestion(wrong: str, known: Iterable[str]) -> str:
+    """Return a remedy for a name that is not known: the nearest that is, or all."""
+    names = list(known)
+    close = difflib.get_close_matches(wrong, names, n=1)
+    return f"did you mean {close[0]}?" if close else f"use one of {', '.join(names)}"
+
+
+def _shape(layers_of: Callable[..., _Layers | dict[str, _Layers]]) -> Shape:
+    """Make a shape of a function of sizes, whose layers are those of branches too where they have names."""
+    own = inspect.signature(layers_of).parameters
+
+    @wraps(layers_of)
+    def shaped(name: str, *, precision: str = "half", **sizes: Any) -> ModelShape:
+        known = sizes_of(shaped)
+        for each in sizes:
+            if each not in known:
+                raise PlacementError(f"{each}: is no size of {name}; {suggestion(each, known)}")
+        for each, default in known.items():
+            if default is REQUIRED and each not in sizes:
+                raise PlacementError(f"{each}: is missing for {name}; add it")
+        for each, size in sizes.items():
+            kind = own[each].annotation if each in own else ""
+            if kind in ("int", "bool") or (kind == "int | None" and size is not None):
+                sizes[each] = size_in(Field(size, each, PlacementError), known[each])
+        numbers = PRECISIONS[Field(precision, "precision", PlacementError).choice(tuple(PRECISIONS))]
+        found = layers_of(**sizes, **({"numbers": numbers} if "numbers" in own else {}))
+        *branches, chain = (
+            ModelShape(each, tuple((len([*run]), layer) for layer, run in groupby(layers)), numbers)
+            for each, layers in (found if isinstance(found, dict) else {name: found}).items()
+        )
+        return replace(chain, name=name, branches=tuple(branches))
+
+    SHAPES[layers_of.__name__] = shaped
+    return shaped
+
+
+@_shape
 def decoder(
-    name: str,
     *,
     num_layers: int,
     vocab_size: int,
@@ -43,9 +107,8 @@ def decoder(
     num_dense_layers: int = 0,
     dense_feed_forward_size: int | None = None,
     num_predict_layers: int = 0,
-    precision: str = "half",
     **layer: Any,
-) -> ModelShape:
+) -> _Layers:
     """Return a language model: embedding, layers, and an output layer for every token.
 
     Encoders such as BERT, whose output layer is computed for every token too, are of this shape.
@@ -72,34 +135,31 @@ def decoder(
         shared_expert_size=0,
         imbalance=1.0,
     )
-    count, hidden_size = _whole("num_layers", num_layers), usual.hidden_size
-    if not 0 <= num_dense_layers < count:
+    if num_dense_layers >= num_layers:
         raise PlacementError(
-            f"num_dense_layers: {num_dense_layers} is not from 0 to below num_layers {count}; give fewer"
+            f"num_dense_layers: {num_dense_layers} is not from 0 to below num_layers {num_layers}; give fewer"
         )
-    layers = [dense if i < num_dense_layers else usual for i in range(count)]
-    if window is not None and window_every:
-        for i in range(window_every - 1, count, window_every):
-            layers[i] = replace(layers[i], window=None)
-    runs = _equal(layers)
+    layers: _Layers = [*[dense] * num_dense_layers, *[usual] * (num_layers - num_dense_layers)]
+    if window_every:
+        for i in range(window_every - 1, num_layers, window_every):
+            layers[i] = replace(layers[i], window=None)  # type: ignore[call-arg]
+    one, width = partial(ProjectionLayer, sequence_length=sequence_length), usual.hidden_size
     positions = sequence_length if learned_positions else 0
-    one = partial(ProjectionLayer, sequence_length=sequence_length)
-    if embedding_size is not None:
-        widen = one(name="widen", input_size=embedding_size, hidden_size=hidden_size, num_positions=positions)
-        runs = [(1, widen), *runs]
-        runs.append((1, one(name="narrow", input_size=hidden_size, hidden_size=embedding_size)))
-    width = hidden_size if embedding_size is None else embedding_size
-    embedding, output = _ends(width, vocab_size, sequence_length, tied)
+    embedding, output = _ends(embedding_size or width, vocab_size, sequence_length, tied)
     if embedding_size is None:
         embedding = replace(embedding, num_positions=positions)
-    joined = one(name="two states", input_size=2 * hidden_size, hidden_size=hidden_size, normed=True)
+    else:
+        widen = one(name="widen", input_size=embedding_size, hidden_size=width, num_positions=positions)
+        narrow = one(name="narrow", input_size=width, hidden_size=embedding_size)
+        layers = [widen, *layers, narrow]
+    joined = one(name="two states", input_size=2 * width, hidden_size=width, normed=True)
     again = replace(output, name="output of the next token", tied=True)
-    runs += [(1, output), *[(1, each) for each in (joined, usual, again) for _ in range(num_predict_layers)]]
-    return ModelShape(name, ((1, embedding), *runs), precision_of(precision))
+    predicting = [each for each in (joined, usual, again) for _ in range(num_predict_layers)]
+    return [embedding, *layers, output, *predicting]
 
 
+@_shape
 def hybrid(
-    name: str,
     *,
     pattern: str,
     vocab_size: int,
@@ -109,9 +169,8 @@ def hybrid(
     state_size: int = 128,
     mamba_groups: int = 8,
     tied: bool = False,
-    precision: str = "half",
     **layer: Any,
-) -> ModelShape:
+) -> _Layers:
     """Return a language model of state spaces, attentions and feed-forward parts, each a layer of its own.
 
     The pattern has a letter for each layer: ``M`` for a state space, ``*`` for an attention, ``-`` for a
@@ -136,12 +195,11 @@ def hybrid(
     )
     kinds = {"M": state_space, "*": attention, "-": part(name="feed-forward", parts="feed_forward")}
     embedding, output = _ends(attention.hidden_size, vocab_size, sequence_length, tied)
-    runs = _equal([kinds[letter] for letter in pattern])
-    return ModelShape(name, ((1, embedding), *runs, (1, output)), precision_of(precision))
+    return [embedding, *(kinds[letter] for letter in pattern), output]
 
 
+@_shape
 def encoder_decoder(
-    name: str,
     *,
     num_layers: int,
     vocab_size: int,
@@ -149,9 +207,8 @@ def encoder_decoder(
     decoder_length: int | None = None,
     tied: bool = True,
     second_lookup: bool = False,
-    precision: str = "half",
     **layer: Any,
-) -> ModelShape:
+) -> _Layers:
     """Return a T5: a chain of encoder layers, then as many decoder layers, which read the encoder's output.
 
     The table is looked up for both; its time is that of the longer of both, at the beginning, unless the
@@ -162,44 +219,33 @@ def encoder_decoder(
     - `decoder_length`: tokens that the decoder writes; None for as many
     - `second_lookup`: before the decoder's layers there is an embedding too, of the same table
     """
-    if type(num_layers) is not int or num_layers < 2 or num_layers % 2:
+    if num_layers % 2:
         raise PlacementError(
-            f"num_layers: {num_layers!r} is not an even number of at least 2; half are the encoder's"
+            f"num_layers: {num_layers} is not an even number of at least 2; half are the encoder's"
         )
-    written = sequence_length if decoder_length is None else decoder_length
+    length = decoder_length or sequence_length
+    written: dict[str, Any] = {"sequence_length": length, "cross_length": sequence_length}
     one = partial(TransformerLayer, **{"biases": False} | layer)
     encoder = one(name="encoder", sequence_length=sequence_length)
-    writer = one(name="decoder", sequence_length=written, cross_length=sequence_length)
     embedding, output = _ends(encoder.hidden_size, vocab_size, sequence_length, tied)
-    again = replace(
-        embedding, name="embedding2", sequence_length=written, cross_length=sequence_length, tied=True
-    )
-    runs: _Runs = [(1, embedding), (num_layers // 2, encoder), *[(1, again)] * second_lookup]
-    runs += [(num_layers // 2, writer), (1, replace(output, sequence_length=written))]
-    return ModelShape(name, tuple(runs), precision_of(precision))
+    again = replace(embedding, name="embedding2", tied=True, **written)
+    output = replace(output, sequence_length=length)
+    half = num_layers // 2
+    writing = [one(name="decoder", **written)] * half
+    return [embedding, *[encoder] * half, *[again] * second_lookup, *writing, output]
 
 
+@_shape
 def image_encoder(
-    name: str,
-    *,
-    num_layers: int,
-    image_size: int = 224,
-    patch_size: int = 16,
-    num_classes: int = 1000,
-    precision: str = "half",
-    **layer: Any,
-) -> ModelShape:
+    *, num_layers: int, image_size: int = 224, patch_size: int = 16, num_classes: int = 1000, **layer: Any
+) -> _Layers:
     """Return a ViT: patches embedded, equal layers on these and one token more, and classes of that token."""
-    tokens = _patches(image_size, patch_size) ** 2 + 1
-    one = TransformerLayer(**{"dropout": False} | layer, name="layer", sequence_length=tokens)
-    classes = _ends(one.hidden_size, num_classes, 1, tied=False)[1]
-    pixels = _pixels(patch_size, one.hidden_size, tokens, num_positions=tokens)
-    runs = ((1, pixels), (_whole("num_layers", num_layers), one), (1, classes))
-    return ModelShape(name, runs, precision_of(precision))
+    layers = _image("layer", num_layers, image_size, patch_size, layer)
+    return [*layers, _ends(layers[0].hidden_size, num_classes)[1]]
 
 
+@_shape
 def window_encoder(
-    name: str,
     *,
     layers_by_level: Sequence[int],
     hidden_size: int,
@@ -208,19 +254,17 @@ def window_encoder(
     image_size: int = 224,
     patch_size: int = 4,
     num_classes: int = 1000,
-    precision: str = "half",
     **layer: Any,
-) -> ModelShape:
+) -> _Layers:
     """Return a Swin: levels of layers with attention in windows; between two, four patches become one.
 
     Width and heads are those of the first level; each next one has twice as many. Windows are measured in
     patches of a side.
     """
-    if not isinstance(layers_by_level, (tuple, list)) or not layers_by_level:
-        raise PlacementError(f"layers_by_level: {layers_by_level!r} is not a list of layers; give one")
     side, width = _patches(image_size, patch_size), hidden_size
-    runs: _Runs = [(1, _pixels(patch_size, hidden_size, side * side))]
-    for level, count in enumerate(layers_by_level):
+    layers: _Layers = [_pixels(patch_size, hidden_size, side * side)]
+    counts = Field(layers_by_level, "layers_by_level", PlacementError).items("a list of layers")
+    for level, count in enumerate(counts):
         if level:
             side, width = _patches(side, 2), 2 * width
             merge = ProjectionLayer(
@@ -230,43 +274,40 @@ def window_encoder(
                 sequence_length=side * side,
                 normed=True,
             )
-            runs.append((1, merge))
+            layers.append(merge)
         one = TransformerLayer(
             **{"dropout": False} | layer,
             name=f"level{level}",
             hidden_size=width,
             num_heads=num_heads * 2**level,
             sequence_length=side * side,
-            window=_whole("window_size", window_size) ** 2,
+            window=window_size**2,
         )
-        runs.append((_whole(f"layers_by_level[{level}]", count), one))
-    runs.append((1, _ends(width, num_classes, 1, tied=False)[1]))
-    return ModelShape(name, tuple(runs), precision_of(precision))
+        layers += [one] * size_in(count, REQUIRED)
+    return [*layers, _ends(width, num_classes)[1]]
 
 
+@_shape
 def joined_encoders(
-    name: str,
     *,
     num_layers: int,
     vocab_size: int,
     sequence_length: int,
     image_size: int = 224,
     patch_size: int = 16,
-    precision: str = "half",
     **layer: Any,
-) -> ModelShape:
+) -> dict[str, _Layers]:
     """Return a Flava: an image's and a text's encoder, whose outputs a third one of as many layers reads."""
-    count, numbers = _whole("num_layers", num_layers), precision_of(precision)
-    tokens = _patches(image_size, patch_size) ** 2 + 1
+    image = _image("image", num_layers, image_size, patch_size, layer)
     one = partial(TransformerLayer, **{"dropout": False} | layer)
-    both = one(name="both", sequence_length=tokens + sequence_length)
-    pixels = _pixels(patch_size, both.hidden_size, tokens, num_positions=tokens)
-    table = _ends(both.hidden_size, vocab_size, sequence_length, tied=False)[0]
-    table = replace(table, num_positions=sequence_length)
-    image = ModelShape("image", ((1, pixels), (count, one(name="image", sequence_length=tokens))), numbers)
-    read = one(name="text", sequence_length=sequence_length)
-    text = ModelShape("text", ((1, table), (count, read)), numbers)
-    return ModelShape(name, ((count, both),), numbers, (image, text))
+    text = one(name="text", sequence_length=sequence_length)
+    table = _ends(text.hidden_size, vocab_size, sequence_length)[0]
+    both = one(name="both", sequence_length=image[0].sequence_length + sequence_length)
+    return {
+        "image": [*image],
+        "text": [replace(table, num_positions=sequence_length), *[text] * num_layers],
+        "both": [both] * num_layers,
+    }
 
 
 @dataclass(frozen=True)
@@ -289,19 +330,17 @@ class ImageLayer:
     times: Annotated[int, Meaning("such layers one after the other", min=1)] = 1
 
 
-def convolutional(
-    name: str, *, layers: Sequence[ImageLayer], image_size: int = 224, precision: str = "half"
-) -> ModelShape:
-    """Return a convolutional network. No layer can be shared by tensor parallelism.
+@_shape
+def convolutional(*, layers: Sequence[Any], image_size: int = 224, numbers: Precision = HALF) -> _Layers:
+    """Return a convolutional network, whose layers no GPUs share; `layers` have the fields of `ImageLayer`.
 
     Operations count two for each multiply and add; norms, activations and pools count none. A bottleneck has
     convolutions of 1, 3 and 1 with a norm behind each, and a fourth one around them where channels change. A
     layer keeps its input, and the outputs of its convolutions before and behind their norms, but those that a
     bottleneck adds up before alone.
     """
-    numbers, before, side = precision_of(precision), 3, _whole("image_size", image_size)
-    runs: _Runs = []
-    for row in layers:
+    before, side, found = 3, image_size, list[Layer]()
+    for row in Field(layers, "layers", PlacementError).typed(tuple[ImageLayer, ...]):
         inner, after, wide, read = row.inner, row.channels, side, before * side * side
         # Of each convolution: numbers of an output, channels, side, whether normed, times that it is kept.
         if row.kind == "convolution":
@@ -325,92 +364,40 @@ def convolutional(
             input_numbers=read,
             output_numbers=after * side * side,
         )
-        if row.kind == "classes":
-            layer = _ends(before, after, 1, tied=False)[1]
-        runs.append((row.times, layer))
+        found += [_ends(before, after)[1] if row.kind == "classes" else layer] * row.times
         before = after
-    return ModelShape(name, tuple(runs), numbers)
+    return found
 
 
-Shape = Callable[..., ModelShape]
-
-SHAPES: Mapping[str, Shape] = {
-    shape.__name__: shape
-    for shape in (
-        decoder,
-        hybrid,
-        encoder_decoder,
-        image_encoder,
-        window_encoder,
-        joined_encoders,
-        convolutional,
-    )
-}
-"""The shapes by name."""
-
-
-def sizes_of(shape: Shape) -> dict[str, Any]:
-    """Return the sizes of a shape with their defaults, ``inspect.Parameter.empty`` for none."""
-    own = dict(inspect.signature(shape).parameters)
-    if own.pop("layer", None):
-        layers = inspect.signature(TransformerLayer).parameters
-        set_by_shapes = ("sequence_length", "window", "cross_length", "parts")
-        own = {name: layers[name] for name in layers if name not in set_by_shapes} | own
-    return {name: each.default for name, each in own.items() if name != "name"}
-
-
-def shaped(shape: Shape, name: str, sizes: Mapping[str, Any]) -> ModelShape:
-    """Return a model of a shape, or raise a `PlacementError` where a size is not known, missing or wrong."""
-    known = sizes_of(shape)
-    for each in sizes:
-        if each not in known:
-            raise PlacementError(f"{each}: is no size of {name}; {suggestion(each, known)}")
-    for each, default in known.items():
-        if default is inspect.Parameter.empty and each not in sizes:
-            raise PlacementError(f"{each}: is missing for {name}; add it")
-    return shape(name, **sizes)
-
-
-def suggestion(wrong: str, known: Iterable[str]) -> str:
-    """Return a remedy for a name that is not known: the nearest that is, or all."""
-    names = list(known)
-    close = difflib.get_close_matches(wrong, names, n=1)
-    return f"did you mean {close[0]}?" if close else f"use one of {', '.join(names)}"
-
-
-def precision_of(name: str) -> Precision:
-    """Return a precision by its name, or raise a `PlacementError`."""
-    if not isinstance(name, str) or name not in PRECISIONS:
-        raise PlacementError(f"precision: {name!r} is not known; use one of {', '.join(PRECISIONS)}")
-    return PRECISIONS[name]
-
-
-def _equal(layers: Sequence[Layer]) -> _Runs:
-    """Return how many equal layers follow each other."""
-    return [(len(list(equal)), layer) for layer, equal in groupby(layers)]
-
-
-def _ends(width: int, rows: int, tokens: int, tied: bool) -> tuple[EmbeddingLayer, OutputLayer]:
+def _ends(width: int, rows: int, tokens: int = 1, tied: bool = False) -> tuple[EmbeddingLayer, OutputLayer]:
     """Return the layers of a table: one that looks rows up, and the output layer."""
     sizes: dict[str, Any] = {"hidden_size": width, "vocab_size": rows, "sequence_length": tokens}
     return EmbeddingLayer(name="embedding", **sizes), OutputLayer(name="output", **sizes, tied=tied)
 
 
-def _pixels(patch_size: int, hidden_size: int, tokens: int, num_positions: int = 0) -> ProjectionLayer:
+def _pixels(patch_size: int, width: int, tokens: int, positions: int = 0) -> ProjectionLayer:
     """Return the embedding of patches of three colors."""
     return ProjectionLayer(
         name="embedding",
         input_size=3 * patch_size**2,
-        hidden_size=hidden_size,
+        hidden_size=width,
         sequence_length=tokens,
-        num_positions=num_positions,
+        num_positions=positions,
     )
+
+
+def _image(
+    name: str, num_layers: int, image_size: int, patch_size: int, layer: Mapping[str, Any]
+) -> list[ProjectionLayer | TransformerLayer]:
+    """Return the embedding of an image, and layers on its patches and one token more."""
+    tokens = _patches(image_size, patch_size) ** 2 + 1
+    one = TransformerLayer(**{"dropout": False, **layer}, name=name, sequence_length=tokens)
+    return [_pixels(patch_size, one.hidden_size, tokens, tokens), *[one] * num_layers]
 
 
 def _patches(size: int, patch_size: int) -> int:
     """Return the patches of a side."""
-    _whole("image_size", size)
-    if size % _whole("patch_size", patch_size):
+    if size % patch_size:
         raise PlacementError(f"image_size: {size} has no whole patches of {patch_size}; give a multiple")
     return size // patch_size
 
@@ -418,9 +405,3 @@ def _patches(size: int, patch_size: int) -> int:
 def _slid(side: int, kernel: int, stride: int, padding: int) -> int:
     """Return the side of what kernels or pools make of an image."""
     return (side + 2 * padding - kernel) // stride + 1
-
-
-def _whole(name: str, value: object) -> int:
-    if type(value) is not int or value < 1:
-        raise PlacementError(f"{name}: {value!r} is not a whole number of at least 1; give one")
-    return value
