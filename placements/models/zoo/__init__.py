@@ -1,6 +1,6 @@
 """Models by name: published sizes as chains of layers.
 
-- `shapes`: what sizes make a chain of layers
+- `shapes`: what sizes make a chain of layers; their defaults are in `shapes.yaml`
 - `published`: models of YAML files; the project's are `language.yaml` and `images.yaml`
 - `config_json`: models of Hugging Face's `config.json`, whose keys are in `config_types.yaml`
 """

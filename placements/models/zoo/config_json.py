@@ -118,7 +118,7 @@ def _sizes(config: _Config) -> dict[str, Any]:
     known = {**sizes_of(SHAPES[config.type["shape"]]), **_EXPERTS, "feed_forward_size": REQUIRED, **sizes}
     for name in config.type["keys"]:
         default, field = known.get(name), config.size(name)
-        if name not in _LISTS and (field.value is not None or default is REQUIRED):
+        if name not in _LISTS and (field.value is not None or default == REQUIRED):
             sizes[name] = size_in(field, default)
     if "pattern" in config.type["keys"]:
         return sizes | {"pattern": _pattern(config.size("pattern"))}

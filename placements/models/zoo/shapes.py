@@ -1,29 +1,27 @@
 """Shapes of models: what a name and some sizes make a chain of layers. Knows no model by its name.
 
-A shape is a function of a name and sizes that raises a `PlacementError` where one is out of its range. Sizes
-of several are ``num_layers`` (transformer layers), ``vocab_size`` (rows of the table), ``sequence_length``
-(tokens of a sample), ``tied`` (the output layer's table is the embedding's), ``image_size`` (pixels of a
-side), ``patch_size`` (side of a patch, a divisor), ``num_classes`` (classes of the output layer) and
-``precision`` (a key of `placements.models.layers.PRECISIONS`); all others are those of a
-`placements.models.transformer.TransformerLayer`.
+A shape is called with a name and the sizes that `shapes.yaml` has for it; besides, with a ``precision`` (a
+key of `placements.models.layers.PRECISIONS`). It raises a `PlacementError` where one is out of its range.
 """
 
 from __future__ import annotations
 
 import difflib
-import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache, partial, wraps
 from itertools import groupby
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any, Literal
 
 from placements.block import PlacementError
 from placements.forms.meaning import Meaning
 from placements.forms.reading import Field
+from placements.forms.texts import read_yaml
 from placements.models.chain import ModelShape
 from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
-from placements.models.layers import HALF, PRECISIONS, Layer, Precision
+from placements.models.layers import PRECISIONS, Layer
 from placements.models.mamba import MambaLayer
 from placements.models.transformer import TransformerLayer
 
@@ -34,19 +32,30 @@ Shape = Callable[..., ModelShape]
 SHAPES: dict[str, Shape] = {}
 """The shapes by name."""
 
-REQUIRED = inspect.Parameter.empty
-"""What `sizes_of` has for a size without a default."""
+REQUIRED = "required"
+"""Default of a size that has to be given."""
+
+_OTHERS = ("pattern", "layers_by_level", "layers")
+"""Sizes that are no numbers; their shapes read them."""
+
+_SET_BY_SHAPES = ("name", "sequence_length", "window", "cross_length", "parts")
+
+
+@cache
+def _own_sizes() -> Any:
+    return read_yaml(Path(__file__).with_name("shapes.yaml"), PlacementError)
 
 
 @cache
 def sizes_of(shape: Shape) -> dict[str, Any]:
     """Return the sizes of a shape with their defaults, or `REQUIRED`."""
-    own, layers = dict(inspect.signature(shape).parameters), inspect.signature(TransformerLayer).parameters
-    own.pop("numbers", None)
-    if own.pop("layer", None):
-        set_by_shapes = ("sequence_length", "window", "cross_length", "parts")
-        own = {name: layers[name] for name in layers if name not in (*set_by_shapes, "name")} | own
-    return {name: each.default for name, each in own.items()} | {"precision": "half"}
+    own = {**_own_sizes()[shape.__name__], "precision": "half"}
+    layer = own.pop("layer", None)
+    if layer is None:
+        return own
+    known = (each for each in fields(TransformerLayer) if each.name not in _SET_BY_SHAPES)
+    usual = {each.name: REQUIRED if each.default is MISSING else each.default for each in known}
+    return {**usual, **layer, **own}
 
 
 def size_in(field: Field, default: Any) -> Any:
@@ -64,25 +73,28 @@ def suggestion(wrong: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]}?" if close else f"use one of {', '.join(names)}"
 
 
-def _shape(layers_of: Callable[..., _Layers | dict[str, _Layers]]) -> Shape:
-    """Make a shape of a function of sizes, whose layers are those of branches too where they have names."""
-    own = inspect.signature(layers_of).parameters
+def _shape(layers_of: Callable[[Any, Any], _Layers | dict[str, _Layers]]) -> Shape:
+    """Make a shape of a function of its sizes and of what makes its transformer layers.
+
+    The function returns the layers, or by name those of branches and last the model's own.
+    """
 
     @wraps(layers_of)
-    def shaped(name: str, *, precision: str = "half", **sizes: Any) -> ModelShape:
-        known = sizes_of(shaped)
-        for each in sizes:
+    def shaped(name: str, **given: Any) -> ModelShape:
+        known, own = sizes_of(shaped), _own_sizes()[layers_of.__name__]
+        for each in given:
             if each not in known:
                 raise PlacementError(f"{each}: is no size of {name}; {suggestion(each, known)}")
+        sizes = known | given
         for each, default in known.items():
-            if default is REQUIRED and each not in sizes:
+            if sizes[each] == REQUIRED:
                 raise PlacementError(f"{each}: is missing for {name}; add it")
-        for each, size in sizes.items():
-            kind = own[each].annotation if each in own else ""
-            if kind in ("int", "bool") or (kind == "int | None" and size is not None):
-                sizes[each] = size_in(Field(size, each, PlacementError), known[each])
-        numbers = PRECISIONS[Field(precision, "precision", PlacementError).choice(tuple(PRECISIONS))]
-        found = layers_of(**sizes, **({"numbers": numbers} if "numbers" in own else {}))
+            if each in own and each not in _OTHERS and sizes[each] is not default:
+                sizes[each] = size_in(Field(sizes[each], each, PlacementError), default)
+        precision = Field(sizes.pop("precision"), "precision", PlacementError).choice(tuple(PRECISIONS))
+        layer = partial(TransformerLayer, **{each: sizes[each] for each in sizes if each not in own})
+        numbers = PRECISIONS[precision]
+        found = layers_of(SimpleNamespace(**sizes, precision=numbers), layer)
         *branches, chain = (
             ModelShape(each, tuple((len([*run]), layer) for layer, run in groupby(layers)), numbers)
             for each, layers in (found if isinstance(found, dict) else {name: found}).items()
@@ -94,34 +106,14 @@ def _shape(layers_of: Callable[..., _Layers | dict[str, _Layers]]) -> Shape:
 
 
 @_shape
-def decoder(
-    *,
-    num_layers: int,
-    vocab_size: int,
-    sequence_length: int,
-    embedding_size: int | None = None,
-    learned_positions: bool = True,
-    tied: bool = True,
-    window: int | None = None,
-    window_every: int = 0,
-    num_dense_layers: int = 0,
-    dense_feed_forward_size: int | None = None,
-    num_predict_layers: int = 0,
-    **layer: Any,
-) -> _Layers:
+def decoder(size: Any, layer: Callable[..., TransformerLayer]) -> _Layers:
     """Return a language model: embedding, layers, and an output layer for every token.
 
-    Encoders such as BERT, whose output layer is computed for every token too, are of this shape.
-
-    - `embedding_size`: width of the table, which projections change to the layers' and back; None for theirs
-    - `learned_positions`: one for each token of a sample
-    - `window_every`: of so many layers the last attends to all tokens in spite of the window; 0 for none
-    - `num_dense_layers`: layers at the beginning that have a feed-forward part in place of experts
-    - `dense_feed_forward_size`: its width
-    - `num_predict_layers`: modules of multi-token prediction (DeepSeek-V3, Sec. 2.2): each has a projection
-      of two tokens' states, a layer, and the output layer's product again, on the same table
+    Encoders such as BERT, whose output layer is computed for every token too, are of this shape. A module of
+    multi-token prediction has a projection of two tokens' states, a layer, and the output layer's product
+    again, on the same table.
     """
-    usual = TransformerLayer(name="layer", sequence_length=sequence_length, window=window, **layer)
+    usual = layer(name="layer", sequence_length=size.sequence_length, window=size.window)
     if usual.num_kv_heads == usual.num_heads:
         usual = replace(usual, num_kv_heads=None)  # as files say it of plain attention
     if usual.kv_rank is None and (usual.head_width or 0) * usual.num_heads == usual.hidden_size:
@@ -129,185 +121,119 @@ def decoder(
     dense = replace(
         usual,
         name="dense layer",
-        feed_forward_size=dense_feed_forward_size or usual.feed_forward_size,
+        feed_forward_size=size.dense_feed_forward_size or usual.feed_forward_size,
         num_experts=1,
         experts_per_token=1,
         shared_expert_size=0,
         imbalance=1.0,
     )
-    if num_dense_layers >= num_layers:
+    if size.num_dense_layers >= size.num_layers:
         raise PlacementError(
-            f"num_dense_layers: {num_dense_layers} is not from 0 to below num_layers {num_layers}; give fewer"
+            f"num_dense_layers: {size.num_dense_layers} is not from 0 to below num_layers {size.num_layers}; "
+            "give fewer"
         )
-    layers: _Layers = [*[dense] * num_dense_layers, *[usual] * (num_layers - num_dense_layers)]
-    if window_every:
-        for i in range(window_every - 1, num_layers, window_every):
+    layers: _Layers = [*[dense] * size.num_dense_layers, *[usual] * (size.num_layers - size.num_dense_layers)]
+    if size.window_every:
+        for i in range(size.window_every - 1, size.num_layers, size.window_every):
             layers[i] = replace(layers[i], window=None)  # type: ignore[call-arg]
-    one, width = partial(ProjectionLayer, sequence_length=sequence_length), usual.hidden_size
-    positions = sequence_length if learned_positions else 0
-    embedding, output = _ends(embedding_size or width, vocab_size, sequence_length, tied)
-    if embedding_size is None:
+    width, tokens = usual.hidden_size, size.sequence_length
+    positions = tokens if size.learned_positions else 0
+    embedding, output = _ends(size.embedding_size or width, size.vocab_size, tokens, size.tied)
+    if size.embedding_size is None:
         embedding = replace(embedding, num_positions=positions)
     else:
-        widen = one(name="widen", input_size=embedding_size, hidden_size=width, num_positions=positions)
-        narrow = one(name="narrow", input_size=width, hidden_size=embedding_size)
-        layers = [widen, *layers, narrow]
-    joined = one(name="two states", input_size=2 * width, hidden_size=width, normed=True)
+        widen = _product("widen", size.embedding_size, width, tokens, positions)
+        layers = [widen, *layers, _product("narrow", width, size.embedding_size, tokens)]
+    joined = _product("two states", 2 * width, width, tokens, normed=True)
     again = replace(output, name="output of the next token", tied=True)
-    predicting = [each for each in (joined, usual, again) for _ in range(num_predict_layers)]
+    predicting = [each for each in (joined, usual, again) for _ in range(size.num_predict_layers)]
     return [embedding, *layers, output, *predicting]
 
 
 @_shape
-def hybrid(
-    *,
-    pattern: str,
-    vocab_size: int,
-    sequence_length: int,
-    mamba_heads: int,
-    mamba_head_width: int = 64,
-    state_size: int = 128,
-    mamba_groups: int = 8,
-    tied: bool = False,
-    **layer: Any,
-) -> _Layers:
+def hybrid(size: Any, layer: Callable[..., TransformerLayer]) -> _Layers:
     """Return a language model of state spaces, attentions and feed-forward parts, each a layer of its own.
 
     The pattern has a letter for each layer: ``M`` for a state space, ``*`` for an attention, ``-`` for a
-    feed-forward part (Nemotron-H, Sec. 2.1). Heads, their width, states and groups of state spaces are as in
-    `placements.models.mamba.MambaLayer`.
+    feed-forward part (Nemotron-H, Sec. 2.1).
     """
-    if not pattern or set(pattern) - set("M*-"):
+    if not size.pattern or set(size.pattern) - set("M*-"):
         raise PlacementError(
-            f"pattern: {pattern!r} is not of the letters M, * and -; give one for each layer"
+            f"pattern: {size.pattern!r} is not of the letters M, * and -; give one for each layer"
         )
-    layer = {"dropout": False, "biases": False} | layer
-    part = partial(TransformerLayer, **layer, sequence_length=sequence_length)
-    attention = part(name="attention", parts="attention")
+    attention = layer(name="attention", parts="attention", sequence_length=size.sequence_length)
     state_space = MambaLayer(
         name="state space",
         hidden_size=attention.hidden_size,
-        sequence_length=sequence_length,
-        num_heads=mamba_heads,
-        head_width=mamba_head_width,
-        state_size=state_size,
-        num_groups=mamba_groups,
+        sequence_length=size.sequence_length,
+        num_heads=size.mamba_heads,
+        head_width=size.mamba_head_width,
+        state_size=size.state_size,
+        num_groups=size.mamba_groups,
     )
-    kinds = {"M": state_space, "*": attention, "-": part(name="feed-forward", parts="feed_forward")}
-    embedding, output = _ends(attention.hidden_size, vocab_size, sequence_length, tied)
-    return [embedding, *(kinds[letter] for letter in pattern), output]
+    feed_forward = replace(attention, name="feed-forward", parts="feed_forward")
+    kinds = {"M": state_space, "*": attention, "-": feed_forward}
+    embedding, output = _ends(attention.hidden_size, size.vocab_size, size.sequence_length, size.tied)
+    return [embedding, *(kinds[letter] for letter in size.pattern), output]
 
 
 @_shape
-def encoder_decoder(
-    *,
-    num_layers: int,
-    vocab_size: int,
-    sequence_length: int,
-    decoder_length: int | None = None,
-    tied: bool = True,
-    second_lookup: bool = False,
-    **layer: Any,
-) -> _Layers:
+def encoder_decoder(size: Any, layer: Callable[..., TransformerLayer]) -> _Layers:
     """Return a T5: a chain of encoder layers, then as many decoder layers, which read the encoder's output.
 
     The table is looked up for both; its time is that of the longer of both, at the beginning, unless the
     decoder has a lookup of its own. Positions are relative and have few parameters, which are left out.
-
-    - `num_layers`: of encoder and decoder together, half of them in each
-    - `sequence_length`: tokens that the encoder reads
-    - `decoder_length`: tokens that the decoder writes; None for as many
-    - `second_lookup`: before the decoder's layers there is an embedding too, of the same table
     """
-    if num_layers % 2:
+    if size.num_layers % 2:
         raise PlacementError(
-            f"num_layers: {num_layers} is not an even number of at least 2; half are the encoder's"
+            f"num_layers: {size.num_layers} is not an even number of at least 2; half are the encoder's"
         )
-    length = decoder_length or sequence_length
-    written: dict[str, Any] = {"sequence_length": length, "cross_length": sequence_length}
-    one = partial(TransformerLayer, **{"biases": False} | layer)
-    encoder = one(name="encoder", sequence_length=sequence_length)
-    embedding, output = _ends(encoder.hidden_size, vocab_size, sequence_length, tied)
-    again = replace(embedding, name="embedding2", tied=True, **written)
-    output = replace(output, sequence_length=length)
-    half = num_layers // 2
-    writing = [one(name="decoder", **written)] * half
-    return [embedding, *[encoder] * half, *[again] * second_lookup, *writing, output]
+    tokens, half = size.sequence_length, size.num_layers // 2
+    written = size.decoder_length or tokens
+    encoder = layer(name="encoder", sequence_length=tokens)
+    writer = layer(name="decoder", sequence_length=written, cross_length=tokens)
+    embedding, output = _ends(encoder.hidden_size, size.vocab_size, tokens, size.tied)
+    again = replace(embedding, name="embedding2", sequence_length=written, cross_length=tokens, tied=True)
+    ends = [*[again] * size.second_lookup, *[writer] * half, replace(output, sequence_length=written)]
+    return [embedding, *[encoder] * half, *ends]
 
 
 @_shape
-def image_encoder(
-    *, num_layers: int, image_size: int = 224, patch_size: int = 16, num_classes: int = 1000, **layer: Any
-) -> _Layers:
+def image_encoder(size: Any, layer: Callable[..., TransformerLayer]) -> _Layers:
     """Return a ViT: patches embedded, equal layers on these and one token more, and classes of that token."""
-    layers = _image("layer", num_layers, image_size, patch_size, layer)
-    return [*layers, _ends(layers[0].hidden_size, num_classes)[1]]
+    layers = _image("layer", size, layer)
+    return [*layers, _ends(layers[0].hidden_size, size.num_classes)[1]]
 
 
 @_shape
-def window_encoder(
-    *,
-    layers_by_level: Sequence[int],
-    hidden_size: int,
-    num_heads: int,
-    window_size: int = 7,
-    image_size: int = 224,
-    patch_size: int = 4,
-    num_classes: int = 1000,
-    **layer: Any,
-) -> _Layers:
-    """Return a Swin: levels of layers with attention in windows; between two, four patches become one.
-
-    Width and heads are those of the first level; each next one has twice as many. Windows are measured in
-    patches of a side.
-    """
-    side, width = _patches(image_size, patch_size), hidden_size
-    layers: _Layers = [_pixels(patch_size, hidden_size, side * side)]
-    counts = Field(layers_by_level, "layers_by_level", PlacementError).items("a list of layers")
+def window_encoder(size: Any, layer: Callable[..., TransformerLayer]) -> _Layers:
+    """Return a Swin: levels of layers with attention in windows; between two, four patches become one."""
+    side, width = _patches(size.image_size, size.patch_size), size.hidden_size
+    layers: _Layers = [_product("embedding", 3 * size.patch_size**2, width, side * side)]
+    counts = Field(size.layers_by_level, "layers_by_level", PlacementError).items("a list of layers")
     for level, count in enumerate(counts):
         if level:
             side, width = _patches(side, 2), 2 * width
-            merge = ProjectionLayer(
-                name=f"merge{level}",
-                input_size=2 * width,
-                hidden_size=width,
-                sequence_length=side * side,
-                normed=True,
-            )
-            layers.append(merge)
-        one = TransformerLayer(
-            **{"dropout": False} | layer,
+            layers.append(_product(f"merge{level}", 2 * width, width, side * side, normed=True))
+        one = layer(
             name=f"level{level}",
             hidden_size=width,
-            num_heads=num_heads * 2**level,
+            num_heads=size.num_heads * 2**level,
             sequence_length=side * side,
-            window=window_size**2,
+            window=size.window_size**2,
         )
         layers += [one] * size_in(count, REQUIRED)
-    return [*layers, _ends(width, num_classes)[1]]
+    return [*layers, _ends(width, size.num_classes)[1]]
 
 
 @_shape
-def joined_encoders(
-    *,
-    num_layers: int,
-    vocab_size: int,
-    sequence_length: int,
-    image_size: int = 224,
-    patch_size: int = 16,
-    **layer: Any,
-) -> dict[str, _Layers]:
+def joined_encoders(size: Any, layer: Callable[..., TransformerLayer]) -> dict[str, _Layers]:
     """Return a Flava: an image's and a text's encoder, whose outputs a third one of as many layers reads."""
-    image = _image("image", num_layers, image_size, patch_size, layer)
-    one = partial(TransformerLayer, **{"dropout": False} | layer)
-    text = one(name="text", sequence_length=sequence_length)
-    table = _ends(text.hidden_size, vocab_size, sequence_length)[0]
-    both = one(name="both", sequence_length=image[0].sequence_length + sequence_length)
-    return {
-        "image": [*image],
-        "text": [replace(table, num_positions=sequence_length), *[text] * num_layers],
-        "both": [both] * num_layers,
-    }
+    image, count, tokens = _image("image", size, layer), size.num_layers, size.sequence_length
+    text = layer(name="text", sequence_length=tokens)
+    table = replace(_ends(text.hidden_size, size.vocab_size, tokens)[0], num_positions=tokens)
+    both = layer(name="both", sequence_length=image[0].sequence_length + tokens)
+    return {"image": [*image], "text": [table, *[text] * count], "both": [both] * count}
 
 
 @dataclass(frozen=True)
@@ -331,16 +257,16 @@ class ImageLayer:
 
 
 @_shape
-def convolutional(*, layers: Sequence[Any], image_size: int = 224, numbers: Precision = HALF) -> _Layers:
-    """Return a convolutional network, whose layers no GPUs share; `layers` have the fields of `ImageLayer`.
+def convolutional(size: Any, _: object) -> _Layers:
+    """Return a convolutional network, whose layers no GPUs share.
 
     Operations count two for each multiply and add; norms, activations and pools count none. A bottleneck has
     convolutions of 1, 3 and 1 with a norm behind each, and a fourth one around them where channels change. A
     layer keeps its input, and the outputs of its convolutions before and behind their norms, but those that a
     bottleneck adds up before alone.
     """
-    before, side, found = 3, image_size, list[Layer]()
-    for row in Field(layers, "layers", PlacementError).typed(tuple[ImageLayer, ...]):
+    before, side, found = 3, size.image_size, list[Layer]()
+    for row in Field(size.layers, "layers", PlacementError).typed(tuple[ImageLayer, ...]):
         inner, after, wide, read = row.inner, row.channels, side, before * side * side
         # Of each convolution: numbers of an output, channels, side, whether normed, times that it is kept.
         if row.kind == "convolution":
@@ -360,7 +286,7 @@ def convolutional(*, layers: Sequence[Any], image_size: int = 224, numbers: Prec
             name=row.name,
             num_weights=sum((inputs + 1 + normed) * made for inputs, made, _, normed, _ in parts),
             flops=sum(2 * inputs * made * pixels**2 for inputs, made, pixels, _, _ in parts),
-            kept_bytes=numbers.number_bytes * kept,
+            kept_bytes=size.precision.number_bytes * kept,
             input_numbers=read,
             output_numbers=after * side * side,
         )
@@ -375,24 +301,27 @@ def _ends(width: int, rows: int, tokens: int = 1, tied: bool = False) -> tuple[E
     return EmbeddingLayer(name="embedding", **sizes), OutputLayer(name="output", **sizes, tied=tied)
 
 
-def _pixels(patch_size: int, width: int, tokens: int, positions: int = 0) -> ProjectionLayer:
-    """Return the embedding of patches of three colors."""
+def _product(
+    name: str, inputs: int, outputs: int, tokens: int, positions: int = 0, normed: bool = False
+) -> ProjectionLayer:
     return ProjectionLayer(
-        name="embedding",
-        input_size=3 * patch_size**2,
-        hidden_size=width,
+        name=name,
+        input_size=inputs,
+        hidden_size=outputs,
         sequence_length=tokens,
         num_positions=positions,
+        normed=normed,
     )
 
 
 def _image(
-    name: str, num_layers: int, image_size: int, patch_size: int, layer: Mapping[str, Any]
+    name: str, size: Any, layer: Callable[..., TransformerLayer]
 ) -> list[ProjectionLayer | TransformerLayer]:
     """Return the embedding of an image, and layers on its patches and one token more."""
-    tokens = _patches(image_size, patch_size) ** 2 + 1
-    one = TransformerLayer(**{"dropout": False, **layer}, name=name, sequence_length=tokens)
-    return [_pixels(patch_size, one.hidden_size, tokens, tokens), *[one] * num_layers]
+    tokens = _patches(size.image_size, size.patch_size) ** 2 + 1
+    one = layer(name=name, sequence_length=tokens)
+    pixels = _product("embedding", 3 * size.patch_size**2, one.hidden_size, tokens, tokens)
+    return [pixels, *[one] * size.num_layers]
 
 
 def _patches(size: int, patch_size: int) -> int:
