@@ -50,9 +50,6 @@ class Cluster:
     """Machines whose GPUs are numbered through, those of a node one after the other.
 
     Bandwidths are in one direction, 1e9 bytes per second.
-
-    Raises:
-        GpusError: There is no node.
     """
 
     nodes: Annotated[tuple[Nodes, ...], Meaning("nodes in order, of one or several kinds of GPU")]
@@ -65,11 +62,6 @@ class Cluster:
     )
     latency_us: Annotated[float, Meaning("latency of each message", "us", min=0)] = LATENCY_US
     source: Annotated[str, Meaning("where the bandwidth between nodes is from")] = "given"
-
-    def __post_init__(self) -> None:
-        """Check that there is a node."""
-        if not self.nodes:
-            raise GpusError("nodes: () has no machine; give at least one")
 
     @property
     def num_gpus(self) -> int:
@@ -129,8 +121,6 @@ class DeviceGroup:
     has the link's. The module counts the rings that cross each node, so that groups which begin or end
     inside a node have what is really theirs; the slowest ring counts for all.
 
-    The first has an index from 0.
-
     Raises:
         GpusError: The cluster lacks some of them.
     """
@@ -140,30 +130,36 @@ class DeviceGroup:
     count: int
 
     def __post_init__(self) -> None:
-        """Check that the cluster has them."""
         if self.first < 0 or self.count < 1 or self.first + self.count > self.cluster.num_gpus:
             raise GpusError(
                 f"count: {self.count} GPUs from {self.first} on are not all in a cluster of "
                 f"{self.cluster.num_gpus}; give fewer, or a larger cluster"
             )
 
-    @property
+    @cached_property
     def nodes(self) -> tuple[int, ...]:
         """The node of each of its GPUs."""
         return self.cluster.node_of[self.first : self.first + self.count]
 
+    @cached_property
+    def _by_node(self) -> list[tuple[Gpu, int]]:
+        """The kind and number of its GPUs in each of its nodes."""
+        kinds = [each.gpu for each in self.cluster.nodes for _ in range(each.num_nodes)]
+        return [(kinds[node], count) for node, count in Counter(self.nodes).items()]
+
     @property
     def gpus(self) -> tuple[Gpu, ...]:
         """Each of its GPUs."""
-        kinds = [each.gpu for each in self.cluster.nodes for _ in range(each.num_nodes)]
-        return tuple(kinds[node] for node in self.nodes)
+        return tuple(gpu for gpu, count in self._by_node for _ in range(count))
+
+    @cached_property
+    def _kinds(self) -> list[Gpu]:
+        return list({id(gpu): gpu for gpu, _ in self._by_node}.values())
 
     def fits_in_nodes(self, count: int) -> bool:
         """Return whether each so many of its GPUs, one after the other, are in one node."""
-        nodes = self.nodes
-        return all(
-            nodes[first] == nodes[min(first + count, len(nodes)) - 1] for first in range(0, len(nodes), count)
-        )
+        nodes, n = self.nodes, self.count
+        return all(nodes[i] == nodes[min(i + count, n) - 1] for i in range(0, n, count))
 
     @cached_property
     def gpu(self) -> Gpu:
@@ -178,8 +174,7 @@ class DeviceGroup:
     @cached_property
     def pattern(self) -> tuple[tuple[str, int], ...]:
         """Its GPUs in each of its nodes: the kind and how many. Groups of equal patterns take equal times."""
-        counts = Counter(zip((gpu.name for gpu in self.gpus), self.nodes, strict=True))
-        return tuple((name, count) for (name, _), count in counts.items())
+        return tuple((gpu.name, count) for gpu, count in self._by_node)
 
     def all_reduce_ms(self, num_bytes: float, degree: int, stride: int = 1) -> float:
         """Return the time of a ring all-reduce of a tensor of `num_bytes` that each GPU has.
@@ -226,25 +221,15 @@ class DeviceGroup:
         GPUs send to those at the same place of the other group, in proportion where their numbers differ, so
         that each receives `num_bytes`. Those of a node share its bandwidth.
         """
-        flows: Counter[tuple[str, int]] = Counter()
-        nodes = self.cluster.node_of
-        for place in range(after.count):
-            source = nodes[self.first + place * self.count // after.count]
-            target = nodes[after.first + place]
-            if source != target:
-                flows["out", source] += 1
-                flows["in", target] += 1
-        shared = self._shared_gb_s(flows)
+        sources = (self.nodes[place * self.count // after.count] for place in range(after.count))
+        flows = [pair for pair in zip(sources, after.nodes, strict=True) if pair[0] != pair[1]]
+        crossing = Counter(end for pair in flows for end in enumerate(pair))
+        shared = self._shared_gb_s(crossing)
         return self._message_ms(num_bytes, min(self._link_gb_s(1), after._link_gb_s(1), shared))
 
     def num_nodes(self, degree: int, stride: int = 1) -> int:
         """Return the most nodes in which GPUs of a set are."""
         return self._sets(degree, stride).num_nodes
-
-    @cached_property
-    def _kinds(self) -> list[Gpu]:
-        """Each kind of GPU in it."""
-        return list({id(gpu): gpu for gpu in self.gpus}.values())
 
     def _link_gb_s(self, num_others: int) -> float:
         """Return the bandwidth from a GPU to so many others of its node together."""

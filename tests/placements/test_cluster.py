@@ -138,8 +138,8 @@ def test_wrong_groups() -> None:
             PLAIN.group(first, count)
     with told(GpusError, "degree: 3 GPUs that are 1 apart do not divide a group of 8"):
         PLAIN.whole.all_reduce_ms(1.0, 3)
-    with told(GpusError, "nodes: "):
-        Cluster((), 1.0)
+    with told(GpusError, "count: 0 GPUs from 0 on are not all in a cluster of 0"):
+        Cluster((), 1.0).group(0, 0)
 
 
 MEASURED = SHARED_DATA / "galvatron"

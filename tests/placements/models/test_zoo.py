@@ -14,7 +14,7 @@ from told import told
 from experiments.reproduce.galvatron.model_sizes import TABLE_I
 from placements import PlacementError
 from placements.models.layers import HALF, SINGLE
-from placements.models.zoo import MODELS, published, read_model
+from placements.models.zoo import MODELS, model_files, read_model
 
 OTHER = {"t5_512_4_32": 0.20, "t5_512_4_48": 0.13}
 """Two activations are not those of the shape: the table's two rows leave 385 MB besides their layers."""
@@ -29,7 +29,7 @@ def test_sizes_are_those_of_galvatrons_table_1(name: str) -> None:
     assert model.kept_bytes / 2**20 == pytest.approx(mib, rel=OTHER.get(name, 0.10))
 
 
-FILES = [Path(published.__file__).with_name(f"{name}.yaml") for name in ("language", "images")]
+FILES = [Path(model_files.__file__).with_name(f"{name}.yaml") for name in ("language", "images")]
 PUBLISHED = {
     name: sizes["parameters"]
     for path in FILES

@@ -92,9 +92,9 @@ LINK = field("networks", "high_intra_node", "op", "p2p")
     [
         (ROOT, {"num_per_node": 0}, "num_per_node", "is not a number of GPUs"),
         (MATMUL, {"tflops": -1}, "accelerator.op.matmul.tflops", "is not a peak in TFLOP/s"),
-        (MATMUL, {SHARES: {"m=1, k=1, n=1, layout=TT": 0.5}}, "matmul", "is of no pass; use layout=TN, "),
-        (MATMUL, {SHARES: {"m=1, k=1, layout=TN": 0.5}}, "matmul", "has no size n="),
-        (EXPERTS, {SHARES: {"ng=1, M=1, K=1, N=1": 0.5}}, "group_matmul", "use stage=fwd, stage=bwd_"),
+        (MATMUL, {SHARES: {"m=1, k=1, n=1, layout=TT": 0.5}}, "matmul", "name it by m= k= n= layout=TN or "),
+        (MATMUL, {SHARES: {"m=1, k=1, layout=TN": 0.5}}, "matmul", "lacks a size; name it by m= k= n="),
+        (EXPERTS, {SHARES: {"ng=1, M=1, K=1, N=1": 0.5}}, "group_matmul", "stage=fwd or stage=bwd_"),
         (LINK, {"latency_us": "9"}, "p2p.latency_us", "is not a number of 0 or more; give it in us"),
         (LINK, {"fixed_latency_us_by_comm_num": {"two": 1}}, "num", "'two' is not a number of GPUs"),
     ],
