@@ -106,7 +106,6 @@ class Gpu:
     has_direct_links: Annotated[bool, Meaning("pairs have a link of their own, and no switch")] = False
 
     def __post_init__(self) -> None:
-        """Check the clocks of a user's file."""
         if not self.clocks_mhz or list(self.clocks_mhz) != sorted({*self.clocks_mhz}):
             raise ProfileError("clocks_mhz: is not a list of ascending clocks; give at least one")
 

@@ -8,15 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from placements.forms.meaning import Meaning
 from placements.models.operators import Core, Kernel, KernelKind, Product
 
-ProductPass = Literal["forward", "input_gradient", "weight_gradient"]
+PASSES = ("forward", "input_gradient", "weight_gradient")
 """The product of a forward, and the two of its backward."""
-
-PASSES: tuple[ProductPass, ...] = get_args(ProductPass)
 
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
 """What GPUs of a node do together, or one GPU for the next."""

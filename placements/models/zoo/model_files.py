@@ -100,9 +100,6 @@ MODELS: Mapping[str, ModelShape] = _Models()
 _LENGTHS = ("original_max_position_embeddings", "n_positions", "max_position_embeddings")
 """Keys of the tokens of a sample, the first that a file has."""
 
-_LISTS = ("dense_layers", "pattern", "window_every")
-"""Sizes that files have as lists."""
-
 _LETTERS = {"mamba": "M", "linear_attention": "M", "attention": "*", "full_attention": "*", "mlp": "-"}
 """Letters of the kinds of a hybrid's layers; those with experts are not among them."""
 
@@ -111,11 +108,9 @@ def read_config(path: str | Path, /, **overrides: Any) -> ModelShape:
     """Return the model of a `config.json`, with some of its sizes changed.
 
     A sample has as many tokens as the model was first trained with: those before its context was extended,
-    where the file has them, else the longest context. `sequence_length` changes that.
-
-    Args:
-        path: The file. The model is called as the folder of a `config.json`, else as the file.
-        overrides: Sizes of the model's shape in `placements.models.zoo.shapes`.
+    where the file has them, else the longest context; `sequence_length`, a size of its shape in
+    `placements.models.zoo.shapes`, changes that. It is called as the folder of a `config.json`, else as the
+    file.
 
     Raises:
         PlacementError: The file cannot be read, its model is of another kind, or a size is missing or wrong.
@@ -154,9 +149,8 @@ class _Config:
 
 
 @cache
-def _types() -> dict[str, Any]:
-    types: dict[str, Any] = read_yaml(Path(__file__).with_name("config_types.yaml"), PlacementError)  # type: ignore[assignment]
-    return types
+def _types() -> Any:
+    return read_yaml(Path(__file__).with_name("config_types.yaml"), PlacementError)
 
 
 def _config_of(data: Field) -> _Config:
@@ -177,7 +171,8 @@ def _sizes(config: _Config) -> dict[str, Any]:
     known = {**sizes_of(SHAPES[config.type["shape"]]), "feed_forward_size": REQUIRED, **sizes}
     for name in config.type["keys"]:
         default, field = known.get(name, 0), config.size(name)
-        if name not in _LISTS and (field.value is not None or default == REQUIRED):
+        is_list = name in ("dense_layers", "pattern", "window_every")
+        if not is_list and (field.value is not None or default == REQUIRED):
             sizes[name] = size_in(field, default)
     if "pattern" in config.type["keys"]:
         return sizes | {"pattern": _pattern(config.size("pattern"))}

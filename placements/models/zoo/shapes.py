@@ -27,6 +27,7 @@ from placements.models.transformer import TransformerLayer
 
 _Layers = list[Layer]
 
+_Make = Callable[..., TransformerLayer]
 Shape = Callable[..., ModelShape]
 
 SHAPES: dict[str, Shape] = {}
@@ -106,7 +107,7 @@ def _shape(layers_of: Callable[[Any, Any], _Layers | dict[str, _Layers]]) -> Sha
 
 
 @_shape
-def decoder(size: Any, layer: Callable[..., TransformerLayer]) -> _Layers:
+def decoder(size: Any, layer: _Make) -> _Layers:
     """Return a language model: embedding, layers, and an output layer for every token.
 
     Encoders such as BERT, whose output layer is computed for every token too, are of this shape. A module of
@@ -142,7 +143,7 @@ def decoder(size: Any, layer: Callable[..., TransformerLayer]) -> _Layers:
     if size.embedding_size is None:
         embedding = replace(embedding, num_positions=positions)
     else:
-        widen = _product("widen", size.embedding_size, width, tokens, positions)
+        widen = _product("widen", size.embedding_size, width, tokens, num_positions=positions)
         layers = [widen, *layers, _product("narrow", width, size.embedding_size, tokens)]
     joined = _product("two states", 2 * width, width, tokens, normed=True)
     again = replace(output, name="output of the next token", tied=True)
@@ -151,7 +152,7 @@ def decoder(size: Any, layer: Callable[..., TransformerLayer]) -> _Layers:
 
 
 @_shape
-def hybrid(size: Any, layer: Callable[..., TransformerLayer]) -> _Layers:
+def hybrid(size: Any, layer: _Make) -> _Layers:
     """Return a language model of state spaces, attentions and feed-forward parts, each a layer of its own.
 
     The pattern has a letter for each layer: ``M`` for a state space, ``*`` for an attention, ``-`` for a
@@ -178,7 +179,7 @@ def hybrid(size: Any, layer: Callable[..., TransformerLayer]) -> _Layers:
 
 
 @_shape
-def encoder_decoder(size: Any, layer: Callable[..., TransformerLayer]) -> _Layers:
+def encoder_decoder(size: Any, layer: _Make) -> _Layers:
     """Return a T5: a chain of encoder layers, then as many decoder layers, which read the encoder's output.
 
     The table is looked up for both; its time is that of the longer of both, at the beginning, unless the
@@ -199,14 +200,14 @@ def encoder_decoder(size: Any, layer: Callable[..., TransformerLayer]) -> _Layer
 
 
 @_shape
-def image_encoder(size: Any, layer: Callable[..., TransformerLayer]) -> _Layers:
+def image_encoder(size: Any, layer: _Make) -> _Layers:
     """Return a ViT: patches embedded, equal layers on these and one token more, and classes of that token."""
     layers = _image("layer", size, layer)
     return [*layers, _ends(layers[0].hidden_size, size.num_classes)[1]]
 
 
 @_shape
-def window_encoder(size: Any, layer: Callable[..., TransformerLayer]) -> _Layers:
+def window_encoder(size: Any, layer: _Make) -> _Layers:
     """Return a Swin: levels of layers with attention in windows; between two, four patches become one."""
     side, width = _patches(size.image_size, size.patch_size), size.hidden_size
     layers: _Layers = [_product("embedding", 3 * size.patch_size**2, width, side * side)]
@@ -227,7 +228,7 @@ def window_encoder(size: Any, layer: Callable[..., TransformerLayer]) -> _Layers
 
 
 @_shape
-def joined_encoders(size: Any, layer: Callable[..., TransformerLayer]) -> dict[str, _Layers]:
+def joined_encoders(size: Any, layer: _Make) -> dict[str, _Layers]:
     """Return a Flava: an image's and a text's encoder, whose outputs a third one of as many layers reads."""
     image, count, tokens = _image("image", size, layer), size.num_layers, size.sequence_length
     text = layer(name="text", sequence_length=tokens)
@@ -301,26 +302,16 @@ def _ends(width: int, rows: int, tokens: int = 1, tied: bool = False) -> tuple[E
     return EmbeddingLayer(name="embedding", **sizes), OutputLayer(name="output", **sizes, tied=tied)
 
 
-def _product(
-    name: str, inputs: int, outputs: int, tokens: int, positions: int = 0, normed: bool = False
-) -> ProjectionLayer:
-    return ProjectionLayer(
-        name=name,
-        input_size=inputs,
-        hidden_size=outputs,
-        sequence_length=tokens,
-        num_positions=positions,
-        normed=normed,
-    )
+def _product(name: str, inputs: int, outputs: int, tokens: int, **more: Any) -> ProjectionLayer:
+    sizes = {"input_size": inputs, "hidden_size": outputs, "sequence_length": tokens, **more}
+    return ProjectionLayer(name=name, **sizes)
 
 
-def _image(
-    name: str, size: Any, layer: Callable[..., TransformerLayer]
-) -> list[ProjectionLayer | TransformerLayer]:
+def _image(name: str, size: Any, layer: _Make) -> list[ProjectionLayer | TransformerLayer]:
     """Return the embedding of an image, and layers on its patches and one token more."""
     tokens = _patches(size.image_size, size.patch_size) ** 2 + 1
     one = layer(name=name, sequence_length=tokens)
-    pixels = _product("embedding", 3 * size.patch_size**2, one.hidden_size, tokens, tokens)
+    pixels = _product("embedding", 3 * size.patch_size**2, one.hidden_size, tokens, num_positions=tokens)
     return [pixels, *[one] * size.num_layers]
 
 

@@ -64,13 +64,6 @@ CONFIGS = {
         intermediate_size=3072,
         tie_word_embeddings=True,
     ),
-    "qwen3_8b": config(
-        *("qwen3", 4096, 36, 32, 151_936),
-        num_key_value_heads=8,
-        head_dim=128,
-        intermediate_size=12_288,
-        use_sliding_window=False,
-    ),
     "qwen3_30b_a3b": config("qwen3_moe", 2048, 48, 32, 151_936, mlp_only_layers=[], **QWEN3_MOE),
     "deepseek_v2_lite": config("deepseek_v2", 2048, 27, 16, 102_400, q_lora_rank=None, **V2_LITE),
     "deepseek_v3": config(
@@ -184,7 +177,7 @@ WRONG: list[tuple[str, Config, str]] = [
         "model_type: 'llava' is not known; give its text_config",
     ),
     ("llama2_7b", {"vocab_size": ...}, "vocab_size: None is not a whole number of at least 1"),
-    ("qwen3_8b", {"use_sliding_window": True}, "use_sliding_window: True is not False; there is no shape"),
+    ("qwen3_0.6b", {"use_sliding_window": True}, "use_sliding_window: True is not False; there is no shape"),
     ("qwen3_30b_a3b", {"mlp_only_layers": [5]}, "mlp_only_layers: layers [5] have no experts; there is"),
     ("gpt_oss_20b", {"layer_types": ["x"]}, "layer_types: ['x'] is not a list of 24 sliding_attention, of"),
     ("nemotron_h_8b", {"hybrid_override_pattern": "ME"}, "pattern: 'ME' is not of the letters M, * and -"),
