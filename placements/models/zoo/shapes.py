@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, fields, replace
-from functools import cache, partial, wraps
+from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
@@ -80,7 +80,6 @@ def _shape(layers_of: Callable[[Any, Any], _Layers | dict[str, _Layers]]) -> Sha
     The function returns the layers, or by name those of branches and last the model's own.
     """
 
-    @wraps(layers_of)
     def shaped(name: str, **given: Any) -> ModelShape:
         known, own = sizes_of(shaped), _own_sizes()[layers_of.__name__]
         for each in given:
@@ -102,6 +101,7 @@ def _shape(layers_of: Callable[[Any, Any], _Layers | dict[str, _Layers]]) -> Sha
         )
         return replace(chain, name=name, branches=tuple(branches))
 
+    shaped.__name__, shaped.__doc__ = layers_of.__name__, layers_of.__doc__
     SHAPES[layers_of.__name__] = shaped
     return shaped
 
