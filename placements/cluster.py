@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from placements.forms.meaning import Meaning, declared_fields
+from placements.forms.meaning import Meaning
 from placements.forms.reading import Field, Named, json_file
 from placements.forms.tables import csv_rows
 from placements.gpus import GPUS, gpus_of
@@ -31,9 +31,6 @@ LATENCY_US = 5.0
 NAMED_GPUS: Named = {Gpu: GPUS}
 """GPUs that their names stand for in files."""
 
-_MAX = 10**6
-"""Largest number of nodes, or of GPUs of a node."""
-
 
 class GpusError(ValueError):
     """A cluster or a group of its GPUs is wrong; the message says what and the remedy in one line."""
@@ -44,8 +41,8 @@ class Nodes:
     """Equal machines."""
 
     gpu: Annotated[Gpu, Meaning("what each of their GPUs is")]
-    num_nodes: Annotated[int, Meaning("number of nodes", min=1, max=_MAX)]
-    gpus_per_node: Annotated[int, Meaning("GPUs of a node", min=1, max=_MAX)]
+    num_nodes: Annotated[int, Meaning("number of nodes", min=1, max=1e6)]
+    gpus_per_node: Annotated[int, Meaning("GPUs of a node", min=1, max=1e6)]
 
 
 @dataclass(frozen=True)
@@ -53,9 +50,6 @@ class Cluster:
     """Machines whose GPUs are numbered through, those of a node one after the other.
 
     Bandwidths are in one direction, 1e9 bytes per second.
-
-    Raises:
-        GpusError: There is no node.
     """
 
     nodes: Annotated[tuple[Nodes, ...], Meaning("nodes in order, of one or several kinds of GPU")]
@@ -68,11 +62,6 @@ class Cluster:
     )
     latency_us: Annotated[float, Meaning("latency of each message", "us", min=0)] = LATENCY_US
     source: Annotated[str, Meaning("where the bandwidth between nodes is from")] = "given"
-
-    def __post_init__(self) -> None:
-        """Check that there is a node."""
-        if not self.nodes:
-            raise GpusError("nodes: () has no machine; give at least one")
 
     @property
     def num_gpus(self) -> int:
@@ -132,8 +121,6 @@ class DeviceGroup:
     has the link's. The module counts the rings that cross each node, so that groups which begin or end
     inside a node have what is really theirs; the slowest ring counts for all.
 
-    The first has an index from 0.
-
     Raises:
         GpusError: The cluster lacks some of them.
     """
@@ -143,30 +130,36 @@ class DeviceGroup:
     count: int
 
     def __post_init__(self) -> None:
-        """Check that the cluster has them."""
         if self.first < 0 or self.count < 1 or self.first + self.count > self.cluster.num_gpus:
             raise GpusError(
                 f"count: {self.count} GPUs from {self.first} on are not all in a cluster of "
                 f"{self.cluster.num_gpus}; give fewer, or a larger cluster"
             )
 
-    @property
+    @cached_property
     def nodes(self) -> tuple[int, ...]:
         """The node of each of its GPUs."""
         return self.cluster.node_of[self.first : self.first + self.count]
 
+    @cached_property
+    def _by_node(self) -> list[tuple[Gpu, int]]:
+        """The kind and number of its GPUs in each of its nodes."""
+        kinds = [each.gpu for each in self.cluster.nodes for _ in range(each.num_nodes)]
+        return [(kinds[node], count) for node, count in Counter(self.nodes).items()]
+
     @property
     def gpus(self) -> tuple[Gpu, ...]:
         """Each of its GPUs."""
-        kinds = [each.gpu for each in self.cluster.nodes for _ in range(each.num_nodes)]
-        return tuple(kinds[node] for node in self.nodes)
+        return tuple(gpu for gpu, count in self._by_node for _ in range(count))
+
+    @cached_property
+    def _kinds(self) -> list[Gpu]:
+        return list({id(gpu): gpu for gpu, _ in self._by_node}.values())
 
     def fits_in_nodes(self, count: int) -> bool:
         """Return whether each so many of its GPUs, one after the other, are in one node."""
-        nodes = self.nodes
-        return all(
-            nodes[first] == nodes[min(first + count, len(nodes)) - 1] for first in range(0, len(nodes), count)
-        )
+        nodes, n = self.nodes, self.count
+        return all(nodes[i] == nodes[min(i + count, n) - 1] for i in range(0, n, count))
 
     @cached_property
     def gpu(self) -> Gpu:
@@ -181,8 +174,7 @@ class DeviceGroup:
     @cached_property
     def pattern(self) -> tuple[tuple[str, int], ...]:
         """Its GPUs in each of its nodes: the kind and how many. Groups of equal patterns take equal times."""
-        counts = Counter(zip((gpu.name for gpu in self.gpus), self.nodes, strict=True))
-        return tuple((name, count) for (name, _), count in counts.items())
+        return tuple((gpu.name, count) for gpu, count in self._by_node)
 
     def all_reduce_ms(self, num_bytes: float, degree: int, stride: int = 1) -> float:
         """Return the time of a ring all-reduce of a tensor of `num_bytes` that each GPU has.
@@ -229,25 +221,15 @@ class DeviceGroup:
         GPUs send to those at the same place of the other group, in proportion where their numbers differ, so
         that each receives `num_bytes`. Those of a node share its bandwidth.
         """
-        flows: Counter[tuple[str, int]] = Counter()
-        nodes = self.cluster.node_of
-        for place in range(after.count):
-            source = nodes[self.first + place * self.count // after.count]
-            target = nodes[after.first + place]
-            if source != target:
-                flows["out", source] += 1
-                flows["in", target] += 1
-        shared = self._shared_gb_s(flows)
+        sources = (self.nodes[place * self.count // after.count] for place in range(after.count))
+        flows = [pair for pair in zip(sources, after.nodes, strict=True) if pair[0] != pair[1]]
+        crossing = Counter(end for pair in flows for end in enumerate(pair))
+        shared = self._shared_gb_s(crossing)
         return self._message_ms(num_bytes, min(self._link_gb_s(1), after._link_gb_s(1), shared))
 
     def num_nodes(self, degree: int, stride: int = 1) -> int:
         """Return the most nodes in which GPUs of a set are."""
         return self._sets(degree, stride).num_nodes
-
-    @cached_property
-    def _kinds(self) -> list[Gpu]:
-        """Each kind of GPU in it."""
-        return list({id(gpu): gpu for gpu in self.gpus}.values())
 
     def _link_gb_s(self, num_others: int) -> float:
         """Return the bandwidth from a GPU to so many others of its node together."""
@@ -264,30 +246,26 @@ class DeviceGroup:
 
     def _sets(self, degree: int, stride: int) -> _Sets:
         """Return how sets of so many GPUs lie that are so far apart."""
-        known = self._known_sets.get((degree, stride))
-        if known is not None:
-            return known
-        if self.count % (degree * stride):
+        if (degree, stride) not in self._known_sets:
+            self._known_sets[degree, stride] = self._laid_out(degree, stride)
+        return self._known_sets[degree, stride]
+
+    def _laid_out(self, degree: int, stride: int) -> _Sets:
+        size, nodes, leaving = degree * stride, self.nodes, Counter[int]()
+        if self.count % size:
             raise GpusError(
                 f"degree: {degree} GPUs that are {stride} apart do not divide a group of {self.count}; give "
                 "degrees whose product divides it"
             )
-        nodes = self.cluster.node_of
-        rings = [
-            Counter(nodes[begin + i * stride] for i in range(degree))
-            for block in range(self.first, self.first + self.count, degree * stride)
-            for begin in range(block, block + stride)
-        ]
-        leaving: Counter[int] = Counter()
+        begins = (block + i for block in range(0, self.count, size) for i in range(stride))
+        rings = [Counter(nodes[begin : begin + size : stride]) for begin in begins]
         for ring in rings:
             for node, members in ring.items():
                 leaving[node] += members * (degree - members)
         in_node = max(max(ring.values()) for ring in rings)
         crossing = Counter(node for ring in rings if len(ring) > 1 for node in ring)
         ring_gb_s = min(self._link_gb_s(in_node - 1), self._shared_gb_s(crossing))
-        found = _Sets(in_node, max(map(len, rings)), max(leaving.values()) / degree, ring_gb_s)
-        self._known_sets[degree, stride] = found
-        return found
+        return _Sets(in_node, max(map(len, rings)), max(leaving.values()) / degree, ring_gb_s)
 
     def _message_ms(self, num_bytes: float, bandwidth_gb_s: float) -> float:
         cluster = self.cluster
@@ -312,43 +290,51 @@ def read_cluster(text: str, *, gpus_per_node: int | None = None, **figures: floa
     >>> read_cluster("a100_16+v100_4").num_gpus
     20
     """
-    if not isinstance(text, str):
-        raise GpusError(f"cluster: {text!r} is not a name; give one such as a100_32")
-    changes = {name: _checked(Cluster, name, value) for name, value in figures.items() if value is not None}
+    changes: dict[str, Any] = {name: value for name, value in figures.items() if value is not None}
+    text = str(text)
+    is_file = text.lower().endswith(".json")
+    if gpus_per_node is not None and (is_file or text in CLUSTERS):
+        raise GpusError(f"gpus_per_node: {gpus_per_node} cannot change {text}; leave it out, or name a GPU")
+    if is_file:
+        with json_file(text, "a file of a cluster", GpusError, "cluster") as data:
+            known = data.record(Cluster, named=NAMED_GPUS)
+    elif text in CLUSTERS:
+        known = CLUSTERS[text]
+    else:
+        nodes = tuple(_nodes(part.strip(), text, gpus_per_node) for part in text.split("+"))
+        usual = {each.gpu.node_bandwidth_gb_s: each.gpu.network_source for each in nodes}
+        if (
+            None in usual
+            and "node_bandwidth_gb_s" not in changes
+            and sum(each.num_nodes for each in nodes) > 1
+        ):
+            raise GpusError(
+                f"node_bandwidth_gb_s: is not known between nodes of {text}; give it, in GB/s per direction"
+            )
+        least = min((each for each in usual if each is not None), default=1.0)  # not used in one node
+        known = Cluster(nodes, least, source=usual.get(least, "one node"))
     if "node_bandwidth_gb_s" in changes:
         changes["source"] = "given"
-    if text in CLUSTERS or text.lower().endswith(".json"):
-        if gpus_per_node is not None:
-            raise GpusError(
-                f"gpus_per_node: {gpus_per_node} cannot change {text}; leave it out, or name a GPU"
-            )
-        if text in CLUSTERS:
-            return replace(CLUSTERS[text], **changes)
-        with json_file(text, "a file of a cluster", GpusError, "cluster") as data:
-            return replace(data.record(Cluster, named=NAMED_GPUS), **changes)
-    nodes = tuple(_nodes(part.strip(), text, gpus_per_node) for part in text.split("+"))
-    usual = {each.gpu.node_bandwidth_gb_s: each.gpu.network_source for each in nodes}
-    if "node_bandwidth_gb_s" not in changes and None in usual and sum(each.num_nodes for each in nodes) > 1:
-        raise GpusError(
-            f"node_bandwidth_gb_s: is not known between nodes of {text}; give it, in GB/s per direction"
-        )
-    least = min((each for each in usual if each is not None), default=1.0)  # not used in one node
-    return replace(Cluster(nodes, least, source=usual.get(least, "one node")), **changes)
+    changed = Field(vars(replace(known, **changes)), "", GpusError, is_open=True)
+    return changed.record(Cluster, nodes=known.nodes)
 
 
 def _nodes(part: str, text: str, gpus_per_node: int | None) -> Nodes:
     """Return the nodes of one kind of GPU, such as ``a100_32``."""
     name, _, count = part.rpartition("_")
     gpus, own = gpus_of(name)
-    is_number = count.isascii() and count.isdigit() and 0 < int(count[:9]) <= _MAX
-    if own not in gpus or not is_number:
-        what, form = (name, "") if name and is_number else (part, ", _ and a number")
-        inside = "" if part == text else f" in {text!r}"
-        raise GpusError(f"cluster: {what!r}{inside} is not a known GPU{form}; {_remedy(part, own, gpus)}")
-    usual = gpus[own].gpus_per_node
-    if gpus_per_node is not None:
-        usual = _checked(Nodes, "gpus_per_node", gpus_per_node)
-    each = min(usual, int(count))
+    if own not in gpus or not re.fullmatch("0*[1-9][0-9]{0,5}", count):
+        near = [part] if part in gpus else difflib.get_close_matches((own or part).lower(), gpus, n=1)
+        remedy, inside = (
+            f"did you mean {near[0]}_8? " if near else "",
+            "" if part == text else f" in {text!r}",
+        )
+        raise GpusError(
+            f"cluster: {part!r}{inside} is not a known GPU, _ and a number; {remedy}GPUs are "
+            f"{', '.join(gpus)}; others have a file, as cluster=mine.json"
+        )
+    asked = gpus[own].gpus_per_node if gpus_per_node is None else gpus_per_node
+    each = min(Field(asked, "gpus_per_node", GpusError).whole("a number of GPUs", min=1), int(count))
     if int(count) % each:
         raise GpusError(
             f"cluster: {count} GPUs of {part} are not whole nodes of {each}; give a multiple, or another "
@@ -357,29 +343,10 @@ def _nodes(part: str, text: str, gpus_per_node: int | None) -> Nodes:
     return Nodes(gpus[own], int(count) // each, each)
 
 
-def _checked(record: type, name: str, value: object) -> Any:
-    """Return the value of a record's field, once it is known to be one that the field may have."""
-    (field,) = (each for each in declared_fields(record) if each.name == name)
-    return Field(value, name, GpusError).typed(field.kind, meaning=field.meaning)
-
-
-def _remedy(part: str, name: str, gpus: Mapping[str, Gpu]) -> str:
-    """Return what to write instead: a number after a known GPU, or one of all, the nearest first."""
-    if part in gpus or name in gpus:
-        return f"say how many, as in {part if part in gpus else name}_8"
-    near = difflib.get_close_matches((name or part).lower(), gpus, n=1)
-    known = f"GPUs are {', '.join(gpus)}, as in a100_32; others have a file, as cluster=mine.json"
-    return f"did you mean {near[0]}? The {known}" if near else f"the {known}"
-
-
-def _presets() -> dict[str, Cluster]:
-    found = {}
-    for row in csv_rows(Path(__file__).with_name("clusters.csv"), "cluster", GpusError):
-        known = (each for each in declared_fields(Cluster) if each.key in row)
-        figures = {each.name: row[each.key].typed(each.kind, meaning=each.meaning) for each in known}
-        found[row.text("name")] = Cluster((_nodes(row.text("gpus"), "", None),), **figures)
-    return found
-
-
-CLUSTERS: Mapping[str, Cluster] = _presets()
+CLUSTERS: dict[str, Cluster] = {}
 """Clusters of papers, by name."""
+
+for _row in csv_rows(Path(__file__).with_name("clusters.csv"), "cluster", GpusError):
+    _links = {_name: _row[_name].number() for _name in _row.cells if _name.endswith("_gb_s")}
+    _named = read_cluster(_row.text("gpus"), gpus_per_node=None, **_links)
+    CLUSTERS[_row.text("name")] = replace(_named, source=_row.text("source"))

@@ -9,20 +9,18 @@ has the A100's in proportion.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, replace
+import math
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from placements.forms.meaning import declared_fields
 from placements.forms.reading import in_file
-from placements.forms.tables import Row, csv_rows
+from placements.forms.tables import Cell, csv_rows
 from placements.hardware import DWELL_PER_LATENCY, ClockLatency, Gpu, PowerModel
 from placements.profiles.operating_point import ProfileError
 
 _A100_BOARD_W = 400.0
-
-_COLUMNS = ("key", "min_clock_mhz", "max_clock_mhz", "clock_step_mhz")
 
 
 def read_gpus(path: str | Path) -> dict[str, Gpu]:
@@ -32,42 +30,31 @@ def read_gpus(path: str | Path) -> dict[str, Gpu]:
         ProfileError: The table cannot be read or is wrong.
     """
     found: dict[str, Gpu] = {}
-    with in_file(path, ProfileError):
-        for row in csv_rows(Path(path), "GPU", ProfileError, _COLUMNS):
-            found[row.text("key")] = _gpu_of(row, found)
+    for row in csv_rows(Path(path), "GPU", ProfileError, ("key",)):
+        with in_file(f"{path}: line {row.line}", ProfileError):
+            found[row.text("key")] = _gpu_of(Cell(dict(row.cells), "", ProfileError, is_open=True), found)
     return found
 
 
-def _figures(row: Row, kind: type, derived: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the fields of a record that a row has or must have."""
-    known = (each for each in declared_fields(kind) if each.name not in derived)
-    asked = (each for each in known if each.key in row or each.default is MISSING)
-    return {each.name: row[each.key].typed(each.kind, meaning=each.meaning) for each in asked}
-
-
-def _gpu_of(row: Row, known: Mapping[str, Gpu]) -> Gpu:
-    is_like, derived = "board_w" in row, ["clocks_mhz", "power", "clock_latency"]
-    derived += ["blocking_power_w", "power_source"] if is_like else []
-    figures = _figures(row, Gpu, derived)
-    low, high, step = (row[name].number("a clock above 0", min=1) for name in _COLUMNS[1:])
-    clocks = (int(low + i * step) for i in range(int((high - low + 1) / step) + 1))
-    figures["clocks_mhz"] = tuple(clock for clock in clocks if clock <= high)
-    if "latency_ms" in row:
+def _gpu_of(row: Cell, known: Mapping[str, Gpu]) -> Gpu:
+    low, high, step = (row[f"{name}_mhz"].number(min=1) for name in ("min_clock", "max_clock", "clock_step"))
+    clocks_mhz = tuple(int(low + i * step) for i in range(math.ceil((high + 1 - low) / step)))
+    given: dict[str, Any] = {"clocks_mhz": clocks_mhz}
+    if "latency_ms" in row.value:
         ms = row["latency_ms"].number("a time", min=0)
-        figures["clock_latency"] = ClockLatency(ms, DWELL_PER_LATENCY * ms, row.text("latency_source"))
-    if not is_like:
-        power = PowerModel(**_figures(row, PowerModel))
-        return Gpu(**figures, power=power)
+        given["clock_latency"] = ClockLatency(ms, DWELL_PER_LATENCY * ms, row["latency_source"].text())
+    if "board_w" not in row.value:
+        return row.record(Gpu, power=row.record(PowerModel), **given)
     like, scale = (known.get("a100") or GPUS["a100"]), row["board_w"].number(min=1) / _A100_BOARD_W
-    figures["power"] = replace(
+    given["power"] = replace(
         like.power,
-        sustained_clock_mhz=figures["clocks_mhz"][-1],
+        sustained_clock_mhz=max(clocks_mhz, default=1),
         static_w=scale * like.power.static_w,
         dynamic_w=scale * like.power.dynamic_w,
     )
-    figures["blocking_power_w"] = round(scale * like.blocking_power_w, 2)
-    figures["power_source"] = "the A100's in proportion to the board power"
-    return Gpu(**figures)
+    given["blocking_power_w"] = round(scale * like.blocking_power_w, 2)
+    given["power_source"] = "the A100's in proportion to the board power"
+    return row.record(Gpu, **given)
 
 
 GPUS: dict[str, Gpu] = read_gpus(Path(__file__).with_name("gpus.csv"))

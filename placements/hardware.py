@@ -52,22 +52,13 @@ class ClockLatency:
     by_pair_ms: Mapping[tuple[int, int], float] = field(default_factory=dict, hash=False)
 
     def to_ms(self, clock_mhz: int) -> float:
-        """Return how long a change to a clock takes: linear between the known clocks, constant outside.
-
-        >>> ClockLatency(10.0, 20.0, "made up", {600: 20.0, 1000: 10.0}).to_ms(900)
-        12.5
-        """
+        """Return how long a change to a clock takes: linear between the known clocks, constant outside."""
         if not self.by_target_ms:
             return self.typical_ms
         return interpolated(tuple(sorted(self.by_target_ms.items())), clock_mhz)
 
     def between_ms(self, before_mhz: int, after_mhz: int) -> float:
-        """Return how long a change between two clocks takes: as measured, or else as to the clock after.
-
-        >>> latency = ClockLatency(10.0, 20.0, "made up", {600: 20.0}, {(900, 600): 15.0})
-        >>> latency.between_ms(900, 600), latency.between_ms(800, 600), latency.between_ms(600, 600)
-        (15.0, 20.0, 0.0)
-        """
+        """Return how long a change between two clocks takes: as measured, or else as to the clock after."""
         if before_mhz == after_mhz:
             return 0.0
         return self.by_pair_ms.get((before_mhz, after_mhz), self.to_ms(after_mhz))
@@ -115,17 +106,11 @@ class Gpu:
     has_direct_links: Annotated[bool, Meaning("pairs have a link of their own, and no switch")] = False
 
     def __post_init__(self) -> None:
-        """Check the clocks of a user's file."""
         if not self.clocks_mhz or list(self.clocks_mhz) != sorted({*self.clocks_mhz}):
             raise ProfileError("clocks_mhz: is not a list of ascending clocks; give at least one")
 
     def link_gb_s(self, num_others: int) -> float:
-        """Return the bandwidth to so many other GPUs of a machine together, in one direction.
-
-        >>> from placements.gpus import GPUS
-        >>> [GPUS[name].link_gb_s(1) for name in ("h100", "mi300x")]
-        [450.0, 64.0]
-        """
+        """Return the bandwidth to so many other GPUs of a machine together, in one direction."""
         links = self.gpus_per_node - 1
         if not self.has_direct_links or links < 2:
             return self.link_bandwidth_gb_s

@@ -67,8 +67,7 @@ def test_transfers_to_the_next_stage() -> None:
     assert PLAIN.group(3, 1).next_transfer_ms(PLAIN.group(4, 1), 1e9) == pytest.approx(1e3 / 40)
     mixed = PLAIN.group(0, 3).next_transfer_ms(PLAIN.group(3, 3), 1e9)
     assert mixed == pytest.approx(2 * 1e3 / 40), "0 to 3 inside, 1 and 2 to the other node"
-    with_one = PLAIN.group(0, 1).next_transfer_ms(PLAIN.group(1, 2), 1e9)
-    assert with_one == pytest.approx(10)
+    assert PLAIN.group(0, 1).next_transfer_ms(PLAIN.group(1, 2), 1e9) == pytest.approx(10)
 
 
 def test_a_mixed_group_is_as_slow_and_small_as_its_least_gpu() -> None:
@@ -107,18 +106,12 @@ def test_names() -> None:
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("zzz_8", {}, "cluster: 'zzz' is not a known GPU; the GPUs are a100,"),
-        ("h100_8+h800_64", {}, "cluster: 'h800' in 'h100_8+h800_64' is not a known GPU; did you mean h200"),
-        ("a100", {}, "cluster: 'a100' is not a known GPU, _ and a number; say how many, as in a100_8"),
-        ("a100_8+", {}, "cluster: '' in 'a100_8+'"),
+        ("zzz_8", {}, "cluster: 'zzz_8' is not a known GPU, _ and a number; GPUs are a100,"),
+        ("h100_8+h800_64", {}, "cluster: 'h800_64' in 'h100_8+h800_64' is not a known"),
+        ("a100", {}, "cluster: 'a100' is not a known GPU, _ and a number; did you mean a100_8?"),
         ("a100_12", {}, "cluster: 12 GPUs of a100_12 are not whole nodes of 8; give a multiple"),
-        ("a100_8", {"gpus_per_node": 0}, "gpus_per_node: 0 is not a whole number from 1 to 1e+06; give one"),
+        ("a100_8", {"gpus_per_node": 0}, "gpus_per_node: 0 is not a number of GPUs; give one"),
         ("a40_16", {}, "node_bandwidth_gb_s: is not known between nodes of a40_16; give it"),
-        (
-            "a100_8",
-            {"node_bandwidth_gb_s": 0},
-            "node_bandwidth_gb_s: 0 is not a number above 0; give it in",
-        ),
         ("galvatron_a100_16", {"gpus_per_node": 4}, "gpus_per_node: 4 cannot change galvatron_a100_16"),
         ("a100_8", {"latency_us": -1.0}, "latency_us: -1.0 is not a number of 0 or more; give it in us"),
     ],
@@ -134,8 +127,8 @@ def test_wrong_groups() -> None:
             PLAIN.group(first, count)
     with told(GpusError, "degree: 3 GPUs that are 1 apart do not divide a group of 8"):
         PLAIN.whole.all_reduce_ms(1.0, 3)
-    with told(GpusError, "nodes: "):
-        Cluster((), 1.0)
+    with told(GpusError, "count: 0 GPUs from 0 on are not all in a cluster of 0"):
+        Cluster((), 1.0).group(0, 0)
 
 
 MEASURED = SHARED_DATA / "galvatron"

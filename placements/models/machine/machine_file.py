@@ -8,6 +8,7 @@ kernels of the memory's bandwidth, those of collectives of the link's; all of th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,16 +31,25 @@ from placements.models.operators import KernelKind
 
 MeasuredOperator = Literal["product", "experts", "core", "kernel", "collective"]
 
-_KINDS: Mapping[MeasuredOperator, tuple[tuple[str, ...], int]] = {
-    "product": (PASSES, 3),
-    "experts": (PASSES, 4),
-    "core": (("forward", "backward"), 4),
-    "kernel": (get_args(KernelKind), 0),
-    "collective": (get_args(CollectiveKind), 0),
-}
-"""Operators: their passes or kinds, and how many sizes each has."""
+_CORE = "seq_len head_num kv_head_num qk_head_dim"
+_SHAPES = (
+    ("product", "forward", "matmul", "layout=TN", "m k n"),
+    ("product", "input_gradient", "matmul", "layout=NN", "m n k"),
+    ("product", "weight_gradient", "matmul", "layout=NT", "k n m"),
+    ("experts", "forward", "group_matmul", "stage=fwd", "ng M K N"),
+    ("experts", "input_gradient", "group_matmul", "stage=bwd_grad_act", "ng M K N"),
+    ("experts", "weight_gradient", "group_matmul", "stage=bwd_grad_w", "ng M K N"),
+    ("core", "forward", "sdp_fwd", "", _CORE),
+    ("core", "backward", "sdp_bwd", "", _CORE),
+)
+"""Operators and their passes; as JSON has the operator, what it says of the pass, and names of sizes."""
 
-_Shares = dict[tuple[str, str], ShareTable]
+_JSON_FIRST = re.compile("out_dtype=fp32|main_grad_dtype=fp32|qkv_contiguous=True")
+"""Measurement that counts of two of a shape: gradients of weights are added up in 32 bits."""
+
+_JSON_KERNELS: Mapping[KernelKind, str] = {"stream": "default", "permute": "permute_fwd", "loss": "ce_fusion"}
+_JSON_COLLECTIVES = {"all_to_all": "all2all", "send": "p2p"}
+"""Names of kernels, and of collectives where they are not ours."""
 
 
 class MachineFileError(ValueError):
@@ -47,11 +57,7 @@ class MachineFileError(ValueError):
 
 
 def read_machine(path: str | Path, gpu: Gpu) -> MeasuredRates:
-    """Read a file of a machine; see this module for its forms.
-
-    Args:
-        path: Of a JSON file, or of a CSV file.
-        gpu: GPU of the machine, whose peaks the shares of a CSV file refer to.
+    """Read a file of a machine with such a GPU, whose peaks the shares of a CSV file refer to.
 
     Raises:
         MachineFileError: The file cannot be read or is wrong; the message begins with its path.
@@ -60,73 +66,40 @@ def read_machine(path: str | Path, gpu: Gpu) -> MeasuredRates:
         with in_file(path, MachineFileError):
             return _of_csv(Path(path), gpu)
     with json_file(path, "a file of a machine, JSON or CSV", MachineFileError) as data:
-        return _of_json(data)
-
-
-_JSON_PASSES: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
-    "matmul": {
-        "layout=TN": ("product", "forward", "m k n"),
-        "layout=NN": ("product", "input_gradient", "m n k"),
-        "layout=NT": ("product", "weight_gradient", "k n m"),
-    },
-    "group_matmul": {
-        "stage=fwd": ("experts", "forward", "ng M K N"),
-        "stage=bwd_grad_act": ("experts", "input_gradient", "ng M K N"),
-        "stage=bwd_grad_w": ("experts", "weight_gradient", "ng M K N"),
-    },
-    "sdp_fwd": {"": ("core", "forward", "seq_len head_num kv_head_num qk_head_dim")},
-    "sdp_bwd": {"": ("core", "backward", "seq_len head_num kv_head_num qk_head_dim")},
-}
-"""Operators and passes, by what names of shapes say of them, and the names of their sizes."""
-
-_JSON_FIRST = {"out_dtype=fp32", "main_grad_dtype=fp32", "qkv_contiguous=True"}
-"""Measurement that counts of two of a shape: gradients of weights are added up in 32 bits."""
-
-_JSON_NAMES: Mapping[str, str] = {
-    "stream": "default",
-    "permute": "permute_fwd",
-    "loss": "ce_fusion",
-    "all_to_all": "all2all",
-    "send": "p2p",
-}
-"""Names of kernels and collectives, where they are not ours."""
+        return _of_json(replace(data, is_open=True))
 
 
 def _of_json(data: Field) -> MeasuredRates:
-    data = replace(data, is_open=True)
     operators, bandwidths = data["accelerator"]["op"], data["accelerator"]["bandwidth"]
     links = data["networks"]["high_intra_node"]
     link_gb_s = links["bandwidth"]["gbps"].number("a bandwidth in GB/s", min=1e-3)
-    collectives = ((kind, links["op"][_JSON_NAMES.get(kind, kind)]) for kind in get_args(CollectiveKind))
+    collectives: dict[CollectiveKind, CollectiveRate] = {}
+    for kind in get_args(CollectiveKind):
+        field = links["op"][_JSON_COLLECTIVES.get(kind, kind)]
+        collectives[kind] = field.record(CollectiveRate, bandwidth_gb_s=link_gb_s)
     return MeasuredRates(
         data["sys_name"].text(),
         operators["matmul"]["tflops"].number("a peak in TFLOP/s", min=1e-3),
-        {key: table for name in _JSON_PASSES for key, table in _json_tables(operators, name).items()},
-        {kind: bandwidths[_JSON_NAMES[kind]].record(KernelRate) for kind in get_args(KernelKind)},
-        {kind: field.record(CollectiveRate, bandwidth_gb_s=link_gb_s) for kind, field in collectives},
+        {shape[:2]: _json_shares(operators, *shape[2:]) for shape in _SHAPES},
+        {kind: bandwidths[name].record(KernelRate) for kind, name in _JSON_KERNELS.items()},
+        collectives,
         data["num_per_node"].whole("a number of GPUs", min=1),
     )
 
 
-def _json_tables(operators: Field, name: str) -> _Shares:
-    """Return the shares of an operator's passes; a shape's name is such as ``m=4096, k=8192, layout=TN``."""
-    passes, factors = _JSON_PASSES[name], operators[name]["accurate_efficient_factor"]
-    found: dict[tuple[str, str], dict[tuple[int, ...], float]] = {key[:2]: {} for key in passes.values()}
+def _json_shares(operators: Field, name: str, mark: str, names: str) -> ShareTable:
+    """Return the shares of a pass; a shape's name is such as ``m=4096, k=8192, layout=TN``."""
+    factors, found = operators[name]["accurate_efficient_factor"], dict[tuple[int, ...], float]()
+    marks = [each for *_, of, each, _ in _SHAPES if of == name]
     for text in factors.mapping():
-        parts = [part.strip() for part in str(text).split(",")]
-        kinds = [passes[part] for part in (*parts, "") if part in passes]
-        if not kinds:
-            raise factors[text].mistake(f"is of no pass; use {', '.join(passes)}")
-        operator, which, names = kinds[0]
-        sizes = dict(part.partition("=")[::2] for part in parts)
-        for size in names.split():
-            if not (sizes.get(size, "").isascii() and sizes.get(size, "").isdigit()):
-                raise factors[text].mistake(f"has no size {size}=, a whole number; give one")
-        shape = tuple(int(sizes[size]) for size in names.split())
-        if shape not in found[operator, which] or _JSON_FIRST & {*parts}:
-            found[operator, which][shape] = _share(factors[text])
-    mean = _share(operators[name]["efficient_factor"])
-    return {key: ShareTable(shares, mean) for key, shares in found.items()}
+        sizes = [re.search(rf"\b{size}=([0-9]+)", text) for size in names.split()]
+        shape = tuple(int(size[1]) for size in sizes if size)
+        if len(shape) < len(sizes) or not any(each in text for each in marks):
+            named = f"{' '.join(f'{size}=' for size in names.split())} {' or '.join(marks)}"
+            raise factors[text].mistake(f"is of no pass, or lacks a size; name it by {named}")
+        if mark in text and (shape not in found or _JSON_FIRST.search(text)):
+            found[shape] = _share(factors[text])
+    return ShareTable(found, _share(operators[name]["efficient_factor"]))
 
 
 def _share(field: Field) -> float:
@@ -146,28 +119,30 @@ class MachineRow:
 
 
 def _of_csv(path: Path, gpu: Gpu) -> MeasuredRates:
+    known = {(operator, which): len(names.split()) for operator, which, *_, names in _SHAPES}
+    known |= {("kernel", kind): 0 for kind in get_args(KernelKind)}
+    known |= {("collective", kind): 0 for kind in get_args(CollectiveKind)}
     rows: dict[tuple[str, str], dict[tuple[int, ...], MachineRow]] = {}
-    for number, row in csv_records(path, "measurement", MachineFileError, MachineRow):
-        kinds, count = _KINDS[row.operator]
-        sizes = row.sizes.split()
-        if row.which not in kinds:
-            text = f"pass: {row.which!r} is not known; use one of {', '.join(kinds)}"
-        elif len(sizes) != count or not all(each.isdecimal() and int(each) for each in sizes):
-            text = f"sizes: {row.sizes!r} is not {count} whole numbers above 0; give them with spaces between"
-        else:
-            rows.setdefault((row.operator, row.which), {})[tuple(map(int, sizes))] = row
-            continue
-        raise MachineFileError(f"line {number}, column {text}")
+    for line, row in csv_records(path, "measurement", MachineFileError, MachineRow):
+        key, sizes = (row.operator, row.which), tuple(row.sizes.split())
+        if key not in known:
+            passes = ", ".join(which for operator, which in known if operator == row.operator)
+            raise MachineFileError(
+                f"line {line}, column pass: {row.which!r} is not known; use one of {passes}"
+            )
+        if len(sizes) != known[key] or not all(each.isdecimal() and int(each) for each in sizes):
+            text = f"{row.sizes!r} is not {known[key]} whole numbers above 0; give them with spaces between"
+            raise MachineFileError(f"line {line}, column sizes: {text}")
+        rows.setdefault(key, {})[tuple(map(int, sizes))] = row
     for each in PASSES:
         if ("product", each) not in rows:
             raise MachineFileError(f"has no product of the pass {each}; measure one")
     # Operators that were not measured at all reach what products do.
     usual = [row.share for row in rows["product", "forward"].values()]
-    shares: _Shares = {}
-    for operator in ("product", "experts", "core"):
-        for which in _KINDS[operator][0]:
-            found = {shape: row.share for shape, row in rows.get((operator, which), {}).items()}
-            shares[operator, which] = ShareTable(found, fmean(found.values() or usual))
+    shares = {}
+    for operator, which, *_ in _SHAPES:
+        found = {shape: row.share for shape, row in rows.get((operator, which), {}).items()}
+        shares[operator, which] = ShareTable(found, fmean(found.values() or usual))
 
     def rate(operator: str, kind: str, share: float) -> tuple[float, float]:
         row = rows.get((operator, kind), rows.get((operator, "stream"), {})).get(())

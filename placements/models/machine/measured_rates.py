@@ -8,21 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from placements.forms.meaning import Meaning
 from placements.models.operators import Core, Kernel, KernelKind, Product
 
-ProductPass = Literal["forward", "input_gradient", "weight_gradient"]
+PASSES = ("forward", "input_gradient", "weight_gradient")
 """The product of a forward, and the two of its backward."""
-
-PASSES: tuple[ProductPass, ...] = get_args(ProductPass)
 
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
 """What GPUs of a node do together, or one GPU for the next."""
-
-_NEAR = 2.0
-"""Factor by which each size of a measured shape may differ from the one that is asked for; assumed."""
 
 CORE_BACKWARD = 2.5
 """Operations of the backward of an attention's core, of those of its forward: it computes the scores again
@@ -45,7 +40,7 @@ class ShareTable:
         """Return the share of a shape: as measured, or of the nearest measured one, or the mean.
 
         The nearest is the one with the least sum of the logarithms of the ratios of sizes. It counts only
-        where no size differs by more than a factor of 2.
+        where no size differs by more than a factor of 2, which is assumed.
 
         >>> table = ShareTable({(4096, 8192): 0.6, (64, 8192): 0.1}, 0.5)
         >>> table.at(4096, 8192), table.at(4000, 8192), table.at(512, 8192)
@@ -57,7 +52,7 @@ class ShareTable:
         best, share = math.inf, self.mean
         for shape, measured in self.by_shape.items():
             ratios = [abs(math.log2(max(a, 1) / b)) for a, b in zip(key, shape, strict=True)]
-            if max(ratios) <= math.log2(_NEAR) and sum(ratios) < best:
+            if max(ratios) <= 1 and sum(ratios) < best:
                 best, share = sum(ratios), measured
         return share
 
@@ -129,27 +124,22 @@ class MeasuredRates:
     kernels: Mapping[KernelKind, KernelRate]
     collectives: Mapping[CollectiveKind, CollectiveRate]
     gpus_per_node: int = 8
-    _known: dict[tuple[object, ...], float] = field(default_factory=dict, compare=False, repr=False)
+    _known: dict[tuple[float, ...], list[float]] = field(default_factory=dict, compare=False, repr=False)
 
     def product_ms(self, product: Product, tokens: float, is_frozen: bool = False) -> tuple[float, float]:
-        """Return the milliseconds of the forward and of both products of the backward.
+        """Return the milliseconds of the forward and of the backward of a product with tokens on each GPU.
 
-        Args:
-            product: Its matrix.
-            tokens: Tokens that it is multiplied with on each GPU.
-            is_frozen: The backward has no gradient of the weights.
+        The backward has two products, or if the layer is frozen that of the input's gradient alone.
         """
-        forward, inputs, *weights = (self._one_ms(each, product, tokens) for each in PASSES)
-        return forward, inputs if is_frozen else inputs + sum(weights)
-
-    def _one_ms(self, product_pass: ProductPass, product: Product, tokens: float) -> float:
         inputs, outputs, experts = product.inputs, product.outputs, product.experts
-        key = (product_pass, inputs, outputs, tokens, experts)
+        key = (inputs, outputs, tokens, experts)
         if key not in self._known:
             sizes = (experts, tokens / experts, inputs, outputs) if experts else (tokens, inputs, outputs)
-            share = self.shares["experts" if experts else "product", product_pass].at(*sizes)
-            self._known[key] = 2 * tokens * inputs * outputs / (self.peak_tflops * 1e9 * share)
-        return self._known[key]
+            kind, peak = "experts" if experts else "product", self.peak_tflops * 1e9
+            shares = (self.shares[kind, each].at(*sizes) for each in PASSES)
+            self._known[key] = [2 * tokens * inputs * outputs / (peak * share) for share in shares]
+        forward, inputs_ms, weights_ms = self._known[key]
+        return forward, inputs_ms if is_frozen else inputs_ms + weights_ms
 
     def core_ms(self, core: Core, samples: float) -> tuple[float, float]:
         """Return the milliseconds of a core's forward and backward for so many samples."""

@@ -1,7 +1,4 @@
-"""Rates by operator from a data sheet: for layers with experts, of which no one share of the peak tells.
-
-The module does not know a layer or a file.
-"""
+"""Rates by operator from a data sheet: for layers with experts, of which no one share of the peak tells."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from told import told
 from experiments.reproduce.galvatron.model_sizes import TABLE_I
 from placements import PlacementError
 from placements.models.layers import HALF, SINGLE
-from placements.models.zoo import MODELS, published, read_model
+from placements.models.zoo import MODELS, model_files, read_model
 
 OTHER = {"t5_512_4_32": 0.20, "t5_512_4_48": 0.13}
 """Two activations are not those of the shape: the table's two rows leave 385 MB besides their layers."""
@@ -29,7 +29,7 @@ def test_sizes_are_those_of_galvatrons_table_1(name: str) -> None:
     assert model.kept_bytes / 2**20 == pytest.approx(mib, rel=OTHER.get(name, 0.10))
 
 
-FILES = [Path(published.__file__).with_name(f"{name}.yaml") for name in ("language", "images")]
+FILES = [Path(model_files.__file__).with_name(f"{name}.yaml") for name in ("language", "images")]
 PUBLISHED = {
     name: sizes["parameters"]
     for path in FILES
@@ -46,23 +46,11 @@ def test_parameters_are_those_published(name: str) -> None:
     assert MODELS[name].num_parameters == pytest.approx(PUBLISHED[name], rel=tolerance)
 
 
-WIDE = """
-- source: torchvision
+OWN = """
+- source: made up
   shape: convolutional
   models:
-    wide_resnet101_2:
-      layers:
-        - {name: stem, kind: convolution, channels: 64, kernel: 7, stride: 2, normed: true,
-           pool: 3, pool_padding: 1}
-        - {name: a, kind: bottleneck, channels: 256, inner: 128}
-        - {name: a2, kind: bottleneck, channels: 256, inner: 128, times: 2}
-        - {name: b, kind: bottleneck, channels: 512, inner: 256, stride: 2}
-        - {name: c, kind: bottleneck, channels: 512, inner: 256, times: 3}
-        - {name: d, kind: bottleneck, channels: 1024, inner: 512, stride: 2}
-        - {name: e, kind: bottleneck, channels: 1024, inner: 512, times: 22}
-        - {name: f, kind: bottleneck, channels: 2048, inner: 1024, stride: 2}
-        - {name: g, kind: bottleneck, channels: 2048, inner: 1024, times: 2}
-        - {name: fc, kind: averaged, channels: 1000}
+    images: {layers: [{name: stem, kind: convolution, channels: 8}, {name: fc, kind: averaged, channels: 10}]}
 - source: made up
   shape: decoder
   sizes: {hidden_size: 64, num_heads: 4, vocab_size: 100, sequence_length: 32}
@@ -74,23 +62,20 @@ WIDE = """
 
 
 def test_a_model_of_your_own_is_one_entry_of_a_file(tmp_path: Path) -> None:
-    """A Wide-ResNet of torchvision has 126.9 million parameters, and 22.8e9 multiply-adds for an image."""
     path = tmp_path / "mine.yaml"
-    path.write_text(WIDE)
-    model = read_model(f"{path}:wide_resnet101_2")
-    assert model.num_parameters == 126_886_696
-    assert model.forward_flops == pytest.approx(2 * 22.75e9, rel=0.01)
+    path.write_text(OWN)
+    assert read_model(f"{path}:images").num_parameters == (3 * 9 + 1) * 8 + (8 + 1) * 10
     small = read_model(f"{path}:small", num_layers=3)
     assert ([count for count, _ in small.runs], small.details.norm_epsilon) == ([1, 3, 1], 1e-5)
     with told(PlacementError, f"{path}: model: 'smal' is not known; did you mean small?"):
         read_model(f"{path}:smal")
-    with told(PlacementError, f"{path}: model: '' is not known; use one of wide_resnet101_2, small, wrong"):
+    with told(PlacementError, f"{path}: model: '' is not known; use one of images, small, wrong"):
         read_model(str(path))
     with told(PlacementError, f"{path}: num_layers: 0 is not a whole number of at least 1"):
         read_model(f"{path}:wrong")
-    path.write_text(WIDE.replace("kind: averaged", "kind: mean"))
-    with told(PlacementError, f"{path}: families[0].models.wide_resnet101_2.layers[9].kind: 'mean' is not"):
-        read_model(f"{path}:small")
+    path.write_text(OWN.replace("kind: averaged", "kind: mean"))
+    with told(PlacementError, f"{path}: layers[1].kind: 'mean' is not"):
+        read_model(f"{path}:images")
 
 
 def test_sizes_are_changed_by_name() -> None:
@@ -106,7 +91,6 @@ def test_sizes_are_changed_by_name() -> None:
     ("name", "sizes", "message"),
     [
         ("llama2_8b", {}, "model: 'llama2_8b' is not known; did you mean llama"),
-        ("zzz", {}, "model: 'zzz' is not known; use one of gpt3_125m, "),
         ("gpt3_13b", {"num_layer": 2}, "num_layer: is no size of gpt3_13b; did you mean num_layers?"),
         ("gpt3_13b", {"num_layers": 0}, "num_layers: 0 is not a whole number of at least 1"),
         ("gpt3_13b", {"precision": "bf8"}, "precision: 'bf8' is not known; use one of half, bf16"),

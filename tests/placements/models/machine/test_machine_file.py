@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -71,39 +72,29 @@ product,weight_gradient,1 1 1,0.5,
 """
 
 
-def field(*names: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    def of(data: dict[str, Any]) -> dict[str, Any]:
-        for name in names:
-            data = data[name]
-        return data
-
-    return of
-
-
-ROOT = field()
-MATMUL = field("accelerator", "op", "matmul")
-EXPERTS = field("accelerator", "op", "group_matmul")
+MATMUL = ("accelerator", "op", "matmul")
+EXPERTS = ("accelerator", "op", "group_matmul")
 SHARES = "accurate_efficient_factor"
-LINK = field("networks", "high_intra_node", "op", "p2p")
+LINK = ("networks", "high_intra_node", "op", "p2p")
 
 
 @pytest.mark.parametrize(
     ("part", "changes", "where", "why"),
     [
-        (ROOT, {"num_per_node": 0}, "num_per_node", "is not a number of GPUs"),
+        ((), {"num_per_node": 0}, "num_per_node", "is not a number of GPUs"),
         (MATMUL, {"tflops": -1}, "accelerator.op.matmul.tflops", "is not a peak in TFLOP/s"),
-        (MATMUL, {SHARES: {"m=1, k=1, n=1, layout=TT": 0.5}}, "matmul", "is of no pass; use layout=TN, "),
-        (MATMUL, {SHARES: {"m=1, k=1, layout=TN": 0.5}}, "matmul", "has no size n="),
-        (EXPERTS, {SHARES: {"ng=1, M=1, K=1, N=1": 0.5}}, "group_matmul", "use stage=fwd, stage=bwd_"),
+        (MATMUL, {SHARES: {"m=1, k=1, n=1, layout=TT": 0}}, "matmul", "name it by m= k= n= layout=TN or "),
+        (MATMUL, {SHARES: {"m=1, k=1, layout=TN": 0.5}}, "matmul", "lacks a size; name it by"),
+        (EXPERTS, {SHARES: {"ng=1, M=1, K=1, N=1": 0.5}}, "group_matmul", "stage=fwd or stage=bwd_"),
         (LINK, {"latency_us": "9"}, "p2p.latency_us", "is not a number of 0 or more; give it in us"),
         (LINK, {"fixed_latency_us_by_comm_num": {"two": 1}}, "num", "'two' is not a number of GPUs"),
     ],
 )
 def test_a_wrong_json_file(
-    tmp_path: Path, part: Callable[[dict[str, Any]], Any], changes: dict[str, Any], where: str, why: str
+    tmp_path: Path, part: tuple[str, ...], changes: dict[str, Any], where: str, why: str
 ) -> None:
     data = machine_json()
-    part(data).update(changes)
+    reduce(getitem, part, data).update(changes)
     with told(MachineFileError, f"{tmp_path / 'a.json'}: ", match=where.replace(".", r"\."), has=why):
         read(tmp_path / "a.json", data)
 
@@ -114,7 +105,6 @@ def test_a_wrong_json_file(
         ("pool,forward,1,0.5,", "line 2, column operator: 'pool' is not known; use one of product, experts"),
         ("product,sideways,1 1 1,0.5,", "line 2, column pass: 'sideways' is not known; use one of forward"),
         ("product,forward,1 1,0.5,", "line 2, column sizes: '1 1' is not 3 whole numbers above 0; give them"),
-        ("kernel,stream,1,0.5,", "line 2, column sizes: '1' is not 0 whole numbers"),
         ("kernel,stream,,0.5,-1", "line 2, column latency_us: '-1'"),
         ("product,forward,1 1 1,0.5,", "has no product of the pass input_gradient; measure one"),
     ],
