@@ -18,8 +18,7 @@ from placements.models.layers import BF16, HALF
 from placements.models.memory import FRAMEWORKS
 from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import USUAL, Paradigm, TreeOptions
-from placements.planners.hybrid.placing.planned_placement import SHARED_VOCABULARY
-from placements.planners.hybrid.placing.shared_layers import PartCosts
+from placements.planners.hybrid.placing.shared_layers import SHARED_VOCABULARY, PartCosts
 from placements.planners.hybrid.plan import PlanError
 from placements.planners.hybrid.plan_options import OUT_OF_MEMORY, PlanOptions, PlanSearchResult, RatedPlan
 from placements.planners.hybrid.search.layout_search import LayoutOptions, LayoutSearch

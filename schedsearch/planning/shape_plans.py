@@ -10,11 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from placements import PlacementError
 from placements.cluster import Cluster
-from placements.planners.hybrid.placing.planned_placement import (
-    SHARED_VOCABULARY,
-    planned_placement,
-)
-from placements.planners.hybrid.placing.trunk_search import search_trunks
+from placements.planners.hybrid.placing.planned_placement import planned_placement
+from placements.planners.hybrid.placing.shared_layers import SHARED_VOCABULARY, search_trunks
 from placements.planners.hybrid.plan import PlanError, UnsuitableShapeError
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
 from placements.planners.hybrid.search.plan_search import PlannerReport
