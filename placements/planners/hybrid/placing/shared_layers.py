@@ -83,12 +83,7 @@ def shared_vocabulary(
 ) -> SharedLayers:
     """Return the embeddings and the output layer of a model on all GPUs, which share the table's rows.
 
-    Args:
-        costs: Costs of the model's layers.
-        group: All GPUs.
-        data_parallel: Groups that each have a share of the samples and all rows.
-        samples: Samples of a micro-batch.
-        m: Micro-batches of an iteration.
+    Each of the `data_parallel` groups has all rows and a share of the samples of each of m micro-batches.
 
     Raises:
         PlacementError: One of them cannot be shared so, or its cost is not known.
@@ -104,11 +99,7 @@ def shared_vocabulary(
 
 
 def trunk_of(model: ModelShape, shape: str) -> ModelShape:
-    """Return a model without its embeddings and its output layer.
-
-    Args:
-        model: The whole one.
-        shape: A key of `SHARED_VOCABULARY`.
+    """Return a model without its embeddings and its output layer, for a shape of `SHARED_VOCABULARY`.
 
     Raises:
         UnsuitableShapeError: They do not come as in the shape.

@@ -22,7 +22,7 @@ from placements.planners.hybrid.plan import PlanError
 from placements.planners.hybrid.plan_file import plan_from_dict, plan_to_dict
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.profiled.layer_profile_costs import LayerProfileCosts
-from placements.planners.hybrid.profiled.measured_cluster import hardware_of, read_measured_cluster
+from placements.planners.hybrid.profiled.measured_cluster import read_measured_cluster
 from placements.planners.hybrid.search.plan_search import search_plans
 from placements.trainers.as_run import planned_by
 from placements.trainers.galvatron import to_galvatron
@@ -171,8 +171,9 @@ def test_clusters_have_the_names_of_the_profile(folder: Path) -> None:
     for text in ("GH-96_8", "A100-40", "A100-40_0", "A100-40_x", "+", "h100_8"):
         with pytest.raises(GpusError, match="is not a GPU that toy was measured on.*A100-40, V100-16"):
             read_measured_cluster(text, known)
+    (folder / "profiles/toy/V100-16.json").rename(folder / "profiles/toy/fast.json")
     with pytest.raises(GpusError, match="'fast' is not known hardware"):
-        hardware_of("fast")
+        read_measured_cluster("fast_1", read_profiled_model(folder, "toy"))
 
 
 def test_folders_that_lack_something_are_refused_in_a_line(folder: Path, tmp_path: Path) -> None:
