@@ -229,9 +229,9 @@ def test_an_embedding_that_takes_no_time_is_still_a_block(folder: Path) -> None:
     assert block_cost(costs, LayerStrategy(), 1, layer=0).forward.time_ms == pytest.approx(1e-3)
 
 
-def formula_s(plan: ReplicatedPlan, model: str) -> float:
+def formula_s(plan: ReplicatedPlan) -> float:
     """Return the planner's time of a plan that was run, with four tensor-parallel GPUs of a node."""
-    known = read_profiled_model(SAILOR, model)
+    known = read_profiled_model(SAILOR, "GPT-Neo-2.7")
     where = read_measured_cluster(f"GH-96_{plan.num_gpus}", known)
     costs, m, d = LayerProfileCosts(known, where), plan.num_micro_batches, plan.width
     samples, layers = plan.micro_batch_size * d, costs.model.layers
@@ -248,11 +248,10 @@ def formula_s(plan: ReplicatedPlan, model: str) -> float:
 
 
 @pytest.mark.skipif(not SAILOR.is_dir(), reason="the profiles are not here")
-@pytest.mark.parametrize(("model", "percent"), [("GPT-Neo-2.7", 12)])
-def test_plans_that_were_run_take_nearly_what_the_planner_says(model: str, percent: float) -> None:
+def test_plans_that_were_run_take_nearly_what_the_planner_says() -> None:
     """On average; the ends are a single micro-batch, 36 % too low, and 14 % too high."""
     with (SAILOR / "plans.csv").open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["model"] == model and row["real_s"]]
+        rows = [row for row in csv.DictReader(file) if row["model"] == "GPT-Neo-2.7" and row["real_s"]]
     plans = {row["plan"]: read_replicated_plan(SAILOR / "plans" / f"{row['plan']}.json") for row in rows}
-    errors = [abs(formula_s(plans[row["plan"]], model) / float(row["real_s"]) - 1) for row in rows]
-    assert 100 * sum(errors) / len(errors) < percent
+    errors = [abs(formula_s(plans[row["plan"]]) / float(row["real_s"]) - 1) for row in rows]
+    assert 100 * sum(errors) / len(errors) < 12
