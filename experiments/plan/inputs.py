@@ -188,7 +188,8 @@ def _profiled(question: PlanQuestion, folder: Path) -> PlanInputs:
         return _of_galvatron(question, folder, name)
     known = read_profiled_model(folder, name)
     where = read_measured_cluster(question.cluster, known, gpus_per_node=question.gpus_per_node)
-    costs = LayerProfileCosts(known, where, CostOptions(overlap_slowdown=question.overlap_slowdown))
+    options = CostOptions(overlap_slowdown=question.overlap_slowdown)
+    costs = LayerProfileCosts(known, where, options=options)
     gpus = " and ".join(where.names.values())
     said = f"as measured, layers of {name} on {gpus} and links of {folder}; data parallelism computed"
     return PlanInputs(costs.model, where.cluster, costs, f"costs: {said}", False)

@@ -19,9 +19,13 @@ from placements.models.layers import BF16, HALF
 from placements.models.memory import FRAMEWORKS
 from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import USUAL, Paradigm, TreeOptions
-from placements.planners.hybrid.placing.planned_placement import SHARED_VOCABULARY, planned_placement
-from placements.planners.hybrid.placing.shared_layers import PartCosts, SharedLayers
-from placements.planners.hybrid.placing.trunk_search import search_trunks
+from placements.planners.hybrid.placing.planned_placement import planned_placement
+from placements.planners.hybrid.placing.shared_layers import (
+    SHARED_VOCABULARY,
+    PartCosts,
+    SharedLayers,
+    search_trunks,
+)
 from placements.planners.hybrid.plan import PlanError, UnsuitableShapeError
 from placements.planners.hybrid.plan_options import OUT_OF_MEMORY, PlanOptions, PlanSearchResult, RatedPlan
 from placements.planners.hybrid.search.layout_search import LayoutOptions, LayoutSearch

@@ -17,7 +17,7 @@ from placements.models.chain import ModelShape
 from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import PAPER, TreeOptions
 from placements.planners.hybrid.placing.planned_placement import planned_placement
-from placements.planners.hybrid.placing.trunk_search import TrunkPlan, search_trunks
+from placements.planners.hybrid.placing.shared_layers import TrunkPlan, search_trunks
 from placements.planners.hybrid.plan import Plan
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.search.plan_search import search_plans
@@ -171,7 +171,7 @@ def compare_shapes(
     Args:
         model: With as many embeddings and output layers as the shape wants.
         cluster: Its GPUs, all of which are used.
-        shape: A key of `placements.planners.hybrid.placing.planned_placement.SHARED_VOCABULARY`.
+        shape: A key of `placements.planners.hybrid.placing.shared_layers.SHARED_VOCABULARY`.
         global_batch_size: Samples of an iteration.
         options: What plans may be; by default without ZeRO-1, as in the paper.
         work_limit: Units of work of the search of each schedule.

@@ -33,12 +33,6 @@ class GptPlacement(ModelledKind):
     modes: tuple[str, ...] = option(
         (), "what each stage may compute again, for each micro-batch, as searched: [selective, full]"
     )
-    checkpoints: int | None = option(
-        None,
-        "with recompute=true: layers of each stage whose inputs are kept; 0: so many that memory is least; "
-        "null: all",
-        min=0,
-    )
     flash_attention: bool = option(
         True, "true: attention keeps no scores; false: they are kept for the backward"
     )
@@ -82,7 +76,6 @@ class GptPlacement(ModelledKind):
                 num_gpus=num_gpus,
                 data_parallel=data_parallel,
                 recompute=self.recompute,
-                checkpoints=self.checkpoints,
                 modes=self.modes,  # type: ignore[arg-type]
                 tick_ms=self.tick_ms,
                 options=self.reached,

@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from placements import Kind, Placement
-from placements.planners.hybrid.placing.gpt import optimal_checkpoints, stage_bytes
 from placements.shapes import m_shape, v_shape
 from runtime.codegen.codegen import generate
 from runtime.models import Blocks, ModelOptions
@@ -117,13 +116,10 @@ def test_the_peak_is_that_of_the_formula() -> None:
     peaks = {checkpoints: peak_of(checkpoints) for checkpoints in (1, 2, 4, 8)}
     gradients = sum(each.nbytes for each in model.parameters.values()) / 3
     outputs = (IN_FLIGHT + 1) * hidden.nbytes  # each is kept beside the checkpoints, and a gradient comes
-    formula = {
-        c: stage_bytes(8, c, hidden.nbytes, intermediate, IN_FLIGHT) + outputs + gradients for c in peaks
-    }
+    formula = {c: IN_FLIGHT * c * hidden.nbytes + 8 / c * intermediate for c in peaks}
     for checkpoints, peak in peaks.items():
-        assert peak == pytest.approx(formula[checkpoints], rel=0.08)
-    best = optimal_checkpoints(8, hidden.nbytes, intermediate, IN_FLIGHT)
-    assert best == min(peaks, key=peaks.__getitem__) == 4
+        assert peak == pytest.approx(formula[checkpoints] + outputs + gradients, rel=0.08)
+    assert min(peaks, key=peaks.__getitem__) == min(formula, key=formula.__getitem__) == 4
 
 
 @pytest.mark.parametrize(

@@ -9,28 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
+from operator import itemgetter
 
 from placements.hardware import Gpu
-from placements.models.chain import ModelShape
 from placements.models.parallel import Cost, Pass
 from placements.models.piece_placement import PieceCost, piece_placement
 from placements.models.rates import COPY_COMPUTE_SHARE
 from placements.pieces import backwards_of
 from placements.planners.hybrid.placing.shared_layers import SharedLayers
-from placements.planners.hybrid.plan import (
-    Plan,
-    UnsuitableShapeError,
-    is_embedding,
-    is_vocabulary,
-    layers_of_stage,
-)
+from placements.planners.hybrid.plan import Plan, layers_of_stage
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.spec import Placement
-
-SHARED_VOCABULARY = {"m_shape": 2, "nn_shape": 3}
-"""Embeddings and output layers of a model, all on all devices, by shape."""
 
 
 def planned_placement(
@@ -68,33 +58,24 @@ def chunk_pieces(
 
     Where layers are on all devices, what is sent from stage to stage is sent on after them. With `are_whole`
     each chunk is one piece, as frameworks run it, also where it is recomputed in part.
-
-    Raises:
-        PlacementError: A layer cannot be shared as planned.
     """
     if not chunks:
         chunks, devices = [stage.layers for stage in plan.stages], range(plan.num_stages)
     model, strategies = plan.model.layers, plan.strategies
     samples, m = plan.micro_batch_size, plan.num_micro_batches
-    joint = list[tuple[int, PieceCost]]()
+    found, before = list[tuple[int, PieceCost]](), -1
     if shared is not None:
-        everywhere, groups = tuple(range(plan.num_stages)), shared.strategy.data_parallel
-        own = (PieceCost(everywhere, cost, groups) for cost in shared.costs)
-        joint = list(zip(shared.places, own, strict=True))
-    pieces, before = list[PieceCost](), -1
-
-    def add_joint(until: int) -> None:
-        while joint and joint[0][0] <= until:
-            pieces.append(joint.pop(0)[1])
-
+        for place, cost in zip(shared.places, shared.costs, strict=True):
+            everywhere = tuple(range(plan.num_stages))
+            found.append((place, PieceCost(everywhere, cost, shared.strategy.data_parallel)))
+    places = {place for place, _ in found}
     for chunk, device in zip(chunks, devices, strict=True):
         group = plan.group(device)
         layers = dict(zip(chunk, layers_of_stage(model, chunk.start, chunk.stop), strict=True))
         for piece in [chunk] if are_whole else plan.pieces_of(chunk):
-            for part in _cut(piece, [place for place, _ in joint]):
-                add_joint(part.start)
+            for first, end in pairwise(sorted({piece.start, piece.stop, *places.intersection(piece)})):
                 cost, transfer_ms = Cost(), 0.0
-                for i in part:
+                for i in range(first, end):
                     cost += costs.cost(layers[i], strategies[i], samples, m, group)
                     if i and before == device:
                         pair = strategies[i - 1], strategies[i]
@@ -103,52 +84,10 @@ def chunk_pieces(
                     elif i:
                         transfer_ms = costs.transfer_ms(model[i - 1], samples, plan.group(before), group)
                     before = device
-                how = strategies[(*plan.inner_layers(part), part.start)[0]]
-                pieces.append(PieceCost((device,), cost, how.data_parallel, transfer_ms, transfer_ms))
-    add_joint(len(model))
-    return pieces
-
-
-def _cut(piece: range, places: Sequence[int]) -> list[range]:
-    """Return a piece cut before the layers at such places."""
-    ends = sorted({piece.start, piece.stop, *(each for each in places if each in piece)})
-    return [range(first, end) for first, end in pairwise(ends)]
-
-
-def layer_times_ms(plan: Plan, costs: LayerCosts) -> list[float]:
-    """Return the time of each layer's forward and backward on the GPUs of the first stage."""
-    found = [
-        costs.cost(layer, how, plan.micro_batch_size, plan.num_micro_batches, plan.group(0))
-        for layer, how in zip(plan.layers, plan.strategies, strict=True)
-    ]
-    return [cost.forward.time_ms + cost.backward.time_ms for cost in found]
-
-
-def trunk_of(model: ModelShape, shape: str) -> ModelShape:
-    """Return a model without its embeddings and its output layer.
-
-    Args:
-        model: The whole one.
-        shape: A key of `SHARED_VOCABULARY`.
-
-    Raises:
-        UnsuitableShapeError: It has not as many of them, or nothing between two of them.
-    """
-    layers, places = model.layers, [i for i, layer in enumerate(model.layers) if is_vocabulary(layer)]
-    if (
-        len(places) != SHARED_VOCABULARY[shape]
-        or not is_embedding(layers[0])
-        or is_embedding(layers[-1])
-        or places[-1] != len(layers) - 1
-        or any(after == before + 1 for before, after in pairwise(places))
-    ):
-        over = " over a second one" if SHARED_VOCABULARY[shape] == 3 else ""
-        raise UnsuitableShapeError(
-            shape,
-            f"needs a model from an embedding{over} to an output layer, which {model.name} is not; leave it "
-            "out",
-        )
-    return replace(model, runs=tuple(run for run in model.runs if not is_vocabulary(run[1])))
+                how = strategies[(*plan.inner_layers(range(first, end)), first)[0]]
+                own = PieceCost((device,), cost, how.data_parallel, transfer_ms, transfer_ms)
+                found.append((first, own))
+    return [piece for _, piece in sorted(found, key=itemgetter(0))]
 
 
 def placement_of_pieces(
@@ -173,17 +112,10 @@ def placement_of_pieces(
 
 
 def compute_shares(pieces: Sequence[PieceCost], placement: Placement, gpu: Gpu) -> dict[str, float]:
-    """Return the share of each block's time that depends on the clock.
+    """Return the share of each block's time that depends on the clock, by name; see `modelled_profile`.
 
-    Matrix products have the GPU's own share; lookups, transfers and updates depend on it less.
-
-    Args:
-        pieces: In the order of the placement's forwards.
-        placement: Their blocks.
-        gpu: What runs them.
-
-    Returns:
-        By block name, 0 to 1; for `placements.hardware.modelled_profile`.
+    Matrix products have the GPU's own share; lookups, transfers and updates depend on it less. The pieces are
+    in the order of the placement's forwards.
     """
     shares = {block.name: COPY_COMPUTE_SHARE for block in placement.optimizer_blocks}
     for i, each in enumerate(pieces):

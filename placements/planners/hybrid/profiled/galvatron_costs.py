@@ -7,19 +7,18 @@ optimizer is not in these profiles. The module knows no strategy of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from placements.cluster import Cluster, DeviceGroup
-from placements.measured.galvatron_profile import GalvatronMemory, GalvatronProfile
+from placements.measured.galvatron_profile import GalvatronProfile
 from placements.measured.layer_profile import NotProfiledError
 from placements.models.chain import ModelShape
-from placements.models.costing.options import USUAL
 from placements.models.layers import HALF, SINGLE, Layer
-from placements.models.parallel import Cost, LayerStrategy, SharingLevel
+from placements.models.parallel import Cost, LayerStrategy, Pass, SharingLevel
 from placements.models.profiled_layer import ProfiledLayer, Role
-from placements.planners.hybrid.profiled.measured_costs import MIN_MS, MeasuredCosts, MeasuredShare
+from placements.planners.hybrid.profiled.measured_costs import MIN_MS, MeasuredCosts
 
 _MIB = 2**20
 
@@ -40,6 +39,9 @@ class GalvatronCosts(MeasuredCosts):
         num_layers: Layers of the model, besides embedding and output layer.
         output_numbers: Numbers of a sample between two layers; None for what a recomputed layer keeps, which
             is that or more.
+
+    Raises:
+        NotProfiledError: The links between stages were not measured.
     """
 
     profile: GalvatronProfile
@@ -48,38 +50,38 @@ class GalvatronCosts(MeasuredCosts):
     output_numbers: int | None = None
 
     def __post_init__(self) -> None:
-        """Check that the links between stages were measured.
-
-        Raises:
-            NotProfiledError: They were not.
-        """
+        """Take the slowdown of the profile, and check that the links between stages were measured."""
+        slowdown = self.profile.overlap_slowdown
+        object.__setattr__(self, "options", replace(self.options, overlap_slowdown=slowdown))
         if self.cluster.num_gpus > 1:
             self._next_gb_s(self.cluster.num_gpus, self._num_nodes)
 
     @cached_property
     def model(self) -> ModelShape:
         """Embedding, layers and output layer."""
-        memory, boundary = self._any_memory, self.output_numbers
-        if boundary is None:
-            boundary = round(memory.input_mib * _MIB / self.number_bytes)
+        memory = next(iter(self.profile.memory.values()))
         precision = SINGLE if self.profile.precision == "fp32" else HALF
-
-        def layer(number: int, role: Role, weights: float, kept_mib: Mapping[int, float]) -> ProfiledLayer:
-            return ProfiledLayer(
+        between = self.output_numbers or round(memory.input_mib * _MIB / precision.number_bytes)
+        ends = [_of_one(end.states_mib) * _MIB / _STATE_BYTES for end in (memory.first, memory.last)]
+        block = memory.parameter_mib * _MIB / SINGLE.number_bytes
+        rows: tuple[tuple[int, Role, float, Mapping[int, float], int, int], ...] = (
+            (1, "embedding", ends[0], memory.first.kept_mib, 0, between),
+            (self.num_layers, "block", block, memory.kept_mib, between, between),
+            (1, "head", ends[1], memory.last.kept_mib, between, 1),
+        )
+        runs = []
+        for number, (count, role, weights, kept_mib, before, after) in enumerate(rows):
+            layer = ProfiledLayer(
                 name=role,
                 role=role,
                 number=number,
                 num_weights=round(weights),
                 kept_bytes=round(_of_one(kept_mib) * _MIB),
-                input_numbers=boundary if number else 0,
-                output_numbers=boundary if number < 2 else 1,
+                input_numbers=before,
+                output_numbers=after,
             )
-
-        ends = [_of_one(held.states_mib) * _MIB / _STATE_BYTES for held in (memory.first, memory.last)]
-        first = layer(0, "embedding", ends[0], memory.first.kept_mib)
-        block = layer(1, "block", memory.parameter_mib * _MIB / 4, memory.kept_mib)
-        last = layer(2, "head", ends[1], memory.last.kept_mib)
-        return ModelShape(self.profile.name, ((1, first), (self.num_layers, block), (1, last)), precision)
+            runs.append((count, layer))
+        return ModelShape(self.profile.name, tuple(runs), precision)
 
     @property
     def is_sequence_parallel(self) -> bool:
@@ -87,82 +89,50 @@ class GalvatronCosts(MeasuredCosts):
         return False not in self.profile.memory
 
     @property
-    def number_bytes(self) -> int:
-        """As trained."""
-        return (SINGLE if self.profile.precision == "fp32" else HALF).number_bytes
-
-    @property
     def _num_nodes(self) -> int:
         return sum(each.num_nodes for each in self.cluster.nodes)
 
-    @property
-    def _any_memory(self) -> GalvatronMemory:
-        return next(iter(self.profile.memory.values()))
-
-    def transfer_ms(self, layer: Layer, samples: int, before: DeviceGroup, after: DeviceGroup) -> float:
-        """Return the time to send a layer's output to the next stage, each GPU an equal part."""
-        part_mib = samples * layer.output_elements() * self.number_bytes / after.count / _MIB
-        used = {node for group in (before, after) for node in group.nodes}
-        return part_mib / self._next_gb_s(before.count, self._num_nodes if len(used) > 1 else 1)
-
-    def share_cost(
+    def alone(
         self, layer: ProfiledLayer, strategy: LayerStrategy, size: int, m: int, group: DeviceGroup
-    ) -> Cost:
-        """Return the cost of a layer.
+    ) -> Iterator[tuple[Cost, float, float]]:
+        """Yield the cost of a layer.
 
         Tensor-parallel GPUs all-reduce two boundaries in each pass of a layer, and in a forward that is
         computed again. Embedding and output layer are never computed again.
         """
-        memory, t = self._memory(strategy), strategy.tensor_parallel
-        times = self.profile.block if layer.role == "block" else self.profile.other
-        forward_ms = MIN_MS if layer.role == "embedding" else times.ms(size / t)  # the head has both ends'
-        boundary = size * self.model.layers[0].output_elements() * self.number_bytes
-        reduce_ms, reduces = 2 * self.gather_ms(group, boundary, strategy.tensor_level), _REDUCES[layer.role]
-        again = strategy.recompute == "full" and layer.role == "block"
-        states_mib, kept_mib = self._held_mib(layer, memory, t, group)
-        weight, kept = states_mib * _MIB * self.number_bytes / _STATE_BYTES, size * kept_mib * _MIB
-        input_bytes = size * memory.input_mib * _MIB / (t if strategy.sequence == "megatron" else 1)
-        measured = MeasuredShare(
-            forward_ms,
-            (2 + again) * forward_ms,
-            min(input_bytes, kept) if again else kept,
-            again * kept,
-            (weight, weight, states_mib * _MIB - 2 * weight),
-            1 if layer.role == "embedding" else 2,
-            (reduces[0] * reduce_ms, (reduces[1] + again * reduces[0]) * reduce_ms),
-        )
-        options = replace(USUAL, overlap_slowdown=self.profile.overlap_slowdown)
-        return measured.cost(strategy, m, self.gather_ms(group, weight, strategy.weight_copies), options)
-
-    def _memory(self, strategy: LayerStrategy) -> GalvatronMemory:
-        if strategy.tensor_parallel == 1:
-            return self._any_memory
-        shared = strategy.sequence == "megatron"
-        if shared not in self.profile.memory:
+        t, role, shared = strategy.tensor_parallel, layer.role, strategy.sequence == "megatron"
+        known = self.profile.memory
+        memory = known.get(shared) if t > 1 else next(iter(known.values()))
+        if memory is None:
             raise NotProfiledError(
                 f"sequence_parallel: layers were measured {'without' if shared else 'with'} it alone; use "
                 f"{'false' if shared else 'true'}"
             )
-        return self.profile.memory[shared]
-
-    def _held_mib(
-        self, layer: ProfiledLayer, memory: GalvatronMemory, t: int, group: DeviceGroup
-    ) -> tuple[float, float]:
-        """Return what a layer holds all the time, and keeps of one sample.
-
-        Where one stage has all GPUs, both ends together hold what was measured of one stage.
-        """
-        if layer.role == "block":
-            return 4 * memory.parameter_mib / t, _at(memory.kept_mib, t)
-        first, last, both = (
-            (_at(held.states_mib, t), _at(held.kept_mib, t))
-            for held in (memory.first, memory.last, memory.both)
+        times = self.profile.block if role == "block" else self.profile.other
+        forward_ms = MIN_MS if role == "embedding" else times.ms(size / t)  # the head has both ends'
+        number_bytes = self.model.precision.number_bytes
+        between = size * max(layer.input_numbers, layer.output_numbers) * number_bytes
+        reduce_ms = 2 * self.gather_ms(group, between, strategy.tensor_level)
+        (forward, backward), again = _REDUCES[role], strategy.recompute == "full" and role == "block"
+        if role == "block":
+            states_mib, kept_mib = 4 * memory.parameter_mib / t, _at(memory.kept_mib, t)
+        else:
+            ends = memory.last if role == "head" else memory.first, memory.first, memory.both
+            own, first, both = ((_at(end.states_mib, t), _at(end.kept_mib, t)) for end in ends)
+            states_mib, kept_mib = own
+            if role == "head" and group.count == self.cluster.num_gpus:
+                # One stage has all GPUs: both ends together hold what was measured of one stage.
+                states_mib, kept_mib = (max(0.0, b - a) for a, b in zip(first, both, strict=True))
+        kept, input_bytes = size * kept_mib * _MIB, size * memory.input_mib * _MIB / (t if shared else 1)
+        cost = Cost(
+            Pass(forward_ms, forward * reduce_ms),
+            Pass((2 + again) * forward_ms, (backward + again * forward) * reduce_ms),
+            min(input_bytes, kept) if again else kept,
+            backward_bytes=again * kept,
+            static_bytes=states_mib * _MIB,
         )
-        if layer.role == "embedding":
-            return first
-        if group.count == self.cluster.num_gpus:
-            return max(0.0, both[0] - first[0]), max(0.0, both[1] - first[1])
-        return last
+        weights = states_mib * _MIB * number_bytes / _STATE_BYTES
+        yield cost, weights, weights
 
     def gather_ms(self, group: DeviceGroup, num_bytes: float, level: SharingLevel) -> float:
         """Return the time of a ring all-gather, half that of an all-reduce.
@@ -185,26 +155,35 @@ class GalvatronCosts(MeasuredCosts):
                     return (degree - 1) / degree * num_bytes / _MIB / rings[degree, near]
         raise NotProfiledError(
             f"no all-reduce bandwidth of {degree} GPUs, {stride} apart, on {num_nodes} nodes of {size} GPUs; "
-            f"measured: {_listed(self.profile.machines)}"
+            f"measured: {self._measured}"
         )
+
+    def transfer_ms(self, layer: Layer, samples: int, before: DeviceGroup, after: DeviceGroup) -> float:
+        """Return the time to send a layer's output to the next stage, each GPU an equal part."""
+        num_bytes = samples * layer.output_elements() * self.model.precision.number_bytes / after.count
+        num_nodes = self._num_nodes if len({*before.nodes, *after.nodes}) > 1 else 1
+        return num_bytes / _MIB / self._next_gb_s(before.count, num_nodes)
 
     def _next_gb_s(self, gpus_of_stage: int, num_nodes: int) -> float:
         """Return the bandwidth to the next stage, on as many nodes or on a number near it."""
         size, num_stages = self.cluster.nodes[0].gpus_per_node, self.cluster.num_gpus // gpus_of_stage
-        machines = [
-            each
+        machines = {
+            each: found.to_next
             for each, found in self.profile.machines.items()
             if found.to_next and (each[0] > 1) == (num_nodes > 1)
-        ]
+        }
         if not machines:
             where = "between nodes" if num_nodes > 1 else "in a node"
             raise NotProfiledError(
                 f"no p2p bandwidth {where} was measured; add p2p_bandwidth_{num_nodes}nodes_"
-                f"{size}gpus_per_node.json, or use a cluster of {_listed(self.profile.machines)}"
+                f"{size}gpus_per_node.json, or use a cluster of {self._measured}"
             )
-        machine = min(machines, key=lambda each: (abs(each[0] - num_nodes), abs(each[1] - size)))
-        known = self.profile.machines[machine].to_next
+        known = machines[min(machines, key=lambda each: (abs(each[0] - num_nodes), abs(each[1] - size)))]
         return known[max((each for each in known if each <= num_stages), default=min(known))]
+
+    @property
+    def _measured(self) -> str:
+        return ", ".join(f"{nodes} x {gpus} GPUs" for nodes, gpus in sorted(self.profile.machines))
 
 
 def _of_one(by_degree: Mapping[int, float]) -> float:
@@ -218,7 +197,3 @@ def _at(by_degree: Mapping[int, float], degree: int) -> float:
         known = ", ".join(str(each) for each in sorted(by_degree))
         raise NotProfiledError(f"tensor parallelism {degree} has no memory profile, only {known}")
     return by_degree[degree]
-
-
-def _listed(machines: Mapping[tuple[int, int], object]) -> str:
-    return ", ".join(f"{nodes} x {gpus} GPUs" for nodes, gpus in sorted(machines))

@@ -2,147 +2,137 @@
 
 Training is in 32 bits with Adam, as in `placements.measured.measured_placement`. Times are those of the
 profile, with the all-reduces of the GPUs that share a layer. What data parallelism adds is computed from
-measured links. The module knows no strategy of its own.
+measured links: all rings of a group run at the same time, so those that cross nodes share what a node
+reaches. The module knows no strategy of its own.
 """
 
 from __future__ import annotations
 
-import itertools
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 
 from placements.block import PlacementError
 from placements.cluster import DeviceGroup
-from placements.measured.layer_profile import FLOAT_BYTES, LayerProfile
+from placements.measured.layer_profile import FLOAT_BYTES
+from placements.measured.link_fit import GpuGroup
 from placements.measured.measured_placement import STATIC_BYTES
 from placements.measured.profile_folder import ProfiledModel
 from placements.models.chain import ModelShape
-from placements.models.costing.options import USUAL, CostOptions
 from placements.models.layers import SINGLE, Layer
-from placements.models.parallel import Cost, LayerStrategy, SharingLevel
+from placements.models.parallel import Cost, LayerStrategy, Pass, SharingLevel
 from placements.models.profiled_layer import ProfiledLayer, Role
 from placements.planners.hybrid.profiled.measured_cluster import MeasuredCluster
-from placements.planners.hybrid.profiled.measured_costs import MIN_MS, MeasuredCosts, MeasuredShare
-
-_OPTIMIZER_BYTES = STATIC_BYTES - 3 * FLOAT_BYTES
-"""Bytes per weight of Adam's moments; the rest are weight, gradient and its flat copy."""
+from placements.planners.hybrid.profiled.measured_costs import MIN_MS, MeasuredCosts
 
 
 @dataclass(frozen=True)
 class LayerProfileCosts(MeasuredCosts):
-    """The costs of a model that was measured layer by layer.
-
-    Attributes:
-        known: Its profiles and the links.
-        where: The cluster.
-        options: Options, of which the slowdown of products beside transfers counts.
-    """
+    """The costs of a model that was measured layer by layer: its profiles and the links, on a cluster."""
 
     known: ProfiledModel
     where: MeasuredCluster
-    options: CostOptions = USUAL
 
     @cached_property
     def model(self) -> ModelShape:
-        """The layers of the profile; see `profiled_layers`."""
-        return profiled_layers(self.known)
+        """The layers of the profile in order; those with equal figures on all GPUs are equal."""
+        profiles = list(self.known.profiles.values())
+        memory = profiles[0].memory
+        figures = [
+            [
+                *(rows[number] for profile in profiles for rows in profile.layers.values()),
+                *((rows[number], rows[max(number - 1, 0)].output_floats) for rows in memory.values()),
+            ]
+            for number in range(profiles[0].num_layers)
+        ]
+        inner, t, layers = figures[1:-1], min(memory), list[ProfiledLayer]()
+        usual = max(inner, key=inner.count)
+        for number, own in enumerate(figures):
+            is_block = 0 < number < len(figures) - 1
+            role: Role = "block" if is_block else "head" if number else "embedding"
+            first = 1 + inner.index(own) if is_block else number
+            held = memory[t][first]
+            layers.append(
+                ProfiledLayer(
+                    name=role if not is_block or own == usual else f"block_{first}",
+                    role=role,
+                    number=first,
+                    num_weights=t * held.parameters,
+                    kept_bytes=t * FLOAT_BYTES * held.activation_floats,
+                    input_numbers=memory[t][number - 1].output_floats if number else 0,
+                    output_numbers=held.output_floats,
+                )
+            )
+        runs = tuple((len(list(equal)), layer) for layer, equal in groupby(layers))
+        return ModelShape(self.known.name, runs, SINGLE)
 
-    @property
-    def number_bytes(self) -> int:
-        """32 bits."""
-        return FLOAT_BYTES
-
-    def gather_ms(self, group: DeviceGroup, num_bytes: float, level: SharingLevel) -> float:
-        """Return the time on the links of the cluster."""
-        return self.where.gather_ms(group, num_bytes, level)
-
-    def transfer_ms(self, layer: Layer, samples: int, before: DeviceGroup, after: DeviceGroup) -> float:
-        """Return the time to send a layer's output to the next stage, each GPU an equal part."""
-        return self.where.transfer_ms(FLOAT_BYTES * samples * layer.output_elements(), before, after)
-
-    def share_cost(
+    def alone(
         self, layer: ProfiledLayer, strategy: LayerStrategy, size: int, m: int, group: DeviceGroup
-    ) -> Cost:
-        """Return the cost on the slowest kind of GPU.
+    ) -> Iterator[tuple[Cost, float, float]]:
+        """Yield the costs; while a backward runs, gradients of what the layer keeps stand beside it.
 
-        While a backward runs, gradients of what the layer keeps stand beside it.
+        The gradients of weights have a flat copy.
         """
-        if strategy.sequence != "none" and strategy.tensor_parallel > 1:
+        t, number, again = strategy.tensor_parallel, layer.number, strategy.recompute == "full"
+        if strategy.sequence != "none" and t > 1:
             raise PlacementError(
                 "sequence_parallel: layers were measured without sequence parallelism; use false"
             )
-        if strategy.data_parallel > 1 and strategy.tensor_parallel > 1 and not strategy.tensor_innermost:
+        if strategy.data_parallel > 1 and t > 1 and not strategy.tensor_innermost:
             raise PlacementError("strategy: GPUs that share a layer were measured as neighbors; let them be")
-        costs = [
-            self._cost_on(self.known.profiles[self.where.names[kind]], layer, strategy, size, m, group)
-            for kind in dict.fromkeys(kind for kind, _ in group.pattern)
-        ]
-        return max(costs, key=lambda cost: cost.forward.time_ms + cost.backward.time_ms)
-
-    def _cost_on(
-        self,
-        profile: LayerProfile,
-        layer: ProfiledLayer,
-        strategy: LayerStrategy,
-        size: int,
-        m: int,
-        group: DeviceGroup,
-    ) -> Cost:
-        t, number = strategy.tensor_parallel, layer.number
-        forward_ms, backward_ms = (max(ms, MIN_MS) for ms in profile.times(size, t, number))
-        if m > 1:
-            share = strategy.data_parallel if strategy.zero == 3 else 1
-            backward_ms += profile.accumulation_ms(size, t, [number]) / share
-        weights, held = profile.parameters(t, [number]), profile.activation_bytes(size, t, number)
-        again = strategy.recompute == "full"
-        measured = MeasuredShare(
-            forward_ms,
-            backward_ms + again * forward_ms,
-            min(FLOAT_BYTES * size * layer.input_numbers, held) if again else held,
-            (1 + again) * held,
-            (FLOAT_BYTES * weights, 2 * FLOAT_BYTES * weights, _OPTIMIZER_BYTES * weights),
-            1 if layer.role == "embedding" else 2,
-            step_ms=profile.step_ms(size, t, [number]),
-        )
-        gather_ms = self.gather_ms(group, FLOAT_BYTES * weights, strategy.weight_copies)
-        return measured.cost(strategy, m, gather_ms, self.options)
-
-
-def profiled_layers(known: ProfiledModel) -> ModelShape:
-    """Return the layers of a profile in order; those with equal figures on all GPUs are equal.
-
-    Raises:
-        PlacementError: The profile has no memory with one GPU for each layer.
-    """
-    profiles = list(known.profiles.values())
-    memory = profiles[0].memory
-    t, last = min(memory), profiles[0].num_layers - 1
-    figures = [_figures(profiles, number) for number in range(last + 1)]
-    inner = figures[1:-1]
-    usual = max(inner, key=inner.count)
-    layers = []
-    for number, own in enumerate(figures):
-        role: Role = "embedding" if number == 0 else "head" if number == last else "block"
-        first = 1 + inner.index(own) if role == "block" else number
-        held = memory[t][first]
-        layers.append(
-            ProfiledLayer(
-                name=role if role != "block" or own == usual else f"block_{first}",
-                role=role,
-                number=first,
-                num_weights=t * held.parameters,
-                kept_bytes=t * FLOAT_BYTES * held.activation_floats,
-                input_numbers=memory[t][number - 1].output_floats if number else 0,
-                output_numbers=held.output_floats,
+        for kind in dict.fromkeys(kind for kind, _ in group.pattern):
+            profile = self.known.profiles[self.where.names[kind]]
+            forward_ms, backward_ms = (max(ms, MIN_MS) for ms in profile.times(size, t, number))
+            if m > 1:
+                share = strategy.data_parallel if strategy.zero == 3 else 1
+                backward_ms += profile.accumulation_ms(size, t, [number]) / share
+            held = profile.activation_bytes(size, t, number)
+            weights = profile.parameters(t, [number])
+            cost = Cost(
+                Pass(forward_ms),
+                Pass(backward_ms + again * forward_ms),
+                min(FLOAT_BYTES * size * layer.input_numbers, held) if again else held,
+                backward_bytes=(1 + again) * held,
+                static_bytes=STATIC_BYTES * weights,
+                update_ms=profile.step_ms(size, t, [number]),
             )
-        )
-    runs = tuple((len(list(equal)), layer) for layer, equal in itertools.groupby(layers))
-    return ModelShape(known.name, runs, SINGLE)
+            yield cost, FLOAT_BYTES * weights, 2 * FLOAT_BYTES * weights
 
+    def gather_ms(self, group: DeviceGroup, num_bytes: float, level: SharingLevel) -> float:
+        """Return the time on the links of the cluster.
 
-def _figures(profiles: list[LayerProfile], number: int) -> tuple[object, ...]:
-    """Return all that was measured of a layer."""
-    times = [rows[number] for profile in profiles for rows in profile.layers.values()]
-    held = [rows[number] for rows in profiles[0].memory.values()]
-    before = [rows[max(number - 1, 0)].output_floats for rows in profiles[0].memory.values()]
-    return (*times, *held, *before)
+        Raises:
+            NotProfiledError: A link was not measured, as of `transfer_ms`.
+        """
+        degree, stride = level
+        if degree == 1:
+            return 0.0
+        links, kinds = self.known.links, list(dict.fromkeys(kind for kind, _ in group.pattern))
+        if all(count % (degree * stride) == 0 for _, count in group.pattern):
+            return max(links.all_gather_ms(self._named(kind, degree), num_bytes) for kind in kinds)
+        ends = [self._named(kind, stride) for kind in kinds]
+        hops = zip(ends, [*ends[1:], ends[0]], strict=True)
+        return (degree - 1) * max(links.send_ms(a, b, stride * num_bytes / degree) for a, b in hops)
+
+    def transfer_ms(self, layer: Layer, samples: int, before: DeviceGroup, after: DeviceGroup) -> float:
+        """Return the time to send a layer's output to the next stage, each GPU an equal part."""
+        part = FLOAT_BYTES * samples * layer.output_elements() / after.count
+        links, nodes, times_ms = self.known.links, self.where.cluster.node_of, list[float]()
+        kinds = [each.gpu.name for each in self.where.cluster.nodes for _ in range(each.num_nodes)]
+        pairs = [
+            (before.first + place * before.count // after.count, after.first + place)
+            for place in range(after.count)
+        ]
+        senders = Counter((nodes[a], node) for a, node in {(a, nodes[b]) for a, b in pairs})
+        for (source, target), count in Counter((nodes[a], nodes[b]) for a, b in pairs).items():
+            if source == target:
+                times_ms.append(links.all_gather_ms(self._named(kinds[source], 2), 2 * part))
+                continue
+            ends = self._named(kinds[source], senders[source, target]), self._named(kinds[target], count)
+            times_ms.append(links.send_ms(*ends, count * part))
+        return max(times_ms)
+
+    def _named(self, kind: str, size: int) -> GpuGroup:
+        return GpuGroup(self.where.names[kind], self.where.zone, size)

@@ -10,9 +10,7 @@ import pytest
 from placements import Kind, Placement
 from placements.cluster import read_cluster
 from placements.models.zoo import read_model
-from placements.planners.hybrid.placing.planned_placement import (
-    planned_placement,
-)
+from placements.planners.hybrid.placing.planned_placement import planned_placement
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
 from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts

@@ -8,8 +8,8 @@ from placements.block import Kind
 from placements.cluster import read_cluster
 from placements.models.end_layers import EmbeddingLayer, OutputLayer
 from placements.models.zoo import read_model
-from placements.planners.hybrid.placing.planned_placement import planned_placement, trunk_of
-from placements.planners.hybrid.placing.trunk_search import search_trunks
+from placements.planners.hybrid.placing.planned_placement import planned_placement
+from placements.planners.hybrid.placing.shared_layers import search_trunks, trunk_of
 from placements.planners.hybrid.plan import PlanError, layers_of_stage
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.shape_costs import ShapeCosts

@@ -22,7 +22,7 @@ from placements.planners.hybrid.plan import PlanError
 from placements.planners.hybrid.plan_file import plan_from_dict, plan_to_dict
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.profiled.layer_profile_costs import LayerProfileCosts
-from placements.planners.hybrid.profiled.measured_cluster import hardware_of, read_measured_cluster
+from placements.planners.hybrid.profiled.measured_cluster import read_measured_cluster
 from placements.planners.hybrid.search.plan_search import search_plans
 from placements.trainers.as_run import planned_by
 from placements.trainers.galvatron import to_galvatron
@@ -171,8 +171,9 @@ def test_clusters_have_the_names_of_the_profile(folder: Path) -> None:
     for text in ("GH-96_8", "A100-40", "A100-40_0", "A100-40_x", "+", "h100_8"):
         with pytest.raises(GpusError, match="is not a GPU that toy was measured on.*A100-40, V100-16"):
             read_measured_cluster(text, known)
+    (folder / "profiles/toy/V100-16.json").rename(folder / "profiles/toy/fast.json")
     with pytest.raises(GpusError, match="'fast' is not known hardware"):
-        hardware_of("fast")
+        read_measured_cluster("fast_1", read_profiled_model(folder, "toy"))
 
 
 def test_folders_that_lack_something_are_refused_in_a_line(folder: Path, tmp_path: Path) -> None:
@@ -228,9 +229,9 @@ def test_an_embedding_that_takes_no_time_is_still_a_block(folder: Path) -> None:
     assert block_cost(costs, LayerStrategy(), 1, layer=0).forward.time_ms == pytest.approx(1e-3)
 
 
-def formula_s(plan: ReplicatedPlan, model: str) -> float:
+def formula_s(plan: ReplicatedPlan) -> float:
     """Return the planner's time of a plan that was run, with four tensor-parallel GPUs of a node."""
-    known = read_profiled_model(SAILOR, model)
+    known = read_profiled_model(SAILOR, "GPT-Neo-2.7")
     where = read_measured_cluster(f"GH-96_{plan.num_gpus}", known)
     costs, m, d = LayerProfileCosts(known, where), plan.num_micro_batches, plan.width
     samples, layers = plan.micro_batch_size * d, costs.model.layers
@@ -247,11 +248,10 @@ def formula_s(plan: ReplicatedPlan, model: str) -> float:
 
 
 @pytest.mark.skipif(not SAILOR.is_dir(), reason="the profiles are not here")
-@pytest.mark.parametrize(("model", "percent"), [("GPT-Neo-2.7", 12)])
-def test_plans_that_were_run_take_nearly_what_the_planner_says(model: str, percent: float) -> None:
+def test_plans_that_were_run_take_nearly_what_the_planner_says() -> None:
     """On average; the ends are a single micro-batch, 36 % too low, and 14 % too high."""
     with (SAILOR / "plans.csv").open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["model"] == model and row["real_s"]]
+        rows = [row for row in csv.DictReader(file) if row["model"] == "GPT-Neo-2.7" and row["real_s"]]
     plans = {row["plan"]: read_replicated_plan(SAILOR / "plans" / f"{row['plan']}.json") for row in rows}
-    errors = [abs(formula_s(plans[row["plan"]], model) / float(row["real_s"]) - 1) for row in rows]
-    assert 100 * sum(errors) / len(errors) < percent
+    errors = [abs(formula_s(plans[row["plan"]]) / float(row["real_s"]) - 1) for row in rows]
+    assert 100 * sum(errors) / len(errors) < 12
