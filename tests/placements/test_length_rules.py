@@ -45,7 +45,7 @@ def test_no_polynomial_of_a_grid_is_nearer(seed: int) -> None:
 def test_the_worst_deviation_is_told() -> None:
     times = {1000: 2.0, 2000: 4.0, 3000: 6.0, 4000: 9.0}
     found = fit_rules([LengthTimeRow(tokens, "F0", time) for tokens, time in times.items()])["F0"]
-    deviations = {n: abs(value(found.rule.time_ms, n / 1000) / time - 1) for n, time in times.items()}
+    deviations = {n: abs(value(found.time_ms, n / 1000) / time - 1) for n, time in times.items()}
     assert found.deviation == max(deviations.values()) > 0.01
     assert deviations[found.worst_tokens] == found.deviation
     assert f"worst {found.deviation:.1%}, at {found.worst_tokens:,} tokens" in str(found)
