@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,8 +16,6 @@ from placements.forms.meaning import Meaning
 from placements.forms.tables import csv_records, keys_of
 from placements.forms.texts import csv_text, write_text
 from placements.profiles.operating_point import OperatingPoint, ProfileError
-
-ProfiledPass = Literal["forward", "backward"]
 
 Frequency = Annotated[int, Meaning("clock", "MHz", min=1)]
 Seconds = Annotated[float, Meaning("time of the block", "s", above=0)]
@@ -39,7 +38,7 @@ class StageRow:
     """A row of a profile by stage, as Zeus and Perseus write it, where the placement is a V-shape."""
 
     stage: Annotated[int, Meaning("number of the stage, whose blocks are `F` and `B` with it", min=0)]
-    instruction: Annotated[ProfiledPass, Meaning("which of the two blocks")]
+    instruction: Annotated[Literal["forward", "backward"], Meaning("which of the two blocks")]
     frequency: Frequency
     time: Seconds
     energy: Joules
@@ -49,15 +48,6 @@ class StageRow:
     def block(self) -> str:
         """Name of the block."""
         return f"{self.instruction[0].upper()}{self.stage}"
-
-
-@dataclass(frozen=True)
-class RankRow(StageRow):
-    """A row of a profile by process, as Zeus's server writes it, one process for each stage."""
-
-    stage: Annotated[int, Meaning("number of the process, for that of a stage", min=0, key="rank")]
-    time: Annotated[float, Meaning("mean time of the block", "s", above=0, key="avg_time")]
-    energy: Annotated[float, Meaning("mean energy of the block on one GPU", "J", min=0, key="avg_energy")]
 
 
 def write_profile_rows(path: Path, rows: Iterable[Sequence[Any]]) -> None:
@@ -86,7 +76,7 @@ def write_profile_rows(path: Path, rows: Iterable[Sequence[Any]]) -> None:
 def points_of(
     table: str | Path, time_scale: float = 1.0, energy_scale: float = 1.0
 ) -> dict[str, tuple[OperatingPoint, ...]]:
-    """Return the operating points by block and ascending clock of a table that has one of the three forms.
+    """Return the operating points by block and ascending clock of a table that has one of the two forms.
 
     Args:
         table: The CSV file, or the text of one; see `placements.profiles.profile.Profile.from_csv`.
@@ -97,13 +87,10 @@ def points_of(
         ProfileError: It cannot be read or is wrong; the message begins with its path.
     """
     found: dict[str, list[OperatingPoint]] = {}
-    kinds: tuple[type[ProfileRow | StageRow], ...] = (ProfileRow, StageRow, RankRow)
+    forms: tuple[type[ProfileRow | StageRow], ...] = (ProfileRow, StageRow)
     once = ("block", "frequency", "config")
-    for _, row in csv_records(table, "block and clock", ProfileError, *kinds, once=once):
-        time_ms, energy_mj = row.time * (1e3 * time_scale), row.energy * (1e3 * energy_scale)
-        point = OperatingPoint(row.frequency, time_ms, energy_mj, row.config)
-        found.setdefault(row.block, []).append(point)
-    return {
-        block: tuple(sorted(points, key=lambda point: (point.clock_mhz, point.config)))
-        for block, points in found.items()
-    }
+    for _, row in csv_records(table, "block and clock", ProfileError, *forms, once=once):
+        costs = row.time * (1e3 * time_scale), row.energy * (1e3 * energy_scale)
+        found.setdefault(row.block, []).append(OperatingPoint(row.frequency, *costs, row.config))
+    by_clock = attrgetter("clock_mhz", "config")
+    return {block: tuple(sorted(points, key=by_clock)) for block, points in found.items()}

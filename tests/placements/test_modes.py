@@ -278,7 +278,7 @@ def test_a_profile_without_its_modes_says_what_to_do() -> None:
     with pytest.raises(ProfileError, match="lacks F0@recompute, .*B0@recompute .*and `with_modes`$"):
         profile_of("F0", "F1", "B0", "B1").times_for(recomputing())
     with pytest.raises(ProfileError, match="lacks F1, F1@recompute, B1"):
-        with_modes(profile_of("F0", "B0"), recomputing())._require_blocks(recomputing())
+        with_modes(profile_of("F0", "B0"), recomputing()).require(recomputing())
 
 
 def test_a_placement_takes_the_times_of_its_modes_from_a_profile() -> None:
