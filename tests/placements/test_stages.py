@@ -90,12 +90,10 @@ def test_stages_are_put_together_and_layers_divided() -> None:
         chain(STAGE, 4, num_devices=3).in_chunks(3)
 
 
-def test_a_whole_backward_is_split_in_the_stated_or_an_even_ratio(tmp_path: Path) -> None:
-    for more, share, expected in (({}, "50%", (10, 10)), ({"input_gradient_share": 0.3}, "30%", (6, 14))):
-        stage = {"forward_ms": 1, "backward_ms": 20}
-        placed = place(chain(stage, 2, **more), "v_shape", split_backward=True)
-        assert tuple(placed.placement.by_name[name].time for name in ("I0", "W0")) == expected
-        assert placed.notes == (f"input gradient assumed to take {share} of each backward",)
+def test_a_whole_backward_is_split_evenly(tmp_path: Path) -> None:
+    placed = place(chain({"forward_ms": 1, "backward_ms": 20}, 2), "v_shape", split_backward=True)
+    assert tuple(placed.placement.by_name[name].time for name in ("I0", "W0")) == (10, 10)
+    assert placed.notes == ("input gradient assumed to take 50% of each backward",)
     known = place(chain(HALVES, 2), "v_shape", split_backward=True)
     assert known.notes == ("split backward",)
     assert Stage.merged([Stage(1, 2), Stage(1, 2, 1)]).input_gradient_ms is None
@@ -116,10 +114,6 @@ def test_a_whole_backward_is_split_in_the_stated_or_an_even_ratio(tmp_path: Path
             "memory_mib: '24 apples' is not a number .*MiB, or .* as in 24GiB",
         ),
         ({"stages": [STAGE], "memory_mib": [1, 2]}, "memory_mib: has 2 numbers for 1 devices; give one each"),
-        (
-            {"stages": [STAGE], "input_gradient_share": 1},
-            "input_gradient_share: 1 is not a number above 0, below 1",
-        ),
         ({"stages": [STAGE], "power_w": {"running": 9}}, "power_w: lacks the field 'blocking'; add it"),
         (
             {"stages": [STAGE], "power_w": {"running": "300W", "blocking": 75}},
