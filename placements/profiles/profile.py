@@ -13,8 +13,7 @@ from pathlib import Path
 
 from placements.block import Block
 from placements.modes import Choice, Decision
-from placements.profiles.operating_point import OperatingPoint, ProfileError
-from placements.profiles.profile_csv import points_of, write_profile_rows
+from placements.profiles.operating_point import OperatingPoint, ProfileError, points_of, write_profile_rows
 from placements.spec import Placement
 
 BlockingPower = float | tuple[tuple[int, float], ...]
@@ -105,29 +104,6 @@ class Profile:
                 f"{field}: chooses clocks alone, but {self.clock_of_several} has several configurations; "
                 "leave it out, or keep one configuration for each clock"
             )
-
-    def with_transfers(self, placement: Placement, power_w: float) -> Profile:
-        """Return the profile with the energy of a placement's transfers in the blocks that send and receive.
-
-        What a transfer uses depends on no clock, so it is the same in every plan: it changes no choice, but
-        the energy of an iteration and every share of it. A transfer takes its ticks on each GPU of both ends,
-        and draws so many watts beyond computing or waiting meanwhile.
-
-        Raises:
-            ProfileError: The power is no power.
-        """
-        _check_power("transfer_power_w", power_w)
-        ticks = Counter[str]()
-        for source, target, time in placement.transfer:
-            ticks.update({source: time})
-            ticks.update({target: time})
-        if not power_w or not ticks:
-            return self
-        points = dict(self.points)
-        for name in placement.runs.keys() & points.keys():
-            more_mj = power_w * placement.tick_ms * ticks[placement.runs[name].name]
-            points[name] = tuple(replace(each, energy_mj=each.energy_mj + more_mj) for each in points[name])
-        return replace(self, points=points)
 
     def require(self, placement: Placement) -> None:
         """Check that the profile has all blocks of a placement; it may have others besides.
@@ -236,23 +212,21 @@ def checked_blocking_power(power: BlockingPower) -> BlockingPower:
     Raises:
         ProfileError: It is no power, or no list of points with a power for each of some clocks.
     """
-    if not isinstance(power, tuple):
-        _check_power("blocking_power_w", power)
-        return power
-    for clock, watts in power:
+    for clock, watts in power if isinstance(power, tuple) else ((1, power),):
         if not 0 < clock < math.inf:
             raise ProfileError(f"blocking_power_w: {clock} is not a clock; give MHz above 0")
-        _check_power("blocking_power_w", watts, f" at {clock} MHz")
+        if not 0 <= watts < math.inf:
+            where = f" at {clock} MHz" if isinstance(power, tuple) else ""
+            raise ProfileError(
+                f"blocking_power_w: {watts}{where} is not a power in W; give a number of 0 or more"
+            )
+    if not isinstance(power, tuple):
+        return power
     clocks = Counter(clock for clock, _ in power).most_common(1)
     if not power or clocks[0][1] > 1:
         problem = f"{clocks[0][0]} MHz is given twice; give it once" if power else "has no points; give one"
         raise ProfileError(f"blocking_power_w: {problem}")
     return power[0][1] if len({watts for _, watts in power}) == 1 else tuple(sorted(power))
-
-
-def _check_power(name: str, watts: float, where: str = "") -> None:
-    if not 0 <= watts < math.inf:
-        raise ProfileError(f"{name}: {watts}{where} is not a power in W; give a number of 0 or more")
 
 
 def interpolated(points: tuple[tuple[int, float], ...], clock_mhz: int) -> float:

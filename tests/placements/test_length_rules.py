@@ -60,12 +60,6 @@ def test_rules_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert path.read_text() == "block,power,time_ms\nB0,0,0.0\nB0,1,4.0\n"
 
 
-def test_a_power_is_there_once(tmp_path: Path) -> None:
-    (tmp_path / "rules.csv").write_text("block,power,time_ms\nF0,1,2\nF0,1,3\n")
-    with pytest.raises(ProfileError, match="rules.csv: line 3: block F0 power 1 is in line 2 too"):
-        read_length_rules(tmp_path / "rules.csv")
-
-
 def test_too_few_lengths_and_half_known_memory_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "measured.csv"
     path.write_text("device,tokens,block,time_ms\n0,512,F0,1\n0,512,F0,1.1\n0,1024,F0,2\n")

@@ -190,11 +190,6 @@ def test_configurations_are_read_and_written(tmp_path: Path) -> None:
     assert Profile.from_csv(path, blocking_power_w=80.0).points == profile.points
 
 
-def test_points_are_sorted_by_clock_and_configuration() -> None:
-    with pytest.raises(ProfileError, match="1410 MHz of config 4 SMs follows 1410 MHz of config 8 SMs; sort"):
-        Profile("test", {"F0": (POINTS[2], POINTS[1])}, 80.0)
-
-
 def test_what_chooses_clocks_alone_is_given_the_fastest_of_each() -> None:
     profile = Profile("test", {"F0": POINTS}, 80.0)
     alone = profile.in_fastest_configs()
@@ -203,21 +198,3 @@ def test_what_chooses_clocks_alone_is_given_the_fastest_of_each() -> None:
     alone.require_one_config("energy.periodic")
     with pytest.raises(ProfileError, match="energy.periodic: chooses clocks alone, but F0 at 1410 MHz has"):
         profile.require_one_config("energy.periodic")
-
-
-def test_transfers_are_counted_in_the_blocks_that_send_and_receive() -> None:
-    placement = v_shape(2)
-    placement = type(placement)(
-        placement.name, 2, placement.blocks, tick_ms=2.0, transfer=(("F0", "F1", 3), ("B1", "B0", 5))
-    )
-    points = (OperatingPoint(900, 50.0, 900.0), OperatingPoint(1410, 40.0, 1200.0))
-    profile = Profile("test", {f"{letter}{i}": points for i in range(2) for letter in "FB"}, 80.0)
-    more = profile.with_transfers(placement, 10.0)
-    for name, ticks in {"F0": 3, "F1": 3, "B1": 5, "B0": 5}.items():
-        for point, before in zip(more.points[name], points, strict=True):
-            assert point.energy_mj == before.energy_mj + 10.0 * 2.0 * ticks
-            assert (point.clock_mhz, point.time_ms) == (before.clock_mhz, before.time_ms)
-    assert profile.with_transfers(placement, 0.0) is profile
-    assert profile.with_transfers(v_shape(2), 10.0) is profile
-    with pytest.raises(ProfileError, match="transfer_power_w: -1.0 is not a power in W"):
-        profile.with_transfers(placement, -1.0)
