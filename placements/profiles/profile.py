@@ -76,22 +76,13 @@ class Profile:
         highest = points[-1].clock_mhz
         return min((each for each in points if each.clock_mhz == highest), key=lambda each: each.time_ms)
 
-    @cached_property
-    def clock_of_several(self) -> str:
-        """A block and a clock at which it has several configurations; empty where none has."""
-        pairs = ((block, pair) for block, points in self.points.items() for pair in pairwise(points))
-        several = (f"{block} at {b.clock_mhz} MHz" for block, (a, b) in pairs if a.clock_mhz == b.clock_mhz)
-        return next(several, "")
-
     def in_fastest_configs(self) -> Profile:
         """Return the profile with the fastest configuration of each clock, for what chooses clocks alone."""
-        if not self.clock_of_several:
-            return self
         points = {}
         for block, all_points in self.points.items():
             slowest_first = sorted(all_points, key=lambda point: (point.clock_mhz, -point.time_ms))
             points[block] = tuple({point.clock_mhz: point for point in slowest_first}.values())
-        return replace(self, points=points)
+        return self if points == self.points else replace(self, points=points)
 
     def require_one_config(self, field: str) -> None:
         """Check that no clock of a block has several configurations, for what chooses among clocks alone.
@@ -99,11 +90,13 @@ class Profile:
         Raises:
             ProfileError: One has; the message begins with the name of what cannot be asked for.
         """
-        if self.clock_of_several:
-            raise ProfileError(
-                f"{field}: chooses clocks alone, but {self.clock_of_several} has several configurations; "
-                "leave it out, or keep one configuration for each clock"
-            )
+        pairs = ((block, pair) for block, points in self.points.items() for pair in pairwise(points))
+        for block, (before, after) in pairs:
+            if before.clock_mhz == after.clock_mhz:
+                raise ProfileError(
+                    f"{field}: chooses clocks alone, but {block} at {after.clock_mhz} MHz has several "
+                    "configurations; leave it out, or keep one configuration for each clock"
+                )
 
     def require(self, placement: Placement) -> None:
         """Check that the profile has all blocks of a placement; it may have others besides.

@@ -183,10 +183,7 @@ def gpt_in_slices(gpt: PlacedGpt, num_slices: int = 8, partition: str = EVEN) ->
 
 
 def slice_ends(
-    placement: Placement,
-    num_slices: int,
-    attention_share: Shares = 0.0,
-    partition: str = EVEN,
+    placement: Placement, num_slices: int, attention_share: Shares = 0.0, partition: str = EVEN
 ) -> tuple[Fraction, ...]:
     """Return where each slice ends, as a part of the sequence.
 
