@@ -265,7 +265,7 @@ def _of_stages(
     if any(name.endswith(("_ms", "_mib")) for name in options):
         is_split = options.pop("split_backward", "input_gradient_ms" in options)
         num_chunks = options.pop("num_chunks", num_chunks)
-        columns = options.keys() - {"memory_mib", "transfer_ms", "input_gradient_share"}
+        columns = options.keys() - {"memory_mib", "transfer_ms"}
         are_numbers = all(isinstance(options[name], int | float | str) for name in columns)
         stages = stages_of(num_devices if are_numbers else None, num_devices=num_devices, **options)
         return place(stages, shape, is_split, num_chunks).placement

@@ -51,7 +51,7 @@ def read_model(options: CompareOptions) -> tuple[StageChain, OwnSchedules]:
         return chain, {}
     chunks = dict.fromkeys(each.layout.num_chunks for each in pipelines.values())
     found = layout(layers, number, options.search.num_micro_batches, list(chunks), given=pipelines)
-    memory_mib = None if chain.memory_mib is None else min(chain.memory_mib)
+    memory_mib = min(chain.capacities_mib, default=None)
     best = layout(layers, number, options.search.num_micro_batches, list(chunks), memory_mib)
     rows = {Path(name).stem: row for name, row in found.given.items()}
     if len(rows) < len(found.given):

@@ -43,7 +43,7 @@ def save_length_rules(rows: Sequence[LengthTimeRow], directory: Path) -> None:
     """
     rules = fit_rules(rows)
     path = directory / "length_rules.csv"
-    write_text(path, rules_to_csv({name: each.rule for name, each in rules.items()}))
+    write_text(path, rules_to_csv(rules))
     log.info("rules of the length, where x is a thousand tokens:")
     log.info("%s", "\n".join(f"  {name}: {each}" for name, each in rules.items()))
     log.info("search with: search.micro_batches=FILE.csv search.length_rules=%s", path)

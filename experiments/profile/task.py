@@ -23,13 +23,13 @@ from experiments.search.kinds.files import PROFILE_FILES
 from experiments.search.problem import SearchProblem, read_problem
 from experiments.search.search_step import search_and_save
 from placements import OperatingPoint, Placement, Profile, ProfileError
-from placements.copies.stages import copies_in
+from placements.copies.replicas import copies_in
 from placements.forms.reading import in_file
 from placements.forms.texts import write_json, write_text
 from placements.measured.run_trace import TraceError, block_times, read_traces
 from placements.placement_file import placement_to_yaml
 from placements.profiles.length_rules import LengthTimeRow, read_measured_lengths
-from placements.profiles.profile_csv import write_profile_rows
+from placements.profiles.operating_point import write_profile_rows
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Measurement
 from runtime.execution.run_options import RunOptions

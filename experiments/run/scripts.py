@@ -15,7 +15,7 @@ from experiments.run.options import RuntimeOptions
 from experiments.run.run_options import blocks_ahead
 from experiments.run.traces import planned_run, script_schedule
 from experiments.search.results import SearchStepResult
-from placements.copies.stages import as_stages, copies_in, orders_of_stages
+from placements.copies.replicas import as_stages, copies_in, orders_of_stages
 from placements.forms.texts import write_json
 from runtime.clocks.periodic_clocks import ScriptClocks, clocks_of_rounds
 from runtime.codegen.codegen import generate

@@ -132,11 +132,6 @@ class ProfileOptions:
     blocking_power_w: float | Mapping[Any, Any] | None = option(
         None, "power of a waiting GPU, in W, or by clock, as in {705: 60.0, 1410: 84.0}; null: the GPU's"
     )
-    transfer_power_w: float = option(
-        0.0,
-        "what a GPU draws for a transfer that it sends or receives, in W, beyond computing or waiting",
-        min=0,
-    )
     clock_latency: Verbatim | None = option(
         None, "file of runtime.clock latency: how long changes of clock take; null: the GPU's"
     )

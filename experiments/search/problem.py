@@ -40,7 +40,6 @@ class SearchProblem:
         planned: The plan that the placement is of, if a planner made it.
         model: Models what a placement of these blocks costs at each clock.
         blocking_power_w: Of a GPU that waits, as the options give it; None where they do not.
-        transfer_power_w: What a GPU draws for a transfer, in W.
         is_memory_given: Whether its memory is that of the options, and not of its kind.
         batch: Its micro-batches, where these differ.
         tokens: The length of each; empty where it is not known.
@@ -54,14 +53,13 @@ class SearchProblem:
     planned: RunPlan | None
     model: Callable[[Placement], Profile]
     blocking_power_w: BlockingPower | None
-    transfer_power_w: float
     is_memory_given: bool
     batch: UnequalBatch | None = None
     tokens: tuple[int, ...] = ()
 
     @property
     def whole_profile(self) -> Profile:
-        """Costs of every block in each of its modes at each clock, with transfers.
+        """Costs of every block in each of its modes at each clock.
 
         As read, or from the GPU's power model, which knows what computes.
         """
@@ -84,7 +82,7 @@ class SearchProblem:
                 if block.stream == COMPUTE
             }
             profile = replace(profile, points=computed)
-        return with_modes(profile, placement).with_transfers(placement, self.transfer_power_w)
+        return with_modes(profile, placement)
 
 
 def read_problem(options: SearchCommandOptions) -> SearchProblem:
@@ -127,7 +125,6 @@ def read_problem(options: SearchCommandOptions) -> SearchProblem:
         built.planned,
         built.model,
         given,
-        chosen.transfer_power_w,
         is_memory_given=options.search.memory is not None,
         batch=batch,
         tokens=tokens,
@@ -202,6 +199,4 @@ def _cost_source(
         scales = (("times", chosen.time_scale), ("energies", chosen.energy_scale))
         factors = "".join(f", {name} times {scale:g}" for name, scale in scales if scale != 1)
         times, energies, placeholder = f"profile {path}{factors}", f"profile {path}", False
-    if chosen.transfer_power_w:
-        energies += f", and transfers with profile.transfer_power_w, {chosen.transfer_power_w:g} W"
     return CostSource(times, energies, said_blocking_power(chosen, gpus, measured), placeholder)

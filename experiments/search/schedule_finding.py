@@ -11,7 +11,7 @@ from experiments.config.options import OptionError, require_known, require_least
 from experiments.search.options import SearchCommandOptions, SearchOptions
 from experiments.search.unequal_finding import find_unequal_schedule
 from placements import Placement
-from placements.copies.stages import copies_in
+from placements.copies.replicas import copies_in
 from schedsearch.baselines import HAND_MADE, pipedream
 from schedsearch.baselines.chosen_modes import with_chosen_modes
 from schedsearch.core.answer import Answer, SearchProgress, Status

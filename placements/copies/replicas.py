@@ -2,17 +2,20 @@
 
 A micro-batch that finds its copy of a stage lost, or slow, goes to another copy of the same stage. So which
 copy it takes is a mode, chosen for each device of the plain pipeline.
+
+A schedule knows the copies of a stage as blocks of their own, a model as one block on several devices
+(`placements.Block.in_turns`): it has the stage's parameters once.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from placements.block import Block, Kind, PlacementError
-from placements.modes import Choice, Decision
+from placements.modes import Choice, Chosen, Decision
 from placements.spec import Placement
 
 
@@ -65,36 +68,30 @@ def replicated(placement: Placement, replicas: Sequence[int]) -> Placement:
         for copy in range(replicas[device[target]])
         for each in sources(target, copy, source)
     ]
+    idle = [replace(each, time=0, memory=0, transient=0) for each in blocks if each.kind is not Kind.O]
+
+    def taken(copies: range, copy: int) -> Choice:
+        others = tuple(each for each in idle if each.devices[0] in copies and each.devices != (copies[copy],))
+        return Choice(f"copy {copy}", others)
+
     return replace(
         placement,
         name=f"{placement.name} x {max(replicas)}",
         num_devices=first[-1],
         blocks=tuple(blocks),
         transfer=tuple(transfer),
-        decisions=tuple(_which_copy(blocks, range(*ends)) for ends in itertools.pairwise(first)),
-        **per_device(placement, [each for each, number in enumerate(replicas) for _ in range(number)]),
+        decisions=tuple(
+            Decision(tuple(taken(copies, copy) for copy in range(len(copies))))
+            for copies in itertools.starmap(range, itertools.pairwise(first))
+        ),
+        **_per_device(placement, [each for each, number in enumerate(replicas) for _ in range(number)]),
     )
 
 
-def per_device(placement: Placement, sources: Sequence[int]) -> dict[str, Any]:
+def _per_device(placement: Placement, sources: Sequence[int]) -> dict[str, Any]:
     """Return what a placement says of its devices, of new ones of which each is as a device of it was."""
     given = {name: getattr(placement, name) for name in ("memory", "static_memory", "num_gpus")}
     return {name: each and tuple(each[source] for source in sources) for name, each in given.items()}
-
-
-def _which_copy(blocks: Sequence[Block], devices: range) -> Decision:
-    """Return the decision on the copy of a device, which leaves out the blocks of all others."""
-    left_out = [
-        replace(block, time=0, memory=0, transient=0, host_memory=0)
-        for block in blocks
-        if block.devices[0] in devices and block.kind is not Kind.O
-    ]
-    return Decision(
-        tuple(
-            Choice(f"copy {copy}", tuple(block for block in left_out if block.devices != (taken,)))
-            for copy, taken in enumerate(devices)
-        )
-    )
 
 
 def _check(placement: Placement, replicas: Sequence[int]) -> None:
@@ -103,14 +100,130 @@ def _check(placement: Placement, replicas: Sequence[int]) -> None:
             f"replicas: {list(replicas)} are not the copies of {placement.num_devices} devices; give a "
             "number above 0 for each"
         )
-    for block in placement.blocks:
-        if len(block.devices) > 1:
-            raise PlacementError(
-                f"{placement.name} has block {block.name} on devices {list(block.devices)}, of which no "
-                "copies can be taken alone; use a placement whose blocks are on one device each"
-            )
+    if shared := [block for block in placement.blocks if len(block.devices) > 1]:
+        raise PlacementError(
+            f"{placement.name} has block {shared[0].name} on devices {list(shared[0].devices)}, of which no "
+            "copies can be taken alone; use a placement whose blocks are on one device each"
+        )
     if not placement.is_plain or placement.nodes is not None:
         raise PlacementError(
             f"{placement.name} has modes, streams or nodes, which copies of devices cannot have yet; leave "
             "them out"
         )
+
+
+class StageCopy(NamedTuple):
+    """Identity of a copy's block: name of the stage's block, and number of the copy and of its choice."""
+
+    stage: str
+    number: int
+
+
+def copies_in(placement: Placement) -> Mapping[str, StageCopy]:
+    """Map the name of each block that is a copy to what it is; empty where a placement has no copies.
+
+    >>> from placements.shapes import v_shape
+    >>> dict(copies_in(replicated(v_shape(1), [2])))["B0@1"]
+    StageCopy(stage='B0', number=1)
+    """
+    names = [name for each in placement.decisions for name in enumerate(each.names)]
+    if not names or any(name != f"copy {number}" for number, name in names):
+        return {}
+    found = {block.name: block.name.rpartition("@") for block in placement.blocks}
+    return {name: StageCopy(stage, int(number)) for name, (stage, _, number) in found.items()}
+
+
+def not_taken(placement: Placement, chosen: Chosen) -> frozenset[str]:
+    """Return the blocks of copies that a micro-batch does not take."""
+    taken = [each.choices[n] for each, n in zip(placement.decisions, chosen, strict=True)]
+    return frozenset(block.name for choice in taken for block in choice.blocks if not block.time)
+
+
+def orders_of_stages(
+    placement: Placement, orders: Sequence[Sequence[tuple[str, int]]]
+) -> list[list[tuple[str, int]]]:
+    """Return the (block, micro-batch) pairs that each device runs, blocks of copies named as their stages."""
+    copies = copies_in(placement)
+    return [[(copies[name].stage if copies else name, n) for name, n in order] for order in orders]
+
+
+def as_stages(placement: Placement) -> Placement:
+    """Return a placement of copies as its stages: each block once, on the devices of all of its copies.
+
+    Any other placement is returned as it is.
+
+    Raises:
+        PlacementError: Copies of a block are unequal groups of devices, or cut samples into shares.
+
+    >>> from placements.shapes import v_shape
+    >>> [(block.name, block.groups) for block in as_stages(replicated(v_shape(2), [2, 1])).blocks[:2]]
+    [('F0', ((0,), (1,))), ('F1', ((2,),))]
+    """
+    copies = copies_in(placement)
+    if not copies:
+        return placement
+    blocks_of: dict[str, list[Block]] = {}
+    for block in placement.blocks:
+        blocks_of.setdefault(copies[block.name].stage, []).append(block)
+
+    def stage(name: str, blocks: Sequence[Block]) -> Block:
+        teams = [block.devices for block in sorted(blocks, key=lambda block: copies[block.name].number)]
+        devices = list(itertools.chain(*teams))
+        if len({len(team) for team in teams}) > 1 or devices != sorted(devices):
+            raise PlacementError(
+                f"blocks ({name}).devices: its copies are on {', '.join(map(str, teams))}; let each have as "
+                "many, numbered one copy after the other"
+            )
+        if any(block.data_parallel > 1 for block in blocks):
+            raise PlacementError(
+                f"blocks ({name}).data_parallel: a copy that takes whole micro-batches cannot cut them too; "
+                "give 1"
+            )
+        return replace(
+            blocks[0],
+            name=name,
+            devices=tuple(devices),
+            memory=tuple(units for block in blocks for units in block.units.values()),
+            after=tuple(dict.fromkeys(copies[each].stage for block in blocks for each in block.after)),
+            data_parallel=len(teams),
+            in_turns=len(teams) > 1,
+        )
+
+    transfer = {(copies[a].stage, copies[b].stage): ticks for a, b, ticks in placement.transfer}
+    return replace(
+        placement,
+        blocks=tuple(itertools.starmap(stage, blocks_of.items())),
+        transfer=tuple((*ends, ticks) for ends, ticks in transfer.items()),
+        decisions=(),
+    )
+
+
+def as_copies(placement: Placement) -> Placement:
+    """Return a placement some of whose blocks take micro-batches in turn as one of copies.
+
+    Any other placement is returned as it is.
+
+    Raises:
+        PlacementError: Its blocks are not on the devices of stages, each with as many copies for all blocks.
+    """
+    if not any(block.in_turns for block in placement.blocks):
+        return placement
+    teams = sorted({block.devices for block in placement.blocks})
+    if [*itertools.chain(*teams)] != [*range(placement.num_devices)]:
+        raise PlacementError(
+            f"{placement.name}: has blocks in turns, and others on some of their devices; let each device "
+            "be of one stage, and number those of a stage in a row"
+        )
+    blocks = []
+    for block in placement.blocks:
+        number = len(block.devices)
+        if block.data_parallel != number or block.in_turns != (number > 1):
+            raise PlacementError(
+                f"blocks ({block.name}).in_turns: each of its {number} devices has to be a group of its own; "
+                f"give data_parallel: {number}, and in_turns: true"
+            )
+        memory, devices = block.memory_on(block.devices[0]), (teams.index(block.devices),)
+        blocks.append(replace(block, devices=devices, memory=memory, data_parallel=1, in_turns=False))
+    one_each = _per_device(placement, [team[0] for team in teams])
+    plain = replace(placement, num_devices=len(teams), blocks=tuple(blocks), **one_each)
+    return replace(replicated(plain, [len(team) for team in teams]), name=placement.name)

@@ -2,8 +2,7 @@
 
 In the order in which to read:
 
-- `operating_point`: the cost of a block at one clock
-- `profile_csv`: the file form of a profile
+- `operating_point`: the cost of a block at one clock, and the file form of such costs
 - `profile`: the cost of each block at each clock
 - `mode_costs`: what blocks cost in their modes
 - `length_rules`: what blocks take by the length of a sequence, as polynomials

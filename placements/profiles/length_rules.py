@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -58,31 +58,20 @@ class LengthRule(NamedTuple):
     Attributes:
         time_ms: Its time.
         memory_mib: What it allocates, less than 0 for what it releases; None where no rule is known.
+        deviation: Largest deviation of its time from a measured one, as a share of that; 0 where not fitted.
+        worst_tokens: Length at which that is.
     """
 
     time_ms: Coefficients
     memory_mib: Coefficients | None = None
-
-
-class FittedRule(NamedTuple):
-    """A rule that was fitted, and what it misses.
-
-    Attributes:
-        rule: The rule.
-        deviation: Largest deviation of its time from a measured one, as a share of that.
-        worst_tokens: Length at which that is.
-    """
-
-    rule: LengthRule
-    deviation: float
-    worst_tokens: int
+    deviation: float = 0.0
+    worst_tokens: int = 0
 
     def __str__(self) -> str:
-        """Return the polynomial and its worst deviation."""
-        text = f"{in_words(self.rule.time_ms)} ms"
-        if self.rule.memory_mib is not None:
-            text += f", {in_words(self.rule.memory_mib)} MiB"
-        return f"{text}; worst {self.deviation:.1%}, at {self.worst_tokens:,} tokens"
+        """Return the polynomials and the worst deviation."""
+        memory = "" if self.memory_mib is None else f", {in_words(self.memory_mib)} MiB"
+        worst = f"worst {self.deviation:.1%}, at {self.worst_tokens:,} tokens"
+        return f"{in_words(self.time_ms)} ms{memory}; {worst}"
 
 
 def value(coefficients: Sequence[float], thousands: float) -> float:
@@ -108,7 +97,6 @@ def in_words(coefficients: Sequence[float]) -> str:
 def fitted(points: Iterable[tuple[float, float]], powers: Sequence[int] = POWERS) -> Coefficients:
     """Return the polynomial of factors of 0 or more with the least squares of relative deviations.
 
-    The least one is that of some powers alone where no factor is below 0, so all choices of powers are tried.
     Points are lengths in thousands of tokens, and what was measured, all of 0 or more, or all of 0 or less.
 
     >>> [round(each, 6) for each in fitted([(1, 3.0), (2, 7.0), (4, 21.0)])]
@@ -116,22 +104,18 @@ def fitted(points: Iterable[tuple[float, float]], powers: Sequence[int] = POWERS
     >>> fitted([(1, 3.0), (2, 5.0), (4, 5.0)])[2]  # never a curve that bends down
     0.0
     """
+    from scipy.optimize import nnls  # which what only reads rules does not wait for
+
     lengths, values = np.array(sorted(points), dtype=float).T
-    sign = -1.0 if values.sum() < 0 else 1.0
     weights = 1 / np.maximum(np.abs(values), np.abs(values).max() * 1e-9 or 1.0)
-    best, least = np.zeros(max(powers) + 1), float(np.sum((weights * values) ** 2))
-    for number in range(1, len(powers) + 1):
-        for chosen in combinations(powers, number):
-            table = weights[:, None] * lengths[:, None] ** np.array(chosen)
-            factors, *_ = np.linalg.lstsq(table, sign * weights * values, rcond=None)
-            missed = float(np.sum((table @ factors - sign * weights * values) ** 2))
-            if (factors >= 0).all() and missed < least:
-                best, least = np.zeros(max(powers) + 1), missed
-                best[list(chosen)] = sign * factors
-    return tuple(best.tolist())
+    found = np.zeros(max(powers) + 1)
+    found[list(powers)], _ = nnls(
+        (weights * lengths ** np.array(powers)[:, None]).T, weights * np.abs(values)
+    )
+    return tuple((found * (-1 if values.sum() < 0 else 1) + 0.0).tolist())
 
 
-def fit_rules(rows: Iterable[LengthTimeRow]) -> dict[str, FittedRule]:
+def fit_rules(rows: Iterable[LengthTimeRow]) -> dict[str, LengthRule]:
     """Return the rule of each block from what was measured.
 
     Raises:
@@ -143,7 +127,7 @@ def fit_rules(rows: Iterable[LengthTimeRow]) -> dict[str, FittedRule]:
     return {name: _fit(name, own) for name, own in by_block.items()}
 
 
-def _fit(name: str, rows: Sequence[LengthTimeRow]) -> FittedRule:
+def _fit(name: str, rows: Sequence[LengthTimeRow]) -> LengthRule:
     num_lengths = len({row.tokens for row in rows})
     if num_lengths < len(POWERS):
         word = "length" if num_lengths == 1 else "lengths"
@@ -155,9 +139,8 @@ def _fit(name: str, rows: Sequence[LengthTimeRow]) -> FittedRule:
             "with one sign, or none"
         )
     times = fitted((row.tokens / 1000, row.time_ms) for row in rows)
-    missed = {row.tokens: abs(value(times, row.tokens / 1000) / row.time_ms - 1) for row in rows}
-    worst = max(missed, key=missed.__getitem__)
-    return FittedRule(LengthRule(times, fitted(known) if known else None), missed[worst], worst)
+    missed = ((abs(value(times, row.tokens / 1000) / row.time_ms - 1), row.tokens) for row in rows)
+    return LengthRule(times, fitted(known) if known else None, *max(missed))
 
 
 def read_measured_lengths(path: str | Path) -> list[LengthTimeRow]:
@@ -176,17 +159,17 @@ def read_length_rules(path: str | Path) -> dict[str, LengthRule]:
     Raises:
         ProfileError: The file is wrong; one line with its path, the place and the remedy.
     """
-    terms: dict[str, dict[int, LengthRuleRow]] = {}
     once = ("block", "power")
-    for _, row in csv_records(Path(path), "block and power", ProfileError, LengthRuleRow, once=once):
-        terms.setdefault(row.block, {})[row.power] = row
+    rows = [
+        row for _, row in csv_records(Path(path), "block and power", ProfileError, LengthRuleRow, once=once)
+    ]
     rules = {}
-    for name, own in terms.items():
-        rows = [own.get(power, LengthRuleRow(name, power, 0.0)) for power in range(1 + max(own))]
-        memory = [row.memory_mib for row in rows]
-        has_memory = any(mib is not None for mib in memory)
-        of_memory = tuple(mib or 0.0 for mib in memory) if has_memory else None
-        rules[name] = LengthRule(tuple(row.time_ms for row in rows), of_memory)
+    for name in dict.fromkeys(row.block for row in rows):
+        terms = {row.power: row for row in rows if row.block == name}
+        own = [terms.get(power, LengthRuleRow(name, power, 0.0)) for power in range(1 + max(terms))]
+        memory = tuple(row.memory_mib or 0.0 for row in own)
+        has_memory = any(row.memory_mib is not None for row in own)
+        rules[name] = LengthRule(tuple(row.time_ms for row in own), memory if has_memory else None)
     return rules
 
 

@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from placements.block import COMPUTE, Block, Kind
-from placements.modes import Choice
 from placements.profiles.operating_point import OperatingPoint, ProfileError
 from placements.profiles.profile import Profile
 from placements.spec import Placement
@@ -44,19 +43,27 @@ def with_modes(profile: Profile, placement: Placement) -> Profile:
 
 def _points(profile: Profile, placement: Placement, name: str, block: Block) -> Iterator[OperatingPoint]:
     """Yield the points of a block in a mode; none where the profile has nothing that they follow from."""
-    base, written = profile.points.get(block.name, ()), placement.by_name[block.name]
+    base = profile.points.get(block.name, ())
     if block.stream != COMPUTE:
         highest = max(points[-1].clock_mhz for points in profile.points.values())
         time_ms = placement.ms(block.time)
         yield from base or [OperatingPoint(highest, time_ms, profile.min_blocking_power_w * time_ms)]
         return
-    more, choice = block.time - written.time, _choice(placement, name, block)
-    again = list(_computed_again(placement, choice, block)) if more > 0 and block.kind is not Kind.F else []
-    if choice.name == OFFLOAD and more > 0:
-        waiting_ms = placement.ms(more)
+    if not base:
+        return
+    written, decision = placement.by_name[block.name], placement.decisions[placement.decision_of[block.name]]
+    choice = next(each for each in decision.choices if placement.name_in(each, block.name) == name)
+    more, waiting_ms = block.time - written.time, placement.ms(block.time - written.time)
+    again = [
+        each
+        for each in map(placement.by_name.__getitem__, decision.blocks)
+        if each.kind is Kind.F and each.stream == COMPUTE and set(each.devices) & set(block.devices)
+        if choice.by_name.get(each.name, each).time and block.kind is not Kind.F
+    ]
+    if more > 0 and choice.name == OFFLOAD:
         for point in base:
             yield _plus(point, waiting_ms, waiting_ms * profile.blocking_w(point.clock_mhz))
-    elif again and base:
+    elif more > 0 and again:
         yield from _with_forwards(profile, name, base, again, more / sum(each.time for each in again))
     else:
         factor = block.time / written.time
@@ -73,9 +80,7 @@ def _with_forwards(
 ) -> Iterator[OperatingPoint]:
     """Yield the points of a backward with a share of forwards before it, all at one clock."""
     fastest = profile.in_fastest_configs().points
-    if lacking := [each.name for each in again if each.name not in fastest]:
-        raise ProfileError(f"profile: lacks {lacking[0]}, which {name} computes again; profile it")
-    forwards = [{point.clock_mhz: point for point in fastest[each.name]} for each in again]
+    forwards = [{point.clock_mhz: point for point in fastest.get(each.name, ())} for each in again]
     shared = [point for point in base if all(point.clock_mhz in each for each in forwards)]
     if not shared:
         raise ProfileError(
@@ -86,18 +91,3 @@ def _with_forwards(
         added = [each[point.clock_mhz] for each in forwards]
         time_ms, energy_mj = sum(each.time_ms for each in added), sum(each.energy_mj for each in added)
         yield _plus(point, share * time_ms, share * energy_mj)
-
-
-def _choice(placement: Placement, name: str, block: Block) -> Choice:
-    """Return the choice in which a block that a mode changes has a name."""
-    choices = placement.decisions[placement.decision_of[block.name]].choices if name != block.name else ()
-    return next((each for each in choices if placement.name_in(each, block.name) == name), Choice(""))
-
-
-def _computed_again(placement: Placement, choice: Choice, block: Block) -> Iterator[Block]:
-    """Yield the forwards of a block's decision that run on devices of its own."""
-    for name in placement.decisions[placement.decision_of[block.name]].blocks:
-        forward = placement.by_name[name]
-        is_run = choice.by_name.get(name, forward).time > 0 and set(forward.devices) & set(block.devices)
-        if is_run and forward.kind is Kind.F and forward.stream == COMPUTE:
-            yield forward

@@ -1,8 +1,24 @@
-"""Cost of a block at one clock, and the error of a wrong profile."""
+"""Cost of a block at one clock, and the file form of such costs, that of Zeus and Perseus.
+
+That is a CSV file with a row for each block and clock. In the file clocks are in MHz, times in seconds and
+energies in joules on one GPU; inside the program times are milliseconds and energies millijoules.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from placements.forms.meaning import Meaning
+from placements.forms.tables import csv_records, keys_of
+from placements.forms.texts import csv_text, write_text
+
+Frequency = Annotated[int, Meaning("clock", "MHz", min=1)]
+Seconds = Annotated[float, Meaning("time of the block", "s", above=0)]
+Joules = Annotated[float, Meaning("energy of the block on one GPU", "J", min=0)]
 
 
 class ProfileError(ValueError):
@@ -74,3 +90,77 @@ class OperatingPoint:
     def clock(self) -> int:
         """The clock with its configuration, if it has one."""
         return Clock(self.clock_mhz, self.config) if self.config else self.clock_mhz
+
+
+@dataclass(frozen=True)
+class ProfileRow:
+    """A row of a profile by block."""
+
+    block: Annotated[str, Meaning("name of the block; in a mode with it, as `B0@recompute`")]
+    frequency: Frequency
+    time: Seconds
+    energy: Joules
+    config: Annotated[str, Meaning("configuration of the block, such as the SMs that communicate")] = ""
+
+
+@dataclass(frozen=True)
+class StageRow:
+    """A row of a profile by stage, as Zeus and Perseus write it, where the placement is a V-shape."""
+
+    stage: Annotated[int, Meaning("number of the stage, whose blocks are `F` and `B` with it", min=0)]
+    instruction: Annotated[Literal["forward", "backward"], Meaning("which of the two blocks")]
+    frequency: Frequency
+    time: Seconds
+    energy: Joules
+    config = ""
+
+    @property
+    def block(self) -> str:
+        """Name of the block."""
+        return f"{self.instruction[0].upper()}{self.stage}"
+
+
+def write_profile_rows(path: Path, rows: Iterable[Sequence[Any]]) -> None:
+    """Write a profile of which not all was measured, all of it or nothing.
+
+    Args:
+        path: The CSV file.
+        rows: Block, clock in MHz, time in milliseconds, energy in millijoules, perhaps configuration; None
+            leaves the cell empty, which `Profile.from_csv` rejects. Where no row has a configuration there is
+            no column of them.
+
+    Raises:
+        ProfileError: The file cannot be written.
+    """
+    cells = [
+        (block, clock_mhz, repr(time_ms / 1e3), None if energy_mj is None else repr(energy_mj / 1e3), *config)
+        for block, clock_mhz, time_ms, energy_mj, *config in rows
+    ]
+    num_columns = 5 if any(any(row[4:]) for row in cells) else 4
+    try:
+        write_text(path, csv_text(keys_of(ProfileRow)[:num_columns], (row[:num_columns] for row in cells)))
+    except OSError as error:
+        raise ProfileError(f"{path}: cannot be written ({error.strerror}); give another path") from None
+
+
+def points_of(
+    table: str | Path, time_scale: float = 1.0, energy_scale: float = 1.0
+) -> dict[str, tuple[OperatingPoint, ...]]:
+    """Return the operating points by block and ascending clock of a table that has one of the two forms.
+
+    Args:
+        table: The CSV file, or the text of one; see `placements.profiles.profile.Profile.from_csv`.
+        time_scale: Factor on its times.
+        energy_scale: Factor on its energies.
+
+    Raises:
+        ProfileError: It cannot be read or is wrong; the message begins with its path.
+    """
+    found: dict[str, list[OperatingPoint]] = {}
+    forms: tuple[type[ProfileRow | StageRow], ...] = (ProfileRow, StageRow)
+    once = ("block", "frequency", "config")
+    for _, row in csv_records(table, "block and clock", ProfileError, *forms, once=once):
+        costs = row.time * (1e3 * time_scale), row.energy * (1e3 * energy_scale)
+        found.setdefault(row.block, []).append(OperatingPoint(row.frequency, *costs, row.config))
+    by_clock = attrgetter("clock_mhz", "config")
+    return {block: tuple(sorted(points, key=by_clock)) for block, points in found.items()}

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import warnings
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -15,13 +13,11 @@ from pathlib import Path
 
 from placements.block import Block
 from placements.modes import Choice, Decision
-from placements.profiles.operating_point import OperatingPoint, ProfileError
-from placements.profiles.profile_csv import points_of, write_profile_rows
+from placements.profiles.operating_point import OperatingPoint, ProfileError, points_of, write_profile_rows
 from placements.spec import Placement
 
 BlockingPower = float | tuple[tuple[int, float], ...]
 """Power in W of a GPU that waits: one number, or (MHz, W) points by clock."""
-
 
 DOUBTFUL = 100.0
 """Times of a profile and of a placement that differ by such a factor are likely in different units."""
@@ -80,24 +76,13 @@ class Profile:
         highest = points[-1].clock_mhz
         return min((each for each in points if each.clock_mhz == highest), key=lambda each: each.time_ms)
 
-    @cached_property
-    def clock_of_several(self) -> str:
-        """A block and a clock at which it has several configurations; empty where none has."""
-        for block, points in self.points.items():
-            for before, after in pairwise(points):
-                if before.clock_mhz == after.clock_mhz:
-                    return f"{block} at {after.clock_mhz} MHz"
-        return ""
-
     def in_fastest_configs(self) -> Profile:
         """Return the profile with the fastest configuration of each clock, for what chooses clocks alone."""
-        if not self.clock_of_several:
-            return self
         points = {}
         for block, all_points in self.points.items():
             slowest_first = sorted(all_points, key=lambda point: (point.clock_mhz, -point.time_ms))
             points[block] = tuple({point.clock_mhz: point for point in slowest_first}.values())
-        return replace(self, points=points)
+        return self if points == self.points else replace(self, points=points)
 
     def require_one_config(self, field: str) -> None:
         """Check that no clock of a block has several configurations, for what chooses among clocks alone.
@@ -105,56 +90,31 @@ class Profile:
         Raises:
             ProfileError: One has; the message begins with the name of what cannot be asked for.
         """
-        if self.clock_of_several:
-            raise ProfileError(
-                f"{field}: chooses clocks alone, but {self.clock_of_several} has several configurations; "
-                "leave it out, or keep one configuration for each clock"
-            )
-
-    def with_transfers(self, placement: Placement, power_w: float) -> Profile:
-        """Return the profile with the energy of a placement's transfers in the blocks that send and receive.
-
-        What a transfer uses depends on no clock, so it is the same in every plan: it changes no choice, but
-        the energy of an iteration and every share of it. A transfer takes its ticks on each GPU of both ends,
-        and draws so many watts beyond computing or waiting meanwhile.
-
-        Raises:
-            ProfileError: The power is no power.
-        """
-        if not 0 <= power_w < math.inf:
-            raise ProfileError(f"transfer_power_w: {power_w} is not a power in W; give a number of 0 or more")
-        ticks = Counter[str]()
-        for source, target, time in placement.transfer:
-            ticks.update({source: time})
-            ticks.update({target: time})
-        if not power_w or not ticks:
-            return self
-        points = dict(self.points)
-        for name in placement.runs.keys() & points.keys():
-            more_mj = power_w * placement.tick_ms * ticks[placement.runs[name].name]
-            points[name] = tuple(replace(each, energy_mj=each.energy_mj + more_mj) for each in points[name])
-        return replace(self, points=points)
-
-    def is_of(self, placement: Placement) -> bool:
-        """Return whether its blocks are those of a placement and no others."""
-        return self.points.keys() == placement.runs.keys()
+        pairs = ((block, pair) for block, points in self.points.items() for pair in pairwise(points))
+        for block, (before, after) in pairs:
+            if before.clock_mhz == after.clock_mhz:
+                raise ProfileError(
+                    f"{field}: chooses clocks alone, but {block} at {after.clock_mhz} MHz has several "
+                    "configurations; leave it out, or keep one configuration for each clock"
+                )
 
     def require(self, placement: Placement) -> None:
         """Check that the profile has all blocks of a placement; it may have others besides.
 
-        Warns where the times of the two seem to be in different units; see `doubtful_times`.
-
         Raises:
             ProfileError: It lacks one.
         """
-        self._require_blocks(placement)
-        if hint := self.doubtful_times(placement):
-            warnings.warn(f"profile: {hint}", stacklevel=3)
+        if missing := [name for name in placement.runs if name not in self.points]:
+            is_mode = any(placement.runs[name].name in self.points for name in missing)
+            raise ProfileError(
+                f"profile: lacks {_some(missing)} of {placement.name}, it has {_some(self.points)}; profile "
+                f"them, or use the placement that was profiled{' and `with_modes`' if is_mode else ''}"
+            )
 
-    def doubtful_times(self, placement: Placement, option: str = "time_scale") -> str:
+    def doubtful_times(self, placement: Placement, option: str) -> str:
         """Return a hint where its times and those of a placement are `DOUBTFUL` times apart; else nothing.
 
-        The option is the name of the factor on the times of the profile, where the user gives it.
+        The option is the factor on the times of the profile.
         """
         own_ms = sum(self.fastest(name).time_ms for name in placement.runs)
         other_ms = sum(block.time for block in placement.runs.values()) * placement.tick_ms
@@ -168,15 +128,6 @@ class Profile:
             f"{other_ms:.6g} ms; {cause}"
         )
 
-    def _require_blocks(self, placement: Placement) -> None:
-        missing = [name for name in placement.runs if name not in self.points]
-        if missing:
-            is_mode = any(placement.runs[name].name in self.points for name in missing)
-            raise ProfileError(
-                f"profile: lacks {_some(missing)} of {placement.name}, it has {_some(self.points)}; profile "
-                f"them, or use the placement that was profiled{' and `with_modes`' if is_mode else ''}"
-            )
-
     def times_for(self, placement: Placement) -> Placement:
         """Return the placement with every block's time at its highest clock.
 
@@ -186,28 +137,27 @@ class Profile:
         Raises:
             ProfileError: The profile lacks a block.
         """
-        self._require_blocks(placement)
+        self.require(placement)
         shortest_ms = min(self.fastest(name).time_ms for name in placement.runs)
-        exponent = math.floor(math.log10(shortest_ms)) - 5
-        is_fine = round(shortest_ms / float(f"1e{exponent}")) >= 500_000
-        tick_ms = float(f"1e{exponent if is_fine else exponent - 1}")
+        tick_ms = float(f"1e{math.floor(math.log10(shortest_ms / 500_000) + 1e-9)}")
         finer = Fraction(str(placement.tick_ms)) / Fraction(str(tick_ms))
 
-        def timed(block: Block, name: str) -> Block:
-            if name in self.points and block.time:
-                return replace(block, time=round(self.fastest(name).time_ms / tick_ms))
-            return replace(block, time=math.ceil(block.time * finer))  # as written it never runs
-
-        def timed_choice(choice: Choice) -> Choice:
-            names = (placement.name_in(choice, block.name) for block in choice.blocks)
-            return replace(choice, blocks=tuple(map(timed, choice.blocks, names)))
+        def timed(blocks: Sequence[Block], choice: Choice) -> tuple[Block, ...]:
+            times = [math.ceil(block.time * finer) for block in blocks]  # as written a block may never run
+            for i, name in enumerate(placement.name_in(choice, block.name) for block in blocks):
+                if name in self.points and blocks[i].time:
+                    times[i] = round(self.fastest(name).time_ms / tick_ms)
+            return tuple(replace(block, time=time) for block, time in zip(blocks, times, strict=True))
 
         return replace(
             placement,
             tick_ms=tick_ms,
-            blocks=tuple(timed(block, block.name) for block in placement.blocks),
+            blocks=timed(placement.blocks, Choice("")),
             transfer=tuple((a, b, math.ceil(ticks * finer)) for a, b, ticks in placement.transfer),
-            decisions=tuple(Decision(tuple(map(timed_choice, each.choices))) for each in placement.decisions),
+            decisions=tuple(
+                Decision(tuple(replace(each, blocks=timed(each.blocks, each)) for each in decision.choices))
+                for decision in placement.decisions
+            ),
         )
 
     @classmethod
@@ -224,10 +174,8 @@ class Profile:
 
         The columns are ``block,frequency,time,energy``, with ``config`` where blocks have several
         configurations, or Zeus's ``stage,instruction,frequency,time,energy`` with ``forward`` and
-        ``backward``, whose stage 3 is the blocks F3 and B3 of a V-shape, or those of Zeus's server,
-        ``rank,instruction,frequency,avg_time,avg_energy``, whose ranks are then the stages. Clocks are in
-        MHz, times in seconds and energies in joules on one device, each times its scale. Rows and columns
-        may be in any order.
+        ``backward``, whose stage 3 is the blocks F3 and B3 of a V-shape. Clocks are in MHz, times in seconds
+        and energies in joules on one device, each times its scale. Rows and columns may be in any order.
 
         Raises:
             ProfileError: The file cannot be read or is wrong; the message begins with its path.
@@ -257,37 +205,33 @@ def checked_blocking_power(power: BlockingPower) -> BlockingPower:
     Raises:
         ProfileError: It is no power, or no list of points with a power for each of some clocks.
     """
-    if not isinstance(power, tuple):
-        if not 0 <= power < math.inf:
-            raise ProfileError(f"blocking_power_w: {power} is not a power in W; give a number of 0 or more")
-        return power
-    if not power:
-        raise ProfileError("blocking_power_w: has no points; give a power for at least one clock")
-    for clock, watts in power:
+    for clock, watts in power if isinstance(power, tuple) else ((1, power),):
         if not 0 < clock < math.inf:
             raise ProfileError(f"blocking_power_w: {clock} is not a clock; give MHz above 0")
         if not 0 <= watts < math.inf:
+            where = f" at {clock} MHz" if isinstance(power, tuple) else ""
             raise ProfileError(
-                f"blocking_power_w: {watts} at {clock} MHz is not a power in W; give a number of 0 or more"
+                f"blocking_power_w: {watts}{where} is not a power in W; give a number of 0 or more"
             )
-    points = tuple(sorted(power))
-    for (before, _), (after, _) in pairwise(points):
-        if before == after:
-            raise ProfileError(f"blocking_power_w: {after} MHz is given twice; give it once")
-    return points[0][1] if len({watts for _, watts in points}) == 1 else points
+    if not isinstance(power, tuple):
+        return power
+    clocks = Counter(clock for clock, _ in power).most_common(1)
+    if not power or clocks[0][1] > 1:
+        problem = f"{clocks[0][0]} MHz is given twice; give it once" if power else "has no points; give one"
+        raise ProfileError(f"blocking_power_w: {problem}")
+    return power[0][1] if len({watts for _, watts in power}) == 1 else tuple(sorted(power))
 
 
 def interpolated(points: tuple[tuple[int, float], ...], clock_mhz: int) -> float:
-    """Return a figure at a clock: linear between the points, constant outside.
+    """Return a figure at a clock: linear between the points by ascending clock, constant outside.
 
     >>> [interpolated(((700, 60.0), (1400, 80.0)), clock) for clock in (210, 700, 1050, 1410)]
     [60.0, 60.0, 70.0, 80.0]
     """
-    after = bisect_right(points, clock_mhz, key=lambda point: point[0])
-    if after in (0, len(points)):
-        return points[max(after - 1, 0)][1]
-    (left, low), (right, high) = points[after - 1 : after + 1]
-    return low + (high - low) * ((clock_mhz - left) / (right - left))
+    for (left, low), (right, high) in pairwise(points):
+        if clock_mhz < right:
+            return low + (high - low) * max(0.0, (clock_mhz - left) / (right - left))
+    return points[-1][1]
 
 
 def _check_points(block: str, points: tuple[OperatingPoint, ...]) -> None:
@@ -299,16 +243,14 @@ def _check_points(block: str, points: tuple[OperatingPoint, ...]) -> None:
                 f"points.{block}: {point.clock_mhz} MHz, {point.time_ms} ms, {point.energy_mj} mJ is no "
                 "operating point; clock and time must be above 0 and energy at least 0"
             )
-    for before, after in pairwise(points):
-        if (before.clock_mhz, before.config) >= (after.clock_mhz, after.config):
-            raise ProfileError(
-                f"points.{block}: {_mode(after)} follows {_mode(before)}; sort by clock"
-                + (" and config, and give each once" if before.config or after.config else "")
+    for before, after in pairwise((point.clock_mhz, point.config) for point in points):
+        if before >= after:
+            first, second = (
+                f"{mhz} MHz" + f" of config {config}" * (config > "") for mhz, config in (after, before)
             )
-
-
-def _mode(point: OperatingPoint) -> str:
-    return f"{point.clock_mhz} MHz" + (f" of config {point.config}" if point.config else "")
+            raise ProfileError(
+                f"points.{block}: {first} follows {second}; sort by clock and config, and give each once"
+            )
 
 
 def _some(names: Iterable[str]) -> str:

@@ -17,21 +17,25 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from typing import TYPE_CHECKING, cast
 
 from placements.block import Block, Kind, PlacementError
 from placements.pieces import backwards_of
 from placements.spec import Placement
 from placements.stages.stage_chain import PlacedStages, StageChain, StagesError, exact, place
 
+if TYPE_CHECKING:
+    from placements.models.transformer import TransformerLayer
+    from placements.planners.hybrid.placing.gpt import PlacedGpt
+
 EVEN, EQUAL_TIME = "even", "equal_time"
-PARTITIONS = (EVEN, EQUAL_TIME)
 """How a sequence is cut: into slices of equal length, or into slices that take equally long."""
 
 _FINEST = 1000
 """Parts of the shortest or smallest even slice to which others are rounded where nothing divides them all."""
 
 Shares = float | Mapping[str, float]
-"""One share for all blocks, or by the names of blocks; 0 where one is left out."""
+"""Share of attention in a block's time: of all forwards and whole backwards, or of each block by name."""
 
 
 def sliced(
@@ -51,11 +55,10 @@ def sliced(
     Args:
         placement: Stages of whole sequences, each a forward and its backward or the two halves of that.
         num_slices: Slices of a sequence.
-        attention_share: Share of a block's time that scores and their products take, which grow with the
-            square of the length; the rest grows with the length. One number for the forward and the whole
-            backward of all stages, of which the gradients of weights have none; or by the names of blocks.
+        attention_share: Share of time that scores and their products take, which grow with the square of the
+            length; the rest grows with the length. Gradients of weights have none.
         kv_share: Share of the memory from a forward to its backward that is keys and values.
-        partition: One of `PARTITIONS`.
+        partition: `EVEN` or `EQUAL_TIME`.
 
     Raises:
         PlacementError: A number is out of its range, or the placement has modes or is cut already.
@@ -66,75 +69,71 @@ def sliced(
     [('F1s0', 3, ('F0s0',)), ('F1s1', 5, ('F0s1', 'F1s0')), ('B1s1', 10, ('F1s1',)), \
 ('B1s0', 6, ('F1s0', 'B1s1'))]
     """
-    _check(placement, num_slices, kv_share)
+    blocks = placement.per_micro_batch.blocks
+    forwards = {name: each for each in blocks if each.kind is Kind.F for name in backwards_of(each.name)}
+    unknown = [each.name for each in blocks if each.kind is not Kind.F and each.name not in forwards]
+    _check(placement, num_slices, kv_share, unknown)
     ends = (Fraction(0), *slice_ends(placement, num_slices, attention_share, partition))
-    by_name, numbers = placement.by_name, range(num_slices)
+    by_name, numbers, kv = placement.by_name, range(num_slices), exact(kv_share)
     until = {
         name: [by_name[name].time * ((1 - share) * x + share * x**2) for x in ends]
         for name, share in _attention(placement, attention_share).items()
     }
     shortest = Fraction(min(block.time for block in placement.blocks), num_slices)
-    finer = _finer((ticks for row in until.values() for ticks in row), shortest)
-    held = [abs(units) for block in placement.blocks for units in (*_memory(block), block.transient)]
-    least = Fraction(min((units for units in held if units), default=1), num_slices)
-    parts = _finer((units * x * y for units in held for x in ends for y in (1, exact(kv_share))), least)
-    kept = _keys_and_values(placement, kv_share)
+    finer = _finer(itertools.chain(*until.values()), shortest)
+    held = {abs(units) for each in placement.blocks for units in (*each.units.values(), each.transient)} - {0}
+    least = Fraction(min(held, default=1), num_slices)
+    parts = _finer((units * x * y for units in held for x in ends for y in (1, kv)), least)
 
-    def part(units: int | Fraction, i: int) -> int:
-        """Return a slice's part of some units, such that those of all slices add up."""
-        begin, end = (round(units * parts * x) for x in ends[i : i + 2])
-        return end - begin
+    def memory(block: Block) -> list[tuple[int, ...]]:
+        """Return what each slice of a block holds on its devices, with gradients of keys and values."""
+        rows = [_rounded(units * parts * x for x in ends) for units in block.units.values()]
+        forward = forwards.get(block.name, block)
+        for row, units in zip(rows, forward.units.values(), strict=False):
+            *earlier, _ = _rounded(kv * max(units, 0) * parts * x for x in ends)
+            if block.kind in (Kind.B, Kind.I):
+                row[-1] += sum(earlier)
+            if block.kind in (Kind.B, Kind.W):
+                row[:-1] = [own - gradients for own, gradients in zip(row, earlier, strict=False)]
+        return list(zip(*rows, strict=True))
 
-    def memory(block: Block, i: int) -> tuple[int, ...]:
-        """Return what a slice of a block holds, with gradients of keys and values."""
-        own = [part(units, i) for units in _memory(block)]
-        for j, units in enumerate(kept.get(block.name, ())):
-            if block.kind in (Kind.B, Kind.I) and i == num_slices - 1:
-                own[j] += sum(part(units, k) for k in range(i))
-            if block.kind in (Kind.B, Kind.W) and i < num_slices - 1:
-                own[j] -= part(units, i)
-        return tuple(own)
+    def names(source: str) -> list[str]:
+        return [source] if by_name[source].kind is Kind.O else [f"{source}s{i}" for i in numbers]
 
-    def cut(block: Block, i: int) -> Block:
-        begin, end = (round(finer * ticks) for ticks in until[block.name][i : i + 2])
-        before = i - 1 if block.kind is Kind.F else i + 1
-        chained = block.kind is not Kind.W and before in numbers
-        return replace(
-            block,
-            name=f"{block.name}s{i}",
-            time=max(1, end - begin),
-            memory=memory(block, i),
-            after=(*(f"{name}s{i}" for name in block.after), *[f"{block.name}s{before}"] * chained),
-            transient=math.ceil(block.transient * parts * (ends[i + 1] - ends[i])),
-            host_memory=part(block.host_memory, i),
-            sequence_slice=i,
-        )
-
-    blocks: list[Block] = []
+    made: list[Block] = []
     for block in placement.topological_order:
-        if block.kind is not Kind.O:
-            blocks += [cut(block, i) for i in (numbers if block.kind is Kind.F else reversed(numbers))]
+        if block.kind is Kind.O:
+            after, units = tuple(itertools.chain(*map(names, block.after))), block.transient * parts
+            made.append(replace(block, time=block.time * finer, after=after, transient=units))
             continue
-        after = (
-            [name] if by_name[name].kind is Kind.O else [f"{name}s{i}" for i in numbers]
-            for name in block.after
-        )
-        names, units = tuple(itertools.chain.from_iterable(after)), block.transient * parts
-        blocks.append(replace(block, time=block.time * finer, after=names, transient=units))
+        step = 1 if block.kind is Kind.F else -1
+        times, memories = _rounded(finer * ticks for ticks in until[block.name]), memory(block)
+        for i in numbers[::step]:
+            chained = block.kind is not Kind.W and i - step in numbers
+            own = replace(
+                block,
+                name=f"{block.name}s{i}",
+                time=max(1, times[i]),
+                memory=memories[i],
+                after=(*(f"{name}s{i}" for name in block.after), *[f"{block.name}s{i - step}"] * chained),
+                transient=math.ceil(block.transient * parts * (ends[i + 1] - ends[i])),
+                sequence_slice=i,
+            )
+            made.append(own)
     unit = placement.memory_unit_mib
     return replace(
         placement,
         name=f"{placement.name} in {num_slices} slices",
-        blocks=tuple(blocks),
+        blocks=tuple(made),
         tick_ms=placement.tick_ms / finer,
         transfer=tuple(
             (f"{source}s{i}", f"{target}s{i}", math.ceil(ticks * finer * (ends[i + 1] - ends[i])))
             for source, target, ticks in placement.transfer
             for i in numbers
         ),
-        memory=None if placement.memory is None else tuple(each * parts for each in placement.memory),
+        memory=placement.memory and tuple(each * parts for each in placement.memory),
         static_memory=tuple(each * parts for each in placement.static_memory),
-        memory_unit_mib=None if unit is None else unit / parts,
+        memory_unit_mib=unit and unit / parts,
     )
 
 
@@ -146,23 +145,45 @@ def place_in_slices(
     Raises:
         StagesError: They do not say it, or do not fit the shape.
     """
-    given = chain.sequence_slices
-    if given is None:
+    if (how := chain.sequence_slices) is None:
         raise StagesError("sequence_slices: has no value; give the number of slices")
     whole = place(chain, shape, split_backward, num_chunks)
-    shares = {"attention_share": given.attention_share, "kv_share": given.kv_share}
     try:
-        cut = sliced(whole.placement, given.num_slices, partition=given.partition, **shares)
+        return replace(whole, placement=sliced(whole.placement, **vars(how)))
     except PlacementError as error:
         raise StagesError(f"sequence_slices.{error}") from None
-    return replace(whole, placement=cut)
+
+
+def gpt_in_slices(gpt: PlacedGpt, num_slices: int = 8, partition: str = EVEN) -> Placement:
+    """Return a GPT in a V-shape with sequences cut into slices; see `sliced`.
+
+    What grows with the square of the length is what a layer takes longer than two layers of half the length.
+
+    Raises:
+        PlacementError: An argument is out of its range, or layers are recomputed and keep no keys and values.
+    """
+    plan, costs, whole = gpt.plan, gpt.costs, gpt.placement
+    layer, how = cast("TransformerLayer", plan.model.layers[1]), plan.strategies[1]
+    if how.recompute != "none":
+        raise PlacementError("recompute: true keeps no keys and values for later slices; use false")
+    half = replace(layer, sequence_length=max(1, layer.sequence_length // 2))
+    long, short = (costs.cost(each, how, plan.micro_batch_size, 1, plan.group(0)) for each in (layer, half))
+    square_ms = {
+        "F": max(0.0, 2 * (long.forward.time_ms - 2 * short.forward.time_ms)),
+        "B": max(0.0, 2 * (long.backward.time_ms - 2 * short.backward.time_ms)),
+    }
+    attention = {
+        f"{letter}{stage}": min(1.0, round(count * ms / whole.ms(whole.by_name[f"{letter}{stage}"].time), 6))
+        for stage, count in enumerate(plan.stage_layers)
+        for letter, ms in square_ms.items()
+    }
+    of_hidden = costs.options.precision.number_bytes * plan.micro_batch_size * layer.output_elements()
+    kept = 2 * of_hidden / how.num_gpus / long.kept_bytes
+    return sliced(whole, num_slices, attention_share=attention, kv_share=round(kept, 6), partition=partition)
 
 
 def slice_ends(
-    placement: Placement,
-    num_slices: int,
-    attention_share: Shares = 0.0,
-    partition: str = EVEN,
+    placement: Placement, num_slices: int, attention_share: Shares = 0.0, partition: str = EVEN
 ) -> tuple[Fraction, ...]:
     """Return where each slice ends, as a part of the sequence.
 
@@ -176,92 +197,63 @@ def slice_ends(
     >>> [float(x) for x in slice_ends(v_shape(2), 2, 1.0, "equal_time")]
     [0.707107, 1.0]
     """
+    parts = tuple(Fraction(i + 1, num_slices) for i in range(num_slices))
     if partition == EVEN:
-        return tuple(Fraction(i + 1, num_slices) for i in range(num_slices))
-    if partition == EQUAL_TIME:
-        shares, by_name = _attention(placement, attention_share), placement.by_name
-        total = sum(by_name[name].time for name in shares)
-        share = float(sum(each * by_name[name].time for name, each in shares.items()) / total)
-        parts = (i / num_slices for i in range(1, num_slices + 1))
-        return tuple(Fraction(round(_inverse(share, each) * 10**6), 10**6) for each in parts)
-    raise PlacementError(f"partition: {partition!r} is not known; use {' or '.join(PARTITIONS)}")
-
-
-def _inverse(share: float, part: float) -> float:
-    """Return x with ``(1 - share) x + share x^2 = part``."""
-    if share == 0:
-        return part
+        return parts
+    if partition != EQUAL_TIME:
+        raise PlacementError(f"partition: {partition!r} is not known; use {EVEN} or {EQUAL_TIME}")
+    times = {each.name: each.time for each in placement.per_micro_batch.blocks}
+    squares = sum(share * times[name] for name, share in _attention(placement, attention_share).items())
+    share = float(squares / sum(times.values()))
     linear = 1 - share
-    return (math.sqrt(linear**2 + 4 * share * part) - linear) / (2 * share)
+    ends = (2 * part / (linear + math.sqrt(linear**2 + 4 * share * part)) for part in parts)
+    return tuple(Fraction(round(end * 10**6), 10**6) for end in ends)
 
 
-def _check(placement: Placement, num_slices: int, kv_share: float) -> None:
-    if isinstance(num_slices, bool) or not isinstance(num_slices, int) or num_slices < 1:
-        raise PlacementError(f"num_slices: {num_slices!r} is not a whole number of at least 1; give one")
-    if not 0 <= kv_share <= 1:
-        raise PlacementError(f"kv_share: {kv_share!r} is not at least 0 and at most 1")
-    if placement.num_slices > 1:
-        raise PlacementError(f"num_slices: {placement.name} is cut already; give the whole placement")
-    updates = {each.name for each in placement.optimizer_blocks}
-    if (
-        not placement.is_plain
-        or placement.slowdown
-        or any(target in updates for _, target, _ in placement.transfer)
+def _check(placement: Placement, num_slices: int, kv_share: float, unknown: list[str]) -> None:
+    name, updates = placement.name, {each.name for each in placement.optimizer_blocks}
+    to_updates = any(target in updates for _, target, _ in placement.transfer)
+    for is_wrong, message in (
+        (num_slices < 1, f"num_slices: {num_slices} is not a whole number of at least 1; give one"),
+        (not 0 <= kv_share <= 1, f"kv_share: {kv_share} is not at least 0 and at most 1"),
+        (placement.num_slices > 1, f"num_slices: {name} is cut already; give the whole placement"),
+        (
+            not placement.is_plain or placement.slowdown or to_updates,
+            f"num_slices: {name} has modes, streams or transfers to optimizer blocks, with which sequences "
+            "are not cut; leave these out, or give 1",
+        ),
+        (
+            kv_share and unknown,
+            f"kv_share: the forward of {', '.join(unknown)} is not known; name them as F0, B0, I0, W0, or "
+            "give 0",
+        ),
     ):
-        raise PlacementError(
-            f"num_slices: {placement.name} has modes, streams or transfers to optimizer blocks, with which "
-            "sequences are not cut; leave these out, or give 1"
-        )
+        if is_wrong:
+            raise PlacementError(message)
 
 
 def _attention(placement: Placement, attention_share: Shares) -> dict[str, Fraction]:
     """Return the share of attention of each block that repeats."""
-    blocks, found = placement.per_micro_batch.blocks, dict[str, Fraction]()
+    blocks = placement.per_micro_batch.blocks
+    if isinstance(attention_share, Mapping):
+        return {block.name: exact(attention_share[block.name]) for block in blocks}
+    share = exact(attention_share)
+    if not 0 <= share <= 1:
+        raise PlacementError(f"attention_share: {attention_share} is not at least 0 and at most 1")
+    found = {block.name: share * (block.kind is not Kind.W) for block in blocks}
     for block in blocks:
-        given = (
-            attention_share.get(block.name, 0) if isinstance(attention_share, Mapping) else attention_share
-        )
-        found[block.name] = exact(given)
-    if not isinstance(attention_share, Mapping):
-        for block in (each for each in blocks if each.kind is Kind.W):
-            found[block.name] = Fraction(0)
-            for half in (placement.by_name[name] for name in block.after):
-                if half.kind is Kind.I:
-                    both = found[half.name] * (half.time + block.time)
-                    found[half.name] = min(Fraction(1), both / half.time)
-    for name, share in found.items():
-        if not 0 <= share <= 1:
-            raise PlacementError(f"attention_share: {float(share)} of {name} is not at least 0 and at most 1")
+        halves = [placement.by_name[name] for name in block.after] if block.kind is Kind.W else []
+        for half in (each for each in halves if each.kind is Kind.I):
+            found[half.name] = min(Fraction(1), share * (half.time + block.time) / half.time)
     return found
 
 
-def _keys_and_values(placement: Placement, kv_share: float) -> dict[str, tuple[Fraction, ...]]:
-    """Return what of a stage's memory is keys and values, on each device, for each block of its backward.
-
-    Raises:
-        PlacementError: Nobody says which block is whose backward.
-    """
-    blocks = placement.per_micro_batch.blocks if kv_share else ()
-    found = {
-        name: tuple(exact(kv_share) * max(units, 0) for units in _memory(block))
-        for block in blocks
-        if block.kind is Kind.F
-        for name in backwards_of(block.name)
-    }
-    for block in blocks:
-        if block.kind is not Kind.F and block.name not in found:
-            raise PlacementError(
-                f"kv_share: the forward of {block.name} is not known; name them as F0, B0, I0, W0, or give 0"
-            )
-    return found
-
-
-def _memory(block: Block) -> tuple[int, ...]:
-    return tuple(block.memory_on(device) for device in block.devices)
+def _rounded(until: Iterable[Fraction]) -> list[int]:
+    """Return the parts between running totals, such that all parts add up."""
+    return [end - begin for begin, end in itertools.pairwise(map(round, until))]
 
 
 def _finer(numbers: Iterable[Fraction], least: Fraction) -> int:
     """Return how many new units an old one is: as few as make all numbers whole, or a power of ten."""
-    finest = 10 ** max(0, math.ceil(math.log10(_FINEST / least)))
-    found = math.lcm(*(Fraction(each).denominator for each in numbers))
-    return found if found <= finest else finest
+    finest: int = 10 ** max(0, math.ceil(math.log10(_FINEST / least)))
+    return min(finest, math.lcm(*(Fraction(each).denominator for each in numbers)))

@@ -22,23 +22,15 @@ def stage_of(layers: tuple[ModelLayer, ...]) -> Stage:
     """Return some layers as one stage, exactly; a pass takes a nanosecond at least, also of no layers."""
     names = ("forward_ms", "backward_ms", "activation_mib", "weight_mib")
     figures = {name: float(sum(rounded(getattr(each, name)) for each in layers)) for name in names}
-    least = {name: max(10**-PLACES, figures[name]) for name in ("forward_ms", "backward_ms")}
-    return Stage(**figures | least)
+    return Stage(**figures | {name: max(10**-PLACES, figures[name]) for name in names[:2]})
 
 
 def place_layout(
-    layout: PipelineLayout,
-    layers: ModelLayers,
-    memory_mib: float | None = None,
-    transfer_ms: float = 0.0,
+    layout: PipelineLayout, layers: ModelLayers, memory_mib: float | None = None, transfer_ms: float = 0.0
 ) -> PlacedStages:
-    """Return a layout as a placement: a V-shape, or a loop where devices have several stages.
+    """Return a layout of a measured model as a placement.
 
-    Args:
-        layout: Of the model.
-        layers: Times and memory of its parts.
-        memory_mib: Memory of each device; None for no limit.
-        transfer_ms: Time from the end of a block to where its output is on the next device.
+    It is a V-shape, or a loop where devices have several stages. The memory is that of each device.
 
     Raises:
         LayoutError: The layout is of another model.
@@ -50,7 +42,6 @@ def place_layout(
         )
     ends = pairwise(accumulate(layout.sizes, initial=0))
     stages = tuple(stage_of(layers.layers[first:end]) for first, end in ends)
-    memory = None if memory_mib is None else (memory_mib,)
     shape = "v_shape" if layout.num_chunks == 1 else "loop_shape"
-    chain = StageChain(stages, layout.num_devices, memory, transfer_ms)
+    chain = StageChain(stages, layout.num_devices, memory_mib, transfer_ms)
     return place(chain, shape, num_chunks=layout.num_chunks)

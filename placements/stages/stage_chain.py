@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, pairwise
 from typing import Annotated, Any
@@ -64,20 +64,15 @@ class Stage:
     @classmethod
     def merged(cls, stages: Sequence[Stage]) -> Stage:
         """Return several in one; a figure is not known where one of theirs is not."""
-
-        def total(name: str) -> Any:
-            known = [found for each in stages if (found := getattr(each, name)) is not None]
-            return sum(map(exact, known)) if len(known) == len(stages) else None
-
-        return cls(**{each.name: total(each.name) for each in fields(cls)})
+        figures: dict[str, Any] = {}
+        for name in vars(stages[0]):
+            known = [getattr(each, name) for each in stages]
+            figures[name] = None if None in known else sum(map(exact, known))
+        return cls(**figures)
 
     def part_of(self, number: int) -> Stage:
         """Return one of so many equal parts."""
-        parts: dict[str, Any] = {
-            each.name: whole and exact(whole) / number
-            for each in fields(self)
-            for whole in [getattr(self, each.name)]
-        }
+        parts: dict[str, Any] = {name: each and exact(each) / number for name, each in vars(self).items()}
         return Stage(**parts)
 
 
@@ -117,7 +112,7 @@ class StageChain:
         int, Meaning("0 for as many as stages, which is no choice beside layers", min=0)
     ] = 0
     memory_mib: Annotated[
-        tuple[float, ...] | None,
+        float | tuple[float, ...] | None,
         Meaning("of each device: one number or a list; none: no limit", "MiB", min=0),
     ] = None
     transfer_ms: Annotated[
@@ -126,9 +121,6 @@ class StageChain:
     layers: Annotated[
         tuple[Stage, ...], Meaning("instead of stages: a finer chain, cut so that the longest piece is least")
     ] = ()
-    input_gradient_share: Annotated[
-        float, Meaning("input gradient's part of a backward that is only given whole", above=0, below=1)
-    ] = 0.5
     power_w: Annotated[
         DevicePower | None, Meaning("`running`, while a device computes, and `blocking`, while it waits", "W")
     ] = None
@@ -151,13 +143,19 @@ class StageChain:
             raise StagesError("num_devices: has no value beside layers; give the number of devices")
         number = self.num_devices or len(self.stages)
         object.__setattr__(self, "num_devices", number)
-        if self.memory_mib is not None:
-            memory = self.memory_mib * (number if len(self.memory_mib) == 1 else 1)
+        memory = (self.memory_mib,) if isinstance(self.memory_mib, float | int) else self.memory_mib
+        if memory is not None:
+            memory *= number if len(memory) == 1 else 1
             if len(memory) != number:
                 raise StagesError(
                     f"memory_mib: has {len(memory)} numbers for {number} devices; give one each, or one"
                 )
             object.__setattr__(self, "memory_mib", memory)
+
+    @property
+    def capacities_mib(self) -> tuple[float, ...]:
+        """Memory of each device; empty for no limit."""
+        return self.memory_mib if isinstance(self.memory_mib, tuple) else ()
 
     @property
     def pieces(self) -> tuple[Stage, ...]:
@@ -180,16 +178,15 @@ class StageChain:
         pieces, count = self.pieces, len(self.pieces)
         if number == count:
             return pieces, ""
-        if self.layers and number < count:
-            sizes = min_largest([float(each.forward_ms + each.backward_ms) for each in pieces], number)
-            note = f"layers of each chunk: {','.join(map(str, sizes))}"
-        elif self.stages and number % count == 0:
+        if self.stages and number % count == 0:
             parts = number // count
             chunks = tuple(each.part_of(parts) for each in pieces for _ in range(parts))
             return chunks, f"each stage cut into {parts} equal parts"
+        if self.layers and number < count:
+            sizes = min_largest([float(each.forward_ms + each.backward_ms) for each in pieces], number)
+            note = f"layers of each chunk: {','.join(map(str, sizes))}"
         elif self.stages and count % number == 0:
-            sizes = (count // number,) * number
-            note = f"{sizes[0]} stages in each chunk"
+            sizes, note = (count // number,) * number, f"{count // number} stages in each chunk"
         else:
             what = "layers" if self.layers else "stages"
             raise StagesError(
@@ -232,20 +229,18 @@ def place(chain: StageChain, shape: str, split_backward: bool = False, num_chunk
     chunks, note = chain.in_chunks(len(pipelines[0]))
     notes = [note] if note else []
     if split_backward:
-        share = chain.input_gradient_share
-        assumed = f"input gradient assumed to take {share:.0%} of each backward"
+        assumed = "input gradient assumed to take 50% of each backward"
         notes.append("split backward" if chain.knows_halves else assumed)
-        chunks = tuple(_with_halves(chunk, share) for chunk in chunks)
     if len(pipelines) > 1:
         notes.append("each device holds the weights of two stages")
-    timed = ("forward_ms", "backward_ms", "input_gradient_ms", "recompute_ms", "offload_ms")
-    tick = _unit([chain.transfer_ms, *(getattr(chunk, name) for chunk in chunks for name in timed)])
-    held = ("activation_mib", "weight_mib", "recompute_mib")
-    figures = (getattr(chunk, name) for chunk in chunks for name in held)
-    unit = _unit([*figures, *(chain.memory_mib or ())])
+    halves = [each.input_gradient_ms or exact(each.backward_ms) / 2 for each in chunks if split_backward]
+    figures = [(name, figure) for chunk in chunks for name, figure in vars(chunk).items()]
+    tick = _unit([chain.transfer_ms, *halves, *(ms for name, ms in figures if name.endswith("_ms"))])
+    unit = _unit([*chain.capacities_mib, *(mib for name, mib in figures if name.endswith("_mib"))])
     hop = math.ceil(exact(chain.transfer_ms) / tick)
+    weights, recompute, offload = [Fraction(0)] * chain.num_devices, {}, {}
 
-    def ticks(ms: float) -> int:
+    def ticks(ms: float | Fraction) -> int:
         return max(1, round(exact(ms) / tick))
 
     def units(mib: float) -> int:
@@ -255,33 +250,28 @@ def place(chain: StageChain, shape: str, split_backward: bool = False, num_chunk
         return math.floor(exact(mib) / unit)
 
     def piece(name: str, device: int, index: int) -> Piece:
-        chunk, held = chunks[index], units(chunks[index].activation_mib)
-        times, memory = [ticks(chunk.forward_ms), ticks(chunk.backward_ms)], [held, -held]
+        chunk = chunks[index]
+        held, backward = units(chunk.activation_mib), ticks(chunk.backward_ms)
+        weights[device] += exact(chunk.weight_mib)
+        if chunk.recompute_ms is not None:
+            kept = min(held, units(chunk.recompute_mib))
+            recompute[name] = [Recompute(kept, ticks(chunk.recompute_ms))]
+        if chunk.offload_ms is not None:
+            offload[name] = [Offload(held, ticks(chunk.offload_ms))]
+        times, memory = [ticks(chunk.forward_ms), backward], [held, -held]
         if split_backward:
-            assert chunk.input_gradient_ms is not None, "the halves are known where the backward is split"
-            half = ticks(chunk.input_gradient_ms)
-            times[1:], memory = [half, max(1, times[1] - half)], [held, 0, -held]
+            half = ticks(halves[index])
+            times[1:], memory = [half, max(1, backward - half)], [held, 0, -held]
         return Piece(name, (device,), tuple(times), tuple(memory), transfer=(hop, hop))
 
     made = pieces_on(pipelines, piece)
-    weights = [Fraction(0)] * chain.num_devices
-    recompute, offload = {}, {}
-    for devices, pieces in zip(pipelines, made, strict=True):
-        for device, each, chunk in zip(devices, pieces, chunks, strict=True):
-            weights[device] += exact(chunk.weight_mib)
-            activations = units(chunk.activation_mib)
-            if chunk.recompute_ms is not None:
-                kept = min(activations, units(chunk.recompute_mib))
-                recompute[each.name] = [Recompute(kept, ticks(chunk.recompute_ms))]
-            if chunk.offload_ms is not None:
-                offload[each.name] = [Offload(activations, ticks(chunk.offload_ms))]
     placement = Placement(
         shape,
         chain.num_devices,
         tuple(block for pieces in made for block in blocks_of(pieces)),
         tick_ms=float(tick),
         transfer=tuple(triple for pieces in made for triple in transfers_of(pieces)),
-        memory=None if chain.memory_mib is None else tuple(map(capacity, chain.memory_mib)),
+        memory=tuple(map(capacity, chain.capacities_mib)) or None,
         static_memory=tuple(math.ceil(each / unit) for each in weights),
         memory_unit_mib=float(unit),
     )
@@ -291,15 +281,7 @@ def place(chain: StageChain, shape: str, split_backward: bool = False, num_chunk
     return PlacedStages(placement, len(pipelines), tuple(notes))
 
 
-def _with_halves(chunk: Stage, share: float) -> Stage:
-    """Return a chunk with its input gradient, the share of the backward where it is not known."""
-    if chunk.input_gradient_ms is not None:
-        return chunk
-    half: Any = exact(chunk.backward_ms) * exact(share)
-    return replace(chunk, input_gradient_ms=half)
-
-
-def _unit(figures: Iterable[float | None]) -> Fraction:
+def _unit(figures: Iterable[float | Fraction | None]) -> Fraction:
     """Return the longest power of ten of which all figures are whole multiples, else a fine one.
 
     >>> _unit([12.5, 3.0]), _unit([1 / 3, 2.0])

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, SupportsFloat, SupportsIndex
+from typing import Any
 
 from placements.forms.meaning import declared_fields
 from placements.forms.reading import Field, in_file
@@ -13,7 +12,6 @@ from placements.forms.texts import read_yaml
 from placements.stages.stage_chain import StageChain, StagesError
 
 _OPTIONS = {each.key: each for each in declared_fields(StageChain)}
-_MEMORY = _OPTIONS["memory_mib"]
 
 
 def read_stages(path: str | Path) -> StageChain:
@@ -33,34 +31,15 @@ def stages_from_dict(data: object) -> StageChain:
     Raises:
         StagesError: A field is missing, unknown or wrong.
     """
-    if isinstance(data, dict):
-        if "blocks" in data:
-            raise StagesError(
-                "blocks: this is a placement and no stages; use placement=file placement.path=FILE"
-            )
-        data = data | {"memory_mib": _memory(data.get("memory_mib"), "memory_mib")}
+    if isinstance(data, dict) and "blocks" in data:
+        raise StagesError("blocks: this is a placement and no stages; use placement=file placement.path=FILE")
     return Field(data, "", StagesError).record(StageChain)
 
 
 def with_memory(stages: StageChain, memory: object, where: str) -> StageChain:
-    """Return the model on devices with other memory.
-
-    Args:
-        stages: The model.
-        memory: One value or a list, as ``memory_mib`` of a file.
-        where: Its name in messages.
-    """
-    field = Field(_memory(memory, where), where, StagesError)
-    return replace(stages, memory_mib=field.typed(_MEMORY.kind, {}, _MEMORY.meaning))
-
-
-def _memory(value: object, where: str) -> object:
-    """Return a list as it is, and of one number for all devices such a list."""
-    return (
-        value
-        if isinstance(value, list | None)
-        else [Field(value, where, StagesError).typed(float, {}, _MEMORY.meaning)]
-    )
+    """Return the model on devices with other memory: one value or a list, with its name in messages."""
+    _, _, kind, meaning, _ = _OPTIONS["memory_mib"]
+    return replace(stages, memory_mib=Field(memory, where, StagesError).typed(kind, meaning=meaning))
 
 
 def stages_of(num_stages: int | None = None, **columns: Any) -> StageChain:
@@ -79,13 +58,12 @@ def stages_of(num_stages: int | None = None, **columns: Any) -> StageChain:
     12.0
     """
     given = {name: _plain(each) for name, each in columns.items()}
-    whole = {name: each for name, each in given.items() if name in _OPTIONS and each is not None}
-    given = {name: each for name, each in given.items() if name not in _OPTIONS}
+    whole = {name: each for name in _OPTIONS if (each := given.pop(name, None)) is not None}
     lengths = {name: len(each) for name, each in given.items() if isinstance(each, list)}
     if num_stages is None and not lengths:
         raise StagesError("num_stages: has no value, and no column is a list; give either")
-    count = max(lengths.values()) if num_stages is None else num_stages
-    if not isinstance(count, SupportsIndex):
+    count = max(lengths.values()) if num_stages is None else _plain(num_stages)
+    if not isinstance(count, int):
         raise StagesError(f"num_stages: a {type(count).__name__} is not a whole number; give columns by name")
     for name, length in lengths.items():
         if length != count:
@@ -94,13 +72,12 @@ def stages_of(num_stages: int | None = None, **columns: Any) -> StageChain:
         {name: each[i] if isinstance(each, list) else each for name, each in given.items()}
         for i in range(count)
     ]
-    return stages_from_dict({"stages": rows} | whole)
+    return stages_from_dict(
+        {"stages": rows} | {name: each for name, each in whole.items() if each is not None}
+    )
 
 
 def _plain(value: Any) -> Any:
-    """Return numbers of any kind, such as numpy's, as plain data; all else as it is, to be refused."""
-    if isinstance(value, Iterable) and not isinstance(value, str | Mapping):
-        return [*map(_plain, value)]
-    if isinstance(value, SupportsFloat) and not isinstance(value, int):
-        return value.__index__() if isinstance(value, SupportsIndex) else float(value)
-    return value
+    """Return arrays and columns as lists, and numbers of numpy's as Python's."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    return [*map(_plain, value)] if isinstance(value, list | tuple | range) else value

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placements import Placement
-from placements.copies.stages import as_stages, copies_in
+from placements.copies.replicas import as_stages, copies_in
 from runtime.codegen.job import JOB_FILE, ScriptJob, read_job
 from runtime.program.calls import ACTIONS, BlockCall, Calls, OfStages, ScriptError, Transfer
 from runtime.program.instructions import Programs, left_out

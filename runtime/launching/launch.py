@@ -22,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from placements import ProfileError
-from placements.copies.stages import as_stages, orders_of_stages
+from placements.copies.replicas import as_stages, orders_of_stages
 from placements.placement_file import placement_from_dict
 from runtime.checkpoints.loading import check_resume
 from runtime.checkpoints.manifest import facts_of

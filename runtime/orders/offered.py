@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from placements.copies.stages import copies_in
+from placements.copies.replicas import copies_in
 from placements.forms.texts import write_json
 from runtime.codegen.script import Script
 from runtime.program.calls import ScriptError

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from placements.copies.stages import copies_in
+from placements.copies.replicas import copies_in
 from runtime.codegen.script import Script
 from runtime.execution.device_context import DeviceContext
 from runtime.orders.offered import OfferError, ProgramSource, check_switchable, fitting

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 from placements import Placement
-from placements.copies.stages import copies_in
+from placements.copies.replicas import copies_in
 from runtime.program.calls import Transfer
 from schedsearch.schedule import Instance
 

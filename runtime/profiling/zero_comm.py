@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from placements import Placement
-from placements.copies.stages import copies_in
+from placements.copies.replicas import copies_in
 from placements.modes import Chosen
 from runtime.profiling.records import Record
 from runtime.program.tensor_flow import tensor_inputs

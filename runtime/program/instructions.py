@@ -13,7 +13,7 @@ from functools import cached_property
 
 from placements import Block, Placement
 from placements.block import COMPUTE
-from placements.copies.stages import copies_in, not_taken
+from placements.copies.replicas import copies_in, not_taken
 from placements.modes import Chosen
 from runtime.program.data_parallel import Part
 from runtime.program.tensor_flow import KEEP, MODES, stage_decisions

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from placements import Kind, Placement
-from placements.copies.stages import copies_in
+from placements.copies.replicas import copies_in
 from runtime.program.data_parallel import Part, coordinate, crosses_nodes, holders, part_for
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send, left_out
 from runtime.program.tensor_flow import (

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 
 from placements import Block, Kind, Placement
-from placements.copies.stages import copies_in
+from placements.copies.replicas import copies_in
 
 KEEP, RECOMPUTE, OFFLOAD = "keep", "recompute", "offload"
 MODES = (KEEP, RECOMPUTE, OFFLOAD)

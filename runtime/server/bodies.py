@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from placements import OperatingPoint, Profile, ProfileError
 from placements.forms.reading import in_file
 from placements.forms.texts import read_json
-from placements.profiles.profile_csv import points_of
+from placements.profiles.operating_point import points_of
 from schedsearch.energy.frontier import Frontier
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import ScheduleFileError, schedule_from_dict

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from placements import Kind
-from placements.copies.stages import StageCopy, copies_in
+from placements.copies.replicas import StageCopy, copies_in
 from schedsearch.baselines.structure import (
     ANY,
     EMBEDDED,

@@ -12,7 +12,7 @@ from typing import Any
 
 from placements import Placement
 from placements.block import COMPUTE
-from placements.copies.stages import copies_in
+from placements.copies.replicas import copies_in
 from placements.modes import Chosen
 from schedsearch.baselines.structure import UnsuitablePlacementError
 from schedsearch.schedule import CyclicOrderError, Instance, Schedule, as_soon_as_possible, memory_needed

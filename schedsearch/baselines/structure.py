@@ -12,7 +12,7 @@ from functools import update_wrapper
 from typing import Any
 
 from placements import Block, Kind, Placement
-from placements.copies.stages import as_stages, copies_in
+from placements.copies.replicas import as_stages, copies_in
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible, with_optimizer
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from placements import Placement
-from placements.copies.stages import copies_in
+from placements.copies.replicas import copies_in
 
 _FAR_TOO_SMALL = 50
 """A capacity of so small a share of what a micro-batch needs is likely given in another unit."""

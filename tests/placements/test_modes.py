@@ -278,7 +278,7 @@ def test_a_profile_without_its_modes_says_what_to_do() -> None:
     with pytest.raises(ProfileError, match="lacks F0@recompute, .*B0@recompute .*and `with_modes`$"):
         profile_of("F0", "F1", "B0", "B1").times_for(recomputing())
     with pytest.raises(ProfileError, match="lacks F1, F1@recompute, B1"):
-        with_modes(profile_of("F0", "B0"), recomputing())._require_blocks(recomputing())
+        with_modes(profile_of("F0", "B0"), recomputing()).require(recomputing())
 
 
 def test_a_placement_takes_the_times_of_its_modes_from_a_profile() -> None:
@@ -291,13 +291,3 @@ def test_a_placement_takes_the_times_of_its_modes_from_a_profile() -> None:
     keep, _ = with_copies.decisions[0].choices
     assert [block.time for block in keep.blocks] == [0, 0]
     assert with_copies.ms(with_copies.by_name["O0"].time) == 3
-
-
-def test_transfers_of_a_block_are_paid_for_in_each_of_its_modes() -> None:
-    placement = replace(recomputing(), transfer=(("B1", "B0", 2),))
-    profile = with_modes(profile_of("F0", "F1", "B0", "B1"), placement).with_transfers(placement, 10.0)
-    before = with_modes(profile_of("F0", "F1", "B0", "B1"), placement)
-    for name in ("B0", "B0@recompute"):
-        for paid, free in zip(profile.points[name], before.points[name], strict=True):
-            assert paid.energy_mj == free.energy_mj + 20.0
-    assert profile.points["F0"] == before.points["F0"]

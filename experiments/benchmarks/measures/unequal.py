@@ -14,7 +14,7 @@ from experiments.benchmarks.inputs.batches import sequences as sequences_batch
 from experiments.benchmarks.timing import load_solvers
 from placements.gpus import GPUS
 from placements.planners.hybrid.placing.gpt import gpt_model, place_gpt
-from placements.slices.gpt_slices import gpt_in_slices
+from placements.slices.slices import gpt_in_slices
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError, seq_one_f_one_b
 from schedsearch.core.objective import Objective
 from schedsearch.metrics import bubble_rate, peak_memory

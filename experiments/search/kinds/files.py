@@ -12,7 +12,7 @@ from experiments.config.options import OptionError, require_path
 from experiments.search.kinds.data_parallel import with_data_parallel
 from experiments.search.kinds.kind import Built, Measured, PlacementKind, power_model
 from placements import BlockingPower, Profile
-from placements.copies.stages import as_copies
+from placements.copies.replicas import as_copies
 from placements.forms.meaning import REQUIRED, Verbatim, option
 from placements.hardware import Gpu
 from placements.placement_file import read_placement, read_times_source

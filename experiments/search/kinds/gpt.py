@@ -13,7 +13,7 @@ from placements.forms.meaning import option
 from placements.hardware import Gpu, modelled_profile
 from placements.planners.hybrid.placing.gpt import ARRANGEMENTS, gpt_model, place_gpt
 from placements.planners.hybrid.placing.planned_placement import compute_shares
-from placements.slices.gpt_slices import gpt_in_slices
+from placements.slices.slices import gpt_in_slices
 
 
 @dataclass(frozen=True, kw_only=True)

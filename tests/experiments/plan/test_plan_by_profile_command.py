@@ -12,7 +12,7 @@ import pytest
 from commands import one_line_error
 from small_profiles import write_galvatron, write_profile
 
-from placements.copies.stages import as_stages
+from placements.copies.replicas import as_stages
 from placements.forms.texts import write_text
 from placements.placement_file import read_placement
 from placements.planners.hybrid.plan_file import read_plan_file

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from commands import one_line_error
 
-from placements.copies.stages import as_stages
+from placements.copies.replicas import as_stages
 from placements.placement_file import read_placement
 
 Command = Callable[..., subprocess.CompletedProcess[str]]

@@ -28,7 +28,7 @@ def test_each_block_is_measured_at_each_length(command, tmp_path: Path) -> None:
     fitted = fit_rules(rows)
     found = read_length_rules(out / "length_rules.csv")
     for name in names:
-        expected = value(fitted[name].rule.time_ms, 0.012)
+        expected = value(fitted[name].time_ms, 0.012)
         assert value(found[name].time_ms, 0.012) == pytest.approx(expected, rel=1e-5)
         assert f"  {name}: {fitted[name]}" in done.stdout
 

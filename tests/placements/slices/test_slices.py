@@ -33,12 +33,6 @@ def test_a_slice_waits_for_the_stage_before_and_for_the_slice_before():
     assert forward_inputs(cut, "F1s1") == ("F0s1",), "keys and values are not handed over"
 
 
-def test_later_even_slices_take_longer_by_the_tokens_before_them():
-    cut = sliced(v_shape(1, 16, 32), 4, attention_share=1)
-    assert [cut.by_name[f"F0s{i}"].time for i in range(4)] == [1, 3, 5, 7]
-    assert [cut.by_name[f"B0s{i}"].time for i in range(4)] == [2, 6, 10, 14]
-
-
 def test_slices_of_equal_time_are_shorter_later():
     ends = slice_ends(v_shape(2, 10, 20), 4, 0.6, EQUAL_TIME)
     lengths = [b - a for a, b in zip((0, *ends), ends, strict=False)]
@@ -76,7 +70,7 @@ def test_the_file_form_keeps_slices():
     ("options", "message"),
     [
         ({"num_slices": 0}, "num_slices: 0 is not a whole number of at least 1"),
-        ({"attention_share": 1.5}, "attention_share: 1.5 of F0 is not at least 0"),
+        ({"attention_share": 1.5}, "attention_share: 1.5 is not at least 0"),
         ({"kv_share": -1}, "kv_share: -1 is not at least 0"),
         ({"partition": "halves"}, "partition: 'halves' is not known; use even or equal_time"),
     ],

@@ -13,7 +13,7 @@ from fake_driver import DirectClock, FakeDriver, FakeGpu
 from small_runs import launched
 
 from placements import Profile, ProfileError
-from placements.profiles.profile_csv import write_profile_rows
+from placements.profiles.operating_point import write_profile_rows
 from placements.shapes import m_shape
 from runtime.clocks.clock import ClockBackend, NvmlClock, RecordingClock
 from runtime.codegen.codegen import generate

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from placements import Kind, Placement
-from placements.copies.replicas import replicated
-from placements.copies.stages import as_copies, as_stages, orders_of_stages
+from placements.copies.replicas import as_copies, as_stages, orders_of_stages, replicated
 from placements.modes import Chosen
 from placements.placement_file import placement_from_dict, placement_to_dict
 from placements.shapes import loop_shape, v_shape
