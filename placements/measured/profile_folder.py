@@ -9,7 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from placements.measured.layer_profile import LayerProfile, LayerProfileError, read_layer_profile
+from placements.measured.layer_profile import (
+    LayerProfile,
+    LayerProfileError,
+    NotProfiledError,
+    read_layer_profiles,
+)
 from placements.measured.link_fit import Links, read_links
 
 
@@ -21,14 +26,20 @@ class ProfiledModel:
     profiles: Mapping[str, LayerProfile]
     links: Links
 
+    def on(self, gpu: str) -> LayerProfile:
+        """Return what the layers cost on a type of GPU; `NotProfiledError` if not measured."""
+        if gpu not in self.profiles:
+            known = ", ".join(sorted(self.profiles)) or "none"
+            raise NotProfiledError(f"the model has no times on {gpu}; measured: {known}")
+        return self.profiles[gpu]
+
 
 def read_profiled_model(folder: str | Path, model: str) -> ProfiledModel:
     """Read what a folder has of a model.
 
     Args:
-        folder: With ``profiles/MODEL/GPU.json``, ``memory/MODEL.json``, ``bandwidth/inter_node.json`` and
-            ``bandwidth/intra_node.json``; see `placements.measured.layer_profile` and
-            `placements.measured.link_fit`.
+        folder: With ``profiles/``, ``memory/`` and ``bandwidth/``; see `read_layer_profiles` and
+            `read_links`.
         model: Its name.
 
     Raises:
@@ -41,10 +52,7 @@ def read_profiled_model(folder: str | Path, model: str) -> ProfiledModel:
     known = sorted(path.name for path in (folder / "profiles").glob("*") if path.is_dir())
     if model not in known:
         raise LayerProfileError(f"{folder}: has no profile of {model!r}; it has {', '.join(known) or 'none'}")
-    memory = folder / "memory" / f"{model}.json"
-    files = sorted((folder / "profiles" / model).glob("*.json"))
-    profiles = {path.stem: read_layer_profile(path, memory, path.stem) for path in files}
+    profiles = read_layer_profiles(folder, model)
     if not any(profile.layers for profile in profiles.values()):
         raise LayerProfileError(f"{folder / 'profiles' / model}: has no times of any GPU; add GPU.json")
-    links = read_links(folder / "bandwidth/inter_node.json", folder / "bandwidth/intra_node.json")
-    return ProfiledModel(model, profiles, links)
+    return ProfiledModel(model, profiles, read_links(folder / "bandwidth"))

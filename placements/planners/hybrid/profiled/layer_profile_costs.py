@@ -88,12 +88,11 @@ class LayerProfileCosts(MeasuredCosts):
         m: int,
         group: DeviceGroup,
     ) -> Cost:
-        t, number = strategy.tensor_parallel, layer.number
-        forward_ms, backward_ms = (max(ms, MIN_MS) for ms in profile.times(size, t, number))
+        cost = profile.cost(size, strategy.tensor_parallel, layer.number)
+        forward_ms, backward_ms = max(cost.forward_ms, MIN_MS), max(cost.backward_ms, MIN_MS)
         if m > 1:
-            share = strategy.data_parallel if strategy.zero == 3 else 1
-            backward_ms += profile.accumulation_ms(size, t, [number]) / share
-        weights, held = profile.parameters(t, [number]), profile.activation_bytes(size, t, number)
+            backward_ms += cost.accumulation_ms / (strategy.data_parallel if strategy.zero == 3 else 1)
+        weights, held = cost.parameters, cost.kept_bytes
         again = strategy.recompute == "full"
         measured = MeasuredShare(
             forward_ms,
@@ -102,7 +101,7 @@ class LayerProfileCosts(MeasuredCosts):
             (1 + again) * held,
             (FLOAT_BYTES * weights, 2 * FLOAT_BYTES * weights, _OPTIMIZER_BYTES * weights),
             1 if layer.role == "embedding" else 2,
-            step_ms=profile.step_ms(size, t, [number]),
+            step_ms=cost.step_ms,
         )
         gather_ms = self.gather_ms(group, FLOAT_BYTES * weights, strategy.weight_copies)
         return measured.cost(strategy, m, gather_ms, self.options)
