@@ -99,9 +99,10 @@ def levels_of(cluster: Cluster, *, is_flat: bool = False) -> list[Level]:
 def plan_row(name: str, plan: PipelinePlan, memory_mib: float | None, batch: int) -> dict[str, Any]:
     """Return the figures of a plan for a batch of so many samples by `_COLUMNS`."""
     fits = memory_mib is None or plan.memory_mib <= memory_mib
+    time_ms, cause, stage = plan.bottleneck
     figures = (
-        *(name, plan.configuration, len(plan.stages), plan.num_workers, batch, plan.time_ms),
-        *(batch / plan.time_ms * 1e3, plan.bottleneck, plan.bottleneck_stage, plan.memory_mib),
+        *(name, plan.configuration, len(plan.stages), plan.num_workers, batch, time_ms),
+        *(batch / time_ms * 1e3, cause, stage, plan.memory_mib),
         "" if fits else f"does not fit in {memory_mib:g} MiB",
     )
     return dict(zip(_COLUMNS, figures, strict=True))

@@ -17,7 +17,7 @@ from experiments.reproduce.rows import listed, rows_with
 from placements.forms.meaning import Verbatim, option
 from placements.models.zoo import read_model
 from placements.planners.pipedream.plan import Level
-from placements.planners.pipedream.planner import best_plan, data_parallel_plan
+from placements.planners.pipedream.planner import Sync, best_plan, data_parallel_plan
 from placements.planners.pipedream.profile_graph import ProfileGraph, computed_profile, read_profile_graph
 
 GNMT = "gnmt"
@@ -68,7 +68,7 @@ def profile_of(model: str, options: ProfileOptions | None = None) -> ProfileGrap
     return computed_profile(read_model(model).layers, BATCH_SIZES_2[model], TFLOPS)
 
 
-def planned(profile: ProfileGraph, network: str, sync: str) -> list[int]:
+def planned(profile: ProfileGraph, network: str, sync: Sync) -> list[int]:
     """Return the workers of each stage that the planner chooses."""
     return [stage.replicas for stage in best_plan(profile, NETWORKS[network], sync).stages]
 
