@@ -98,7 +98,7 @@ def _remarks(plan: ReplicatedPlan, model: ProfiledModel) -> list[str]:
     between = sorted(
         f"{group.gpu} with tensor parallelism {group.size}"
         for group in groups
-        if (size, group.size) not in model.on(group.gpu).layers
+        if (size, group.size) not in model.profiles[group.gpu].layers
     )
     remarks = (
         [f"micro-batches of {size} interpolated on {', '.join(dict.fromkeys(between))}"] if between else []

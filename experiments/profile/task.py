@@ -109,10 +109,7 @@ def save_traced(placement: Placement, trace: str, pattern: str | None, directory
             f"{trace}: has the block {unknown[0]}, and {placement.name} has "
             f"{', '.join(placement.runs)}; give the placement that was run"
         )
-    num_runs = sum(each.num_runs for each in times.values())
-    described = f"medians of {num_runs} labelled spans of {trace}"
-    if by_kernels := sum(each.num_by_kernels for each in times.values()):
-        described += f", {by_kernels} of them by their kernels"
+    described = f"medians of {sum(each.num_runs for each in times.values())} labelled spans of {trace}"
     costs = {name: (MeasuredCost(name, None, each.median_ms, None),) for name, each in times.items()}
     measured = _Measured(costs, {}, "a traced run", described, max(each.num_runs for each in times.values()))
     _save(placement, measured, directory)

@@ -147,13 +147,12 @@ def read_galvatron_profile(
 
 def _find(folder: Path, kind: str, model: str) -> tuple[Path, str]:
     """Return the file of a model, and its precision."""
-    named = {path: _NAMED.fullmatch(path.name) for path in folder.rglob(f"{kind}_*.json")}
-    known = {path: match for path, match in named.items() if match}
-    wanted = model.lower().replace("_", "-")
-    found = [path for path, match in known.items() if match[2].lower().replace("_", "-") == wanted]
-    others = ", ".join(sorted({match[2] for match in known.values()})) or "none"
+    matches = {path: _NAMED.fullmatch(path.name) for path in folder.rglob(f"{kind}_*.json")}
+    known, wanted = {path: (m[1], m[2]) for path, m in matches.items() if m}, model.lower().replace("_", "-")
+    found = [path for path, (_, name) in known.items() if name.lower().replace("_", "-") == wanted]
+    others = ", ".join(sorted({name for _, name in known.values()})) or "none"
     path = _only(folder, found, f"{kind} file of {model!r}", f"; it has {others}")
-    return path, known[path][1]
+    return path, known[path][0]
 
 
 def _only(folder: Path, paths: Iterable[Path], name: str, others: str = "; give a folder with one") -> Path:

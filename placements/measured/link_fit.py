@@ -32,18 +32,13 @@ class GpuGroup(NamedTuple):
     size: int
 
 
-class Coefficients(NamedTuple):
-    """Coefficients of GB/s = c2 l^2 + c1 l + c0, where l = log2(bytes / 1e6)."""
-
-    c2: Annotated[float, Meaning("of the square")]
-    c1: Annotated[float, Meaning("of the logarithm")]
-    c0: Annotated[float, Meaning("bandwidth of 1 MB", "GB/s", above=0)]
-
-
 class LinkFit(NamedTuple):
-    """Bandwidth by the size of a message, of all GPUs together that send at once."""
+    """Bandwidth by the size of a message, of all GPUs together that send at once.
 
-    coefficients: Annotated[Coefficients, Meaning("the fit")]
+    With coefficients c2, c1, c0 it is c2 l^2 + c1 l + c0 in GB/s, where l = log2(bytes / 1e6).
+    """
+
+    coefficients: tuple[float, float, Annotated[float, Meaning("bandwidth of 1 MB", "GB/s", above=0)]]
     max_bytes_per_s: Annotated[float, Meaning("the highest that was measured", "bytes/s", min=1)]
 
     def bytes_per_s(self, message_bytes: float) -> float:
@@ -52,15 +47,14 @@ class LinkFit(NamedTuple):
         A larger message is never slower per byte: the fit is followed up to its highest point, and from 1 MB
         on. Its tails are no measurements.
 
-        >>> fit = LinkFit(Coefficients(-1.0, 4.0, 2.0), 5.5e9)
+        >>> fit = LinkFit((-1.0, 4.0, 2.0), 5.5e9)
         >>> [fit.bytes_per_s(mb * 1e6) / 1e9 for mb in (0.01, 1, 2, 4, 64)]
         [2.0, 2.0, 5.0, 5.5, 5.5]
         """
         second, first, constant = self.coefficients
-        most = math.log2(max(message_bytes, _FIT_UNIT_BYTES) / _FIT_UNIT_BYTES)
-        top = -first / (2 * second) if second < 0 else most
-        sizes = (0.0, most, min(max(top, 0.0), most))
-        fitted = max(second * size * size + first * size + constant for size in sizes)
+        most = math.log2(max(message_bytes / _FIT_UNIT_BYTES, 1.0))
+        top = min(max(-first / (2 * second), 0.0), most) if second < 0 else most
+        fitted = max(second * size * size + first * size + constant for size in (0.0, top, most))
         return min(fitted * 1e9, self.max_bytes_per_s)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from placements.block import Block, Kind
-from placements.measured.layer_profile import FLOAT_BYTES, LayerCost
+from placements.measured.layer_profile import FLOAT_BYTES, LayerCost, NotProfiledError
 from placements.measured.plan_file import ReplicatedPlan, ReplicatedStage
 from placements.measured.profile_folder import ProfiledModel
 from placements.pieces import Piece, blocks_of
@@ -83,7 +83,9 @@ def _stage_cost(
     """
     share, times, others = plan.share_of(stage), [], []
     for group in dict.fromkeys(stage.replicas):
-        profile = model.on(group.gpu)
+        if (profile := model.profiles.get(group.gpu)) is None:
+            known = ", ".join(sorted(model.profiles)) or "none"
+            raise NotProfiledError(f"the model has no times on {group.gpu}; measured: {known}")
         costs = np.array([profile.cost(plan.micro_batch_size, group.size, layer) for layer in stage.layers])
         total = LayerCost(*costs.sum(axis=0).tolist())
         added_ms = total.accumulation_ms if plan.num_micro_batches * share > 1 else 0.0
@@ -107,7 +109,7 @@ def _hop(
     send in order, those of the smaller stage several times.
     """
     senders, receivers, links = before.replicas, after.replicas, model.links
-    profile = model.on(senders[0].gpu)
+    profile = model.profiles[senders[0].gpu]
     num_bytes = profile.cost(plan.micro_batch_size, senders[0].size, before.layers[-1]).output_bytes
     width, shares = max(len(senders), len(receivers)), (plan.share_of(before), plan.share_of(after))
     pairs = {

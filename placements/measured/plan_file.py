@@ -57,18 +57,10 @@ class ReplicatedPlan:
         return math.ceil(self.width / len(stage.replicas))
 
 
-class NodeEntry(NamedTuple):
-    """GPUs of one node as a plan's file names them."""
-
-    gpu: Annotated[str, Meaning("name of a GPU")]
-    num_gpus: Annotated[int, Meaning("GPUs of the node", min=1)]
-    zone: Annotated[str, Meaning("name of its zone")]
-
-
 class ReplicaEntry(NamedTuple):
-    """A replica of a stage as a plan's file has it."""
+    """A replica of a stage as a plan's file has it: GPU, number of GPUs and zone of each of its nodes."""
 
-    nodes: Annotated[tuple[NodeEntry, ...], Meaning("its nodes, `[gpu, GPUs of the node, zone]` each")]
+    nodes: tuple[tuple[str, Annotated[int, Meaning("GPUs of the node", min=1)], str], ...]
     tensor_parallel: Annotated[int, Meaning("GPUs that share its layers", min=1)]
 
 
@@ -119,19 +111,19 @@ def read_replicated_plan(path: str | Path) -> ReplicatedPlan:
                     f"dp[{i}]: {count} is not the number of replicas in tmp_per_stage[{i}], {len(replicas)}; "
                     "make them agree"
                 )
-            groups = (_group(replica, f"tmp_per_stage[{i}][{j}]") for j, replica in enumerate(replicas))
-            stages.append(ReplicatedStage(layers, tuple(groups)))
+            groups = tuple(_group(replica, f"tmp_per_stage[{i}][{j}]") for j, replica in enumerate(replicas))
+            stages.append(ReplicatedStage(layers, groups))
         return ReplicatedPlan(tuple(stages), plan.mbs, plan.gbs)
 
 
 def _group(replica: ReplicaEntry, where: str) -> GpuGroup:
-    kinds = {(node.gpu, node.zone) for node in replica.nodes}
+    kinds = {(gpu, zone) for gpu, _, zone in replica.nodes}
     if len(kinds) != 1:
         raise PlanFileError(
             f"{where}: {sorted(kinds)} are not nodes of one type of GPU and one zone; make others a replica "
             "of their own"
         )
-    if replica.tensor_parallel > sum(node.num_gpus for node in replica.nodes):
+    if replica.tensor_parallel > sum(count for _, count, _ in replica.nodes):
         raise PlanFileError(
             f"{where}: {replica.tensor_parallel} is not at most the GPUs of its nodes; name more nodes, or "
             "share layers among fewer"

@@ -9,12 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from placements.measured.layer_profile import (
-    LayerProfile,
-    LayerProfileError,
-    NotProfiledError,
-    read_layer_profiles,
-)
+from placements.measured.layer_profile import LayerProfile, LayerProfileError, read_layer_profiles
 from placements.measured.link_fit import Links, read_links
 
 
@@ -25,13 +20,6 @@ class ProfiledModel:
     name: str
     profiles: Mapping[str, LayerProfile]
     links: Links
-
-    def on(self, gpu: str) -> LayerProfile:
-        """Return what the layers cost on a type of GPU; `NotProfiledError` if not measured."""
-        if gpu not in self.profiles:
-            known = ", ".join(sorted(self.profiles)) or "none"
-            raise NotProfiledError(f"the model has no times on {gpu}; measured: {known}")
-        return self.profiles[gpu]
 
 
 def read_profiled_model(folder: str | Path, model: str) -> ProfiledModel:

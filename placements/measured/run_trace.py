@@ -1,7 +1,7 @@
 """Times of blocks from traces of a run, in Chrome's JSON form: what profilers of torch and Nsight export.
 
-A block is a labelled span of a process: ``PP:3F1``, as torch's pipelines label their actions, a span of the
-``measured`` rows that `experiments.run` draws, or what a pattern of the user's finds. Where kernels were
+A block is a labelled span of a process: ``PP:3F1``, as torch's pipelines label their actions, a block as
+`experiments.run` draws it where it was measured, or what a pattern of the user's finds. Where kernels were
 traced, a run of a block takes from the begin of the first kernel that was launched within the label, by any
 thread of its process, to the end of the last; messages of NCCL are not counted. Elsewhere it takes as long
 as the label. The module does not know placements.
@@ -14,7 +14,7 @@ import json
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -33,7 +33,9 @@ GROUPS = ("block", "stage", "kind", "micro_batch")
 """Groups that a pattern may name: a block, or its kind and stage; the micro-batch is not read."""
 
 _KINDS = (("input", "I"), ("weight", "W"), ("forward", "F"), ("backward", "B"), ("fwd", "F"), ("bwd", "B"))
-_MEASURED_ROW = "measured"
+_DRAWN = "waiting_ms"
+"""Argument of blocks that `experiments.run` draws as they were measured, and of no other span."""
+
 _ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 _GPU_LABEL = "gpu_user_annotation"
 _MAX_NAMED = 5
@@ -45,17 +47,12 @@ class TraceError(ValueError):
 
 
 class BlockTimes(NamedTuple):
-    """How long the runs of a block took.
-
-    Attributes:
-        num_by_kernels: Runs whose time is that of their kernels; of the others it is that of the label.
-    """
+    """How long the runs of a block took, and how many there are."""
 
     median_ms: float
     min_ms: float
     max_ms: float
     num_runs: int
-    num_by_kernels: int
 
 
 def read_traces(path: str | Path, pattern: str | None = None) -> dict[str, BlockTimes]:
@@ -79,14 +76,15 @@ def read_traces(path: str | Path, pattern: str | None = None) -> dict[str, Block
     files = sorted([*path.glob("*.json"), *path.glob("*.json.gz")]) if path.is_dir() else [path]
     if not files:
         raise TraceError(f"{path}: has no .json and no .json.gz file; give traces of a run")
-    runs: dict[str, list[_Run]] = defaultdict(list)
+    runs: dict[str, list[float]] = defaultdict(list)
     names: dict[str, None] = {}
     for file in files:
         with in_file(file, TraceError):
             data = Field(_plain(file), "", TraceError)
             spans, rank = _spans(data), _mapping(_mapping(data.value).get("distributedInfo")).get("rank")
-            for run in _drawn_runs(spans) or _labelled_runs(spans, labels, rank):
-                runs[run.block].append(run)
+            drawn = [(span.arguments.get("block"), span.ms) for span in spans if _DRAWN in span.arguments]
+            for block, ms in drawn or _labelled(spans, labels, rank):
+                runs[str(block)].append(ms)
             names |= {span.name: None for span in spans if not span.is_on_gpu and not span.is_launch}
     for name in names if pattern is None else ():
         for stage, kind in _ACTION.findall(name) if name.endswith(_OVERLAPPED) else ():
@@ -101,13 +99,10 @@ def read_traces(path: str | Path, pattern: str | None = None) -> dict[str, Block
             f"{path}: no label matches {labels.pattern!r}; it has {some}; give a pattern with the groups "
             "stage, kind and micro_batch"
         )
-    found = {}
-    for block, each in runs.items():
-        ms, num_by_kernels = [run.ms for run in each], sum(run.by_kernels for run in each)
-        found[block] = BlockTimes(median(ms), min(ms), max(ms), len(ms), num_by_kernels)
-        if not found[block].median_ms:
-            raise TraceError(f"{path}: {block} takes 0 ms in most runs; trace it with its kernels")
-    return found
+    times = {block: BlockTimes(median(ms), min(ms), max(ms), len(ms)) for block, ms in runs.items()}
+    if none := [block for block, each in times.items() if not each.median_ms]:
+        raise TraceError(f"{path}: {none[0]} takes 0 ms in most runs; trace it with its kernels")
+    return times
 
 
 def _compiled(pattern: str | None) -> re.Pattern[str]:
@@ -134,12 +129,11 @@ def _plain(file: Path) -> object:
 
 
 class _Span(NamedTuple):
-    """Something that took time on a thread of a process; `row` is the thread's name."""
+    """Something that took time in a process."""
 
     name: str
     category: str
     process: str
-    row: str
     begin_us: float
     end_us: float
     arguments: Mapping[str, Any]
@@ -158,36 +152,18 @@ class _Span(NamedTuple):
         return (self.end_us - self.begin_us) / 1e3
 
 
-class _Run(NamedTuple):
-    """A block that ran."""
-
-    block: str
-    ms: float
-    by_kernels: bool = False
-
-
 def _spans(data: Field) -> list[_Span]:
     """Return the complete events."""
     listed = data["traceEvents"] if isinstance(data.value, dict) else data.inside("traceEvents", data.value)
-    events = listed.items("a list of events", "give a trace in Chrome's JSON form")
-    rows = {
-        _place(event): str(_mapping(event.value.get("args")).get("name"))
-        for event in events
-        if event.mapping("an event").get("name") == "thread_name"
-    }
-    found = []
-    for event in events:
-        if event.value.get("ph") == "X":
-            begin_us, place = _time_us(event["ts"], -_LONGEST_US), _place(event)
-            end_us, arguments = begin_us + _time_us(event["dur"], 0.0), _mapping(event.value.get("args"))
-            name, category = str(event.value.get("name", "")), str(event.value.get("cat", "")).lower()
-            found.append(_Span(name, category, place[0], rows.get(place, ""), begin_us, end_us, arguments))
-    return found
-
-
-def _place(event: Field) -> tuple[str, str]:
-    """Return process and thread."""
-    return str(event.value.get("pid")), str(event.value.get("tid"))
+    spans = []
+    for event in listed.items("a list of events", "give a trace in Chrome's JSON form"):
+        value = event.mapping("an event")
+        if value.get("ph") == "X":
+            name, category, process = (str(value.get(key, "")) for key in ("name", "cat", "pid"))
+            begin_us = _time_us(event["ts"], -_LONGEST_US)
+            end_us, arguments = begin_us + _time_us(event["dur"], 0.0), _mapping(value.get("args"))
+            spans.append(_Span(name, category.lower(), process, begin_us, end_us, arguments))
+    return spans
 
 
 def _time_us(field: Field, least: float) -> float:
@@ -198,14 +174,8 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _drawn_runs(spans: Sequence[_Span]) -> list[_Run]:
-    """Return the blocks of the rows that `experiments.run` draws of what was measured."""
-    drawn = [span for span in spans if span.row == _MEASURED_ROW and "block" in span.arguments]
-    return [_Run(str(span.arguments["block"]), span.ms) for span in drawn]
-
-
-def _labelled_runs(spans: Sequence[_Span], pattern: re.Pattern[str], rank: Any) -> list[_Run]:
-    """Return the blocks that labels name, with the times of their kernels where there are some."""
+def _labelled(spans: Sequence[_Span], pattern: re.Pattern[str], rank: Any) -> Iterator[tuple[str, float]]:
+    """Yield the blocks that labels name, with the ms of their kernels where there are some."""
     matches = [(span, pattern.search(span.name)) for span in spans if not span.is_on_gpu]
     labels = [(span, match) for span, match in matches if match and span.category != _GPU_LABEL]
     launches = {span.arguments["correlation"]: span for span in spans if span.is_launch}
@@ -219,14 +189,10 @@ def _labelled_runs(spans: Sequence[_Span], pattern: re.Pattern[str], rank: Any) 
         within = (begins <= launch.begin_us) & (launch.begin_us <= ends) & (processes == launch.process)
         if within.any():
             kernels[int(np.where(within, begins, -np.inf).argmax())].append(kernel)
-    runs = []
     for index, (label, match) in enumerate(labels):
-        run = _Run(_block(label.name, match.groupdict(), rank), label.ms)
-        if of_run := kernels[index]:
-            time_us = max(each.end_us for each in of_run) - min(each.begin_us for each in of_run)
-            run = run._replace(ms=time_us / 1e3, by_kernels=True)
-        runs.append(run)
-    return runs
+        of_run = kernels[index] or [label]
+        time_us = max(each.end_us for each in of_run) - min(each.begin_us for each in of_run)
+        yield _block(label.name, match.groupdict(), rank), time_us / 1e3
 
 
 def _block(label: str, groups: Mapping[str, str | None], rank: Any) -> str:

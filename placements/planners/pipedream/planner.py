@@ -56,8 +56,8 @@ def best_plan(
     >>> layers = [(6, 8e6, 0), (6, 1e6, 1e5), (4, 0, 8e7)]
     >>> graph = chain_graph(ProfiledNode(f"{i}", "", 1, t - 1, a, w) for i, (t, a, w) in enumerate(layers))
     >>> plan = best_plan(graph, [Level(4, gb_per_s=1.0)])
-    >>> plan.configuration, plan.time_ms, plan.bottleneck
-    ('3-1', 4.0, 'compute')
+    >>> plan.configuration, plan.bottleneck
+    ('3-1', (4.0, 'compute', 0))
     """
     if not is_replicated and (workers := _num_workers(levels)) > len(graph.nodes):
         raise PlanError(

@@ -19,7 +19,7 @@ from placements.measured.layer_profile import (
     NotProfiledError,
     read_layer_profiles,
 )
-from placements.measured.link_fit import Coefficients, GpuGroup, LinkError, LinkFit, Links, read_links
+from placements.measured.link_fit import GpuGroup, LinkError, LinkFit, Links, read_links
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def read_all_links(tmp_path: Path, between: dict[str, Any]) -> Links:
 def test_more_bytes_take_longer_and_are_not_slower_each(
     second: float, first: float, constant: float, most: float, sizes: list[float]
 ) -> None:
-    fit = LinkFit(Coefficients(second, first, constant), most)
+    fit = LinkFit((second, first, constant), most)
     rates = [fit.bytes_per_s(size) for size in sorted(sizes)]
     assert all(0 < rate <= most for rate in rates)
     assert rates == sorted(rates)
@@ -123,7 +123,7 @@ def test_a_sum_goes_round_a_ring(tmp_path: Path) -> None:
 
 
 def test_a_gather_brings_what_others_have(tmp_path: Path) -> None:
-    known = Links({}, {"fast": {4: LinkFit(Coefficients(0, 0, 1), 1e9)}})
+    known = Links({}, {"fast": {4: LinkFit((0, 0, 1), 1e9)}})
     assert known.all_gather_ms(GpuGroup("fast", "east", 4), 1e9) == pytest.approx(750)
     assert known.all_gather_ms(GpuGroup("other", "east", 1), 1e9) == 0
     with pytest.raises(NotProfiledError, match="no bandwidth between the slow of a node"):

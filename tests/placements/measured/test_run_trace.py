@@ -27,15 +27,15 @@ def write(path: Path, events: list[object], **rest: object) -> Path:
     return path
 
 
-def once(time_ms: float, by_kernels: bool = False) -> BlockTimes:
-    return BlockTimes(time_ms, time_ms, time_ms, 1, by_kernels)
+def once(time_ms: float) -> BlockTimes:
+    return BlockTimes(time_ms, time_ms, time_ms, 1)
 
 
 def test_the_labels_of_torch_are_blocks(tmp_path: Path) -> None:
     events = [label("PP:3F1", 0, 2000), label("PP:3I1", 2500, 3000.5), label("PP:3UNSHARD", 9000, 5)]
     events += [label("PP:3I2", 2500, time) for time in (4000, 9000)]
     found = read_traces(write(tmp_path / "t.json", events))
-    assert found == {"F3": once(2.0), "I3": BlockTimes(4.0, 3.0005, 9.0, 3, 0)}
+    assert found == {"F3": once(2.0), "I3": BlockTimes(4.0, 3.0005, 9.0, 3)}
 
 
 def test_kernels_say_how_long_a_block_runs(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_kernels_say_how_long_a_block_runs(tmp_path: Path) -> None:
         label("PP:0F1", 300, 50),
     ]
     found = read_traces(write(tmp_path / "t.json", events))
-    assert found == {"B0": once(2.5, True), "F0": once(0.05)}
+    assert found == {"B0": once(2.5), "F0": once(0.05)}
 
 
 def test_kinds_may_be_words(tmp_path: Path) -> None:
