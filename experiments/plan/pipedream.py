@@ -15,7 +15,7 @@ from placements.forms.texts import csv_text, write_text
 from placements.placement_file import placement_to_yaml
 from placements.planners.hybrid.plan import PlanError
 from placements.planners.pipedream.plan import Level, PipelinePlan, plan_placement
-from placements.planners.pipedream.planner import best_plan, data_parallel_plan
+from placements.planners.pipedream.planner import best_plan
 from placements.planners.pipedream.profile_graph import read_profile_graph
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ def task(question: PlanQuestion, planner: PipeDreamPlanner) -> dict[str, float |
     memory_mib = None if question.memory_gib is None else 1024 * question.memory_gib
     best = best_plan(graph, levels, "per_worker", memory_mib)
     rows = [plan_row("pipedream", best, memory_mib, batch)]
-    rows.append(plan_row("data_parallel", data_parallel_plan(graph, levels), memory_mib, batch))
+    rows.append(plan_row("data_parallel", best_plan(graph, levels, is_cut=False), memory_mib, batch))
     try:
         straight = best_plan(graph, levels, "per_worker", memory_mib, is_replicated=False)
         rows.append(plan_row("straight", straight, memory_mib, batch))

@@ -137,12 +137,9 @@ class LayerProfile:
         if layer == 0:
             looked_up = _LOOKUP_WEIGHT_BYTES * weights + _LOOKUP_OUTPUT_BYTES * micro_batch_size * output
             backward_ms = max(backward_ms, byte_ms * looked_up)
-        step_ms, accumulation_ms = (byte_ms * each * weights for each in (_UPDATE_BYTES, _ACCUMULATED_BYTES))
-        num_bytes = FLOAT_BYTES * micro_batch_size
-        return LayerCost(
-            *(forward_ms, backward_ms, step_ms, accumulation_ms),
-            *(weights, num_bytes * kept, num_bytes * output),
-        )
+        step_ms, added_ms = (byte_ms * each * weights for each in (_UPDATE_BYTES, _ACCUMULATED_BYTES))
+        kept, output = (FLOAT_BYTES * micro_batch_size * floats for floats in (kept, output))
+        return LayerCost(forward_ms, backward_ms, step_ms, added_ms, weights, kept, output)
 
 
 _Shared = Annotated[int, Meaning("tensor parallelism", min=1)]
@@ -168,33 +165,27 @@ def read_layer_profiles(folder: Path, model: str) -> dict[str, LayerProfile]:
     memory, found = folder / "memory" / f"{model}.json", {}
     with json_file(memory, "memory of layers", LayerProfileError) as data:
         by_shared = replace(data, is_open=True).typed(_Memory)
-        held = {shared: _in_order(layers, f"{shared}") for shared, layers in by_shared.items()}
-        if len({len(layers) for layers in held.values()}) != 1:
-            raise LayerProfileError(
-                "has not as many layers for each tensor parallelism; give the memory of the same layers"
-            )
+        count = len(next(iter(by_shared.values()), ()))
+        if count < 3:
+            raise LayerProfileError(f"has {count} layers; give at least embedding, one block and head")
+        held = {shared: _in_order(layers, count, f"{shared}", memory) for shared, layers in by_shared.items()}
     for path in sorted((folder / "profiles" / model).glob("*.json")):
         with json_file(path, "times of layers", LayerProfileError) as data:
             layers = {
-                (size, shared): _in_order(by_layer, f"{size}.{shared}")
+                (size, shared): _in_order(by_layer, count, f"{size}.{shared}", memory)
                 for size, of_size in data.typed(_Times).items()
                 for shared, by_layer in of_size.items()
             }
-            found[path.stem] = profile = LayerProfile(path.stem, layers, held)
-            for (size, shared), rows in layers.items():
-                if len(rows) != profile.num_layers:
-                    raise LayerProfileError(
-                        f"{size}.{shared}: has {len(rows)} layers, but {memory} {profile.num_layers}; give "
-                        "the same"
-                    )
+        found[path.stem] = LayerProfile(path.stem, layers, held)
     return found
 
 
-def _in_order(layers: Mapping[int, _Entry], where: str) -> tuple[_Entry, ...]:
-    """Return the entries of an embedding, at least one block and a head, numbered from 0 without a gap."""
-    count = max(3, len(layers))
-    if missing := sorted(set(range(count)) - layers.keys()):
+def _in_order(layers: Mapping[int, _Entry], count: int, where: str, memory: Path) -> tuple[_Entry, ...]:
+    """Return the entries of layers, as many as a file has, which are numbered from 0 without a gap."""
+    if missing := sorted(set(range(len(layers))) - layers.keys()):
         raise LayerProfileError(f"{where}: lacks the field '{missing[0]}'; add it")
+    if len(layers) != count:
+        raise LayerProfileError(f"{where}: has {len(layers)} layers, but {memory} {count}; give the same")
     return tuple(layers[number] for number in range(count))
 
 

@@ -14,14 +14,10 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 from placements.forms.meaning import Meaning
 from placements.forms.reading import json_file
-from placements.measured.layer_profile import NotProfiledError
+from placements.measured.layer_profile import LayerProfileError, NotProfiledError
 
 _FIT_UNIT_BYTES = 1e6
 """The fits are of the logarithm of the message's size in MB; below 1 MB they bend to zero and less."""
-
-
-class LinkError(ValueError):
-    """A file of bandwidths is wrong; the message names the field, the value and the remedy in one line."""
 
 
 class GpuGroup(NamedTuple):
@@ -125,14 +121,14 @@ def read_links(folder: Path) -> Links:
             second]``; see `LinkFit`.
 
     Raises:
-        LinkError: A file cannot be read or is wrong.
+        LayerProfileError: A file cannot be read or is wrong.
     """
     found: dict[tuple[str, str, str, str], dict[tuple[int, int], LinkFit]] = {}
-    with json_file(folder / "inter_node.json", "bandwidths between nodes", LinkError) as data:
+    with json_file(folder / "inter_node.json", "bandwidths between nodes", LayerProfileError) as data:
         for *sender, sending, far in _by_group(data.typed(_ByGroup[_ByGroup[LinkFit]])):
             for *receiver, receiving, fit in _by_group(far):
                 found.setdefault((*sender, *receiver), {})[sending, receiving] = fit
-    with json_file(folder / "intra_node.json", "bandwidths within nodes", LinkError) as data:
+    with json_file(folder / "intra_node.json", "bandwidths within nodes", LayerProfileError) as data:
         inside = data.typed(Mapping[str, Mapping[_Count, LinkFit]])
     return Links(found, {gpu: fits for gpu, fits in inside.items() if fits})
 

@@ -32,7 +32,6 @@ def read_profiled_model(folder: str | Path, model: str) -> ProfiledModel:
 
     Raises:
         LayerProfileError: The folder does not have the model, or a file is wrong.
-        LinkError: Likewise, of links.
     """
     folder = Path(folder)
     if not folder.is_dir():

@@ -83,13 +83,6 @@ class PlannedStage:
         """Weights and activations that each replica holds at most (weight stashing, Sec. 2.4.3)."""
         return self.in_flight * (self.parameter_bytes + self.activation_bytes) / _MIB
 
-    @property
-    def cost(self) -> Cost:
-        """Cost of an input for a worker; the wait for an exchange of gradients is in the backward."""
-        period_ms = self.replicas * max(self.compute_ms, self.synchronisation_ms)
-        forward, backward = (Pass(max(ms, _MIN_MS)) for ms in (self.forward_ms, period_ms - self.forward_ms))
-        return Cost(forward, backward, self.activation_bytes)
-
 
 @dataclass(frozen=True)
 class PipelinePlan:
@@ -136,7 +129,7 @@ def plan_placement(plan: PipelinePlan, memory_mib: float | None = None) -> Place
     """Return the blocks of a plan: a chain of forwards, and of backwards in reverse, on copies of each stage.
 
     Each worker is a device: the workers of a stage are its copies, which take different inputs in turn
-    (1F1B-RR).
+    (1F1B-RR). A stage that waits for its exchange of gradients has the wait in its backward.
 
     Args:
         plan: What the planner decided.
@@ -147,10 +140,14 @@ def plan_placement(plan: PipelinePlan, memory_mib: float | None = None) -> Place
         MiB of one worker, rounded up: the activations of an input, and all the time the weights of each
         version that the plan keeps.
     """
-    hops_ms = [0.0, *(stage.hop_ms for stage in plan.stages)]
-    pieces, tick_ms = in_ticks(
-        [PieceCost((i,), stage.cost, 1, hops_ms[i], hops_ms[i]) for i, stage in enumerate(plan.stages)]
-    )
+    costs, hop_ms = [], 0.0
+    for i, stage in enumerate(plan.stages):
+        period_ms = stage.replicas * max(stage.compute_ms, stage.synchronisation_ms)
+        times_ms = stage.forward_ms, period_ms - stage.forward_ms
+        forward, backward = (Pass(max(ms, _MIN_MS)) for ms in times_ms)
+        costs.append(PieceCost((i,), Cost(forward, backward, stage.activation_bytes), 1, hop_ms, hop_ms))
+        hop_ms = stage.hop_ms
+    pieces, tick_ms = in_ticks(costs)
     stages = Placement(
         f"pipedream_{plan.configuration}",
         len(pieces),

@@ -1,7 +1,7 @@
 """PipeDream's planner: stages and their workers such that the slowest of all takes the least time.
 
-Beside it are the plans that people make without one: data parallel, and a straight pipeline, with a stage for
-each worker. The answer is exact for the cost model (Sec. 2.4.1), which has no start-up and no idle time.
+It makes those plans too that people make without one: data parallel, and a straight pipeline, with a stage
+for each worker. The answer is exact for the cost model (Sec. 2.4.1), which has no start-up and no idle time.
 """
 
 from __future__ import annotations
@@ -36,18 +36,20 @@ def best_plan(
     memory_mib: float | None = None,
     *,
     is_replicated: bool = True,
+    is_cut: bool = True,
 ) -> PipelinePlan:
     """Return the plan of least time for one input, on all workers.
 
     Where several plans are equally good, it is one of fewest stages, with few workers for the last ones.
 
     Args:
-        graph: The model; see `placements.planners.pipedream.profile_graph.for_planning`.
+        graph: The model; see `placements.planners.pipedream.profile_graph.read_profile_graph`.
         levels: Workers, from the innermost level to the outermost; at least one.
         sync: How the exchange of gradients counts.
         memory_mib: Memory of each worker, for weights and activations of all inputs in flight; None for no
             limit.
         is_replicated: Whether workers may share a stage; False for a straight pipeline.
+        is_cut: Whether there may be several stages; False for data parallelism.
 
     Raises:
         PlanError: There are too many workers, or no plan fits the memory or has a node for each worker.
@@ -59,26 +61,14 @@ def best_plan(
     >>> plan.configuration, plan.bottleneck
     ('3-1', (4.0, 'compute', 0))
     """
-    if not is_replicated and (workers := _num_workers(levels)) > len(graph.nodes):
+    workers = _num_workers(levels)
+    if workers > MAX_WORKERS:
+        raise PlanError(f"levels: have {workers} workers; give at most {MAX_WORKERS} in all levels together")
+    if not is_replicated and workers > len(graph.nodes):
         raise PlanError(
             f"levels: have {workers} workers for {len(graph.nodes)} nodes; give at most one worker for each"
         )
-    return _plan(closed_sets(graph), levels, sync, memory_mib, is_replicated)
-
-
-def data_parallel_plan(
-    graph: ProfileGraph, levels: Sequence[Level], sync: Sync = "per_worker"
-) -> PipelinePlan:
-    """Return the plan with one stage on all workers; see `best_plan`. Its memory is not limited."""
-    return _plan(closed_sets(graph, is_cut=False), levels, sync, None, True)
-
-
-def _plan(
-    sets: ClosedSets, levels: Sequence[Level], sync: Sync, memory_mib: float | None, is_replicated: bool
-) -> PipelinePlan:
-    """Return the plan of least time, and of such with fewest stages."""
-    if (workers := _num_workers(levels)) > MAX_WORKERS:
-        raise PlanError(f"levels: have {workers} workers; give at most {MAX_WORKERS} in all levels together")
+    sets = closed_sets(graph, is_cut=is_cut)
     whole = _Component(len(levels))
     programme = _Programme(sets, levels, sync, memory_mib, is_replicated)
     min_ms = float(programme.pipelines(whole)[-1, 0, -1])

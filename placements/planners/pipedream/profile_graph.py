@@ -54,11 +54,6 @@ class ProfiledNode:
         """Forward and backward."""
         return self.forward_ms + self.backward_ms
 
-    @property
-    def is_free(self) -> bool:
-        """Whether it costs nothing."""
-        return not (self.time_ms or self.activation_bytes or self.parameter_bytes)
-
 
 @dataclass(frozen=True)
 class ProfileGraph:
@@ -120,43 +115,37 @@ def computed_profile(layers: Iterable[Layer], batch_size: int, tflops: float) ->
 
 
 def read_profile_graph(path: str | Path) -> ProfileGraph:
-    """Read a profile from a CSV file, as the planner needs it; see `for_planning`.
-
-    Raises:
-        ProfileError: The file cannot be read or is wrong; the message begins with its path.
-    """
-    with in_file(path, ProfileError):
-        rows = csv_records(Path(path), "node", ProfileError, ProfiledNode)
-        return for_planning(ProfileGraph(tuple(node for _, node in rows)))
-
-
-def for_planning(graph: ProfileGraph) -> ProfileGraph:
-    """Return a graph without what PipeDream's planner does not count.
+    """Read a profile from a CSV file, without what PipeDream's planner does not count.
 
     Nodes that load data are left out, with their time, as those who read them get it beside the pipeline.
     So are outputs (``__getitem__``) that nobody reads. Nodes that cost nothing and read nothing are left out
     too, as they can be in any stage.
 
     Raises:
-        ProfileError: Nothing is left.
+        ProfileError: The file cannot be read or is wrong, or nothing is left; the message begins with its
+            path.
     """
-    nodes, left_out = graph.nodes, {""}
-    while left_out:
-        read = {name for node in nodes for name in node.inputs}
-        left_out = {
-            node.name
-            for node in nodes
-            if (not node.inputs and (node.operator.startswith("Input") or node.is_free))
-            or (node.name not in read and node.operator.startswith("__getitem__"))
-        }
-        nodes = tuple(
-            replace(node, inputs=tuple(name for name in node.inputs if name not in left_out))
-            for node in nodes
-            if node.name not in left_out
-        )
-    if not any(node.time_ms for node in nodes):
-        raise ProfileError("forward_ms: is 0 in all nodes that compute; give the time of at least one")
-    return ProfileGraph(nodes)
+    with in_file(path, ProfileError):
+        rows = csv_records(Path(path), "node", ProfileError, ProfiledNode)
+        nodes, left_out = ProfileGraph(tuple(node for _, node in rows)).nodes, {""}
+        while left_out:
+            read = {name for node in nodes for name in node.inputs}
+            left_out = {node.name for node in nodes if _is_left_out(node, node.name in read)}
+            nodes = tuple(
+                replace(node, inputs=tuple(name for name in node.inputs if name not in left_out))
+                for node in nodes
+                if node.name not in left_out
+            )
+        if not any(node.time_ms for node in nodes):
+            raise ProfileError("forward_ms: is 0 in all nodes that compute; give the time of at least one")
+        return ProfileGraph(nodes)
+
+
+def _is_left_out(node: ProfiledNode, is_read: bool) -> bool:
+    is_free = not (node.time_ms or node.activation_bytes or node.parameter_bytes)
+    if not node.inputs and (is_free or node.operator.startswith("Input")):
+        return True
+    return not is_read and node.operator.startswith("__getitem__")
 
 
 class ClosedSets(NamedTuple):

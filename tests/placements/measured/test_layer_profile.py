@@ -19,7 +19,7 @@ from placements.measured.layer_profile import (
     NotProfiledError,
     read_layer_profiles,
 )
-from placements.measured.link_fit import GpuGroup, LinkError, LinkFit, Links, read_links
+from placements.measured.link_fit import GpuGroup, LinkFit, Links, read_links
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_the_backward_of_the_embedding_is_not_free(tmp_path: Path) -> None:
         ({"1": {"1": {**times(1), "1": [1, "2", 3]}}}, {}, "1.1.1[1]: '2' is not a number from 0 to 1e+06; "),
         ({"1": {"1": {**times(1), "4": [1, 2, 3]}}}, {}, "1.1: has 5 layers, but "),
         ({}, {"1": {**memory(1), "1": {"params_floats": 1}}}, "1.1: lacks the field 'act_mem_floats'; add"),
-        ({}, {"1": memory(1), "2": {**memory(2), "4": memory(2)["0"]}}, "has not as many layers for each"),
+        ({}, {"1": memory(1), "2": {**memory(2), "4": memory(2)["0"]}}, "2: has 5 layers, but "),
     ],
 )
 def test_a_wrong_profile_is_a_line(tmp_path: Path, by_size: Any, held: Any, message: str) -> None:
@@ -141,5 +141,5 @@ def test_a_gather_brings_what_others_have(tmp_path: Path) -> None:
 )
 def test_wrong_links_are_a_line(tmp_path: Path, count: str, fit: Any, message: str) -> None:
     between = {"e": {"f": {count: {"e": {"f": {"1": fit}}}}}}
-    with told(LinkError, match=re.escape(message)):
+    with told(LayerProfileError, match=re.escape(message)):
         read_all_links(tmp_path, between)

@@ -16,7 +16,7 @@ from placements import Placement
 from placements.models.zoo import MODELS
 from placements.planners.hybrid.plan import PlanError
 from placements.planners.pipedream.plan import Level, plan_placement
-from placements.planners.pipedream.planner import Sync, best_plan, data_parallel_plan
+from placements.planners.pipedream.planner import Sync, best_plan
 from placements.planners.pipedream.profile_graph import (
     ProfiledNode,
     ProfileGraph,
@@ -181,7 +181,7 @@ def test_a_plan_keeps_the_rules(graph: ProfileGraph, levels: list[Level], sync: 
     times_ms = [stage.forward_ms + stage.backward_ms for stage in plan.stages]
     assert math.fsum(times_ms) == pytest.approx(math.fsum(n.time_ms for n in graph.nodes))
     assert plan.stages[-1].transfer_ms == 0
-    assert plan.time_ms <= data_parallel_plan(graph, levels, sync).time_ms * (1 + 1e-12)
+    assert plan.time_ms <= best_plan(graph, levels, sync, is_cut=False).time_ms * (1 + 1e-12)
     if plan.num_workers <= len(graph.nodes):
         straight = best_plan(graph, levels, sync, is_replicated=False)
         assert set(straight.configuration.split("-")) == {"1"}
@@ -207,9 +207,9 @@ def test_what_holds_up_a_plan() -> None:
     slow = chain_graph([ProfiledNode("a", "", 1, 1, 6e6, 1e9), ProfiledNode("b", "", 1, 1, 0, 1e9)])
     plan = best_plan(slow, [Level(2, 1.0)])
     assert (plan.configuration, plan.bottleneck) == ("1-1", (12.0, "transfer", 0))
-    plan = data_parallel_plan(slow, [Level(2, 1.0)], sync="printed")
+    plan = best_plan(slow, [Level(2, 1.0)], sync="printed", is_cut=False)
     assert (plan.configuration, plan.bottleneck) == ("2", (2000.0, "synchronisation", 0))
-    assert data_parallel_plan(slow, [Level(2, 1.0)]).time_ms == 1000.0
+    assert best_plan(slow, [Level(2, 1.0)], is_cut=False).time_ms == 1000.0
 
 
 def test_a_graph_of_many_branches_is_cut_in_fewer_places() -> None:
@@ -242,7 +242,7 @@ MEASURED = {  # flat: configuration, ms of an input; data parallel and straight 
 def test_measured_profiles_give_the_papers_configurations(model: str) -> None:
     graph = measured(model)
     plan = best_plan(graph, FLAT)
-    others = data_parallel_plan(graph, FLAT).time_ms, best_plan(graph, FLAT, is_replicated=False).time_ms
+    others = best_plan(graph, FLAT, is_cut=False).time_ms, best_plan(graph, FLAT, is_replicated=False).time_ms
     time_ms, cause, _ = plan.bottleneck
     assert (plan.configuration, *(round(ms, 3) for ms in (time_ms, *others)), cause) == MEASURED[model]
     assert plan.is_exact
