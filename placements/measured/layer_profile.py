@@ -6,7 +6,7 @@ replicas or links.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, NamedTuple, TypeVar
@@ -113,13 +113,12 @@ class LayerProfile:
         """
         last, t = self.num_layers - 1, tensor_parallel
         if t not in self.memory:
-            raise NotProfiledError(
-                f"tensor parallelism {t} has no memory profile, only {_listed(self.memory)}"
-            )
+            known = ", ".join(map(str, sorted(self.memory)))
+            raise NotProfiledError(f"tensor parallelism {t} has no memory profile, only {known}")
         if not 0 <= layer <= last:
             raise NotProfiledError(f"layer {layer} is not of the model, whose last is {last}")
         if not (measured := sorted(size for size, shared in self.layers if shared == t)):
-            known = _listed({shared for _, shared in self.layers})
+            known = ", ".join(map(str, sorted({shared for _, shared in self.layers})))
             raise NotProfiledError(f"tensor parallelism {t} has no times on {self.gpu}, only {known}")
         if not measured[0] <= micro_batch_size <= measured[-1]:
             raise NotProfiledError(
@@ -187,7 +186,3 @@ def _in_order(layers: Mapping[int, _Entry], count: int, where: str, memory: Path
     if len(layers) != count:
         raise LayerProfileError(f"{where}: has {len(layers)} layers, but {memory} {count}; give the same")
     return tuple(layers[number] for number in range(count))
-
-
-def _listed(numbers: Iterable[int]) -> str:
-    return ", ".join(map(str, sorted(numbers)))

@@ -29,7 +29,6 @@ from placements.profiles.operating_point import ProfileError
 _BACKWARD_FORWARDS = 2
 """How many forwards take as long as a backward: a product for the gradient of either factor."""
 
-
 MAX_SETS = 1000
 """Sets that are looked at."""
 
