@@ -15,7 +15,7 @@ from placements.forms.texts import csv_text, write_text
 from placements.placement_file import placement_to_yaml
 from placements.planners.hybrid.plan import PlanError
 from placements.planners.pipedream.plan import Level, PipelinePlan, plan_placement
-from placements.planners.pipedream.planner import best_plan, data_parallel_plan
+from placements.planners.pipedream.planner import best_plan
 from placements.planners.pipedream.profile_graph import read_profile_graph
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ def task(question: PlanQuestion, planner: PipeDreamPlanner) -> dict[str, float |
     memory_mib = None if question.memory_gib is None else 1024 * question.memory_gib
     best = best_plan(graph, levels, "per_worker", memory_mib)
     rows = [plan_row("pipedream", best, memory_mib, batch)]
-    rows.append(plan_row("data_parallel", data_parallel_plan(graph, levels), memory_mib, batch))
+    rows.append(plan_row("data_parallel", best_plan(graph, levels, is_cut=False), memory_mib, batch))
     try:
         straight = best_plan(graph, levels, "per_worker", memory_mib, is_replicated=False)
         rows.append(plan_row("straight", straight, memory_mib, batch))
@@ -99,9 +99,10 @@ def levels_of(cluster: Cluster, *, is_flat: bool = False) -> list[Level]:
 def plan_row(name: str, plan: PipelinePlan, memory_mib: float | None, batch: int) -> dict[str, Any]:
     """Return the figures of a plan for a batch of so many samples by `_COLUMNS`."""
     fits = memory_mib is None or plan.memory_mib <= memory_mib
+    time_ms, cause, stage = plan.bottleneck
     figures = (
-        *(name, plan.configuration, len(plan.stages), plan.num_workers, batch, plan.time_ms),
-        *(batch / plan.time_ms * 1e3, plan.bottleneck, plan.bottleneck_stage, plan.memory_mib),
+        *(name, plan.configuration, len(plan.stages), plan.num_workers, batch, time_ms),
+        *(batch / time_ms * 1e3, cause, stage, plan.memory_mib),
         "" if fits else f"does not fit in {memory_mib:g} MiB",
     )
     return dict(zip(_COLUMNS, figures, strict=True))

@@ -13,7 +13,7 @@ from typing import Annotated, NamedTuple
 from placements.forms.meaning import Meaning
 from placements.forms.reading import in_file
 from placements.forms.tables import csv_records
-from placements.measured.layer_profile import LayerProfile, read_layer_profile
+from placements.measured.layer_profile import LayerProfile, read_layer_profiles
 from placements.measured.link_fit import Links, read_links
 from placements.measured.plan_file import ReplicatedPlan, read_replicated_plan
 
@@ -73,16 +73,12 @@ def read_measured_folder(folder: str | Path) -> MeasuredFolder:
         ValueError: A file is missing or wrong; the message begins with its path.
     """
     folder = Path(folder)
-    links = read_links(folder / "bandwidth/inter_node.json", folder / "bandwidth/intra_node.json")
-    plans = _read_plans(folder)
-    profiles = {model: _read_profiles(folder, model) for model in sorted({plan.row.model for plan in plans})}
+    links, plans = read_links(folder / "bandwidth"), _read_plans(folder)
+    profiles = {
+        model: read_layer_profiles(folder, model) if (folder / f"memory/{model}.json").is_file() else {}
+        for model in sorted({plan.row.model for plan in plans})
+    }
     return MeasuredFolder(plans, profiles, links)
-
-
-def _read_profiles(folder: Path, model: str) -> dict[str, LayerProfile]:
-    memory = folder / "memory" / f"{model}.json"
-    files = sorted((folder / "profiles" / model).glob("*.json")) if memory.is_file() else []
-    return {path.stem: read_layer_profile(path, memory, path.stem) for path in files}
 
 
 def _read_plans(folder: Path) -> tuple[MeasuredPlan, ...]:

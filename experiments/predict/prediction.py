@@ -15,8 +15,9 @@ from experiments.predict.errors import error_of, joined
 from experiments.predict.measured_folder import MeasuredFolder, MeasuredPlan
 from placements import Placement
 from placements.measured.layer_profile import NotProfiledError
-from placements.measured.measured_placement import Measurements, place_measured
+from placements.measured.measured_placement import place_measured
 from placements.measured.plan_file import ReplicatedPlan
+from placements.measured.profile_folder import ProfiledModel
 from schedsearch.metrics import peak_memory
 from schedsearch.schedule import Schedule
 from schedsearch.validate import validate
@@ -60,22 +61,22 @@ def predict(
     Args:
         folder: What was measured of layers and links.
         measured: The plan.
-        context_mib: See `placements.measured.measured_placement.Measurements`.
+        context_mib: See `placements.measured.measured_placement.place_measured`.
         compute_slowdown: Likewise.
     """
     profiles = folder.profiles[measured.row.model]
     if not profiles:
         why = f"not predicted: {measured.row.model} lacks a file in memory/ or in profiles/"
         return PlanPrediction(measured, None, None, joined(measured.row.note, why))
-    known = Measurements(profiles, folder.links, context_mib, compute_slowdown)
+    model = ProfiledModel(measured.row.model, profiles, folder.links)
     try:
-        placement = place_measured(measured.plan, known)
+        placement = place_measured(measured.plan, model, context_mib, compute_slowdown)
         schedule = scheduled(placement, measured.plan.num_micro_batches)
     except NotProfiledError as why:
         return PlanPrediction(measured, None, None, joined(measured.row.note, f"not predicted: {why}"))
     seconds = placement.ms(schedule.makespan) / 1000
     gib = placement.mib(int(peak_memory(schedule).max())) / 1024
-    notes = (measured.row.note, *_remarks(measured.plan, known))
+    notes = (measured.row.note, *_remarks(measured.plan, model))
     return PlanPrediction(measured, seconds, gib, joined(*notes))
 
 
@@ -90,20 +91,20 @@ def scheduled(placement: Placement, num_micro_batches: int) -> Schedule:
     return validate(blocking_one_f_one_b(placement, num_micro_batches))
 
 
-def _remarks(plan: ReplicatedPlan, known: Measurements) -> list[str]:
+def _remarks(plan: ReplicatedPlan, model: ProfiledModel) -> list[str]:
     """Return what is odd or not as measured in a plan that is predicted."""
     size = plan.micro_batch_size
     groups = {group for stage in plan.stages for group in stage.replicas}
     between = sorted(
         f"{group.gpu} with tensor parallelism {group.size}"
         for group in groups
-        if not known.profile_of(group).is_measured(size, group.size)
+        if (size, group.size) not in model.profiles[group.gpu].layers
     )
     remarks = (
         [f"micro-batches of {size} interpolated on {', '.join(dict.fromkeys(between))}"] if between else []
     )
     named = Counter(layer for stage in plan.stages for layer in stage.layers)
-    every = range(next(iter(known.profiles.values())).num_layers)
+    every = range(next(iter(model.profiles.values())).num_layers)
     missing = [str(layer) for layer in every if not named[layer]]
     twice = [str(layer) for layer, count in sorted(named.items()) if count > 1]
     remarks += [f"layers in no stage: {' '.join(missing)}"] if missing else []

@@ -26,7 +26,7 @@ from placements import OperatingPoint, Placement, Profile, ProfileError
 from placements.copies.replicas import copies_in
 from placements.forms.reading import in_file
 from placements.forms.texts import write_json, write_text
-from placements.measured.run_trace import TraceError, block_times, read_traces
+from placements.measured.run_trace import TraceError, read_traces
 from placements.placement_file import placement_to_yaml
 from placements.profiles.length_rules import LengthTimeRow, read_measured_lengths
 from placements.profiles.operating_point import write_profile_rows
@@ -102,18 +102,14 @@ def save_traced(placement: Placement, trace: str, pattern: str | None, directory
     Raises:
         TraceError: The trace is wrong, or names blocks that the placement does not have.
     """
-    runs = read_traces(require_path("profiling.trace", trace), pattern)
-    times = block_times(runs)
+    times = read_traces(require_path("profiling.trace", trace), pattern)
     unknown = [name for name in times if name not in placement.runs]
     if unknown:
         raise TraceError(
             f"{trace}: has the block {unknown[0]}, and {placement.name} has "
             f"{', '.join(placement.runs)}; give the placement that was run"
         )
-    by_kernels = sum(run.by_kernels for run in runs)
-    described = f"medians of {len(runs)} labelled spans of {trace}"
-    if by_kernels:
-        described += f", {by_kernels} of them by their kernels"
+    described = f"medians of {sum(each.num_runs for each in times.values())} labelled spans of {trace}"
     costs = {name: (MeasuredCost(name, None, each.median_ms, None),) for name, each in times.items()}
     measured = _Measured(costs, {}, "a traced run", described, max(each.num_runs for each in times.values()))
     _save(placement, measured, directory)

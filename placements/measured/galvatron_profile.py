@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -20,8 +20,8 @@ import numpy as np
 from placements.forms.meaning import Meaning
 from placements.forms.reading import Field, json_file
 
-_NAMED = re.compile(r"(computation|memory)_profiling_(bf16|fp16|fp32)_(.+?)(?:_all)?\.json")
-_MACHINE = re.compile(r"(allreduce|p2p)_bandwidth_([1-9]\d{0,4})nodes_([1-9]\d{0,4})gpus_per_node\.json")
+_NAMED = re.compile(r"\w+?_profiling_(bf16|fp16|fp32)_(.+?)(?:_all)?\.json")
+_MACHINE = re.compile(r"(?:allreduce|p2p)_bandwidth_([1-9]\d{0,4})nodes_([1-9]\d{0,4})gpus_per_node\.json")
 _TIME = re.compile(r"layertype_(\w+?)_bsz([1-9]\d{0,6})_seq([1-9]\d{0,8})")
 _BANDWIDTH = re.compile(r"allreduce_size_([1-9]\d{0,6})_consec_([01])|pp_size_([1-9]\d{0,6})")
 
@@ -50,8 +50,7 @@ class TimeLine(NamedTuple):
         return self.constant_ms + self.ms_per_sample * samples
 
 
-@dataclass(frozen=True)
-class EndMemory:
+class EndMemory(NamedTuple):
     """Memory of embedding or output layer on a GPU, by the GPUs that share the vocabulary."""
 
     states_mib: Annotated[_MibByDegree, Meaning("weights, gradients, optimizer", key="model_states")]
@@ -75,8 +74,7 @@ class GalvatronMemory(NamedTuple):
     both: EndMemory
 
 
-@dataclass(frozen=True)
-class MachineBandwidths:
+class MachineBandwidths(NamedTuple):
     """Bandwidths of some nodes, in 1e9 bytes per second as Galvatron counts: MB for each ms.
 
     Attributes:
@@ -84,12 +82,11 @@ class MachineBandwidths:
         to_next: Bandwidth from a stage to the next one, by the number of stages.
     """
 
-    all_reduce: dict[tuple[int, bool], float] = field(default_factory=dict)
-    to_next: dict[int, float] = field(default_factory=dict)
+    all_reduce: dict[tuple[int, bool], float]
+    to_next: dict[int, float]
 
 
-@dataclass(frozen=True)
-class GalvatronProfile:
+class GalvatronProfile(NamedTuple):
     """A model on a machine: forward of a block, and of embedding and output layer together.
 
     Attributes:
@@ -129,16 +126,15 @@ def read_galvatron_profile(
         GalvatronProfileError: A file is missing or wrong.
     """
     folder = Path(folder)
-    times, precision = _find(folder, "computation", model)
-    memory, _ = _find(folder, "memory", model, precision)
+    times, precision = _find(folder, "computation_profiling", model)
+    memory, _ = _find(folder, f"memory_profiling_{precision}", model)
     overlap = _only(folder, folder.rglob("overlap_coefficient.json"), "overlap_coefficient.json")
     with json_file(times, "times of layers", GalvatronProfileError) as data:
         length, block, other = _times(data, sequence_length)
     with json_file(memory, "memory of layers", GalvatronProfileError) as data:
-        names = {True: "_sp", False: ""}
         held = {
-            shared: _memory(data, end, length)
-            for shared, end in names.items()
+            end == "_sp": _memory(data, end, length)
+            for end in ("_sp", "")
             if f"layertype_0{end}" in data.mapping()
         }
         if not held:
@@ -149,26 +145,14 @@ def read_galvatron_profile(
     return GalvatronProfile(model, precision, length, block, other, held, machines, slowdown)
 
 
-def _find(folder: Path, kind: str, model: str, precision: str = "") -> tuple[Path, str]:
+def _find(folder: Path, kind: str, model: str) -> tuple[Path, str]:
     """Return the file of a model, and its precision."""
-    named = [
-        (path, match)
-        for path in folder.rglob(f"{kind}_profiling_*.json")
-        if (match := _NAMED.fullmatch(path.name))
-    ]
-    found = {
-        path: match[2]
-        for path, match in named
-        if _plain(match[3]) == _plain(model) and precision in ("", match[2])
-    }
-    known = ", ".join(sorted({match[3] for _, match in named})) or "none"
-    of_precision = f" in {precision}" if precision else ""
-    path = _only(folder, found, f"{kind}_profiling file of {model!r}{of_precision}", f"; it has {known}")
-    return path, found[path]
-
-
-def _plain(name: str) -> str:
-    return name.lower().replace("_", "-")
+    matches = {path: _NAMED.fullmatch(path.name) for path in folder.rglob(f"{kind}_*.json")}
+    known, wanted = {path: (m[1], m[2]) for path, m in matches.items() if m}, model.lower().replace("_", "-")
+    found = [path for path, (_, name) in known.items() if name.lower().replace("_", "-") == wanted]
+    others = ", ".join(sorted({name for _, name in known.values()})) or "none"
+    path = _only(folder, found, f"{kind} file of {model!r}", f"; it has {others}")
+    return path, known[path][0]
 
 
 def _only(folder: Path, paths: Iterable[Path], name: str, others: str = "; give a folder with one") -> Path:
@@ -189,38 +173,36 @@ def _times(data: Field, sequence_length: int | None) -> tuple[int, TimeLine, Tim
             size, of_length = int(match[2]), points.setdefault(int(match[3]), {})
             of_length.setdefault(match[1], []).append((size, size * data[name].typed(_SampleMs)))
     listed = ", ".join(map(str, sorted(points)))
-    if not points:
-        raise data.mistake("has no layertype_0_bszN_seqN, the time of a sample in ms; add it")
     if sequence_length is None and len(points) > 1:
         raise data.mistake(f"sequence_length: was measured for {listed}; give one of them")
-    length = next(iter(points)) if sequence_length is None else sequence_length
-    if length not in points:
+    length = next(iter(points), 0) if sequence_length is None else sequence_length
+    if points and length not in points:
         raise data.mistake(f"sequence_length: {length} was not measured, only {listed}; give one")
-    if unknown := sorted(points[length].keys() - {"0", "other"}):
+    lines = {kind: _line(each) for kind, each in points.get(length, {}).items()}
+    for kind in ("0", "other"):
+        if kind not in lines:
+            raise data.mistake(f"lacks layertype_{kind}_bszN_seq{length or 'N'}, ms of a sample; add it")
+    if unknown := sorted(lines.keys() - {"0", "other"}):
         raise data.mistake(
             f"layertype_{unknown[0]}: is a second kind of layer; give a profile of equal layers"
         )
-    for kind in ("0", "other"):
-        if kind not in points[length]:
-            raise data.mistake(f"lacks layertype_{kind}_bszN_seq{length}, the time of a sample in ms; add it")
-    return length, _line(points[length]["0"]), _line(points[length]["other"])
+    return length, lines["0"], lines["other"]
 
 
 def _line(points: list[tuple[int, float]]) -> TimeLine:
     """Return the line of least squares; through 0 where there is one point, or it would begin below 0."""
-    sizes, times = np.array(sorted(points), dtype=float).T
-    if len(sizes) > 1:
-        slope, constant = np.polyfit(sizes, times, 1)
-        if slope > 0 and constant >= 0:
-            return TimeLine(float(slope), float(constant))
-    return TimeLine(float(sizes @ times / (sizes @ sizes)), 0.0)
+    sizes, times = np.array(points, dtype=float).T
+    slope, constant = np.polyfit(sizes, times, 1) if len(sizes) > 1 else (0.0, 0.0)
+    if slope <= 0 or constant < 0:
+        slope, constant = sizes @ times / (sizes @ sizes), 0.0
+    return TimeLine(float(slope), float(constant))
 
 
 def _memory(data: Field, suffix: str, length: int) -> GalvatronMemory:
     layer = data[f"layertype_0{suffix}"][str(length)]
     kept = layer["tp_activation_per_bsz_dict"]
     by_degree = {name: each for name, each in kept.mapping().items() if name != "checkpoint"}
-    first, last, both = (
+    ends = (
         replace(data[f"other_memory_{name}{suffix}"][str(length)], is_open=True).record(EndMemory)
         for name in ("pp_on_first", "pp_on_last", "pp_off")
     )
@@ -228,18 +210,15 @@ def _memory(data: Field, suffix: str, length: int) -> GalvatronMemory:
         layer["parameter_size"].typed(_LayerMib),
         replace(kept, value=by_degree).typed(_MibByDegree),
         kept["checkpoint"].typed(_LayerMib),
-        first,
-        last,
-        both,
+        *ends,
     )
 
 
 def _machines(folder: Path) -> dict[tuple[int, int], MachineBandwidths]:
     machines: dict[tuple[int, int], MachineBandwidths] = {}
-    for path in sorted(folder.rglob("*_bandwidth_*.json")):
-        if (match := _MACHINE.fullmatch(path.name)) is None:
-            continue
-        machine = machines.setdefault((int(match[2]), int(match[3])), MachineBandwidths())
+    files = [(path, _MACHINE.fullmatch(path.name)) for path in folder.rglob("*_bandwidth_*.json")]
+    for path, nodes, gpus in sorted((path, int(match[1]), int(match[2])) for path, match in files if match):
+        machine = machines.setdefault((nodes, gpus), MachineBandwidths({}, {}))
         with json_file(path, "bandwidths", GalvatronProfileError) as data:
             for name in data.mapping():
                 gb_s: float = data[name].typed(_GbPerS)

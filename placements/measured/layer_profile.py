@@ -6,7 +6,7 @@ replicas or links.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, NamedTuple, TypeVar
@@ -41,8 +41,7 @@ class NotProfiledError(ValueError):
     """A size, layer or link was not measured; the message says which were."""
 
 
-@dataclass(frozen=True)
-class LayerMemory:
+class LayerMemory(NamedTuple):
     """Memory of a layer on each GPU that shares it, for one sequence."""
 
     parameters: Annotated[int, Meaning("weights", "floats", min=0, key="params_floats")]
@@ -62,8 +61,24 @@ class LayerSeconds(NamedTuple):
     update: Annotated[float, Meaning("optimizer step of embedding, two blocks and head", "s", min=0, max=1e6)]
 
 
-Sizes = tuple[int, int]
-"""Sequences of a micro-batch, and GPUs that share each layer."""
+class LayerCost(NamedTuple):
+    """Cost of a layer for one micro-batch, on each GPU that shares it.
+
+    Attributes:
+        step_ms: Optimizer step: in proportion to the weights, as memory bounds it.
+        accumulation_ms: Time to add its gradients to those of other micro-batches. The profile is of
+            iterations of one micro-batch, which have none; it is taken at the optimizer's bandwidth.
+        kept_bytes: Kept until its backward.
+        output_bytes: Passed on, and back as its gradient, whole.
+    """
+
+    forward_ms: float
+    backward_ms: float
+    step_ms: float
+    accumulation_ms: float
+    parameters: int
+    kept_bytes: int
+    output_bytes: int
 
 
 @dataclass(frozen=True)
@@ -71,19 +86,15 @@ class LayerProfile:
     """Costs of the layers of a model on one type of GPU.
 
     Layer 0 is the embedding, the last one the final norm or head with the loss, and those between are blocks.
-    Where a layer, its tensor parallelism or such large micro-batches were not measured, methods raise
-    `NotProfiledError`.
 
     Attributes:
         gpu: Its name.
-        layers: The ms of each layer's forward and backward in order, by the sizes that were measured.
-        update_ms: One optimizer step of the model that was profiled: embedding, two blocks and head.
+        layers: Times of each layer in order, by micro-batch size and the GPUs that share it.
         memory: The memory of each layer in order, by the GPUs that share it.
     """
 
     gpu: str
-    layers: Mapping[Sizes, tuple[tuple[float, float], ...]]
-    update_ms: Mapping[Sizes, float]
+    layers: Mapping[tuple[int, int], tuple[LayerSeconds, ...]]
     memory: Mapping[int, tuple[LayerMemory, ...]]
 
     @property
@@ -91,87 +102,43 @@ class LayerProfile:
         """Layers of the model, embedding and head included."""
         return len(next(iter(self.memory.values())))
 
-    def is_measured(self, micro_batch_size: int, tensor_parallel: int) -> bool:
-        """Return whether times are as measured, and not interpolated."""
-        return (micro_batch_size, tensor_parallel) in self.layers
+    def cost(self, micro_batch_size: int, tensor_parallel: int, layer: int) -> LayerCost:
+        """Return the cost of a layer; a time lies on the line between two measured micro-batch sizes.
 
-    def times(self, micro_batch_size: int, tensor_parallel: int, layer: int) -> tuple[float, float]:
-        """Return forward and backward of a layer for one micro-batch, in ms.
+        The embedding's backward is at least the time to move its gradients at the optimizer's bandwidth: the
+        hooks of the profile do not see it.
 
-        Between two measured micro-batch sizes a time lies on the line through theirs. The embedding's
-        backward is at least the time to move its gradients at the optimizer's bandwidth: the hooks of the
-        profile do not see it.
+        Raises:
+            NotProfiledError: The layer, its tensor parallelism or such micro-batches were not measured.
         """
-        memory, sizes = self._memory(tensor_parallel, layer), (micro_batch_size, tensor_parallel)
-        forward_ms, backward_ms = self._at(*sizes, lambda each: self.layers[each][layer])
-        if layer == 0:
-            moved = _LOOKUP_WEIGHT_BYTES * memory.parameters
-            moved += _LOOKUP_OUTPUT_BYTES * micro_batch_size * memory.output_floats
-            backward_ms = max(backward_ms, self._move_ms(*sizes, moved))
-        return forward_ms, backward_ms
-
-    def step_ms(self, micro_batch_size: int, tensor_parallel: int, layers: Iterable[int]) -> float:
-        """Return the optimizer step of some layers: in proportion to their weights, as memory bounds it."""
-        moved = _UPDATE_BYTES * self.parameters(tensor_parallel, layers)
-        return self._move_ms(micro_batch_size, tensor_parallel, moved)
-
-    def accumulation_ms(self, micro_batch_size: int, tensor_parallel: int, layers: Iterable[int]) -> float:
-        """Return the time to add the gradients of some layers to those of other micro-batches.
-
-        The profile is of iterations of one micro-batch, which have none. It is a matter of memory too, and
-        taken at the optimizer's bandwidth.
-        """
-        moved = _ACCUMULATED_BYTES * self.parameters(tensor_parallel, layers)
-        return self._move_ms(micro_batch_size, tensor_parallel, moved)
-
-    def parameters(self, tensor_parallel: int, layers: Iterable[int]) -> int:
-        """Return the weights of some layers on each GPU."""
-        return sum(self._memory(tensor_parallel, layer).parameters for layer in layers)
-
-    def activation_bytes(self, micro_batch_size: int, tensor_parallel: int, layer: int) -> int:
-        """Return what a layer keeps of one micro-batch until its backward, on each GPU."""
-        return FLOAT_BYTES * micro_batch_size * self._memory(tensor_parallel, layer).activation_floats
-
-    def output_bytes(self, micro_batch_size: int, tensor_parallel: int, layer: int) -> int:
-        """Return what a layer passes on of one micro-batch, and gets back as its gradient, whole."""
-        return FLOAT_BYTES * micro_batch_size * self._memory(tensor_parallel, layer).output_floats
-
-    def _memory(self, tensor_parallel: int, layer: int) -> LayerMemory:
-        if tensor_parallel not in self.memory:
-            known = _listed(self.memory)
-            raise NotProfiledError(
-                f"tensor parallelism {tensor_parallel} has no memory profile, only {known}"
-            )
-        if not 0 <= layer < self.num_layers:
-            raise NotProfiledError(f"layer {layer} is not of the model, whose last is {self.num_layers - 1}")
-        return self.memory[tensor_parallel][layer]
-
-    def _at(
-        self, micro_batch_size: int, tensor_parallel: int, times_ms: Callable[[Sizes], Sequence[float]]
-    ) -> Sequence[float]:
-        """Return times of measured sizes at one in between."""
-        measured = sorted(size for size, shared in self.layers if shared == tensor_parallel)
-        if not measured:
-            known = _listed({shared for _, shared in self.layers})
-            raise NotProfiledError(
-                f"tensor parallelism {tensor_parallel} has no times on {self.gpu}, only {known}"
-            )
+        last, t = self.num_layers - 1, tensor_parallel
+        if t not in self.memory:
+            known = ", ".join(map(str, sorted(self.memory)))
+            raise NotProfiledError(f"tensor parallelism {t} has no memory profile, only {known}")
+        if not 0 <= layer <= last:
+            raise NotProfiledError(f"layer {layer} is not of the model, whose last is {last}")
+        if not (measured := sorted(size for size, shared in self.layers if shared == t)):
+            known = ", ".join(map(str, sorted({shared for _, shared in self.layers})))
+            raise NotProfiledError(f"tensor parallelism {t} has no times on {self.gpu}, only {known}")
         if not measured[0] <= micro_batch_size <= measured[-1]:
             raise NotProfiledError(
                 f"micro-batches of {micro_batch_size} are not within the {measured[0]} to {measured[-1]} "
-                f"measured on {self.gpu} with tensor parallelism {tensor_parallel}"
+                f"measured on {self.gpu} with tensor parallelism {t}"
             )
-        if self.is_measured(micro_batch_size, tensor_parallel):
-            return times_ms((micro_batch_size, tensor_parallel))
-        columns = zip(*(times_ms((size, tensor_parallel)) for size in measured), strict=True)
-        return [float(np.interp(micro_batch_size, measured, column)) for column in columns]
-
-    def _move_ms(self, micro_batch_size: int, tensor_parallel: int, num_bytes: float) -> float:
-        """Return the time to move so much at the bandwidth that the optimizer step reached."""
-        (update_ms,) = self._at(micro_batch_size, tensor_parallel, lambda each: (self.update_ms[each],))
-        last = self.num_layers - 1
-        moved = _UPDATE_BYTES * self.parameters(tensor_parallel, (0, 1, min(2, last - 1), last))
-        return update_ms * num_bytes / moved if moved else 0.0
+        rows = [(*self.layers[size, t][layer][:2], self.layers[size, t][0].update) for size in measured]
+        forward_ms, backward_ms, update_ms = (
+            1000 * float(np.interp(micro_batch_size, measured, seconds))
+            for seconds in zip(*rows, strict=True)
+        )
+        weights, kept, output = self.memory[t][layer]
+        updated = sum(self.memory[t][i].parameters for i in (0, 1, min(2, last - 1), last))
+        byte_ms = update_ms / (_UPDATE_BYTES * updated) if updated else 0.0
+        if layer == 0:
+            looked_up = _LOOKUP_WEIGHT_BYTES * weights + _LOOKUP_OUTPUT_BYTES * micro_batch_size * output
+            backward_ms = max(backward_ms, byte_ms * looked_up)
+        step_ms, added_ms = (byte_ms * each * weights for each in (_UPDATE_BYTES, _ACCUMULATED_BYTES))
+        kept, output = (FLOAT_BYTES * micro_batch_size * floats for floats in (kept, output))
+        return LayerCost(forward_ms, backward_ms, step_ms, added_ms, weights, kept, output)
 
 
 _Shared = Annotated[int, Meaning("tensor parallelism", min=1)]
@@ -182,52 +149,40 @@ _Times = Mapping[
 _Entry = TypeVar("_Entry")
 
 
-def read_layer_profile(times: str | Path, memory: str | Path, gpu: str) -> LayerProfile:
-    """Read what the layers of a model cost on one type of GPU.
+def read_layer_profiles(folder: Path, model: str) -> dict[str, LayerProfile]:
+    """Read what the layers of a model cost, by type of GPU.
 
     Args:
-        times: A file of ``{micro-batch size: {tensor parallelism: {layer: [forward, backward, update]}}}``
-            in seconds.
-        memory: A file of ``{tensor parallelism: {layer: {params_floats, act_mem_floats,
-            act_output_floats}}}``.
-        gpu: Its name.
+        folder: With ``memory/MODEL.json``, ``{tensor parallelism: {layer: {params_floats, act_mem_floats,
+            act_output_floats}}}``, and of each GPU ``profiles/MODEL/GPU.json``, ``{micro-batch size: {tensor
+            parallelism: {layer: [forward, backward, update]}}}`` in seconds.
+        model: Its name.
 
     Raises:
         LayerProfileError: A file cannot be read or is wrong, or they have not the same layers.
     """
+    memory, found = folder / "memory" / f"{model}.json", {}
     with json_file(memory, "memory of layers", LayerProfileError) as data:
         by_shared = replace(data, is_open=True).typed(_Memory)
-        held = {shared: _in_order(layers, f"{shared}") for shared, layers in by_shared.items()}
-        if len({len(layers) for layers in held.values()}) != 1:
-            raise LayerProfileError(
-                "has not as many layers for each tensor parallelism; give the memory of the same layers"
-            )
-    num_layers = len(next(iter(held.values())))
-    layers, update_ms = {}, {}
-    with json_file(times, "times of layers", LayerProfileError) as data:
-        for size, of_size in data.typed(_Times).items():
-            for shared, by_layer in of_size.items():
-                rows = _in_order(by_layer, f"{size}.{shared}")
-                if len(rows) != num_layers:
-                    raise LayerProfileError(
-                        f"{size}.{shared}: has {len(rows)} layers, but {memory} {num_layers}; give the same"
-                    )
-                layers[size, shared] = tuple((1000 * row.forward, 1000 * row.backward) for row in rows)
-                update_ms[size, shared] = 1000 * rows[0].update
-    return LayerProfile(gpu, layers, update_ms, held)
+        count = len(next(iter(by_shared.values()), ()))
+        if count < 3:
+            raise LayerProfileError(f"has {count} layers; give at least embedding, one block and head")
+        held = {shared: _in_order(layers, count, f"{shared}", memory) for shared, layers in by_shared.items()}
+    for path in sorted((folder / "profiles" / model).glob("*.json")):
+        with json_file(path, "times of layers", LayerProfileError) as data:
+            layers = {
+                (size, shared): _in_order(by_layer, count, f"{size}.{shared}", memory)
+                for size, of_size in data.typed(_Times).items()
+                for shared, by_layer in of_size.items()
+            }
+        found[path.stem] = LayerProfile(path.stem, layers, held)
+    return found
 
 
-def _in_order(layers: Mapping[int, _Entry], where: str) -> tuple[_Entry, ...]:
-    """Return the entry of each layer; they are numbered from 0 without a gap."""
-    if len(layers) < 3:
-        raise LayerProfileError(
-            f"{where}: has {len(layers)} layers; give at least embedding, one block and head"
-        )
-    missing = sorted(set(range(len(layers))) - layers.keys())
-    if missing:
+def _in_order(layers: Mapping[int, _Entry], count: int, where: str, memory: Path) -> tuple[_Entry, ...]:
+    """Return the entries of layers, as many as a file has, which are numbered from 0 without a gap."""
+    if missing := sorted(set(range(len(layers))) - layers.keys()):
         raise LayerProfileError(f"{where}: lacks the field '{missing[0]}'; add it")
-    return tuple(layers[number] for number in range(len(layers)))
-
-
-def _listed(numbers: Iterable[int]) -> str:
-    return ", ".join(str(number) for number in sorted(numbers))
+    if len(layers) != count:
+        raise LayerProfileError(f"{where}: has {len(layers)} layers, but {memory} {count}; give the same")
+    return tuple(layers[number] for number in range(count))

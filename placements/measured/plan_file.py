@@ -19,8 +19,7 @@ class PlanFileError(ValueError):
     """A plan's file is wrong; the message names the field, the value and the remedy in one line."""
 
 
-@dataclass(frozen=True)
-class ReplicatedStage:
+class ReplicatedStage(NamedTuple):
     """One stage of a pipeline: numbers of its layers, 0 is the embedding, and GPUs of each replica."""
 
     layers: tuple[int, ...]
@@ -58,18 +57,10 @@ class ReplicatedPlan:
         return math.ceil(self.width / len(stage.replicas))
 
 
-class NodeEntry(NamedTuple):
-    """GPUs of one node as a plan's file names them."""
-
-    gpu: Annotated[str, Meaning("name of a GPU")]
-    num_gpus: Annotated[int, Meaning("GPUs of the node", min=1)]
-    zone: Annotated[str, Meaning("name of its zone")]
-
-
 class ReplicaEntry(NamedTuple):
-    """A replica of a stage as a plan's file has it."""
+    """A replica of a stage as a plan's file has it: GPU, number of GPUs and zone of each of its nodes."""
 
-    nodes: Annotated[tuple[NodeEntry, ...], Meaning("its nodes, `[gpu, GPUs of the node, zone]` each")]
+    nodes: tuple[tuple[str, Annotated[int, Meaning("GPUs of the node", min=1)], str], ...]
     tensor_parallel: Annotated[int, Meaning("GPUs that share its layers", min=1)]
 
 
@@ -105,38 +96,34 @@ def read_replicated_plan(path: str | Path) -> ReplicatedPlan:
         plan = replace(fields, is_open=True).record(PlanEntry)
         if len(plan.pipeline_list) != 1:
             raise fields["pipeline_list"].wrong("a list of one pipeline", "give one in each file")
-        (pipeline,) = plan.pipeline_list
-        for name in ("layers_per_stage", "tmp_per_stage", "dp"):
-            if (count := len(getattr(pipeline, name))) != pipeline.num_stages:
+        (pipeline,), stages = plan.pipeline_list, []
+        columns = pipeline.layers_per_stage, pipeline.tmp_per_stage, pipeline.dp
+        if {len(column) for column in columns} != {pipeline.num_stages}:
+            raise PlanFileError(
+                f"num_stages: {pipeline.num_stages} is not the number of entries of layers_per_stage, "
+                "tmp_per_stage and dp; give one for each stage"
+            )
+        for i, (layers, replicas, count) in enumerate(zip(*columns, strict=True)):
+            if not layers:
+                raise PlanFileError(f"layers_per_stage[{i}]: is empty; give each stage at least one layer")
+            if len(replicas) != count:
                 raise PlanFileError(
-                    f"{name}: has {count} entries, not one for each of the {pipeline.num_stages} stages; "
-                    "give as many"
+                    f"dp[{i}]: {count} is not the number of replicas in tmp_per_stage[{i}], {len(replicas)}; "
+                    "make them agree"
                 )
-        stages = tuple(_stage(pipeline, stage) for stage in range(pipeline.num_stages))
-        return ReplicatedPlan(stages, plan.mbs, plan.gbs)
-
-
-def _stage(pipeline: PipelineEntry, stage: int) -> ReplicatedStage:
-    layers, replicas = pipeline.layers_per_stage[stage], pipeline.tmp_per_stage[stage]
-    if not layers:
-        raise PlanFileError(f"layers_per_stage[{stage}]: is empty; give each stage at least one layer")
-    if len(replicas) != pipeline.dp[stage]:
-        raise PlanFileError(
-            f"dp[{stage}]: {pipeline.dp[stage]} is not the number of replicas in tmp_per_stage[{stage}], "
-            f"{len(replicas)}; make them agree"
-        )
-    groups = (_group(replica, f"tmp_per_stage[{stage}][{i}]") for i, replica in enumerate(replicas))
-    return ReplicatedStage(layers, tuple(groups))
+            groups = tuple(_group(replica, f"tmp_per_stage[{i}][{j}]") for j, replica in enumerate(replicas))
+            stages.append(ReplicatedStage(layers, groups))
+        return ReplicatedPlan(tuple(stages), plan.mbs, plan.gbs)
 
 
 def _group(replica: ReplicaEntry, where: str) -> GpuGroup:
-    kinds = {(node.gpu, node.zone) for node in replica.nodes}
+    kinds = {(gpu, zone) for gpu, _, zone in replica.nodes}
     if len(kinds) != 1:
         raise PlanFileError(
             f"{where}: {sorted(kinds)} are not nodes of one type of GPU and one zone; make others a replica "
             "of their own"
         )
-    if replica.tensor_parallel > sum(node.num_gpus for node in replica.nodes):
+    if replica.tensor_parallel > sum(count for _, count, _ in replica.nodes):
         raise PlanFileError(
             f"{where}: {replica.tensor_parallel} is not at most the GPUs of its nodes; name more nodes, or "
             "share layers among fewer"

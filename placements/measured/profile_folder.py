@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from placements.measured.layer_profile import LayerProfile, LayerProfileError, read_layer_profile
+from placements.measured.layer_profile import LayerProfile, LayerProfileError, read_layer_profiles
 from placements.measured.link_fit import Links, read_links
 
 
@@ -26,14 +26,12 @@ def read_profiled_model(folder: str | Path, model: str) -> ProfiledModel:
     """Read what a folder has of a model.
 
     Args:
-        folder: With ``profiles/MODEL/GPU.json``, ``memory/MODEL.json``, ``bandwidth/inter_node.json`` and
-            ``bandwidth/intra_node.json``; see `placements.measured.layer_profile` and
-            `placements.measured.link_fit`.
+        folder: With ``profiles/``, ``memory/`` and ``bandwidth/``; see `read_layer_profiles` and
+            `read_links`.
         model: Its name.
 
     Raises:
         LayerProfileError: The folder does not have the model, or a file is wrong.
-        LinkError: Likewise, of links.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -41,10 +39,7 @@ def read_profiled_model(folder: str | Path, model: str) -> ProfiledModel:
     known = sorted(path.name for path in (folder / "profiles").glob("*") if path.is_dir())
     if model not in known:
         raise LayerProfileError(f"{folder}: has no profile of {model!r}; it has {', '.join(known) or 'none'}")
-    memory = folder / "memory" / f"{model}.json"
-    files = sorted((folder / "profiles" / model).glob("*.json"))
-    profiles = {path.stem: read_layer_profile(path, memory, path.stem) for path in files}
+    profiles = read_layer_profiles(folder, model)
     if not any(profile.layers for profile in profiles.values()):
         raise LayerProfileError(f"{folder / 'profiles' / model}: has no times of any GPU; add GPU.json")
-    links = read_links(folder / "bandwidth/inter_node.json", folder / "bandwidth/intra_node.json")
-    return ProfiledModel(model, profiles, links)
+    return ProfiledModel(model, profiles, read_links(folder / "bandwidth"))

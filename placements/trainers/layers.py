@@ -20,7 +20,7 @@ from placements.forms.meaning import Meaning
 from placements.forms.reading import in_file
 from placements.forms.tables import csv_records, keys_of
 from placements.forms.texts import csv_text
-from placements.measured.run_trace import TraceError, block_times, read_traces
+from placements.measured.run_trace import TraceError, read_traces
 from placements.placement_file import read_placement
 from placements.trainers.layout import (
     EMBEDDING,
@@ -158,7 +158,7 @@ def read_measured(path: str | Path, parts: str | None = None) -> MeasuredLayers:
             placement = read_placement(path)
             times = {block.name: placement.ms(block.time) for block in placement.blocks}
         elif is_json and not is_log:
-            times = {name: each.median_ms for name, each in block_times(read_traces(path)).items()}
+            times = {name: each.median_ms for name, each in read_traces(path).items()}
         elif parts is not None:
             raise LayoutError(f"measured_layout: {path} says itself which parts it has; leave it out")
         else:

@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from placements.copies.replicas import replicated
 from placements.models.parallel import Cost, Pass
@@ -22,6 +26,10 @@ _MIN_MS = 1e-3
 """Time of a block that has nothing to do."""
 
 
+Floats = NDArray[np.float64]
+Bytes = TypeVar("Bytes", float, Floats)
+
+
 @dataclass(frozen=True)
 class Level:
     """Components of the level below, or workers, that are joined by links (PipeDream, Sec. 2.4.1, Fig. 2.6).
@@ -32,7 +40,7 @@ class Level:
     count: int
     gb_per_s: float
 
-    def ms(self, num_bytes: float) -> float:
+    def ms(self, num_bytes: Bytes) -> Bytes:
         """Return the time that bytes take on a link."""
         return num_bytes / (self.gb_per_s * 1e6)
 
@@ -78,29 +86,28 @@ class PlannedStage:
 
 @dataclass(frozen=True)
 class PipelinePlan:
-    """Stages in the order of the pipeline, and levels of workers from the innermost on.
+    """Stages in the order of the pipeline.
 
     It is exact if every cut of the model was looked at; otherwise only those of one order of its nodes.
     """
 
     stages: tuple[PlannedStage, ...]
-    levels: tuple[Level, ...]
     is_exact: bool
+
+    @property
+    def bottleneck(self) -> tuple[float, str, int]:
+        """The longest time of an input, what takes it, and the stage from 0; the first of several.
+
+        It is ``compute``, ``synchronisation``, or ``transfer`` of the stage that hands its output on.
+        """
+        causes = ("compute", "synchronisation", "transfer")
+        terms = [(getattr(s, f"{cause}_ms"), cause, i) for i, s in enumerate(self.stages) for cause in causes]
+        return max(terms, key=lambda term: term[0])
 
     @property
     def time_ms(self) -> float:
         """Time from one input to the next in the steady state: that of the bottleneck."""
-        return self._longest[0]
-
-    @property
-    def bottleneck(self) -> str:
-        """Cause of this time: ``compute``, ``synchronisation`` or ``transfer``; the first of several."""
-        return self._longest[1]
-
-    @property
-    def bottleneck_stage(self) -> int:
-        """The stage of the bottleneck, from 0; of a transfer, the one that hands its output on."""
-        return self._longest[2]
+        return self.bottleneck[0]
 
     @property
     def num_workers(self) -> int:
@@ -113,26 +120,12 @@ class PipelinePlan:
         return "-".join(str(stage.replicas) for stage in self.stages)
 
     @property
-    def num_in_flight(self) -> int:
-        """Inputs that each replica of the first stage admits before its first backward (NOAM, Sec. 2.4.2)."""
-        return self.stages[0].in_flight
-
-    @property
     def memory_mib(self) -> float:
         """The most that any worker holds."""
         return max(stage.memory_mib for stage in self.stages)
 
-    @property
-    def _longest(self) -> tuple[float, str, int]:
-        """The longest time, what takes it, and the stage."""
-        causes = ("compute", "synchronisation", "transfer")
-        terms = [(getattr(s, f"{cause}_ms"), cause, i) for i, s in enumerate(self.stages) for cause in causes]
-        return max(terms, key=lambda term: term[0])
 
-
-def plan_placement(
-    plan: PipelinePlan, memory_mib: float | None = None, tick_ms: float | None = None
-) -> Placement:
+def plan_placement(plan: PipelinePlan, memory_mib: float | None = None) -> Placement:
     """Return the blocks of a plan: a chain of forwards, and of backwards in reverse, on copies of each stage.
 
     Each worker is a device: the workers of a stage are its copies, which take different inputs in turn
@@ -141,22 +134,20 @@ def plan_placement(
     Args:
         plan: What the planner decided.
         memory_mib: Capacity of each worker; None for no limit.
-        tick_ms: Length of a tick; see `placements.models.rates.tick_for`.
 
     Returns:
         Transfers are the time until an output is there; that they share a link is not known. Memory is in
         MiB of one worker, rounded up: the activations of an input, and all the time the weights of each
         version that the plan keeps.
-
-    Raises:
-        PlacementError: The tick is not above 0, or longer than the shortest block.
     """
-    hops_ms = [0.0, *(stage.hop_ms for stage in plan.stages)]
-    costs = [
-        PieceCost((i,), _cost(stage), 1, hop_ms, hop_ms)
-        for i, (stage, hop_ms) in enumerate(zip(plan.stages, hops_ms, strict=False))
-    ]
-    pieces, tick_ms = in_ticks(costs, tick_ms)
+    costs, hop_ms = [], 0.0
+    for i, stage in enumerate(plan.stages):
+        period_ms = stage.replicas * max(stage.compute_ms, stage.synchronisation_ms)
+        times_ms = stage.forward_ms, period_ms - stage.forward_ms
+        forward, backward = (Pass(max(ms, _MIN_MS)) for ms in times_ms)
+        costs.append(PieceCost((i,), Cost(forward, backward, stage.activation_bytes), 1, hop_ms, hop_ms))
+        hop_ms = stage.hop_ms
+    pieces, tick_ms = in_ticks(costs)
     stages = Placement(
         f"pipedream_{plan.configuration}",
         len(pieces),
@@ -169,10 +160,3 @@ def plan_placement(
     )
     replicas = [stage.replicas for stage in plan.stages]
     return stages if max(replicas) == 1 else replace(replicated(stages, replicas), name=stages.name)
-
-
-def _cost(stage: PlannedStage) -> Cost:
-    """Return what an input costs a worker of a stage."""
-    period_ms = stage.replicas * max(stage.compute_ms, stage.synchronisation_ms)
-    forward, backward = (Pass(max(ms, _MIN_MS)) for ms in (stage.forward_ms, period_ms - stage.forward_ms))
-    return Cost(forward, backward, stage.activation_bytes)

@@ -1,7 +1,7 @@
 """PipeDream's planner: stages and their workers such that the slowest of all takes the least time.
 
-Beside it are the plans that people make without one: data parallel, and a straight pipeline, with a stage for
-each worker. The answer is exact for the cost model (Sec. 2.4.1), which has no start-up and no idle time.
+It makes those plans too that people make without one: data parallel, and a straight pipeline, with a stage
+for each worker. The answer is exact for the cost model (Sec. 2.4.1), which has no start-up and no idle time.
 """
 
 from __future__ import annotations
@@ -9,18 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from placements.planners.hybrid.plan import PlanError
-from placements.planners.pipedream.plan import Level, PipelinePlan, PlannedStage
-from placements.planners.pipedream.profile_graph import ClosedSets, Floats, ProfileGraph, closed_sets
+from placements.planners.pipedream.plan import Floats, Level, PipelinePlan, PlannedStage
+from placements.planners.pipedream.profile_graph import ClosedSets, ProfiledNode, ProfileGraph, closed_sets
 
 MAX_WORKERS = 1024
 
-SYNCS = ("per_worker", "printed")
-"""How the exchange of gradients counts: what each worker sends, or the printed formula, which counts what
-all of them send as if it went through one link."""
+Sync = Literal["per_worker", "printed"]
+"""How the exchange of gradients counts: what each worker sends, as PipeDream's prose has it, or the printed
+formula, which counts what all of them send as if it went through one link."""
 
 _MIB = 2**20
 
@@ -31,54 +32,43 @@ _ROUNDING = 1e-12
 def best_plan(
     graph: ProfileGraph,
     levels: Sequence[Level],
-    sync: str = "per_worker",
+    sync: Sync = "per_worker",
     memory_mib: float | None = None,
     *,
     is_replicated: bool = True,
+    is_cut: bool = True,
 ) -> PipelinePlan:
     """Return the plan of least time for one input, on all workers.
 
     Where several plans are equally good, it is one of fewest stages, with few workers for the last ones.
 
     Args:
-        graph: The model; see `placements.planners.pipedream.profile_graph.for_planning`.
-        levels: Workers, from the innermost level to the outermost.
-        sync: How the exchange of gradients counts; see `SYNCS`. PipeDream's prose has ``per_worker``, its
-            formula ``printed``.
+        graph: The model; see `placements.planners.pipedream.profile_graph.read_profile_graph`.
+        levels: Workers, from the innermost level to the outermost; at least one.
+        sync: How the exchange of gradients counts.
         memory_mib: Memory of each worker, for weights and activations of all inputs in flight; None for no
             limit.
         is_replicated: Whether workers may share a stage; False for a straight pipeline.
+        is_cut: Whether there may be several stages; False for data parallelism.
 
     Raises:
-        PlanError: An argument is out of its range, or no plan fits the memory or has a node for each worker.
+        PlanError: There are too many workers, or no plan fits the memory or has a node for each worker.
 
     >>> from placements.planners.pipedream.profile_graph import ProfiledNode, chain_graph
     >>> layers = [(6, 8e6, 0), (6, 1e6, 1e5), (4, 0, 8e7)]
     >>> graph = chain_graph(ProfiledNode(f"{i}", "", 1, t - 1, a, w) for i, (t, a, w) in enumerate(layers))
     >>> plan = best_plan(graph, [Level(4, gb_per_s=1.0)])
-    >>> plan.configuration, plan.time_ms, plan.bottleneck
-    ('3-1', 4.0, 'compute')
+    >>> plan.configuration, plan.bottleneck
+    ('3-1', (4.0, 'compute', 0))
     """
-    workers = _num_workers(levels, sync)
+    workers = _num_workers(levels)
+    if workers > MAX_WORKERS:
+        raise PlanError(f"levels: have {workers} workers; give at most {MAX_WORKERS} in all levels together")
     if not is_replicated and workers > len(graph.nodes):
         raise PlanError(
             f"levels: have {workers} workers for {len(graph.nodes)} nodes; give at most one worker for each"
         )
-    return _plan(closed_sets(graph), levels, sync, memory_mib, is_replicated)
-
-
-def data_parallel_plan(
-    graph: ProfileGraph, levels: Sequence[Level], sync: str = "per_worker"
-) -> PipelinePlan:
-    """Return the plan with one stage on all workers; see `best_plan`. Its memory is not limited."""
-    _num_workers(levels, sync)
-    return _plan(closed_sets(graph, is_cut=False), levels, sync, None, True)
-
-
-def _plan(
-    sets: ClosedSets, levels: Sequence[Level], sync: str, memory_mib: float | None, is_replicated: bool
-) -> PipelinePlan:
-    """Return the plan of least time, and of such with fewest stages."""
+    sets = closed_sets(graph, is_cut=is_cut)
     whole = _Component(len(levels))
     programme = _Programme(sets, levels, sync, memory_mib, is_replicated)
     min_ms = float(programme.pipelines(whole)[-1, 0, -1])
@@ -89,22 +79,14 @@ def _plan(
         )
     fewest = replace(programme, max_ms=min_ms * (1 + _ROUNDING))
     stages = [*fewest.stages(whole, 0, len(sets.members) - 1, 0.0, (0.0, 0.0))]
-    return PipelinePlan(tuple(stages[::-1]), tuple(levels), sets.is_complete)
+    return PipelinePlan(tuple(stages[::-1]), sets.is_complete)
 
 
-def _num_workers(levels: Sequence[Level], sync: str) -> int:
-    """Return the workers of all levels together, after a look at both arguments."""
-    if not levels:
-        raise PlanError("levels: is empty; give at least one, as (count, gb_per_s)")
-    if (workers := math.prod(level.count for level in levels)) > MAX_WORKERS:
-        raise PlanError(f"levels: have {workers} workers; give at most {MAX_WORKERS} in all levels together")
-    if sync not in SYNCS:
-        raise PlanError(f"sync: {sync!r} is not known; use one of {', '.join(SYNCS)}")
-    return workers
+def _num_workers(levels: Sequence[Level]) -> int:
+    return math.prod(level.count for level in levels)
 
 
-@dataclass(frozen=True)
-class _Component:
+class _Component(NamedTuple):
     """Where a component stands in the pipeline, which decides how many inputs its workers hold.
 
     Attributes:
@@ -132,21 +114,81 @@ class _Programme:
     them, or the best pipeline of fewer and one last stage.
 
     Attributes:
-        sets: Where the model can be cut.
-        levels: From the innermost to the outermost.
-        sync: One of `SYNCS`.
-        memory_mib: Memory of each worker; None for no limit.
-        is_replicated: Whether several workers may share a stage.
         max_ms: Most time for one input: values are numbers of stages then; None: values are times.
     """
 
     sets: ClosedSets
     levels: Sequence[Level]
-    sync: str
-    memory_mib: float | None = None
-    is_replicated: bool = True
+    sync: Sync
+    memory_mib: float | None
+    is_replicated: bool
     max_ms: float | None = None
     _tables: dict[_Component, Floats] = field(default_factory=dict, init=False)
+
+    def _cost(self, time_ms: Floats) -> Floats:
+        """Return the value of times for one input: 0 or infinite where they only have a limit."""
+        return time_ms if self.max_ms is None else np.where(time_ms <= self.max_ms, 0.0, np.inf)
+
+    def _joined(self, one: Floats, other: Floats) -> Floats:
+        return np.maximum(one, other) if self.max_ms is None else one + other
+
+    def pipelines(self, place: _Component) -> Floats:
+        """Return the least value of a pipeline on each number of components of the level below.
+
+        Its shape is ``(components + 1, firsts, sets)``: from the set `first` to another. Of the outermost
+        level only the empty set is a first. Infinite where nothing fits.
+        """
+        place = place if self.memory_mib is not None else place._replace(after=0)
+        if place in self._tables:
+            return self._tables[place]
+        if self.memory_mib is None and self.max_ms is None and place.copies > 1:
+            return self._tables.setdefault(place, self.pipelines(_Component(place.level)) / place.copies)
+        count, size = self.levels[place.level - 1].count, len(self.sets.members)
+        firsts = range(1 if place.level == len(self.levels) else size)
+        self._tables[place] = found = np.full((count + 1, len(firsts), size), np.inf)
+        for components in range(1, count + 1):
+            if self.is_replicated or components == 1:
+                found[components] = self._stage(place, components, components)[: len(firsts)]
+            for copies in range(1, components if self.is_replicated else min(components, 2)):
+                last = self._last_stage(place, components, copies)
+                for first in firsts:
+                    here = found[components, first, first:]
+                    before = found[components - copies, first, first:, None]
+                    np.minimum(here, self._joined(before, last[first:, first:]).min(axis=0), out=here)
+        return found
+
+    def _below(self, place: _Component, components: int, copies: int) -> _Component:
+        """Return a component of the last stage, where the pipeline has so many components by then."""
+        workers = _num_workers(self.levels[: place.level - 1])
+        left = self.levels[place.level - 1].count - components
+        return _Component(place.level - 1, place.after + place.copies * workers * left, place.copies * copies)
+
+    def _stage(self, place: _Component, components: int, copies: int) -> Floats:
+        """Return the value of each stage on several copies; shape ``(sets, sets)``."""
+        below, sets = self._below(place, components, copies), self.sets
+        if below.level:
+            alone = self.pipelines(below)[-1]
+        else:
+            alone = self._cost(sets.time_ms / below.copies) + (self.max_ms is not None)
+            if self.memory_mib is not None:
+                held = below.in_flight * (sets.parameter_bytes + sets.activation_bytes)
+                alone = np.where(held <= self.memory_mib * _MIB, alone, np.inf)
+        return self._joined(alone, self._cost(self._sync_ms(place, copies)))
+
+    def _last_stage(self, place: _Component, components: int, copies: int) -> Floats:
+        """Return likewise, with the transfer from the nodes before it, the first index."""
+        transfer_ms = 2 * self.levels[place.level - 1].ms(self.sets.cut_bytes) / place.copies
+        return self._joined(self._stage(place, components, copies), self._cost(transfer_ms)[:, None])
+
+    def _sync_ms(self, place: _Component, copies: int) -> Floats:
+        """Return the time for one input of an exchange of gradients between copies (Sec. 2.4.1).
+
+        Each worker sends and receives ``(copies - 1) / copies`` of the parameters; the printed formula
+        leaves the division out.
+        """
+        sent = 2 * (copies - 1) / (copies if self.sync == "per_worker" else 1)
+        sent_ms = self.levels[place.level - 1].ms(sent * self.sets.parameter_bytes)
+        return sent_ms / (place.copies * copies)
 
     def _last(self, place: _Component, first: int, end: int, components: int) -> tuple[int, int]:
         """Return where the last stage of least value begins, and its copies: all components, or fewest."""
@@ -162,76 +204,6 @@ class _Programme:
                 return int(reached.argmin()), copies
         raise AssertionError("the value of a pipeline is that with one of its last stages")
 
-    def _cost(self, time_ms: Floats) -> Floats:
-        """Return the value of times for one input: 0 or infinite where they only have a limit."""
-        return time_ms if self.max_ms is None else np.where(time_ms <= self.max_ms, 0.0, np.inf)
-
-    def _joined(self, one: Floats, other: Floats) -> Floats:
-        return np.maximum(one, other) if self.max_ms is None else one + other
-
-    def pipelines(self, place: _Component) -> Floats:
-        """Return the least value of a pipeline on each number of components of the level below.
-
-        Its shape is ``(components + 1, firsts, sets)``: from the set `first` to another. Of the outermost
-        level only the empty set is a first. Infinite where nothing fits.
-        """
-        key = place if self.memory_mib is not None else _Component(place.level, 0, place.copies)
-        if key not in self._tables:
-            if self.memory_mib is None and self.max_ms is None and place.copies > 1:
-                self._tables[key] = self.pipelines(_Component(place.level)) / place.copies
-            else:
-                self._tables[key] = self._computed(key)
-        return self._tables[key]
-
-    def _computed(self, place: _Component) -> Floats:
-        count, size = self.levels[place.level - 1].count, len(self.sets.members)
-        firsts = range(1 if place.level == len(self.levels) else size)
-        found = np.full((count + 1, len(firsts), size), np.inf)
-        for components in range(1, count + 1):
-            if self.is_replicated or components == 1:
-                found[components] = self._stage(place, components, components)[: len(firsts)]
-            for copies in range(1, components if self.is_replicated else min(components, 2)):
-                last = self._last_stage(place, components, copies)
-                for first in firsts:
-                    here = found[components, first, first:]
-                    before = found[components - copies, first, first:, None]
-                    np.minimum(here, self._joined(before, last[first:, first:]).min(axis=0), out=here)
-        return found
-
-    def _below(self, place: _Component, components: int, copies: int) -> _Component:
-        """Return a component of the last stage, where the pipeline has so many components by then."""
-        workers = math.prod(level.count for level in self.levels[: place.level - 1])
-        left = self.levels[place.level - 1].count - components
-        return _Component(place.level - 1, place.after + place.copies * workers * left, place.copies * copies)
-
-    def _stage(self, place: _Component, components: int, copies: int) -> Floats:
-        """Return the value of each stage on several copies; shape ``(sets, sets)``."""
-        below, sets = self._below(place, components, copies), self.sets
-        sync_ms = self._sync_ms(place, sets.parameter_bytes, copies)
-        if below.level:
-            return self._joined(self.pipelines(below)[-1], self._cost(sync_ms))
-        alone = self._cost(sets.time_ms / below.copies) + (self.max_ms is not None)
-        if self.memory_mib is not None:
-            held = below.in_flight * (sets.parameter_bytes + sets.activation_bytes)
-            alone = np.where(held <= self.memory_mib * _MIB, alone, np.inf)
-        return self._joined(alone, self._cost(sync_ms))
-
-    def _last_stage(self, place: _Component, components: int, copies: int) -> Floats:
-        """Return likewise, with the transfer from the nodes before it, the first index."""
-        transfer_ms = 2 * self.sets.cut_bytes / (self.levels[place.level - 1].gb_per_s * 1e6) / place.copies
-        return self._joined(self._stage(place, components, copies), self._cost(transfer_ms)[:, None])
-
-    def _sync_ms(self, place: _Component, parameter_bytes: Floats, copies: int) -> Floats:
-        """Return the time for one input of an exchange of gradients between copies (Sec. 2.4.1).
-
-        Each worker sends and receives ``(copies - 1) / copies`` of the parameters; the printed formula
-        leaves the division out.
-        """
-        sent = 2 * (copies - 1) / (copies if self.sync == "per_worker" else 1)
-        return (
-            sent * parameter_bytes / (self.levels[place.level - 1].gb_per_s * 1e6) / (place.copies * copies)
-        )
-
     def stages(
         self, place: _Component, first: int, end: int, sync_ms: float, cut: tuple[float, float]
     ) -> Iterator[PlannedStage]:
@@ -240,27 +212,25 @@ class _Programme:
         Its own copies exchange gradients, which holds up every stage in it; the cut is the transfer after its
         last stage.
         """
-        level, components = self.levels[place.level - 1], self.levels[place.level - 1].count
+        level, sets = self.levels[place.level - 1], self.sets
+        components = level.count
         while components:
             begin, copies = self._last(place, first, end, components)
             below = self._below(place, components, copies)
-            own_ms = float(self._sync_ms(place, self.sets.parameter_bytes[begin, end], copies))
-            held_up_ms = max(sync_ms, own_ms)
+            held_up_ms = max(sync_ms, float(self._sync_ms(place, copies)[begin, end]))
             if below.level:
                 yield from self.stages(below, begin, end, held_up_ms, cut)
             else:
-                nodes = self.sets.between(begin, end)
-                yield PlannedStage(
-                    tuple(node.name for node in nodes),
-                    below.copies,
-                    math.fsum(node.forward_ms for node in nodes),
-                    math.fsum(node.backward_ms for node in nodes),
-                    held_up_ms,
-                    *cut,
-                    math.fsum(node.parameter_bytes for node in nodes),
-                    math.fsum(node.activation_bytes for node in nodes),
-                    below.in_flight,
-                )
+                inside = np.flatnonzero(sets.members[end] & ~sets.members[begin])
+                nodes = [sets.nodes[i] for i in inside]
+                names = tuple(node.name for node in nodes)
+                times_ms = _sum(nodes, "forward_ms"), _sum(nodes, "backward_ms")
+                held = _sum(nodes, "parameter_bytes"), _sum(nodes, "activation_bytes")
+                yield PlannedStage(names, below.copies, *times_ms, held_up_ms, *cut, *held, below.in_flight)
             components, end = components - copies, begin
-            hop_ms = level.ms(float(self.sets.cut_bytes[begin]))
+            hop_ms = level.ms(float(sets.cut_bytes[begin]))
             cut = 2 * hop_ms / place.copies, hop_ms
+
+
+def _sum(nodes: Sequence[ProfiledNode], name: str) -> float:
+    return math.fsum(getattr(node, name) for node in nodes)

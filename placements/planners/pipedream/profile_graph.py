@@ -10,7 +10,7 @@ side there are more, one for each antichain of PipeDream's optimizer. The module
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -23,19 +23,14 @@ from placements.forms.meaning import Meaning
 from placements.forms.reading import in_file
 from placements.forms.tables import csv_records
 from placements.models.layers import Layer
+from placements.planners.pipedream.plan import Floats
 from placements.profiles.operating_point import ProfileError
-
-_NUMBER_BYTES = 4
-"""Bytes of a 32-bit number."""
 
 _BACKWARD_FORWARDS = 2
 """How many forwards take as long as a backward: a product for the gradient of either factor."""
 
-
 MAX_SETS = 1000
 """Sets that are looked at."""
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -70,8 +65,27 @@ class ProfileGraph:
     nodes: tuple[ProfiledNode, ...]
 
     def __post_init__(self) -> None:
-        """Check the names, and put the nodes in order."""
-        object.__setattr__(self, "nodes", _in_order(self.nodes))
+        """Check the names, and put each node after those that it reads, otherwise as they are."""
+        place: dict[str, int] = {}
+        for i, node in enumerate(self.nodes):
+            if place.setdefault(node.name, i) != i:
+                raise ProfileError(f"node {node.name!r}: is given twice; rename one")
+        for node in self.nodes:
+            where = f"node {node.name!r}, column inputs"
+            if unknown := [name for name in node.inputs if name not in place]:
+                raise ProfileError(f"{where}: there is no node {unknown[0]!r}; add it, or remove the name")
+            if len(set(node.inputs)) < len(node.inputs):
+                raise ProfileError(f"{where}: names a node twice; name it once")
+        if all(place[name] < place[node.name] for node in self.nodes for name in node.inputs):
+            return
+        try:
+            order = [*TopologicalSorter({node.name: node.inputs for node in self.nodes}).static_order()]
+        except CycleError as error:
+            circle = ", ".join(error.args[1][1:7])
+            raise ProfileError(
+                f"column inputs: {circle} read each other in a circle; remove one of their inputs"
+            ) from None
+        object.__setattr__(self, "nodes", tuple(self.nodes[place[name]] for name in order))
 
 
 def chain_graph(nodes: Iterable[ProfiledNode]) -> ProfileGraph:
@@ -90,95 +104,47 @@ def computed_profile(layers: Iterable[Layer], batch_size: int, tflops: float) ->
         batch_size: Images of a mini-batch on one worker.
         tflops: What a worker reaches, in 1e12 operations each second.
     """
-    return chain_graph(
-        ProfiledNode(
-            layer.name,
-            "computed",
-            forward_ms,
-            _BACKWARD_FORWARDS * forward_ms,
-            _NUMBER_BYTES * batch_size * layer.output_elements(),
-            _NUMBER_BYTES * layer.num_parameters,
-        )
-        for layer in layers
-        for forward_ms in [batch_size * layer.forward_flops(1) / (tflops * 1e9)]
-    )
+    nodes = []
+    for layer in layers:
+        forward_ms = batch_size * layer.forward_flops(1) / (tflops * 1e9)
+        outputs, parameters = batch_size * layer.output_elements(), layer.num_parameters
+        times_ms, num_bytes = (forward_ms, _BACKWARD_FORWARDS * forward_ms), (4.0 * outputs, 4.0 * parameters)
+        nodes.append(ProfiledNode(layer.name, "computed", *times_ms, *num_bytes))
+    return chain_graph(nodes)
 
 
 def read_profile_graph(path: str | Path) -> ProfileGraph:
-    """Read a profile from a CSV file, as the planner needs it; see `for_planning`.
-
-    Raises:
-        ProfileError: The file cannot be read or is wrong; the message begins with its path.
-    """
-    with in_file(path, ProfileError):
-        rows = csv_records(Path(path), "node", ProfileError, ProfiledNode)
-        return for_planning(ProfileGraph(tuple(node for _, node in rows)))
-
-
-def for_planning(graph: ProfileGraph) -> ProfileGraph:
-    """Return a graph without what PipeDream's planner does not count.
+    """Read a profile from a CSV file, without what PipeDream's planner does not count.
 
     Nodes that load data are left out, with their time, as those who read them get it beside the pipeline.
     So are outputs (``__getitem__``) that nobody reads. Nodes that cost nothing and read nothing are left out
     too, as they can be in any stage.
 
     Raises:
-        ProfileError: Nothing is left.
+        ProfileError: The file cannot be read or is wrong, or nothing is left; the message begins with its
+            path.
     """
-    nodes = graph.nodes
-    loads = [node.name for node in nodes if not node.inputs and node.operator.startswith("Input")]
-    nodes = _without(nodes, loads)
-    while unread := _unread_items(nodes):
-        nodes = _without(nodes, unread)
-    while free := [node.name for node in nodes if not node.inputs and _is_free(node)]:
-        nodes = _without(nodes, free)
-    if not any(node.time_ms for node in nodes):
-        raise ProfileError("forward_ms: is 0 in all nodes that compute; give the time of at least one")
-    return ProfileGraph(nodes)
+    with in_file(path, ProfileError):
+        rows = csv_records(Path(path), "node", ProfileError, ProfiledNode)
+        nodes, left_out = ProfileGraph(tuple(node for _, node in rows)).nodes, {""}
+        while left_out:
+            read = {name for node in nodes for name in node.inputs}
+            left_out = {node.name for node in nodes if _is_left_out(node, node.name in read)}
+            nodes = tuple(
+                replace(node, inputs=tuple(name for name in node.inputs if name not in left_out))
+                for node in nodes
+                if node.name not in left_out
+            )
+        if not any(node.time_ms for node in nodes):
+            raise ProfileError("forward_ms: is 0 in all nodes that compute; give the time of at least one")
+        return ProfileGraph(nodes)
 
 
-def _without(nodes: Iterable[ProfiledNode], names: Collection[str]) -> tuple[ProfiledNode, ...]:
-    return tuple(
-        replace(node, inputs=tuple(name for name in node.inputs if name not in names))
-        for node in nodes
-        if node.name not in names
-    )
-
-
-def _unread_items(nodes: Sequence[ProfiledNode]) -> list[str]:
-    read = {name for node in nodes for name in node.inputs}
-    return [node.name for node in nodes if node.name not in read and node.operator.startswith("__getitem__")]
-
-
-def _is_free(node: ProfiledNode) -> bool:
-    return not (node.time_ms or node.activation_bytes or node.parameter_bytes)
-
-
-def _in_order(nodes: Sequence[ProfiledNode]) -> tuple[ProfiledNode, ...]:
-    """Return nodes such that each comes after those that it reads, otherwise as they are."""
-    if not nodes:
-        raise ProfileError("nodes: is empty; give at least one")
-    place: dict[str, int] = {}
-    for i, node in enumerate(nodes):
-        if place.setdefault(node.name, i) != i:
-            raise ProfileError(f"node {node.name!r}: is given twice; rename one")
-    for node in nodes:
-        where = f"node {node.name!r}, column inputs"
-        for name in node.inputs:
-            if name not in place:
-                raise ProfileError(f"{where}: there is no node {name!r}; add it, or remove the name")
-        if len(set(node.inputs)) < len(node.inputs):
-            raise ProfileError(f"{where}: names a node twice; name it once")
-    if all(place[name] < place[node.name] for node in nodes for name in node.inputs):
-        return tuple(nodes)
-    try:
-        order = TopologicalSorter({node.name: node.inputs for node in nodes}).static_order()
-        return tuple(nodes[place[name]] for name in order)
-    except CycleError as error:
-        circle = ", ".join(error.args[1][1:7])
-        raise ProfileError(
-            f"column inputs: {circle} read each other in a circle; remove one of their inputs"
-        ) from None
+def _is_left_out(node: ProfiledNode, is_read: bool) -> bool:
+    is_free = not (node.time_ms or node.activation_bytes or node.parameter_bytes)
+    if not node.inputs and (is_free or node.operator.startswith("Input")):
+        return True
+    return not is_read and node.operator.startswith("__getitem__")
 
 
 class ClosedSets(NamedTuple):
@@ -202,10 +168,6 @@ class ClosedSets(NamedTuple):
     parameter_bytes: Floats
     activation_bytes: Floats
     cut_bytes: Floats
-
-    def between(self, first: int, end: int) -> tuple[ProfiledNode, ...]:
-        """Return the nodes that one set has beyond another."""
-        return tuple(self.nodes[i] for i in np.flatnonzero(self.members[end] & ~self.members[first]))
 
 
 def closed_sets(graph: ProfileGraph, *, is_cut: bool = True) -> ClosedSets:

@@ -11,65 +11,42 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
-
-from placements.forms.meaning import Meaning, declared_fields
-from placements.forms.reading import Field
-from placements.planners.hybrid.plan import PlanError
 
 RECOMPUTE_FACTOR = 4 / 3
 """Compute time with recomputation over that without, where a backward takes as long as two forwards."""
 
 _MIB = 2**20
 
-_Count = Annotated[int, Meaning("number", min=1)]
-_Times = Mapping[Annotated[int, Meaning("micro-batch size", min=1)], Annotated[float, Meaning("", above=0)]]
-
 
 @dataclass(frozen=True)
 class BlockProfile:
     """A model of equal blocks, such as a transformer's layers.
 
-    Raises:
-        PlanError: A figure is out of its range.
+    Attributes:
+        forward_ms: One block's forward, by micro-batch size.
+        backward_ms: Its backward, for the same sizes.
+        parameter_bytes: Parameters of one block.
+        activation_bytes: What one block keeps of a sample until its backward.
+        input_bytes: One sample between two blocks.
     """
 
-    num_blocks: _Count
-    forward_ms: Annotated[_Times, Meaning("one block's forward by micro-batch size", "ms")]
-    backward_ms: Annotated[_Times, Meaning("its backward, for the same sizes", "ms")]
-    parameter_bytes: Annotated[float, Meaning("parameters of one block", "bytes", min=0)]
-    activation_bytes: Annotated[
-        float, Meaning("what one block keeps of a sample until its backward", "bytes", min=0)
-    ]
-    input_bytes: Annotated[float, Meaning("one sample between two blocks", "bytes", min=0)]
-
-    def __post_init__(self) -> None:
-        """Check every figure."""
-        _check(self)
-        if not self.forward_ms or set(self.forward_ms) != set(self.backward_ms):
-            raise PlanError(
-                f"backward_ms: has the micro-batch sizes {sorted(self.backward_ms)}, but forward_ms "
-                f"{sorted(self.forward_ms)}; give both for the same sizes, at least one"
-            )
+    num_blocks: int
+    forward_ms: Mapping[int, float]
+    backward_ms: Mapping[int, float]
+    parameter_bytes: float
+    activation_bytes: float
+    input_bytes: float
 
 
 @dataclass(frozen=True)
 class EqualServers:
-    """Equal servers of equal GPUs.
+    """Equal servers of equal GPUs, of which `num_gpus` are in all servers together."""
 
-    Raises:
-        PlanError: A figure is out of its range.
-    """
-
-    num_gpus: Annotated[int, Meaning("GPUs of all servers together", min=1)]
-    gpus_per_server: _Count
-    in_server_gb_per_s: Annotated[float, Meaning("between GPUs of a server", "1e9 bytes/s", above=0)]
-    between_servers_gb_per_s: Annotated[float, Meaning("between GPUs of two servers", "1e9 bytes/s", above=0)]
-    memory_mib: Annotated[float, Meaning("memory of each GPU", "MiB", above=0)]
-
-    def __post_init__(self) -> None:
-        """Check every figure."""
-        _check(self)
+    num_gpus: int
+    gpus_per_server: int
+    in_server_gb_per_s: float
+    between_servers_gb_per_s: float
+    memory_mib: float
 
     def in_pipeline_ms(self, num_bytes: float, data_parallel: int, num_stages: int) -> float:
         """Return the time of bytes between stages: in a server where all pipelines fit into one.
@@ -120,7 +97,7 @@ class TwoBwPlan:
         return self.data_parallel * self.micro_batch_size / self.time_ms * 1e3
 
 
-def two_bw_plans(profile: BlockProfile, cluster: EqualServers, batch_size: int) -> tuple[TwoBwPlan, ...]:
+def two_bw_plans(profile: BlockProfile, servers: EqualServers, batch_size: int) -> tuple[TwoBwPlan, ...]:
     """Return every configuration, the best first, and those that cannot be used last.
 
     They are all (d, p) with d p GPUs at most and p a divisor of the blocks, all micro-batch sizes of the
@@ -128,74 +105,56 @@ def two_bw_plans(profile: BlockProfile, cluster: EqualServers, batch_size: int) 
     without recomputation, then of the least memory.
 
     Args:
-        profile: Profile of the model's blocks.
-        cluster: Where it runs.
+        profile: The model.
+        servers: Where it runs.
         batch_size: The most samples between two weight updates that do not harm the training.
-
-    Raises:
-        PlanError: The batch size is out of its range.
     """
-    Field(batch_size, "batch_size", PlanError).typed(_Count)
+    forms = itertools.product(
+        *(range(1, servers.num_gpus + 1),) * 2, sorted(profile.forward_ms), (False, True)
+    )
     found = [
-        _plan(profile, cluster, batch_size, data_parallel, num_stages, size, recompute)
-        for data_parallel in range(1, cluster.num_gpus + 1)
-        for num_stages in range(1, cluster.num_gpus // data_parallel + 1)
-        if profile.num_blocks % num_stages == 0
-        for size, recompute in itertools.product(sorted(profile.forward_ms), (False, True))
+        _plan(profile, servers, batch_size, form)
+        for form in forms
+        if form[0] * form[1] <= servers.num_gpus and profile.num_blocks % form[1] == 0
     ]
 
-    def key(plan: TwoBwPlan) -> tuple[Any, ...]:
+    def order(plan: TwoBwPlan) -> tuple[float, ...]:
         return bool(plan.reason), -plan.samples_per_s, plan.num_stages, plan.recompute, plan.memory_mib
 
-    return tuple(sorted(found, key=key))
+    return tuple(sorted(found, key=order))
 
 
 def _plan(
-    profile: BlockProfile,
-    cluster: EqualServers,
-    batch_size: int,
-    data_parallel: int,
-    num_stages: int,
-    size: int,
-    recompute: bool,
+    profile: BlockProfile, servers: EqualServers, batch_size: int, form: tuple[int, int, int, bool]
 ) -> TwoBwPlan:
-    """Return a configuration with its costs (Sec. 3.2.1 and 3.3.3).
+    """Return a configuration (d, p, b, recomputation) with its costs (Sec. 3.2.1 and 3.3.3).
 
     A GPU holds two versions of the weights, or one where there is one stage; the activations of as many
     micro-batches as stages, with recomputation of one; and the stage's input of each.
     """
-    blocks = profile.num_blocks / num_stages
+    data_parallel, num_stages, size, recompute = form
+    blocks, least = profile.num_blocks / num_stages, data_parallel * num_stages * size
     compute_ms = blocks * (profile.forward_ms[size] + profile.backward_ms[size])
     compute_ms *= RECOMPUTE_FACTOR if recompute else 1
     # Input and output of a stage, each also as a gradient.
     handed_bytes = 2 * (2 * size * profile.input_bytes) if num_stages > 1 else 0.0
-    handed_ms = cluster.in_pipeline_ms(handed_bytes, data_parallel, num_stages)
+    handed_ms = servers.in_pipeline_ms(handed_bytes, data_parallel, num_stages)
     summed_bytes = 2 * (data_parallel - 1) / data_parallel * blocks * profile.parameter_bytes
-    summed_ms = cluster.ms(summed_bytes, data_parallel < cluster.gpus_per_server)
+    summed_ms = servers.ms(summed_bytes, data_parallel < servers.gpus_per_server)
     held = (
         (2 if num_stages > 1 else 1) * profile.parameter_bytes * blocks
         + (1 if recompute else num_stages) * (size * profile.activation_bytes * blocks)
         + num_stages * size * profile.input_bytes
     )
-    least = data_parallel * num_stages * size
     reasons = []
     if batch_size < least:
         reasons.append(f"a batch has at least {least} samples, but batch_size is {batch_size}")
-    if held > cluster.memory_mib * _MIB:
-        reasons.append(f"needs {held / _MIB:.0f} MiB of {cluster.memory_mib:.0f}")
+    if held > servers.memory_mib * _MIB:
+        reasons.append(f"needs {held / _MIB:.0f} MiB of {servers.memory_mib:.0f}")
     return TwoBwPlan(
-        data_parallel,
-        num_stages,
-        size,
-        recompute,
+        *form,
         batch_size // least,
         max(compute_ms + handed_ms, summed_ms / (batch_size / (data_parallel * size))),
         held / _MIB,
         "; ".join(reasons),
     )
-
-
-def _check(record: BlockProfile | EqualServers) -> None:
-    kind: Any = type(record)
-    for each in declared_fields(kind):
-        Field(getattr(record, each.name), each.name, PlanError).typed(each.kind, {}, each.meaning)

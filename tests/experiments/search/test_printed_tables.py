@@ -47,7 +47,6 @@ PLAN = PipelinePlan(
         PlannedStage(("a", "b"), 2, 4.0, 6.0, 1.5, 0.5, 0.25, 3 * MIB, 2 * MIB, 2),
         PlannedStage(("c",), 1, 3.0, 5.0, 0.0, 0.0, 0.0, 1 * MIB, 1 * MIB, 1),
     ),
-    (),
     True,
 )
 """Two workers take 10 / 2 ms for an input of 16 samples, then one takes 8."""

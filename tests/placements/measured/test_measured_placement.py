@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,25 +9,16 @@ from told import told
 
 from placements import Kind, Placement
 from placements.forms.texts import write_json
-from placements.measured.layer_profile import NotProfiledError, read_layer_profile
-from placements.measured.link_fit import GpuGroup, read_links
-from placements.measured.measured_placement import Measurements, place_measured
+from placements.measured.layer_profile import NotProfiledError
+from placements.measured.link_fit import GpuGroup
+from placements.measured.measured_placement import place_measured
 from placements.measured.plan_file import PlanFileError, ReplicatedPlan, read_replicated_plan
-
-
-def known(folder: Path, fit: list[Any] = ENDLESS) -> Measurements:
-    write_runs(folder, between=links(fit))
-    profiles = {
-        gpu: read_layer_profile(folder / f"profiles/toy/{gpu}.json", folder / "memory/toy.json", gpu)
-        for gpu in ("fast", "slow")
-    }
-    files = folder / "bandwidth/inter_node.json", folder / "bandwidth/intra_node.json"
-    return Measurements(profiles, read_links(*files), context_mib=100)
+from placements.measured.profile_folder import read_profiled_model
 
 
 def placed(folder: Path, data: dict[str, Any], fit: list[Any] = ENDLESS, **options: float) -> Placement:
-    path = write_json(folder / "plan.json", data)
-    return place_measured(read_replicated_plan(path), replace(known(folder, fit), **options))
+    model = read_profiled_model(write_runs(folder, between=links(fit)), "toy")
+    return place_measured(read(folder, data), model, 100, **options)
 
 
 def ms(placement: Placement, *names: str) -> list[float]:
@@ -63,10 +53,8 @@ def test_the_whole_is_gathered_before_it_is_used(tmp_path: Path) -> None:
     """Half a million bytes at 1 GB/s, at the receivers of activations and of gradients."""
     data = plan([[0, 1], [2, 3]], [[(FAST, 2)], [(FAST, 2)]])
     free = placed(tmp_path, data)
-    write_json(tmp_path / "within.json", {"fast": {"2": GB_PER_S}})
-    facts = known(tmp_path)
-    gathering = read_links(tmp_path / "bandwidth/inter_node.json", tmp_path / "within.json")
-    found = place_measured(read_replicated_plan(tmp_path / "plan.json"), replace(facts, links=gathering))
+    write_json(tmp_path / "bandwidth/intra_node.json", {"fast": {"2": GB_PER_S}})
+    found = place_measured(read(tmp_path, data), read_profiled_model(tmp_path, "toy"), 100)
     longer = [
         a - b for a, b in zip(*(ms(each, "F0", "B0", "F1", "B1") for each in (found, free)), strict=True)
     ]

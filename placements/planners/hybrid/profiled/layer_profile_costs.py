@@ -84,19 +84,18 @@ class LayerProfileCosts(MeasuredCosts):
             raise PlacementError("strategy: GPUs that share a layer were measured as neighbors; let them be")
         for kind in dict.fromkeys(kind for kind, _ in group.pattern):
             profile = self.known.profiles[self.where.names[kind]]
-            forward_ms, backward_ms = (max(ms, MIN_MS) for ms in profile.times(size, t, number))
+            known = profile.cost(size, t, number)
+            forward_ms, backward_ms = max(known.forward_ms, MIN_MS), max(known.backward_ms, MIN_MS)
             if m > 1:
-                share = strategy.data_parallel if strategy.zero == 3 else 1
-                backward_ms += profile.accumulation_ms(size, t, [number]) / share
-            held = profile.activation_bytes(size, t, number)
-            weights = profile.parameters(t, [number])
+                backward_ms += known.accumulation_ms / (strategy.data_parallel if strategy.zero == 3 else 1)
+            held, weights = known.kept_bytes, known.parameters
             cost = Cost(
                 Pass(forward_ms),
                 Pass(backward_ms + again * forward_ms),
                 min(FLOAT_BYTES * size * layer.input_numbers, held) if again else held,
                 backward_bytes=(1 + again) * held,
                 static_bytes=STATIC_BYTES * weights,
-                update_ms=profile.step_ms(size, t, [number]),
+                update_ms=known.step_ms,
             )
             yield cost, FLOAT_BYTES * weights, 2 * FLOAT_BYTES * weights
 

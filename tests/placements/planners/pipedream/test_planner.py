@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +16,7 @@ from placements import Placement
 from placements.models.zoo import MODELS
 from placements.planners.hybrid.plan import PlanError
 from placements.planners.pipedream.plan import Level, plan_placement
-from placements.planners.pipedream.planner import SYNCS, best_plan, data_parallel_plan
+from placements.planners.pipedream.planner import Sync, best_plan
 from placements.planners.pipedream.profile_graph import (
     ProfiledNode,
     ProfileGraph,
@@ -45,7 +45,7 @@ class Group(NamedTuple):
 class EveryPlan:
     """All plans of a graph, and what each costs."""
 
-    def __init__(self, graph: ProfileGraph, levels: Sequence[Level], sync: str) -> None:
+    def __init__(self, graph: ProfileGraph, levels: Sequence[Level], sync: Sync) -> None:
         self.nodes = {node.name: node for node in graph.nodes}
         self.levels, self.sync = levels, sync
         names = list(self.nodes)
@@ -147,8 +147,8 @@ def chains(most: int) -> st.SearchStrategy[ProfileGraph]:
     return rows.map(lambda each: chain_graph(node(i, figures) for i, figures in enumerate(each)))
 
 
-@given(chains(6) | graphs(), LEVELS | HIERARCHY, st.sampled_from(SYNCS))
-def test_no_plan_is_better(graph: ProfileGraph, levels: list[Level], sync: str) -> None:
+@given(chains(6) | graphs(), LEVELS | HIERARCHY, st.sampled_from(get_args(Sync)))
+def test_no_plan_is_better(graph: ProfileGraph, levels: list[Level], sync: Sync) -> None:
     """Of a chain or a graph with branches, on one level or several, with limits of memory and without."""
     every = EveryPlan(graph, levels, sync).all()
     found = best_plan(graph, levels, sync)
@@ -167,8 +167,8 @@ def test_no_plan_is_better(graph: ProfileGraph, levels: list[Level], sync: str) 
             best_plan(graph, levels, sync, memory_mib=memories[0] * 0.99)
 
 
-@given(graphs(8), LEVELS | HIERARCHY, st.sampled_from(SYNCS))
-def test_a_plan_keeps_the_rules(graph: ProfileGraph, levels: list[Level], sync: str) -> None:
+@given(graphs(8), LEVELS | HIERARCHY, st.sampled_from(get_args(Sync)))
+def test_a_plan_keeps_the_rules(graph: ProfileGraph, levels: list[Level], sync: Sync) -> None:
     plan = best_plan(graph, levels, sync)
     assert sorted(name for stage in plan.stages for name in stage.nodes) == sorted(
         n.name for n in graph.nodes
@@ -181,8 +181,7 @@ def test_a_plan_keeps_the_rules(graph: ProfileGraph, levels: list[Level], sync: 
     times_ms = [stage.forward_ms + stage.backward_ms for stage in plan.stages]
     assert math.fsum(times_ms) == pytest.approx(math.fsum(n.time_ms for n in graph.nodes))
     assert plan.stages[-1].transfer_ms == 0
-    assert plan.num_in_flight == plan.stages[0].in_flight
-    assert plan.time_ms <= data_parallel_plan(graph, levels, sync).time_ms * (1 + 1e-12)
+    assert plan.time_ms <= best_plan(graph, levels, sync, is_cut=False).time_ms * (1 + 1e-12)
     if plan.num_workers <= len(graph.nodes):
         straight = best_plan(graph, levels, sync, is_replicated=False)
         assert set(straight.configuration.split("-")) == {"1"}
@@ -207,10 +206,10 @@ def test_a_straight_plan_is_the_best_without_replicas() -> None:
 def test_what_holds_up_a_plan() -> None:
     slow = chain_graph([ProfiledNode("a", "", 1, 1, 6e6, 1e9), ProfiledNode("b", "", 1, 1, 0, 1e9)])
     plan = best_plan(slow, [Level(2, 1.0)])
-    assert (plan.configuration, plan.time_ms, plan.bottleneck) == ("1-1", 12.0, "transfer")
-    plan = data_parallel_plan(slow, [Level(2, 1.0)], sync="printed")
-    assert (plan.configuration, plan.time_ms, plan.bottleneck) == ("2", 2000.0, "synchronisation")
-    assert data_parallel_plan(slow, [Level(2, 1.0)]).time_ms == 1000.0
+    assert (plan.configuration, plan.bottleneck) == ("1-1", (12.0, "transfer", 0))
+    plan = best_plan(slow, [Level(2, 1.0)], sync="printed", is_cut=False)
+    assert (plan.configuration, plan.bottleneck) == ("2", (2000.0, "synchronisation", 0))
+    assert best_plan(slow, [Level(2, 1.0)], is_cut=False).time_ms == 1000.0
 
 
 def test_a_graph_of_many_branches_is_cut_in_fewer_places() -> None:
@@ -220,18 +219,9 @@ def test_a_graph_of_many_branches_is_cut_in_fewer_places() -> None:
     assert plan.time_ms == 8.0
 
 
-@pytest.mark.parametrize(
-    ("levels", "options", "message"),
-    [
-        ([], {}, "levels: is empty"),
-        ([Level(64, 1.0), Level(64, 1.0)], {}, "levels: have 4096 workers; give at most 1024"),
-        (FLAT, {"sync": "none"}, "sync: 'none' is not known; use one of per_worker, printed"),
-    ],
-)
-def test_wrong_arguments_are_named(levels: list[Level], options: dict[str, object], message: str) -> None:
-    graph = chain_graph([node(0, (1, 1, 1, 1))])
-    with pytest.raises(PlanError, match=f"^{message}"):
-        best_plan(graph, levels, **options)  # type: ignore[arg-type]
+def test_too_many_workers_are_named() -> None:
+    with pytest.raises(PlanError, match="^levels: have 4096 workers; give at most 1024"):
+        best_plan(chain_graph([node(0, (1, 1, 1, 1))]), [Level(64, 1.0), Level(64, 1.0)])
 
 
 def measured(model: str) -> ProfileGraph:
@@ -241,10 +231,10 @@ def measured(model: str) -> ProfileGraph:
     return read_profile_graph(path)
 
 
-MEASURED = {  # flat: configuration, ms of an input, what takes it; data parallel and straight beside
-    "vgg16": ("15-1", 44.159, "compute", 51.884, 381.063),
-    "alexnet": ("15-1", 15.099, "transfer", 22.913, 76.441),
-    "resnet50": ("16", 27.714, "compute", 27.714, 249.765),
+MEASURED = {  # flat: configuration, ms of an input; data parallel and straight beside; what takes it
+    "vgg16": ("15-1", 44.159, 51.884, 381.063, "compute"),
+    "alexnet": ("15-1", 15.099, 22.913, 76.441, "transfer"),
+    "resnet50": ("16", 27.714, 27.714, 249.765, "compute"),
 }
 
 
@@ -252,14 +242,9 @@ MEASURED = {  # flat: configuration, ms of an input, what takes it; data paralle
 def test_measured_profiles_give_the_papers_configurations(model: str) -> None:
     graph = measured(model)
     plan = best_plan(graph, FLAT)
-    others = data_parallel_plan(graph, FLAT).time_ms, best_plan(graph, FLAT, is_replicated=False).time_ms
-    found = (
-        plan.configuration,
-        round(plan.time_ms, 3),
-        plan.bottleneck,
-        *(round(each, 3) for each in others),
-    )
-    assert found == MEASURED[model]
+    others = best_plan(graph, FLAT, is_cut=False).time_ms, best_plan(graph, FLAT, is_replicated=False).time_ms
+    time_ms, cause, _ = plan.bottleneck
+    assert (plan.configuration, *(round(ms, 3) for ms in (time_ms, *others)), cause) == MEASURED[model]
     assert plan.is_exact
 
 
@@ -306,8 +291,8 @@ EXAMPLE = chain_graph(
 def test_the_workers_of_a_stage_are_its_copies() -> None:
     """PipeDream's example: a stage of 2 + 4 on two workers and one of 1 + 2 on one make an input every 3."""
     plan = best_plan(EXAMPLE, [Level(3, 10.0)], memory_mib=70.0)
-    assert (plan.configuration, plan.time_ms, plan.num_in_flight) == ("2-1", 3.0, 2)
-    assert (plan.bottleneck, plan.bottleneck_stage) == ("compute", 0)
+    assert (plan.configuration, plan.stages[0].in_flight) == ("2-1", 2)
+    assert plan.bottleneck == (3.0, "compute", 0)
     placement = plan_placement(plan, memory_mib=70.0)
     times = {block.name: placement.ms(block.time) for block in placement.blocks}
     assert times == {"F0@0": 2.0, "F0@1": 2.0, "F1@0": 1.0, "B1@0": 2.0, "B0@0": 4.0, "B0@1": 4.0}
@@ -347,7 +332,7 @@ def test_1f1b_rr_is_no_faster_than_a_plan_and_reaches_it(rows: list[tuple[int, i
     """Without transfers, with as many inputs in flight as 1F1B has; with copies first it reaches it."""
     graph = chain_graph(ProfiledNode(f"n{i}", "", a, 2 * a, 0, 1e6 * w) for i, (a, w) in enumerate(rows))
     plan = best_plan(graph, [Level(workers, 0.5)])
-    placement = plan_placement(plan, tick_ms=1e-3)
+    placement = plan_placement(plan)
     found = steady_ms(placement, 60)
     assert found > plan.time_ms - 2e-3
     copies = [int(each) for each in plan.configuration.split("-")]
