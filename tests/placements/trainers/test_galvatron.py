@@ -177,11 +177,11 @@ WRONG: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     (but(dp_types_enc="0,0"), "dp_types_enc: has 2 entries, but tp_sizes_enc 3"),
     (but(use_sp="0,1,0"), "use_sp[1]: 4 GPUs share the sequence (Ulysses)"),
     (but(tp_consecutive_flags="0,1,1"), "tp_consecutive_flags[0]: 0 has tensor-parallel GPUs that are not"),
-    (but(cp_sizes_enc="1,1,2"), "cp_sizes_enc[2]: 2 is not 1"),
+    (but(cp_sizes_enc="1,1,2"), "cp_sizes_enc[2]: '2' is not 1; give numbers with commas between"),
     (but(vtp=3), "vtp: 3 does not divide the 4 GPUs of a stage"),
     (but(pp_division="1,1"), "pp_division: 1,1 sums to 2, but tp_sizes_enc has 3 layers"),
-    (but(chunks=3), "chunks: 3 does not divide global_bsz 8"),
-    (but(chunks=8), "tp_sizes_enc[0]: leaves 2 data-parallel groups, which do not divide the 1 samples"),
+    (but(chunks=3), "chunks: 3 does not divide the 8 samples of global_bsz"),
+    (but(chunks=8), "tp_sizes_enc[0]: data-parallel groups: 2 does not divide the 1 samples of"),
     (but(default_dp_type="fsdp"), "default_dp_type: 'fsdp' is not known; use one of ddp, zero2, zero3"),
 ]
 
