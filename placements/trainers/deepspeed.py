@@ -6,17 +6,13 @@ key for such bounds; a subclass sets them, as the page of the docs shows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
-from placements.trainers.layout import LayoutError, PipelineLayout, layout_of_sizes
-
-FIELD = "parts"
-"""Name of the bounds in DeepSpeed's code."""
+from placements.trainers.layout import LayoutError, PipelineLayout
 
 
 def write_bounds(layout: PipelineLayout) -> list[int]:
-    """Return the bounds of the stages.
+    """Return the bounds of the stages, which DeepSpeed's code calls ``parts``.
 
     Raises:
         LayoutError: The layout has several stages on a rank.
@@ -30,18 +26,3 @@ def write_bounds(layout: PipelineLayout) -> list[int]:
             "num_chunks=1"
         )
     return list(accumulate(layout.sizes, initial=0))
-
-
-def read_bounds(bounds: Sequence[int], parts: str) -> PipelineLayout:
-    """Return the layout of a model's parts that bounds say.
-
-    Raises:
-        LayoutError: They do not go from 0 to the number of parts without a step back.
-    """
-    sizes = tuple(end - first for first, end in pairwise(bounds))
-    if len(bounds) < 2 or bounds[0] != 0 or bounds[-1] != len(parts) or min(sizes) < 0:
-        raise LayoutError(
-            f"{FIELD}: {list(bounds)} do not rise from 0 to the {len(parts)} layers of the model; give the "
-            "first layer of each stage, and their number"
-        )
-    return layout_of_sizes(len(sizes), parts, sizes)

@@ -3,8 +3,8 @@
 In ``--pipeline-model-parallel-layout`` ``E`` is the embedding, ``t`` a transformer layer, ``m`` a layer of
 MTP, ``L`` the loss; a bar ends a stage, ``x*3`` repeats a letter or a bar and ``(...)*3`` a group, and commas
 mean nothing. Empty stages are allowed. Without it all stages have as many layers, or the first and the last
-have numbers of their own, or embedding and loss count as a layer each; MTP stands with the loss. Interleaved
-1F1B takes micro-batches through a chunk in groups, by default of as many as ranks.
+have numbers of their own; MTP stands with the loss. Interleaved 1F1B takes micro-batches through a chunk in
+groups, by default of as many as ranks.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ CHUNK_LAYERS = "--num-layers-per-virtual-pipeline-stage"
 CHUNKS = "--num-virtual-stages-per-pipeline-rank"
 GROUP = "--microbatch-group-size-per-virtual-pipeline-stage"
 FIRST, LAST = "--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"
-SWITCHES = "--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"
+_ENDS = "--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"
 
 _NUMBERS = (RANKS, LAYERS, MTP_LAYERS, CHUNK_LAYERS, CHUNKS, GROUP, FIRST, LAST)
-DASHED = {name[:2] + name[2:].replace("-", "_"): name for name in (*_NUMBERS, *SWITCHES, LAYOUT)}
+DASHED = {name[:2] + name[2:].replace("-", "_"): name for name in (*_NUMBERS, *_ENDS, LAYOUT)}
 """Arguments of the pipeline by their names with underscores, as logs have them and no command line."""
 
 
@@ -181,9 +181,8 @@ def pipeline_of(words: Sequence[str]) -> MegatronPipeline:
     for name in flags:
         if name in DASHED:
             raise LayoutError(f"{name}: is unknown to Megatron-LM; write {DASHED[name]}")
-    for word in words:
-        if word in SWITCHES:
-            known(word, word)
+        if name in _ENDS:
+            raise LayoutError(f"{name}: is not read; give {LAYOUT}")
     numbers = {name: _number(name, _value(name, flags)) for name in _NUMBERS if name in flags}
     if LAYERS not in numbers:
         sources = (getattr(word, "unknown", "") for word in words)
@@ -191,7 +190,7 @@ def pipeline_of(words: Sequence[str]) -> MegatronPipeline:
         raise LayoutError(f"{LAYERS}: is missing{unknown}; give the number of transformer layers")
     num_layers, num_mtp, ranks = numbers[LAYERS], numbers.get(MTP_LAYERS), numbers.get(RANKS, 1)
     if LAYOUT in flags:
-        others = [name for name in (FIRST, LAST, *SWITCHES, CHUNK_LAYERS, CHUNKS) if name in flags]
+        others = [name for name in (FIRST, LAST, CHUNK_LAYERS, CHUNKS) if name in flags]
         if others:
             raise LayoutError(
                 f"{LAYOUT}: Megatron-LM: pipeline_model_parallel_layout cannot be set with other pipeline "
@@ -200,7 +199,7 @@ def pipeline_of(words: Sequence[str]) -> MegatronPipeline:
         layout = read_notation(_value(LAYOUT, flags), ranks, LAYOUT)
         check_megatron(layout, num_layers, num_mtp, LAYOUT)
     else:
-        stages = [LAYER * count for count in _layers_of_stages(numbers, [name in flags for name in SWITCHES])]
+        stages = [LAYER * count for count in _layers_of_stages(numbers)]
         stages[0] = EMBEDDING + stages[0]
         stages[-1] += MTP * (num_mtp or 0) + LOSS
         layout = PipelineLayout(ranks, tuple(stages))
@@ -233,17 +232,11 @@ def _number(name: str, text: str) -> int:
     return int(text)
 
 
-def _layers_of_stages(numbers: Mapping[str, int], counts_ends: Sequence[bool]) -> list[int]:
+def _layers_of_stages(numbers: Mapping[str, int]) -> list[int]:
     """Return the transformer layers of each virtual stage, where no layout says them."""
     ranks, num_layers = numbers.get(RANKS, 1), numbers[LAYERS]
     known = {rank: numbers[name] for name, rank in ((FIRST, 0), (LAST, ranks - 1)) if name in numbers}
-    if any(counts_ends) and known:
-        raise LayoutError(
-            f"{FIRST}: Megatron-LM: num_layers_in_first_pipeline_stage and num_layers_in_last_pipeline_stage "
-            "cannot be set at the same time with account_for_embedding_in_pipeline_split and "
-            "account_for_loss_in_pipeline_split; leave out one kind"
-        )
-    left, num_left = num_layers + sum(counts_ends) - sum(known.values()), ranks - len(known)
+    left, num_left = num_layers - sum(known.values()), ranks - len(known)
     each, over = divmod(left, num_left) if num_left else (0, left)
     if left < 0 or over:
         raise LayoutError(
@@ -261,14 +254,7 @@ def _layers_of_stages(numbers: Mapping[str, int], counts_ends: Sequence[bool]) -
                 f"{name}: Megatron-LM: num_layers_per_pipeline_rank {count} should be divisible by vp_size "
                 f"{chunks}; change either, or give {LAYOUT}"
             )
-    layers = [count // chunks for _ in range(chunks) for count in of_rank]
-    layers[0] -= counts_ends[0]
-    layers[-1] -= counts_ends[1]
-    if min(layers) < 0:
-        raise LayoutError(
-            f"{SWITCHES[0]}: Megatron-LM: Not enough layers in the first virtual pipeline stage; leave it out"
-        )
-    return layers
+    return [count // chunks for _ in range(chunks) for count in of_rank]
 
 
 def group_size(num_devices: int, num_micro_batches: int) -> int:

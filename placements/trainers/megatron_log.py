@@ -3,15 +3,12 @@
 Facts of Megatron-LM with megatron-core 0.16 and ``--log-timing-level 2 --timing-log-option all``: a timer has
 the time of an iteration in ms, all micro-batches together, in a line for each rank; it is the mean of the
 iterations since the last report. Ranks of a pipeline stage follow each other. The arguments stand at a run's
-begin. A line before each report has the batch, which may still be ramped up.
+begin.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect
-from collections.abc import Sequence
-from itertools import pairwise
 from statistics import mean, median
 from typing import NamedTuple
 
@@ -25,55 +22,39 @@ _ARGUMENT = re.compile(r"(?:^|[\s:])([a-z][a-z0-9_]*) \.{2,} (.*?)\s*$", re.MULT
 _ALL = r"{}:[^\S\n]*\n(.*?)(?=^[^\n]*[\w-]:[^\S\n]*$|\biteration\s|\Z)"
 _RANK = re.compile(r"\brank\s+(\d+): (\S+)")
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
-_ITERATION = re.compile(r"\biteration\s+\d+/.*?\bglobal batch size:\s*(\d+)")
 _BATCH = ("global_batch_size", "micro_batch_size", "data_parallel_size")
 _PIPELINE = {name[2:]: flag for name, flag in DASHED.items()}
 
 
 class RankTimes(NamedTuple):
-    """Times of a micro-batch on the ranks of a pipeline.
-
-    Attributes:
-        layout: Which parts of the model each rank has.
-        forward_ms: Time of all its forwards.
-        backward_ms: Time of all its backwards.
-        num_runs: Runs in the log, of which the last counts.
-    """
+    """Times of a micro-batch on each rank of a pipeline: of all its forwards, and of all its backwards."""
 
     layout: PipelineLayout
     forward_ms: tuple[float, ...]
     backward_ms: tuple[float, ...]
-    num_runs: int = 1
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """Parts of each rank, all of its stages together."""
-        ranks = self.layout.num_devices
-        return tuple("".join(self.layout.stages[rank::ranks]) for rank in range(ranks))
 
 
 def read_log(text: str) -> RankTimes:
     """Return the times that the text of a log has; of several runs in it those of the last that has some.
 
     Raises:
-        LayoutError: It lacks the arguments or a timer; one line with what to give Megatron-LM.
+        LayoutError: It lacks the arguments or a timer, or its batch grows; one line with what to do.
     """
     text = _COLOUR.sub("", text)
-    runs = [run for run in _runs(text) if FORWARD in run or BACKWARD in run]
-    text = runs[-1] if runs else text
-    arguments: dict[str, str] = dict(_ARGUMENT.findall(text))
+    last = max(text.rfind(FORWARD), text.rfind(BACKWARD))
+    found = list(_ARGUMENT.finditer(text, 0, last if last > 0 else len(text)))
+    arguments = {each[1]: each[2] for each in found}
     for name in ("num_layers", *_BATCH):
         if name not in arguments:
             raise LayoutError(
                 f"{name}: is not in the log; keep its begin, where Megatron-LM prints its arguments"
             )
+    if (ramp_up := arguments.get("rampup_batch_size", "None")) != "None":
+        raise LayoutError(f"rampup_batch_size: is {ramp_up}, so that the batch grows; train without it")
     said = {flag: arguments.get(name, "None") for name, flag in _PIPELINE.items()}
-    given = {
-        flag: "" if value == "True" else value
-        for flag, value in said.items()
-        if value not in ("None", "False")
-    }
-    layout = pipeline_of([word for pair in given.items() for word in pair if word]).layout
+    words = [(flag, "" if value == "True" else value) for flag, value in said.items()]
+    words = [pair for pair in words if pair[1] not in ("None", "False")]
+    layout = pipeline_of([word for pair in words for word in pair if word]).layout
     whole, one, copies = (
         int(_number(name, arguments[name], "0*[1-9][0-9]*", "a whole number above 0")) for name in _BATCH
     )
@@ -82,23 +63,10 @@ def read_log(text: str) -> RankTimes:
             f"global_batch_size: {whole} is no multiple of micro_batch_size {one} times data_parallel_size "
             f"{copies}; give the log of one run"
         )
-    ramp_up, batches = arguments.get("rampup_batch_size", "None"), list(_ITERATION.finditer(text))
-    if ramp_up != "None" and not batches:
-        raise LayoutError(
-            f"rampup_batch_size: is {ramp_up}, but no line of an iteration says its batch; keep them"
-        )
-    numbers = [(0, whole / one / copies), *((each.end(), int(each[1]) / one / copies) for each in batches)]
-    forward_ms, backward_ms = (_timer(text, name, layout, numbers) for name in (FORWARD, BACKWARD))
-    return RankTimes(layout, forward_ms, backward_ms, max(1, len(runs)))
-
-
-def _runs(text: str) -> list[str]:
-    """Return the text of each run: its arguments, and what follows up to the next ones."""
-    found = [match for match in _ARGUMENT.finditer(text) if match[1] in (*_BATCH, *_PIPELINE)]
-    starts = [
-        after.start() for before, after in pairwise(found) if "-compute" in text[before.end() : after.start()]
-    ]
-    return [text[begin:end] for begin, end in pairwise([0, *starts, len(text)])]
+    begin = next(each.start() for each in reversed(found) if each[1] in (*_BATCH, *_PIPELINE))
+    run, number = text[begin:], whole // one // copies
+    forward_ms, backward_ms = (_timer(run, name, layout, number) for name in (FORWARD, BACKWARD))
+    return RankTimes(layout, forward_ms, backward_ms)
 
 
 def _number(name: str, text: str, pattern: str, what: str) -> float:
@@ -107,16 +75,13 @@ def _number(name: str, text: str, pattern: str, what: str) -> float:
     return float(text)
 
 
-def _timer(
-    text: str, name: str, layout: PipelineLayout, numbers: Sequence[tuple[int, float]]
-) -> tuple[float, ...]:
+def _timer(text: str, name: str, layout: PipelineLayout, number: int) -> tuple[float, ...]:
     """Return the time of a micro-batch on each pipeline rank: the median of all reports but the first.
 
-    Numbers are the micro-batches of an iteration, each from a position of the text on.
+    Each report is of so many micro-batches.
     """
     reports = list[dict[int, float]]()
     for report in re.finditer(_ALL.format(name), text, re.DOTALL | re.MULTILINE):
-        number = numbers[bisect(numbers, (report.start(), 0.0)) - 1][1]
         times = {
             int(rank): _number(name, time_ms, r"\d+(\.\d+)?", "a time in ms") / number
             for rank, time_ms in _RANK.findall(report[1])

@@ -78,9 +78,6 @@ def _command(text: str, names: tuple[str, ...]) -> Sequence[Word]:
         )
     words = next(iter(found.values()), max(commands, key=len, default=()))
     for before, word in pairwise((Word(""), *words)):
-        name, space, _ = word.partition("\xa0")
-        if space and name.startswith("--"):
-            raise LayoutError(f"line {word.line}: a non-breaking space is behind {name}; write a plain one")
         if _FILE.match(word) and word.unknown and not before.startswith("--"):
             raise LayoutError(f"{word.unknown} may give arguments; write them out in its place")
     return words

@@ -183,6 +183,6 @@ def test_we_read_what_megatrons_timers_print(monkeypatch: pytest.MonkeyPatch) ->
     text = "".join(f"  {name} {'.' * (48 - len(name))} {value}\n" for name, value in arguments.items())
     text += timers.get_all_timers_string(["forward-compute", "backward-compute"])
     found = read_log(text)
-    assert found.parts == ("Ett", "tt", "ttL")
+    assert found.layout.of_rank == ("Ett", "tt", "ttL")
     assert found.forward_ms == pytest.approx((4, 4, 6))
     assert found.backward_ms == pytest.approx((8, 8, 10))
