@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from itertools import accumulate
 from pathlib import Path
 
 from placements.forms.reading import in_file
@@ -11,7 +12,6 @@ from placements.forms.texts import write_text
 from placements.planners.hybrid.plan import PlanError
 from placements.trainers import megatron, torchtitan
 from placements.trainers.as_run import PlanExport, Planned
-from placements.trainers.deepspeed import write_bounds
 from placements.trainers.galvatron import to_galvatron
 from placements.trainers.job import TrainerJob
 from placements.trainers.layout import LayoutError, PipelineLayout
@@ -103,6 +103,23 @@ def _add(name: str, make: Callable[[], str], texts: dict[str, str]) -> list[str]
         return [f"no {name}: {str(error).removeprefix('layout: ')}"]
     no_key = "DeepSpeed's config has no key for these bounds; set PipelineModule.parts in a subclass"
     return [f"{name}: {no_key}"] if name == "deepspeed.json" else []
+
+
+def write_bounds(layout: PipelineLayout) -> list[int]:
+    """Return the bounds of DeepSpeed's stages: the number of the first part of each, and of all.
+
+    Raises:
+        LayoutError: The layout has several stages on a rank.
+
+    >>> write_bounds(PipelineLayout(2, ("Ett", "tL")))
+    [0, 3, 5]
+    """
+    if layout.num_chunks > 1:
+        raise LayoutError(
+            f"layout: DeepSpeed: has one stage on each rank, and the layout {layout.num_chunks}; use "
+            "num_chunks=1"
+        )
+    return list(accumulate(layout.sizes, initial=0))
 
 
 def _bounds_text(layout: PipelineLayout) -> str:

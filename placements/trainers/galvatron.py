@@ -59,21 +59,13 @@ class GalvatronForm:
     chunks: Annotated[int, Meaning("micro-batches of an iteration", min=1)]
     checkpoint: Annotated[_List, Meaning("list: 1 for a layer that is computed again")] = None
     use_sp: Annotated[_List, Meaning("list: 1 for a layer with Ulysses, which blocks cannot have")] = None
-    tp_consecutive_flags: Annotated[_List, Meaning("list: 1, unless all GPUs of a stage share the layer")] = (
-        None
-    )
+    tp_consecutive_flags: Annotated[_List, Meaning("list: 1, unless all GPUs share the layer")] = None
     cp_sizes_enc: Annotated[_List, Meaning("list: 1, as blocks do not share context")] = None
     ep_sizes_enc: Annotated[_List, Meaning("list: 1, as blocks do not share experts")] = None
     tp_of_ep_sizes_enc: Annotated[_List, Meaning("list: 1, likewise")] = None
-    pp_division: Annotated[_List, Meaning("list: layers of each stage; else equal, the rest on the last")] = (
-        None
-    )
-    pipeline_type: Annotated[Literal["gpipe", "pipedream_flush"], Meaning("schedule; not used")] = (
-        "pipedream_flush"
-    )
-    default_dp_type: Annotated[
-        Literal["ddp", "zero2", "zero3"], Meaning("how the other layers' states are shared")
-    ] = "ddp"
+    pp_division: Annotated[_List, Meaning("list: layers of each stage; else equal ones")] = None
+    pipeline_type: Annotated[Literal["gpipe", "pipedream_flush"], Meaning("not used")] = "pipedream_flush"
+    default_dp_type: Annotated[Literal["ddp", "zero2", "zero3"], Meaning("other layers' states")] = "ddp"
     vtp: Annotated[int, Meaning("GPUs that share embedding and output layer", min=1)] = 1
     vsp: Annotated[_Flag, Meaning("whether these share by tokens")] = 0
     vcp: Annotated[Literal[1], Meaning("GPUs that share the context of both")] = 1
@@ -231,23 +223,18 @@ def _as_run(plan: Plan) -> tuple[Plan, list[str]]:
     """Return a plan as Galvatron runs it, and what it has no form for, a line each."""
     strategies, last = list(plan.strategies), len(plan.strategies) - 1
     zeros = {how.zero for how in strategies}
-    shared = {how.zero for how in strategies if how.zero < 3 and how.weight_copies.degree > 1}
+    mixed = len({how.zero for how in strategies if how.zero < 3 and how.weight_copies.degree > 1}) > 1
     first, end = ((how.tensor_parallel, how.sequence, how.zero) for how in (strategies[0], strategies[-1]))
     is_selective = any(how.recompute == "selective" for how in strategies)
     has_experts = any(how.expert_parallel > 1 for how in strategies)
+    used = plan.num_gpus
     lost = (
         (is_selective, "selective recomputation: Galvatron recomputes whole layers or nothing"),
         (1 in zeros, "ZeRO-1: Galvatron has ZeRO-2 or none beside ZeRO-3; ZeRO-2 is written"),
-        (
-            len(shared) > 1,
-            "different ZeRO stages below 3: Galvatron has one of them; ZeRO-2 is written for all",
-        ),
+        (mixed, "different ZeRO stages below 3: Galvatron has one of them; ZeRO-2 is written for all"),
         (has_experts, "expert parallel degrees: its search does not write them"),
         (first != end, "the output layer's strategy: Galvatron gives it the embedding's"),
-        (
-            plan.num_gpus < plan.cluster.num_gpus,
-            f"idle GPUs: world_size is the {plan.num_gpus} that are used",
-        ),
+        (used < plan.cluster.num_gpus, f"idle GPUs: world_size is the {used} that are used"),
     )
     if first != end and last not in plan.inner_layers():
         strategies[last] = strategies[0]

@@ -3,6 +3,11 @@
 That is a log of Megatron-LM, a profile of ours or a trace. Where a stage or a rank has several parts, its
 time is divided: transformer layers of one stage take equally long, and the embedding and the loss take what
 is left. Memory is in none of these files, and is 0.
+
+Facts of Megatron-LM with megatron-core 0.16 and ``--log-timing-level 2 --timing-log-option all``: a timer has
+the time of an iteration in ms, all micro-batches together, in a line for each rank; it is the mean of the
+iterations since the last report. Ranks of a pipeline stage follow each other. The arguments stand at a run's
+begin.
 """
 
 from __future__ import annotations
@@ -13,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from statistics import median
-from typing import Annotated
+from statistics import mean, median
+from typing import Annotated, NamedTuple
 
 from placements.block import PlacementError
 from placements.forms.meaning import Meaning
@@ -33,12 +38,21 @@ from placements.trainers.layout import (
     PartKind,
     PipelineLayout,
 )
-from placements.trainers.megatron_layout import read_notation
-from placements.trainers.megatron_log import BACKWARD, FORWARD, RankTimes, read_log
+from placements.trainers.megatron_layout import DASHED, pipeline_of, read_notation
 
 _ENDS = {EMBEDDING, LOSS}
 _SHARE_OF_NOTHING = 1e-3
 """Time of an end for which nothing is left, in times of a layer."""
+
+FORWARD, BACKWARD = "forward-compute", "backward-compute"
+"""Names of the timers."""
+
+_ARGUMENT = re.compile(r"(?:^|[\s:])([a-z][a-z0-9_]*) \.{2,} (.*?)\s*$", re.MULTILINE)
+_ALL = r"{}:[^\S\n]*\n(.*?)(?=^[^\n]*[\w-]:[^\S\n]*$|\biteration\s|\Z)"
+_RANK = re.compile(r"\brank\s+(\d+): (\S+)")
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
+_BATCH = ("global_batch_size", "micro_batch_size", "data_parallel_size")
+_PIPELINE = {name[2:]: flag for name, flag in DASHED.items()}
 
 PART_OF_KIND = {kind: letter for letter, kind in PARTS.items()}
 """Letters of the parts by their kinds."""
@@ -73,23 +87,16 @@ class ModelLayers:
 
     def __post_init__(self) -> None:
         """Check the order of the parts, and their names."""
-        names, kinds = [each.layer for each in self.layers], [each.kind for each in self.layers]
-        wanted = sorted(kinds, key=list(PART_OF_KIND).index)
-        for row, (name, kind, expected) in enumerate(zip(names, kinds, wanted, strict=True)):
+        names = [each.layer for each in self.layers]
+        for row, name in enumerate(names):
             if name in names[:row]:
                 raise LayoutError(
                     f"row {row + 1}, layer: {name!r} is there twice; give each a name of its own"
                 )
-            if kind != expected:
-                raise LayoutError(
-                    f"row {row + 1}, kind: {kind!r} stands where {expected!r} should; order the rows: "
-                    "embedding, layers, mtp, loss"
-                )
-        for kind in ("embedding", "loss"):
-            if kinds.count(kind) != 1:
-                raise LayoutError(f"kind: there are {kinds.count(kind)} rows of {kind!r}; give exactly one")
-        if "layer" not in kinds:
-            raise LayoutError("kind: there are no rows of 'layer'; give one for each transformer layer")
+        if not re.fullmatch(f"{EMBEDDING}{LAYER}+{MTP}*{LOSS}", self.parts):
+            raise LayoutError(
+                "kind: the rows are not an embedding, then layers, perhaps mtp, and then a loss; give them so"
+            )
 
     @cached_property
     def parts(self) -> str:
@@ -115,6 +122,14 @@ class ModelLayers:
         """Return the CSV that `read_layers` reads."""
         columns = keys_of(ModelLayer)
         return csv_text(columns, ([getattr(each, name) for name in columns] for each in self.layers))
+
+
+class RankTimes(NamedTuple):
+    """Times of a micro-batch on each rank of a pipeline: of all its forwards, and of all its backwards."""
+
+    layout: PipelineLayout
+    forward_ms: tuple[float, ...]
+    backward_ms: tuple[float, ...]
 
 
 def read_layers(path: str | Path) -> ModelLayers:
@@ -190,6 +205,77 @@ def _of_blocks(times: Mapping[str, float], parts: str | None) -> RankTimes:
         raise LayoutError(f"measured_layout has {len(stages)} stages, and the file {number}; give as many")
     forward_ms, backward_ms = (tuple(sums[kind, i] for i in range(number)) for kind in "FB")
     return RankTimes(PipelineLayout(number, stages), forward_ms, backward_ms)
+
+
+def read_log(text: str) -> RankTimes:
+    """Return the times that the text of a log has; of several runs in it those of the last that has some.
+
+    Raises:
+        LayoutError: It lacks the arguments or a timer, or its batch grows; one line with what to do.
+    """
+    text = _COLOUR.sub("", text)
+    last = max(text.rfind(FORWARD), text.rfind(BACKWARD))
+    found = list(_ARGUMENT.finditer(text, 0, last if last > 0 else len(text)))
+    arguments = {each[1]: each[2] for each in found}
+    for name in ("num_layers", *_BATCH):
+        if name not in arguments:
+            raise LayoutError(
+                f"{name}: is not in the log; keep its begin, where Megatron-LM prints its arguments"
+            )
+    if (ramp_up := arguments.get("rampup_batch_size", "None")) != "None":
+        raise LayoutError(f"rampup_batch_size: is {ramp_up}, so that the batch grows; train without it")
+    said = {flag: arguments.get(name, "None") for name, flag in _PIPELINE.items()}
+    words = [(flag, "" if value == "True" else value) for flag, value in said.items()]
+    words = [pair for pair in words if pair[1] not in ("None", "False")]
+    layout = pipeline_of([word for pair in words for word in pair if word]).layout
+    whole, one, copies = (
+        int(_number(name, arguments[name], "0*[1-9][0-9]*", "a whole number above 0")) for name in _BATCH
+    )
+    if whole % (one * copies):
+        raise LayoutError(
+            f"global_batch_size: {whole} is no multiple of micro_batch_size {one} times data_parallel_size "
+            f"{copies}; give the log of one run"
+        )
+    begin = next(each.start() for each in reversed(found) if each[1] in (*_BATCH, *_PIPELINE))
+    run, number = text[begin:], whole // one // copies
+    forward_ms, backward_ms = (_timer(run, name, layout, number) for name in (FORWARD, BACKWARD))
+    return RankTimes(layout, forward_ms, backward_ms)
+
+
+def _number(name: str, text: str, pattern: str, what: str) -> float:
+    if not re.fullmatch(pattern, text):
+        raise LayoutError(f"{name}: {text!r} is not {what}; give the log as it was written")
+    return float(text)
+
+
+def _timer(text: str, name: str, layout: PipelineLayout, number: int) -> tuple[float, ...]:
+    """Return the time of a micro-batch on each pipeline rank: the median of all reports but the first.
+
+    Each report is of so many micro-batches.
+    """
+    reports = list[dict[int, float]]()
+    for report in re.finditer(_ALL.format(name), text, re.DOTALL | re.MULTILINE):
+        times = {
+            int(rank): _number(name, time_ms, r"\d+(\.\d+)?", "a time in ms") / number
+            for rank, time_ms in _RANK.findall(report[1])
+        }
+        reports += [times] if times else []
+    if not reports:
+        raise LayoutError(
+            f"{name}: is not in the log for each rank; train with --log-timing-level 2 "
+            "--timing-log-option all"
+        )
+    steady = reports[1:] or reports
+    # The end of the last report may be cut off.
+    steady = steady[:-1] if 0 < len(steady[-1]) < len(steady[0]) else steady
+    world, ranks = len(steady[0]), layout.num_devices
+    if world % ranks or any(times.keys() != set(range(world)) for times in steady):
+        raise LayoutError(
+            f"{name}: has {world} ranks, and the pipeline {ranks}; give the log of one whole run"
+        )
+    of_rank = [median(times[rank] for times in steady) for rank in range(world)]
+    share = world // ranks
+    return tuple(mean(of_rank[i * share : (i + 1) * share]) for i in range(ranks))
 
 
 def layers_of(ranks: RankTimes) -> ModelLayers:

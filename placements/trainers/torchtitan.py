@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import zip_longest
 from typing import Any
 
 from placements.models.parallel import LayerStrategy
@@ -70,7 +71,11 @@ def write_parts(layout: PipelineLayout) -> list[list[str]]:
             f"layout: torchtitan 0.3.0: stage {layout.stages.index('')} is empty, which no list of modules "
             "says; give each stage a layer"
         )
-    _check_order(layout, "layout")
+    if layout.parts != EMBEDDING + LAYER * layout.num_layers + LOSS:
+        raise LayoutError(
+            "layout: torchtitan needs the embedding first, then all layers, then the loss, each once; change "
+            "the order"
+        )
     return [
         [name for part, number in stage for name in _MODULES.get(part, [f"layers.{number}"])]
         for stage in layout.numbered
@@ -89,37 +94,19 @@ def read_parts(parts: Sequence[Sequence[str]], num_devices: int) -> PipelineLayo
             f"{PARTS}: torchtitan: num_stages {len(parts)} must be evenly divisible by pp_degree "
             f"{num_devices}; change the number of lists or pipeline_parallel_degree"
         )
-    letters, number = {"tok_embeddings": EMBEDDING, "norm": "", "lm_head": LOSS}, 0
-    for i, names in enumerate(parts):
-        for name in (name for name in names if name not in letters):
-            if not (name.startswith("layers.") and name[7:].isdecimal()):
-                raise LayoutError(
-                    f"{PARTS}[{i}]: {name!r} is no module of a decoder; use tok_embeddings, layers.N, norm "
-                    "and lm_head"
-                )
-            if int(name[7:]) != number:
-                raise LayoutError(
-                    f"{PARTS}: {name} stands where layers.{number} should; name each once, in their order"
-                )
-            number += 1
-    stages = ("".join(letters.get(name, LAYER) for name in names) for names in parts)
-    found = PipelineLayout(num_devices, tuple(stages))
-    _check_order(found, PARTS)
-    if sum(names.count("norm") for names in parts) != 1 or "norm" not in parts[-1]:
-        raise LayoutError(f"{PARTS}: norm has to stand once, with lm_head on the last stage; put it there")
-    return found
-
-
-def _check_order(layout: PipelineLayout, where: str) -> None:
-    if layout.parts != EMBEDDING + LAYER * layout.num_layers + LOSS:
-        raise LayoutError(
-            f"{where}: torchtitan needs tok_embeddings first, then all layers, then lm_head, each once; "
-            "change the order"
-        )
-
-
-def _schedule(layout: PipelineLayout) -> str:
-    return "1F1B" if layout.num_chunks == 1 else "Interleaved1F1B"
+    names = [name for stage in parts for name in stage]
+    count = sum(name.startswith("layers.") for name in names)
+    wanted = ["tok_embeddings", *(f"layers.{i}" for i in range(count)), "norm", "lm_head"]
+    for name, expected in zip_longest(names, wanted, fillvalue="nothing"):
+        if name != expected:
+            raise LayoutError(
+                f"{PARTS}: {name} stands where {expected} should; name each once, in their order"
+            )
+    if "norm" not in parts[-1]:
+        raise LayoutError(f"{PARTS}: norm has to stand with lm_head on the last stage; put it there")
+    letters = {"tok_embeddings": EMBEDDING, "norm": "", "lm_head": LOSS}
+    stages = ("".join(letters.get(name, LAYER) for name in stage) for stage in parts)
+    return PipelineLayout(num_devices, tuple(stages))
 
 
 def layout_of_flags(flags: Mapping[str, Sequence[str]]) -> PipelineLayout:
@@ -129,21 +116,13 @@ def layout_of_flags(flags: Mapping[str, Sequence[str]]) -> PipelineLayout:
         LayoutError: torchtitan would refuse it, or a flag is missing.
     """
     said = {f"--{name[2:].replace('-', '_')}": words for name, words in flags.items()}
-    degree, parts, schedule = (
-        [known(flag, word) for word in said.get(flag, ())] for flag in (_DEGREE, _PARTS, _SCHEDULE)
-    )
+    degree, parts = ([known(flag, word) for word in said.get(flag, ())] for flag in (_DEGREE, _PARTS))
     for flag in (_DEGREE, _PARTS):
         if flag not in said:
             raise LayoutError(f"has no {flag}; give it")
     if len(degree) != 1 or not degree[0].isdecimal():
         raise LayoutError(f"{_DEGREE}: {' '.join(degree)!r} is not a whole number; give one")
-    found = read_parts([names.split(",") for names in parts], int(degree[0]))
-    if schedule and [each.lower() for each in schedule] != [_schedule(found).lower()]:
-        raise LayoutError(
-            f"{_SCHEDULE}: {' '.join(schedule)} with {found.num_chunks} stages on each rank is not read; "
-            f"use {_schedule(found)}"
-        )
-    return found
+    return read_parts([names.split(",") for names in parts], int(degree[0]))
 
 
 def write(job: TrainerJob, comments: Sequence[str] = ()) -> str:
@@ -167,7 +146,8 @@ def write(job: TrainerJob, comments: Sequence[str] = ()) -> str:
             options["--training.disable_cuda_graphs"] = None
     if is_pipeline or job.layout is None:
         parts = [",".join(names) for names in write_parts(job.stages)]
-        options |= {_DEGREE: job.stages.num_devices, _SCHEDULE: _schedule(job.stages), _PARTS: parts}
+        schedule = "1F1B" if job.stages.num_chunks == 1 else "Interleaved1F1B"
+        options |= {_DEGREE: job.stages.num_devices, _SCHEDULE: schedule, _PARTS: parts}
     else:
         options[_DEGREE] = 1
     if job.layout is not None:

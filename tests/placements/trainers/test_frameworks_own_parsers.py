@@ -19,9 +19,9 @@ from placements.models.zoo import MODELS, read_model
 from placements.planners.hybrid.uniform import Degrees, Layout
 from placements.trainers import megatron, torchtitan
 from placements.trainers.job import TrainerJob, model_sizes, plan_letters
+from placements.trainers.layers import read_log
 from placements.trainers.layout import LayoutError, even_layout
 from placements.trainers.megatron_layout import check_megatron, read_notation, write_notation
-from placements.trainers.megatron_log import read_log
 from placements.trainers.torchtitan import write_parts
 from placements.trainers.words import given
 
