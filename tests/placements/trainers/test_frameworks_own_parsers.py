@@ -58,12 +58,9 @@ def test_megatron_reads_what_we_write(
     ("text", "num_layers"),
     [
         ("tE|tL", 2),
-        ("Et|ttt", 4),
-        ("Et|tL", 3),
         ("Et|tmL", 2),
         ("Et|tx|", 2),
         ("Et|t|L", 2),
-        ("Etm|t|L|", 2),
         ("Ettm|mL", 2),
     ],
 )

@@ -85,6 +85,10 @@ def test_megatrons_timers_of_all_ranks(text: str, ranks: int, tmp_path: Path) ->
     again = tmp_path / "layers.csv"
     again.write_text(found.to_csv())
     assert read_layers(again) == found
+    with pytest.raises(
+        LayoutError, match="^measured_layout: .* says itself which parts it has; leave it out"
+    ):
+        read_measured(again, "EtL")
     assert read_measured(again).assumptions == ()
 
 
@@ -136,7 +140,7 @@ def test_logs_that_are_refused(text: str, message: str, tmp_path: Path) -> None:
     assert "\n" not in str(error.value)
 
 
-def profile(folder: Path, text: str, split: bool = False) -> Path:
+def profile(folder: Path, text: str) -> Path:
     """A folder as `experiments.profile` writes it, for stages of these parts."""
     stages = read_notation(text, 1).stages
     points = {}
@@ -149,11 +153,8 @@ def profile(folder: Path, text: str, split: bool = False) -> Path:
     return folder
 
 
-def test_a_profile_of_layers_one_a_block(tmp_path: Path) -> None:
+def test_a_profile_of_layers_or_stages(tmp_path: Path) -> None:
     assert costs(read_measured(profile(tmp_path, "E|t|t|t|L")).layers) == wanted("E|t|t|t|L")
-
-
-def test_a_profile_of_stages(tmp_path: Path) -> None:
     folder = profile(tmp_path, "Ett|tt|ttL")
     assert costs(read_measured(folder, "Ett|tt|ttL").layers) == wanted("Ett|tt|ttL")
     with pytest.raises(LayoutError, match="measured_layout has 2 stages, and the file 3; give as many$"):
@@ -189,12 +190,3 @@ def test_placements_that_are_refused(tmp_path: Path) -> None:
     other.write_text("[")
     with pytest.raises(LayoutError, match="^.*other.yaml: "):
         read_measured(other)
-
-
-def test_a_csv_says_its_parts_itself(tmp_path: Path) -> None:
-    path = tmp_path / "layers.csv"
-    path.write_text("layer,kind\n")
-    with pytest.raises(
-        LayoutError, match="^measured_layout: .* says itself which parts it has; leave it out"
-    ):
-        read_measured(path, "EtL")
