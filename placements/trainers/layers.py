@@ -225,9 +225,8 @@ def read_log(text: str) -> RankTimes:
     if (ramp_up := arguments.get("rampup_batch_size", "None")) != "None":
         raise LayoutError(f"rampup_batch_size: is {ramp_up}, so that the batch grows; train without it")
     said = {flag: arguments.get(name, "None") for name, flag in _PIPELINE.items()}
-    words = [(flag, "" if value == "True" else value) for flag, value in said.items()]
-    words = [pair for pair in words if pair[1] not in ("None", "False")]
-    layout = pipeline_of([word for pair in words for word in pair if word]).layout
+    pairs = (pair for pair in said.items() if pair[1] not in ("None", "False"))
+    layout = pipeline_of([word for pair in pairs for word in pair]).layout
     whole, one, copies = (
         int(_number(name, arguments[name], "0*[1-9][0-9]*", "a whole number above 0")) for name in _BATCH
     )
