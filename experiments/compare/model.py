@@ -39,7 +39,7 @@ def read_model(options: CompareOptions) -> tuple[StageChain, OwnSchedules]:
         return _limited(read_stages(path), options), {}
     from placements.trainers.files import read_any  # which comparisons without layers do not wait for
 
-    layers = read_measured(path).layers
+    layers = read_measured(path)
     pipelines = {name: read_any(require_path("given", name)) for name in options.given}
     ranks = [each.layout.num_devices for each in pipelines.values()]
     number = options.num_devices or next(iter(ranks), None)

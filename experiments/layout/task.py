@@ -24,7 +24,7 @@ def task(options: LayoutCommandOptions) -> dict[str, float | str]:
     measured = read_measured(require_path("layers", options.layers), options.measured_layout)
     given = {path: read_any(require_path("given", path)) for path in options.given}
     found = layout(
-        measured.layers,
+        measured,
         options.num_devices,
         options.num_micro_batches,
         options.num_chunks,
@@ -38,8 +38,8 @@ def task(options: LayoutCommandOptions) -> dict[str, float | str]:
         nearest = [row.note for row in found.rows if row.status != NOT_APPLICABLE]
         raise OptionError("; ".join(dict.fromkeys(nearest or [row.note for row in found.rows])))
     directory = output_directory()
-    lines = [f"{options.layers}: {line}" for line in measured.lines] + save(found, directory)
-    if measured.lines:
+    lines = [f"{options.layers}: {line}" for line in measured.assumptions] + save(found, directory)
+    if measured.assumptions:
         write_text(directory / "layers.csv", measured.to_csv())
     log.info("%s", "\n".join(_shown(found)))
     for line in lines:

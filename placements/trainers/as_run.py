@@ -6,6 +6,7 @@ from the plan is said. The module does not know any system.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -67,6 +68,15 @@ class Planned(NamedTuple):
     def _parts(self) -> Sequence[range]:
         return self.chunks or [stage.layers for stage in self.plan.stages]
 
+    def _shared(self, strategy: LayerStrategy, num_recomputed: int) -> Plan:
+        """Return the plan with one strategy, and so many layers at the begin of each chunk recomputed."""
+        layers = self.plan.model.layers
+        chosen = [alike(strategy, layer) for layer in layers]
+        for part in self._parts:
+            for i in [i for i in part if isinstance(layers[i], TransformerLayer)][:num_recomputed]:
+                chosen[i] = replace(chosen[i], recompute="full")
+        return with_strategies(self.plan, chosen)
+
     def _is_planned(self, strategy: LayerStrategy, in_part: bool) -> bool:
         """Return whether all layers are shared so, but for the first of each chunk, which are recomputed."""
         pairs = zip(self.plan.model.layers, self.plan.strategies, strict=True)
@@ -75,35 +85,13 @@ class Planned(NamedTuple):
         plain = replace(strategy, recompute="none") if most else strategy
         return (in_part or len(kinds) == 1) and self._shared(plain, most) == self.plan
 
-    def _shared(self, strategy: LayerStrategy, num_recomputed: int) -> Plan:
-        """Return the plan with one strategy, and so many layers at the begin of each chunk recomputed."""
-        layers = self.plan.model.layers
-        chosen = [alike(strategy, layer) for layer in layers]
-        for part in self._parts:
-            for i in [i for i in part if isinstance(layers[i], TransformerLayer)][:num_recomputed]:
-                chosen[i] = replace(chosen[i], recompute="full")
-        stages = (
-            replace(stage, strategies=tuple(chosen[stage.layers.start : stage.layers.stop]))
-            for stage in self.plan.stages
-        )
-        return replace(self.plan, stages=tuple(stages))
-
-    def _room_gib(self, run: RatedPlan) -> list[float]:
-        """Return what each stage has left."""
-        return [
-            gib - stage.peak_mib / 1024 for stage, gib in zip(run.stages, self.capacities_gib, strict=True)
-        ]
-
-    def fits(self, run: RatedPlan) -> bool:
-        """Whether every stage does."""
-        return min(self._room_gib(run)) >= 0
-
-    def fullest(self, run: RatedPlan) -> str:
-        """Return what the stage with the least room left needs, in words."""
-        room = self._room_gib(run)
-        stage = room.index(min(room))
-        needs, gib = run.stages[stage].peak_mib / 1024, self.capacities_gib[stage]
-        return f"stage {stage} needs {needs:.1f} GiB of {gib:.1f}"
+    def fullest(self, run: RatedPlan) -> tuple[bool, str]:
+        """Return whether every stage fits, and in words what that with the least room left needs."""
+        needs = [stage.peak_mib / 1024 for stage in run.stages]
+        stage = min(range(len(needs)), key=lambda i: self.capacities_gib[i] - needs[i])
+        gib = self.capacities_gib[stage]
+        words = f"stage {stage} needs {needs[stage]:.1f} GiB of {gib:.1f}"
+        return needs[stage] <= gib, f"{words}; {self.remedy}" if self.remedy else words
 
     def best_of(self, strategies: Iterable[LayerStrategy], system: str, in_part: bool) -> RatedPlan:
         """Return the plan itself where all its layers are shared in one of some ways, else the fastest way.
@@ -119,19 +107,18 @@ class Planned(NamedTuple):
             PlanError: None fits, or no layer can be shared so.
         """
         ways = list(strategies)
-        if any(self._is_planned(strategy, in_part) for strategy in ways) and self.fits(self.rated):
+        if self.fullest(self.rated)[0] and any(self._is_planned(strategy, in_part) for strategy in ways):
             return self.rated
-        reasons, found = [], list[RatedPlan]()
+        reasons, found = list[str](), list[RatedPlan]()
         for strategy in ways:
             try:
                 run = self._least_recomputed(strategy, in_part)
             except PlacementError as error:
                 reasons.append(str(error))
                 continue
-            if self.fits(run):
-                found.append(run)
-            reason = f"memory: as {system} shares the layers, {self.fullest(run)}"
-            reasons.append("; ".join(filter(None, (reason, self.remedy))))
+            fits, words = self.fullest(run)
+            found += [run] if fits else []
+            reasons.append(f"memory: as {system} shares the layers, {words}")
         if not found:
             raise PlanError(reasons[0])
         return min(found, key=lambda run: run.time_ms)
@@ -139,30 +126,26 @@ class Planned(NamedTuple):
     def _least_recomputed(self, strategy: LayerStrategy, in_part: bool) -> RatedPlan:
         """Return the run of a strategy with as few layers recomputed as fit; with all where nothing does."""
         run = self.rate(self._shared(strategy, 0))
-        if self.fits(run) or strategy.recompute == "full":
+        if self.fullest(run)[0] or strategy.recompute == "full":
             return run
-        few, most = 0, max(map(len, self._parts))
-        run = self.rate(self._shared(strategy, most))
-        while in_part and self.fits(run) and most - few > 1:
-            middle = (few + most) // 2
-            other = self.rate(self._shared(strategy, middle))
-            few, most, run = (few, middle, other) if self.fits(other) else (middle, most, run)
-        return run
+        most = max(map(len, self._parts))
+        counts = range(1 if in_part else most, most)
+        fits = bisect_left(counts, True, key=lambda n: self.fullest(self.rate(self._shared(strategy, n)))[0])
+        return self.rate(self._shared(strategy, [*counts, most][fits]))
 
     def differences(self, run: RatedPlan) -> list[str]:
         """Return what is run otherwise than planned, and what that takes, a line each."""
         before, after = self.plan, run.plan
-        lines = []
+        lines, used = [], before.num_gpus
         if changed := sum(a != b for a, b in zip(before.strategies, after.strategies, strict=True)):
             lines.append(
                 f"{changed} of {len(before.strategies)} layers are shared otherwise than planned: an "
                 f"iteration takes {run.time_ms:,.0f} ms and not {self.rated.time_ms:,.0f}; "
-                + "; ".join(filter(None, (self.fullest(run), self.remedy)))
+                f"{self.fullest(run)[1]}"
             )
-        if before.num_gpus < before.cluster.num_gpus:
+        if used < before.cluster.num_gpus:
             lines.append(
-                f"{before.num_gpus} of {before.cluster.num_gpus} GPUs are used; start a process for each of "
-                "these"
+                f"{used} of {before.cluster.num_gpus} GPUs are used; start a process for each of these"
             )
         if len(self.chunks or ()) > before.num_stages:
             group = group_size(before.num_stages, before.num_micro_batches)
@@ -170,6 +153,15 @@ class Planned(NamedTuple):
                 f"interleaved 1F1B in groups of {group} micro-batches takes {run.time_ms:,.0f} ms and fits"
             )
         return lines
+
+
+def with_strategies(plan: Plan, strategies: Sequence[LayerStrategy]) -> Plan:
+    """Return a plan whose layers are shared otherwise."""
+    stages = (
+        replace(stage, strategies=tuple(strategies[stage.layers.start : stage.layers.stop]))
+        for stage in plan.stages
+    )
+    return replace(plan, stages=tuple(stages))
 
 
 def planned_by(rated: RatedPlan, costs: LayerCosts, capacities_gib: Sequence[float], **other: Any) -> Planned:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from itertools import accumulate
 from pathlib import Path
 
 from placements.forms.reading import in_file
@@ -11,7 +12,6 @@ from placements.forms.texts import write_text
 from placements.planners.hybrid.plan import PlanError
 from placements.trainers import megatron, torchtitan
 from placements.trainers.as_run import PlanExport, Planned
-from placements.trainers.deepspeed import FIELD, write_bounds
 from placements.trainers.galvatron import to_galvatron
 from placements.trainers.job import TrainerJob
 from placements.trainers.layout import LayoutError, PipelineLayout
@@ -60,7 +60,7 @@ def export(planned: Planned, directory: Path) -> list[str]:
         else:
             stages = exported.job.stages
     if stages is not None and stages.num_devices > 1:
-        lines += _deepspeed(stages, texts)
+        lines += _add("deepspeed.json", lambda: _bounds_text(stages), texts)
     for name, text in texts.items():
         write_text(directory / name, text)
     return [*([f"exported to {', '.join(systems)}: {directory}"] if systems else []), *lines]
@@ -73,41 +73,54 @@ def layout_files(
 
     For the group of micro-batches see `placements.trainers.megatron_layout.MegatronPipeline`.
     """
-    texts, lines = dict[str, str](), list[str]()
     job, m, p = TrainerJob(stages=layout, group=group), num_micro_batches, layout.num_devices
     batch = f"--global-batch-size has to be {m} times --micro-batch-size and data parallelism"
     local = f"training.local_batch_size has to be {m} times parallelism.pipeline_parallel_microbatch_size"
-    for name, write, comments in (
-        ("megatron.txt", megatron.write, ("Megatron-LM with megatron-core 0.16", batch)),
-        ("torchtitan.txt", torchtitan.write, ("torchtitan 0.3.0", local)),
-    ):
-        try:
-            texts[name] = write(job, comments)
-        except LayoutError as error:
-            lines.append(f"no {name}: {str(error).removeprefix('layout: ')}")
-    lines += _deepspeed(layout, texts)
-    if "torchtitan.txt" in texts:
+    texts, head = dict[str, str](), "Megatron-LM with megatron-core 0.16"
+    lines = [
+        *_add("megatron.txt", lambda: megatron.write(job, (head, batch)), texts),
+        *_add("torchtitan.txt", lambda: torchtitan.write(job, ("torchtitan 0.3.0", local)), texts),
+        *_add("deepspeed.json", lambda: _bounds_text(layout), texts),
+    ]
+    if "torchtitan.txt" in texts and layout.num_chunks > 1:
         try:
             torchtitan.check_interleaved(layout, m)
-            theirs = m // max(1, m // p)
-            if layout.num_chunks > 1 and group not in (None, theirs):
-                lines.append(
-                    f"torchtitan.txt: Interleaved1F1B of torch has groups of {theirs} micro-batches, and "
-                    f"what was timed has {group}"
-                )
         except LayoutError as error:
-            lines.append(f"torchtitan.txt: {error}")
+            return texts, [*lines, f"torchtitan.txt: {error}"]
+        if group not in (None, theirs := m // (m // p)):
+            lines.append(
+                f"torchtitan.txt: Interleaved1F1B of torch has groups of {theirs} micro-batches, and what "
+                f"was timed has {group}"
+            )
     return texts, lines
 
 
-def _deepspeed(layout: PipelineLayout, texts: dict[str, str]) -> list[str]:
-    """Add the file of DeepSpeed; return what it does not say."""
+def _add(name: str, make: Callable[[], str], texts: dict[str, str]) -> list[str]:
+    """Add the file of a system; return what it does not say."""
     try:
-        bounds = write_bounds(layout)
+        texts[name] = make()
     except LayoutError as error:
-        return [f"no deepspeed.json: {str(error).removeprefix('layout: ')}"]
-    texts["deepspeed.json"] = json.dumps({"num_stages": layout.num_devices, FIELD: bounds}, indent=2) + "\n"
-    return [
-        "deepspeed.json: DeepSpeed's config has no key for these bounds; set PipelineModule.parts in a "
-        "subclass"
-    ]
+        return [f"no {name}: {str(error).removeprefix('layout: ')}"]
+    no_key = "DeepSpeed's config has no key for these bounds; set PipelineModule.parts in a subclass"
+    return [f"{name}: {no_key}"] if name == "deepspeed.json" else []
+
+
+def write_bounds(layout: PipelineLayout) -> list[int]:
+    """Return the bounds of DeepSpeed's stages: the number of the first part of each, and of all.
+
+    Raises:
+        LayoutError: The layout has several stages on a rank.
+
+    >>> write_bounds(PipelineLayout(2, ("Ett", "tL")))
+    [0, 3, 5]
+    """
+    if layout.num_chunks > 1:
+        raise LayoutError(
+            f"layout: DeepSpeed: has one stage on each rank, and the layout {layout.num_chunks}; use "
+            "num_chunks=1"
+        )
+    return list(accumulate(layout.sizes, initial=0))
+
+
+def _bounds_text(layout: PipelineLayout) -> str:
+    return json.dumps({"num_stages": layout.num_devices, "parts": write_bounds(layout)}, indent=2) + "\n"

@@ -66,25 +66,22 @@ def decoder_layers(model: ModelShape, system: str) -> tuple[TransformerLayer, ..
     inner = tuple(layer for layer in model.layers[1:last] if isinstance(layer, TransformerLayer))
     kinds = list(dict.fromkeys(replace(layer, window=None, name="") for layer in inner))
     routed = [layer.has_experts for layer in inner]
+    if len(kinds) == 2 and kinds[1].has_experts:
+        own = ("feed_forward_size", "num_experts", "experts_per_token", "shared_expert_size", "imbalance")
+        kinds[1] = replace(kinds[1], **{name: getattr(kinds[0], name) for name in own})
     if (
         not isinstance(model.layers[0], EmbeddingLayer)
-        or not inner
+        or len(set(kinds)) != 1
         or len(inner) != last - 1
         or routed != sorted(routed)
-        or any(kind.cross_length or kind.parts != "both" for kind in kinds)
-        or (len(kinds) > 1 and (len(kinds) > 2 or not _is_dense(*kinds)))
+        or kinds[0].cross_length
+        or kinds[0].parts != "both"
     ):
         raise PlanError(
             f"model: {model.name} is not an embedding, equal transformer layers and an output layer, "
             f"of which the arguments of {system} are"
         )
     return inner
-
-
-def _is_dense(first: TransformerLayer, other: TransformerLayer) -> bool:
-    """Return whether a layer is another one with a feed-forward part in the place of experts."""
-    own = ("feed_forward_size", "num_experts", "experts_per_token", "shared_expert_size", "imbalance")
-    return other.has_experts and replace(other, **{name: getattr(first, name) for name in own}) == first
 
 
 _SAME = (
@@ -147,19 +144,14 @@ def plan_stages(plan: Plan, chunks: Sequence[range] | None = None) -> PipelineLa
     letters = plan_letters(plan.model)
     parts = ("".join(letters[i] for i in chunk) for chunk in chunks or [each.layers for each in plan.stages])
     # Trainers put the loss behind the layers of MTP.
-    return PipelineLayout(plan.num_stages, tuple("".join(sorted(part, key=_is_loss)) for part in parts))
-
-
-def _is_loss(part: str) -> bool:
-    return part == LOSS
+    return PipelineLayout(plan.num_stages, tuple("".join(sorted(part, key=LOSS.__eq__)) for part in parts))
 
 
 def plan_uniform(plan: Plan, chunks: Sequence[range] | None = None) -> Layout:
     """Return the layout of a plan whose layers are all shared as most of them."""
     common, parts = plan.common, chunks or [stage.layers for stage in plan.stages]
-    recomputed = [[plan.strategies[i].recompute for i in part] for part in parts]
-    most = max(part.count("full") for part in recomputed)
-    is_selective = any("selective" in part for part in recomputed)
+    most = max(sum(plan.strategies[i].recompute == "full" for i in part) for part in parts)
+    is_selective = any(how.recompute == "selective" for how in plan.strategies)
     is_ring = common.sequence != "ulysses" and common.token_parallel > 1 and common.context == "ring"
     degrees = Degrees(
         tensor=common.matrix_parallel,

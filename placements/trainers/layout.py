@@ -74,6 +74,11 @@ class PipelineLayout:
         return tuple(map(len, self.stages))
 
     @property
+    def of_rank(self) -> tuple[str, ...]:
+        """Parts of each device, all of its stages together."""
+        return tuple("".join(self.stages[rank :: self.num_devices]) for rank in range(self.num_devices))
+
+    @property
     def num_layers(self) -> int:
         """Transformer layers, without those of MTP."""
         return self.parts.count(LAYER)

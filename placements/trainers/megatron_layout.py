@@ -3,15 +3,14 @@
 In ``--pipeline-model-parallel-layout`` ``E`` is the embedding, ``t`` a transformer layer, ``m`` a layer of
 MTP, ``L`` the loss; a bar ends a stage, ``x*3`` repeats a letter or a bar and ``(...)*3`` a group, and commas
 mean nothing. Empty stages are allowed. Without it all stages have as many layers, or the first and the last
-have numbers of their own, or embedding and loss count as a layer each; MTP stands with the loss. Interleaved
-1F1B takes micro-batches through a chunk in groups, by default of as many as ranks.
+have numbers of their own; MTP stands with the loss. Interleaved 1F1B takes micro-batches through a chunk in
+groups, by default of as many as ranks.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from placements.trainers.layout import (
@@ -24,7 +23,6 @@ from placements.trainers.layout import (
     LayoutError,
     PipelineLayout,
 )
-from placements.trainers.shell import Word
 from placements.trainers.words import given, known
 
 _TYPES = {part: f"LayerType.{'decoder' if part == LAYER else kind}" for part, kind in PARTS.items()}
@@ -44,10 +42,10 @@ CHUNK_LAYERS = "--num-layers-per-virtual-pipeline-stage"
 CHUNKS = "--num-virtual-stages-per-pipeline-rank"
 GROUP = "--microbatch-group-size-per-virtual-pipeline-stage"
 FIRST, LAST = "--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"
-SWITCHES = "--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"
+_ENDS = "--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"
 
 _NUMBERS = (RANKS, LAYERS, MTP_LAYERS, CHUNK_LAYERS, CHUNKS, GROUP, FIRST, LAST)
-DASHED = {name[:2] + name[2:].replace("-", "_"): name for name in (*_NUMBERS, *SWITCHES, LAYOUT)}
+DASHED = {name[:2] + name[2:].replace("-", "_"): name for name in (*_NUMBERS, *_ENDS, LAYOUT)}
 """Arguments of the pipeline by their names with underscores, as logs have them and no command line."""
 
 
@@ -103,31 +101,23 @@ def write_notation(layout: PipelineLayout) -> str:
     >>> write_notation(PipelineLayout(2, ("Ettt", "tt", "tt", "tt", "tt", "L")))
     'Et*3|(tt|)*4,L'
     """
-    *words, last = map(_stage_text, layout.stages)
+    *words, last = (
+        re.sub(r"(.)\1{2,}", lambda run: f"{run[1]}*{len(run[0])}", stage) for stage in layout.stages
+    )
     text, at = "", 0
     while at < len(words):
-        period, times = max(_patterns(words, at), key=lambda pattern: pattern[0] * pattern[1])
-        pattern = "".join(f"{word}|" for word in words[at : at + period])
-        if len(repeated := f"({pattern})*{times},") >= times * len(pattern):
+        period, times = 1, 1
+        for size in range(1, min(_MAX_PERIOD, len(words) - at) + 1):
+            count, pattern = 1, words[at : at + size]
+            while words[at + size * count : at + size * (count + 1)] == pattern:
+                count += 1
+            if count > 1 and size * count > period * times:
+                period, times = size, count
+        pattern_text = "".join(f"{word}|" for word in words[at : at + period])
+        if len(repeated := f"({pattern_text})*{times},") >= times * len(pattern_text):
             repeated, period, times = f"{words[at]}|", 1, 1
         text, at = text + repeated, at + period * times
     return (text + last).removesuffix(",")
-
-
-def _stage_text(stage: str) -> str:
-    runs = [(letter, len(list(run))) for letter, run in groupby(stage)]
-    return "".join(letter * count if count < 3 else f"{letter}*{count}" for letter, count in runs)
-
-
-def _patterns(words: list[str], at: int) -> Iterator[tuple[int, int]]:
-    """Yield a stage alone, and the patterns that begin at one: their stages, and how often they come."""
-    yield 1, 1
-    for period in range(1, min(_MAX_PERIOD, len(words) - at) + 1):
-        times, pattern = 1, words[at : at + period]
-        while words[at + period * times : at + period * (times + 1)] == pattern:
-            times += 1
-        if times > 1:
-            yield period, times
 
 
 def check_megatron(
@@ -138,45 +128,44 @@ def check_megatron(
     Raises:
         LayoutError: It does not; with the message that it gives, and a remedy.
     """
-    for reason, remedy in _problems(layout, num_layers, num_mtp):
-        raise LayoutError(f"{where}: Megatron-LM: {reason}; {remedy}")
-    return layout
-
-
-def _problems(layout: PipelineLayout, num_layers: int, num_mtp: int | None) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong, in the order in which megatron-core looks at it, and what to do."""
-    parts, last_chunk = layout.parts, layout.num_devices * (layout.num_chunks - 1)
-    if parts[:1] != EMBEDDING:
-        yield f"The first layer must be embedding, but got {_TYPES.get(parts[:1], 'nothing')}", "begin with E"
-    if parts[-1:] != LOSS:
-        yield f"The last layer must be loss, but got {_TYPES.get(parts[-1:], 'nothing')}", "end with L"
-    if parts.count(EMBEDDING) != 1:
-        yield "Embedding must be specified exactly once", "leave out the other E"
-    if parts.count(LOSS) != 1:
-        yield "Loss must be specified exactly once", "leave out the other L"
-    if layout.num_layers != num_layers:
-        yield (
+    parts, first = layout.parts, layout.num_devices * (layout.num_chunks - 1)
+    ends = [_TYPES.get(part, "nothing") for part in (parts[:1], parts[-1:])]
+    problems = (  # in the order in which megatron-core looks at them
+        (parts[:1] != EMBEDDING, f"The first layer must be embedding, but got {ends[0]}", "begin with E"),
+        (parts[-1:] != LOSS, f"The last layer must be loss, but got {ends[1]}", "end with L"),
+        (parts.count(EMBEDDING) != 1, "Embedding must be specified exactly once", "leave out the other E"),
+        (parts.count(LOSS) != 1, "Loss must be specified exactly once", "leave out the other L"),
+        (
+            layout.num_layers != num_layers,
             f"Number of decoder layers {layout.num_layers}must match num_layers {num_layers}",
             "change the number of t, or --num-layers",
-        )
-    if layout.num_mtp != (num_mtp or 0):
-        yield (
+        ),
+        (
+            layout.num_mtp != (num_mtp or 0),
             "Number of mtp layers in layout must match mtp_num_layers",
             f"give --mtp-num-layers {layout.num_mtp}, or as many m as it says",
-        )
-    if MTP in parts and LAYER in parts[parts.index(MTP) :]:
-        yield "decoder layers must be placed before MTP layers", "move m behind the last t"
-    if MTP in "".join(layout.stages[:last_chunk]):
-        yield (
+        ),
+        (
+            LAYER in parts.partition(MTP)[2],
+            "decoder layers must be placed before MTP layers",
+            "move m behind the last t",
+        ),
+        (
+            MTP in "".join(layout.stages[:first]),
             "Currently we restrict that the MTP should be always in the last virtual pipeline stage of "
             "that rank",
             f"move m to one of the last {layout.num_devices} stages",
-        )
-    if sum(MTP in stage for stage in layout.stages) > 1:
-        yield (
+        ),
+        (
+            sum(MTP in stage for stage in layout.stages) > 1,
             "All of the MTP layers must be in the same one virtual pipeline stage",
             "put all m into one stage",
-        )
+        ),
+    )
+    for is_wrong, reason, remedy in problems:
+        if is_wrong:
+            raise LayoutError(f"{where}: Megatron-LM: {reason}; {remedy}")
+    return layout
 
 
 def pipeline_of(words: Sequence[str]) -> MegatronPipeline:
@@ -192,14 +181,16 @@ def pipeline_of(words: Sequence[str]) -> MegatronPipeline:
     for name in flags:
         if name in DASHED:
             raise LayoutError(f"{name}: is unknown to Megatron-LM; write {DASHED[name]}")
+        if name in _ENDS:
+            raise LayoutError(f"{name}: is not read; give {LAYOUT}")
     numbers = {name: _number(name, _value(name, flags)) for name in _NUMBERS if name in flags}
     if LAYERS not in numbers:
-        unknown = next((word.unknown for word in words if isinstance(word, Word) and word.unknown), "")
-        where = f", unless it is in {unknown}" if unknown else ""
-        raise LayoutError(f"{LAYERS}: is missing{where}; give the number of transformer layers")
+        sources = (getattr(word, "unknown", "") for word in words)
+        unknown = next((f", unless it is in {source}" for source in sources if source), "")
+        raise LayoutError(f"{LAYERS}: is missing{unknown}; give the number of transformer layers")
     num_layers, num_mtp, ranks = numbers[LAYERS], numbers.get(MTP_LAYERS), numbers.get(RANKS, 1)
     if LAYOUT in flags:
-        others = [name for name in (FIRST, LAST, *SWITCHES, CHUNK_LAYERS, CHUNKS) if name in flags]
+        others = [name for name in (FIRST, LAST, CHUNK_LAYERS, CHUNKS) if name in flags]
         if others:
             raise LayoutError(
                 f"{LAYOUT}: Megatron-LM: pipeline_model_parallel_layout cannot be set with other pipeline "
@@ -208,7 +199,7 @@ def pipeline_of(words: Sequence[str]) -> MegatronPipeline:
         layout = read_notation(_value(LAYOUT, flags), ranks, LAYOUT)
         check_megatron(layout, num_layers, num_mtp, LAYOUT)
     else:
-        stages = [LAYER * count for count in _layers_of_stages(numbers, [name in flags for name in SWITCHES])]
+        stages = [LAYER * count for count in _layers_of_stages(numbers)]
         stages[0] = EMBEDDING + stages[0]
         stages[-1] += MTP * (num_mtp or 0) + LOSS
         layout = PipelineLayout(ranks, tuple(stages))
@@ -241,17 +232,11 @@ def _number(name: str, text: str) -> int:
     return int(text)
 
 
-def _layers_of_stages(numbers: Mapping[str, int], counts_ends: Sequence[bool]) -> list[int]:
+def _layers_of_stages(numbers: Mapping[str, int]) -> list[int]:
     """Return the transformer layers of each virtual stage, where no layout says them."""
     ranks, num_layers = numbers.get(RANKS, 1), numbers[LAYERS]
     known = {rank: numbers[name] for name, rank in ((FIRST, 0), (LAST, ranks - 1)) if name in numbers}
-    if any(counts_ends) and known:
-        raise LayoutError(
-            f"{FIRST}: Megatron-LM: num_layers_in_first_pipeline_stage and num_layers_in_last_pipeline_stage "
-            "cannot be set at the same time with account_for_embedding_in_pipeline_split and "
-            "account_for_loss_in_pipeline_split; leave out one kind"
-        )
-    left, num_left = num_layers + sum(counts_ends) - sum(known.values()), ranks - len(known)
+    left, num_left = num_layers - sum(known.values()), ranks - len(known)
     each, over = divmod(left, num_left) if num_left else (0, left)
     if left < 0 or over:
         raise LayoutError(
@@ -259,24 +244,17 @@ def _layers_of_stages(numbers: Mapping[str, int], counts_ends: Sequence[bool]) -
             f"them; change {LAYERS} or {RANKS}, or give {LAYOUT}"
         )
     of_rank = [known.get(rank, each) for rank in range(ranks)]
-    name = CHUNKS if CHUNKS in numbers else CHUNK_LAYERS
-    chunks, size = numbers.get(CHUNKS, 1), 1
-    if name == CHUNK_LAYERS and name in numbers:
-        chunks, size = max(1, of_rank[0] // numbers[name]), numbers[name]
+    name, chunks, size = CHUNKS, numbers.get(CHUNKS, 1), 1
+    if CHUNK_LAYERS in numbers and CHUNKS not in numbers:
+        name, size = CHUNK_LAYERS, numbers[CHUNK_LAYERS]
+        chunks = max(1, of_rank[0] // size)
     for count in of_rank:
         if count % chunks or count % size:
             raise LayoutError(
                 f"{name}: Megatron-LM: num_layers_per_pipeline_rank {count} should be divisible by vp_size "
                 f"{chunks}; change either, or give {LAYOUT}"
             )
-    layers = [count // chunks for _ in range(chunks) for count in of_rank]
-    layers[0] -= counts_ends[0]
-    layers[-1] -= counts_ends[1]
-    if min(layers) < 0:
-        raise LayoutError(
-            f"{SWITCHES[0]}: Megatron-LM: Not enough layers in the first virtual pipeline stage; leave it out"
-        )
-    return layers
+    return [count // chunks for _ in range(chunks) for count in of_rank]
 
 
 def group_size(num_devices: int, num_micro_batches: int) -> int:

@@ -6,7 +6,7 @@ default, which takes what ZeRO-1 does; context-parallel GPUs shard too, and send
 experts are shared whole among GPUs that shard; all layers are recomputed or none; CUDA graphs have to be off
 with pipelines and experts. The output module is ``lm_head``, with ``norm`` before it. Of lists of modules
 torchtitan checks little: a name that is not there, or a layer that no stage has, only shows in the losses. So
-all of it is checked here.
+all of it is checked here. Flags, and the models that it has, are in `trainer_arguments.csv`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import zip_longest
 from typing import Any
 
-from placements.models.parallel import ContextSharing, LayerStrategy
+from placements.models.parallel import LayerStrategy
 from placements.models.transformer import TransformerLayer
 from placements.models.zoo import read_model
 from placements.planners.hybrid.plan import PlanError
@@ -31,9 +32,10 @@ from placements.trainers.job import (
     without_defaults,
 )
 from placements.trainers.layout import EMBEDDING, LAYER, LOSS, MTP, LayoutError, PipelineLayout
-from placements.trainers.words import Table, argument_text, fields_read, given, known, written
+from placements.trainers.words import argument_text, fields_read, given, known, table_of, written
 
 _SYSTEM = "torchtitan"
+_FLAGS = table_of(_SYSTEM)
 
 PARTS = "module_fqns_per_model_part"
 """Name of the lists of modules, in the section ``parallelism``."""
@@ -45,40 +47,6 @@ SECTION = "--parallelism."
 _PARTS = f"{SECTION}{PARTS}"
 _DEGREE = f"{SECTION}pipeline_parallel_degree"
 _SCHEDULE = f"{SECTION}pipeline_parallel_schedule"
-
-_REGISTERED = {
-    "llama3_8b": ("llama3", "llama3_8b"),
-    "llama3_70b": ("llama3", "llama3_70b"),
-    "llama31_405b": ("llama3", "llama3_405b"),
-    "qwen3_0.6b": ("qwen3", "qwen3_0_6b"),
-    "qwen3_1.7b": ("qwen3", "qwen3_1_7b"),
-    "qwen3_14b": ("qwen3", "qwen3_14b"),
-    "qwen3_32b": ("qwen3", "qwen3_32b"),
-    "qwen3_30b_a3b": ("qwen3", "qwen3_30b_a3b"),
-    "deepseek_v2_lite": ("deepseek_v3", "deepseek_v3_16b"),
-    "deepseek_v3": ("deepseek_v3", "deepseek_v3_671b"),
-    "gpt_oss_20b": ("gpt_oss", "gpt_oss_20b"),
-    "gpt_oss_120b": ("gpt_oss", "gpt_oss_120b"),
-}
-"""Module and config of each model that torchtitan 0.3.0 has one of, by our name."""
-
-_FLAGS: Table = {
-    "sequence_length": "--training.seq_len",
-    "batch": "--training.global_batch_size",
-    "tensor": "--parallelism.tensor_parallel_degree",
-    "context": "--parallelism.context_parallel_degree",
-    "expert": "--parallelism.expert_parallel_degree",
-    "shard": "--parallelism.data_parallel_shard_degree",
-    "copies": "--parallelism.data_parallel_replicate_degree",
-    "local": "--training.local_batch_size",
-    "micro": "--parallelism.pipeline_parallel_microbatch_size",
-    "precision": {
-        "bf16": "--training.mixed_precision_param bfloat16",
-        "single": "--training.mixed_precision_param float32",
-    },
-    "sequence_parallel": {True: "", False: "--parallelism.no-enable-sequence-parallel"},
-    "is_resharded": {False: "", True: "--parallelism.fsdp_reshard_after_forward always"},
-}
 _CHECKPOINT = "activation_checkpoint:"
 _PRECISIONS = {"half": "bf16", "bf16": "bf16", "single": "single", "tf32": "single"}
 """What mixed precision makes of those that need no converter."""
@@ -103,7 +71,11 @@ def write_parts(layout: PipelineLayout) -> list[list[str]]:
             f"layout: torchtitan 0.3.0: stage {layout.stages.index('')} is empty, which no list of modules "
             "says; give each stage a layer"
         )
-    _check_order(layout, "layout")
+    if layout.parts != EMBEDDING + LAYER * layout.num_layers + LOSS:
+        raise LayoutError(
+            "layout: torchtitan needs the embedding first, then all layers, then the loss, each once; change "
+            "the order"
+        )
     return [
         [name for part, number in stage for name in _MODULES.get(part, [f"layers.{number}"])]
         for stage in layout.numbered
@@ -122,70 +94,35 @@ def read_parts(parts: Sequence[Sequence[str]], num_devices: int) -> PipelineLayo
             f"{PARTS}: torchtitan: num_stages {len(parts)} must be evenly divisible by pp_degree "
             f"{num_devices}; change the number of lists or pipeline_parallel_degree"
         )
+    names = [name for stage in parts for name in stage]
+    count = sum(name.startswith("layers.") for name in names)
+    wanted = ["tok_embeddings", *(f"layers.{i}" for i in range(count)), "norm", "lm_head"]
+    for name, expected in zip_longest(names, wanted, fillvalue="nothing"):
+        if name != expected:
+            raise LayoutError(
+                f"{PARTS}: {name} stands where {expected} should; name each once, in their order"
+            )
+    if "norm" not in parts[-1]:
+        raise LayoutError(f"{PARTS}: norm has to stand with lm_head on the last stage; put it there")
     letters = {"tok_embeddings": EMBEDDING, "norm": "", "lm_head": LOSS}
-    stages, number = [], 0
-    for i, names in enumerate(parts):
-        stage = ""
-        for name in names:
-            prefix, _, digits = name.partition(".")
-            if name not in letters and not (prefix == "layers" and digits.isdecimal()):
-                raise LayoutError(
-                    f"{PARTS}[{i}]: {name!r} is no module of a decoder; use tok_embeddings, layers.N, norm "
-                    "and lm_head"
-                )
-            if name not in letters and int(digits) != number:
-                raise LayoutError(
-                    f"{PARTS}: {name} stands where layers.{number} should; name each once, in their order"
-                )
-            number += name not in letters
-            stage += letters.get(name, LAYER)
-        stages.append(stage)
-    found = PipelineLayout(num_devices, tuple(stages))
-    _check_order(found, PARTS)
-    if [name for names in parts for name in names].count("norm") != 1 or "norm" not in parts[-1]:
-        raise LayoutError(f"{PARTS}: norm has to stand once, with lm_head on the last stage; put it there")
-    return found
-
-
-def _check_order(layout: PipelineLayout, where: str) -> None:
-    if layout.parts != EMBEDDING + LAYER * layout.num_layers + LOSS:
-        raise LayoutError(
-            f"{where}: torchtitan needs tok_embeddings first, then all layers, then lm_head, each once; "
-            "change the order"
-        )
-
-
-def _schedule(layout: PipelineLayout) -> str:
-    return "1F1B" if layout.num_chunks == 1 else "Interleaved1F1B"
-
-
-def _stages_written(layout: PipelineLayout) -> dict[str, object]:
-    parts = [",".join(names) for names in write_parts(layout)]
-    return {_DEGREE: layout.num_devices, _SCHEDULE: _schedule(layout), _PARTS: parts}
+    stages = ("".join(letters.get(name, LAYER) for name in stage) for stage in parts)
+    return PipelineLayout(num_devices, tuple(stages))
 
 
 def layout_of_flags(flags: Mapping[str, Sequence[str]]) -> PipelineLayout:
     """Return the layout that flags say; as torchtitan does, dashes and underscores are alike.
 
     Raises:
-        LayoutError: They do not, or torchtitan cannot run it.
+        LayoutError: torchtitan would refuse it, or a flag is missing.
     """
     said = {f"--{name[2:].replace('-', '_')}": words for name, words in flags.items()}
-    degree, parts, schedule = (
-        [known(flag, word) for word in said.get(flag, ())] for flag in (_DEGREE, _PARTS, _SCHEDULE)
-    )
+    degree, parts = ([known(flag, word) for word in said.get(flag, ())] for flag in (_DEGREE, _PARTS))
     for flag in (_DEGREE, _PARTS):
         if flag not in said:
             raise LayoutError(f"has no {flag}; give it")
     if len(degree) != 1 or not degree[0].isdecimal():
         raise LayoutError(f"{_DEGREE}: {' '.join(degree)!r} is not a whole number; give one")
-    found = read_parts([names.split(",") for names in parts], int(degree[0]))
-    if schedule and [each.lower() for each in schedule] != [_schedule(found).lower()]:
-        raise LayoutError(
-            f"{_SCHEDULE}: {' '.join(schedule)} with {found.num_chunks} stages on each rank is not read; "
-            f"use {_schedule(found)}"
-        )
-    return found
+    return read_parts([names.split(",") for names in parts], int(degree[0]))
 
 
 def write(job: TrainerJob, comments: Sequence[str] = ()) -> str:
@@ -194,28 +131,34 @@ def write(job: TrainerJob, comments: Sequence[str] = ()) -> str:
     Raises:
         LayoutError: torchtitan cannot run its stages.
     """
-    if job.layout is None:
-        return argument_text(_stages_written(job.stages), comments)
-    fields, is_pipeline = job.fields, job.stages.num_devices > 1
-    micro, data, zero = (fields[name] for name in ("micro_batch_size", "data", "zero"))
-    fields |= {"shard": data if zero else 1, "copies": 1 if zero else data, "local": micro}
-    fields["sequence_parallel"] = job.sequence_parallel or fields["tensor"] == 1
-    if is_pipeline:
-        fields |= {"micro": micro, "local": micro * fields["num_micro_batches"], "is_resharded": zero == 3}
-    options: dict[str, object] = {}
-    if name := registered(job.sizes):
-        options |= dict(zip(("--module", "--config"), _REGISTERED[name], strict=True))
-    options |= written(fields, _FLAGS)
-    if is_pipeline or fields["expert"] > 1:
-        options["--training.disable_cuda_graphs"] = None
-    options |= _stages_written(job.stages) if is_pipeline else {_DEGREE: 1}
-    return argument_text(options | {f"{_CHECKPOINT}{fields['recompute']}": None}, comments)
+    is_pipeline, options = job.stages.num_devices > 1, dict[str, object]()
+    if job.layout is not None:
+        fields = job.fields
+        micro, data, zero = (fields[name] for name in ("micro_batch_size", "data", "zero"))
+        fields |= {"model": registered(job.sizes), "local": micro}
+        fields |= {"shard": data if zero else 1, "copies": 1 if zero else data}
+        fields["sequence_parallel"] = job.sequence_parallel or fields["tensor"] == 1
+        if is_pipeline:
+            local = micro * fields["num_micro_batches"]
+            fields |= {"micro": micro, "local": local, "is_resharded": zero == 3}
+        options = written(fields, _FLAGS)
+        if is_pipeline or fields["expert"] > 1:
+            options["--training.disable_cuda_graphs"] = None
+    if is_pipeline or job.layout is None:
+        parts = [",".join(names) for names in write_parts(job.stages)]
+        schedule = "1F1B" if job.stages.num_chunks == 1 else "Interleaved1F1B"
+        options |= {_DEGREE: job.stages.num_devices, _SCHEDULE: schedule, _PARTS: parts}
+    else:
+        options[_DEGREE] = 1
+    if job.layout is not None:
+        options[f"{_CHECKPOINT}{job.layout.recompute}"] = None
+    return argument_text(options, comments)
 
 
 def registered(sizes: Mapping[str, Any]) -> str | None:
     """Return the name of a registered model that has such sizes, whatever its precision and sequences."""
     free: dict[str, Any] = {"sequence_length": None, "precision": None}
-    names = _REGISTERED if sizes else ()
+    names = _FLAGS["model"] if sizes else ()
     return next((name for name in names if {**_sizes(name), **free} == {**sizes, **free}), None)
 
 
@@ -232,39 +175,37 @@ def read(words: Sequence[str]) -> TrainerJob:
             a registered model.
     """
     flags = given(words)
-    names = tuple("".join(flags.get(name, [])) for name in ("--module", "--config"))
-    name = next((each for each, pair in _REGISTERED.items() if pair == names), None)
-    sizes = _sizes(name) if name else {}
-    if _PARTS not in flags and name:
+    how = fields_read(flags, _FLAGS)
+    sizes = _sizes(how["model"]) if "model" in how else {}
+    if _PARTS not in flags and sizes:
         stages = PipelineLayout(1, (EMBEDDING + LAYER * sizes["num_layers"] + LOSS,))
     else:
         stages = layout_of_flags(flags)
-    how = fields_read(flags, _FLAGS)
     if "tensor" not in how:
         return TrainerJob(stages=stages, sizes=sizes)
-    shared = {each: how.get(each, 1) for each in ("tensor", "context", "expert")}
-    sharing: ContextSharing = "ring" if shared["context"] > 1 else "all_to_all"
-    data, size = how.get("shard", 1) * how.get("copies", 1), how.get("micro", how["local"])
+    tensor, context, expert, shard = (how.get(n, 1) for n in ("tensor", "context", "expert", "shard"))
+    data, size = shard * how.get("copies", 1), how.get("micro", how["local"])
     degrees = Degrees(
-        **shared,
-        pipeline=stages.num_devices,
-        data=data,
-        chunks=stages.num_chunks,
-        whole_experts=shared["expert"] > 1 and shared["tensor"] > 1,
-        context_sharing=sharing,
+        tensor,
+        stages.num_devices,
+        data,
+        context,
+        expert,
+        stages.num_chunks,
+        whole_experts=expert > 1 and tensor > 1,
+        context_sharing="ring" if context > 1 else "all_to_all",
     )
     zero = 3 if how["is_resharded"] or stages.num_devices == 1 else 1
-    is_sharded = how.get("shard", 1) * shared["context"] > 1
-    layout = Layout(degrees, size, how["batch"] // (data * size), zero if is_sharded else 0)
+    layout = Layout(degrees, size, how["batch"] // (data * size), zero if shard * context > 1 else 0)
     if f"{_CHECKPOINT}full" in words:
         most = max(stage.count(LAYER) for stage in stages.stages)
         layout = replace(layout, recompute="full", recomputed_layers=most)
-    own: dict[str, Any] = {each: how[each] for each in ("sequence_length", "precision") if each in how}
+    own: dict[str, Any] = {name: how[name] for name in ("sequence_length", "precision") if name in how}
     return TrainerJob(
         stages=stages,
         sizes=without_defaults({**sizes, **own}),
         layout=layout,
-        sequence_parallel=how["sequence_parallel"] and shared["tensor"] > 1,
+        sequence_parallel=how["sequence_parallel"] and tensor > 1,
     )
 
 

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from placements.forms.tables import csv_rows
 from placements.trainers.layout import LayoutError
 from placements.trainers.shell import Word, commands_of
 
-Table = Mapping[str, str | Mapping[Any, str]]
-"""Flags of a record's fields: that of a number, or the words of each value that the field may have."""
+Table = Mapping[str, Mapping[Any, str]]
+"""Arguments of a record's fields: the words of each value that a field may have; under None a number's."""
 
 _FILE = re.compile(r"(\$\(|`)\s*(<|cat\b|grep\b|sed\b|awk\b|xargs\b)")
+
+
+def table_of(trainer: str) -> Table:
+    """Return the arguments of a trainer in `trainer_arguments.csv`, in the order that they are written in."""
+    found = dict[str, dict[Any, str]]()
+    for row in csv_rows(Path(__file__).parents[1] / "trainer_arguments.csv", "argument", LayoutError):
+        if row.text("trainer") == trainer:
+            value = row["value"].parsed if "value" in row else None
+            key = row.cells.get("value") if value is None else value
+            found.setdefault(row.text("field"), {})[key] = row.cells.get("arguments", "")
+    return found
 
 
 def argument_words(path: str | Path, names: tuple[str, ...]) -> Sequence[str]:
@@ -38,21 +50,26 @@ def argument_words(path: str | Path, names: tuple[str, ...]) -> Sequence[str]:
             "cannot be read; give a text file of Megatron-LM's or torchtitan's arguments"
         ) from None
     lines = (line.strip() for line in text.splitlines())
+    if not next((line for line in lines if line and line[0] != "#"), "").startswith("-"):
+        return _command(text, names)
     try:
-        if next((line for line in lines if line and line[0] != "#"), "").startswith("-"):
-            return shlex.split(text.replace("\\\n", " "), comments=True)
+        return shlex.split(text.replace("\\\n", " "), comments=True)
     except ValueError as error:
         raise LayoutError(f"is no command line ({error}); close the quotes") from None
+
+
+def _command(text: str, names: tuple[str, ...]) -> Sequence[Word]:
+    """Return the only command of a script with arguments of these names; the longest where there is none."""
     try:
-        return _command(commands_of(text, Path(path).parent), names)
+        commands = commands_of(text)
     except RecursionError:
         raise LayoutError("is nested too deeply; give a file of the arguments alone") from None
-
-
-def _command(commands: Sequence[tuple[Word, ...]], names: tuple[str, ...]) -> Sequence[Word]:
-    """Return the only command with arguments of these names; the longest where there is none."""
-    found = {tuple(_named(words, names)): words for words in reversed(commands)}
-    found.pop((), None)
+    found = dict[tuple[Word, ...], tuple[Word, ...]]()
+    for words in reversed(commands):
+        starts = [i for i, word in enumerate(words) if word.startswith("--")]
+        runs = (words[i:end] for i, end in pairwise([*starts, len(words)]) if words[i].startswith(names))
+        if named := tuple(word for run in runs for word in run):
+            found[named] = words
     if len(found) > 1:
         one, *_, other = sorted(words[0].line for words in found.values())
         raise LayoutError(
@@ -61,21 +78,9 @@ def _command(commands: Sequence[tuple[Word, ...]], names: tuple[str, ...]) -> Se
         )
     words = next(iter(found.values()), max(commands, key=len, default=()))
     for before, word in pairwise((Word(""), *words)):
-        name, space, _ = word.partition("\xa0")
-        if space and name.startswith("--"):
-            raise LayoutError(f"line {word.line}: a non-breaking space is behind {name}; write a plain one")
         if _FILE.match(word) and word.unknown and not before.startswith("--"):
             raise LayoutError(f"{word.unknown} may give arguments; write them out in its place")
     return words
-
-
-def _named(words: Iterable[Word], names: tuple[str, ...]) -> Iterator[Word]:
-    """Yield the arguments of some names, with their values."""
-    is_one = False
-    for word in words:
-        is_one = word.startswith(names) if word.startswith("--") else is_one
-        if is_one:
-            yield word
 
 
 def given(words: Iterable[str]) -> dict[str, list[str]]:
@@ -120,14 +125,15 @@ def argument_text(options: Mapping[str, object], comments: Iterable[str] = ()) -
 
 
 def written(record: Mapping[str, Any], table: Table) -> dict[str, object]:
-    """Return the flags of fields with their values; without numbers that are None."""
+    """Return the flags of fields with their values; without those that are None."""
     found: dict[str, object] = {}
-    for name, flags in table.items():
+    for name, ways in table.items():
         value = record.get(name)
-        if not isinstance(flags, str):
-            found |= {flag: words or None for flag, words in given(flags.get(value, "").split()).items()}
-        elif value is not None:
-            found[flags] = int(value) if value == int(value) else value
+        if value in ways and value is not None:
+            found |= {flag: words or None for flag, words in given(ways[value].split()).items()}
+        elif None in ways and value is not None:
+            is_whole = not isinstance(value, str) and value == int(value)
+            found[ways[None]] = int(value) if is_whole else value
     return found
 
 
@@ -138,20 +144,19 @@ def fields_read(said: Mapping[str, list[str]], table: Table) -> dict[str, Any]:
         LayoutError: A number is none.
     """
     found: dict[str, Any] = {}
-    for name, flags in table.items():
-        if isinstance(flags, str):
-            text = "".join(said.get(flags, ())[:1])
+    for name, ways in table.items():
+        if (flag := ways.get(None, "")) in said:
+            text = "".join(said[flag][:1])
             try:
-                found |= {name: int(text) if text.isdecimal() else float(text)} if flags in said else {}
+                found[name] = int(text) if text.isdecimal() else float(text)
             except ValueError:
-                raise LayoutError(f"{flags}: {text!r} is not a number; write the number itself") from None
+                raise LayoutError(f"{flag}: {text!r} is not a number; write the number itself") from None
             continue
-        ways = {value: given(words.split()) for value, words in flags.items()}
-        there = [
-            value
-            for value, own in ways.items()
-            if all(flag in said and said[flag][: len(words)] == words for flag, words in own.items())
-        ]
-        if there:
-            found[name] = max(there, key=lambda value: len(ways[value]))
+        choices = {value: given(words.split()) for value, words in ways.items() if value is not None}
+        there = {
+            value: len(own)
+            for value, own in choices.items()
+            if all(each in said and said[each][: len(words)] == words for each, words in own.items())
+        }
+        found |= {name: max(there, key=lambda value: there[value])} if there else {}
     return found

@@ -132,7 +132,7 @@ def layout(
     Raises:
         LayoutError: A number or a file is wrong, or a layout is of another model.
     """
-    model = layers if isinstance(layers, ModelLayers) else read_measured(layers).layers
+    model = layers if isinstance(layers, ModelLayers) else read_measured(layers)
     if memory_mib is not None and not model.has_memory:
         raise LayoutError(
             "memory_mib: the layers have no memory, so that nothing is over it; fill activation_mib and "

@@ -130,15 +130,11 @@ def check_memory(run: RatedPlan, capacity_gib: Sequence[float]) -> None:
 @pytest.mark.parametrize(
     ("model", "cluster"),
     [
-        ("gpt3_1.3b", "a100_8"),
         ("llama3_8b", "h100_16"),
-        ("bert_xhuge", "h100_16"),
         ("qwen3_30b_a3b", "h100_16"),
         ("deepseek_v2_lite", "a100_8"),
         ("gpt_oss_20b", "h100_16"),
-        ("nemotron_h_8b", "h100_16"),
         ("t5_large", "a100_8"),
-        ("llama2_13b", "h100_16"),
         ("mixtral_8x7b", "h100_16"),
     ],
 )
@@ -227,14 +223,16 @@ def test_a_model_of_torchtitans_own_is_named() -> None:
 
 
 def test_chunks_are_written_and_read_back(tmp_path: Path) -> None:
-    plan, cut = some_plan(*[LayerStrategy(2, 2, 3)] * 10), (4, 3, 2, 1)
+    plan, cut = some_plan(*[LayerStrategy(2, 2, 3)] * 10, cluster="a100_16"), (4, 3, 2, 1)
     chunks = [range(first, end) for first, end in pairwise([0, *accumulate(cut)])]
     rated, costs = rate(plan, costs_of(plan)), costs_of(plan)
     whole = planned_by(rated, costs, [math.inf] * 2, chunks=chunks)
     expected = layout_of_sizes(2, "E" + "t" * 8 + "L", cut)
     for export in (to_megatron, to_torchtitan):
         path = tmp_path / "arguments.txt"
-        path.write_text(export(whole).text)
+        written = export(whole)
+        path.write_text(written.text)
+        assert "8 of 16 GPUs are used; start a process for each of these" in written.differs
         assert read_any(str(path)).layout == expected
     few = rated._replace(plan=replace(plan, num_micro_batches=1))
     with pytest.raises(PlanError, match="^num_micro_batches: 1 are fewer than the 2 ranks of"):
@@ -242,12 +240,6 @@ def test_chunks_are_written_and_read_back(tmp_path: Path) -> None:
     odd = rated._replace(plan=replace(plan, num_micro_batches=5, global_batch_size=40))
     with pytest.raises(PlanError, match="^num_micro_batches: Interleaved1F1B of torch refuses 5 on 2 ranks"):
         to_torchtitan(whole._replace(rated=odd))
-
-
-def test_idle_gpus_are_said() -> None:
-    plan = some_plan(cluster="a100_16")
-    for exported in (to(to_megatron, plan), to(to_torchtitan, plan)):
-        assert "8 of 16 GPUs are used; start a process for each of these" in exported.differs
 
 
 def test_golden_text(golden: Callable[[str, str], None]) -> None:
@@ -265,10 +257,7 @@ def exported(plan: Plan) -> PlanExport:
     return to_galvatron(planned_by(rate(plan, costs), costs, [math.inf] * plan.num_stages))
 
 
-@pytest.mark.parametrize(
-    ("model", "memory_gib"),
-    [("gpt3_1.3b", 8.0), ("bert_huge_32", 24.0), ("t5_large", 8.0), ("swin_huge_32", 24.0)],
-)
+@pytest.mark.parametrize(("model", "memory_gib"), [("gpt3_1.3b", 8.0), ("swin_huge_32", 24.0)])
 def test_searched_plans_are_read_back_from_galvatrons_form(model: str, memory_gib: float) -> None:
     found = search_plans(
         ShapeCosts(read_model(model)),

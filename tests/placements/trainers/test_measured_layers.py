@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,38 +77,35 @@ def test_megatrons_timers_of_all_ranks(text: str, ranks: int, tmp_path: Path) ->
     path = tmp_path / "train.log"
     path.write_text(log(text, ranks, prefix="[default7]:"))
     found = read_measured(path)
-    assert costs(found.layers.layers) == wanted(text)
+    assert costs(found.layers) == wanted(text)
     noise = path.read_text().replace("rank  1", "\x1b[1mrank  1").replace("rank  2", "a: Warning\nrank  2")
     path.write_text(noise[:-25])
-    assert read_measured(path).layers == found.layers
-    assert found.lines[0] == "memory is not in the file: 0 MiB; fill it into layers.csv"
+    assert read_measured(path) == found
+    assert found.assumptions[0] == "memory is not in the file: 0 MiB; fill it into layers.csv"
     again = tmp_path / "layers.csv"
     again.write_text(found.to_csv())
-    assert read_layers(again) == found.layers
-    assert read_measured(again).lines == ()
+    assert read_layers(again) == found
+    with pytest.raises(
+        LayoutError, match="^measured_layout: .* says itself which parts it has; leave it out"
+    ):
+        read_measured(again, "EtL")
+    assert read_measured(again).assumptions == ()
 
 
-def test_a_growing_batch_and_several_runs_change_no_time(tmp_path: Path) -> None:
-    """Each report is divided by its own micro-batches; of two runs the last counts, with its arguments."""
-    text, *reports = log("Ett|tt|ttL", 3, rampup_batch_size="['16', '16', '99']").split("times across")
-    for i, (batch, report) in enumerate(zip((16, 16, 32), reports, strict=True)):
-        text += f" iteration {i + 1:8d}/ 10 | loss scale: 1.0 | global batch size: {batch:5d} |\ntimes across"
-        pieces = re.split(r"(?<=: )([\d.]+)", report)
-        text += "".join(f"{float(each) * batch / 32:.2f}" if j % 2 else each for j, each in enumerate(pieces))
-    other, path = log("Et|ttt|L", 3), tmp_path / "train.log"
+def test_of_several_runs_the_last_counts(tmp_path: Path) -> None:
+    """With its own arguments, though another run follows that has no times."""
+    text, other, path = log("Ett|tt|ttL", 3), log("Et|ttt|L", 3), tmp_path / "train.log"
     for runs in (text, other + text, other + text + log("Et|t|L", 3).split("times across")[0]):
         path.write_text(runs)
-        found = read_measured(path)
-        assert costs(found.layers.layers) == wanted("Ett|tt|ttL")
-        assert ("it is assumed that the last of 2 runs in the log counts" in found.lines) == (runs != text)
+        assert costs(read_measured(path).layers) == wanted("Ett|tt|ttL")
 
 
 def test_two_ranks_give_the_ends_what_is_left(tmp_path: Path) -> None:
     path = tmp_path / "train.log"
     path.write_text(log("Ett|ttL", 2))
     found = read_measured(path)
-    assert sum(row.forward_ms for row in found.layers.layers) == pytest.approx(11.5, rel=1e-3)
-    assert "next to nothing" in found.lines[1]
+    assert sum(row.forward_ms for row in found.layers) == pytest.approx(11.5, rel=1e-3)
+    assert "next to nothing" in found.assumptions[1]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +140,7 @@ def test_logs_that_are_refused(text: str, message: str, tmp_path: Path) -> None:
     assert "\n" not in str(error.value)
 
 
-def profile(folder: Path, text: str, split: bool = False) -> Path:
+def profile(folder: Path, text: str) -> Path:
     """A folder as `experiments.profile` writes it, for stages of these parts."""
     stages = read_notation(text, 1).stages
     points = {}
@@ -157,13 +153,10 @@ def profile(folder: Path, text: str, split: bool = False) -> Path:
     return folder
 
 
-def test_a_profile_of_layers_one_a_block(tmp_path: Path) -> None:
-    assert costs(read_measured(profile(tmp_path, "E|t|t|t|L")).layers.layers) == wanted("E|t|t|t|L")
-
-
-def test_a_profile_of_stages(tmp_path: Path) -> None:
+def test_a_profile_of_layers_or_stages(tmp_path: Path) -> None:
+    assert costs(read_measured(profile(tmp_path, "E|t|t|t|L")).layers) == wanted("E|t|t|t|L")
     folder = profile(tmp_path, "Ett|tt|ttL")
-    assert costs(read_measured(folder, "Ett|tt|ttL").layers.layers) == wanted("Ett|tt|ttL")
+    assert costs(read_measured(folder, "Ett|tt|ttL").layers) == wanted("Ett|tt|ttL")
     with pytest.raises(LayoutError, match="measured_layout has 2 stages, and the file 3; give as many$"):
         read_measured(folder, "Ett|ttL")
 
@@ -176,7 +169,7 @@ def test_a_trace_of_blocks(tmp_path: Path) -> None:
             events.append(label | {"pid": 1, "tid": 1})
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"traceEvents": events}))
-    assert costs(read_measured(path).layers.layers) == wanted("EttL")
+    assert costs(read_measured(path).layers) == wanted("EttL")
     path.write_text(json.dumps({"traceEvents": events[:-1]}))
     with pytest.raises(LayoutError, match="has no backward B3; measure all blocks of a model"):
         read_measured(path)
@@ -197,12 +190,3 @@ def test_placements_that_are_refused(tmp_path: Path) -> None:
     other.write_text("[")
     with pytest.raises(LayoutError, match="^.*other.yaml: "):
         read_measured(other)
-
-
-def test_a_csv_says_its_parts_itself(tmp_path: Path) -> None:
-    path = tmp_path / "layers.csv"
-    path.write_text("layer,kind\n")
-    with pytest.raises(
-        LayoutError, match="^measured_layout: .* says itself which parts it has; leave it out"
-    ):
-        read_measured(path, "EtL")
