@@ -139,7 +139,7 @@ def layout(
             "weight_mib into the layers.csv that is written without memory_mib, and give that as layers"
         )
     chunks = (num_chunks,) if isinstance(num_chunks, int) else tuple(num_chunks)
-    numbers: list[tuple[str, object]] = [("num_chunks", each) for each in chunks or (None,)]
+    numbers: list[tuple[str, object]] = [("num_chunks", each) for each in chunks] or [("num_chunks", [])]
     numbers += [("num_devices", num_devices), ("num_micro_batches", num_micro_batches)]
     for name, value in numbers:
         if type(value) is not int or value < 1:
