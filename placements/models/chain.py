@@ -6,7 +6,6 @@ The module knows shapes alone: no GPU, no stage.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import chain, repeat
 
 from placements.block import PlacementError
 from placements.models.end_layers import EmbeddingLayer
@@ -25,11 +24,10 @@ class ModelDetails:
         gpt_oss_parts: Heads have sinks, all matrices biases, and gates are clamped, as in gpt-oss.
         router_scores: ``softmax`` or ``sigmoid``, of which a router's scores are made.
         scores_before_choice: That is over all experts, not over those that are chosen.
-        router_groups: Groups of experts, of which a token chooses some first.
-        chosen_groups: How many it chooses.
+        router_groups: Groups of experts, of which a token first chooses `chosen_groups`.
         router_scaling: Factor on the weights of the chosen experts.
-        router_biases: Biases of scores keep experts busy (DeepSeek-V3, Sec. 2.1.2).
-        balance_loss: Factor of the auxiliary loss that does.
+        router_biases: Biases of scores keep experts busy (DeepSeek-V3, Sec. 2.1.2); `balance_loss` is the
+            factor of an auxiliary loss that does.
     """
 
     rope_base: float | None = None
@@ -79,7 +77,7 @@ class ModelShape:
     @property
     def layers(self) -> tuple[Layer, ...]:
         """Every layer of the chain in order, without those of branches."""
-        return tuple(chain.from_iterable(repeat(layer, count) for count, layer in self.runs))
+        return tuple(layer for count, layer in self.runs for _ in range(count))
 
     @property
     def chained(self) -> ModelShape:
@@ -97,8 +95,9 @@ class ModelShape:
     @property
     def num_tokens(self) -> int:
         """Tokens of one sample that its embeddings look up; 0 where there are none, as of images."""
-        embeddings = [(n, each) for n, each in self.chained.runs if isinstance(each, EmbeddingLayer)]
-        return sum(count * layer.sequence_length for count, layer in embeddings)
+        return sum(
+            n * each.sequence_length for n, each in self.chained.runs if isinstance(each, EmbeddingLayer)
+        )
 
     @property
     def kept_bytes(self) -> float:

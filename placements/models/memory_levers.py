@@ -6,19 +6,14 @@ first; or they go to the host and come back, on the streams `copy_out` and `copy
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from placements.block import Block, Kind, PlacementError
 from placements.modes import Choice, Decision
 from placements.pieces import backwards_of
 from placements.spec import Placement
-
-COPY_OUT = "copy_out"
-"""The stream on which activations go to the host."""
-
-COPY_IN = "copy_in"
-"""The stream on which they come back."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +25,6 @@ class Recompute:
         time: Ticks for which the backward takes longer.
         transient: Units that the backward holds while it runs; None for all that the forward would hold. Less
             where layer after layer is computed again.
-        name: Name of the mode.
     """
 
     memory: int
@@ -68,18 +62,19 @@ def with_levers(
     Raises:
         PlacementError: A forward is unknown or has no backward, or more is held or moved than there is.
     """
-    levers: dict[str, list[Recompute | Offload]] = {}
+    levers = defaultdict[str, list[Recompute | Offload]](list)
     for found in (recompute or {}, offload or {}):
         for name, each in found.items():
-            levers.setdefault(name, []).extend(each)
-    blocks = {block.name: block for block in placement.blocks}
-    moves = [name for name, each in levers.items() if any(isinstance(lever, Offload) for lever in each)]
+            levers[name] += each
     pairs = {name: _backwards(placement, name) for name in levers}
-    sharing = {device for name in moves for device in blocks[name].devices}
-    for block in placement.blocks:
-        if not sharing.isdisjoint(block.devices):
-            blocks[block.name] = replace(block, transient=block.transient + max(0, -_units(block)))
-    decisions = [_decision(blocks, name, pairs[name], each) for name, each in levers.items()]
+    sharing = {device for name in offload or {} for device in placement.by_name[name].devices}
+    blocks = {
+        block.name: block
+        if sharing.isdisjoint(block.devices)
+        else replace(block, transient=block.transient + max(0, -_units(block)))
+        for block in placement.blocks
+    }
+    decisions = [Decision(tuple(_choices(blocks, name, pairs[name], each))) for name, each in levers.items()]
     hosts = (host_memory,) * placement.num_devices if isinstance(host_memory, int) else host_memory
     return replace(
         placement,
@@ -106,24 +101,24 @@ def _units(block: Block) -> int:
     return block.memory
 
 
-def _decision(
+def _choices(
     blocks: dict[str, Block], name: str, backwards: Sequence[str], levers: Sequence[Recompute | Offload]
-) -> Decision:
-    """Return the modes of a forward and its backward; keep is the first.
+) -> Iterator[Choice]:
+    """Yield the modes of a forward and its backward; keep is the first.
 
     Where one is offload, copies are added to the blocks, which no other mode runs.
     """
-    forward, copies = blocks[name], list[Block]()
+    forward, first, copies = blocks[name], blocks[backwards[0]], list[Block]()
     if any(isinstance(lever, Offload) for lever in levers):
         out = Block(f"{name} out", Kind.F, forward.devices, 1, data_parallel=forward.data_parallel)
-        back = replace(out, name=f"{name} in", kind=Kind.B, after=(out.name,), stream=COPY_IN)
-        copies = [replace(out, after=(name,), stream=COPY_OUT), back]
-        blocks |= {each.name: each for each in copies}
-        first = blocks[backwards[0]]
-        blocks[first.name] = replace(first, after=(*first.after, back.name))
-    first, idle = blocks[backwards[0]], [replace(each, time=0) for each in copies]
-    choices = [Choice("keep", (forward, *(blocks[each] for each in backwards), *idle))]
+        back = replace(out, name=f"{name} in", kind=Kind.B, after=(out.name,), stream="copy_in")
+        copies = [replace(out, after=(name,), stream="copy_out"), back]
+        first = replace(first, after=(*first.after, back.name))
+        blocks |= {each.name: each for each in (*copies, first)}
+    idle = [replace(each, time=0) for each in copies]
+    yield Choice("keep", (forward, *(blocks[each] for each in backwards), *idle))
     held, later = _units(forward), sum(-_units(blocks[each]) for each in backwards[1:])
+    besides = first.transient - (max(0, -_units(first)) if copies else 0)
     for lever in levers:
         units = lever.memory
         if not 0 <= units <= held:
@@ -134,17 +129,14 @@ def _decision(
         if isinstance(lever, Offload):
             out, back = (replace(each, time=lever.time) for each in copies)
             out = replace(out, memory=-units, transient=units, host_memory=units)
-            choices.append(
-                Choice(lever.name, (out, replace(back, memory=units), replace(first, host_memory=-units)))
-            )
+            back, after = replace(back, memory=units), replace(first, host_memory=-units)
+            yield Choice(lever.name, (out, back, after))
             continue
-        own = held if lever.transient is None else lever.transient
-        besides = first.transient - (max(0, -_units(first)) if copies else 0)
-        changed_first = replace(
+        own = (held if lever.transient is None else lever.transient) - later
+        after = replace(
             first,
             time=first.time + lever.time,
             memory=later - units,
-            transient=besides + max(own - later, units if copies else 0, 0),
+            transient=besides + max(own, units if copies else 0, 0),
         )
-        choices.append(Choice(lever.name, (replace(forward, memory=units), changed_first, *idle)))
-    return Decision(tuple(choices))
+        yield Choice(lever.name, (replace(forward, memory=units), after, *idle))

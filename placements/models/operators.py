@@ -91,7 +91,6 @@ class Kernel(NamedTuple):
         forward: Numbers read and written by the forward; likewise `backward`.
         is_whole: Each tensor-parallel GPU computes it for all tokens, unless these GPUs share the sequence.
         launches: Kernels of the forward and of the backward.
-        is_apart: Its time comes on top where one share of the peak stands for a whole layer.
     """
 
     name: str
@@ -100,7 +99,6 @@ class Kernel(NamedTuple):
     is_whole: bool = False
     kind: KernelKind = "stream"
     launches: tuple[int, int] = (1, 1)
-    is_apart: bool = False
 
 
 class KeptTensor(NamedTuple):
@@ -124,7 +122,6 @@ class Work:
         inputs: Numbers that it keeps where its backward computes all else again.
         outputs: Numbers of its output.
         parameters: Parameters, without `expert_parameters`, which are those of the GPU's experts.
-        kernels: Kernels beside `products` and `cores`.
         reduces: Numbers of each all-reduce of tensor-parallel GPUs, in the forward and in the backward.
         gradients: Numbers of gradients that a backward holds at most between its products.
         other_flops: Operations of products that are not told one by one; of cores `other_core_flops`.
@@ -171,8 +168,3 @@ class Work:
     def forward_flops(self) -> float:
         """Operations of the forward."""
         return sum(each.flops for each in self.products) + self.other_flops + self.core_flops
-
-    @property
-    def scores_bytes(self) -> float:
-        """Bytes of what is kept that computing the core again saves."""
-        return sum(each.num_bytes for each in self.kept if each.name == SCORES)

@@ -21,7 +21,6 @@ class ProfiledLayer(Layer):
     """A layer of a profile.
 
     Attributes:
-        role: What it is in its model.
         number: Number of the profile's entry with its figures, from 0; equal layers have one number.
         num_weights: Parameters.
         kept_bytes: Kept by one sample from the forward to the backward, on one GPU.

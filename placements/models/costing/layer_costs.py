@@ -6,17 +6,17 @@ does not know stages, nor the order in which micro-batches run.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
-from typing import NamedTuple, get_args
 
 from placements.block import PlacementError
 from placements.cluster import DeviceGroup
 from placements.models.costing.layer_share import LayerShare
 from placements.models.costing.options import USUAL, CostOptions
 from placements.models.layers import Layer
-from placements.models.memory import STATE_KINDS, MemoryItem, MemoryKind
-from placements.models.operators import SCORES
-from placements.models.parallel import Cost, LayerStrategy, Pass, SharingLevel
+from placements.models.memory import STATE_KINDS, MemoryItem
+from placements.models.operators import SCORES, SOFTMAX
+from placements.models.parallel import Buffer, Cost, LayerStrategy, Pass, SharingLevel
 
 
 def layer_cost(
@@ -55,25 +55,21 @@ def layer_cost(
     """
     _check(layer, strategy, samples, num_micro_batches, group)
     share = LayerShare(layer, strategy, samples, group, options)
-    exchanges = _exchanges(share)
-    forward, backward = _passes(share, exchanges)
-    held = dict.fromkeys(get_args(MemoryKind), 0.0)
-    for item in _memory(share, exchanges, num_micro_batches):
+    states = _states(share)
+    held = defaultdict[str, float](float)
+    for item in _memory(share, num_micro_batches, states.forward_bytes):
         held[item.kind] += item.num_bytes
-    exchanged_ms = 0.0 if options.exchanges_apart else exchanges.scatter_ms + exchanges.new_weights_ms
-    if options.overlap_gradients:
-        product_ms = backward.product_ms
-        exchanged_ms = options.overlapped(product_ms, exchanged_ms).time_ms - product_ms
+    beside_ms = (0.0, 0.0) if options.exchanges_apart else (states.scatter_ms, states.gather_ms)
     return Cost(
-        *(forward, backward),
+        *_passes(share, states.forward.copy_ms),
         held["kept"],
-        exchanges.gathered_bytes,
-        held["backward"] - share.gradients_bytes,
+        states.forward_bytes,
+        held["backward"] - _gradients_bytes(share),
         sum(held[kind] for kind in STATE_KINDS),
-        exchanges.step_ms + exchanged_ms,
-        frozenset(share.buffers),
-        exchanges.scatter_ms if options.exchanges_apart else 0.0,
-        exchanges.new_weights_ms if options.exchanges_apart else 0.0,
+        states.update_ms + sum(beside_ms),
+        frozenset(_buffers(share)),
+        states.scatter_ms - beside_ms[0],
+        states.gather_ms - beside_ms[1],
         held["kept"] + held["backward"] if options.framework.has_temporaries else 0.0,
     )
 
@@ -92,7 +88,7 @@ def layer_memory(
     keep otherwise.
     """
     share = LayerShare(layer, strategy, samples, group, options)
-    return tuple(_memory(share, _exchanges(share), num_micro_batches))
+    return tuple(_memory(share, num_micro_batches, _states(share).forward_bytes))
 
 
 def _check(
@@ -139,10 +135,9 @@ def transition_ms(
     if _layout(before) == _layout(after):
         return 0.0
     wider = max(before, after, key=lambda strategy: strategy.num_gpus // strategy.data_parallel)
-    degree = wider.num_gpus // wider.data_parallel
     stride = 1 if wider.tensor_innermost else wider.data_parallel
     local = samples / wider.data_parallel * options.precision.number_bytes * layer.output_elements()
-    return group.all_gather_ms(local, degree, stride)
+    return group.all_gather_ms(local, wider.num_gpus // wider.data_parallel, stride)
 
 
 def _layout(strategy: LayerStrategy) -> tuple[object, ...]:
@@ -153,24 +148,6 @@ def _layout(strategy: LayerStrategy) -> tuple[object, ...]:
     return strategy.data_parallel, strategy.context_parallel, tokens, ordered
 
 
-class _Exchanges(NamedTuple):
-    """Times and bytes of what happens to weights and gradients.
-
-    Attributes:
-        step_ms: The update of the GPU's own share.
-        gather_ms: Time to gather the weights, or to scatter the gradients, as ZeRO-3 does for each pass.
-        gathered_bytes: Bytes of weights or gradients of others, while they are there.
-        scatter_ms: Time to sum the gradients once, where they are not scattered with each backward.
-        new_weights_ms: Time to gather the new weights, where they are not gathered for each pass.
-    """
-
-    step_ms: float
-    gather_ms: float
-    gathered_bytes: float
-    scatter_ms: float
-    new_weights_ms: float
-
-
 def _parameters(share: LayerShare) -> Iterator[tuple[float, SharingLevel, bool]]:
     """Yield parameters on each GPU and the GPUs that hold the same, of experts apart."""
     yield share.work.parameters, share.strategy.weight_copies, False
@@ -178,39 +155,57 @@ def _parameters(share: LayerShare) -> Iterator[tuple[float, SharingLevel, bool]]
         yield share.work.expert_parameters, share.strategy.expert_copies, True
 
 
-def _exchanges(share: LayerShare) -> _Exchanges:
-    """Return what the parameters of a layer take, experts' and others.
+def _states(share: LayerShare) -> Cost:
+    """Return what weights and gradients cost.
 
-    Gradients are all-reduced; where the optimizer's states are shared, they are reduced and scattered, and
-    the new weights gathered. Frozen weights are gathered with ZeRO-3 alone.
+    Its forward is the time to gather the weights, or to scatter the gradients, as ZeRO-3 does for each pass,
+    its bytes are those of other GPUs meanwhile. Otherwise gradients are all-reduced; where the optimizer's
+    states are shared, they are reduced and scattered, and the new weights gathered. The update is that of the
+    GPU's own share. Frozen weights are gathered with ZeRO-3 alone.
     """
-    options, zero, precision = share.options, share.strategy.zero, share.options.precision
-    if options.frozen_weights and zero < 3:
-        return _Exchanges(0.0, 0.0, 0.0, 0.0, 0.0)
-    step_ms = gather_ms = gathered = scatter_ms = new_weights_ms = 0.0
+    framework, zero, precision = share.options.framework, share.strategy.zero, share.options.precision
+    if precision.is_frozen and zero < 3:
+        return Cost()
+    step_ms = pass_ms = gathered = scatter_ms = gather_ms = 0.0
     for parameters, copies, is_experts in _parameters(share):
         weights, gradients = precision.number_bytes * parameters, precision.gradient_bytes * parameters
-        step_ms += share.memory_ms(precision.update_bytes * parameters / (copies.degree if zero else 1))
-        if passes := options.framework.gradient_passes:
-            step_ms += share.memory_ms(passes * gradients)
-        if options.machine is not None:
-            own = [each.experts or 1 for each in share.work.products if bool(each.experts) == is_experts]
-            launches = round(sum(own) * options.framework.kernels_per_weight)
-            step_ms += options.machine.kernels["stream"].ms(0.0, launches)
+        matrices = sum(each.experts or 1 for each in share.work.products if bool(each.experts) == is_experts)
+        moved = precision.update_bytes * parameters / (copies.degree if zero else 1)
+        moved += framework.gradient_passes * gradients
+        launches = 1 + (framework.gradient_passes > 0) + round(matrices * framework.kernels_per_weight)
+        step_ms += share.memory_ms(moved, launches)
         if zero == 3:
             gathered += weights * (copies.degree - 1) / copies.degree
-            gather_ms += share.collective_ms("all_gather", weights, copies)
+            pass_ms += share.collective_ms("all_gather", weights, copies)
         elif zero == 0:
             scatter_ms += share.collective_ms("all_reduce", gradients, copies)
         else:
             scatter_ms += share.collective_ms("reduce_scatter", gradients, copies)
-            new_weights_ms += share.collective_ms("all_gather", weights, copies)
-    if not share.layer.owns_parameters:
-        step_ms = scatter_ms = new_weights_ms = 0.0
-    return _Exchanges(step_ms, gather_ms, gathered, scatter_ms, new_weights_ms)
+            gather_ms += share.collective_ms("all_gather", weights, copies)
+    once_ms = (step_ms, scatter_ms, gather_ms) if share.layer.owns_parameters else (0.0, 0.0, 0.0)
+    return Cost(
+        Pass(0.0, pass_ms),
+        forward_bytes=gathered,
+        update_ms=once_ms[0],
+        scatter_ms=once_ms[1],
+        gather_ms=once_ms[2],
+    )
 
 
-def _memory(share: LayerShare, exchanges: _Exchanges, num_micro_batches: int) -> Iterator[MemoryItem]:
+def _gradients_bytes(share: LayerShare) -> float:
+    """Return the bytes of gradients between products, where they are counted."""
+    return share.bytes_of(share.work.gradients) if share.options.framework.has_temporaries else 0.0
+
+
+def _buffers(share: LayerShare) -> list[Buffer]:
+    """Return buffers that layers of a kind hold once: an empty gradient of each shape in 2 bytes a number."""
+    if not share.options.framework.has_placeholders:
+        return []
+    shapes = sorted({(each.inputs, each.outputs) for each in share.work.products})
+    return [Buffer(f"placeholder of gradients, {a:g} x {b:g}", 2 * a * b) for a, b in shapes]
+
+
+def _memory(share: LayerShare, num_micro_batches: int, gathered_bytes: float) -> Iterator[MemoryItem]:
     """Yield the tensors of a layer.
 
     ZeRO-1 shares the optimizer's states, ZeRO-2 also gradients, but these stand whole on each GPU while
@@ -225,55 +220,55 @@ def _memory(share: LayerShare, exchanges: _Exchanges, num_micro_batches: int) ->
             rule = f"{size:g} bytes a parameter" + (f", over {degree} GPUs" if degree > 1 else "")
             name = f"{kind} of experts" if is_experts else kind
             yield MemoryItem(kind, name, size * parameters / degree, rule)
-    for item in share.kept:
-        if share.again == "full" or (share.again == "selective" and item.name == SCORES):
-            item = item._replace(kind="backward", rule="computed again")
-        yield item
+    for name, num_bytes, is_whole in share.work.kept:
+        size = num_bytes * share.samples / (share.sharing if is_whole else 1)
+        size *= options.framework.softmax_bytes / 4 if name == SOFTMAX else 1
+        if share.again == "full" or (share.again == "selective" and name == SCORES):
+            yield MemoryItem("backward", name, size, "computed again")
+        else:
+            yield MemoryItem("kept", name, size, "each micro-batch")
     if share.again == "full":
         input_bytes = share.bytes_of(share.work.inputs) / share.sharing
         yield MemoryItem("kept", "input of the layer", input_bytes, "each micro-batch")
     if options.framework.has_temporaries:
-        rule = "largest of its parts"
-        yield MemoryItem("backward", "gradients between products", share.gradients_bytes, rule)
-    for name, num_bytes in share.buffers:
+        yield MemoryItem(
+            "backward", "gradients between products", _gradients_bytes(share), "largest of its parts"
+        )
+    for name, num_bytes in _buffers(share):
         yield MemoryItem("buffer", name, num_bytes, "2 bytes a number, once for each shape")
-    gathered = (1 + layer.reads_weights_backward) * exchanges.gathered_bytes
+    gathered = (1 + layer.reads_weights_backward) * gathered_bytes
     yield MemoryItem("backward", "weights and gradients of other GPUs", gathered, "of one layer (ZeRO-3)")
 
 
-def _passes(share: LayerShare, exchanges: _Exchanges) -> tuple[Pass, Pass]:
-    """Return forward and backward, of which all but products is what GPUs send, copy and wait for."""
+def _passes(share: LayerShare, gather_ms: float) -> tuple[Pass, Pass]:
+    """Return forward and backward, of which all but products is what GPUs send, copy and wait for.
+
+    Args:
+        share: The layer.
+        gather_ms: Time to gather its weights for each pass, or to scatter its gradients.
+    """
     options, layer = share.options, share.layer
-    forward, backward = share.passes()
-    recomputed = _recomputed_pass(share, forward)
+    (core_ms, core_backward_ms), (forward, backward), again = share.core_ms, share.passes(), Pass()
+    if share.again == "full":
+        again = forward
+    elif share.again == "selective" and any(
+        each.name == SCORES and each.num_bytes for each in share.work.kept
+    ):
+        again = Pass(core_ms)
     exchanged_ms = share.heads_ms + share.routing_ms
-    gather_ms, regathers_ms = exchanges.gather_ms, share.regathers_ms
-    beside_ms = (layer.reads_weights_backward + layer.owns_parameters) * gather_ms + regathers_ms
-    beside = options.overlapped((backward + recomputed).product_ms, beside_ms)
+    beside_ms = (layer.reads_weights_backward + layer.owns_parameters) * gather_ms + share.regathers_ms
+    beside = options.overlapped(backward.product_ms + again.product_ms, beside_ms)
     if options.overlap_weights:
         gather_ms = options.overlapped(forward.product_ms, gather_ms).copy_ms
     forward_ms = forward.time_ms + exchanged_ms + gather_ms
-    backward_ms = backward.time_ms + recomputed.time_ms + beside.copy_ms
+    backward_ms = backward.time_ms + again.time_ms + beside.copy_ms
     backward_ms += (2 if share.again == "full" else 1) * exchanged_ms
-    if one_ms := share.ring_ms:
-        core_ms, core_backward_ms = share.core_ms
-        forward_ms += options.overlapped(core_ms, one_ms).copy_ms
-        core_backward_ms += core_ms if recomputed.product_ms else 0.0
-        rounds = 3 if recomputed.product_ms else 2
-        backward_ms += options.overlapped(core_backward_ms, rounds * one_ms).copy_ms
+    if ring_ms := share.ring_ms:
+        again_ms, rounds = (core_ms, 3) if again.product_ms else (0.0, 2)
+        forward_ms += options.overlapped(core_ms, ring_ms).copy_ms
+        backward_ms += options.overlapped(core_backward_ms + again_ms, rounds * ring_ms).copy_ms
     host_ms = share.host_ms
     return (
         Pass(forward.product_ms, max(forward_ms, host_ms[0]) - forward.product_ms),
         Pass(beside.product_ms, max(backward_ms, host_ms[1]) - beside.product_ms),
     )
-
-
-def _recomputed_pass(share: LayerShare, forward: Pass) -> Pass:
-    """Return what the backward computes again: the forward, or the core where its scores were kept."""
-    if share.again == "full":
-        return forward
-    if share.again == "selective" and share.work.scores_bytes:
-        if share.rates is not None:
-            return Pass(share.core_ms[0])
-        return Pass(forward.product_ms * share.work.core_flops / share.work.forward_flops)
-    return Pass()

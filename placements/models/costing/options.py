@@ -20,9 +20,6 @@ from placements.models.rates import (
     OUTPUT_LAYER_UTILISATION,
 )
 
-OVERLAP_SLOWDOWN = 1.3
-"""Factor by which computing and transfers slow each other down while both run (Galvatron-BMW, Sec. V)."""
-
 Graphs = Literal["none", "attention", "iteration"]
 """Kernels that run as a CUDA graph, for which the host has nothing to do: none; attention and router; or all,
 where the GPU alone knows how many tokens an expert has, so that they are laid out once, where they arrive."""
@@ -35,10 +32,9 @@ class CostOptions:
     Attributes:
         model_flops_utilisation: Share of the peak that layers reach; above 0, at most 1. Likewise
             `output_layer_utilisation` of the output layer and `memory_efficiency` of the memory's bandwidth.
-        overlap_slowdown: See `OVERLAP_SLOWDOWN`; 1 for none, at most 2: one after the other.
+        overlap_slowdown: Factor by which computing and transfers slow each other down while both run
+            (Galvatron-BMW, Sec. V); 1 for none, at most 2: one after the other.
         precision: Precision of weights and activations.
-        overlap_gradients: Gradients are summed beside the products of the last backward, where both are
-            slower (Galvatron-BMW, Sec. V). Otherwise after it, which is never shorter.
         expert_half_tokens: Tokens of each expert with which its products reach half of that share; 0 for all
             of it with any number.
         graphs: What of a layer with experts runs as CUDA graphs.
@@ -48,10 +44,8 @@ class CostOptions:
             as FSDP does; otherwise before its own (Galvatron-BMW).
         sends_tokens_once: A token goes once to each GPU that has any of its experts, and once to each other
             node, as with DeepEP and its hybrid; otherwise once for each expert.
-        frozen_weights: Weights are not trained: backwards compute gradients of inputs alone, as with low-rank
-            adapters (LoRA, Hu et al., 2021), whose own products, below a percent, are left out.
-        exchanges_apart: Neither that sum nor the gathering of new weights is in the time of the update: who
-            asks lets both run beside the pipeline.
+        exchanges_apart: Neither the sum of gradients nor the gathering of new weights is in the time of the
+            update: who asks lets both run beside the pipeline.
         machine: Measured rates, which replace all shares, and the links' in a node; None for none.
         framework: What holds memory besides states and activations.
 
@@ -62,15 +56,13 @@ class CostOptions:
     model_flops_utilisation: float = MODEL_FLOPS_UTILISATION
     output_layer_utilisation: float = OUTPUT_LAYER_UTILISATION
     memory_efficiency: float = MEMORY_EFFICIENCY
-    overlap_slowdown: float = OVERLAP_SLOWDOWN
+    overlap_slowdown: float = 1.3
     precision: Precision = HALF
-    overlap_gradients: bool = False
     expert_half_tokens: float = EXPERT_HALF_TOKENS
     graphs: Graphs = "none"
     overlap_tensor_parallel: bool = False
     overlap_weights: bool = False
     sends_tokens_once: bool = False
-    frozen_weights: bool = False
     exchanges_apart: bool = False
     machine: MeasuredRates | None = None
     framework: Framework = PLAIN

@@ -89,7 +89,7 @@ def test_adapters_have_no_gradients_of_weights(tmp_path: Path) -> None:
             each.shape(),
             each.cluster(),
             each.batch,
-            CostOptions(precision=each.shape().precision, frozen_weights=each.is_frozen),
+            CostOptions(precision=each.shape().precision),
         )
         for each in (trained, adapted)
     ]
