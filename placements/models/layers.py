@@ -42,11 +42,6 @@ class Precision:
     product_bytes: float = 2
 
     @property
-    def static_bytes(self) -> float:
-        """Bytes of a parameter's weight, gradient and optimizer states."""
-        return self.weight_bytes + self.gradient_bytes + self.optimizer_bytes
-
-    @property
     def update_bytes(self) -> float:
         """Bytes that an optimizer step reads and writes for a parameter.
 
@@ -110,7 +105,7 @@ class Layer(ABC):
 
     Attributes:
         name: Kind of layer in words.
-        may_be_zero: Sizes that may be 0.
+        may_be_zero: Sizes that may be 0; `shared_sizes` are those that GPUs which share matrices divide.
         reads_weights_backward: Its backward needs its weights: not so where it only looks rows up.
 
     Raises:
@@ -119,6 +114,7 @@ class Layer(ABC):
 
     name: str = "layer"
     may_be_zero: ClassVar[tuple[str, ...]] = ()
+    shared_sizes: ClassVar[tuple[str, ...]] = ()
     reads_weights_backward: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -167,9 +163,15 @@ class Layer(ABC):
         Raises:
             PlacementError: They cannot.
         """
-        if experts > 1:
+        for name in self.shared_sizes:
+            size = getattr(self, name)
+            if size is not None and size % t:
+                raise PlacementError(f"tensor_parallel: {t} does not divide {name} {size}; use a divisor")
+        number = getattr(self, "num_experts", 1)
+        if number % experts:
             raise PlacementError(
-                f"expert_parallel: {experts} GPUs cannot share {self.name!r}, which has no experts; use 1"
+                f"expert_parallel: {experts} does not divide num_experts {number} of {self.name!r}; use a "
+                "divisor"
             )
 
     @property

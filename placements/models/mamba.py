@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from placements.block import PlacementError
 from placements.models.layers import Layer
 from placements.models.operators import Kernel, Product, Work
 
@@ -36,13 +35,7 @@ class MambaLayer(Layer):
     head_width: int = 64
     state_size: int = 128
     num_groups: int = 8
-
-    def check(self, t: int, experts: int) -> None:
-        """Ensure that heads and groups divide."""
-        super().check(t, experts)
-        for name, size in (("num_heads", self.num_heads), ("num_groups", self.num_groups)):
-            if size % t:
-                raise PlacementError(f"tensor_parallel: {t} does not divide {name} {size}; use a divisor")
+    shared_sizes = ("num_heads", "num_groups")
 
     def fill(self, work: Work) -> None:
         """Add projections and kernels, and the state space in chunks.

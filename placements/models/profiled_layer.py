@@ -6,9 +6,8 @@ The module does not know what they take; whoever has the profile does.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
-from placements.block import PlacementError
 from placements.models.layers import Layer
 from placements.models.operators import Work
 
@@ -35,12 +34,6 @@ class ProfiledLayer(Layer):
     input_numbers: int
     output_numbers: int
     may_be_zero = ("number", "num_weights", "kept_bytes", "input_numbers", "output_numbers")
-
-    def __post_init__(self) -> None:
-        """Check role and figures."""
-        if self.role not in get_args(Role):
-            raise PlacementError(f"role: {self.role!r} is not known; use one of {', '.join(get_args(Role))}")
-        super().__post_init__()
 
     def fill(self, work: Work) -> None:
         """Add equal shares of what was measured; operations are not known."""

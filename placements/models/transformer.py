@@ -83,6 +83,7 @@ class TransformerLayer(Layer):
     value_width: int | None = None
     query_key_norms: bool = False
     parts: LayerParts = "both"
+    shared_sizes = ("num_heads", "feed_forward_size")
     may_be_zero = ("cross_length", "shared_expert_size", "rope_width")
 
     def __post_init__(self) -> None:
@@ -126,20 +127,6 @@ class TransformerLayer(Layer):
     def has_experts(self) -> bool:
         """Whether a router chooses among experts."""
         return self.num_experts > 1 and self.parts != "attention"
-
-    def check(self, t: int, experts: int) -> None:
-        """Ensure that heads, feed-forward part and experts divide.
-
-        Raises:
-            PlacementError: They do not.
-        """
-        for name, size in (("num_heads", self.num_heads), ("feed_forward_size", self.ffn_size)):
-            if size % t:
-                raise PlacementError(f"tensor_parallel: {t} does not divide {name} {size}; use a divisor")
-        if self.num_experts % experts:
-            raise PlacementError(
-                f"expert_parallel: {experts} does not divide num_experts {self.num_experts}; use a divisor"
-            )
 
     def fill(self, work: Work) -> None:
         """Add what its attentions and its feed-forward part or experts do.

@@ -18,6 +18,8 @@ from placements.models.memory import STATE_KINDS, MemoryItem
 from placements.models.operators import SCORES, SOFTMAX
 from placements.models.parallel import Buffer, Cost, LayerStrategy, Pass, SharingLevel
 
+_BETWEEN = "gradients between products"
+
 
 def layer_cost(
     layer: Layer,
@@ -43,11 +45,11 @@ def layer_cost(
 
     Args:
         layer: Its shape.
-        strategy: How the GPUs share it.
+        strategy: How the GPUs of the group share it, which are as many as its.
         samples: Samples of one micro-batch, of all data-parallel groups together.
         num_micro_batches: Micro-batches of an iteration. With several, gradients are added up before they are
             exchanged.
-        group: The GPUs, as many as the strategy's.
+        group: The GPUs.
         options: What they reach.
 
     Raises:
@@ -55,21 +57,21 @@ def layer_cost(
     """
     _check(layer, strategy, samples, num_micro_batches, group)
     share = LayerShare(layer, strategy, samples, group, options)
-    states = _states(share)
-    held = defaultdict[str, float](float)
-    for item in _memory(share, num_micro_batches, states.forward_bytes):
+    states, held = _states(share), defaultdict[str, float](float)
+    items = list(_memory(share, num_micro_batches, states.forward_bytes))
+    for item in items:
         held[item.kind] += item.num_bytes
-    beside_ms = (0.0, 0.0) if options.exchanges_apart else (states.scatter_ms, states.gather_ms)
+    apart = options.exchanges_apart
     return Cost(
         *_passes(share, states.forward.copy_ms),
         held["kept"],
         states.forward_bytes,
-        held["backward"] - _gradients_bytes(share),
+        held["backward"] - sum(item.num_bytes for item in items if item.name == _BETWEEN),
         sum(held[kind] for kind in STATE_KINDS),
-        states.update_ms + sum(beside_ms),
-        frozenset(_buffers(share)),
-        states.scatter_ms - beside_ms[0],
-        states.gather_ms - beside_ms[1],
+        states.update_ms + (0.0 if apart else states.scatter_ms + states.gather_ms),
+        frozenset(Buffer(item.name, item.num_bytes) for item in items if item.kind == "buffer"),
+        states.scatter_ms if apart else 0.0,
+        states.gather_ms if apart else 0.0,
         held["kept"] + held["backward"] if options.framework.has_temporaries else 0.0,
     )
 
@@ -124,13 +126,7 @@ def transition_ms(
     Of g GPUs, the more that share samples before or after, each has all but 1 / g to get of what it then
     holds (Galvatron-BMW, Sec. VI: Slice-Gather; the paper gives no formula).
 
-    Args:
-        layer: Layer whose output it is.
-        before: Strategy of this layer.
-        after: Strategy of the next layer.
-        samples: Samples of a micro-batch, of all groups together.
-        group: The GPUs of both.
-        options: Only the precision counts here.
+    Samples are those of a micro-batch, of all groups together; of the options only the precision counts.
     """
     if _layout(before) == _layout(after):
         return 0.0
@@ -166,7 +162,7 @@ def _states(share: LayerShare) -> Cost:
     framework, zero, precision = share.options.framework, share.strategy.zero, share.options.precision
     if precision.is_frozen and zero < 3:
         return Cost()
-    step_ms = pass_ms = gathered = scatter_ms = gather_ms = 0.0
+    step_ms = pass_ms = held = scatter_ms = gather_ms = 0.0
     for parameters, copies, is_experts in _parameters(share):
         weights, gradients = precision.number_bytes * parameters, precision.gradient_bytes * parameters
         matrices = sum(each.experts or 1 for each in share.work.products if bool(each.experts) == is_experts)
@@ -175,34 +171,18 @@ def _states(share: LayerShare) -> Cost:
         launches = 1 + (framework.gradient_passes > 0) + round(matrices * framework.kernels_per_weight)
         step_ms += share.memory_ms(moved, launches)
         if zero == 3:
-            gathered += weights * (copies.degree - 1) / copies.degree
+            held += weights * (copies.degree - 1) / copies.degree
             pass_ms += share.collective_ms("all_gather", weights, copies)
         elif zero == 0:
             scatter_ms += share.collective_ms("all_reduce", gradients, copies)
         else:
             scatter_ms += share.collective_ms("reduce_scatter", gradients, copies)
             gather_ms += share.collective_ms("all_gather", weights, copies)
-    once_ms = (step_ms, scatter_ms, gather_ms) if share.layer.owns_parameters else (0.0, 0.0, 0.0)
+    if not share.layer.owns_parameters:
+        step_ms = scatter_ms = gather_ms = 0.0
     return Cost(
-        Pass(0.0, pass_ms),
-        forward_bytes=gathered,
-        update_ms=once_ms[0],
-        scatter_ms=once_ms[1],
-        gather_ms=once_ms[2],
+        Pass(0.0, pass_ms), forward_bytes=held, update_ms=step_ms, scatter_ms=scatter_ms, gather_ms=gather_ms
     )
-
-
-def _gradients_bytes(share: LayerShare) -> float:
-    """Return the bytes of gradients between products, where they are counted."""
-    return share.bytes_of(share.work.gradients) if share.options.framework.has_temporaries else 0.0
-
-
-def _buffers(share: LayerShare) -> list[Buffer]:
-    """Return buffers that layers of a kind hold once: an empty gradient of each shape in 2 bytes a number."""
-    if not share.options.framework.has_placeholders:
-        return []
-    shapes = sorted({(each.inputs, each.outputs) for each in share.work.products})
-    return [Buffer(f"placeholder of gradients, {a:g} x {b:g}", 2 * a * b) for a, b in shapes]
 
 
 def _memory(share: LayerShare, num_micro_batches: int, gathered_bytes: float) -> Iterator[MemoryItem]:
@@ -231,11 +211,11 @@ def _memory(share: LayerShare, num_micro_batches: int, gathered_bytes: float) ->
         input_bytes = share.bytes_of(share.work.inputs) / share.sharing
         yield MemoryItem("kept", "input of the layer", input_bytes, "each micro-batch")
     if options.framework.has_temporaries:
-        yield MemoryItem(
-            "backward", "gradients between products", _gradients_bytes(share), "largest of its parts"
-        )
-    for name, num_bytes in _buffers(share):
-        yield MemoryItem("buffer", name, num_bytes, "2 bytes a number, once for each shape")
+        yield MemoryItem("backward", _BETWEEN, share.bytes_of(share.work.gradients), "largest of its parts")
+    if options.framework.has_placeholders:
+        for a, b in sorted({(each.inputs, each.outputs) for each in share.work.products}):
+            rule = "2 bytes a number, once for each shape"
+            yield MemoryItem("buffer", f"placeholder of gradients, {a:g} x {b:g}", 2 * a * b, rule)
     gathered = (1 + layer.reads_weights_backward) * gathered_bytes
     yield MemoryItem("backward", "weights and gradients of other GPUs", gathered, "of one layer (ZeRO-3)")
 

@@ -6,17 +6,15 @@ The module does not know an optimizer, nor what runs again in a backward.
 from __future__ import annotations
 
 from functools import cached_property
-from itertools import takewhile
 
 from placements.cluster import DeviceGroup
 from placements.models.costing.options import CostOptions
 from placements.models.end_layers import OutputLayer
 from placements.models.layers import Layer
-from placements.models.machine.measured_rates import CollectiveKind, MeasuredRates
+from placements.models.machine.measured_rates import CollectiveKind
 from placements.models.machine.sheet_rates import SheetRates
-from placements.models.operators import Product
 from placements.models.parallel import LayerStrategy, Pass, Recompute, SharingLevel
-from placements.models.rates import HOST_US
+from placements.models.rates import EXPERT_HALF_TOKENS, HOST_US
 from placements.models.transformer import TransformerLayer
 
 _EXCHANGED = 4
@@ -34,8 +32,9 @@ class LayerShare:
         samples: Samples, or the share of one, whose tokens the GPU has.
         sharing: GPUs that share the tokens of norms, dropout and boundaries besides.
         again: Recomputation in the backward: none where it needs no weights.
-        rates: Rates by operator: as measured; of layers with experts from the data sheet; None where all
-            products have one share of the peak.
+        rates: Rates by operator: as measured, or from the data sheet.
+        by_operator: They are asked for products and cores, as of layers with experts; otherwise these have
+            one share of the peak, which stands for all kernels but the loss too.
     """
 
     def __init__(
@@ -48,10 +47,9 @@ class LayerShare:
         self.samples = samples / strategy.data_parallel / strategy.token_parallel
         self.sharing = strategy.tensor_parallel if strategy.sequence == "megatron" else 1
         self.again: Recompute = strategy.recompute if layer.reads_weights_backward else "none"
-        self.rates: MeasuredRates | SheetRates | None = options.machine
-        if options.machine is None and layer.num_routes:
-            shares = options.model_flops_utilisation, options.memory_efficiency, options.expert_half_tokens
-            self.rates = SheetRates(group.gpu, options.precision, *shares)
+        shares = options.model_flops_utilisation, options.memory_efficiency, EXPERT_HALF_TOKENS
+        self.rates = options.machine or SheetRates(group.gpu, options.precision, *shares)
+        self.by_operator = options.machine is not None or layer.num_routes > 0
 
     def bytes_of(self, numbers: float) -> float:
         """Return the bytes of activations of which a sample has so many numbers."""
@@ -78,44 +76,36 @@ class LayerShare:
         return forward * HOST_US / 1e3, backward * HOST_US / 1e3
 
     def passes(self) -> tuple[Pass, Pass]:
-        """Return forward and backward with their all-reduces.
-
-        Products of a backward are those of inputs and of weights; an attention's core has inputs alone.
-        """
-        work, (sent_ms, sent_back_ms) = self.work, self.seen_reduces_ms
-        if self.rates is not None:
-            forward_ms, backward_ms = self._by_operator(self.rates)
-            return Pass(forward_ms, sent_ms), Pass(backward_ms, sent_back_ms)
-        products_ms = self._flat_ms(work.forward_flops)
-        backward_ms = products_ms + (self.core_ms[0] if self.options.precision.is_frozen else products_ms)
-        sent_back_ms += self.memory_ms(work.gradient_bytes)
-        # Other kernels are part of the share of the peak.
-        apart = [kernel for kernel in work.kernels if kernel.kind == "loss" or not work.products]
-        moved_ms = self.memory_ms(self.bytes_of(sum(kernel.forward for kernel in apart)))
-        moved_back_ms = self.memory_ms(self.bytes_of(sum(kernel.backward for kernel in apart)))
-        if not products_ms:
-            return Pass(0.0, moved_ms + sent_ms), Pass(0.0, moved_back_ms + sent_back_ms)
-        return Pass(products_ms + moved_ms, sent_ms), Pass(backward_ms + moved_back_ms, sent_back_ms)
-
-    def _by_operator(self, rates: MeasuredRates | SheetRates) -> _Ms:
-        """Return the time of forward and backward, operator by operator."""
-        options, precision, samples = self.options, self.options.precision, self.samples
+        """Return forward and backward with their all-reduces."""
+        work, precision, sent_ms = self.work, self.options.precision, self.seen_reduces_ms
         # Tokens are laid out anew on each way: by GPU, by expert, and for products of 8 or 4 bits, which need
         # a multiple of 16 or 32 tokens of each expert.
         sorts = 1 + (self.strategy.expert_parallel > 1) + precision.has_casts
-        sorts = 1 if options.graphs == "iteration" else sorts
-        forward_ms, backward_ms = self.core_ms
-        for product in self.work.products:
-            times_ms = rates.product_ms(product, samples * product.tokens, precision.is_frozen)
-            forward_ms, backward_ms = forward_ms + times_ms[0], backward_ms + times_ms[1]
-        for kernel in self.work.kernels:
-            share = samples / self.sharing if kernel.is_whole else samples
-            times_ms = rates.kernels[kernel.kind].passes_ms(kernel, share, precision.number_bytes)
-            count = sorts if kernel.kind == "permute" else 1
-            forward_ms, backward_ms = forward_ms + count * times_ms[0], backward_ms + count * times_ms[1]
-        if self.work.gradient_bytes:
-            backward_ms += self.memory_ms(self.work.gradient_bytes, 2)
-        return forward_ms, backward_ms
+        sorts = 1 if self.options.graphs == "iteration" else sorts
+        times_ms = [self.core_ms, *self.products_ms]
+        for kernel in work.kernels:
+            if self.by_operator or kernel.kind == "loss" or not work.products:
+                share = self.samples / self.sharing if kernel.is_whole else self.samples
+                kernel_ms = self.rates.kernels[kernel.kind].passes_ms(kernel, share, precision.number_bytes)
+                times_ms += [kernel_ms] * (sorts if kernel.kind == "permute" else 1)
+        if work.gradient_bytes:
+            times_ms.append((0.0, self.memory_ms(work.gradient_bytes, 2)))
+        passes_ms = tuple(sum(of_pass) for of_pass in zip(*times_ms, strict=True))
+        if not self.by_operator and not work.forward_flops:
+            return Pass(0.0, passes_ms[0] + sent_ms[0]), Pass(0.0, passes_ms[1] + sent_ms[1])
+        return Pass(passes_ms[0], sent_ms[0]), Pass(passes_ms[1], sent_ms[1])
+
+    @cached_property
+    def products_ms(self) -> list[_Ms]:
+        """The time of each product in the forward and in the backward: that of inputs, and of weights."""
+        is_frozen, products = self.options.precision.is_frozen, self.work.products
+        if self.by_operator:
+            each_of = self.rates.product_ms
+            return [each_of(each, self.samples * each.tokens, is_frozen) for each in products]
+        flat_ms = [
+            self._flat_ms(flops) for flops in (*(each.flops for each in products), self.work.other_flops)
+        ]
+        return [(each_ms, each_ms if is_frozen else 2 * each_ms) for each_ms in flat_ms]
 
     @cached_property
     def core_ms(self) -> _Ms:
@@ -124,8 +114,8 @@ class LayerShare:
         GPUs that exchange heads for tokens each have all tokens of some heads. Where keys go around, each has
         its share of the operations; a causal kernel is taken to be balanced.
         """
-        strategy, rates = self.strategy, self.rates
-        if rates is None:
+        strategy = self.strategy
+        if not self.by_operator:
             core_ms = self._flat_ms(self.work.core_flops)
             return core_ms, 2 * core_ms
         by_heads = strategy.tensor_parallel if strategy.sequence == "ulysses" else 1
@@ -133,7 +123,7 @@ class LayerShare:
         forward_ms = backward_ms = 0.0
         for core in self.work.cores:
             own = core._replace(heads=core.heads / by_heads, kv_heads=max(core.kv_heads / by_heads, 1))
-            times_ms = rates.core_ms(own, self.samples * by_heads)
+            times_ms = self.rates.core_ms(own, self.samples * by_heads)
             forward_ms, backward_ms = forward_ms + times_ms[0], backward_ms + times_ms[1]
         return forward_ms, backward_ms
 
@@ -146,9 +136,7 @@ class LayerShare:
 
     def memory_ms(self, num_bytes: float, launches: int = 1) -> float:
         """Return the time of kernels that read and write so many bytes in all."""
-        if self.options.machine is not None:
-            return self.options.machine.kernels["stream"].ms(num_bytes, launches)
-        return num_bytes / (self.group.gpu.memory_bandwidth_gb_s * 1e6 * self.options.memory_efficiency)
+        return self.rates.kernels["stream"].ms(num_bytes, launches)
 
     def collective_ms(self, kind: CollectiveKind, num_bytes: float, level: SharingLevel) -> float:
         """Return the time of a collective among GPUs: as measured where they are in a node that was."""
@@ -187,11 +175,13 @@ class LayerShare:
         parts: list[_Ms] = []
         if self.options.overlap_tensor_parallel and self.sharing > 1:
             first_ms = 0.0
-            for product in takewhile(lambda each: not each.experts, self.work.products):
+            for product, (product_ms, _) in zip(self.work.products, self.products_ms, strict=False):
+                if product.experts:
+                    break
                 if product.split == "outputs":
-                    first_ms += self._one_product_ms(product)
+                    first_ms += product_ms
                 elif product.split == "inputs":
-                    parts.append((first_ms, self._one_product_ms(product)))
+                    parts.append((first_ms, product_ms))
                     first_ms = 0.0
         forward_ms = backward_ms = 0.0
         for i, (own_ms, gradient_ms) in enumerate(self._reduces_ms):
@@ -212,12 +202,6 @@ class LayerShare:
         """
         n = self.strategy.tensor_parallel
         return self.options.overlapped(product_ms * (n - 1) / n, exchange_ms).copy_ms
-
-    def _one_product_ms(self, product: Product) -> float:
-        """Return the time of a product in the forward."""
-        if self.rates is None:
-            return self._flat_ms(product.flops)
-        return self.rates.product_ms(product, self.samples * product.tokens)[0]
 
     @property
     def regathers_ms(self) -> float:

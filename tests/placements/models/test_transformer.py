@@ -158,7 +158,7 @@ def test_a_state_space_by_hand() -> None:
     assert shape.kept(HALF, 1) == (2 * 2 * 512 * 16, 2 * numbers + 4 * 2 * 32 * 4)
     with told(PlacementError, "tensor_parallel: 4 does not divide num_groups 2"):
         shape.check(4, 1)
-    with told(PlacementError, "expert_parallel: 2 GPUs cannot share 'layer', which has no experts"):
+    with told(PlacementError, "expert_parallel: 2 does not divide num_experts 1 of 'layer'; use a divisor"):
         shape.check(1, 2)
 
 
@@ -180,7 +180,11 @@ def test_a_pattern_makes_a_hybrid() -> None:
 
 def test_bytes_of_a_parameter_by_precision() -> None:
     """Weights, gradients and Adam's states; in 8 and 4 bits two copies of the weights with scales."""
-    assert {name: each.static_bytes for name, each in PRECISIONS.items()} == {
+    sizes = {
+        name: (each.weight_bytes, each.gradient_bytes, each.optimizer_bytes)
+        for name, each in PRECISIONS.items()
+    }
+    assert {name: sum(each) for name, each in sizes.items()} == {
         "half": 16,
         "bf16": 18,
         "single": 16,

@@ -30,7 +30,7 @@ COUNTING_GPU = replace(
     memory_bandwidth_gb_s=1e-6,
     link_bandwidth_gb_s=1e-6,
 )
-COUNTING = CostOptions(1.0, 1.0, 1.0, overlap_slowdown=1.0, expert_half_tokens=0)
+COUNTING = CostOptions(1.0, 1.0, 1.0, overlap_slowdown=1.0)
 """With this GPU a millisecond for each operation and each byte; what runs side by side costs nothing more."""
 
 H, A, S = 64, 8, 16
@@ -162,7 +162,8 @@ def test_ring_attention_by_hand() -> None:
     assert found.backward.copy_ms == pytest.approx(without.backward.copy_ms + 2 * longer)
 
 
-def test_experts_by_hand() -> None:
+def test_experts_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("placements.models.costing.layer_share.EXPERT_HALF_TOKENS", 0)
     layer = replace(GPT, num_experts=4, experts_per_token=2)
     dense, expert = 4 * H * H + 8 * H + 4 * H, 8 * H * H + 5 * H
     alone, shared = (cost(LayerStrategy(1, 8, expert_parallel=e), layer=layer) for e in (1, 4))
@@ -294,7 +295,7 @@ def test_layers_that_cannot_be_shared() -> None:
     custom = CustomLayer(name="conv", num_weights=10, flops=60, kept_bytes=40, input_numbers=5)
     with pytest.raises(PlacementError, match="tensor_parallel: 2 GPUs cannot share 'conv'"):
         cost(LayerStrategy(2), layer=custom)
-    with pytest.raises(PlacementError, match="expert_parallel: 2 GPUs cannot share 'conv'"):
+    with pytest.raises(PlacementError, match="expert_parallel: 2 does not divide num_experts 1 of 'conv'"):
         cost(LayerStrategy(1, 2, expert_parallel=2), layer=custom)
 
 
