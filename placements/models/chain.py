@@ -49,15 +49,13 @@ class ModelShape:
     """A model.
 
     Attributes:
-        name: What it is known by.
         runs: How many of which layer, in order.
-        precision: What it is trained with.
         branches: Models without an output layer whose last outputs are the input of the first run, as the
             image's and the text's encoder in Flava; their runs come before. Empty for a chain.
         details: What a trainer has to know besides; models that differ in nothing else are equal.
 
     Raises:
-        PlacementError: There is no layer, or a count is not at least 1.
+        PlacementError: There is no layer.
     """
 
     name: str
@@ -67,12 +65,9 @@ class ModelShape:
     details: ModelDetails = field(default=ModelDetails(), compare=False)
 
     def __post_init__(self) -> None:
-        """Check the counts."""
+        """Check that there are runs."""
         if not self.runs:
             raise PlacementError(f"runs: {self.name} has no layers; give at least one")
-        for i, (count, _) in enumerate(self.runs):
-            if type(count) is not int or count < 1:
-                raise PlacementError(f"runs[{i}]: {count!r} is not at least 1 layer; give a whole number")
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -107,4 +102,4 @@ class ModelShape:
     @property
     def forward_flops(self) -> float:
         """Operations of one sample's forward."""
-        return sum(count * layer.forward_flops(1) for count, layer in self.chained.runs)
+        return sum(count * layer.on(1).forward_flops for count, layer in self.chained.runs)

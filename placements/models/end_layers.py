@@ -13,9 +13,7 @@ from placements.models.operators import SOFTMAX, Kernel, Product, Work
 
 @dataclass(frozen=True, kw_only=True)
 class VocabularyLayer(Layer):
-    """A layer with a table of the vocabulary, whose rows are shared by tensor-parallel GPUs.
-
-    The last GPU may have fewer rows.
+    """A layer with a table of the vocabulary, whose rows GPUs share; the last one may have fewer of them.
 
     Attributes:
         hidden_size: Width, h.
@@ -125,11 +123,9 @@ class CustomLayer(Layer):
     """A layer of which the user says what it costs, for one sample on one GPU; no GPUs share it.
 
     Attributes:
-        num_weights: Parameters.
         flops: Floating-point operations of the forward.
         kept_bytes: Kept from the forward to the backward, the input included.
-        input_numbers: Numbers of its input.
-        output_numbers: Numbers of its output; None for as many.
+        output_numbers: Numbers of its output; None for as many as of its input.
     """
 
     num_weights: int

@@ -72,9 +72,8 @@ class Precision:
     def peak_tflops(self, gpu: Gpu, exact: bool = False) -> float:
         """Return the peak of a GPU's matrix products, 1e12 operations per second.
 
-        Args:
-            gpu: Where a GPU lacks the precision, the next wider one is taken.
-            exact: The product stays in 16 bits, as those of the output layer and of attention cores do.
+        Where it lacks the precision, the next wider one is taken. Exact products stay in 16 bits, as those of
+        the output layer and of attention cores do.
         """
         known: list[float | None] = [getattr(gpu, name, None) for name in self.peaks[-1 if exact else 0 :]]
         return next(peak for peak in known if peak is not None)
@@ -135,9 +134,9 @@ class Layer(ABC):
     def fill(self, work: Work) -> None:
         """Add what the layer does to a row of the table of costs."""
 
-    def on(self, t: int, experts: int = 1, whole_experts: bool = False, precision: Precision = HALF) -> Work:
-        """Return what each GPU does and keeps where so many share the matrices, and so many the experts."""
-        key = t, experts, whole_experts, precision.number_bytes, precision.product_bytes
+    def on(self, t: int, experts: int = 1, expert_t: int = 0, precision: Precision = HALF) -> Work:
+        """Return what each GPU does and keeps; see `Work`, with 0 for as many to an expert as to a matrix."""
+        key = t, experts, expert_t or t, precision.number_bytes, precision.product_bytes
         if key not in self._works:
             self._works[key] = Work(*key)
             self.fill(self._works[key])
@@ -167,11 +166,10 @@ class Layer(ABC):
             size = getattr(self, name)
             if size is not None and size % t:
                 raise PlacementError(f"tensor_parallel: {t} does not divide {name} {size}; use a divisor")
-        number = getattr(self, "num_experts", 1)
+        number, kind = getattr(self, "num_experts", 1), self.name
         if number % experts:
             raise PlacementError(
-                f"expert_parallel: {experts} does not divide num_experts {number} of {self.name!r}; use a "
-                "divisor"
+                f"expert_parallel: {experts} does not divide num_experts {number} of {kind!r}; use a divisor"
             )
 
     @property
@@ -187,19 +185,10 @@ class Layer(ABC):
         """Return the parameters of all experts on each GPU, where it has them all."""
         return self.on(t).expert_parameters
 
-    def forward_flops(self, t: int) -> float:
-        """Return the operations of matrix products and cores on each GPU, two per multiply and add."""
-        return self.on(t).forward_flops
-
-    def core_flops(self, t: int) -> float:
-        """Return those of the attention's scores and of their product with the values."""
-        return self.on(t).core_flops
-
     def kept(self, precision: Precision, t: int) -> tuple[float, float]:
         """Return the bytes that each GPU keeps from the forward to the backward, with nothing recomputed.
 
-        First those that every tensor-parallel GPU has whole, unless they share the sequence too, then a GPU's
-        part of what they share.
+        First those that every one has whole, unless they share the sequence too, then its part of the others.
         """
         whole = shared = 0.0
         for _, num_bytes, is_whole in self.on(t, precision=precision).kept:

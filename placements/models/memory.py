@@ -51,16 +51,13 @@ PLAIN = Framework("plain", has_temporaries=False)
 """States and activations alone (Korthikanti et al., 2022, Sec. 4)."""
 
 FRAMEWORKS = {
-    each.name: each
-    for each in (
-        PLAIN,
-        # With Transformer Engine: products add up 32-bit gradients, and placeholders of gradients are cached
-        # by shape; fused cross entropy; gradients cleared and normed.
-        Framework("megatron", True, softmax_bytes=2, gradient_passes=2, kernels_per_weight=2),
-        # With FSDP2: loss in 32 bits, not fused; gradients set to none, and clipped.
-        Framework("torchtitan", gradient_passes=1),
-        # The runtime of this project: torch's own modules and autograd.
-        Framework("schedsearch"),
-    )
+    "plain": PLAIN,
+    # With Transformer Engine: products add up 32-bit gradients, and placeholders of gradients are cached by
+    # shape; fused cross entropy; gradients cleared and normed.
+    "megatron": Framework("megatron", True, softmax_bytes=2, gradient_passes=2, kernels_per_weight=2),
+    # With FSDP2: loss in 32 bits, not fused; gradients set to none, and clipped.
+    "torchtitan": Framework("torchtitan", gradient_passes=1),
+    # The runtime of this project: torch's own modules and autograd.
+    "schedsearch": Framework("schedsearch"),
 }
 """Frameworks by name."""

@@ -6,7 +6,6 @@ first; or they go to the host and come back, on the streams `copy_out` and `copy
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -46,28 +45,23 @@ def with_levers(
     placement: Placement,
     recompute: Mapping[str, Sequence[Recompute]] | None = None,
     offload: Mapping[str, Sequence[Offload]] | None = None,
-    host_memory: int | Sequence[int] | None = None,
+    host_memory: int | None = None,
 ) -> Placement:
     """Return a placement in which forwards may hold less, as modes besides ``keep``.
 
-    Where something may go to the host, streams share the memory of a device; what a backward releases then
-    counts until it ends.
-
-    Args:
-        placement: With forwards and whole or split backwards, named as those of a shape.
-        recompute: For the names of forwards, ways to compute some of it again.
-        offload: Likewise ways to send some to the host.
-        host_memory: Units that each device may hold on its host; one number for all, or one each.
+    Ways to compute again and to send to the host stand under the names of forwards, as in a shape, with whole
+    or split backwards. Where something may go to the host, streams share the memory of a device, and what a
+    backward releases counts until it ends. Each device may hold so many units on its host.
 
     Raises:
         PlacementError: A forward is unknown or has no backward, or more is held or moved than there is.
     """
-    levers = defaultdict[str, list[Recompute | Offload]](list)
-    for found in (recompute or {}, offload or {}):
-        for name, each in found.items():
-            levers[name] += each
+    recompute, offload = recompute or {}, offload or {}
+    levers: dict[str, list[Recompute | Offload]] = {
+        name: [*recompute.get(name, ()), *offload.get(name, ())] for name in {**recompute, **offload}
+    }
     pairs = {name: _backwards(placement, name) for name in levers}
-    sharing = {device for name in offload or {} for device in placement.by_name[name].devices}
+    sharing = {device for name in offload for device in placement.by_name[name].devices}
     blocks = {
         block.name: block
         if sharing.isdisjoint(block.devices)
@@ -75,12 +69,11 @@ def with_levers(
         for block in placement.blocks
     }
     decisions = [Decision(tuple(_choices(blocks, name, pairs[name], each))) for name, each in levers.items()]
-    hosts = (host_memory,) * placement.num_devices if isinstance(host_memory, int) else host_memory
     return replace(
         placement,
         blocks=tuple(blocks.values()),
         decisions=(*placement.decisions, *decisions),
-        host_memory=placement.host_memory if hosts is None else tuple(hosts),
+        host_memory=placement.host_memory if host_memory is None else (host_memory,) * placement.num_devices,
     )
 
 
@@ -122,10 +115,8 @@ def _choices(
     for lever in levers:
         units = lever.memory
         if not 0 <= units <= held:
-            raise PlacementError(
-                f"levers.{name}.{lever.name}.memory: {units} is not between 0 and the {held} units that "
-                f"{name} holds"
-            )
+            where = f"levers.{name}.{lever.name}.memory"
+            raise PlacementError(f"{where}: {units} is not between 0 and the {held} units that {name} holds")
         if isinstance(lever, Offload):
             out, back = (replace(each, time=lever.time) for each in copies)
             out = replace(out, memory=-units, transient=units, host_memory=units)

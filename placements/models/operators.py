@@ -114,11 +114,10 @@ class Work:
     """A row of the table of costs: what one of the GPUs that share a layer computes, sends, keeps and holds.
 
     Attributes:
-        t: GPUs that share each matrix.
+        t: GPUs that share each matrix; `expert_t` are those that share each matrix of an expert, of which all
+            get the same tokens.
         experts: GPUs that share the experts.
-        whole_experts: Each expert is whole on a GPU, for 1 / t of the tokens.
-        number_bytes: Bytes of an activation.
-        product_bytes: Bytes of a number that is kept only because a product's backward reads it.
+        number_bytes: Bytes of an activation; `product_bytes` where only a product's backward reads it.
         inputs: Numbers that it keeps where its backward computes all else again.
         outputs: Numbers of its output.
         parameters: Parameters, without `expert_parameters`, which are those of the GPU's experts.
@@ -130,7 +129,7 @@ class Work:
 
     t: int
     experts: int
-    whole_experts: bool
+    expert_t: int
     number_bytes: float
     product_bytes: float
     inputs: int = 0
@@ -147,17 +146,9 @@ class Work:
     other_core_flops: float = 0.0
     gradient_bytes: float = 0.0
 
-    def keep(
-        self, name: str, numbers: float, number_bytes: float | None = None, is_whole: bool = False
-    ) -> None:
-        """Add a tensor that is kept; its numbers are activations unless their bytes are given."""
-        size = self.number_bytes if number_bytes is None else number_bytes
-        self.kept.append(KeptTensor(name, size * numbers, is_whole))
-
-    @property
-    def expert_t(self) -> int:
-        """GPUs that share each matrix of an expert."""
-        return 1 if self.whole_experts else self.t
+    def keep(self, name: str, numbers: float, size: float | None = None, is_whole: bool = False) -> None:
+        """Add a tensor that is kept, with the bytes of each number; None for those of activations."""
+        self.kept.append(KeptTensor(name, (self.number_bytes if size is None else size) * numbers, is_whole))
 
     @property
     def core_flops(self) -> float:

@@ -78,10 +78,11 @@ class LayerStrategy:
                 "whole_experts: tensor-parallel GPUs have no tokens of their own, or are not next to each "
                 "other; use sequence=megatron and tensor_innermost"
             )
-        if self._expert_gpus.degree % self.expert_parallel:
+        e, copies = self.expert_parallel, self._expert_gpus.degree
+        if copies % e:
             raise PlacementError(
-                f"expert_parallel: {self.expert_parallel} does not divide the {self._expert_gpus.degree} "
-                "GPUs that hold the same weights; use a divisor"
+                f"expert_parallel: {e} does not divide the {copies} GPUs that hold the same weights; use a "
+                "divisor"
             )
 
     @property
@@ -157,7 +158,7 @@ class Pass:
 
 
 class Buffer(NamedTuple):
-    """Bytes on each GPU that layers share: those whose buffers have one name have one buffer."""
+    """Bytes on each GPU that all layers with a buffer of this name share."""
 
     name: str
     num_bytes: float
@@ -168,16 +169,13 @@ class Cost:
     """Cost of some layers on each GPU.
 
     Attributes:
-        forward: Forward of one micro-batch.
-        backward: Likewise.
-        kept_bytes: Held from the forward to the backward.
-        forward_bytes: More, held only during the forward.
-        backward_bytes: Likewise, during the backward.
+        forward: Time of one micro-batch's forward; `backward` likewise.
+        kept_bytes: Held from the one to the other.
+        forward_bytes: More, held only during the forward; `backward_bytes` likewise.
         static_bytes: Weights, gradients and the optimizer's states.
         update_ms: Gradients exchanged and weights updated, once after the last micro-batch.
         buffers: Held from first to last, once for all layers that have the same one.
-        scatter_ms: Sum of gradients, and `gather_ms` gathering of the new weights, where both are apart from
-            `update_ms`.
+        scatter_ms: Sum of gradients, and `gather_ms` of new weights, where both are apart from `update_ms`.
         backward_peak_bytes: Most that a backward holds of its own micro-batch, what it kept included, where
             gradients between products are counted; otherwise 0.
     """

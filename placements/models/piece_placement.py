@@ -26,7 +26,6 @@ class PieceCost(NamedTuple):
 
     Attributes:
         devices: Devices that run it together; mostly one.
-        cost: For one micro-batch.
         data_parallel: Groups of its GPUs that each have a share of the samples.
         forward_transfer_ms: Time from the piece before, on other devices; 0 for the first. Likewise
             `backward_transfer_ms` of the gradient to it.
@@ -60,22 +59,22 @@ def in_ticks(costs: Sequence[PieceCost], tick_ms: float | None = None) -> tuple[
         PlacementError: The tick is not above 0, or longer than the shortest block.
     """
     tick_ms = tick_for(min(min(each.times_ms) for each in costs), tick_ms)
-    pieces = []
-    for i, each in enumerate(costs):
-        cost, held = each.cost, _mib(each.cost.kept_bytes)
-        transfers_ms = each.forward_transfer_ms, each.backward_transfer_ms
-        pieces.append(
-            Piece(
-                each.name or f"F{i}",
-                each.devices,
-                tuple(round(time_ms / tick_ms) for time_ms in each.times_ms),
-                (held, 0, -held) if each.weight_share else (held, -held),
-                (_mib(cost.forward_bytes), _mib(max(cost.backward_bytes, cost.backward_peak_bytes))),
-                each.data_parallel,
-                transfer=(math.ceil(transfers_ms[0] / tick_ms), math.ceil(transfers_ms[1] / tick_ms)),
-            )
+    return [
+        Piece(
+            each.name or f"F{i}",
+            each.devices,
+            tuple(round(time_ms / tick_ms) for time_ms in each.times_ms),
+            (held, 0, -held) if each.weight_share else (held, -held),
+            (_mib(cost.forward_bytes), _mib(max(cost.backward_bytes, cost.backward_peak_bytes))),
+            each.data_parallel,
+            transfer=(
+                math.ceil(each.forward_transfer_ms / tick_ms),
+                math.ceil(each.backward_transfer_ms / tick_ms),
+            ),
         )
-    return pieces, tick_ms
+        for i, each in enumerate(costs)
+        for cost, held in [(each.cost, _mib(each.cost.kept_bytes))]
+    ], tick_ms
 
 
 def piece_placement(
@@ -91,16 +90,9 @@ def piece_placement(
     O exchanges the gradients and updates the weights; Galvatron-BMW lets that exchange run beside the last
     backward (Sec. V), which is never longer.
 
-    Args:
-        name: Name of the placement.
-        pieces: Pieces in the order of the model; each takes the output of the one before.
-        capacities_mib: What each GPU of a device has for weights and activations.
-        num_gpus: GPUs of each device.
-        tick_ms: Length of a tick; see `placements.models.rates.tick_for`.
-        nodes: Node of each GPU, as `placements.cluster.Cluster.node_of` numbers them.
-
-    Returns:
-        Memory in MiB of one GPU, rounded up; what its states take is static memory.
+    Pieces are in the order of the model; each takes the output of the one before. Memory is in MiB of one
+    GPU, rounded up: capacities for weights and activations; what states take is static memory. Nodes of GPUs
+    are numbered as by `placements.cluster.Cluster.node_of`, ticks as in `placements.models.rates.tick_for`.
 
     Raises:
         PlacementError: An argument is out of its range.

@@ -21,10 +21,8 @@ class ProfiledLayer(Layer):
 
     Attributes:
         number: Number of the profile's entry with its figures, from 0; equal layers have one number.
-        num_weights: Parameters.
         kept_bytes: Kept by one sample from the forward to the backward, on one GPU.
         input_numbers: Numbers of its input; 0 for what is not kept, as tokens.
-        output_numbers: Numbers of its output, which is what passes to the next layer.
     """
 
     role: Role

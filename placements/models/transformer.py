@@ -1,7 +1,6 @@
 """Layers of transformers by their shape: attention of any kind, a feed-forward part or experts.
 
-As `placements.models.layers`, the module knows shapes alone. A layer is a list of parts, each with its own
-norm, products and exchange.
+A layer is a list of parts, each with its own norm, products and exchange.
 """
 
 from __future__ import annotations
@@ -43,18 +42,15 @@ class TransformerLayer(Layer):
         window: Tokens that each attends to; None for all.
         dropout: Masks are kept, of attention, feed-forward part and scores.
         biases: Whether matrices and norms have biases; without, norms have a scale alone (RMSNorm).
-        attention: What it keeps of the scores.
-        num_experts: Feed-forward parts of which a router chooses; 1 for no router.
-        experts_per_token: How many it chooses.
+        attention: What it keeps of the scores; `parts` are those that the layer has.
+        num_experts: Feed-forward parts of which a router chooses `experts_per_token`; 1 for no router.
         shared_expert_size: Width of the experts that all tokens take, together; 0 for none.
         imbalance: Tokens of the busiest GPU's experts as a multiple of an equal share.
         kv_rank: Rank to which keys and values are compressed (multi-head latent attention; DeepSeek-V2,
-            Sec. 2.1); None for plain attention.
-        query_rank: Likewise of the queries; None where they are not compressed.
+            Sec. 2.1), and `query_rank` of queries; None where they are not.
         rope_width: Width of a head's part with rotary positions, which all heads share in the keys.
         value_width: Width of a head's values; None for `head_width`.
         query_key_norms: Queries and keys are normed, head by head (Qwen3).
-        parts: Parts that the layer has.
 
     Raises:
         PlacementError: A size is out of its range.
@@ -256,7 +252,7 @@ class TransformerLayer(Layer):
         scores, moved, launches = s * self.num_experts, 2 * routed * h, (_ROUTER_KERNELS, _ROUTER_KERNELS)
         if self.shared_expert_size:
             self._inner(work, "shared experts", "shared activation", self.shared_expert_size, s)
-        elif work.whole_experts:
+        elif work.expert_t < work.t:
             work.reduces.pop()
         work.kernels.append(Kernel("router", _ROUTER_KERNELS * scores, scores, launches=launches))
         for name in ("tokens by expert", "tokens back"):
@@ -265,14 +261,11 @@ class TransformerLayer(Layer):
             work.kernels.append(Kernel("sum with shared experts", 3 * s * h, s * h))
 
     def routed_elements(self, num_gpus: int | None = None) -> float:
-        """Return the chosen experts' inputs, h for each token and expert, or GPU that has any of them.
+        """Return the chosen experts' inputs, as many as those of the busiest GPU everywhere.
 
-        The busiest GPU, which has `imbalance` times as many, counts for all.
-
-        Args:
-            num_gpus: GPUs to each of which a token goes once; None to send it once for each expert. Of N
-                experts k are chosen with equal chances, so that a GPU with E of them has none of a token's
-                with C(N - E, k) / C(N, k).
+        They are h numbers for each token and expert, or once for each of so many GPUs with any of its
+        experts. Of N experts k are chosen with equal chances, so that a GPU with E of them has none of a
+        token's with C(N - E, k) / C(N, k).
         """
         n, k = self.num_experts, self.experts_per_token
         copies = k if num_gpus is None else num_gpus * (1 - comb(n - n // num_gpus, k) / comb(n, k))

@@ -43,19 +43,23 @@ def layer_cost(
     only one layer's are ever held whole. Galvatron-BMW counts that exchange in the last micro-batch alone
     (App. C, Eq. 9); until then the gradients of all layers would have to stay.
 
-    Args:
-        layer: Its shape.
-        strategy: How the GPUs of the group share it, which are as many as its.
-        samples: Samples of one micro-batch, of all data-parallel groups together.
-        num_micro_batches: Micro-batches of an iteration. With several, gradients are added up before they are
-            exchanged.
-        group: The GPUs.
-        options: What they reach.
+    Samples are those of one micro-batch, of all data-parallel groups together. With several micro-batches,
+    gradients are added up before they are exchanged.
 
     Raises:
         PlacementError: The strategy does not divide the layer, the samples or the group.
     """
-    _check(layer, strategy, samples, num_micro_batches, group)
+    for name, value in (("samples", samples), ("num_micro_batches", num_micro_batches)):
+        if type(value) is not int or value < 1:
+            raise PlacementError(f"{name}: {value!r} is not a whole number of at least 1; give one")
+    needed, groups = strategy.num_gpus, strategy.data_parallel
+    if needed != group.count:
+        raise PlacementError(f"strategy: shares a layer by {needed} GPUs, not by {group.count}; give as many")
+    if samples % groups:
+        raise PlacementError(
+            f"data_parallel: {groups} does not divide the {samples} samples of a micro-batch; use a divisor"
+        )
+    layer.check(strategy.tensor_parallel, strategy.expert_parallel)
     share = LayerShare(layer, strategy, samples, group, options)
     states, held = _states(share), defaultdict[str, float](float)
     items = list(_memory(share, num_micro_batches, states.forward_bytes))
@@ -93,26 +97,6 @@ def layer_memory(
     return tuple(_memory(share, num_micro_batches, _states(share).forward_bytes))
 
 
-def _check(
-    layer: Layer, strategy: LayerStrategy, samples: int, num_micro_batches: int, group: DeviceGroup
-) -> None:
-    for name, value in (("samples", samples), ("num_micro_batches", num_micro_batches)):
-        if type(value) is not int or value < 1:
-            raise PlacementError(f"{name}: {value!r} is not a whole number of at least 1; give one")
-    if strategy.num_gpus != group.count:
-        raise PlacementError(
-            f"strategy: tensor, context and data parallelism of {strategy.tensor_parallel} x "
-            f"{strategy.context_parallel} x {strategy.data_parallel} are not the {group.count} GPUs of the "
-            "group; make the product equal"
-        )
-    if samples % strategy.data_parallel:
-        raise PlacementError(
-            f"data_parallel: {strategy.data_parallel} does not divide the {samples} samples of a "
-            "micro-batch; use a divisor"
-        )
-    layer.check(strategy.tensor_parallel, strategy.expert_parallel)
-
-
 def transition_ms(
     layer: Layer,
     before: LayerStrategy,
@@ -125,7 +109,6 @@ def transition_ms(
 
     Of g GPUs, the more that share samples before or after, each has all but 1 / g to get of what it then
     holds (Galvatron-BMW, Sec. VI: Slice-Gather; the paper gives no formula).
-
     Samples are those of a micro-batch, of all groups together; of the options only the precision counts.
     """
     if _layout(before) == _layout(after):
@@ -223,20 +206,19 @@ def _memory(share: LayerShare, num_micro_batches: int, gathered_bytes: float) ->
 def _passes(share: LayerShare, gather_ms: float) -> tuple[Pass, Pass]:
     """Return forward and backward, of which all but products is what GPUs send, copy and wait for.
 
-    Args:
-        share: The layer.
-        gather_ms: Time to gather its weights for each pass, or to scatter its gradients.
+    Weights are gathered, or gradients scattered, in so many ms for each pass.
     """
     options, layer = share.options, share.layer
     (core_ms, core_backward_ms), (forward, backward), again = share.core_ms, share.passes(), Pass()
     if share.again == "full":
         again = forward
-    elif share.again == "selective" and any(
-        each.name == SCORES and each.num_bytes for each in share.work.kept
-    ):
+    elif share.again == "selective" and layer.scores_bytes(options.precision, share.work.t):
         again = Pass(core_ms)
     exchanged_ms = share.heads_ms + share.routing_ms
-    beside_ms = (layer.reads_weights_backward + layer.owns_parameters) * gather_ms + share.regathers_ms
+    beside_ms = (layer.reads_weights_backward + layer.owns_parameters) * gather_ms
+    if share.sharing > 1 and layer.reads_weights_backward:
+        # The inputs of its parts are gathered again.
+        beside_ms += sum(own_ms for own_ms, _ in share.reduces_ms) / 2
     beside = options.overlapped(backward.product_ms + again.product_ms, beside_ms)
     if options.overlap_weights:
         gather_ms = options.overlapped(forward.product_ms, gather_ms).copy_ms

@@ -17,9 +17,6 @@ from placements.models.parallel import LayerStrategy, Pass, Recompute, SharingLe
 from placements.models.rates import EXPERT_HALF_TOKENS, HOST_US
 from placements.models.transformer import TransformerLayer
 
-_EXCHANGED = 4
-"""Tensors that go around an attention: queries, keys, values and outputs."""
-
 _Ms = tuple[float, float]
 """Milliseconds of a forward and of a backward."""
 
@@ -28,12 +25,10 @@ class LayerShare:
     """One GPU's share of a layer and of a micro-batch.
 
     Attributes:
-        work: Operators of a GPU for each sample.
-        samples: Samples, or the share of one, whose tokens the GPU has.
+        work: Operators of a GPU for each sample, or the share of one, of the `samples` whose tokens it has.
         sharing: GPUs that share the tokens of norms, dropout and boundaries besides.
         again: Recomputation in the backward: none where it needs no weights.
-        rates: Rates by operator: as measured, or from the data sheet.
-        by_operator: They are asked for products and cores, as of layers with experts; otherwise these have
+        by_operator: `rates` are asked for products and cores, as of layers with experts; otherwise these have
             one share of the peak, which stands for all kernels but the loss too.
     """
 
@@ -41,9 +36,8 @@ class LayerShare:
         self, layer: Layer, strategy: LayerStrategy, samples: int, group: DeviceGroup, options: CostOptions
     ) -> None:
         self.layer, self.strategy, self.group, self.options = layer, strategy, group, options
-        self.work = layer.on(
-            strategy.matrix_parallel, strategy.expert_parallel, strategy.whole_experts, options.precision
-        )
+        degrees = strategy.matrix_parallel, strategy.expert_parallel, strategy.expert_tensor_parallel
+        self.work = layer.on(*degrees, options.precision)
         self.samples = samples / strategy.data_parallel / strategy.token_parallel
         self.sharing = strategy.tensor_parallel if strategy.sequence == "megatron" else 1
         self.again: Recompute = strategy.recompute if layer.reads_weights_backward else "none"
@@ -100,11 +94,9 @@ class LayerShare:
         """The time of each product in the forward and in the backward: that of inputs, and of weights."""
         is_frozen, products = self.options.precision.is_frozen, self.work.products
         if self.by_operator:
-            each_of = self.rates.product_ms
-            return [each_of(each, self.samples * each.tokens, is_frozen) for each in products]
-        flat_ms = [
-            self._flat_ms(flops) for flops in (*(each.flops for each in products), self.work.other_flops)
-        ]
+            product_ms = self.rates.product_ms
+            return [product_ms(each, self.samples * each.tokens, is_frozen) for each in products]
+        flat_ms = [*(self._flat_ms(each.flops) for each in products), self._flat_ms(self.work.other_flops)]
         return [(each_ms, each_ms if is_frozen else 2 * each_ms) for each_ms in flat_ms]
 
     @cached_property
@@ -149,7 +141,7 @@ class LayerShare:
         return (2 if kind == "all_reduce" else 1) * group.all_gather_ms(num_bytes, *level)
 
     @cached_property
-    def _reduces_ms(self) -> list[_Ms]:
+    def reduces_ms(self) -> list[_Ms]:
         """Time of each all-reduce in the forward and in the backward."""
         if self.strategy.matrix_parallel == 1:
             return []
@@ -163,7 +155,7 @@ class LayerShare:
         } | {0: 0.0}
         return [(known_ms[forward], known_ms[backward]) for forward, backward in self.work.reduces]
 
-    @cached_property
+    @property
     def seen_reduces_ms(self) -> _Ms:
         """Time that all-reduces add to the products of the forward and of the backward.
 
@@ -171,7 +163,11 @@ class LayerShare:
         inputs are gathered, and one whose outputs are summed and scattered. In the backward the gradient of
         the outputs is gathered beside the product that reads it, and that of the inputs is scattered beside
         the gradient of the first weights. Experts wait: they are no one product whose pieces could be sent.
+
+        A product and its own exchange are done in as many pieces as GPUs, of which n - 1 are side by side:
+        the GPU's own piece is fetched from nowhere (Transformer Engine's ring exchange).
         """
+        n, overlapped = self.strategy.tensor_parallel, self.options.overlapped
         parts: list[_Ms] = []
         if self.options.overlap_tensor_parallel and self.sharing > 1:
             first_ms = 0.0
@@ -184,31 +180,14 @@ class LayerShare:
                     parts.append((first_ms, product_ms))
                     first_ms = 0.0
         forward_ms = backward_ms = 0.0
-        for i, (own_ms, gradient_ms) in enumerate(self._reduces_ms):
+        for i, (own_ms, gradient_ms) in enumerate(self.reduces_ms):
             if i < len(parts):
                 half_ms = own_ms / 2
-                first_ms, last_ms = (self._in_pieces_ms(each, half_ms) for each in parts[i])
+                first_ms, last_ms = (overlapped(each * (n - 1) / n, half_ms).copy_ms for each in parts[i])
                 own_ms = first_ms + last_ms
-                gradient_ms = last_ms + self.options.overlapped(parts[i][0], half_ms).copy_ms
+                gradient_ms = last_ms + overlapped(parts[i][0], half_ms).copy_ms
             forward_ms, backward_ms = forward_ms + own_ms, backward_ms + gradient_ms
         return forward_ms, backward_ms
-
-    def _in_pieces_ms(self, product_ms: float, exchange_ms: float) -> float:
-        """Return the time that a gathering or scattering adds to its own product.
-
-        Both are done in as many pieces as GPUs. A piece of the product runs while the next one is fetched, or
-        the last one is sent. The GPU's own piece is fetched from nowhere, so that n - 1 pieces of each are
-        side by side (Transformer Engine's ring exchange).
-        """
-        n = self.strategy.tensor_parallel
-        return self.options.overlapped(product_ms * (n - 1) / n, exchange_ms).copy_ms
-
-    @property
-    def regathers_ms(self) -> float:
-        """The time to gather the inputs of its parts again for the backward."""
-        if self.sharing == 1 or not self.layer.reads_weights_backward:
-            return 0.0
-        return sum(forward_ms for forward_ms, _ in self._reduces_ms) / 2
 
     @property
     def heads_ms(self) -> float:
@@ -224,24 +203,22 @@ class LayerShare:
         heads = sum(core.exchanged_numbers for core in self.layer.on(1).cores) if levels else 0.0
         for degree, level in levels if heads else ():
             num_bytes = self.bytes_of(heads) / degree
-            found_ms += _EXCHANGED * self.collective_ms("all_to_all", num_bytes / _EXCHANGED, level)
+            found_ms += 4 * self.collective_ms("all_to_all", num_bytes / 4, level)
             if self.options.machine is not None:
-                found_ms += self.memory_ms(2 * 2 * num_bytes, 2 * _EXCHANGED)
+                found_ms += self.memory_ms(2 * 2 * num_bytes, 2 * 4)
         return found_ms
 
     @property
     def routing_ms(self) -> float:
         """The time to send tokens to their experts and back, in a forward or a backward."""
         strategy, layer, machine = self.strategy, self.layer, self.options.machine
-        num_gpus, level = strategy.expert_parallel, strategy.expert_level
-        if num_gpus == 1 or not isinstance(layer, TransformerLayer) or not layer.has_experts:
+        level, once = strategy.expert_level, self.options.sends_tokens_once
+        if level.degree == 1 or not isinstance(layer, TransformerLayer) or not layer.has_experts:
             return 0.0
-        once = self.options.sends_tokens_once
         sharing = strategy.tensor_parallel if strategy.whole_experts else 1
-        routed = self.bytes_of(layer.routed_elements(num_gpus if once else None)) / sharing
+        routed = self.bytes_of(layer.routed_elements(level.degree if once else None)) / sharing
         if once and machine is None:
-            num_nodes = self.group.num_nodes(*level)
-            to_nodes = self.bytes_of(layer.routed_elements(num_nodes)) / sharing
+            to_nodes = self.bytes_of(layer.routed_elements(self.group.num_nodes(*level))) / sharing
             return 2 * self.group.all_to_all_ms(routed, *level, to_nodes)
         found_ms = 2 * self.collective_ms("all_to_all", routed, level)
         if machine is not None:

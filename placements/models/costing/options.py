@@ -64,14 +64,12 @@ class CostOptions:
     def __post_init__(self) -> None:
         """Check shares and slowdown."""
         for name in ("model_flops_utilisation", "output_layer_utilisation", "memory_efficiency"):
-            if not 0 < getattr(self, name) <= 1:
-                raise PlacementError(
-                    f"{name}: {getattr(self, name)} is not a share above 0 and at most 1; give one"
-                )
-        if not 1 <= self.overlap_slowdown <= 2:
-            raise PlacementError(
-                f"overlap_slowdown: {self.overlap_slowdown} is not from 1, for none, to 2; give a factor"
-            )
+            share = getattr(self, name)
+            if not 0 < share <= 1:
+                raise PlacementError(f"{name}: {share} is not a share above 0 and at most 1; give one")
+        factor = self.overlap_slowdown
+        if not 1 <= factor <= 2:
+            raise PlacementError(f"overlap_slowdown: {factor} is not from 1, for none, to 2; give a factor")
 
     def overlapped(self, product_ms: float, transfer_ms: float) -> Pass:
         """Return the time of products and transfers side by side: while both run, both are slower.

@@ -264,9 +264,7 @@ def test_what_holds_of_any_strategy(strategy: LayerStrategy, layer: TransformerL
     assert 0 <= found.kept_bytes <= once.kept_bytes
     assert found.static_bytes * strategy.num_gpus >= once.static_bytes - 1e-6
     assert min(found.forward.copy_ms, found.backward.copy_ms, found.update_ms) >= 0
-    for fewer in ("selective", "full"):
-        less = cost(replace(strategy, recompute=fewer, sequence=strategy.sequence), layer=layer)
-        assert less.kept_bytes <= cost(replace(strategy, recompute="none"), layer=layer).kept_bytes
+    assert found.kept_bytes <= cost(replace(strategy, recompute="none"), layer=layer).kept_bytes
     more_samples = cost(strategy, 16, layer)
     assert more_samples.kept_bytes == pytest.approx(2 * found.kept_bytes)
     assert more_samples.static_bytes == found.static_bytes
@@ -275,10 +273,9 @@ def test_what_holds_of_any_strategy(strategy: LayerStrategy, layer: TransformerL
 @pytest.mark.parametrize(
     ("strategy", "samples", "message"),
     [
-        (LayerStrategy(2, 2), 8, "strategy: tensor, context and data parallelism of 2 x 1 x 2 are not the 8"),
+        (LayerStrategy(2, 2), 8, "strategy: shares a layer by 4 GPUs, not by 8; give as many"),
         (LayerStrategy(1, 8), 4, "data_parallel: 8 does not divide the 4 samples of a micro-batch"),
         (LayerStrategy(8), 0, "samples: 0 is not a whole number of at least 1"),
-        (LayerStrategy(1, 8, expert_parallel=2), 8, "expert_parallel: 2 does not divide num_experts 1"),
     ],
 )
 def test_what_does_not_divide_is_told_in_one_line(

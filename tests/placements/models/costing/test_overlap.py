@@ -92,7 +92,7 @@ def test_frozen_weights_have_no_gradients() -> None:
     frozen = cost(strategy, DENSE, CostOptions(precision=precision))
     assert frozen.forward == trained.forward
     # Products have half of their backward; the attention's core has all of it.
-    core = DENSE.core_flops(1) / DENSE.forward_flops(1)
+    core = DENSE.on(1).core_flops / DENSE.on(1).forward_flops
     saved_ms = trained.backward.product_ms - frozen.backward.product_ms
     assert saved_ms == pytest.approx((1 - core) * trained.forward.product_ms, rel=0.05)
     assert frozen.update_ms == 0
