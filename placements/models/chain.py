@@ -49,13 +49,10 @@ class ModelShape:
     """A model.
 
     Attributes:
-        runs: How many of which layer, in order.
+        runs: How many of which layer, in order; a `PlacementError` is raised where there are none.
         branches: Models without an output layer whose last outputs are the input of the first run, as the
             image's and the text's encoder in Flava; their runs come before. Empty for a chain.
         details: What a trainer has to know besides; models that differ in nothing else are equal.
-
-    Raises:
-        PlacementError: There is no layer.
     """
 
     name: str
@@ -65,7 +62,7 @@ class ModelShape:
     details: ModelDetails = field(default=ModelDetails(), compare=False)
 
     def __post_init__(self) -> None:
-        """Check that there are runs."""
+        """Check that there are layers."""
         if not self.runs:
             raise PlacementError(f"runs: {self.name} has no layers; give at least one")
 

@@ -18,8 +18,6 @@ from placements.models.memory import STATE_KINDS, MemoryItem
 from placements.models.operators import SCORES, SOFTMAX
 from placements.models.parallel import Buffer, Cost, LayerStrategy, Pass, SharingLevel
 
-_BETWEEN = "gradients between products"
-
 
 def layer_cost(
     layer: Layer,
@@ -61,19 +59,22 @@ def layer_cost(
         )
     layer.check(strategy.tensor_parallel, strategy.expert_parallel)
     share = LayerShare(layer, strategy, samples, group, options)
-    states, held = _states(share), defaultdict[str, float](float)
-    items = list(_memory(share, num_micro_batches, states.forward_bytes))
-    for item in items:
-        held[item.kind] += item.num_bytes
+    held: defaultdict[str, float] = defaultdict(float)
+    buffers: list[Buffer] = []
+    states = _states(share)
+    for kind, name, num_bytes, _ in _memory(share, num_micro_batches, states.forward_bytes):
+        held[kind] += num_bytes
+        if kind == "buffer":
+            buffers.append(Buffer(name, num_bytes))
     apart = options.exchanges_apart
     return Cost(
         *_passes(share, states.forward.copy_ms),
         held["kept"],
         states.forward_bytes,
-        held["backward"] - sum(item.num_bytes for item in items if item.name == _BETWEEN),
+        held["backward"] - share.gradients_bytes,
         sum(held[kind] for kind in STATE_KINDS),
         states.update_ms + (0.0 if apart else states.scatter_ms + states.gather_ms),
-        frozenset(Buffer(item.name, item.num_bytes) for item in items if item.kind == "buffer"),
+        frozenset(buffers),
         states.scatter_ms if apart else 0.0,
         states.gather_ms if apart else 0.0,
         held["kept"] + held["backward"] if options.framework.has_temporaries else 0.0,
@@ -148,10 +149,12 @@ def _states(share: LayerShare) -> Cost:
     step_ms = pass_ms = held = scatter_ms = gather_ms = 0.0
     for parameters, copies, is_experts in _parameters(share):
         weights, gradients = precision.number_bytes * parameters, precision.gradient_bytes * parameters
-        matrices = sum(each.experts or 1 for each in share.work.products if bool(each.experts) == is_experts)
         moved = precision.update_bytes * parameters / (copies.degree if zero else 1)
         moved += framework.gradient_passes * gradients
-        launches = 1 + (framework.gradient_passes > 0) + round(matrices * framework.kernels_per_weight)
+        launches = 1 + (framework.gradient_passes > 0)
+        if framework.kernels_per_weight:
+            own = (each.experts or 1 for each in share.work.products if bool(each.experts) == is_experts)
+            launches += round(framework.kernels_per_weight * sum(own))
         step_ms += share.memory_ms(moved, launches)
         if zero == 3:
             held += weights * (copies.degree - 1) / copies.degree
@@ -194,7 +197,8 @@ def _memory(share: LayerShare, num_micro_batches: int, gathered_bytes: float) ->
         input_bytes = share.bytes_of(share.work.inputs) / share.sharing
         yield MemoryItem("kept", "input of the layer", input_bytes, "each micro-batch")
     if options.framework.has_temporaries:
-        yield MemoryItem("backward", _BETWEEN, share.bytes_of(share.work.gradients), "largest of its parts")
+        name, rule = "gradients between products", "largest of its parts"
+        yield MemoryItem("backward", name, share.gradients_bytes, rule)
     if options.framework.has_placeholders:
         for a, b in sorted({(each.inputs, each.outputs) for each in share.work.products}):
             rule = "2 bytes a number, once for each shape"

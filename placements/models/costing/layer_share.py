@@ -44,10 +44,19 @@ class LayerShare:
         shares = options.model_flops_utilisation, options.memory_efficiency, EXPERT_HALF_TOKENS
         self.rates = options.machine or SheetRates(group.gpu, options.precision, *shares)
         self.by_operator = options.machine is not None or layer.num_routes > 0
+        is_output = isinstance(layer, OutputLayer)
+        reached = options.output_layer_utilisation if is_output else options.model_flops_utilisation
+        peak_tflops = options.precision.peak_tflops(group.gpu, exact=is_output)
+        self._ms_per_flop = self.samples / (reached * peak_tflops * 1e9)
 
     def bytes_of(self, numbers: float) -> float:
         """Return the bytes of activations of which a sample has so many numbers."""
         return self.options.precision.number_bytes * self.samples * numbers
+
+    @property
+    def gradients_bytes(self) -> float:
+        """Bytes of gradients between products, where they are counted."""
+        return self.bytes_of(self.work.gradients) if self.options.framework.has_temporaries else 0.0
 
     @property
     def host_ms(self) -> _Ms:
@@ -96,7 +105,8 @@ class LayerShare:
         if self.by_operator:
             product_ms = self.rates.product_ms
             return [product_ms(each, self.samples * each.tokens, is_frozen) for each in products]
-        flat_ms = [*(self._flat_ms(each.flops) for each in products), self._flat_ms(self.work.other_flops)]
+        flat_ms = [self._ms_per_flop * each.flops for each in products]
+        flat_ms.append(self._ms_per_flop * self.work.other_flops)
         return [(each_ms, each_ms if is_frozen else 2 * each_ms) for each_ms in flat_ms]
 
     @cached_property
@@ -108,7 +118,7 @@ class LayerShare:
         """
         strategy = self.strategy
         if not self.by_operator:
-            core_ms = self._flat_ms(self.work.core_flops)
+            core_ms = self._ms_per_flop * self.work.core_flops
             return core_ms, 2 * core_ms
         by_heads = strategy.tensor_parallel if strategy.sequence == "ulysses" else 1
         by_heads *= strategy.context_parallel if strategy.context == "all_to_all" else 1
@@ -118,13 +128,6 @@ class LayerShare:
             times_ms = self.rates.core_ms(own, self.samples * by_heads)
             forward_ms, backward_ms = forward_ms + times_ms[0], backward_ms + times_ms[1]
         return forward_ms, backward_ms
-
-    def _flat_ms(self, flops: float) -> float:
-        """Return the time of products at one share of the peak, of each sample's operations."""
-        options, is_output = self.options, isinstance(self.layer, OutputLayer)
-        share = options.output_layer_utilisation if is_output else options.model_flops_utilisation
-        peak_tflops = options.precision.peak_tflops(self.group.gpu, exact=is_output)
-        return self.samples * flops / (peak_tflops * 1e9 * share)
 
     def memory_ms(self, num_bytes: float, launches: int = 1) -> float:
         """Return the time of kernels that read and write so many bytes in all."""
@@ -212,9 +215,9 @@ class LayerShare:
     def routing_ms(self) -> float:
         """The time to send tokens to their experts and back, in a forward or a backward."""
         strategy, layer, machine = self.strategy, self.layer, self.options.machine
-        level, once = strategy.expert_level, self.options.sends_tokens_once
-        if level.degree == 1 or not isinstance(layer, TransformerLayer) or not layer.has_experts:
+        if strategy.expert_parallel == 1 or not isinstance(layer, TransformerLayer) or not layer.has_experts:
             return 0.0
+        level, once = strategy.expert_level, self.options.sends_tokens_once
         sharing = strategy.tensor_parallel if strategy.whole_experts else 1
         routed = self.bytes_of(layer.routed_elements(level.degree if once else None)) / sharing
         if once and machine is None:
