@@ -185,6 +185,10 @@ class Layer(ABC):
         """Return the parameters of all experts on each GPU, where it has them all."""
         return self.on(t).expert_parameters
 
+    def forward_flops(self, t: int) -> float:
+        """Return the operations of matrix products and cores on each GPU, two per multiply and add."""
+        return self.on(t).forward_flops
+
     def kept(self, precision: Precision, t: int) -> tuple[float, float]:
         """Return the bytes that each GPU keeps from the forward to the backward, with nothing recomputed.
 

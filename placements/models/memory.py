@@ -14,10 +14,7 @@ STATE_KINDS: tuple[MemoryKind, ...] = ("weights", "gradients", "optimizer")
 
 
 class MemoryItem(NamedTuple):
-    """A tensor, or several of one name: its bytes on each GPU, and how they are counted, in a few words.
-
-    Where it is kept they are those of one micro-batch.
-    """
+    """A tensor, or several of one name: bytes on each GPU, of one micro-batch where kept, and their rule."""
 
     kind: MemoryKind
     name: str

@@ -48,7 +48,7 @@ def divided_layers(model: str) -> tuple[Layer, ...]:
 
 def least_ratio(model: str, num_stages: int) -> tuple[float, tuple[int, ...]]:
     """Return the least ratio of the longest stage's operations to the shortest's, and that division."""
-    flops = [layer.on(1).forward_flops for layer in divided_layers(model)]
+    flops = [layer.forward_flops(1) for layer in divided_layers(model)]
     stage_layers = min_imbalance(flops, num_stages)
     stages = stage_times(flops, stage_layers)
     return max(stages) / min(stages), stage_layers

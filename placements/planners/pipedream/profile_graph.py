@@ -100,7 +100,7 @@ def computed_profile(layers: Iterable[Layer], batch_size: int, tflops: float) ->
             _NUMBER_BYTES * layer.num_parameters,
         )
         for layer in layers
-        for forward_ms in [batch_size * layer.on(1).forward_flops / (tflops * 1e9)]
+        for forward_ms in [batch_size * layer.forward_flops(1) / (tflops * 1e9)]
     )
 
 
