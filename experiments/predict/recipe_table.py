@@ -277,7 +277,6 @@ def search_of(recipe: Recipe, framework: Framework) -> LayoutSearch:
         overlap_tensor_parallel=True,
         sends_tokens_once=True,
         graphs=recipe.graphs,
-        frozen_weights=recipe.is_frozen,
         overlap_weights=True,
         exchanges_apart=True,
     )

@@ -6,7 +6,6 @@ The module knows shapes alone: no GPU, no stage.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import chain, repeat
 
 from placements.block import PlacementError
 from placements.models.end_layers import EmbeddingLayer
@@ -25,11 +24,10 @@ class ModelDetails:
         gpt_oss_parts: Heads have sinks, all matrices biases, and gates are clamped, as in gpt-oss.
         router_scores: ``softmax`` or ``sigmoid``, of which a router's scores are made.
         scores_before_choice: That is over all experts, not over those that are chosen.
-        router_groups: Groups of experts, of which a token chooses some first.
-        chosen_groups: How many it chooses.
+        router_groups: Groups of experts, of which a token first chooses `chosen_groups`.
         router_scaling: Factor on the weights of the chosen experts.
-        router_biases: Biases of scores keep experts busy (DeepSeek-V3, Sec. 2.1.2).
-        balance_loss: Factor of the auxiliary loss that does.
+        router_biases: Biases of scores keep experts busy (DeepSeek-V3, Sec. 2.1.2); `balance_loss` is the
+            factor of an auxiliary loss that does.
     """
 
     rope_base: float | None = None
@@ -51,15 +49,10 @@ class ModelShape:
     """A model.
 
     Attributes:
-        name: What it is known by.
-        runs: How many of which layer, in order.
-        precision: What it is trained with.
+        runs: How many of which layer, in order; a `PlacementError` is raised where there are none.
         branches: Models without an output layer whose last outputs are the input of the first run, as the
             image's and the text's encoder in Flava; their runs come before. Empty for a chain.
         details: What a trainer has to know besides; models that differ in nothing else are equal.
-
-    Raises:
-        PlacementError: There is no layer, or a count is not at least 1.
     """
 
     name: str
@@ -69,17 +62,14 @@ class ModelShape:
     details: ModelDetails = field(default=ModelDetails(), compare=False)
 
     def __post_init__(self) -> None:
-        """Check the counts."""
+        """Check that there are layers."""
         if not self.runs:
             raise PlacementError(f"runs: {self.name} has no layers; give at least one")
-        for i, (count, _) in enumerate(self.runs):
-            if type(count) is not int or count < 1:
-                raise PlacementError(f"runs[{i}]: {count!r} is not at least 1 layer; give a whole number")
 
     @property
     def layers(self) -> tuple[Layer, ...]:
         """Every layer of the chain in order, without those of branches."""
-        return tuple(chain.from_iterable(repeat(layer, count) for count, layer in self.runs))
+        return tuple(layer for count, layer in self.runs for _ in range(count))
 
     @property
     def chained(self) -> ModelShape:
@@ -97,8 +87,9 @@ class ModelShape:
     @property
     def num_tokens(self) -> int:
         """Tokens of one sample that its embeddings look up; 0 where there are none, as of images."""
-        embeddings = [(n, each) for n, each in self.chained.runs if isinstance(each, EmbeddingLayer)]
-        return sum(count * layer.sequence_length for count, layer in embeddings)
+        return sum(
+            n * each.sequence_length for n, each in self.chained.runs if isinstance(each, EmbeddingLayer)
+        )
 
     @property
     def kept_bytes(self) -> float:
@@ -108,4 +99,4 @@ class ModelShape:
     @property
     def forward_flops(self) -> float:
         """Operations of one sample's forward."""
-        return sum(count * layer.forward_flops(1) for count, layer in self.chained.runs)
+        return sum(count * layer.on(1).forward_flops for count, layer in self.chained.runs)

@@ -1,7 +1,4 @@
-"""Layers at the ends of a model and between its parts: vocabulary, projections, and layers that a user gives.
-
-As `placements.models.layers`, the module knows shapes alone.
-"""
+"""Layers at the ends of a model and between its parts: vocabulary, projections, and layers of a user's."""
 
 from __future__ import annotations
 
@@ -16,16 +13,13 @@ from placements.models.operators import SOFTMAX, Kernel, Product, Work
 
 @dataclass(frozen=True, kw_only=True)
 class VocabularyLayer(Layer):
-    """A layer with a table of the vocabulary, whose rows are shared by tensor-parallel GPUs.
-
-    The last GPU may have fewer rows.
+    """A layer with a table of the vocabulary, whose rows GPUs share; the last one may have fewer of them.
 
     Attributes:
         hidden_size: Width, h.
         vocab_size: Rows, v; classes of an image.
         sequence_length: Tokens of a sample that it is computed for, s.
-        tied: Its table is that of the first embedding, which the same GPUs hold. Where they do not, see
-            `apart`.
+        tied: Its table is that of the first embedding, which the same GPUs hold.
     """
 
     hidden_size: int
@@ -35,7 +29,7 @@ class VocabularyLayer(Layer):
 
     @property
     def owns_parameters(self) -> bool:
-        """Not where it is tied."""
+        """False where it is tied."""
         return not self.tied
 
     @property
@@ -63,11 +57,11 @@ class EmbeddingLayer(VocabularyLayer):
     def fill(self, work: Work) -> None:
         """Add rows read, written, and masked where they are others'; a dense gradient added in 32 bits."""
         rows, h = math.ceil(self.vocab_size / work.t), self.hidden_size
-        found = self.sequence_length * h
-        work.outputs = found + self.cross_length * h
+        numbers = self.sequence_length * h
+        work.outputs = numbers + self.cross_length * h
         work.parameters = (rows + self.num_positions) * h
-        work.kernels.append(Kernel("rows", 3 * found, 0, launches=(1, 0), is_apart=True))
-        work.reduces.append((found, 0))
+        work.kernels.append(Kernel("rows", 3 * numbers, 0, launches=(1, 0)))
+        work.reduces.append((numbers, 0))
         work.gradient_bytes = 8 * rows * h
 
 
@@ -86,8 +80,7 @@ class OutputLayer(VocabularyLayer):
         logits = s * rows
         work.inputs, work.outputs, work.parameters = s * h, 1, rows * h
         work.products.append(Product("logits", h, rows, s, "outputs"))
-        read = Kernel("loss", (2 + 4 / n) * logits, (1 + 4 / n) * logits, kind="loss", is_apart=True)
-        work.kernels.append(read)
+        work.kernels.append(Kernel("loss", (2 + 4 / n) * logits, (1 + 4 / n) * logits, kind="loss"))
         work.keep("input of the output layer", s * h, is_whole=True)
         work.keep("logits or their gradient", logits)
         work.keep(SOFTMAX, logits, 4)
@@ -101,8 +94,7 @@ class ProjectionLayer(Layer):
     It embeds the pixels of an image's patches (ViT), merges four patches to one (Swin), or changes the width.
 
     Attributes:
-        input_size: Numbers of a token.
-        hidden_size: Width that it makes of them.
+        input_size: Numbers of a token, of which it makes `hidden_size`.
         sequence_length: Tokens of a sample.
         num_positions: Learned positions; 0 for none.
         normed: A norm comes before the product, which then has no bias, as where patches are merged.
@@ -131,11 +123,9 @@ class CustomLayer(Layer):
     """A layer of which the user says what it costs, for one sample on one GPU; no GPUs share it.
 
     Attributes:
-        num_weights: Parameters.
         flops: Floating-point operations of the forward.
         kept_bytes: Kept from the forward to the backward, the input included.
-        input_numbers: Numbers of its input.
-        output_numbers: Numbers of its output; None for as many.
+        output_numbers: Numbers of its output; None for as many as of its input.
     """
 
     num_weights: int
@@ -146,11 +136,7 @@ class CustomLayer(Layer):
     may_be_zero = ("num_weights", "flops", "kept_bytes")
 
     def check(self, t: int, experts: int) -> None:
-        """Ensure that no GPUs share it.
-
-        Raises:
-            PlacementError: Some do.
-        """
+        """Ensure that no GPUs share it."""
         super().check(t, experts)
         if t > 1:
             raise PlacementError(

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from placements.block import PlacementError
 from placements.hardware import Gpu
-from placements.models.operators import Work
+from placements.models.operators import SCORES, Work
 
 
 @dataclass(frozen=True)
@@ -21,32 +21,25 @@ class Precision:
     """The numbers that a model is trained with, each kind by its own size.
 
     Attributes:
-        name: ``half`` has 16-bit weights and gradients beside 32-bit master weights and moments of Adam,
-            2 + 2 + 3 x 4 bytes; ``bf16`` adds gradients up in 32 bits, 2 + 4 + 3 x 4, as Megatron-LM does;
-            ``single`` has 32-bit weights, gradients and moments, 4 + 4 + 2 x 4; ``tf32`` has these too, but
-            products on the matrix units where a GPU's can. The others are ``bf16`` whose products of layers
-            have inputs of 8 or 4 bits: ``fp8`` scaled by tensor, ``fp8_blockwise`` by blocks of 128,
-            ``mxfp8`` by 32 and ``nvfp4`` by 16 numbers.
+        name: ``half`` has 16-bit weights and gradients beside 32-bit master weights and moments of Adam;
+            ``bf16`` adds gradients up in 32 bits, as Megatron-LM does; ``single`` has 32 bits everywhere;
+            ``tf32`` too, but products on the matrix units where a GPU's can. The others are ``bf16`` whose
+            products of layers have inputs of 8 or 4 bits: ``fp8`` scaled by tensor, ``fp8_blockwise`` by
+            blocks of 128, ``mxfp8`` by 32 and ``nvfp4`` by 16 numbers.
         number_bytes: Bytes of an activation, and of what is sent.
-        peak: Peak of a GPU that its products can reach; a key of `_PEAKS`.
-        weight_bytes: Bytes of a weight, with the copies that products read where these are cached.
-        gradient_bytes: Bytes of a gradient.
-        optimizer_bytes: Bytes of the optimizer's states for a parameter.
+        peaks: Fields of a GPU with the peak of products, the first that it has; the last for 16-bit ones.
+        weight_bytes: Bytes of a weight, with the copies that products read where these are cached; likewise
+            `gradient_bytes`, and `optimizer_bytes` of all the optimizer's states for a parameter.
         product_bytes: Bytes of a number that is kept only because a product's backward reads it.
     """
 
     name: str
     number_bytes: int
-    peak: str = "half"
+    peaks: tuple[str, ...] = ("peak_tflops",)
     weight_bytes: float = 2
     gradient_bytes: float = 2
     optimizer_bytes: float = 12
     product_bytes: float = 2
-
-    @property
-    def static_bytes(self) -> float:
-        """Bytes of a parameter's weight, gradient and optimizer states."""
-        return self.weight_bytes + self.gradient_bytes + self.optimizer_bytes
 
     @property
     def update_bytes(self) -> float:
@@ -57,6 +50,14 @@ class Precision:
         """
         weight = self.number_bytes * (1 if self.optimizer_bytes > 8 else 2)
         return self.gradient_bytes + 2 * self.optimizer_bytes + weight
+
+    @property
+    def is_frozen(self) -> bool:
+        """Weights have no gradients: backwards compute those of inputs alone, as with low-rank adapters.
+
+        Products of the adapters (LoRA, Hu et al., 2021) are below a percent and left out.
+        """
+        return self.gradient_bytes == 0
 
     @property
     def has_casts(self) -> bool:
@@ -71,44 +72,25 @@ class Precision:
     def peak_tflops(self, gpu: Gpu, exact: bool = False) -> float:
         """Return the peak of a GPU's matrix products, 1e12 operations per second.
 
-        Args:
-            gpu: Where a GPU lacks the precision, the next wider one is taken.
-            exact: The product stays in 16 bits, as those of the output layer and of attention cores do.
+        Where it lacks the precision, the next wider one is taken. Exact products stay in 16 bits, as those of
+        the output layer and of attention cores do.
         """
-        names = _PEAKS[self.peak]
-        known: list[float | None] = [getattr(gpu, name, None) for name in (names[-1:] if exact else names)]
+        known: list[float | None] = [getattr(gpu, name, None) for name in self.peaks[-1 if exact else 0 :]]
         return next(peak for peak in known if peak is not None)
 
 
-_PEAKS = {
-    "single": ("peak_fp32_tflops",),
-    "tf32": ("peak_tf32_tflops", "peak_fp32_tflops"),
-    "half": ("peak_tflops",),
-    "fp8": ("peak_fp8_tflops", "peak_tflops"),
-    "fp4": ("peak_fp4_tflops", "peak_fp8_tflops", "peak_tflops"),
-}
-"""Fields of a GPU by which a precision finds its peak, the first that it has."""
-
 HALF = Precision("half", 2)
-SINGLE = Precision("single", 4, "single", 4, 4, 8, 4)
-TF32 = Precision("tf32", 4, "tf32", 4, 4, 8, 4)
 BF16 = Precision("bf16", 2, gradient_bytes=4)
+SINGLE = Precision("single", 4, ("peak_fp32_tflops",), 4, 4, 8, 4)
+TF32 = replace(SINGLE, name="tf32", peaks=("peak_tf32_tflops", "peak_fp32_tflops"))
 
 # Weights of 8 and 4 bits stand once as they are and once transposed, for all micro-batches (Transformer
 # Engine; Megatron-LM with --fp8-param-gather). A scale has 8 bits (mxfp8, nvfp4) or 32 (blockwise).
 _SCALED = {"fp8": 1.0, "fp8_blockwise": 1 + 4 / 128, "mxfp8": 1 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
-PRECISIONS = {
-    each.name: each
-    for each in (
-        HALF,
-        BF16,
-        SINGLE,
-        TF32,
-        *(
-            Precision(name, 2, "fp4" if name == "nvfp4" else "fp8", 2 * size, 4, 12, size)
-            for name, size in _SCALED.items()
-        ),
-    )
+_FP8_PEAKS = ("peak_fp8_tflops", "peak_tflops")
+PRECISIONS = {each.name: each for each in (HALF, BF16, SINGLE, TF32)} | {
+    name: Precision(name, 2, ("peak_fp4_tflops",) * (size < 1) + _FP8_PEAKS, 2 * size, 4, 12, size)
+    for name, size in _SCALED.items()
 }
 """The precisions by name."""
 
@@ -122,7 +104,7 @@ class Layer(ABC):
 
     Attributes:
         name: Kind of layer in words.
-        may_be_zero: Sizes that may be 0.
+        may_be_zero: Sizes that may be 0; `shared_sizes` are those that GPUs which share matrices divide.
         reads_weights_backward: Its backward needs its weights: not so where it only looks rows up.
 
     Raises:
@@ -131,6 +113,7 @@ class Layer(ABC):
 
     name: str = "layer"
     may_be_zero: ClassVar[tuple[str, ...]] = ()
+    shared_sizes: ClassVar[tuple[str, ...]] = ()
     reads_weights_backward: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -151,9 +134,9 @@ class Layer(ABC):
     def fill(self, work: Work) -> None:
         """Add what the layer does to a row of the table of costs."""
 
-    def on(self, t: int, experts: int = 1, whole_experts: bool = False, precision: Precision = HALF) -> Work:
-        """Return what each GPU does and keeps where so many share the matrices, and so many the experts."""
-        key = t, experts, whole_experts, precision.number_bytes, precision.product_bytes
+    def on(self, t: int, experts: int = 1, expert_t: int = 0, precision: Precision = HALF) -> Work:
+        """Return what each GPU does and keeps; see `Work`, with 0 for as many to an expert as to a matrix."""
+        key = t, experts, expert_t or t, precision.number_bytes, precision.product_bytes
         if key not in self._works:
             self._works[key] = Work(*key)
             self.fill(self._works[key])
@@ -161,7 +144,6 @@ class Layer(ABC):
 
     @cached_property
     def _works(self) -> dict[tuple[float, ...], Work]:
-        """Rows that were made before."""
         return {}
 
     @property
@@ -180,9 +162,14 @@ class Layer(ABC):
         Raises:
             PlacementError: They cannot.
         """
-        if experts > 1:
+        for name in self.shared_sizes:
+            size = getattr(self, name)
+            if size is not None and size % t:
+                raise PlacementError(f"tensor_parallel: {t} does not divide {name} {size}; use a divisor")
+        number, kind = getattr(self, "num_experts", 1), self.name
+        if number % experts:
             raise PlacementError(
-                f"expert_parallel: {experts} GPUs cannot share {self.name!r}, which has no experts; use 1"
+                f"expert_parallel: {experts} does not divide num_experts {number} of {kind!r}; use a divisor"
             )
 
     @property
@@ -202,32 +189,21 @@ class Layer(ABC):
         """Return the operations of matrix products and cores on each GPU, two per multiply and add."""
         return self.on(t).forward_flops
 
-    def core_flops(self, t: int) -> float:
-        """Return those of the attention's scores and of their product with the values."""
-        return self.on(t).core_flops
-
     def kept(self, precision: Precision, t: int) -> tuple[float, float]:
         """Return the bytes that each GPU keeps from the forward to the backward, with nothing recomputed.
 
-        First those that every tensor-parallel GPU has whole, unless they share the sequence too, then a GPU's
-        part of what they share.
+        First those that every one has whole, unless they share the sequence too, then its part of the others.
         """
-        kept = self.on(t, precision=precision).kept
-        whole = sum(each.num_bytes for each in kept if each.is_whole)
-        return whole, sum(each.num_bytes for each in kept if not each.is_whole)
+        whole = shared = 0.0
+        for _, num_bytes, is_whole in self.on(t, precision=precision).kept:
+            whole, shared = (whole + num_bytes, shared) if is_whole else (whole, shared + num_bytes)
+        return whole, shared
 
     def scores_bytes(self, precision: Precision, t: int) -> float:
         """Return the part of `kept` that recomputing the attention's core saves."""
-        return self.on(t, precision=precision).scores_bytes
+        kept = self.on(t, precision=precision).kept
+        return sum(each.num_bytes for each in kept if each.name == SCORES)
 
     def output_elements(self) -> int:
         """Return the numbers of its output, which is what passes to the next layer."""
         return self.on(1).outputs
-
-    def routed_elements(self, num_gpus: int | None = None) -> float:
-        """Return the numbers that go to experts, and come back.
-
-        Args:
-            num_gpus: GPUs to each of which a token goes once; None to send it once for each of its experts.
-        """
-        return 0.0

@@ -1,13 +1,9 @@
-"""Layers with a state space in place of an attention (Mamba-2; Dao and Gu, 2024), by their shape.
-
-As `placements.models.layers`, the module knows shapes alone.
-"""
+"""Layers with a state space in place of an attention (Mamba-2; Dao and Gu, 2024), by their shape."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from placements.block import PlacementError
 from placements.models.layers import Layer
 from placements.models.operators import Kernel, Product, Work
 
@@ -25,8 +21,7 @@ class MambaLayer(Layer):
     Attributes:
         hidden_size: Width of the residual stream.
         sequence_length: Tokens of a sample.
-        num_heads: Heads of the state space.
-        head_width: Width of a head.
+        num_heads: Heads of the state space, each `head_width` wide.
         state_size: Numbers of a state for each number of a head.
         num_groups: Groups of heads that share the projections to and from the state.
 
@@ -40,24 +35,13 @@ class MambaLayer(Layer):
     head_width: int = 64
     state_size: int = 128
     num_groups: int = 8
-
-    def check(self, t: int, experts: int) -> None:
-        """Ensure that heads and groups divide.
-
-        Raises:
-            PlacementError: They do not.
-        """
-        super().check(t, experts)
-        for name, size in (("num_heads", self.num_heads), ("num_groups", self.num_groups)):
-            if size % t:
-                raise PlacementError(f"tensor_parallel: {t} does not divide {name} {size}; use a divisor")
+    shared_sizes = ("num_heads", "num_groups")
 
     def fill(self, work: Work) -> None:
         """Add projections and kernels, and the state space in chunks.
 
         Its parameters are those of projections, of the convolution with biases, three numbers for each head,
-        and norms. Its core has scores for each group, outputs for each head, and states in and out. Inputs of
-        norm, projections, convolution, state space and gate are kept, and the states of chunks in 32 bits.
+        and norms. Its core has scores for each group, outputs for each head, and states in and out.
         """
         s, h, t, width = self.sequence_length, self.hidden_size, work.t, self.num_heads * self.head_width
         stream, shared, states = s * h, self.num_groups * self.state_size, width * self.state_size

@@ -14,10 +14,7 @@ STATE_KINDS: tuple[MemoryKind, ...] = ("weights", "gradients", "optimizer")
 
 
 class MemoryItem(NamedTuple):
-    """A tensor, or several of one name: its bytes on each GPU, and how they are counted, in a few words.
-
-    Where it is kept they are those of one micro-batch.
-    """
+    """A tensor, or several of one name: bytes on each GPU, of one micro-batch where kept, and their rule."""
 
     kind: MemoryKind
     name: str
@@ -30,7 +27,6 @@ class Framework:
     """What a training framework holds besides states and activations.
 
     Attributes:
-        name: What it is known by.
         has_placeholders: A backward returns an empty gradient for each weight, since the product adds up into
             the 32-bit one; one for each shape is kept for all layers.
         has_temporaries: Gradients between the products of a backward are counted.
@@ -42,23 +38,23 @@ class Framework:
 
     name: str
     has_placeholders: bool = False
-    has_temporaries: bool = False
+    has_temporaries: bool = True
     softmax_bytes: int = 4
     gradient_passes: float = 0.0
     kernels_per_weight: int = 0
 
 
-PLAIN = Framework("plain")
+PLAIN = Framework("plain", has_temporaries=False)
 """States and activations alone (Korthikanti et al., 2022, Sec. 4)."""
 
 FRAMEWORKS = {
     "plain": PLAIN,
     # With Transformer Engine: products add up 32-bit gradients, and placeholders of gradients are cached by
     # shape; fused cross entropy; gradients cleared and normed.
-    "megatron": Framework("megatron", True, True, softmax_bytes=2, gradient_passes=2, kernels_per_weight=2),
+    "megatron": Framework("megatron", True, softmax_bytes=2, gradient_passes=2, kernels_per_weight=2),
     # With FSDP2: loss in 32 bits, not fused; gradients set to none, and clipped.
-    "torchtitan": Framework("torchtitan", has_temporaries=True, gradient_passes=1),
+    "torchtitan": Framework("torchtitan", gradient_passes=1),
     # The runtime of this project: torch's own modules and autograd.
-    "schedsearch": Framework("schedsearch", has_temporaries=True),
+    "schedsearch": Framework("schedsearch"),
 }
 """Frameworks by name."""

@@ -6,19 +6,13 @@ first; or they go to the host and come back, on the streams `copy_out` and `copy
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from placements.block import Block, Kind, PlacementError
 from placements.modes import Choice, Decision
 from placements.pieces import backwards_of
 from placements.spec import Placement
-
-COPY_OUT = "copy_out"
-"""The stream on which activations go to the host."""
-
-COPY_IN = "copy_in"
-"""The stream on which they come back."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +24,6 @@ class Recompute:
         time: Ticks for which the backward takes longer.
         transient: Units that the backward holds while it runs; None for all that the forward would hold. Less
             where layer after layer is computed again.
-        name: Name of the mode.
     """
 
     memory: int
@@ -52,40 +45,35 @@ def with_levers(
     placement: Placement,
     recompute: Mapping[str, Sequence[Recompute]] | None = None,
     offload: Mapping[str, Sequence[Offload]] | None = None,
-    host_memory: int | Sequence[int] | None = None,
+    host_memory: int | None = None,
 ) -> Placement:
     """Return a placement in which forwards may hold less, as modes besides ``keep``.
 
-    Where something may go to the host, streams share the memory of a device; what a backward releases then
-    counts until it ends.
-
-    Args:
-        placement: With forwards and whole or split backwards, named as those of a shape.
-        recompute: For the names of forwards, ways to compute some of it again.
-        offload: Likewise ways to send some to the host.
-        host_memory: Units that each device may hold on its host; one number for all, or one each.
+    Ways to compute again and to send to the host stand under the names of forwards, as in a shape, with whole
+    or split backwards. Where something may go to the host, streams share the memory of a device, and what a
+    backward releases counts until it ends. Each device may hold so many units on its host.
 
     Raises:
         PlacementError: A forward is unknown or has no backward, or more is held or moved than there is.
     """
-    levers: dict[str, list[Recompute | Offload]] = {}
-    for found in (recompute or {}, offload or {}):
-        for name, each in found.items():
-            levers.setdefault(name, []).extend(each)
-    blocks = {block.name: block for block in placement.blocks}
-    moves = [name for name, each in levers.items() if any(isinstance(lever, Offload) for lever in each)]
+    recompute, offload = recompute or {}, offload or {}
+    levers: dict[str, list[Recompute | Offload]] = {
+        name: [*recompute.get(name, ()), *offload.get(name, ())] for name in {**recompute, **offload}
+    }
     pairs = {name: _backwards(placement, name) for name in levers}
-    sharing = {device for name in moves for device in blocks[name].devices}
-    for block in placement.blocks:
-        if not sharing.isdisjoint(block.devices):
-            blocks[block.name] = replace(block, transient=block.transient + max(0, -_units(block)))
-    decisions = [_decision(blocks, name, pairs[name], each) for name, each in levers.items()]
-    hosts = (host_memory,) * placement.num_devices if isinstance(host_memory, int) else host_memory
+    sharing = {device for name in offload for device in placement.by_name[name].devices}
+    blocks = {
+        block.name: block
+        if sharing.isdisjoint(block.devices)
+        else replace(block, transient=block.transient + max(0, -_units(block)))
+        for block in placement.blocks
+    }
+    decisions = [Decision(tuple(_choices(blocks, name, pairs[name], each))) for name, each in levers.items()]
     return replace(
         placement,
         blocks=tuple(blocks.values()),
         decisions=(*placement.decisions, *decisions),
-        host_memory=placement.host_memory if hosts is None else tuple(hosts),
+        host_memory=placement.host_memory if host_memory is None else (host_memory,) * placement.num_devices,
     )
 
 
@@ -106,45 +94,40 @@ def _units(block: Block) -> int:
     return block.memory
 
 
-def _decision(
+def _choices(
     blocks: dict[str, Block], name: str, backwards: Sequence[str], levers: Sequence[Recompute | Offload]
-) -> Decision:
-    """Return the modes of a forward and its backward; keep is the first.
+) -> Iterator[Choice]:
+    """Yield the modes of a forward and its backward; keep is the first.
 
     Where one is offload, copies are added to the blocks, which no other mode runs.
     """
-    forward, copies = blocks[name], list[Block]()
+    forward, first, copies = blocks[name], blocks[backwards[0]], list[Block]()
     if any(isinstance(lever, Offload) for lever in levers):
         out = Block(f"{name} out", Kind.F, forward.devices, 1, data_parallel=forward.data_parallel)
-        back = replace(out, name=f"{name} in", kind=Kind.B, after=(out.name,), stream=COPY_IN)
-        copies = [replace(out, after=(name,), stream=COPY_OUT), back]
-        blocks |= {each.name: each for each in copies}
-        first = blocks[backwards[0]]
-        blocks[first.name] = replace(first, after=(*first.after, back.name))
-    first, idle = blocks[backwards[0]], [replace(each, time=0) for each in copies]
-    choices = [Choice("keep", (forward, *(blocks[each] for each in backwards), *idle))]
+        back = replace(out, name=f"{name} in", kind=Kind.B, after=(out.name,), stream="copy_in")
+        copies = [replace(out, after=(name,), stream="copy_out"), back]
+        first = replace(first, after=(*first.after, back.name))
+        blocks |= {each.name: each for each in (*copies, first)}
+    idle = [replace(each, time=0) for each in copies]
+    yield Choice("keep", (forward, *(blocks[each] for each in backwards), *idle))
     held, later = _units(forward), sum(-_units(blocks[each]) for each in backwards[1:])
+    besides = first.transient - (max(0, -_units(first)) if copies else 0)
     for lever in levers:
         units = lever.memory
         if not 0 <= units <= held:
-            raise PlacementError(
-                f"levers.{name}.{lever.name}.memory: {units} is not between 0 and the {held} units that "
-                f"{name} holds"
-            )
+            where = f"levers.{name}.{lever.name}.memory"
+            raise PlacementError(f"{where}: {units} is not between 0 and the {held} units that {name} holds")
         if isinstance(lever, Offload):
             out, back = (replace(each, time=lever.time) for each in copies)
             out = replace(out, memory=-units, transient=units, host_memory=units)
-            choices.append(
-                Choice(lever.name, (out, replace(back, memory=units), replace(first, host_memory=-units)))
-            )
+            back, after = replace(back, memory=units), replace(first, host_memory=-units)
+            yield Choice(lever.name, (out, back, after))
             continue
-        own = held if lever.transient is None else lever.transient
-        besides = first.transient - (max(0, -_units(first)) if copies else 0)
-        changed_first = replace(
+        own = (held if lever.transient is None else lever.transient) - later
+        after = replace(
             first,
             time=first.time + lever.time,
             memory=later - units,
-            transient=besides + max(own - later, units if copies else 0, 0),
+            transient=besides + max(own, units if copies else 0, 0),
         )
-        choices.append(Choice(lever.name, (replace(forward, memory=units), changed_first, *idle)))
-    return Decision(tuple(choices))
+        yield Choice(lever.name, (replace(forward, memory=units), after, *idle))

@@ -91,7 +91,6 @@ class Kernel(NamedTuple):
         forward: Numbers read and written by the forward; likewise `backward`.
         is_whole: Each tensor-parallel GPU computes it for all tokens, unless these GPUs share the sequence.
         launches: Kernels of the forward and of the backward.
-        is_apart: Its time comes on top where one share of the peak stands for a whole layer.
     """
 
     name: str
@@ -100,7 +99,6 @@ class Kernel(NamedTuple):
     is_whole: bool = False
     kind: KernelKind = "stream"
     launches: tuple[int, int] = (1, 1)
-    is_apart: bool = False
 
 
 class KeptTensor(NamedTuple):
@@ -116,15 +114,13 @@ class Work:
     """A row of the table of costs: what one of the GPUs that share a layer computes, sends, keeps and holds.
 
     Attributes:
-        t: GPUs that share each matrix.
+        t: GPUs that share each matrix; `expert_t` are those that share each matrix of an expert, of which all
+            get the same tokens.
         experts: GPUs that share the experts.
-        whole_experts: Each expert is whole on a GPU, for 1 / t of the tokens.
-        number_bytes: Bytes of an activation.
-        product_bytes: Bytes of a number that is kept only because a product's backward reads it.
+        number_bytes: Bytes of an activation; `product_bytes` where only a product's backward reads it.
         inputs: Numbers that it keeps where its backward computes all else again.
         outputs: Numbers of its output.
         parameters: Parameters, without `expert_parameters`, which are those of the GPU's experts.
-        kernels: Kernels beside `products` and `cores`.
         reduces: Numbers of each all-reduce of tensor-parallel GPUs, in the forward and in the backward.
         gradients: Numbers of gradients that a backward holds at most between its products.
         other_flops: Operations of products that are not told one by one; of cores `other_core_flops`.
@@ -133,7 +129,7 @@ class Work:
 
     t: int
     experts: int
-    whole_experts: bool
+    expert_t: int
     number_bytes: float
     product_bytes: float
     inputs: int = 0
@@ -150,17 +146,9 @@ class Work:
     other_core_flops: float = 0.0
     gradient_bytes: float = 0.0
 
-    def keep(
-        self, name: str, numbers: float, number_bytes: float | None = None, is_whole: bool = False
-    ) -> None:
-        """Add a tensor that is kept; its numbers are activations unless their bytes are given."""
-        size = self.number_bytes if number_bytes is None else number_bytes
-        self.kept.append(KeptTensor(name, size * numbers, is_whole))
-
-    @property
-    def expert_t(self) -> int:
-        """GPUs that share each matrix of an expert."""
-        return 1 if self.whole_experts else self.t
+    def keep(self, name: str, numbers: float, size: float | None = None, is_whole: bool = False) -> None:
+        """Add a tensor that is kept, with the bytes of each number; None for those of activations."""
+        self.kept.append(KeptTensor(name, (self.number_bytes if size is None else size) * numbers, is_whole))
 
     @property
     def core_flops(self) -> float:
@@ -171,8 +159,3 @@ class Work:
     def forward_flops(self) -> float:
         """Operations of the forward."""
         return sum(each.flops for each in self.products) + self.other_flops + self.core_flops
-
-    @property
-    def scores_bytes(self) -> float:
-        """Bytes of what is kept that computing the core again saves."""
-        return sum(each.num_bytes for each in self.kept if each.name == SCORES)

@@ -6,7 +6,7 @@ The module does not know a layer, nor how fast a GPU is.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 from placements.block import PlacementError
 
@@ -73,21 +73,16 @@ class LayerStrategy:
                 raise PlacementError(f"{name}: {value!r} is not a whole number of at least 1; give one")
         if type(self.zero) is not int or not 0 <= self.zero <= 3:
             raise PlacementError(f"zero: {self.zero!r} is not a stage of ZeRO; use 0, 1, 2 or 3")
-        words = {"recompute": Recompute, "sequence": SequenceSharing, "context": ContextSharing}
-        for name, kind in words.items():
-            if getattr(self, name) not in get_args(kind):
-                raise PlacementError(
-                    f"{name}: {getattr(self, name)!r} is not known; use one of {', '.join(get_args(kind))}"
-                )
         if self.whole_experts and (self.sequence != "megatron" or not self.tensor_innermost):
             raise PlacementError(
                 "whole_experts: tensor-parallel GPUs have no tokens of their own, or are not next to each "
                 "other; use sequence=megatron and tensor_innermost"
             )
-        if self._expert_gpus.degree % self.expert_parallel:
+        e, copies = self.expert_parallel, self._expert_gpus.degree
+        if copies % e:
             raise PlacementError(
-                f"expert_parallel: {self.expert_parallel} does not divide the {self._expert_gpus.degree} "
-                "GPUs that hold the same weights; use a divisor"
+                f"expert_parallel: {e} does not divide the {copies} GPUs that hold the same weights; use a "
+                "divisor"
             )
 
     @property
@@ -108,23 +103,20 @@ class LayerStrategy:
     @property
     def tensor_level(self) -> SharingLevel:
         """The t GPUs."""
-        return SharingLevel(
-            self.tensor_parallel, 1 if self.tensor_innermost else self.num_gpus // self.tensor_parallel
-        )
+        t = self.tensor_parallel
+        return SharingLevel(t, 1 if self.tensor_innermost else self.num_gpus // t)
 
     @property
     def context_level(self) -> SharingLevel:
         """The c GPUs, beside each other's t or d."""
-        return SharingLevel(
-            self.context_parallel, self.tensor_parallel if self.tensor_innermost else self.data_parallel
-        )
+        inner = self.tensor_parallel if self.tensor_innermost else self.data_parallel
+        return SharingLevel(self.context_parallel, inner)
 
     @property
     def weight_copies(self) -> SharingLevel:
         """The GPUs that hold the same weights, or share them with ZeRO: c d, with Ulysses all."""
-        if self.matrix_parallel < self.tensor_parallel or not self.tensor_innermost:
-            return SharingLevel(self.num_gpus // self.matrix_parallel, 1)
-        return SharingLevel(self.num_gpus // self.tensor_parallel, self.tensor_parallel)
+        t = self.matrix_parallel
+        return SharingLevel(self.num_gpus // t, t if self.tensor_innermost else 1)
 
     @property
     def expert_tensor_parallel(self) -> int:
@@ -166,7 +158,7 @@ class Pass:
 
 
 class Buffer(NamedTuple):
-    """Bytes on each GPU that layers share: those whose buffers have one name have one buffer."""
+    """Bytes on each GPU that all layers with a buffer of this name share."""
 
     name: str
     num_bytes: float
@@ -177,16 +169,13 @@ class Cost:
     """Cost of some layers on each GPU.
 
     Attributes:
-        forward: Forward of one micro-batch.
-        backward: Likewise.
-        kept_bytes: Held from the forward to the backward.
-        forward_bytes: More, held only during the forward.
-        backward_bytes: Likewise, during the backward.
+        forward: Time of one micro-batch's forward; `backward` likewise.
+        kept_bytes: Held from the one to the other.
+        forward_bytes: More, held only during the forward; `backward_bytes` likewise.
         static_bytes: Weights, gradients and the optimizer's states.
         update_ms: Gradients exchanged and weights updated, once after the last micro-batch.
         buffers: Held from first to last, once for all layers that have the same one.
-        scatter_ms: Sum of gradients, and `gather_ms` gathering of the new weights, where both are apart from
-            `update_ms`.
+        scatter_ms: Sum of gradients, and `gather_ms` of new weights, where both are apart from `update_ms`.
         backward_peak_bytes: Most that a backward holds of its own micro-batch, what it kept included, where
             gradients between products are counted; otherwise 0.
     """

@@ -20,18 +20,15 @@ from placements.models.rates import tick_for
 from placements.pieces import Piece, blocks_of, transfers_of, updates_of
 from placements.spec import Placement
 
-_MIB = 2**20
-
 
 class PieceCost(NamedTuple):
     """Cost of one piece on each of its GPUs.
 
     Attributes:
         devices: Devices that run it together; mostly one.
-        cost: For one micro-batch.
         data_parallel: Groups of its GPUs that each have a share of the samples.
-        forward_transfer_ms: Time from the piece before, on other devices; 0 for the first.
-        backward_transfer_ms: Time of the gradient to the piece before.
+        forward_transfer_ms: Time from the piece before, on other devices; 0 for the first. Likewise
+            `backward_transfer_ms` of the gradient to it.
         name: Its own name, if it has one.
         weight_share: Share of the backward's products that compute gradients of weights, where these are a
             block of their own; 0 for one backward.
@@ -54,20 +51,6 @@ class PieceCost(NamedTuple):
         weights_ms = self.weight_share * self.cost.backward.product_ms
         return forward_ms, backward_ms - weights_ms, weights_ms
 
-    def piece(self, name: str, tick_ms: float) -> Piece:
-        """Return it in ticks and MiB, by its own name if it has one."""
-        cost, held = self.cost, _mib(self.cost.kept_bytes)
-        transfers_ms = self.forward_transfer_ms, self.backward_transfer_ms
-        return Piece(
-            self.name or name,
-            self.devices,
-            tuple(round(time_ms / tick_ms) for time_ms in self.times_ms),
-            (held, -held) if not self.weight_share else (held, 0, -held),
-            (_mib(cost.forward_bytes), _mib(max(cost.backward_bytes, cost.backward_peak_bytes))),
-            self.data_parallel,
-            transfer=(math.ceil(transfers_ms[0] / tick_ms), math.ceil(transfers_ms[1] / tick_ms)),
-        )
-
 
 def in_ticks(costs: Sequence[PieceCost], tick_ms: float | None = None) -> tuple[list[Piece], float]:
     """Return pieces in ticks and MiB, rounded up, and the length of a tick; see `piece_placement`.
@@ -76,7 +59,22 @@ def in_ticks(costs: Sequence[PieceCost], tick_ms: float | None = None) -> tuple[
         PlacementError: The tick is not above 0, or longer than the shortest block.
     """
     tick_ms = tick_for(min(min(each.times_ms) for each in costs), tick_ms)
-    return [each.piece(f"F{i}", tick_ms) for i, each in enumerate(costs)], tick_ms
+    return [
+        Piece(
+            each.name or f"F{i}",
+            each.devices,
+            tuple(round(time_ms / tick_ms) for time_ms in each.times_ms),
+            (held, 0, -held) if each.weight_share else (held, -held),
+            (_mib(cost.forward_bytes), _mib(max(cost.backward_bytes, cost.backward_peak_bytes))),
+            each.data_parallel,
+            transfer=(
+                math.ceil(each.forward_transfer_ms / tick_ms),
+                math.ceil(each.backward_transfer_ms / tick_ms),
+            ),
+        )
+        for i, each in enumerate(costs)
+        for cost, held in [(each.cost, _mib(each.cost.kept_bytes))]
+    ], tick_ms
 
 
 def piece_placement(
@@ -92,25 +90,17 @@ def piece_placement(
     O exchanges the gradients and updates the weights; Galvatron-BMW lets that exchange run beside the last
     backward (Sec. V), which is never longer.
 
-    Args:
-        name: Name of the placement.
-        pieces: Pieces in the order of the model; each takes the output of the one before.
-        capacities_mib: What each GPU of a device has for weights and activations.
-        num_gpus: GPUs of each device.
-        tick_ms: Length of a tick; see `placements.models.rates.tick_for`.
-        nodes: Node of each GPU, as `placements.cluster.Cluster.node_of` numbers them.
-
-    Returns:
-        Memory in MiB of one GPU, rounded up; what its states take is static memory.
+    Pieces are in the order of the model; each takes the output of the one before. Memory is in MiB of one
+    GPU, rounded up: capacities for weights and activations; what states take is static memory. Nodes of GPUs
+    are numbered as by `placements.cluster.Cluster.node_of`, ticks as in `placements.models.rates.tick_for`.
 
     Raises:
         PlacementError: An argument is out of its range.
     """
     made, tick_ms = in_ticks(pieces, tick_ms)
-    costs = [
-        sum((piece.cost for piece in pieces if device in piece.devices), Cost())
-        for device in range(len(num_gpus))
-    ]
+    devices = range(len(num_gpus))
+    costs = [sum((each.cost for each in pieces if device in each.devices), Cost()) for device in devices]
+    states = (cost.static_bytes + sum(each.num_bytes for each in cost.buffers) for cost in costs)
     return Placement(
         name,
         len(num_gpus),
@@ -118,9 +108,7 @@ def piece_placement(
         tick_ms,
         transfer=transfers_of(made),
         memory=tuple(capacities_mib),
-        static_memory=tuple(
-            _mib(cost.static_bytes + sum(each.num_bytes for each in cost.buffers)) for cost in costs
-        ),
+        static_memory=tuple(map(_mib, states)),
         num_gpus=tuple(num_gpus),
         memory_unit_mib=1.0,
         nodes=tuple(nodes),
@@ -128,4 +116,4 @@ def piece_placement(
 
 
 def _mib(num_bytes: float) -> int:
-    return math.ceil(num_bytes / _MIB)
+    return math.ceil(num_bytes / 2**20)

@@ -6,9 +6,8 @@ The module does not know what they take; whoever has the profile does.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
-from placements.block import PlacementError
 from placements.models.layers import Layer
 from placements.models.operators import Work
 
@@ -21,12 +20,9 @@ class ProfiledLayer(Layer):
     """A layer of a profile.
 
     Attributes:
-        role: What it is in its model.
         number: Number of the profile's entry with its figures, from 0; equal layers have one number.
-        num_weights: Parameters.
         kept_bytes: Kept by one sample from the forward to the backward, on one GPU.
         input_numbers: Numbers of its input; 0 for what is not kept, as tokens.
-        output_numbers: Numbers of its output, which is what passes to the next layer.
     """
 
     role: Role
@@ -36,12 +32,6 @@ class ProfiledLayer(Layer):
     input_numbers: int
     output_numbers: int
     may_be_zero = ("number", "num_weights", "kept_bytes", "input_numbers", "output_numbers")
-
-    def __post_init__(self) -> None:
-        """Check role and figures."""
-        if self.role not in get_args(Role):
-            raise PlacementError(f"role: {self.role!r} is not known; use one of {', '.join(get_args(Role))}")
-        super().__post_init__()
 
     def fill(self, work: Work) -> None:
         """Add equal shares of what was measured; operations are not known."""

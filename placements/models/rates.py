@@ -6,10 +6,6 @@ import math
 
 from placements.block import PlacementError
 
-MODEL_FLOPS_UTILISATION = 0.50
-"""Share of the peak that transformer layers reach; end to end 44 to 52 % of an A100's were measured
-(Narayanan's dissertation, Sec. 4.5.1)."""
-
 EXPERT_HALF_TOKENS = 230
 """Tokens of each expert with which a product of experts reaches half of the share of large products.
 
@@ -20,13 +16,6 @@ HOST_US = 125.0
 """Time of the host for each kernel, in 1e-6 seconds: GPTs of hidden size 512 take 4.0 ms for a layer's
 forward and backward on H100 in Megatron-LM's own functional tests (at d98e8a64; 12 layers, 4 GPUs to each
 matrix), which are 32 kernels by our count; no GPU would need a tenth of that."""
-
-OUTPUT_LAYER_UTILISATION = 0.65
-"""Share of the peak that the output layer's product reaches: assumed, above that of whole layers because
-it is one large matrix product with nothing between."""
-
-MEMORY_EFFICIENCY = 0.85
-"""Share of the data sheet's memory bandwidth that long streams reach: assumed."""
 
 RESERVE_GIB = 4.0
 """Memory kept for the CUDA context, communication buffers, temporaries and fragmentation: assumed."""

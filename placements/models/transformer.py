@@ -1,7 +1,6 @@
 """Layers of transformers by their shape: attention of any kind, a feed-forward part or experts.
 
-As `placements.models.layers`, the module knows shapes alone. A layer is a list of parts, each with its own
-norm, products and exchange.
+A layer is a list of parts, each with its own norm, products and exchange.
 """
 
 from __future__ import annotations
@@ -43,18 +42,15 @@ class TransformerLayer(Layer):
         window: Tokens that each attends to; None for all.
         dropout: Masks are kept, of attention, feed-forward part and scores.
         biases: Whether matrices and norms have biases; without, norms have a scale alone (RMSNorm).
-        attention: What it keeps of the scores.
-        num_experts: Feed-forward parts of which a router chooses; 1 for no router.
-        experts_per_token: How many it chooses.
+        attention: What it keeps of the scores; `parts` are those that the layer has.
+        num_experts: Feed-forward parts of which a router chooses `experts_per_token`; 1 for no router.
         shared_expert_size: Width of the experts that all tokens take, together; 0 for none.
         imbalance: Tokens of the busiest GPU's experts as a multiple of an equal share.
         kv_rank: Rank to which keys and values are compressed (multi-head latent attention; DeepSeek-V2,
-            Sec. 2.1); None for plain attention.
-        query_rank: Likewise of the queries; None where they are not compressed.
+            Sec. 2.1), and `query_rank` of queries; None where they are not.
         rope_width: Width of a head's part with rotary positions, which all heads share in the keys.
         value_width: Width of a head's values; None for `head_width`.
         query_key_norms: Queries and keys are normed, head by head (Qwen3).
-        parts: Parts that the layer has.
 
     Raises:
         PlacementError: A size is out of its range.
@@ -83,39 +79,30 @@ class TransformerLayer(Layer):
     value_width: int | None = None
     query_key_norms: bool = False
     parts: LayerParts = "both"
+    shared_sizes = ("num_heads", "feed_forward_size")
     may_be_zero = ("cross_length", "shared_expert_size", "rope_width")
 
     def __post_init__(self) -> None:
         """Check every size."""
         super().__post_init__()
-        if self.head_width is None and self.hidden_size % self.num_heads:
-            raise PlacementError(
-                f"num_heads: {self.num_heads} does not divide hidden_size {self.hidden_size}; use a divisor"
-            )
-        if self.num_heads % self.kv_heads:
-            raise PlacementError(
-                f"num_kv_heads: {self.kv_heads} does not divide num_heads {self.num_heads}; use a divisor"
-            )
-        if self.experts_per_token > self.num_experts:
-            raise PlacementError(
-                f"experts_per_token: {self.experts_per_token} is more than num_experts {self.num_experts}; "
-                "give at most these"
-            )
         for name, kind in (("attention", AttentionKind), ("parts", LayerParts)):
             if getattr(self, name) not in get_args(kind):
                 raise PlacementError(
                     f"{name}: {getattr(self, name)!r} is not known; use one of {', '.join(get_args(kind))}"
                 )
-        if not 1 <= self.imbalance <= self.num_experts:
-            raise PlacementError(
-                f"imbalance: {self.imbalance} is not from 1, for equal shares, to num_experts "
-                f"{self.num_experts}; give a factor"
-            )
-        if self.kv_rank is None and (self.query_rank or self.rope_width or self.value_width):
-            raise PlacementError(
-                "kv_rank: is missing beside query_rank, rope_width or value_width, which are of latent "
-                "attention; give it"
-            )
+        h, a, n, k = self.hidden_size, self.num_heads, self.num_experts, self.experts_per_token
+        is_wrong = {
+            f"num_heads: {a} does not divide hidden_size {h}; use a divisor": not self.head_width and h % a,
+            f"num_kv_heads: {self.kv_heads} does not divide num_heads {a}; use a divisor": a % self.kv_heads,
+            f"experts_per_token: {k} is more than num_experts {n}; give at most these": k > n,
+            f"imbalance: {self.imbalance} is not from 1, for equal shares, to num_experts {n}; give such a "
+            "factor": not 1 <= self.imbalance <= n,
+            "kv_rank: is missing beside query_rank, rope_width or value_width, which are of latent "
+            "attention; give it": not self.kv_rank
+            and (self.query_rank or self.rope_width or self.value_width),
+        }
+        if message := next((message for message, found in is_wrong.items() if found), ""):
+            raise PlacementError(message)
 
     @property
     def kv_heads(self) -> int:
@@ -137,20 +124,6 @@ class TransformerLayer(Layer):
         """Whether a router chooses among experts."""
         return self.num_experts > 1 and self.parts != "attention"
 
-    def check(self, t: int, experts: int) -> None:
-        """Ensure that heads, feed-forward part and experts divide.
-
-        Raises:
-            PlacementError: They do not.
-        """
-        for name, size in (("num_heads", self.num_heads), ("feed_forward_size", self.ffn_size)):
-            if size % t:
-                raise PlacementError(f"tensor_parallel: {t} does not divide {name} {size}; use a divisor")
-        if self.num_experts % experts:
-            raise PlacementError(
-                f"expert_parallel: {experts} does not divide num_experts {self.num_experts}; use a divisor"
-            )
-
     def fill(self, work: Work) -> None:
         """Add what its attentions and its feed-forward part or experts do.
 
@@ -164,22 +137,16 @@ class TransformerLayer(Layer):
         work.inputs, work.outputs = stream, stream + cross
         if self.parts != "feed_forward":
             self._begin(work, "attention")
-            if self.kv_rank is None:
-                self._plain(work)
-            else:
-                self._latent(work)
-            self._core(work)
+            self._attention(work)
             if cross:
                 self._begin(work, "attention")
-                self._cross(work)
-        if self.has_experts:
+                self._cross_attention(work)
+        if self.parts != "attention":
             self._begin(work, "feed-forward")
-            self._experts(work)
-            if work.whole_experts and not self.shared_expert_size:
-                work.reduces.pop()
-        elif self.parts != "attention":
-            self._begin(work, "feed-forward")
-            self._inner(work, "feed-forward", "activation", self.ffn_size, self.sequence_length)
+            if self.has_experts:
+                self._experts(work)
+            else:
+                self._inner(work, "feed-forward", "activation", self.ffn_size, self.sequence_length)
         if cross:
             # In the backward a decoder also sums its gradient of the encoder's output, which passes on too.
             work.reduces.append((0, cross))
@@ -196,89 +163,80 @@ class TransformerLayer(Layer):
             work.keep(f"mask of the {name} part", stream, 1, is_whole=True)
         work.reduces.append((stream, stream))
 
-    def _plain(self, work: Work) -> None:
-        """Add projections. With fewer heads of keys than GPUs, several GPUs have the same."""
-        s, h, query = self.sequence_length, self.hidden_size, self.query_width / work.t
-        kv = self._kv_heads(work.t) * self._width
-        self._multiply(work, Product("queries, keys and values", h, query + 2 * kv, s, "outputs"))
-        self._multiply(work, Product("attention output", query, h, s, "inputs"))
-        moved = 2 * s * (query + kv)
-        # Queries are laid out one after the other; in the backward all three gradients are joined.
-        work.kernels.append(Kernel("queries apart", 2 * s * query, 2 * s * (query + 2 * kv)))
-        work.kernels.append(Kernel("positions", moved, moved, launches=(2, 2)))
-        work.keep("queries, keys, values and attention output", moved)
-        if self.query_key_norms:
-            work.kernels.append(Kernel("query and key norms", moved, 1.5 * moved, launches=(2, 4)))
-            work.keep("inputs of query and key norms", moved / 2)
-            work.parameters += (2 if self.biases else 1) * 2 * self._key_width / work.t
-
-    def _latent(self, work: Work) -> None:
-        """Add compressions and projections (DeepSeek-V2, Sec. 2.1)."""
-        s, h = self.sequence_length, self.hidden_size
-        keys, values = self.query_width / work.t, self.num_heads * self._value_width / work.t
-        plain_keys = self.num_heads * self._width / work.t
-        for name, short, rank, rope, outputs in (
-            ("queries", "query", self.query_rank, 0, keys),
-            ("keys and values", "key and value", self.kv_rank, self.rope_width, plain_keys + values),
-        ):
-            if rank is not None:
-                self._multiply(work, Product(f"{short} compression", h, rank + rope, s, "none"))
-                self._norm(work, "compression norm", rank)
-                work.keep(f"compressed {name}", s * (rank + rope), is_whole=True)
-                work.keep(f"normed {name}", s * rank, work.product_bytes, is_whole=True)
-            self._multiply(work, Product(name, h if rank is None else rank, outputs, s, "outputs"))
-        self._multiply(work, Product("attention output", values, h, s, "inputs"))
-        moved = 2 * s * (2 * keys + values)
-        work.kernels.append(Kernel("positions and concatenation", moved, moved, launches=(5, 5)))
-        work.keep("queries and keys", 2 * s * keys)
-        work.keep("values and attention output", 2 * s * values)
-
-    def _core(self, work: Work) -> None:
-        """Add scores and their products, and what is kept of them."""
-        s, heads, kv_heads = self.sequence_length, self.num_heads / work.t, self._kv_heads(work.t)
-        widths = self._key_width, self._value_width
-        span = s if self.window is None else min(self.window, s)
-        work.cores.append(Core(heads, kv_heads, *widths, s, span, 0.5 if self.causal else 1.0))
+    def _attention(self, work: Work) -> None:
+        """Add projections and core. With fewer heads of keys than GPUs, several GPUs have the same."""
+        s, h, width = self.sequence_length, self.hidden_size, self._width
+        heads, kv_heads = self.num_heads / work.t, max(self.kv_heads / work.t, 1)
+        key_width, value_width = width + self.rope_width, self.value_width or width
+        query, value = heads * key_width, heads * value_width
+        if self.kv_rank is None:
+            kv = kv_heads * width
+            self._multiply(work, Product("queries, keys and values", h, query + 2 * kv, s, "outputs"))
+            moved = 2 * s * (query + kv)
+            # Queries are laid out one after the other; in the backward all three gradients are joined.
+            work.kernels.append(Kernel("queries apart", 2 * s * query, 2 * s * (query + 2 * kv)))
+            work.kernels.append(Kernel("positions", moved, moved, launches=(2, 2)))
+            work.keep("queries, keys, values and attention output", moved)
+            if self.query_key_norms:
+                work.kernels.append(Kernel("query and key norms", moved, 1.5 * moved, launches=(2, 4)))
+                work.keep("inputs of query and key norms", moved / 2)
+                work.parameters += (2 if self.biases else 1) * 2 * key_width / work.t
+        else:
+            # Compressions and projections of latent attention (DeepSeek-V2, Sec. 2.1).
+            for name, short, rank, rope, outputs in (
+                ("queries", "query", self.query_rank, 0, query),
+                ("keys and values", "key and value", self.kv_rank, self.rope_width, heads * width + value),
+            ):
+                if rank is not None:
+                    self._multiply(work, Product(f"{short} compression", h, rank + rope, s, "none"))
+                    self._norm(work, "compression norm", rank)
+                    work.keep(f"compressed {name}", s * (rank + rope), is_whole=True)
+                    work.keep(f"normed {name}", s * rank, work.product_bytes, is_whole=True)
+                self._multiply(work, Product(name, rank or h, outputs, s, "outputs"))
+            moved = 2 * s * (2 * query + value)
+            work.kernels.append(Kernel("positions and concatenation", moved, moved, launches=(5, 5)))
+            work.keep("queries and keys", 2 * s * query)
+            work.keep("values and attention output", 2 * s * value)
+        self._multiply(work, Product("attention output", value, h, s, "inputs"))
         if work.product_bytes != work.number_bytes:
-            work.keep("attention output for its product", s * heads * widths[1], work.product_bytes)
-        self._keep_scores(work, s * span)
-        work.gradients = s * (heads + kv_heads) * sum(widths)
+            work.keep("attention output for its product", s * value, work.product_bytes)
+        span = min(self.window or s, s)
+        counted = 0.5 if self.causal else 1.0
+        self._core(work, Core(heads, kv_heads, key_width, value_width, s, span, counted))
+        work.gradients = s * (heads + kv_heads) * (key_width + value_width)
 
-    def _cross(self, work: Work) -> None:
+    def _cross_attention(self, work: Work) -> None:
         """Add the second attention of a decoder, to its encoder's output."""
         s, h, length, width = self.sequence_length, self.hidden_size, self.cross_length, self._width
-        query, kv_heads = self.query_width / work.t, self._kv_heads(work.t)
+        heads, kv_heads = self.num_heads / work.t, max(self.kv_heads / work.t, 1)
+        query, kv = heads * width, 2 * kv_heads * width
         self._multiply(work, Product("cross queries", h, query, s, "outputs"))
-        self._multiply(work, Product("cross keys and values", h, 2 * kv_heads * width, length, "outputs"))
+        self._multiply(work, Product("cross keys and values", h, kv, length, "outputs"))
         self._multiply(work, Product("cross output", query, h, s, "inputs"))
-        work.cores.append(Core(query / width, kv_heads, width, width, s, length, keys=length))
-        numbers = 2 * s * query + 2 * length * kv_heads * width
-        work.keep("cross queries, keys, values and attention output", numbers)
-        self._keep_scores(work, s * length)
+        work.keep("cross queries, keys, values and attention output", 2 * s * query + length * kv)
+        self._core(work, Core(heads, kv_heads, width, width, s, length, keys=length))
 
-    def _keep_scores(self, work: Work, pairs: int) -> None:
-        """Add softmax, mask and dropped-out softmax by kind: 5 a s^2 / t bytes in 16 bits with dropout."""
+    def _core(self, work: Work, core: Core) -> None:
+        """Add a core, and what it keeps of its scores: 5 a s^2 / t bytes in 16 bits with dropout."""
         n, tensors = work.number_bytes, {"flash": 0, "fused": 1, "unfused": 2}[self.attention]
         each = n * tensors + (n + 1 if self.dropout and tensors else 0)
-        work.keep(SCORES, self.num_heads * pairs / work.t, each)
+        work.cores.append(core)
+        work.keep(SCORES, core.heads * core.tokens * core.span, each)
 
     def _inner(
         self, work: Work, name: str, activation: str, width: int, tokens: float, own: float = 0
     ) -> None:
         """Add matrices and the activation between, of some tokens and some experts; a gate is one more."""
-        h, into, width_each = (
-            self.hidden_size,
-            2 if self.gated else 1,
-            width / (work.expert_t if own else work.t),
-        )
-        self._multiply(work, Product(f"{name} in", h, into * width_each, tokens, "outputs", own))
-        self._multiply(work, Product(f"{name} out", width_each, h, tokens, "inputs", own))
-        numbers = tokens * width_each
+        h, t = self.hidden_size, work.expert_t if own else work.t
+        into, inner = (2 if self.gated else 1), width / t
+        self._multiply(work, Product(f"{name} in", h, into * inner, tokens, "outputs", own))
+        self._multiply(work, Product(f"{name} out", inner, h, tokens, "inputs", own))
+        numbers = tokens * inner
         work.kernels.append(Kernel(activation, (into + 1) * numbers, (2 * into + 1) * numbers))
         work.keep(f"{activation} input", into * numbers)
         work.keep(f"{activation} output", numbers, work.product_bytes)
         # Where tokens go to experts, their gradients stand before and after it.
-        moved = 2 * h * tokens * work.t / work.expert_t if own else 0.0
+        moved = 2 * h * tokens * work.t / t if own else 0.0
         work.gradients = max(work.gradients, into * numbers + moved)
 
     def _experts(self, work: Work) -> None:
@@ -294,33 +252,30 @@ class TransformerLayer(Layer):
         scores, moved, launches = s * self.num_experts, 2 * routed * h, (_ROUTER_KERNELS, _ROUTER_KERNELS)
         if self.shared_expert_size:
             self._inner(work, "shared experts", "shared activation", self.shared_expert_size, s)
-        work.kernels += [
-            Kernel("router", _ROUTER_KERNELS * scores, scores, launches=launches),
-            Kernel("tokens by expert", moved, moved, kind="permute", launches=(2, 2)),
-            Kernel("tokens back", moved, moved, kind="permute", launches=(2, 2)),
-        ]
+        elif work.expert_t < work.t:
+            work.reduces.pop()
+        work.kernels.append(Kernel("router", _ROUTER_KERNELS * scores, scores, launches=launches))
+        for name in ("tokens by expert", "tokens back"):
+            work.kernels.append(Kernel(name, moved, moved, kind="permute", launches=(2, 2)))
         if self.shared_expert_size:
             work.kernels.append(Kernel("sum with shared experts", 3 * s * h, s * h))
 
     def routed_elements(self, num_gpus: int | None = None) -> float:
-        """Return the chosen experts' inputs, h for each token and expert, or GPU that has any of them.
+        """Return the chosen experts' inputs, as many as those of the busiest GPU everywhere.
 
-        The busiest GPU, which has `imbalance` times as many, counts for all.
-
-        Args:
-            num_gpus: GPUs to each of which a token goes once; None to send it once for each expert. Of N
-                experts k are chosen with equal chances, so that a GPU with E of them has none of a token's
-                with C(N - E, k) / C(N, k).
+        They are h numbers for each token and expert, or once for each of so many GPUs with any of its
+        experts. Of N experts k are chosen with equal chances, so that a GPU with E of them has none of a
+        token's with C(N - E, k) / C(N, k).
         """
         n, k = self.num_experts, self.experts_per_token
         copies = k if num_gpus is None else num_gpus * (1 - comb(n - n // num_gpus, k) / comb(n, k))
         return self.sequence_length * self.hidden_size * copies * self.imbalance
 
     def _multiply(self, work: Work, product: Product) -> None:
-        """Add a product with its weights and biases."""
+        """Add a product with its weights and biases, which are whole where the GPUs share its inputs."""
         work.products.append(product)
-        degree = work.expert_t if product.experts else work.t
-        biases = (product.experts or 1) * product.outputs / (degree if product.split == "inputs" else 1)
+        count, degree = (product.experts, work.expert_t) if product.experts else (1, work.t)
+        biases = count * product.outputs / (degree if product.split == "inputs" else 1)
         parameters = product.weights + (biases if self.biases else 0.0)
         if product.experts:
             work.expert_parameters += parameters
@@ -333,24 +288,12 @@ class TransformerLayer(Layer):
         work.kernels.append(Kernel(name, 2 * numbers, 5 * numbers, is_whole=True, launches=(1, 2)))
         work.parameters += (2 if self.biases else 1) * width / work.t
 
-    def _kv_heads(self, t: int) -> float:
-        """Return the heads of keys and values on each GPU: at least one."""
-        return max(self.kv_heads / t, 1)
-
     @property
     def _width(self) -> int:
         """Width of a head, without its rotary part where keys are compressed."""
-        return self.hidden_size // self.num_heads if self.head_width is None else self.head_width
-
-    @property
-    def _key_width(self) -> int:
-        return self._width + self.rope_width
-
-    @property
-    def _value_width(self) -> int:
-        return self._width if self.value_width is None else self.value_width
+        return self.head_width or self.hidden_size // self.num_heads
 
     @property
     def query_width(self) -> int:
         """Width of all queries together."""
-        return self.num_heads * self._key_width
+        return self.num_heads * (self._width + self.rope_width)

@@ -153,7 +153,6 @@ def _why_no_layouts(cluster: Cluster, costs: LayerCosts, options: PlanOptions, s
     computed = costs.options if isinstance(costs, ShapeCosts) else None
     reasons = {
         "layers have measured times": computed is None,
-        "overlap_gradients is true": computed is not None and computed.overlap_gradients,
         "sequence_parallel is false": not options.trees.sequence_parallel,
         "a paper's method is asked for": (options.method, options.stage_method, options.pipeline)
         != ("exact", "exact", "1f1b"),

@@ -322,8 +322,7 @@ def _weight_share(layers: Iterable[tuple[Layer, LayerStrategy]]) -> float:
     """Return the share of a backward's operations that compute gradients of weights: cores have none."""
     products = cores = 0.0
     for layer, strategy in layers:
-        t = strategy.matrix_parallel
-        core = layer.core_flops(t)
-        products += layer.forward_flops(t) - core
-        cores += core
+        work = layer.on(strategy.matrix_parallel)
+        products += work.forward_flops - work.core_flops
+        cores += work.core_flops
     return products / (2 * (products + cores)) if products else 0.0

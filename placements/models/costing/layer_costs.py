@@ -6,17 +6,17 @@ does not know stages, nor the order in which micro-batches run.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
-from typing import NamedTuple, get_args
 
 from placements.block import PlacementError
 from placements.cluster import DeviceGroup
 from placements.models.costing.layer_share import LayerShare
 from placements.models.costing.options import USUAL, CostOptions
 from placements.models.layers import Layer
-from placements.models.memory import STATE_KINDS, MemoryItem, MemoryKind
-from placements.models.operators import SCORES
-from placements.models.parallel import Cost, LayerStrategy, Pass, SharingLevel
+from placements.models.memory import STATE_KINDS, MemoryItem
+from placements.models.operators import SCORES, SOFTMAX
+from placements.models.parallel import Buffer, Cost, LayerStrategy, Pass, SharingLevel
 
 
 def layer_cost(
@@ -41,39 +41,42 @@ def layer_cost(
     only one layer's are ever held whole. Galvatron-BMW counts that exchange in the last micro-batch alone
     (App. C, Eq. 9); until then the gradients of all layers would have to stay.
 
-    Args:
-        layer: Its shape.
-        strategy: How the GPUs share it.
-        samples: Samples of one micro-batch, of all data-parallel groups together.
-        num_micro_batches: Micro-batches of an iteration. With several, gradients are added up before they are
-            exchanged.
-        group: The GPUs, as many as the strategy's.
-        options: What they reach.
+    Samples are those of one micro-batch, of all data-parallel groups together. With several micro-batches,
+    gradients are added up before they are exchanged.
 
     Raises:
         PlacementError: The strategy does not divide the layer, the samples or the group.
     """
-    _check(layer, strategy, samples, num_micro_batches, group)
+    for name, value in (("samples", samples), ("num_micro_batches", num_micro_batches)):
+        if type(value) is not int or value < 1:
+            raise PlacementError(f"{name}: {value!r} is not a whole number of at least 1; give one")
+    needed, groups = strategy.num_gpus, strategy.data_parallel
+    if needed != group.count:
+        raise PlacementError(f"strategy: shares a layer by {needed} GPUs, not by {group.count}; give as many")
+    if samples % groups:
+        raise PlacementError(
+            f"data_parallel: {groups} does not divide the {samples} samples of a micro-batch; use a divisor"
+        )
+    layer.check(strategy.tensor_parallel, strategy.expert_parallel)
     share = LayerShare(layer, strategy, samples, group, options)
-    exchanges = _exchanges(share)
-    forward, backward = _passes(share, exchanges)
-    held = dict.fromkeys(get_args(MemoryKind), 0.0)
-    for item in _memory(share, exchanges, num_micro_batches):
-        held[item.kind] += item.num_bytes
-    exchanged_ms = 0.0 if options.exchanges_apart else exchanges.scatter_ms + exchanges.new_weights_ms
-    if options.overlap_gradients:
-        product_ms = backward.product_ms
-        exchanged_ms = options.overlapped(product_ms, exchanged_ms).time_ms - product_ms
+    held: defaultdict[str, float] = defaultdict(float)
+    buffers: list[Buffer] = []
+    states = _states(share)
+    for kind, name, num_bytes, _ in _memory(share, num_micro_batches, states.forward_bytes):
+        held[kind] += num_bytes
+        if kind == "buffer":
+            buffers.append(Buffer(name, num_bytes))
+    apart = options.exchanges_apart
     return Cost(
-        *(forward, backward),
+        *_passes(share, states.forward.copy_ms),
         held["kept"],
-        exchanges.gathered_bytes,
+        states.forward_bytes,
         held["backward"] - share.gradients_bytes,
         sum(held[kind] for kind in STATE_KINDS),
-        exchanges.step_ms + exchanged_ms,
-        frozenset(share.buffers),
-        exchanges.scatter_ms if options.exchanges_apart else 0.0,
-        exchanges.new_weights_ms if options.exchanges_apart else 0.0,
+        states.update_ms + (0.0 if apart else states.scatter_ms + states.gather_ms),
+        frozenset(buffers),
+        states.scatter_ms if apart else 0.0,
+        states.gather_ms if apart else 0.0,
         held["kept"] + held["backward"] if options.framework.has_temporaries else 0.0,
     )
 
@@ -92,27 +95,7 @@ def layer_memory(
     keep otherwise.
     """
     share = LayerShare(layer, strategy, samples, group, options)
-    return tuple(_memory(share, _exchanges(share), num_micro_batches))
-
-
-def _check(
-    layer: Layer, strategy: LayerStrategy, samples: int, num_micro_batches: int, group: DeviceGroup
-) -> None:
-    for name, value in (("samples", samples), ("num_micro_batches", num_micro_batches)):
-        if type(value) is not int or value < 1:
-            raise PlacementError(f"{name}: {value!r} is not a whole number of at least 1; give one")
-    if strategy.num_gpus != group.count:
-        raise PlacementError(
-            f"strategy: tensor, context and data parallelism of {strategy.tensor_parallel} x "
-            f"{strategy.context_parallel} x {strategy.data_parallel} are not the {group.count} GPUs of the "
-            "group; make the product equal"
-        )
-    if samples % strategy.data_parallel:
-        raise PlacementError(
-            f"data_parallel: {strategy.data_parallel} does not divide the {samples} samples of a "
-            "micro-batch; use a divisor"
-        )
-    layer.check(strategy.tensor_parallel, strategy.expert_parallel)
+    return tuple(_memory(share, num_micro_batches, _states(share).forward_bytes))
 
 
 def transition_ms(
@@ -127,22 +110,14 @@ def transition_ms(
 
     Of g GPUs, the more that share samples before or after, each has all but 1 / g to get of what it then
     holds (Galvatron-BMW, Sec. VI: Slice-Gather; the paper gives no formula).
-
-    Args:
-        layer: Layer whose output it is.
-        before: Strategy of this layer.
-        after: Strategy of the next layer.
-        samples: Samples of a micro-batch, of all groups together.
-        group: The GPUs of both.
-        options: Only the precision counts here.
+    Samples are those of a micro-batch, of all groups together; of the options only the precision counts.
     """
     if _layout(before) == _layout(after):
         return 0.0
     wider = max(before, after, key=lambda strategy: strategy.num_gpus // strategy.data_parallel)
-    degree = wider.num_gpus // wider.data_parallel
     stride = 1 if wider.tensor_innermost else wider.data_parallel
     local = samples / wider.data_parallel * options.precision.number_bytes * layer.output_elements()
-    return group.all_gather_ms(local, degree, stride)
+    return group.all_gather_ms(local, wider.num_gpus // wider.data_parallel, stride)
 
 
 def _layout(strategy: LayerStrategy) -> tuple[object, ...]:
@@ -153,24 +128,6 @@ def _layout(strategy: LayerStrategy) -> tuple[object, ...]:
     return strategy.data_parallel, strategy.context_parallel, tokens, ordered
 
 
-class _Exchanges(NamedTuple):
-    """Times and bytes of what happens to weights and gradients.
-
-    Attributes:
-        step_ms: The update of the GPU's own share.
-        gather_ms: Time to gather the weights, or to scatter the gradients, as ZeRO-3 does for each pass.
-        gathered_bytes: Bytes of weights or gradients of others, while they are there.
-        scatter_ms: Time to sum the gradients once, where they are not scattered with each backward.
-        new_weights_ms: Time to gather the new weights, where they are not gathered for each pass.
-    """
-
-    step_ms: float
-    gather_ms: float
-    gathered_bytes: float
-    scatter_ms: float
-    new_weights_ms: float
-
-
 def _parameters(share: LayerShare) -> Iterator[tuple[float, SharingLevel, bool]]:
     """Yield parameters on each GPU and the GPUs that hold the same, of experts apart."""
     yield share.work.parameters, share.strategy.weight_copies, False
@@ -178,39 +135,43 @@ def _parameters(share: LayerShare) -> Iterator[tuple[float, SharingLevel, bool]]
         yield share.work.expert_parameters, share.strategy.expert_copies, True
 
 
-def _exchanges(share: LayerShare) -> _Exchanges:
-    """Return what the parameters of a layer take, experts' and others.
+def _states(share: LayerShare) -> Cost:
+    """Return what weights and gradients cost.
 
-    Gradients are all-reduced; where the optimizer's states are shared, they are reduced and scattered, and
-    the new weights gathered. Frozen weights are gathered with ZeRO-3 alone.
+    Its forward is the time to gather the weights, or to scatter the gradients, as ZeRO-3 does for each pass,
+    its bytes are those of other GPUs meanwhile. Otherwise gradients are all-reduced; where the optimizer's
+    states are shared, they are reduced and scattered, and the new weights gathered. The update is that of the
+    GPU's own share. Frozen weights are gathered with ZeRO-3 alone.
     """
-    options, zero, precision = share.options, share.strategy.zero, share.options.precision
-    if options.frozen_weights and zero < 3:
-        return _Exchanges(0.0, 0.0, 0.0, 0.0, 0.0)
-    step_ms = gather_ms = gathered = scatter_ms = new_weights_ms = 0.0
+    framework, zero, precision = share.options.framework, share.strategy.zero, share.options.precision
+    if precision.is_frozen and zero < 3:
+        return Cost()
+    step_ms = pass_ms = held = scatter_ms = gather_ms = 0.0
     for parameters, copies, is_experts in _parameters(share):
         weights, gradients = precision.number_bytes * parameters, precision.gradient_bytes * parameters
-        step_ms += share.memory_ms(precision.update_bytes * parameters / (copies.degree if zero else 1))
-        if passes := options.framework.gradient_passes:
-            step_ms += share.memory_ms(passes * gradients)
-        if options.machine is not None:
-            own = [each.experts or 1 for each in share.work.products if bool(each.experts) == is_experts]
-            launches = round(sum(own) * options.framework.kernels_per_weight)
-            step_ms += options.machine.kernels["stream"].ms(0.0, launches)
+        moved = precision.update_bytes * parameters / (copies.degree if zero else 1)
+        moved += framework.gradient_passes * gradients
+        launches = 1 + (framework.gradient_passes > 0)
+        if framework.kernels_per_weight:
+            own = (each.experts or 1 for each in share.work.products if bool(each.experts) == is_experts)
+            launches += round(framework.kernels_per_weight * sum(own))
+        step_ms += share.memory_ms(moved, launches)
         if zero == 3:
-            gathered += weights * (copies.degree - 1) / copies.degree
-            gather_ms += share.collective_ms("all_gather", weights, copies)
+            held += weights * (copies.degree - 1) / copies.degree
+            pass_ms += share.collective_ms("all_gather", weights, copies)
         elif zero == 0:
             scatter_ms += share.collective_ms("all_reduce", gradients, copies)
         else:
             scatter_ms += share.collective_ms("reduce_scatter", gradients, copies)
-            new_weights_ms += share.collective_ms("all_gather", weights, copies)
+            gather_ms += share.collective_ms("all_gather", weights, copies)
     if not share.layer.owns_parameters:
-        step_ms = scatter_ms = new_weights_ms = 0.0
-    return _Exchanges(step_ms, gather_ms, gathered, scatter_ms, new_weights_ms)
+        step_ms = scatter_ms = gather_ms = 0.0
+    return Cost(
+        Pass(0.0, pass_ms), forward_bytes=held, update_ms=step_ms, scatter_ms=scatter_ms, gather_ms=gather_ms
+    )
 
 
-def _memory(share: LayerShare, exchanges: _Exchanges, num_micro_batches: int) -> Iterator[MemoryItem]:
+def _memory(share: LayerShare, num_micro_batches: int, gathered_bytes: float) -> Iterator[MemoryItem]:
     """Yield the tensors of a layer.
 
     ZeRO-1 shares the optimizer's states, ZeRO-2 also gradients, but these stand whole on each GPU while
@@ -225,55 +186,55 @@ def _memory(share: LayerShare, exchanges: _Exchanges, num_micro_batches: int) ->
             rule = f"{size:g} bytes a parameter" + (f", over {degree} GPUs" if degree > 1 else "")
             name = f"{kind} of experts" if is_experts else kind
             yield MemoryItem(kind, name, size * parameters / degree, rule)
-    for item in share.kept:
-        if share.again == "full" or (share.again == "selective" and item.name == SCORES):
-            item = item._replace(kind="backward", rule="computed again")
-        yield item
+    for name, num_bytes, is_whole in share.work.kept:
+        size = num_bytes * share.samples / (share.sharing if is_whole else 1)
+        size *= options.framework.softmax_bytes / 4 if name == SOFTMAX else 1
+        if share.again == "full" or (share.again == "selective" and name == SCORES):
+            yield MemoryItem("backward", name, size, "computed again")
+        else:
+            yield MemoryItem("kept", name, size, "each micro-batch")
     if share.again == "full":
         input_bytes = share.bytes_of(share.work.inputs) / share.sharing
         yield MemoryItem("kept", "input of the layer", input_bytes, "each micro-batch")
     if options.framework.has_temporaries:
-        rule = "largest of its parts"
-        yield MemoryItem("backward", "gradients between products", share.gradients_bytes, rule)
-    for name, num_bytes in share.buffers:
-        yield MemoryItem("buffer", name, num_bytes, "2 bytes a number, once for each shape")
-    gathered = (1 + layer.reads_weights_backward) * exchanges.gathered_bytes
+        name, rule = "gradients between products", "largest of its parts"
+        yield MemoryItem("backward", name, share.gradients_bytes, rule)
+    if options.framework.has_placeholders:
+        for a, b in sorted({(each.inputs, each.outputs) for each in share.work.products}):
+            rule = "2 bytes a number, once for each shape"
+            yield MemoryItem("buffer", f"placeholder of gradients, {a:g} x {b:g}", 2 * a * b, rule)
+    gathered = (1 + layer.reads_weights_backward) * gathered_bytes
     yield MemoryItem("backward", "weights and gradients of other GPUs", gathered, "of one layer (ZeRO-3)")
 
 
-def _passes(share: LayerShare, exchanges: _Exchanges) -> tuple[Pass, Pass]:
-    """Return forward and backward, of which all but products is what GPUs send, copy and wait for."""
+def _passes(share: LayerShare, gather_ms: float) -> tuple[Pass, Pass]:
+    """Return forward and backward, of which all but products is what GPUs send, copy and wait for.
+
+    Weights are gathered, or gradients scattered, in so many ms for each pass.
+    """
     options, layer = share.options, share.layer
-    forward, backward = share.passes()
-    recomputed = _recomputed_pass(share, forward)
+    (core_ms, core_backward_ms), (forward, backward), again = share.core_ms, share.passes(), Pass()
+    if share.again == "full":
+        again = forward
+    elif share.again == "selective" and layer.scores_bytes(options.precision, share.work.t):
+        again = Pass(core_ms)
     exchanged_ms = share.heads_ms + share.routing_ms
-    gather_ms, regathers_ms = exchanges.gather_ms, share.regathers_ms
-    beside_ms = (layer.reads_weights_backward + layer.owns_parameters) * gather_ms + regathers_ms
-    beside = options.overlapped((backward + recomputed).product_ms, beside_ms)
+    beside_ms = (layer.reads_weights_backward + layer.owns_parameters) * gather_ms
+    if share.sharing > 1 and layer.reads_weights_backward:
+        # The inputs of its parts are gathered again.
+        beside_ms += sum(own_ms for own_ms, _ in share.reduces_ms) / 2
+    beside = options.overlapped(backward.product_ms + again.product_ms, beside_ms)
     if options.overlap_weights:
         gather_ms = options.overlapped(forward.product_ms, gather_ms).copy_ms
     forward_ms = forward.time_ms + exchanged_ms + gather_ms
-    backward_ms = backward.time_ms + recomputed.time_ms + beside.copy_ms
+    backward_ms = backward.time_ms + again.time_ms + beside.copy_ms
     backward_ms += (2 if share.again == "full" else 1) * exchanged_ms
-    if one_ms := share.ring_ms:
-        core_ms, core_backward_ms = share.core_ms
-        forward_ms += options.overlapped(core_ms, one_ms).copy_ms
-        core_backward_ms += core_ms if recomputed.product_ms else 0.0
-        rounds = 3 if recomputed.product_ms else 2
-        backward_ms += options.overlapped(core_backward_ms, rounds * one_ms).copy_ms
+    if ring_ms := share.ring_ms:
+        again_ms, rounds = (core_ms, 3) if again.product_ms else (0.0, 2)
+        forward_ms += options.overlapped(core_ms, ring_ms).copy_ms
+        backward_ms += options.overlapped(core_backward_ms + again_ms, rounds * ring_ms).copy_ms
     host_ms = share.host_ms
     return (
         Pass(forward.product_ms, max(forward_ms, host_ms[0]) - forward.product_ms),
         Pass(beside.product_ms, max(backward_ms, host_ms[1]) - beside.product_ms),
     )
-
-
-def _recomputed_pass(share: LayerShare, forward: Pass) -> Pass:
-    """Return what the backward computes again: the forward, or the core where its scores were kept."""
-    if share.again == "full":
-        return forward
-    if share.again == "selective" and share.work.scores_bytes:
-        if share.rates is not None:
-            return Pass(share.core_ms[0])
-        return Pass(forward.product_ms * share.work.core_flops / share.work.forward_flops)
-    return Pass()

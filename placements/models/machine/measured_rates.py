@@ -1,6 +1,6 @@
 """Rates that a machine was measured to reach: shares of peaks by shape, bandwidths, and times of collectives.
 
-They replace the assumed shares of `placements.models.rates`. The module does not know a layer or a file.
+They replace the assumed shares of `placements.models.costing.options`. It does not know a layer or a file.
 """
 
 from __future__ import annotations

@@ -71,8 +71,8 @@ def test_recipes_beside_the_best(command: Any, tmp_path: Path) -> None:
 def test_weights_of_recipes_are_in_their_precision_alone(tmp_path: Path) -> None:
     """8-bit weights as they are and transposed, gradients in 16 bits, and the optimizer's states."""
     recipes = list(rows_of(write(tmp_path)).values())
-    assert recipes[0].shape().precision.static_bytes == 2 + 2 + 12
-    assert recipes[1].shape().precision.static_bytes == 2 + 4 + 12, "16 bits are as Megatron has them"
+    assert recipes[0].shape().precision.gradient_bytes == 2
+    assert recipes[1].shape().precision.gradient_bytes == 4, "16 bits are as Megatron has them"
     assert RecipePrices(FRAMEWORKS["megatron"]).price(recipes[3]).own is None
 
 
@@ -83,13 +83,13 @@ def test_adapters_have_no_gradients_of_weights(tmp_path: Path) -> None:
         write(tmp_path, f"Pre-Training Performance,{row}", f"LoRA Performance,{row}")
     ).values()
     assert (trained.is_frozen, adapted.is_frozen) == (False, True)
-    assert adapted.shape().precision.static_bytes == trained.shape().precision.weight_bytes == 2
+    assert adapted.shape().precision.is_frozen and trained.shape().precision.gradient_bytes == 2
     searches = [
         LayoutSearch(
             each.shape(),
             each.cluster(),
             each.batch,
-            CostOptions(precision=each.shape().precision, frozen_weights=each.is_frozen),
+            CostOptions(precision=each.shape().precision),
         )
         for each in (trained, adapted)
     ]

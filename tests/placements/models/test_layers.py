@@ -32,19 +32,11 @@ def test_a_gpts_layer_is_the_published_one(t: int, width: int, flash: bool) -> N
     attention = "flash" if flash else "fused"
     shape = layer(hidden_size=width, num_heads=a, sequence_length=s, attention=attention)
     assert shape.num_parameters == 12 * width**2 + 13 * width
-    assert shape.forward_flops(t) * t == pytest.approx(24 * s * width**2 + 4 * s * s * width)
+    assert shape.on(t).forward_flops * t == pytest.approx(24 * s * width**2 + 4 * s * s * width)
     scores = 0 if flash else 5 * a * s / (width * t)
     assert sum(shape.kept(HALF, t)) == pytest.approx(s * width * (10 + 24 / t + scores))
     output = OutputLayer(hidden_size=width, vocab_size=500, sequence_length=s)
     assert sum(output.kept(HALF, 1)) == 6 * s * 500 + 2 * s * width
-
-
-def test_what_korthikanti_publishes_of_gpt3() -> None:
-    """Sec. 4.1: the scores of GPT-3, a = 96, s = 2048, h = 12288, have 5 a s / h = 80 bytes beside 34."""
-    gpt3 = TransformerLayer(hidden_size=12_288, num_heads=96, sequence_length=2048, attention="fused")
-    width = 2048 * 12_288
-    assert sum(gpt3.kept(HALF, 1)) == (34 + 80) * width
-    assert gpt3.scores_bytes(HALF, 1) == 80 * width
 
 
 def test_grouped_queries_and_gates_by_hand() -> None:
@@ -61,7 +53,7 @@ def test_grouped_queries_and_gates_by_hand() -> None:
     )
     assert shape.num_parameters == 64 * (64 + 16 + 16 + 64) + 3 * 64 * 160 + 2 * 64
     products = 2 * 10 * shape.num_parameters - 2 * 10 * 2 * 64
-    assert shape.forward_flops(1) == products + 4 * 10 * 10 * 64
+    assert shape.on(1).forward_flops == products + 4 * 10 * 10 * 64
     assert shape.kept(HALF, 1) == (2 * 10 * 4 * 64, 2 * 10 * (64 + 16 + 16 + 64 + 3 * 160))
     # Of 4 GPUs each pair has the same head of keys: half the keys, and not a quarter.
     assert shape.parameters(4) == 64 * (16 + 8 + 8 + 16) + 3 * 64 * 40 + 2 * 16
@@ -71,15 +63,15 @@ def test_grouped_queries_and_gates_by_hand() -> None:
 def test_windows_cross_attention_and_causal_halves_by_hand() -> None:
     base = layer()
     core = 4 * S * S * H
-    assert base.core_flops(1) == core
-    assert layer(causal=True).core_flops(1) == core / 2
-    assert layer(window=64).core_flops(1) == core / 16
-    assert layer(window=10**6).core_flops(1) == core
+    assert base.on(1).core_flops == core
+    assert layer(causal=True).on(1).core_flops == core / 2
+    assert layer(window=64).on(1).core_flops == core / 16
+    assert layer(window=10**6).on(1).core_flops == core
     windowed = layer(window=64, attention="fused")
     assert windowed.scores_bytes(HALF, 2) == 5 * A * S * 64 / 2
     decoder = layer(cross_length=256)
     assert decoder.num_parameters - base.num_parameters == 4 * H * H + 4 * H + 2 * H
-    more = decoder.forward_flops(1) - base.forward_flops(1)
+    more = decoder.on(1).forward_flops - base.on(1).forward_flops
     assert more == 2 * S * 2 * H * H + 2 * 256 * 2 * H * H + 4 * S * 256 * H
     each, split = (b - a for a, b in zip(base.kept(HALF, 1), decoder.kept(HALF, 1), strict=True))
     assert each == S * H * (2 + 2 + 1), "norm, input and mask"
@@ -94,7 +86,7 @@ def test_experts_by_hand() -> None:
     one = 8 * H * H + 5 * H
     assert shape.expert_parameters(1) == 8 * one
     assert shape.parameters(1) == 4 * H * H + 8 * H + 8 * H
-    assert shape.forward_flops(1) - GPT.forward_flops(1) == 16 * S * H * H + 2 * S * H * 8
+    assert shape.on(1).forward_flops - GPT.on(1).forward_flops == 16 * S * H * H + 2 * S * H * 8
     more = sum(shape.kept(HALF, 1)) - sum(GPT.kept(HALF, 1))
     assert more == 2 * S * (8 * H) + 2 * 2 * S * H, "a second expert's inner tensors, and inputs of both"
     assert shape.routed_elements() == 2 * S * H
@@ -106,7 +98,7 @@ def test_ends_by_hand() -> None:
     assert embedding.parameters(4) == (3 + 4) * 8, "the first GPUs have three rows"
     output = OutputLayer(hidden_size=8, vocab_size=10, sequence_length=4)
     assert (output.num_parameters, output.parameters(4)) == (80, 24)
-    assert output.forward_flops(1) == 2 * 4 * 80
+    assert output.on(1).forward_flops == 2 * 4 * 80
     assert output.kept(SINGLE, 1) == (4 * 32, 8 * 40)
     tied = OutputLayer(hidden_size=8, vocab_size=10, sequence_length=4, tied=True)
     assert (tied.num_parameters, tied.apart) == (0, output)
@@ -125,6 +117,9 @@ def test_ends_by_hand() -> None:
         ({"gated": 1}, "gated: 1 is not a truth value"),
         ({"experts_per_token": 2}, "experts_per_token: 2 is more than num_experts 1"),
         ({"attention": "paged"}, "attention: 'paged' is not known; use one of flash, fused, unfused"),
+        ({"parts": "all"}, "parts: 'all' is not known; use one of both, attention, feed_forward"),
+        ({"num_experts": 4, "imbalance": 4.5}, "imbalance: 4.5 is not from 1"),
+        ({"query_rank": 24}, "kv_rank: is missing beside"),
     ],
 )
 def test_a_wrong_size_is_told_in_one_line(sizes: dict[str, Any], message: str) -> None:

@@ -18,7 +18,6 @@ from export_facts import megatron_parser
 from made_up_costs import usual_plan
 
 from placements.cluster import read_cluster
-from placements.models.costing.options import CostOptions
 from placements.models.parallel import LayerStrategy
 from placements.models.transformer import TransformerLayer
 from placements.models.zoo import read_model
@@ -43,7 +42,7 @@ def some_plan(*strategies: LayerStrategy, model: str = "gpt3_1.3b", cluster: str
 
 
 def costs_of(plan: Plan) -> ShapeCosts:
-    return ShapeCosts(plan.model, CostOptions(overlap_gradients=True))
+    return ShapeCosts(plan.model)
 
 
 def to(export: Callable[[Planned], PlanExport], plan: Plan, gib: float = math.inf) -> PlanExport:
@@ -68,7 +67,7 @@ def searched(model: str, cluster: str) -> tuple[RatedPlan, ...]:
         idle_gpus=False,
         num_plans=3,
     )
-    costs = ShapeCosts(read_model(model).chained, CostOptions(overlap_gradients=True))
+    costs = ShapeCosts(read_model(model).chained)
     return search_plans(costs, read_cluster(cluster), 64, options).plans
 
 

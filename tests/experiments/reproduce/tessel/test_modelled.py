@@ -106,7 +106,7 @@ def test_what_a_parameter_needs_decides_between_1f1b_and_1f1b_plus() -> None:
         return ordinary.seconds(plain.makespan) / shared.seconds(plus.makespan)
 
     few, usual = PAPER_CASES["gpt_24b"], CASES["gpt_24b"]
-    assert (model_of(few).precision.static_bytes, model_of(usual).precision.static_bytes) == (8, 16)
+    assert [model_of(each).precision.optimizer_bytes for each in (few, usual)] == [4, 12]
     assert slower_than_plus(few) < 1
     assert slower_than_plus(usual) > 2
 

@@ -13,6 +13,7 @@ from placements import PlacementError
 from placements.cluster import DeviceGroup, read_cluster
 from placements.models.costing.layer_costs import layer_cost
 from placements.models.costing.options import CostOptions
+from placements.models.layers import HALF
 from placements.models.parallel import Cost, LayerStrategy
 from placements.models.transformer import TransformerLayer
 
@@ -87,10 +88,11 @@ def test_weights_are_gathered_beside_the_layer_before() -> None:
 def test_frozen_weights_have_no_gradients() -> None:
     strategy = LayerStrategy(1, 8)
     trained = cost(strategy, DENSE, CostOptions())
-    frozen = cost(strategy, DENSE, CostOptions(frozen_weights=True))
+    precision = replace(HALF, gradient_bytes=0, optimizer_bytes=0)
+    frozen = cost(strategy, DENSE, CostOptions(precision=precision))
     assert frozen.forward == trained.forward
     # Products have half of their backward; the attention's core has all of it.
-    core = DENSE.core_flops(1) / DENSE.forward_flops(1)
+    core = DENSE.on(1).core_flops / DENSE.on(1).forward_flops
     saved_ms = trained.backward.product_ms - frozen.backward.product_ms
     assert saved_ms == pytest.approx((1 - core) * trained.forward.product_ms, rel=0.05)
     assert frozen.update_ms == 0

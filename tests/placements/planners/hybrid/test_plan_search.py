@@ -12,7 +12,6 @@ import pytest
 from made_up_costs import EveryPlan, MadeUpCosts, small_model
 
 from placements.cluster import Cluster, read_cluster
-from placements.models.costing.options import CostOptions
 from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import PAPER, Paradigm, TreeOptions
 from placements.planners.hybrid.plan import PlanError
@@ -63,20 +62,19 @@ def test_no_plan_of_made_up_costs_is_shorter(seed: int) -> None:
 
 
 def test_zero_1_is_allowed_and_used() -> None:
-    """What most train with: without it Llama 2 13B on 32 A100 has 13.27 samples/s, with it 13.90."""
-    costs = ShapeCosts(read_model("llama2_13b"), CostOptions(overlap_gradients=True))
+    """What most train with: without it Llama 2 13B on 32 A100 has 13.27 samples/s, with it 13.81."""
+    costs = ShapeCosts(read_model("llama2_13b"))
     best = search_plans(costs, read_cluster("a100_32"), 512, PlanOptions(TreeOptions(), num_plans=1)).plans[0]
     paper = PlanOptions(TreeOptions(PAPER), num_plans=1)
     assert {strategy.zero for strategy in best.plan.strategies} == {1}
-    assert best.samples_per_s == NEAR(13.90, abs=0.01)
-    assert search_plans(costs, read_cluster("a100_32"), 512, paper).plans[0].samples_per_s == NEAR(
-        13.28, abs=0.01
-    )
+    assert best.samples_per_s == NEAR(13.81, abs=0.01)
+    other = search_plans(costs, read_cluster("a100_32"), 512, paper).plans[0]
+    assert other.samples_per_s == NEAR(13.27, abs=0.01)
 
 
 def test_equal_layers_of_a_stage_stand_together() -> None:
     """Layers that are recomputed and such that are not once took turns, in up to nine blocks of a stage."""
-    costs = ShapeCosts(read_model("gpt3_6.7b"), CostOptions(overlap_gradients=True))
+    costs = ShapeCosts(read_model("gpt3_6.7b"))
     options = PlanOptions(memory_gib=40.0, num_stages=(4,), gpus_per_stage=(2,))
     found = search_plans(costs, read_cluster("a100_8"), 32, options)
     for rated in found.plans:
