@@ -23,7 +23,7 @@ from placements.trainers.galvatron import read_galvatron
 
 @dataclass(frozen=True, kw_only=True)
 class GalvatronPlacement(ModelledKind):
-    """The `placement` group of a planner's plan; see `placements.planners` and `placements.models.rates`."""
+    """The `placement` group of a planner's plan; see `placements.planners`."""
 
     kind: str = option("galvatron", "who made the plan; set by placement=")
     path: Verbatim = option(REQUIRED, "a galvatron_config_*.json, as Galvatron's search writes it")
