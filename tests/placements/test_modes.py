@@ -132,9 +132,9 @@ def change(changes: str) -> str:
     ("changes", "message"),
     [
         ("modes: [{}]", "modes[0]: lacks the field 'choices'; add it"),
-        ("modes: [{choices: [keep]}]", "give modes by name, as in {keep: {}}"),
+        ("modes: [{choices: [keep]}]", "modes[0].choices: ['keep'] is not a mapping; give one"),
         ("modes: [{choices: {}}]", "modes[0].choices: is empty; give at least one"),
-        ("modes: [{choices: {1: {}, '1': {}}}]", "the name '1' is used twice; rename one of the choices"),
+        ("modes: [{choices: {1: {}, '1': {}}}]", "modes[0].choices: '1' is given twice; give it once"),
         (
             "modes: [{choices: {a: {G0: {time: 3}}}}, {choices: {b: {G0: {time: 4}}}}]",
             "modes[1].choices.b.G0: modes[0] decides on it too; make one decision of both",
@@ -182,8 +182,8 @@ def change(changes: str) -> str:
             "{num_devices: 2, shared_streams: [{stream: communication, devices: [0, 0]}]}",
             "shared_streams[0].devices: 0 shares its stream communication twice; name it once",
         ),
-        (change(""), "modes[0].choices.keep: None is not a mapping; give what differs by block, or {}"),
-        (change("{F0: 3}"), "keep.F0: 3 is not a mapping of time, memory, transient, host_memory, time_ms;"),
+        (change(""), "modes[0].choices.keep: None is not a mapping; give one"),
+        (change("{F0: 3}"), "keep.F0: 3 is not a mapping of time, time_ms, memory, transient, host_memory;"),
         (change("{F0: {time: 3, time_ms: 3}}"), "keep.F0: give either 'time' (ticks) or 'time_ms'"),
         (change("{F0: {time: -1}}"), "keep.F0.time: -1 is not a number of 0 or more; give it in ticks"),
         (

@@ -14,7 +14,7 @@ from experiments.search.kinds.data_parallel import with_data_parallel
 from experiments.search.kinds.kind import Built, PlacementKind, power_model
 from placements import Placement, PlacementError, Profile
 from placements.hardware import Gpu
-from placements.placement_file import read_num_gpus
+from placements.placement_file import by_device
 from placements.shapes import SHAPES, options_of
 
 SHAPE_MEANINGS = {
@@ -104,7 +104,7 @@ class Shape(PlacementKind):
             placement = self._placed(profile)
         except PlacementError as error:
             raise OptionError(f"placement.{error}") from None
-        num_gpus = read_num_gpus(self.num_gpus, "placement.num_gpus", placement.num_devices)
+        num_gpus = by_device("num_gpus", self.num_gpus, "placement.num_gpus", placement.num_devices) or ()
         placement = with_data_parallel(replace(placement, num_gpus=num_gpus), self.data_parallel)
         times = f"placeholders, the ticks of {self.kind}"
         return Built(placement, times, power_model(gpu), True, placement.memory_unit_mib)
