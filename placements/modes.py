@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from placements.block import Block
+from placements.block import Block, Kind
 
 OF_MICRO_BATCH = "as micro-batch"
 """How names of choices begin that are no modes, but how micro-batches that differ run."""
+
+_CHANGEABLE = ("time", "memory", "transient", "host_memory")
+"""What a choice may change of a block."""
 
 Chosen = tuple[int, ...]
 """For each decision of a placement the number of its choice, of one micro-batch."""
@@ -118,6 +121,16 @@ def as_chosen(
     return tuple(kept), tuple(delays)
 
 
+def left_over(blocks: Iterable[Block]) -> Iterator[tuple[str, int, int]]:
+    """Yield what blocks hold in the end: ``memory`` or ``host_memory``, the device, and the units."""
+    sums = Counter[tuple[str, int]]()
+    for block in blocks:
+        for device in block.devices:
+            sums["memory", device] += block.memory_on(device)
+            sums["host_memory", device] += block.host_memory
+    return ((name, device, units) for (name, device), units in sorted(sums.items()) if units)
+
+
 def mistakes_of_modes(blocks: Mapping[str, Block], decisions: tuple[Decision, ...]) -> Iterator[str]:
     """Yield what is wrong with modes: the decision, the choice and the block are named."""
     owner: dict[str, int] = {}
@@ -127,36 +140,21 @@ def mistakes_of_modes(blocks: Mapping[str, Block], decisions: tuple[Decision, ..
             yield f"{where}: is empty; give at least one"
         if len(set(decision.names)) < len(decision.names):
             yield f"{where}: a name is used twice; rename one of the choices"
+        for name in decision.blocks:
+            if name not in blocks:
+                yield f"{where}: there is no block {name!r}; name blocks of the placement"
+            if owner.setdefault(name, i) != i:
+                yield f"{where}: modes[{owner[name]}] decides on {name} too; make one decision of both"
         for choice in decision.choices:
             for block in choice.blocks:
-                place = f"{where}.{choice.name}.{block.name}"
-                if block.name not in blocks:
-                    yield f"{place}: there is no such block; name one of the placement's"
-                if owner.setdefault(block.name, i) != i:
-                    yield f"{place}: modes[{owner[block.name]}] decides on it too; make one decision of both"
-                yield from (f"{place}{what}" for what in _mistakes_of_change(blocks[block.name], block))
-        for choice in decision.choices:
-            held, on_hosts = Counter[int](), Counter[int]()
-            for name in decision.blocks:
-                block = choice.by_name.get(name, blocks[name])
-                for device in block.devices:
-                    held[device] += block.memory_on(device)
-                    on_hosts[device] += block.host_memory
-            for what, sums in (("memory", held), ("host_memory", on_hosts)):
-                for device, left in sums.items():
-                    if left:
-                        of_blocks = f"the {what} of its blocks sums to {left} on device {device}"
-                        yield f"{where}.{choice.name}: {of_blocks}; let them release what they allocate"
-
-
-def _mistakes_of_change(written: Block, block: Block) -> Iterator[str]:
-    if written.kind == "O":
-        yield ": is an optimizer block, which runs once; give modes of others only"
-    names = ("time", "memory", "transient", "host_memory")
-    changed = {name: getattr(block, name) for name in names}
-    assert replace(written, **changed) == block, "a choice changes times and memory alone"
-    for name in ("time", "transient"):
-        if changed[name] < 0:
-            yield f".{name}: {changed[name]} is negative; give 0 or more"
-    if not block.time and any(changed.values()):
-        yield ": does not run, its time being 0, and cannot hold memory; give 0 for it"
+                place, own = f"{where}.{choice.name}.{block.name}", blocks[block.name]
+                assert replace(block, **{name: getattr(own, name) for name in _CHANGEABLE}) == own, place
+                if block.kind is Kind.O:
+                    yield f"{place}: is an optimizer block, which runs once; give modes of others only"
+                if min(block.time, block.transient) < 0:
+                    yield f"{place}: has a negative time or transient memory; give 0 or more"
+                if not block.time and (block.memory or block.transient or block.host_memory):
+                    yield f"{place}: does not run, its time being 0, and cannot hold memory; give 0 for it"
+            for name, device, units in left_over(choice.by_name.get(n, blocks[n]) for n in decision.blocks):
+                what = f"the {name} of its blocks sums to {units} on device {device}"
+                yield f"{where}.{choice.name}: {what}; let them release what they allocate"

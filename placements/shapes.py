@@ -11,47 +11,40 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
-from placements.block import Block, Kind, PlacementError
+from placements.block import Block, Kind, PlacementError, check_limits
+from placements.forms.meaning import DeclaredField, Meaning, declared_fields
 from placements.pieces import PIPELINES, Piece, blocks_of, pieces_on
 from placements.spec import Placement
 from placements.stages.stage_chain import place
 from placements.stages.stage_file import stages_of
+
+_Ticks = Annotated[int, Meaning("ticks")]
+_Held = Annotated[int, Meaning("memory held from a stage's forward until its backward", min=0)]
+_Inference = Annotated[bool, Meaning("true: forward blocks only")]
 
 
 @dataclass(frozen=True)
 class StageTicks:
     """Times and memory of every stage of a shape, in ticks and units of memory.
 
-    Attributes:
-        forward_time: Ticks of a forward block.
-        backward_time: Ticks of a whole backward block.
-        split_backward: Split each backward block in two: ``I``, the gradient of its input, which the stage
-            before waits for, and ``W``, that of its weights, which nothing waits for.
-        input_time: Ticks of ``I``.
-        weight_time: Ticks of ``W``.
-        stage_memory: Units that a forward block holds until its backward.
-        input_release: Units of these that ``I`` releases; ``W`` releases the rest.
-        inference: Forward blocks only, which hold nothing.
-
-    Raises:
-        PlacementError: The memory is negative, or more of it is released than held.
+    Of a split backward the stage before waits for ``I``, and nothing for ``W``. Inference holds nothing.
     """
 
-    forward_time: int = 1
-    backward_time: int = 3
-    split_backward: bool = False
-    input_time: int = 1
-    weight_time: int = 1
-    stage_memory: int = 1
-    input_release: int = 0
-    inference: bool = False
+    forward_time: _Ticks = 1
+    backward_time: _Ticks = 3
+    split_backward: Annotated[bool, Meaning("true: I (input gradient) and W (weights') instead of B")] = False
+    input_time: Annotated[int, Meaning("ticks of I; without effect where the backward is whole")] = 1
+    weight_time: Annotated[int, Meaning("ticks of W; without effect where the backward is whole")] = 1
+    stage_memory: _Held = 1
+    input_release: Annotated[int, Meaning("part of stage_memory that I releases; W releases the rest")] = 0
+    inference: _Inference = False
 
     def __post_init__(self) -> None:
         """Check the memory."""
-        _check_held("stage_memory", self.stage_memory)
+        check_limits(self)
         if self.split_backward and not 0 <= self.input_release <= self.stage_memory:
             raise PlacementError(
                 f"input_release: {self.input_release} is not at least 0 and at most stage_memory, "
@@ -71,38 +64,30 @@ class StageTicks:
 class EmbeddedTicks:
     """Times and memory of a V-shape with embeddings on all devices, likewise.
 
-    Attributes:
-        forward_time: Ticks of a stage's forward block.
-        backward_time: Ticks of a stage's backward block.
-        embedding_forward_time: Ticks of an embedding's forward block.
-        embedding_backward_time: Ticks of an embedding's backward block.
-        embedding_memory: Units that an embedding's output holds on the device of the stage after it; at most
-            `stage_memory`. It is that stage's input, which is part of what any stage keeps for its backward:
-            the embedding takes it, the stage's forward only the rest, and its backward gives all back. Where
-            it is 0, as in the paper, a schedule may run any number of embeddings ahead.
-        stage_memory: Units that a stage holds from its forward block until its backward; raise it to make
-            `embedding_memory` a fraction of a stage's.
-        inference: Forward blocks only, which hold nothing.
+    An embedding's output is the input of the stage after it, part of what any stage keeps for its backward:
+    the embedding takes it, the stage's forward only the rest, and its backward gives all back. Where it is 0,
+    as in the paper, a schedule may run any number of embeddings ahead. A larger `stage_memory` makes
+    `embedding_memory` a fraction of a stage's.
     """
 
-    forward_time: int = 1
-    backward_time: int = 3
-    embedding_forward_time: int = 1
-    embedding_backward_time: int = 1
-    embedding_memory: int = 0
-    stage_memory: int = 1
-    inference: bool = False
+    forward_time: _Ticks = 1
+    backward_time: _Ticks = 3
+    embedding_forward_time: _Ticks = 1
+    embedding_backward_time: _Ticks = 1
+    embedding_memory: Annotated[int, Meaning("held where the next stage is, of its stage_memory", min=0)] = 0
+    stage_memory: _Held = 1
+    inference: _Inference = False
 
     def placed(self, name: str, num_devices: int, embeddings: dict[str, int]) -> Placement:
         """Return a stage on each device, and embeddings before those of some devices."""
+        check_limits(self)
         units, everywhere = self.embedding_memory, tuple(range(num_devices))
-        stage = StageTicks(self.forward_time, self.backward_time, stage_memory=self.stage_memory)
-        _check_held("embedding_memory", units)
         if units > self.stage_memory:
             raise PlacementError(
                 f"embedding_memory: {units} is more than stage_memory, {self.stage_memory}, which includes "
                 "it; raise stage_memory"
             )
+        stage = StageTicks(self.forward_time, self.backward_time)
         pieces, times = [], (self.embedding_forward_time, self.embedding_backward_time)
         for device in everywhere:
             before = [embedding for embedding, first in embeddings.items() if first == device]
@@ -111,6 +96,17 @@ class EmbeddedTicks:
             memory = self.stage_memory - len(before) * units, -self.stage_memory
             pieces.append(replace(stage.piece(f"F{device}", device), memory=memory))
         return _placement(name, num_devices, blocks_of(pieces), self.inference)
+
+
+@dataclass(frozen=True)
+class JoinedTicks:
+    """Times of branches and of the block in which they are joined, likewise."""
+
+    forward_time: _Ticks = 1
+    backward_time: _Ticks = 3
+    join_forward_time: _Ticks = 1
+    join_backward_time: _Ticks = 1
+    inference: _Inference = False
 
 
 def v_shape(num_devices: int = 4, *ticks: Any, **options: Any) -> Placement:
@@ -212,14 +208,7 @@ def nn_shape(num_devices: int = 4, *ticks: Any, **options: Any) -> Placement:
     return EmbeddedTicks(*ticks, **options).placed("nn_shape", num_devices, embeddings)
 
 
-def k_shape(
-    num_devices: int = 4,
-    forward_time: int = 1,
-    backward_time: int = 3,
-    join_forward_time: int = 1,
-    join_backward_time: int = 1,
-    inference: bool = False,
-) -> Placement:
+def k_shape(num_devices: int = 4, *ticks: Any, **options: Any) -> Placement:
     """Return two branches on the two halves of the devices, joined on all: Flava (Tessel, Fig. 1d, 8g).
 
     ::
@@ -231,29 +220,38 @@ def k_shape(
     """
     if num_devices < 2:
         raise PlacementError(f"num_devices: a K-shape needs at least 2 devices, not {num_devices}")
-    half, stage = num_devices // 2, StageTicks(forward_time, backward_time)
+    own, half = JoinedTicks(*ticks, **options), num_devices // 2
+    stage = StageTicks(own.forward_time, own.backward_time)
+    times = own.join_forward_time, own.join_backward_time
     pieces = [stage.piece(f"F{device}", device) for device in range(num_devices)]
     pieces[half] = replace(pieces[half], after=())
-    times, ends = (join_forward_time, join_backward_time), (half - 1, num_devices - 1)
-    join = Piece("J", tuple(range(num_devices)), times, (1, -1), after=ends)
-    blocks = blocks_of([*pieces, join])
+    ends = (half - 1, num_devices - 1)
+    blocks = blocks_of([*pieces, Piece("J", tuple(range(num_devices)), times, (1, -1), after=ends)])
     until_join, second, first = blocks[: num_devices + 2], blocks[num_devices + 2 : -half], blocks[-half:]
-    return _placement("k_shape", num_devices, [*until_join, *first, *second], inference)
+    return _placement("k_shape", num_devices, [*until_join, *first, *second], own.inference)
 
 
-_SHAPES = (v_shape, x_shape, m_shape, nn_shape, k_shape, wave_shape, loop_shape)
-SHAPES: dict[str, Callable[..., Placement]] = {shape.__name__: shape for shape in _SHAPES}
+SHAPES: dict[str, Callable[..., Placement]] = {
+    shape.__name__: shape for shape in (v_shape, x_shape, m_shape, nn_shape, k_shape, wave_shape, loop_shape)
+}
 """The shapes by the name that the command line uses."""
 
+_TICKS = dict.fromkeys(PIPELINES, StageTicks) | {
+    "m_shape": EmbeddedTicks,
+    "nn_shape": EmbeddedTicks,
+    "k_shape": JoinedTicks,
+}
 
-def options_of(shape: Callable[..., Placement]) -> dict[str, Any]:
-    """Return the options of a shape in ticks, with their defaults."""
-    named = inspect.signature(shape).parameters.items()
-    found = {name: each.default for name, each in named if each.default is not each.empty}
-    if shape is k_shape:
-        return found
-    ticks = EmbeddedTicks if shape in (m_shape, nn_shape) else StageTicks
-    return found | {each.name: each.default for each in fields(ticks)}
+
+def options_of(shape: Callable[..., Placement]) -> dict[str, DeclaredField]:
+    """Return the options of a shape: its own arguments, and those in ticks."""
+    own = [
+        DeclaredField(each.name, each.name, type(each.default), None, each.default)
+        for each in inspect.signature(shape).parameters.values()
+        if each.default is not each.empty
+    ]
+    ticks = declared_fields(_TICKS[shape.__name__]) if shape.__name__ in _TICKS else ()
+    return {each.name: each for each in (*own, *ticks)}
 
 
 def _of_stages(
@@ -277,11 +275,6 @@ def _of_stages(
         for block in sorted(blocks_of(pieces), key=lambda block: block.kind is Kind.W)
     ]
     return _placement(shape, num_devices, blocks, stage.inference)
-
-
-def _check_held(name: str, units: int) -> None:
-    if units < 0:
-        raise PlacementError(f"{name}: {units} is negative; give 0 or more")
 
 
 def _placement(name: str, num_devices: int, blocks: list[Block], inference: bool) -> Placement:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from placements.block import COMPUTE, LARGEST, Block, Kind, PlacementError, check_limits
 from placements.forms.meaning import Meaning
-from placements.modes import Choice, Chosen, Decision, as_chosen, mistakes_of_modes
+from placements.modes import Choice, Chosen, Decision, as_chosen, left_over, mistakes_of_modes
 from placements.streams import Lane, SharedStream, Slowdown, mistakes_of_streams
 
 
@@ -72,8 +72,7 @@ class Placement:
     ] = ()
 
     def __post_init__(self) -> None:
-        """Check every rule, cheap ones first."""
-        check_limits(self)
+        """Check every rule."""
         for mistake in _mistakes(self):
             raise PlacementError(mistake)
         if set(self.num_gpus) == {1}:
@@ -81,12 +80,6 @@ class Placement:
         if self.nodes is not None and not any(self.nodes):
             object.__setattr__(self, "nodes", None)
         self.topological_order  # noqa: B018 - raises on a cycle
-        for mistake in itertools.chain(
-            _mistakes_of_micro_batches(self),
-            mistakes_of_modes(self.by_name, self.decisions),
-            mistakes_of_streams(self.slowdown, self.shared_streams, self.num_devices),
-        ):
-            raise PlacementError(mistake)
 
     @cached_property
     def by_name(self) -> Mapping[str, Block]:
@@ -157,11 +150,11 @@ class Placement:
 
     @cached_property
     def _slowdown(self) -> Mapping[tuple[str, str], Fraction]:
-        found = {}
-        for (one, other), (of_one, of_other) in ((each.streams, each.factors) for each in self.slowdown):
-            found[one, other] = Fraction(str(of_one))
-            found[other, one] = Fraction(str(of_other))
-        return found
+        return {
+            pair: Fraction(str(factor))
+            for each in self.slowdown
+            for pair, factor in zip((each.streams, each.streams[::-1]), each.factors, strict=True)
+        }
 
     def slowdown_of(self, stream: str, other: str) -> Fraction:
         """Return how many times as long a stream takes while another of its device runs a block."""
@@ -343,12 +336,10 @@ class Placement:
         if not self.num_gpus:
             return self
         owners = [device for device, count in enumerate(self.gpus) for _ in range(count)]
-        gpus: dict[int, list[int]] = {}
-        for gpu, device in enumerate(owners):
-            gpus.setdefault(device, []).append(gpu)
+        firsts = [0, *itertools.accumulate(self.gpus)]
 
         def on_gpus(devices: Iterable[int]) -> tuple[int, ...]:
-            return tuple(gpu for device in devices for gpu in gpus[device])
+            return tuple(gpu for device in devices for gpu in range(firsts[device], firsts[device + 1]))
 
         def each(values: tuple[int, ...] | None) -> Any:
             return values and tuple(values[device] for device in owners)
@@ -442,9 +433,8 @@ class Placement:
 
     def with_memory(self, memory: int | Iterable[int] | None) -> Placement:
         """Return the same placement with another capacity: one number for all devices, or one each."""
-        if memory is None or isinstance(memory, int):
-            return replace(self, memory=None if memory is None else (memory,) * self.num_devices)
-        return replace(self, memory=tuple(memory))
+        each = (memory,) * self.num_devices if isinstance(memory, int) else memory
+        return replace(self, memory=None if each is None else tuple(each))
 
 
 def some(names: Iterable[str]) -> str:
@@ -453,15 +443,14 @@ def some(names: Iterable[str]) -> str:
     return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
 
 
-def _mistakes(placement: Placement) -> Iterator[str]:
-    """Yield what is wrong with a placement's lists, blocks and transfers, each field whose place is named."""
-    own, count = placement, placement.num_devices
+def _mistakes(own: Placement) -> Iterator[str]:
+    """Yield what is wrong with a placement, each field whose place is named."""
+    check_limits(own)
     if not own.blocks:
         yield "blocks: is empty; give at least one block"
-    lists = {"static_memory": own.static_memory or None, "num_gpus": own.num_gpus or None}
-    lists |= {"memory": own.memory, "host_memory": own.host_memory}
-    for name, values in lists.items():
-        if values is not None and len(values) != count:
+    count = own.num_devices
+    for name in ("static_memory", "num_gpus", "memory", "host_memory"):
+        if (values := getattr(own, name)) and len(values) != count:
             yield f"{name}: has {len(values)} entries for {count} devices; give one for each, or one number"
     if own.nodes is not None and len(own.nodes) != sum(own.gpus):
         yield f"nodes: has {len(own.nodes)} entries for {sum(own.gpus)} GPUs; give one for each"
@@ -469,33 +458,14 @@ def _mistakes(placement: Placement) -> Iterator[str]:
         if node not in (before, before + min(gpu, 1)):
             rule = "number the nodes from 0 on, and give the GPUs of each in a row"
             yield f"nodes[{gpu}]: {node} does not follow {before}; {rule}"
-    names: set[str] = set()
+    names = Counter(block.name for block in own.blocks)
+    optimizer = {block.name for block in own.blocks if block.kind is Kind.O}
     for i, block in enumerate(own.blocks):
-        where, devices, after = f"blocks[{i}] ({block.name})", block.devices, block.after
+        where = f"blocks[{i}] ({block.name})"
         check_limits(block, f"{where}.")
-        if block.name in names:
+        if names[block.name] > 1:
             yield f"{where}.name: is used twice; rename one of the blocks"
-        names.add(block.name)
-        if not devices:
-            yield f"{where}.devices: is empty; name at least one device"
-        if len(set(devices)) < len(devices):
-            yield f"{where}.devices: {[*devices]} names a device twice; name each once"
-        for device in devices:
-            if not 0 <= device < count:
-                yield f"{where}.devices: {device} is out of range; use 0 to {count - 1} or raise num_devices"
-        if isinstance(block.memory, tuple) and len(block.memory) != len(devices):
-            has = f"{[*block.memory]} has {len(block.memory)} entries for {len(devices)} devices"
-            yield f"{where}.memory: {has}; give one for each, or one number"
-        if max(block.time, block.transient, *map(abs, (block.host_memory, *block.units.values()))) > LARGEST:
-            yield f"{where}: has a number above {LARGEST:g}; use a coarser unit"
-        if (gpus := own.gpus_of(block)) % block.data_parallel:
-            what = f"{block.data_parallel} does not divide its {gpus} GPUs"
-            yield f"{where}.data_parallel: {what}; give a divisor"
-        for name in after:
-            if name not in own.by_name:
-                yield f"{where}.after: there is no block {name!r}; the blocks are {some(own.by_name)}"
-        if len(set(after)) < len(after):
-            yield f"{where}.after: {[*after]} names a block twice; name each once"
+        yield from (f"{where}{what}" for what in _mistakes_of_block(own, block, optimizer))
     times = Counter(triple[:2] for triple in own.transfer)
     for i, (source, target, ticks) in enumerate(own.transfer):
         if target not in own.by_name or source not in own.by_name[target].after:
@@ -504,28 +474,40 @@ def _mistakes(placement: Placement) -> Iterator[str]:
             yield f"transfer[{i}].time: {ticks} is negative; give 0 ticks or more"
         if times[source, target] > 1:
             yield f"transfer[{i}]: {source!r} to {target!r} is given twice"
-
-
-def _mistakes_of_micro_batches(placement: Placement) -> Iterator[str]:
-    """Yield what is wrong with optimizer blocks, and with memory over the blocks of a micro-batch."""
-    optimizer = {block.name for block in placement.optimizer_blocks}
-    if len(optimizer) == len(placement.blocks):
+    if len(optimizer) == len(own.blocks):
         yield "blocks: are all optimizer blocks; give blocks that run in every micro-batch"
-    held, on_hosts = Counter[int](), Counter[int]()
-    for block in placement.blocks:
-        where = f"blocks ({block.name})"
-        if block.name in optimizer and block.memory:
-            what = f"{block.memory} would be held by an optimizer block, which runs once"
-            yield f"{where}.memory: {what}; give what it needs as 'transient'"
-        if block.name not in optimizer and (first := next((n for n in block.after if n in optimizer), None)):
-            what = f"{first!r} is an optimizer block, which runs after the last micro-batch"
-            yield f"{where}.after: {what}; only optimizer blocks can be after it"
-        for device in block.devices:
-            held[device] += block.memory_on(device)
-            on_hosts[device] += block.host_memory
-    for where, name, sums in (("device", "memory", held), ("the host of device", "host_memory", on_hosts)):
-        for device, units in sorted(sums.items()):
-            if units:
-                what = "never releases" if units > 0 else "releases more than it holds, by"
-                what = f"one micro-batch {what} {abs(units)} of memory on {where} {device}"
-                yield f"blocks: {what}; make the {name} of the device's blocks sum to 0"
+    for name, device, units in left_over(own.blocks):
+        what = "never releases" if units > 0 else "releases more than it holds, by"
+        what = f"one micro-batch {what} {abs(units)} of {name} on device {device}"
+        yield f"blocks: {what}; make that of the device's blocks sum to 0"
+    yield from mistakes_of_modes(own.by_name, own.decisions)
+    yield from mistakes_of_streams(own.slowdown, own.shared_streams, count)
+
+
+def _mistakes_of_block(own: Placement, block: Block, optimizer: Collection[str]) -> Iterator[str]:
+    devices, after = block.devices, block.after
+    if not devices:
+        yield ".devices: is empty; name at least one device"
+    if len(set(devices)) < len(devices):
+        yield f".devices: {[*devices]} names a device twice; name each once"
+    for device in devices:
+        if not 0 <= device < own.num_devices:
+            known = f"0 to {own.num_devices - 1}"
+            yield f".devices: {device} is out of range; use {known} or raise num_devices"
+    if isinstance(block.memory, tuple) and len(block.memory) != len(devices):
+        has = f"{[*block.memory]} has {len(block.memory)} entries for {len(devices)} devices"
+        yield f".memory: {has}; give one for each, or one number"
+    if max(block.time, block.transient, *map(abs, (block.host_memory, *block.units.values()))) > LARGEST:
+        yield f": has a number above {LARGEST:g}; use a coarser unit"
+    if (gpus := own.gpus_of(block)) % block.data_parallel:
+        yield f".data_parallel: {block.data_parallel} does not divide its {gpus} GPUs; give a divisor"
+    for name in after:
+        if name not in own.by_name:
+            yield f".after: there is no block {name!r}; the blocks are {some(own.by_name)}"
+        if name in optimizer and block.kind is not Kind.O:
+            yield f".after: {name!r} is an optimizer block; only others can be after it, which run once, too"
+    if len(set(after)) < len(after):
+        yield f".after: {[*after]} names a block twice; name each once"
+    if block.kind is Kind.O and block.memory:
+        what = f"{block.memory} would be held by an optimizer block, which runs once"
+        yield f".memory: {what}; give what it needs as 'transient'"

@@ -137,7 +137,7 @@ def change(changes: str) -> str:
         ("modes: [{choices: {1: {}, '1': {}}}]", "modes[0].choices: '1' is given twice; give it once"),
         (
             "modes: [{choices: {a: {G0: {time: 3}}}}, {choices: {b: {G0: {time: 4}}}}]",
-            "modes[1].choices.b.G0: modes[0] decides on it too; make one decision of both",
+            "modes[1].choices: modes[0] decides on G0 too; make one decision of both",
         ),
         ("G0: {stream: 3}", "blocks[1].stream: 3 is not text"),
         ("host_memory: -1", "host_memory: -1 is not a number of 0 or more; give whole units"),

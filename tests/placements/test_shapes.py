@@ -108,9 +108,9 @@ def test_embeddings_that_hold_an_eighth_of_a_stage_cost_an_m_shape_an_eighth(
     ("shape", "wrong", "message"),
     [
         (wave_shape, {"num_chunks": 0}, "num_chunks: 0 is not at least 1"),
-        (wave_shape, {"stage_memory": -1}, "stage_memory: -1 is negative"),
+        (wave_shape, {"stage_memory": -1}, "stage_memory: -1 is not at least 0; give one"),
         (wave_shape, {"split_backward": True, "input_release": 2}, "input_release: 2 is not at least 0 and"),
-        (m_shape, {"embedding_memory": -1}, "embedding_memory: -1 is negative; give 0 or more"),
+        (m_shape, {"embedding_memory": -1}, "embedding_memory: -1 is not at least 0; give one"),
         (nn_shape, {"embedding_memory": 2}, "embedding_memory: 2 is more than stage_memory, 1, .*; raise"),
         (SHAPES["k_shape"], {"num_devices": 1}, "K-shape needs at least 2"),
     ],

@@ -139,8 +139,8 @@ def _of_shape(entry: Field) -> Placement:
     entry.only(_REQUIRED, (*_OPTIONAL, "shape", "times", *known))
     given = {name: entry[name] for name in known if name in entry.value}
     for name, option in given.items():
-        if type(option.value) is not type(known[name]):
-            raise option.wrong("true or false" if type(known[name]) is bool else "a whole number")
+        if type(option.value) is not known[name].kind:
+            raise option.wrong("true or false" if known[name].kind is bool else "a whole number")
     placement = shape(**{name: option.value for name, option in given.items()})
     times = {
         f"{letter}{i}": ticks.whole("a time", "give whole ticks of 1 or more", 1)
