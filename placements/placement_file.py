@@ -1,7 +1,7 @@
 """The file form of a placement: ``placement.yaml``.
 
 What is declared of the fields of `Placement` and `Block` is of the file, too. There, times may be fractions
-of a tick or in ms, memory may have a unit, and one number may stand for a list.
+of a tick, capacities may have a unit, and one number may stand for a list.
 """
 
 from __future__ import annotations
@@ -29,12 +29,10 @@ _FINEST_POWER = 15
 _OTHERS = {"stages": "stages", "layers": "stages", "pp_deg": "galvatron", "placement": "schedule"}
 """The kinds of other files, by a key that no placement has."""
 
-_MEMORY = ("memory", "static_memory", "host_memory")
-
 _AS_DECLARED = ("name", "num_devices", "tick_ms", "memory_unit_mib", "nodes", "slowdown", "shared_streams")
 """Fields of a placement that are in a file as they are declared."""
 
-_CHANGEABLE = ("time", "time_ms", "memory", "transient", "host_memory")
+_CHANGEABLE = ("time", "memory", "transient", "host_memory")
 """What a mode may change of a block."""
 
 _ALWAYS = ("name", "kind", "devices", "time", "memory", "after")
@@ -97,7 +95,7 @@ def placement_from_dict(data: object) -> Placement:
     if kind := next((_OTHERS[key] for key in _OTHERS if isinstance(data, dict) and key in data), ""):
         use = "its placement.yaml" if kind == "schedule" else f"placement={kind} placement.path=FILE"
         raise PlacementError(f"placement: this is a file of {kind} and no placement; use {use}")
-    top = _given(Field(data, "placement", PlacementError, is_root=True), None)
+    top = Field(data, "placement", PlacementError, is_root=True)
     top.only(("name", "num_devices", "blocks"), (*_ORDER, "cost_source"))
     top.version(SCHEMA_VERSION, SCHEMA_VERSION)
     own = {
@@ -105,20 +103,15 @@ def placement_from_dict(data: object) -> Placement:
         for name in _AS_DECLARED
         if name in top.value
     }
-    tick_ms, unit_mib = Fraction(str(own.get("tick_ms", 1.0))), own.get("memory_unit_mib")
-    top = _given(top, unit_mib)
     entries = [
-        _timed(_given(each, unit_mib).only(("name", "kind", "devices"), (*_BLOCK, "time_ms")), tick_ms)
-        for each in top["blocks"].items()
+        each.only(("name", "kind", "devices", "time"), tuple(_BLOCK)) for each in top["blocks"].items()
     ]
     written = {str(entry.value["name"]): entry.value for entry in entries}
 
     def changed(name: str, change: Field) -> Field:
-        change = _given(change.only((), _CHANGEABLE), unit_mib)
+        change.only((), _CHANGEABLE)
         if name not in written:
             raise change.mistake(f"there is no block {name!r}; the blocks are {some(written)}")
-        if {"time", "time_ms"} & change.value.keys():
-            change = _timed(change, tick_ms, is_change=True)
         return replace(change, value=written[name] | change.value)
 
     modes = [
@@ -130,8 +123,10 @@ def placement_from_dict(data: object) -> Placement:
     ]
     transfer = [each.typed(Transfer) for each in top.get("transfer", ()).items()]
     changes = [entry for mode in modes for _, of_choice in mode for entry in of_choice]
-    times = [entry.value["time"] for entry in (*entries, *changes)]
-    finer = _finer(tick_ms, [*times, *(Fraction(str(each.time)) for each in transfer)])
+    times = [each["time"].typed(float, meaning=_BLOCK["time"].meaning) for each in entries]
+    times += [each["time"].typed(float, meaning=Meaning("", "ticks", min=0)) for each in changes]
+    tick_ms = Fraction(str(own.get("tick_ms", 1.0)))
+    finer = _finer(tick_ms, [Fraction(str(time)) for time in (*times, *(each.time for each in transfer))])
     blocks = tuple(_block(entry, finer) for entry in entries)
     streams = {COMPUTE, *(block.stream for block in blocks)}
     for name in ("slowdown", "shared_streams"):
@@ -140,9 +135,12 @@ def placement_from_dict(data: object) -> Placement:
                 if stream not in streams:
                     what = f"no block runs on a stream {stream!r}; the streams are {some(streams)}"
                     raise PlacementError(f"{name}[{i}]: {what}")
-    for name in (*_MEMORY, "num_gpus"):
-        if name in top.value:
-            own[name] = by_device(name, top.value[name], name, own["num_devices"])
+    num_devices, unit_mib = own["num_devices"], own.get("memory_unit_mib")
+    own |= {
+        name: by_device(name, value, name, num_devices, unit_mib)
+        for name in ("memory", "static_memory", "host_memory", "num_gpus")
+        if (value := top.get(name).value) is not None
+    }
     return Placement(
         **own | {"tick_ms": float(tick_ms / finer)},
         blocks=blocks,
@@ -154,36 +152,6 @@ def placement_from_dict(data: object) -> Placement:
             for mode in modes
         ),
     )
-
-
-def _given(field: Field, unit_mib: float | None) -> Field:
-    """Return a mapping without its nulls, its memory in units."""
-
-    def in_units(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: in_units(each) for key, each in value.items()}
-        if isinstance(value, list):
-            return [in_units(each) for each in value]
-        mib = in_mib(value)
-        return mib / unit_mib if isinstance(mib, float) and isinstance(value, str) and unit_mib else value
-
-    given = {name: value for name, value in field.mapping().items() if value is not None}
-    return replace(
-        field,
-        value=given | {name: in_units(given[name]) for name in (*_MEMORY, "transient") if name in given},
-    )
-
-
-def _timed(entry: Field, tick_ms: Fraction, *, is_change: bool = False) -> Field:
-    """Return an entry with its time in ticks of the file, as exactly as it is written."""
-    given = [name for name in ("time", "time_ms") if name in entry.value]
-    if len(given) != 1:
-        raise entry.mistake("give either 'time' (ticks) or 'time_ms'")
-    unit = "ticks" if given == ["time"] else "ms"
-    meaning = Meaning("", unit, min=0) if is_change else Meaning("", unit, above=0)
-    time = Fraction(str(entry[given[0]].typed(float, meaning=meaning)))
-    others = {name: value for name, value in entry.value.items() if name != "time_ms"}
-    return replace(entry, value=others | {"time": time if unit == "ticks" else time / tick_ms})
 
 
 def _finer(tick_ms: Fraction, times: list[Fraction]) -> int:
@@ -214,7 +182,7 @@ def _block(entry: Field, finer: int) -> Block:
         if wrong := [device for device in memory if device not in devices]:
             raise field.mistake(f"{wrong[0]} is not a device of this block; use only its 'devices'")
         memory = tuple(memory.get(device, 0) for device in devices)
-    read = {"devices": devices, "memory": memory, "time": round(entry.value["time"] * finer)}
+    read = {"devices": devices, "memory": memory, "time": round(Fraction(str(entry.value["time"])) * finer)}
     others = {name: value for name, value in entry.value.items() if name not in read}
     return replace(entry, value=others).record(Block, **read)
 
@@ -230,17 +198,22 @@ def by_device(
         name: Field of a placement.
         value: The value, called `where` in messages.
         where: See `value`.
-        num_devices: How many numbers are needed.
-        unit_mib: MiB of a unit, for values such as ``24GiB``; None where only the user knows it.
+        num_devices: Length of the list.
+        unit_mib: MiB of a unit, for values such as ``24GiB``; None where it is not known.
 
     Raises:
         PlacementError: It is none of these, or the list has the wrong length.
     """
     if value is None:
         return None
-    field = _given(Field({"memory": value}, "", PlacementError), unit_mib)["memory"]
+
+    def in_units(each: object) -> object:
+        mib = in_mib(each)
+        return mib / unit_mib if isinstance(each, str) and isinstance(mib, float) and unit_mib else each
+
+    units = [*map(in_units, value)] if isinstance(value, list) else in_units(value)
     kind: Any = int | tuple[int, ...] if name == "num_gpus" else float | tuple[float, ...]
-    found = replace(field, where=where).typed(kind, meaning=_PLACEMENT[name].meaning)
+    found = Field(units, where, PlacementError).typed(kind, meaning=_PLACEMENT[name].meaning)
     numbers = found if isinstance(found, tuple) else (found,) * num_devices
     if len(numbers) != num_devices:
         has = f"has {len(numbers)} entries for {num_devices} devices"
