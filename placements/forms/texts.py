@@ -212,7 +212,7 @@ def read_yaml(path: str | Path, error: type[ValueError]) -> object:
     text = _text_of(path, "the path of a YAML file", error)
     try:
         if text.lstrip()[:1] in ("{", "["):
-            with suppress(ValueError, RecursionError):  # it is YAML, or YAML says on which line it is wrong
+            with suppress(ValueError, RecursionError):  # YAML says on which line it is wrong
                 return json.loads(text, object_pairs_hook=_without_doubles)
         depth = 0
         for event in yaml.parse(text, Loader=SafeLoader):
