@@ -17,9 +17,6 @@ from placements.block import Block, Kind
 OF_MICRO_BATCH = "as micro-batch"
 """How names of choices begin that are no modes, but how micro-batches that differ run."""
 
-_CHANGEABLE = ("time", "memory", "transient", "host_memory")
-"""What a choice may change of a block."""
-
 Chosen = tuple[int, ...]
 """For each decision of a placement the number of its choice, of one micro-batch."""
 
@@ -138,21 +135,14 @@ def mistakes_of_modes(blocks: Mapping[str, Block], decisions: tuple[Decision, ..
         where = f"modes[{i}].choices"
         if not decision.choices:
             yield f"{where}: is empty; give at least one"
-        if len(set(decision.names)) < len(decision.names):
-            yield f"{where}: a name is used twice; rename one of the choices"
         for name in decision.blocks:
-            if name not in blocks:
-                yield f"{where}: there is no block {name!r}; name blocks of the placement"
             if owner.setdefault(name, i) != i:
                 yield f"{where}: modes[{owner[name]}] decides on {name} too; make one decision of both"
         for choice in decision.choices:
             for block in choice.blocks:
-                place, own = f"{where}.{choice.name}.{block.name}", blocks[block.name]
-                assert replace(block, **{name: getattr(own, name) for name in _CHANGEABLE}) == own, place
+                place = f"{where}.{choice.name}.{block.name}"
                 if block.kind is Kind.O:
                     yield f"{place}: is an optimizer block, which runs once; give modes of others only"
-                if min(block.time, block.transient) < 0:
-                    yield f"{place}: has a negative time or transient memory; give 0 or more"
                 if not block.time and (block.memory or block.transient or block.host_memory):
                     yield f"{place}: does not run, its time being 0, and cannot hold memory; give 0 for it"
             for name, device, units in left_over(choice.by_name.get(n, blocks[n]) for n in decision.blocks):

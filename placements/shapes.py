@@ -22,7 +22,6 @@ from placements.stages.stage_chain import place
 from placements.stages.stage_file import stages_of
 
 _Ticks = Annotated[int, Meaning("ticks")]
-_Held = Annotated[int, Meaning("memory held from a stage's forward until its backward", min=0)]
 _Inference = Annotated[bool, Meaning("true: forward blocks only")]
 
 
@@ -38,7 +37,7 @@ class StageTicks:
     split_backward: Annotated[bool, Meaning("true: I (input gradient) and W (weights') instead of B")] = False
     input_time: Annotated[int, Meaning("ticks of I; without effect where the backward is whole")] = 1
     weight_time: Annotated[int, Meaning("ticks of W; without effect where the backward is whole")] = 1
-    stage_memory: _Held = 1
+    stage_memory: Annotated[int, Meaning("memory held from a stage's forward until its backward", min=0)] = 1
     input_release: Annotated[int, Meaning("part of stage_memory that I releases; W releases the rest")] = 0
     inference: _Inference = False
 
@@ -61,52 +60,23 @@ class StageTicks:
 
 
 @dataclass(frozen=True)
-class EmbeddedTicks:
-    """Times and memory of a V-shape with embeddings on all devices, likewise.
-
-    An embedding's output is the input of the stage after it, part of what any stage keeps for its backward:
-    the embedding takes it, the stage's forward only the rest, and its backward gives all back. Where it is 0,
-    as in the paper, a schedule may run any number of embeddings ahead. A larger `stage_memory` makes
-    `embedding_memory` a fraction of a stage's.
-    """
+class SharedTicks:
+    """Times of stages, which hold a unit of memory each, and of blocks that all devices share, likewise."""
 
     forward_time: _Ticks = 1
     backward_time: _Ticks = 3
-    embedding_forward_time: _Ticks = 1
-    embedding_backward_time: _Ticks = 1
-    embedding_memory: Annotated[int, Meaning("held where the next stage is, of its stage_memory", min=0)] = 0
-    stage_memory: _Held = 1
+    shared_forward_time: _Ticks = 1
+    shared_backward_time: _Ticks = 1
     inference: _Inference = False
 
-    def placed(self, name: str, num_devices: int, embeddings: dict[str, int]) -> Placement:
-        """Return a stage on each device, and embeddings before those of some devices."""
-        check_limits(self)
-        units, everywhere = self.embedding_memory, tuple(range(num_devices))
-        if units > self.stage_memory:
-            raise PlacementError(
-                f"embedding_memory: {units} is more than stage_memory, {self.stage_memory}, which includes "
-                "it; raise stage_memory"
-            )
+    def stages(self, num_devices: int) -> list[Piece]:
+        """Return a stage on each device."""
         stage = StageTicks(self.forward_time, self.backward_time)
-        pieces, times = [], (self.embedding_forward_time, self.embedding_backward_time)
-        for device in everywhere:
-            before = [embedding for embedding, first in embeddings.items() if first == device]
-            held = tuple(units * (each == device) for each in everywhere)
-            pieces += [Piece(embedding, everywhere, times, (held, 0)) for embedding in before]
-            memory = self.stage_memory - len(before) * units, -self.stage_memory
-            pieces.append(replace(stage.piece(f"F{device}", device), memory=memory))
-        return _placement(name, num_devices, blocks_of(pieces), self.inference)
+        return [stage.piece(f"F{device}", device) for device in range(num_devices)]
 
-
-@dataclass(frozen=True)
-class JoinedTicks:
-    """Times of branches and of the block in which they are joined, likewise."""
-
-    forward_time: _Ticks = 1
-    backward_time: _Ticks = 3
-    join_forward_time: _Ticks = 1
-    join_backward_time: _Ticks = 1
-    inference: _Inference = False
+    def shared(self, name: str, num_devices: int) -> Piece:
+        """Return a piece on all devices, which holds nothing."""
+        return Piece(name, tuple(range(num_devices)), (self.shared_forward_time, self.shared_backward_time))
 
 
 def v_shape(num_devices: int = 4, *ticks: Any, **options: Any) -> Placement:
@@ -188,7 +158,9 @@ def m_shape(num_devices: int = 4, *ticks: Any, **options: Any) -> Placement:
         2 | E  .  .  F2 .  .  .  .  B2 B2 B2 .  .  .  .  .  .  EB
         3 | E  .  .  .  F3 B3 B3 B3 .  .  .  .  .  .  .  .  .  EB
     """
-    return EmbeddedTicks(*ticks, **options).placed("m_shape", num_devices, {"E": 0})
+    own = SharedTicks(*ticks, **options)
+    pieces = [own.shared("E", num_devices), *own.stages(num_devices)]
+    return _placement("m_shape", num_devices, blocks_of(pieces), own.inference)
 
 
 def nn_shape(num_devices: int = 4, *ticks: Any, **options: Any) -> Placement:
@@ -204,8 +176,11 @@ def nn_shape(num_devices: int = 4, *ticks: Any, **options: Any) -> Placement:
         2 | E0  .   .   E1  F2  .   .   .   .   B2  B2  B2  EB1 .   .   .   .   .   .   EB0
         3 | E0  .   .   E1  .   F3  B3  B3  B3  .   .   .   EB1 .   .   .   .   .   .   EB0
     """
-    embeddings = {"E0": 0, "E1": num_devices // 2}
-    return EmbeddedTicks(*ticks, **options).placed("nn_shape", num_devices, embeddings)
+    own, half = SharedTicks(*ticks, **options), num_devices // 2
+    first, second = (own.shared(name, num_devices) for name in ("E0", "E1"))
+    stages = own.stages(num_devices)
+    blocks = blocks_of([first, *stages[:half], second, *stages[half:]])
+    return _placement("nn_shape", num_devices, blocks, own.inference)
 
 
 def k_shape(num_devices: int = 4, *ticks: Any, **options: Any) -> Placement:
@@ -220,13 +195,11 @@ def k_shape(num_devices: int = 4, *ticks: Any, **options: Any) -> Placement:
     """
     if num_devices < 2:
         raise PlacementError(f"num_devices: a K-shape needs at least 2 devices, not {num_devices}")
-    own, half = JoinedTicks(*ticks, **options), num_devices // 2
-    stage = StageTicks(own.forward_time, own.backward_time)
-    times = own.join_forward_time, own.join_backward_time
-    pieces = [stage.piece(f"F{device}", device) for device in range(num_devices)]
+    own, half = SharedTicks(*ticks, **options), num_devices // 2
+    pieces = own.stages(num_devices)
     pieces[half] = replace(pieces[half], after=())
-    ends = (half - 1, num_devices - 1)
-    blocks = blocks_of([*pieces, Piece("J", tuple(range(num_devices)), times, (1, -1), after=ends)])
+    join = replace(own.shared("J", num_devices), memory=(1, -1), after=(half - 1, num_devices - 1))
+    blocks = blocks_of([*pieces, join])
     until_join, second, first = blocks[: num_devices + 2], blocks[num_devices + 2 : -half], blocks[-half:]
     return _placement("k_shape", num_devices, [*until_join, *first, *second], own.inference)
 
@@ -236,11 +209,7 @@ SHAPES: dict[str, Callable[..., Placement]] = {
 }
 """The shapes by the name that the command line uses."""
 
-_TICKS = dict.fromkeys(PIPELINES, StageTicks) | {
-    "m_shape": EmbeddedTicks,
-    "nn_shape": EmbeddedTicks,
-    "k_shape": JoinedTicks,
-}
+_TICKS = dict.fromkeys(PIPELINES, StageTicks) | dict.fromkeys(("m_shape", "nn_shape", "k_shape"), SharedTicks)
 
 
 def options_of(shape: Callable[..., Placement]) -> dict[str, DeclaredField]:
@@ -278,8 +247,6 @@ def _of_stages(
 
 
 def _placement(name: str, num_devices: int, blocks: list[Block], inference: bool) -> Placement:
-    if num_devices < 1:
-        raise PlacementError(f"num_devices: {num_devices} is not at least 1")
     if inference:
         blocks = [replace(block, memory=0) for block in blocks if block.kind is Kind.F]
     return Placement(f"{name}_inference" if inference else name, num_devices, tuple(blocks))

@@ -41,18 +41,13 @@ class Placement:
         tuple[tuple[str, str, int], ...], Meaning("times between a block and another after it")
     ] = ()
     memory: Annotated[
-        tuple[int, ...] | None,
-        Meaning("capacity of each device: one number or a list", "units", min=0),
+        tuple[int, ...] | None, Meaning("capacity of each device: one number or a list", "units", min=0)
     ] = None
     static_memory: Annotated[
-        tuple[int, ...],
-        Meaning("held by each device all the time, likewise", "units", min=0),
+        tuple[int, ...], Meaning("held by each device all the time, likewise", "units", min=0)
     ] = ()
     num_gpus: Annotated[
-        tuple[int, ...],
-        Meaning(
-            "GPUs that each device stands for, likewise; a run has a process for each", min=1, max=1_000_000
-        ),
+        tuple[int, ...], Meaning("GPUs of each device, each a process, likewise", min=1, max=1_000_000)
     ] = ()
     memory_unit_mib: Annotated[float | None, Meaning("one unit of memory", "MiB", above=0)] = None
     nodes: Annotated[
@@ -63,8 +58,7 @@ class Placement:
         tuple[Decision, ...], Meaning("list of decisions on how blocks run", key="modes")
     ] = ()
     host_memory: Annotated[
-        tuple[int, ...] | None,
-        Meaning("what each device may hold on its host, likewise", "units", min=0),
+        tuple[int, ...] | None, Meaning("what each device may hold on its host, likewise", "units", min=0)
     ] = None
     slowdown: Annotated[tuple[Slowdown, ...], Meaning("list of streams that slow each other down")] = ()
     shared_streams: Annotated[
@@ -258,9 +252,7 @@ class Placement:
         """
         if self.is_plain:
             return self
-        if self.slowdown:
-            return replace(self, slowdown=()).relaxed
-        best = self.at_best
+        best = replace(self, slowdown=()).at_best
         if best.by_lane is not None:
             return best.by_lane
         free = tuple(replace(block, memory=0, transient=0, host_memory=0) for block in best.blocks)
@@ -467,11 +459,9 @@ def _mistakes(own: Placement) -> Iterator[str]:
             yield f"{where}.name: is used twice; rename one of the blocks"
         yield from (f"{where}{what}" for what in _mistakes_of_block(own, block, optimizer))
     times = Counter(triple[:2] for triple in own.transfer)
-    for i, (source, target, ticks) in enumerate(own.transfer):
+    for i, (source, target, _) in enumerate(own.transfer):
         if target not in own.by_name or source not in own.by_name[target].after:
             yield f"transfer[{i}]: {target!r} is not after {source!r}; add it to its 'after'"
-        if ticks < 0:
-            yield f"transfer[{i}].time: {ticks} is negative; give 0 ticks or more"
         if times[source, target] > 1:
             yield f"transfer[{i}]: {source!r} to {target!r} is given twice"
     if len(optimizer) == len(own.blocks):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from placements.block import COMPUTE, check_limits
+from placements.block import COMPUTE
 from placements.forms.meaning import Meaning
 
 Lane = tuple[int, str]
@@ -57,7 +57,6 @@ def mistakes_of_streams(
 ) -> Iterator[str]:
     """Yield what is wrong with streams that slow each other down, and with those that devices share."""
     for i, slowed in enumerate(slowdown):
-        check_limits(slowed, f"slowdown[{i}].")
         where = f"slowdown[{i}].streams: {list(slowed.streams)}"
         if len(set(slowed.streams)) < 2:
             yield f"{where} names one stream; give two"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from math import inf
 from types import NoneType
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
@@ -43,7 +43,7 @@ class Meaning:
         """Return whether a number is within the limits."""
         return self.min <= value <= self.max and self.above < value < self.below
 
-    @property
+    @cached_property
     def limits(self) -> str:
         """The limits in words, as what a number must be; empty where there are none.
 
