@@ -41,11 +41,10 @@ class Piece:
     """A part of the model on its devices.
 
     Attributes:
-        name: Name of its forward block, such as ``F0``; the others' follow from it: ``B0``, or ``I0`` and
-            ``W0``.
+        name: Name of its forward block, such as ``F0``, from which follow ``B0``, or ``I0`` and ``W0``.
         devices: Devices that run it together.
-        times: Ticks of its blocks: forward and backward; forward, and the backward's halves, which are the
-            gradient of the input and that of the weights; or forward alone.
+        times: Ticks of its blocks: forward and backward; forward, gradient of the input and gradient of the
+            weights; or forward alone.
         memory: Units that each of these blocks takes, negative where it gives back; empty for none.
         transient: More units while the forward runs, and while the backward does.
         data_parallel: Data-parallel groups of each block.
@@ -67,17 +66,10 @@ class Piece:
         """Its forward, then its backward, not yet after any other."""
         names = _names(self.name)
         kinds = (Kind.F, Kind.B) if len(self.times) == 2 else (Kind.F, Kind.I, Kind.W)[: len(self.times)]
+        held = self.memory or (0,) * len(kinds)
         return tuple(
-            Block(
-                names[kind],
-                kind,
-                self.devices,
-                time,
-                memory,
-                transient=self.transient[kind is not Kind.F],
-                data_parallel=self.data_parallel,
-            )
-            for kind, time, memory in zip(kinds, self.times, self.memory or (0,) * len(kinds), strict=True)
+            Block(names[kind], kind, self.devices, time, units, (), self.transient[i > 0], self.data_parallel)
+            for i, (kind, time, units) in enumerate(zip(kinds, self.times, held, strict=True))
         )
 
 
@@ -95,14 +87,13 @@ def blocks_of(pieces: Sequence[Piece]) -> list[Block]:
     >>> [(block.name, block.after) for block in blocks_of(pieces)]
     [('F0', ()), ('F1', ('F0',)), ('B1', ('F1',)), ('B0', ('B1',))]
     """
-    takers: list[list[str]] = [[] for _ in pieces]
-    blocks = []
-    for piece, inputs in zip(pieces, _inputs(pieces), strict=True):
-        blocks.append(replace(piece.blocks[0], after=tuple(pieces[i].name for i in inputs)))
-        for i in inputs:
-            takers[i] += [block.name for block in piece.blocks[1:2]]
-    for piece, names in zip(reversed(pieces), reversed(takers), strict=True):
-        after = tuple(names) or (piece.name,)
+    inputs, takers = ({piece.name: list[str]() for piece in pieces} for _ in range(2))
+    for one, other in _links(pieces):
+        inputs[other.name].append(one.name)
+        takers[one.name] += [block.name for block in other.blocks[1:2]]
+    blocks = [replace(piece.blocks[0], after=tuple(inputs[piece.name])) for piece in pieces]
+    for piece in reversed(pieces):
+        after = tuple(takers[piece.name]) or (piece.name,)
         for block in piece.blocks[1:]:
             blocks.append(replace(block, after=after))
             after = (block.name,)
@@ -111,12 +102,7 @@ def blocks_of(pieces: Sequence[Piece]) -> list[Block]:
 
 def transfers_of(pieces: Sequence[Piece]) -> tuple[tuple[str, str, int], ...]:
     """Return the transfers between pieces on different devices, for `placements.spec.Placement`."""
-    links = [
-        (pieces[i], piece)
-        for piece, inputs in zip(pieces, _inputs(pieces), strict=True)
-        for i in inputs
-        if pieces[i].devices != piece.devices
-    ]
+    links = [(one, other) for one, other in _links(pieces) if one.devices != other.devices]
     there = [(one.name, other.name, other.transfer[0]) for one, other in links if other.transfer[0]]
     back = [(one, other, other.transfer[1]) for one, other in reversed(links) if other.transfer[1]]
     return (*there, *((other.blocks[1].name, one.blocks[1].name, ticks) for one, other, ticks in back))
@@ -125,14 +111,13 @@ def transfers_of(pieces: Sequence[Piece]) -> tuple[tuple[str, str, int], ...]:
 def updates_of(pieces: Sequence[Piece], times: Sequence[int]) -> list[Block]:
     """Return the optimizer block of each device, given its ticks, after the last of its backwards."""
     last = {device: piece.blocks[-1].name for piece in reversed(pieces) for device in piece.devices}
-    return [
-        Block(f"O{device}", Kind.O, (device,), time, after=(last[device],))
-        for device, time in enumerate(times)
-    ]
+    return [Block(f"O{d}", Kind.O, (d,), time, after=(last[d],)) for d, time in enumerate(times)]
 
 
-def _inputs(pieces: Sequence[Piece]) -> list[tuple[int, ...]]:
-    return [(i - 1,) * (i > 0) if piece.after is None else piece.after for i, piece in enumerate(pieces)]
+def _links(pieces: Sequence[Piece]) -> list[tuple[Piece, Piece]]:
+    """Return each piece whose output another takes, with that other."""
+    inputs = ((i - 1,) * (i > 0) if piece.after is None else piece.after for i, piece in enumerate(pieces))
+    return [(pieces[i], piece) for piece, own in zip(pieces, inputs, strict=True) for i in own]
 
 
 Pipelines = list[list[int]]

@@ -126,7 +126,7 @@ def placement_from_dict(data: object) -> Placement:
     times = [each["time"].typed(float, meaning=_BLOCK["time"].meaning) for each in entries]
     times += [each["time"].typed(float, meaning=Meaning("", "ticks", min=0)) for each in changes]
     tick_ms = Fraction(str(own.get("tick_ms", 1.0)))
-    finer = _finer(tick_ms, [Fraction(str(time)) for time in (*times, *(each.time for each in transfer))])
+    finer = _finer(tick_ms, [Fraction(str(time)) for time in (0, *times, *(each.time for each in transfer))])
     blocks = tuple(_block(entry, finer) for entry in entries)
     streams = {COMPUTE, *(block.stream for block in blocks)}
     for name in ("slowdown", "shared_streams"):
@@ -160,11 +160,9 @@ def _finer(tick_ms: Fraction, times: list[Fraction]) -> int:
     Raises:
         PlacementError: The longest time would be too many of them.
     """
-    for power in range(_FINEST_POWER + 1):
-        finer: int = 10**power
-        if max(times, default=0) * finer > LARGEST:
-            break
-        if all(abs(round(time * finer) - time * finer) <= time * finer / 1_000_000 for time in times):
+    for finer in (int(10**power) for power in range(_FINEST_POWER + 1)):
+        in_ticks = [time * finer for time in times]
+        if max(in_ticks) <= LARGEST and all(abs(round(t) - t) <= t / 1_000_000 for t in in_ticks):
             return finer
     raise PlacementError(
         f"tick_ms: from the shortest time to the longest is too far for ticks of {float(tick_ms)} ms or "

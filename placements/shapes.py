@@ -10,8 +10,9 @@ V- and X-shape, wave and loop take the options of `StageTicks`; or, in ms and Mi
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Annotated, Any
 
 from placements.block import Block, Kind, PlacementError, check_limits
@@ -45,10 +46,8 @@ class StageTicks:
         """Check the memory."""
         check_limits(self)
         if self.split_backward and not 0 <= self.input_release <= self.stage_memory:
-            raise PlacementError(
-                f"input_release: {self.input_release} is not at least 0 and at most stage_memory, "
-                f"{self.stage_memory}"
-            )
+            limits = f"at least 0 and at most stage_memory, {self.stage_memory}"
+            raise PlacementError(f"input_release: {self.input_release} is not {limits}")
 
     def piece(self, name: str, device: int, _index: int = 0) -> Piece:
         """Return a stage on a device by the name of its forward block."""
@@ -238,15 +237,11 @@ def _of_stages(
         return place(stages, shape, is_split, num_chunks).placement
     stage = StageTicks(*ticks, **options)
     pipelines = pieces_on(PIPELINES[shape](num_devices, num_chunks), stage.piece)
-    blocks = [
-        block
-        for pieces in pipelines
-        for block in sorted(blocks_of(pieces), key=lambda block: block.kind is Kind.W)
-    ]
-    return _placement(shape, num_devices, blocks, stage.inference)
+    made = (sorted(blocks_of(pieces), key=lambda block: block.kind is Kind.W) for pieces in pipelines)
+    return _placement(shape, num_devices, chain.from_iterable(made), stage.inference)
 
 
-def _placement(name: str, num_devices: int, blocks: list[Block], inference: bool) -> Placement:
+def _placement(name: str, num_devices: int, blocks: Iterable[Block], inference: bool) -> Placement:
     if inference:
         blocks = [replace(block, memory=0) for block in blocks if block.kind is Kind.F]
     return Placement(f"{name}_inference" if inference else name, num_devices, tuple(blocks))

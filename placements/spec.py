@@ -20,6 +20,8 @@ from placements.forms.meaning import Meaning
 from placements.modes import Choice, Chosen, Decision, as_chosen, left_over, mistakes_of_modes
 from placements.streams import Lane, SharedStream, Slowdown, mistakes_of_streams
 
+_NOTHING: dict[str, Any] = {"memory": 0, "transient": 0, "host_memory": 0}
+
 
 @dataclass(frozen=True)
 class Placement:
@@ -255,7 +257,7 @@ class Placement:
         best = replace(self, slowdown=()).at_best
         if best.by_lane is not None:
             return best.by_lane
-        free = tuple(replace(block, memory=0, transient=0, host_memory=0) for block in best.blocks)
+        free = tuple(replace(block, **_NOTHING) for block in best.blocks)
         found = replace(best, blocks=free, memory=None, static_memory=(), host_memory=None).by_lane
         assert found is not None, "nothing holds memory"
         return found
@@ -280,21 +282,14 @@ class Placement:
     def at_best_but(self, decision: int | None, choice: int) -> Placement:
         """Return likewise a placement in which one decision is taken, and no mode of the others beats it."""
         best = [
-            replace(
-                self.by_name[name],
-                time=min(block.time for block in self.alternatives(name)),
-                memory=0,
-                transient=0,
-                host_memory=0,
-            )
+            replace(self.by_name[name], time=min(run.time for run in self.alternatives(name)), **_NOTHING)
             for name, owner in self.decision_of.items()
             if owner != decision
         ]
         if decision is not None:
             best += self.decisions[decision].choices[choice].blocks
-        blocks, transfer = as_chosen(
-            self.topological_order, self.transfer, (Decision((Choice("best", tuple(best)),)),), (0,)
-        )
+        decided = (Decision((Choice("best", tuple(best)),)),)
+        blocks, transfer = as_chosen(self.topological_order, self.transfer, decided, (0,))
         if not blocks:
             raise PlacementError(
                 f"{self.name}: some mode leaves out each of its blocks, as where every stage has copies, so "
