@@ -6,7 +6,6 @@ choice of one decision, and says what differs from the blocks as they are writte
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -42,11 +41,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Decision:
-    """Linked blocks with modes, one of which is chosen for each micro-batch.
-
-    Attributes:
-        choices: The modes, at least one.
-    """
+    """Linked blocks with modes, at least one, of which one is chosen for each micro-batch."""
 
     choices: tuple[Choice, ...]
 
@@ -82,9 +77,8 @@ def as_chosen(
     nothing where another block of its decision runs in its place and comes as late after the same. Blocks are
     given as written, each after those that it waits for.
     """
-    changed: dict[str, Block] = {}
-    for decision, number in zip(decisions, chosen, strict=True):
-        changed |= decision.choices[number].by_name
+    chosen_of = zip(decisions, chosen, strict=True)
+    changed = {block.name: block for each, number in chosen_of for block in each.choices[number].blocks}
     ticks = {(source, target): time for source, target, time in transfer}
     # for each block that does not run: what stands for it, and the ticks from there
     inputs: dict[str, dict[str, int]] = {}
@@ -99,13 +93,10 @@ def as_chosen(
         instead = {owner[name]: name for name in after if name in owner and name not in inputs}
         for name, delay in after.items():
             other = instead.get(owner.get(name, -1), name)
+            known = since.get(other, {}) if name in inputs else {}
             for source, before in inputs.get(name, {name: 0}).items():
-                if (
-                    name in inputs
-                    and since.get(other, {}).get(source, -math.inf) + after[other] >= before + delay
-                ):
-                    continue
-                waits[source] = max(waits.get(source, 0), before + delay)
+                if source not in known or known[source] + after[other] < before + delay:
+                    waits[source] = max(waits.get(source, 0), before + delay)
         if not block.time:
             inputs[block.name] = waits
             continue

@@ -155,11 +155,7 @@ def placement_from_dict(data: object) -> Placement:
 
 
 def _finer(tick_ms: Fraction, times: list[Fraction]) -> int:
-    """Return by how much ticks must be finer for each time to be whole to a millionth of itself.
-
-    Raises:
-        PlacementError: The longest time would be too many of them.
-    """
+    """Return by how much ticks must be finer for each time to be whole to a millionth of itself."""
     for finer in (int(10**power) for power in range(_FINEST_POWER + 1)):
         in_ticks = [time * finer for time in times]
         if max(in_ticks) <= LARGEST and all(abs(round(t) - t) <= t / 1_000_000 for t in in_ticks):
@@ -234,24 +230,21 @@ def placement_to_dict(placement: Placement) -> dict[str, Any]:
     ]
     if placement.decisions:
         data["modes"] = [
-            {
-                "choices": {
-                    choice.name: {
-                        block.name: {
-                            key: value
-                            for key, value in _to_dict(block).items()
-                            if value != written[block.name][key]
-                        }
-                        for block in choice.blocks
-                    }
-                    for choice in decision.choices
-                }
-            }
+            {"choices": {choice.name: _changes(choice, written) for choice in decision.choices}}
             for decision in placement.decisions
         ]
     if placement.transfer:
         data["transfer"] = [{"from": a, "to": b, "time": ticks} for a, b, ticks in placement.transfer]
     return {key: data[key] for key in _ORDER if key in data}
+
+
+def _changes(choice: Choice, written: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {
+        block.name: {
+            key: value for key, value in _to_dict(block).items() if value != written[block.name][key]
+        }
+        for block in choice.blocks
+    }
 
 
 def _to_dict(block: Block) -> dict[str, Any]:

@@ -3,8 +3,7 @@
 Each function's docstring holds the picture of one micro-batch of four devices, one column a tick. The times
 default to the paper's: a backward of three forwards, because activations are recomputed (Tessel, Sec. VI-B).
 V- and X-shape, wave and loop take the options of `StageTicks`; or, in ms and MiB, those of
-`placements.stages.stage_file.stages_of`, ``split_backward`` (default: whether input gradients are given) and
-``num_chunks``.
+`placements.stages.stage_file.stages_of` and ``split_backward`` (default: whether input gradients are given).
 """
 
 from __future__ import annotations
@@ -213,10 +212,9 @@ _TICKS = dict.fromkeys(PIPELINES, StageTicks) | dict.fromkeys(("m_shape", "nn_sh
 
 def options_of(shape: Callable[..., Placement]) -> dict[str, DeclaredField]:
     """Return the options of a shape: its own arguments, and those in ticks."""
+    named = inspect.signature(shape).parameters.items()
     own = [
-        DeclaredField(each.name, each.name, type(each.default), None, each.default)
-        for each in inspect.signature(shape).parameters.values()
-        if each.default is not each.empty
+        DeclaredField(n, n, type(p.default), None, p.default) for n, p in named if p.default is not p.empty
     ]
     ticks = declared_fields(_TICKS[shape.__name__]) if shape.__name__ in _TICKS else ()
     return {each.name: each for each in (*own, *ticks)}
@@ -230,7 +228,6 @@ def _of_stages(
         raise PlacementError(f"num_chunks: {num_chunks} is not at least 1")
     if any(name.endswith(("_ms", "_mib")) for name in options):
         is_split = options.pop("split_backward", "input_gradient_ms" in options)
-        num_chunks = options.pop("num_chunks", num_chunks)
         columns = options.keys() - {"memory_mib", "transfer_ms", "input_gradient_share"}
         are_numbers = all(isinstance(options[name], int | float | str) for name in columns)
         stages = stages_of(num_devices if are_numbers else None, num_devices=num_devices, **options)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -90,14 +90,11 @@ class Placement:
     @cached_property
     def per_micro_batch(self) -> Placement:
         """The placement without its optimizer blocks: what repeats with every micro-batch."""
-        optimizer = {block.name for block in self.optimizer_blocks}
-        if not optimizer:
+        kept = {block.name: block for block in self.blocks if block.kind is not Kind.O}
+        if len(kept) == len(self.blocks):
             return self
-        return replace(
-            self,
-            blocks=tuple(block for block in self.blocks if block.name not in optimizer),
-            transfer=tuple(triple for triple in self.transfer if triple[1] not in optimizer),
-        )
+        transfer = tuple(triple for triple in self.transfer if triple[1] in kept)
+        return replace(self, blocks=tuple(kept.values()), transfer=transfer)
 
     @cached_property
     def optimizer_blocks(self) -> tuple[Block, ...]:
@@ -228,22 +225,22 @@ class Placement:
             for device, stream in self.lanes
         ]
 
-        def each(values: tuple[int, ...] | None) -> Any:
-            return values and tuple(values[d] * own for d, own in zip(devices, holds, strict=True))
+        held = {
+            name: tuple(values[device] * own for device, own in zip(devices, holds, strict=True))
+            for name in ("memory", "static_memory")
+            if (values := getattr(self, name))
+        }
+        blocks = (replace(block, devices=self.lanes_of(block), stream=COMPUTE) for block in self.blocks)
+        return self._on(devices, blocks, nodes=None, host_memory=None, shared_streams=(), **held)
 
-        return replace(
-            self,
-            num_devices=len(self.lanes),
-            blocks=tuple(
-                replace(block, devices=self.lanes_of(block), stream=COMPUTE) for block in self.blocks
-            ),
-            memory=each(self.memory),
-            static_memory=each(self.static_memory),
-            num_gpus=tuple(self.gpus[device] for device in devices) if self.num_gpus else (),
-            nodes=None,
-            host_memory=None,
-            shared_streams=(),
-        )
+    def _on(self, owners: Sequence[int], blocks: Iterable[Block], **changed: Any) -> Placement:
+        """Return the placement on other devices, each of which has what one of its own has."""
+        numbers = {
+            name: tuple(values[device] for device in owners)
+            for name in ("memory", "static_memory", "num_gpus", "host_memory")
+            if (values := getattr(self, name))
+        }
+        return replace(self, num_devices=len(owners), blocks=tuple(blocks), **numbers | changed)
 
     @cached_property
     def relaxed(self) -> Placement:
@@ -328,25 +325,18 @@ class Placement:
         def on_gpus(devices: Iterable[int]) -> tuple[int, ...]:
             return tuple(gpu for device in devices for gpu in range(firsts[device], firsts[device + 1]))
 
-        def each(values: tuple[int, ...] | None) -> Any:
-            return values and tuple(values[device] for device in owners)
-
         def spread(block: Block) -> Block:
             devices = on_gpus(block.devices)
             memory = tuple(block.memory_on(owners[gpu]) for gpu in devices)
             return replace(block, devices=devices, memory=memory)
 
-        return replace(
-            self,
-            num_devices=len(owners),
-            blocks=tuple(map(spread, self.blocks)),
-            memory=each(self.memory),
-            static_memory=each(self.static_memory),
+        return self._on(
+            owners,
+            map(spread, self.blocks),
             num_gpus=(),
             decisions=tuple(decision.mapped(spread) for decision in self.decisions),
-            host_memory=each(self.host_memory),
             shared_streams=tuple(
-                replace(shared, devices=on_gpus(shared.devices)) for shared in self.shared_streams
+                replace(each, devices=on_gpus(each.devices)) for each in self.shared_streams
             ),
         )
 
@@ -462,8 +452,7 @@ def _mistakes(own: Placement) -> Iterator[str]:
     if len(optimizer) == len(own.blocks):
         yield "blocks: are all optimizer blocks; give blocks that run in every micro-batch"
     for name, device, units in left_over(own.blocks):
-        what = "never releases" if units > 0 else "releases more than it holds, by"
-        what = f"one micro-batch {what} {abs(units)} of {name} on device {device}"
+        what = f"one micro-batch holds {units} of {name} on device {device} in the end"
         yield f"blocks: {what}; make that of the device's blocks sum to 0"
     yield from mistakes_of_modes(own.by_name, own.decisions)
     yield from mistakes_of_streams(own.slowdown, own.shared_streams, count)

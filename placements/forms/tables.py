@@ -1,10 +1,7 @@
 """Tables in CSV, row by row, for all rooms: what people and programs write is read alike everywhere.
 
-A table is UTF-8 text with or without a byte-order mark, lines that end in any way, and a header that names
-the columns in any order, in capital or small letters. Cells are apart by commas (or by semicolons or tabs,
-where the header has no comma), may be quoted, and may have spaces around. Lines of spaces and separators
-alone are left out, and so are empty cells beyond the header. 1.0 is a whole number. A file packed by gzip
-is unpacked. What is wrong is one line with the line of the file, column, value and remedy.
+``docs/files.md`` says which forms of header, cells, lines and numbers a table may have. What is wrong is one
+line with the line of the file, column, value and remedy.
 """
 
 from __future__ import annotations

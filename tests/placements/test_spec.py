@@ -137,7 +137,7 @@ def test_each_gpu_as_a_device_of_its_own() -> None:
         ("blocks.0.after", ["B0"], "wait for each other in a cycle"),
         ("blocks.1.devices", [2], r"blocks\[1\] \(F1\).devices: 2 is out of range; use 0 to 1"),
         ("blocks.1.devices", [1, 1], "names a device twice"),
-        ("blocks.3.memory", 0, "never releases 1 of memory on device 0"),
+        ("blocks.3.memory", 0, "holds 1 of memory on device 0 in the end"),
         ("blocks.0.time", 0, r"blocks\[0\].time: 0 is not a number above 0; give it in ticks"),
         ("blocks.0.data_parallel", 0, r"blocks\[0\].data_parallel: 0 is not a whole number of 1 or more"),
         ("blocks.0.data_parallel", 2, r"\(F0\).data_parallel: 2 does not divide its 1 GPUs; give a divisor"),
