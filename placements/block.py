@@ -71,23 +71,16 @@ class Block:
         int, Meaning("groups of its GPUs, each of which computes a share of the micro-batch's samples", min=1)
     ] = 1
     stream: Annotated[
-        str,
-        Meaning(
-            "its devices' stream that it runs on, such as `communication`, `copy_out` or `copy_in`. Each "
-            "stream runs one block at a time, memory is the device's"
-        ),
+        str, Meaning("stream of its devices, as `communication` or `copy_in`, which runs a block at a time")
     ] = COMPUTE
-    host_memory: Annotated[int, Meaning("likewise on the host of each of its devices", "units")] = 0
+    host_memory: Annotated[
+        int, Meaning("allocated on the host of each of its devices, released when negative", "units")
+    ] = 0
     in_turns: Annotated[
         bool, Meaning("`true`: its groups take whole micro-batches in turn, as PipeDream's replicas do")
     ] = False
     sequence_slice: Annotated[
-        int,
-        Meaning(
-            "the slice of the micro-batch's sequence that it computes, from 0 on; a forward after one of an "
-            "earlier slice takes the keys and values that this left on the device",
-            min=0,
-        ),
+        int, Meaning("slice of the sequence, from 0 on; it takes the keys and values of earlier ones", min=0)
     ] = 0
 
     def __post_init__(self) -> None:

@@ -186,17 +186,11 @@ def by_device(
 ) -> tuple[int, ...] | None:
     """Return what each device has, from one number, a list, or None for nothing said, of a file or an option.
 
-    Fractions are rounded down, those of `static_memory` up.
-
-    Args:
-        name: Field of a placement.
-        value: The value, called `where` in messages.
-        where: See `value`.
-        num_devices: Length of the list.
-        unit_mib: MiB of a unit, for values such as ``24GiB``; None where it is not known.
+    Fractions are rounded down, those of `static_memory` up. Messages call the value `where`. A value such as
+    ``24GiB`` needs the MiB of a unit.
 
     Raises:
-        PlacementError: It is none of these, or the list has the wrong length.
+        PlacementError: It is none of these, or the list has another length than `num_devices`.
     """
     if value is None:
         return None

@@ -288,10 +288,8 @@ class Placement:
         decided = (Decision((Choice("best", tuple(best)),)),)
         blocks, transfer = as_chosen(self.topological_order, self.transfer, decided, (0,))
         if not blocks:
-            raise PlacementError(
-                f"{self.name}: some mode leaves out each of its blocks, as where every stage has copies, so "
-                "that no bound is known; use schedule=pipedream"
-            )
+            what = "some mode leaves out all of its blocks, as where every stage has copies, and no bound"
+            raise PlacementError(f"{self.name}: {what} is known; use schedule=pipedream")
         return replace(self, blocks=blocks, transfer=transfer, decisions=())
 
     @cached_property
@@ -311,8 +309,7 @@ class Placement:
     @cached_property
     def gpus_of_nodes(self) -> tuple[int, ...]:
         """How many GPUs each node has; shape ``(number of nodes,)``."""
-        counts = Counter(self.nodes or (0,) * sum(self.gpus))
-        return tuple(counts[node] for node in sorted(counts))
+        return tuple(Counter(self.nodes or (0,) * sum(self.gpus)).values())
 
     @cached_property
     def by_gpu(self) -> Placement:
@@ -382,10 +379,8 @@ class Placement:
         try:
             return tuple(self.by_name[name] for name in sorter.static_order())
         except CycleError as error:
-            cycle = ", ".join(error.args[1][1:7])
-            raise PlacementError(
-                f"blocks: {cycle} wait for each other in a cycle; remove one of their 'after'"
-            ) from None
+            what = f"{', '.join(error.args[1][1:7])} wait for each other in a cycle"
+            raise PlacementError(f"blocks: {what}; remove one of their 'after'") from None
 
     @cached_property
     def _transfer_time(self) -> Mapping[tuple[str, str], int]:
@@ -466,8 +461,7 @@ def _mistakes_of_block(own: Placement, block: Block, optimizer: Collection[str])
         yield f".devices: {[*devices]} names a device twice; name each once"
     for device in devices:
         if not 0 <= device < own.num_devices:
-            known = f"0 to {own.num_devices - 1}"
-            yield f".devices: {device} is out of range; use {known} or raise num_devices"
+            yield f".devices: {device} is out of range; use 0 to {own.num_devices - 1} or raise num_devices"
     if isinstance(block.memory, tuple) and len(block.memory) != len(devices):
         has = f"{[*block.memory]} has {len(block.memory)} entries for {len(devices)} devices"
         yield f".memory: {has}; give one for each, or one number"

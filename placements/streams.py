@@ -39,8 +39,7 @@ class Slowdown:
 
     streams: Annotated[tuple[str, str], Meaning("list: the two streams, as in `[compute, communication]`")]
     factors: Annotated[
-        tuple[float, float],
-        Meaning("list: how many times as long each then takes, as in `[1.05, 1.02]`", min=1, below=1000),
+        tuple[float, float], Meaning("list: how many times as long each then takes", min=1, below=1000)
     ]
 
 

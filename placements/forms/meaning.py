@@ -125,13 +125,10 @@ def group(
     read: Callable[[Any], Any] | None = None,
     headline: str = "",
 ) -> Any:
-    """Declare a group of options of a command, of the kind `choice` unless another is chosen.
+    """Declare a group of options of a command, of the kind `choice` unless another of `kinds` is chosen.
 
-    Args:
-        choice: A name of `kinds`.
-        kinds: The options of each kind; None where there is one, the record that is the field's type.
-        read: Makes the field's value of the group's plain data; None for what its type says.
-        headline: Subject of its options; `--help` shows it above them.
+    The options are those of each kind; without kinds those of the record that is the field's type. Its value
+    is what `read` makes of the group's plain data, or what its type says. `--help` shows the headline.
     """
     return field(metadata={"group": choice, "kinds": kinds, "read": read, "headline": headline})
 

@@ -179,11 +179,8 @@ class Field:
     ) -> Record:
         """Return a dataclass or named tuple: its fields stand under their keys, read as their types say.
 
-        Args:
-            kind: The record, whose own checks say what else is wrong.
-            others: Names of required fields that are read elsewhere.
-            named: Records that a name may stand for.
-            given: Fields of the record that are not read here.
+        The names of fields that are read elsewhere are `others`, all of them required; those in `given` are
+        not read. The record's own checks say what else is wrong. A name may stand for a record in `named`.
         """
         known = [each for each in declared_fields(kind) if each.name not in given]  # type: ignore[arg-type]
         required = [each.key for each in known if each.default is MISSING]

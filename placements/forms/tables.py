@@ -178,15 +178,9 @@ def csv_records(
 ) -> list[tuple[int, Record]]:
     """Return the rows of a table as records, with the numbers of their lines; see `csv_rows`.
 
-    Args:
-        table: Its text or its path.
-        row_for_each: What a row is for.
-        error: What is raised where it is wrong.
-        kinds: The records of each form that the table can have; where a field has a default, its cells may be
-            empty, and the column may be missing.
-        others: Whether there may be other columns.
-        only: For some columns what their cells are in the rows that are read; all others are left out.
-        once: Fields that no two rows have alike.
+    Its form is that of one of the records: where a field has a default, its cells may be empty, and its
+    column may be missing. There may be other columns with `others`. Rows are left out whose cells are not, by
+    column, among those of `only`. No two rows have all fields of `once` alike.
     """
     declared = [declared_fields(kind) for kind in kinds]  # type: ignore[arg-type]
     forms = [{each.key: each.default is MISSING for each in fields} for fields in declared]
