@@ -139,13 +139,7 @@ def change(changes: str) -> str:
             "modes: [{choices: {a: {G0: {time: 3}}}}, {choices: {b: {G0: {time: 4}}}}]",
             "modes[1].choices: modes[0] decides on G0 too; make one decision of both",
         ),
-        ("G0: {stream: 3}", "blocks[1].stream: 3 is not text"),
         ("host_memory: -1", "host_memory: -1 is not a number of 0 or more; give whole units"),
-        ("slowdown: [{streams: [compute, communication]}]", "slowdown[0]: lacks the field 'factors'"),
-        (
-            "slowdown: [{streams: [compute], factors: [1, 1]}]",
-            "slowdown[0].streams: ['compute'] is not [text, text]; give 2 entries",
-        ),
         (
             "slowdown: [{streams: [compute, compute], factors: [2, 1]}]",
             "slowdown[0].streams: ['compute', 'compute'] names one stream; give two",
@@ -198,7 +192,6 @@ def change(changes: str) -> str:
             change("{S: {time: 2}}"),
             "keep.S: is an optimizer block, which runs once; give modes of others only",
         ),
-        (change("{F0: {memory: {3: 4}}}"), "keep.F0.memory: 3 is not a device of this block; use only its"),
     ],
 )
 def test_a_wrong_entry_is_one_line(changes: str, message: str) -> None:
