@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Annotated, Any
 
 from placements.forms.meaning import Meaning, declared_fields
@@ -121,15 +121,18 @@ class Block:
         return dict(zip(self.devices, each, strict=True))
 
 
+@cache
+def _limited(record: Any) -> list[tuple[str, Meaning]]:
+    return [(name, own) for name, _, _, own, _ in declared_fields(record) if own is not None and own.limits]
+
+
 def check_limits(record: Any, where: str = "") -> None:
     """Check the numbers of a record, also those of lists, against what is declared of them.
 
     Raises:
         PlacementError: One is not within its limits.
     """
-    for name, _, _, meaning, _ in declared_fields(type(record)):  # type: ignore[arg-type]
-        if meaning is None or not meaning.limits:
-            continue
+    for name, meaning in _limited(type(record)):  # type: ignore[arg-type]
         value = getattr(record, name)
         for i, number in enumerate(value if isinstance(value, tuple) else (value,)):
             if number is not None and not meaning.allows(number):

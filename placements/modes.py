@@ -113,9 +113,10 @@ def left_over(blocks: Iterable[Block]) -> Iterator[tuple[str, int, int]]:
     """Yield what blocks hold in the end: ``memory`` or ``host_memory``, the device, and the units."""
     sums = Counter[tuple[str, int]]()
     for block in blocks:
-        for device in block.devices:
-            sums["memory", device] += block.memory_on(device)
-            sums["host_memory", device] += block.host_memory
+        for device, units in block.units.items():
+            sums["memory", device] += units
+            if block.host_memory:
+                sums["host_memory", device] += block.host_memory
     return ((name, device, units) for (name, device), units in sorted(sums.items()) if units)
 
 
