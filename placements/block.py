@@ -54,60 +54,33 @@ class Block:
         ),
     ]
     devices: Annotated[
-        tuple[int, ...],
-        Meaning(
-            "where it runs. A block on several devices, or on one that stands for several GPUs, is run by "
-            "all of its GPUs together: tensor parallel"
-        ),
+        tuple[int, ...], Meaning("where it runs; several devices, or GPUs, run it together: tensor parallel")
     ]
     time: Annotated[int, Meaning("its time", "ticks", above=0)]
     memory: Annotated[
         int | tuple[int, ...],
         Meaning(
-            "allocated at the block's start when positive, and released when negative: one number for each "
-            "of its devices, or units by device, as in `memory: {0: 1, 2: 3}` (devices left out: 0; in JSON, "
-            "devices are in quotes)",
+            "allocated at the block's start, or released where it is negative: one number for each of its "
+            "devices, or units by device, as in `{0: 1, 2: 3}` (0 for others; in quotes in JSON)",
             "units",
         ),
     ] = 0
-    after: Annotated[
-        tuple[str, ...], Meaning("names of blocks of the same micro-batch that it waits for")
-    ] = ()
-    transient: Annotated[
-        int,
-        Meaning("needed besides while the block runs, on each of its devices", "units", min=0),
-    ] = 0
+    after: Annotated[tuple[str, ...], Meaning("blocks of the same micro-batch that it waits for")] = ()
+    transient: Annotated[int, Meaning("needed besides on each device while it runs", "units", min=0)] = 0
     data_parallel: Annotated[
-        int,
-        Meaning(
-            "`2`: its GPUs are two groups, each of which computes half of the micro-batch's samples", min=1
-        ),
+        int, Meaning("groups of its GPUs, each of which computes a share of the micro-batch's samples", min=1)
     ] = 1
     stream: Annotated[
-        str,
-        Meaning(
-            "its devices' stream that it runs on, such as `communication`, `copy_out` or `copy_in`. Each "
-            "stream runs one block at a time, memory is the device's"
-        ),
+        str, Meaning("stream of its devices, as `communication` or `copy_in`, which runs a block at a time")
     ] = COMPUTE
     host_memory: Annotated[
-        int,
-        Meaning("allocated on the host of each of its devices, released when negative", "units"),
+        int, Meaning("allocated on the host of each of its devices, released when negative", "units")
     ] = 0
     in_turns: Annotated[
-        bool,
-        Meaning(
-            "`true`: its groups take whole micro-batches in turn, as PipeDream's replicas do; each is a "
-            "device of its own for a schedule"
-        ),
+        bool, Meaning("`true`: its groups take whole micro-batches in turn, as PipeDream's replicas do")
     ] = False
     sequence_slice: Annotated[
-        int,
-        Meaning(
-            "the slice of the micro-batch's sequence that it computes, from 0 on; a forward after one of an "
-            "earlier slice takes the keys and values that this left on the device",
-            min=0,
-        ),
+        int, Meaning("slice of the sequence, from 0 on; it takes the keys and values of earlier ones", min=0)
     ] = 0
 
     def __post_init__(self) -> None:
@@ -149,13 +122,12 @@ class Block:
 
 
 @cache
-def _limited(record: Any) -> tuple[tuple[str, Meaning], ...]:
-    declared = ((each.name, each.meaning) for each in declared_fields(record))
-    return tuple((name, meaning) for name, meaning in declared if meaning is not None and meaning.limits)
+def _limited(record: Any) -> list[tuple[str, Meaning]]:
+    return [(name, own) for name, _, _, own, _ in declared_fields(record) if own is not None and own.limits]
 
 
 def check_limits(record: Any, where: str = "") -> None:
-    """Check the numbers of a block or a placement, also those of lists, against what is declared of them.
+    """Check the numbers of a record, also those of lists, against what is declared of them.
 
     Raises:
         PlacementError: One is not within its limits.

@@ -6,13 +6,12 @@ choice of one decision, and says what differs from the blocks as they are writte
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from placements.block import Block
+from placements.block import Block, Kind
 
 OF_MICRO_BATCH = "as micro-batch"
 """How names of choices begin that are no modes, but how micro-batches that differ run."""
@@ -42,11 +41,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Decision:
-    """Linked blocks with modes, one of which is chosen for each micro-batch.
-
-    Attributes:
-        choices: The modes, at least one.
-    """
+    """Linked blocks with modes, at least one, of which one is chosen for each micro-batch."""
 
     choices: tuple[Choice, ...]
 
@@ -82,9 +77,8 @@ def as_chosen(
     nothing where another block of its decision runs in its place and comes as late after the same. Blocks are
     given as written, each after those that it waits for.
     """
-    changed: dict[str, Block] = {}
-    for decision, number in zip(decisions, chosen, strict=True):
-        changed |= decision.choices[number].by_name
+    chosen_of = zip(decisions, chosen, strict=True)
+    changed = {block.name: block for each, number in chosen_of for block in each.choices[number].blocks}
     ticks = {(source, target): time for source, target, time in transfer}
     # for each block that does not run: what stands for it, and the ticks from there
     inputs: dict[str, dict[str, int]] = {}
@@ -99,13 +93,10 @@ def as_chosen(
         instead = {owner[name]: name for name in after if name in owner and name not in inputs}
         for name, delay in after.items():
             other = instead.get(owner.get(name, -1), name)
+            known = since.get(other, {}) if name in inputs else {}
             for source, before in inputs.get(name, {name: 0}).items():
-                if (
-                    name in inputs
-                    and since.get(other, {}).get(source, -math.inf) + after[other] >= before + delay
-                ):
-                    continue
-                waits[source] = max(waits.get(source, 0), before + delay)
+                if source not in known or known[source] + after[other] < before + delay:
+                    waits[source] = max(waits.get(source, 0), before + delay)
         if not block.time:
             inputs[block.name] = waits
             continue
@@ -118,6 +109,17 @@ def as_chosen(
     return tuple(kept), tuple(delays)
 
 
+def left_over(blocks: Iterable[Block]) -> Iterator[tuple[str, int, int]]:
+    """Yield what blocks hold in the end: ``memory`` or ``host_memory``, the device, and the units."""
+    sums = Counter[tuple[str, int]]()
+    for block in blocks:
+        for device, units in block.units.items():
+            sums["memory", device] += units
+            if block.host_memory:
+                sums["host_memory", device] += block.host_memory
+    return ((name, device, units) for (name, device), units in sorted(sums.items()) if units)
+
+
 def mistakes_of_modes(blocks: Mapping[str, Block], decisions: tuple[Decision, ...]) -> Iterator[str]:
     """Yield what is wrong with modes: the decision, the choice and the block are named."""
     owner: dict[str, int] = {}
@@ -125,38 +127,16 @@ def mistakes_of_modes(blocks: Mapping[str, Block], decisions: tuple[Decision, ..
         where = f"modes[{i}].choices"
         if not decision.choices:
             yield f"{where}: is empty; give at least one"
-        if len(set(decision.names)) < len(decision.names):
-            yield f"{where}: a name is used twice; rename one of the choices"
+        for name in decision.blocks:
+            if owner.setdefault(name, i) != i:
+                yield f"{where}: modes[{owner[name]}] decides on {name} too; make one decision of both"
         for choice in decision.choices:
             for block in choice.blocks:
                 place = f"{where}.{choice.name}.{block.name}"
-                if block.name not in blocks:
-                    yield f"{place}: there is no such block; name one of the placement's"
-                if owner.setdefault(block.name, i) != i:
-                    yield f"{place}: modes[{owner[block.name]}] decides on it too; make one decision of both"
-                yield from (f"{place}{what}" for what in _mistakes_of_change(blocks[block.name], block))
-        for choice in decision.choices:
-            held, on_hosts = Counter[int](), Counter[int]()
-            for name in decision.blocks:
-                block = choice.by_name.get(name, blocks[name])
-                for device in block.devices:
-                    held[device] += block.memory_on(device)
-                    on_hosts[device] += block.host_memory
-            for what, sums in (("memory", held), ("host_memory", on_hosts)):
-                for device, left in sums.items():
-                    if left:
-                        of_blocks = f"the {what} of its blocks sums to {left} on device {device}"
-                        yield f"{where}.{choice.name}: {of_blocks}; let them release what they allocate"
-
-
-def _mistakes_of_change(written: Block, block: Block) -> Iterator[str]:
-    if written.kind == "O":
-        yield ": is an optimizer block, which runs once; give modes of others only"
-    names = ("time", "memory", "transient", "host_memory")
-    changed = {name: getattr(block, name) for name in names}
-    assert replace(written, **changed) == block, "a choice changes times and memory alone"
-    for name in ("time", "transient"):
-        if changed[name] < 0:
-            yield f".{name}: {changed[name]} is negative; give 0 or more"
-    if not block.time and any(changed.values()):
-        yield ": does not run, its time being 0, and cannot hold memory; give 0 for it"
+                if block.kind is Kind.O:
+                    yield f"{place}: is an optimizer block, which runs once; give modes of others only"
+                if not block.time and (block.memory or block.transient or block.host_memory):
+                    yield f"{place}: does not run, its time being 0, and cannot hold memory; give 0 for it"
+            for name, device, units in left_over(choice.by_name.get(n, blocks[n]) for n in decision.blocks):
+                what = f"the {name} of its blocks sums to {units} on device {device}"
+                yield f"{where}.{choice.name}: {what}; let them release what they allocate"

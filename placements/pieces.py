@@ -19,8 +19,12 @@ _LETTERS = {
 }
 """Letters of a piece's backward blocks, by the letter of its forward. Of other pieces a B is added to it."""
 
-_KINDS = {1: (Kind.F,), 2: (Kind.F, Kind.B), 3: (Kind.F, Kind.I, Kind.W)}
-"""Kinds of the blocks of a piece, by their number."""
+
+def _names(forward: str) -> dict[Kind, str]:
+    """Return the names that blocks of a piece may have, by their kinds, by the name of its forward."""
+    letter, number = forward[0], forward[1:]
+    backwards = _LETTERS.get(letter, {Kind.B: f"{letter}B"})
+    return {Kind.F: forward, **{kind: own + number for kind, own in backwards.items()}}
 
 
 def backwards_of(forward: str) -> tuple[str, ...]:
@@ -29,9 +33,7 @@ def backwards_of(forward: str) -> tuple[str, ...]:
     >>> backwards_of("F0"), backwards_of("E")
     (('B0', 'I0', 'W0'), ('EB',))
     """
-    letter, number = forward[0], forward[1:]
-    letters = _LETTERS.get(letter, {Kind.B: f"{letter}B"})
-    return tuple(letters[kind] + number for kind in (Kind.B, Kind.I, Kind.W) if kind in letters)
+    return tuple(_names(forward).values())[1:]
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,10 @@ class Piece:
     """A part of the model on its devices.
 
     Attributes:
-        name: Name of its forward block, such as ``F0``; the others' follow from it: ``B0``, or ``I0`` and
-            ``W0``.
+        name: Name of its forward block, such as ``F0``, from which follow ``B0``, or ``I0`` and ``W0``.
         devices: Devices that run it together.
-        times: Ticks of its blocks: forward and backward; forward, and the backward's halves, which are the
-            gradient of the input and that of the weights; or forward alone.
+        times: Ticks of its blocks: forward and backward; forward, gradient of the input and gradient of the
+            weights; or forward alone.
         memory: Units that each of these blocks takes, negative where it gives back; empty for none.
         transient: More units while the forward runs, and while the backward does.
         data_parallel: Data-parallel groups of each block.
@@ -63,20 +64,12 @@ class Piece:
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
         """Its forward, then its backward, not yet after any other."""
-        letter, number = self.name[0], self.name[1:]
-        letters = {Kind.F: letter, **_LETTERS.get(letter, {Kind.B: f"{letter}B"})}
-        kinds = _KINDS[len(self.times)]
+        names = _names(self.name)
+        kinds = (Kind.F, Kind.B) if len(self.times) == 2 else (Kind.F, Kind.I, Kind.W)[: len(self.times)]
+        held = self.memory or (0,) * len(kinds)
         return tuple(
-            Block(
-                letters[kind] + number,
-                kind,
-                self.devices,
-                time,
-                memory,
-                transient=self.transient[kind is not Kind.F],
-                data_parallel=self.data_parallel,
-            )
-            for kind, time, memory in zip(kinds, self.times, self.memory or (0,) * len(kinds), strict=True)
+            Block(names[kind], kind, self.devices, time, units, (), self.transient[i > 0], self.data_parallel)
+            for i, (kind, time, units) in enumerate(zip(kinds, self.times, held, strict=True))
         )
 
 
@@ -94,14 +87,13 @@ def blocks_of(pieces: Sequence[Piece]) -> list[Block]:
     >>> [(block.name, block.after) for block in blocks_of(pieces)]
     [('F0', ()), ('F1', ('F0',)), ('B1', ('F1',)), ('B0', ('B1',))]
     """
-    takers: list[list[str]] = [[] for _ in pieces]
-    blocks = []
-    for piece, inputs in zip(pieces, _inputs(pieces), strict=True):
-        blocks.append(replace(piece.blocks[0], after=tuple(pieces[i].name for i in inputs)))
-        for i in inputs:
-            takers[i] += [block.name for block in piece.blocks[1:2]]
-    for piece, names in zip(reversed(pieces), reversed(takers), strict=True):
-        after = tuple(names) or (piece.name,)
+    inputs, takers = ({piece.name: list[str]() for piece in pieces} for _ in range(2))
+    for one, other in _links(pieces):
+        inputs[other.name].append(one.name)
+        takers[one.name] += [block.name for block in other.blocks[1:2]]
+    blocks = [replace(piece.blocks[0], after=tuple(inputs[piece.name])) for piece in pieces]
+    for piece in reversed(pieces):
+        after = tuple(takers[piece.name]) or (piece.name,)
         for block in piece.blocks[1:]:
             blocks.append(replace(block, after=after))
             after = (block.name,)
@@ -110,59 +102,45 @@ def blocks_of(pieces: Sequence[Piece]) -> list[Block]:
 
 def transfers_of(pieces: Sequence[Piece]) -> tuple[tuple[str, str, int], ...]:
     """Return the transfers between pieces on different devices, for `placements.spec.Placement`."""
-    links = [
-        (pieces[i], piece) for piece, inputs in zip(pieces, _inputs(pieces), strict=True) for i in inputs
-    ]
-    links = [(before, piece) for before, piece in links if before.devices != piece.devices]
-    there = [(before.name, piece.name, piece.transfer[0]) for before, piece in links]
-    back = [
-        (piece.blocks[1].name, before.blocks[1].name, piece.transfer[1])
-        for before, piece in reversed(links)
-        if piece.transfer[1]
-    ]
-    return tuple(triple for triple in there + back if triple[2])
+    links = [(one, other) for one, other in _links(pieces) if one.devices != other.devices]
+    there = [(one.name, other.name, other.transfer[0]) for one, other in links if other.transfer[0]]
+    back = [(one, other, other.transfer[1]) for one, other in reversed(links) if other.transfer[1]]
+    return (*there, *((other.blocks[1].name, one.blocks[1].name, ticks) for one, other, ticks in back))
 
 
 def updates_of(pieces: Sequence[Piece], times: Sequence[int]) -> list[Block]:
     """Return the optimizer block of each device, given its ticks, after the last of its backwards."""
     last = {device: piece.blocks[-1].name for piece in reversed(pieces) for device in piece.devices}
-    return [
-        Block(f"O{device}", Kind.O, (device,), time, after=(last[device],))
-        for device, time in enumerate(times)
-    ]
+    return [Block(f"O{d}", Kind.O, (d,), time, after=(last[d],)) for d, time in enumerate(times)]
 
 
-def _inputs(pieces: Sequence[Piece]) -> list[tuple[int, ...]]:
-    return [(i - 1,) * (i > 0) if piece.after is None else piece.after for i, piece in enumerate(pieces)]
+def _links(pieces: Sequence[Piece]) -> list[tuple[Piece, Piece]]:
+    """Return each piece whose output another takes, with that other."""
+    inputs = ((i - 1,) * (i > 0) if piece.after is None else piece.after for i, piece in enumerate(pieces))
+    return [(pieces[i], piece) for piece, own in zip(pieces, inputs, strict=True) for i in own]
 
 
 Pipelines = list[list[int]]
 """The device of each chunk of the model, for each pipeline."""
 
-
-def _wave(num_devices: int, num_chunks: int) -> Pipelines:
-    down = list(range(num_devices))
-    return [[device for chunk in range(num_chunks) for device in (down[::-1] if chunk % 2 else down)]]
-
-
 PIPELINES: Mapping[str, Callable[[int, int], Pipelines]] = {
-    "v_shape": lambda num_devices, _: [list(range(num_devices))],
-    "loop_shape": lambda num_devices, num_chunks: [list(range(num_devices)) * num_chunks],
-    "wave_shape": _wave,
-    "x_shape": lambda num_devices, _: [list(range(num_devices)), list(range(num_devices))[::-1]],
+    "v_shape": lambda p, _: [list(range(p))],
+    "loop_shape": lambda p, chunks: [list(range(p)) * chunks],
+    "wave_shape": lambda p, chunks: [[(d, p - 1 - d)[c % 2] for c in range(chunks) for d in range(p)]],
+    "x_shape": lambda p, _: [list(range(p)), list(range(p))[::-1]],
 }
-"""Where chunks stand on so many devices, with so many chunks on each, by the name of the shape; see
-`placements.shapes`."""
+"""Devices of chunks on p devices, so many on each, by the name of the shape; see `placements.shapes`."""
 
 
 def pieces_on(pipelines: Pipelines, piece: Callable[[str, int, int], Piece]) -> list[list[Piece]]:
     """Return the pieces of each pipeline.
 
     Args:
-        pipelines: Name of one of `PIPELINES`.
+        pipelines: Made by one of `PIPELINES`.
         piece: Returns a piece by the name of its forward, its device and its index. Those of a second
             pipeline are ``G`` and the number of the device.
     """
-    made = [[piece(f"F{i}", device, i) for i, device in enumerate(pipelines[0])]]
-    made += [[piece(f"G{device}", device, i) for i, device in enumerate(up)] for up in pipelines[1:]]
-    return made
+    return [
+        [piece(f"G{device}" if number else f"F{i}", device, i) for i, device in enumerate(devices)]
+        for number, devices in enumerate(pipelines)
+    ]

@@ -1,20 +1,20 @@
 """The file form of a placement: ``placement.yaml``.
 
 What is declared of the fields of `Placement` and `Block` is of the file, too. There, times may be fractions
-of a tick or in ms, memory may have a unit, and one number may stand for a list.
+of a tick, capacities may have a unit, and one number may stand for a list.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from placements.block import COMPUTE, LARGEST, Block, PlacementError
-from placements.forms.meaning import DeclaredField, Meaning, declared_fields
+from placements.forms.meaning import Meaning, declared_fields
 from placements.forms.reading import Field, in_file, in_mib, plain
 from placements.forms.texts import read_yaml, to_yaml
 from placements.modes import Choice, Decision
@@ -29,10 +29,14 @@ _FINEST_POWER = 15
 _OTHERS = {"stages": "stages", "layers": "stages", "pp_deg": "galvatron", "placement": "schedule"}
 """The kinds of other files, by a key that no placement has."""
 
-_MEMORY = ("memory", "static_memory", "host_memory", "transient")
+_AS_DECLARED = ("name", "num_devices", "tick_ms", "memory_unit_mib", "nodes", "slowdown", "shared_streams")
+"""Fields of a placement that are in a file as they are declared."""
 
 _CHANGEABLE = ("time", "memory", "transient", "host_memory")
 """What a mode may change of a block."""
+
+_ALWAYS = ("name", "kind", "devices", "time", "memory", "after")
+"""What is written of each block."""
 
 _ORDER = (
     *("schema_version", "name", "num_devices", "tick_ms", "memory", "static_memory", "num_gpus"),
@@ -40,8 +44,11 @@ _ORDER = (
 )
 """Order of the keys in a file."""
 
-_BLOCK: Mapping[str, DeclaredField] = {each.key: each for each in declared_fields(Block)}
-_PLACEMENT: Mapping[str, DeclaredField] = {each.key: each for each in declared_fields(Placement)}
+_BLOCK = {each.name: each for each in declared_fields(Block)}
+_PLACEMENT = {each.name: each for each in declared_fields(Placement)}
+
+_Choices = Mapping[str, Mapping[str, Field]]
+"""By the name of each choice what it changes, by block."""
 
 
 class Transfer(NamedTuple):
@@ -88,251 +95,157 @@ def placement_from_dict(data: object) -> Placement:
     if kind := next((_OTHERS[key] for key in _OTHERS if isinstance(data, dict) and key in data), ""):
         use = "its placement.yaml" if kind == "schedule" else f"placement={kind} placement.path=FILE"
         raise PlacementError(f"placement: this is a file of {kind} and no placement; use {use}")
-    top = _given(Field(data, "placement", PlacementError, is_root=True), None)
+    top = Field(data, "placement", PlacementError, is_root=True)
     top.only(("name", "num_devices", "blocks"), (*_ORDER, "cost_source"))
     top.version(SCHEMA_VERSION, SCHEMA_VERSION)
-    unit_mib = _read(top, _PLACEMENT["memory_unit_mib"])
-    top = _given(top, unit_mib)
-    names = ("name", "num_devices", "tick_ms", "nodes", "slowdown", "shared_streams")
-    own = {name: _read(top, _PLACEMENT[name]) for name in names}
-    num_devices, tick_ms = own["num_devices"], own["tick_ms"]
-    entries = [_given(each, unit_mib) for each in top["blocks"].items()]
-    for entry in entries:
-        entry.only(("name", "kind", "devices"), (*_BLOCK, "time_ms"))
+    own = {
+        name: top[name].typed(_PLACEMENT[name].kind, meaning=_PLACEMENT[name].meaning)
+        for name in _AS_DECLARED
+        if name in top.value
+    }
+    entries = [
+        each.only(("name", "kind", "devices", "time"), tuple(_BLOCK)) for each in top["blocks"].items()
+    ]
+    written = {str(entry.value["name"]): entry.value for entry in entries}
+
+    def changed(name: str, change: Field) -> Field:
+        change.only((), _CHANGEABLE)
+        if name not in written:
+            raise change.mistake(f"there is no block {name!r}; the blocks are {some(written)}")
+        return replace(change, value=written[name] | change.value)
+
+    modes = [
+        [
+            (name, [changed(*each) for each in changes.items()])
+            for name, changes in mode.only(("choices",))["choices"].typed(_Choices).items()
+        ]
+        for mode in top.get("modes", ()).items()
+    ]
     transfer = [each.typed(Transfer) for each in top.get("transfer", ()).items()]
-    modes = [_choices(each, unit_mib) for each in top.get("modes", ()).items()]
-    changes = [entry for choices in modes for changed in choices.values() for entry in changed.values()]
-    times = [_time(entry, tick_ms) for entry in entries]
-    times += [_time(entry, tick_ms, is_change=True) for entry in changes]
-    finer = _finer(tick_ms, times + [Fraction(str(each.time)) for each in transfer])
-    blocks = tuple(_block(entry, round(time * finer)) for entry, time in zip(entries, times, strict=False))
-    by_name = {block.name: block for block in blocks}
-
-    def choice(name: str, changed: Mapping[str, Field]) -> Choice:
-        for block, entry in changed.items():
-            if block not in by_name:
-                known = some(by_name)
-                raise entry.mistake(f"there is no block {block!r}; the blocks are {known}")
-        return Choice(
-            name, tuple(_changed(by_name[n], entry, tick_ms, finer) for n, entry in changed.items())
-        )
-
+    changes = [entry for mode in modes for _, of_choice in mode for entry in of_choice]
+    times = [each["time"].typed(float, meaning=_BLOCK["time"].meaning) for each in entries]
+    times += [each["time"].typed(float, meaning=Meaning("", "ticks", min=0)) for each in changes]
+    tick_ms = Fraction(str(own.get("tick_ms", 1.0)))
+    finer = _finer(tick_ms, [Fraction(str(time)) for time in (0, *times, *(each.time for each in transfer))])
+    blocks = tuple(_block(entry, finer) for entry in entries)
     streams = {COMPUTE, *(block.stream for block in blocks)}
     for name in ("slowdown", "shared_streams"):
-        for i, each in enumerate(own[name]):
+        for i, each in enumerate(own.get(name, ())):
             for stream in each.streams if name == "slowdown" else (each.stream,):
                 if stream not in streams:
                     what = f"no block runs on a stream {stream!r}; the streams are {some(streams)}"
                     raise PlacementError(f"{name}[{i}]: {what}")
-    held = {name: top.get(name).value for name in ("memory", "static_memory", "host_memory")}
+    num_devices, unit_mib = own["num_devices"], own.get("memory_unit_mib")
+    own |= {
+        name: by_device(name, value, name, num_devices, unit_mib)
+        for name in ("memory", "static_memory", "host_memory", "num_gpus")
+        if (value := top.get(name).value) is not None
+    }
     return Placement(
-        **own | {"tick_ms": float(Fraction(str(tick_ms)) / finer) if finer > 1 else tick_ms},
+        **own | {"tick_ms": float(tick_ms / finer)},
         blocks=blocks,
-        transfer=tuple(
-            (source, target, round(Fraction(str(time)) * finer)) for source, target, time in transfer
+        transfer=tuple((a, b, round(Fraction(str(time)) * finer)) for a, b, time in transfer),
+        decisions=tuple(
+            Decision(
+                tuple(Choice(name, tuple(_block(each, finer) for each in changes)) for name, changes in mode)
+            )
+            for mode in modes
         ),
-        memory=read_capacity(held["memory"], "memory", num_devices),
-        static_memory=read_capacity(held["static_memory"], "static_memory", num_devices, math.ceil) or (),
-        num_gpus=read_num_gpus(top.get("num_gpus").value, "num_gpus", num_devices),
-        memory_unit_mib=unit_mib,
-        decisions=tuple(Decision(tuple(choice(*each) for each in choices.items())) for choices in modes),
-        host_memory=read_capacity(held["host_memory"], "host_memory", num_devices),
     )
 
 
-def _given(field: Field, unit_mib: float | None) -> Field:
-    """Return a mapping without its nulls, its memory in units."""
-
-    def in_units(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: in_units(each) for key, each in value.items()}
-        if isinstance(value, list):
-            return [in_units(each) for each in value]
-        mib = in_mib(value)
-        return mib / unit_mib if isinstance(mib, float) and isinstance(value, str) and unit_mib else value
-
-    given = {name: value for name, value in field.mapping().items() if value is not None}
-    return replace(field, value=given | {name: in_units(given[name]) for name in _MEMORY if name in given})
-
-
-def _read(field: Field, declared: DeclaredField) -> Any:
-    """Return what a mapping has for a record's field; the default where it has nothing."""
-    if declared.key not in field.value and declared.default is not MISSING:
-        return declared.default
-    return field[declared.key].typed(declared.kind, meaning=declared.meaning)
-
-
-def _time(entry: Field, tick_ms: float, *, is_change: bool = False) -> Fraction:
-    """Return a time in ticks of the file, as exactly as it is written; 0 where a change has none."""
-    given = [name for name in ("time", "time_ms") if name in entry.value]
-    if len(given) > 1 or (not given and not is_change):
-        raise entry.mistake("give either 'time' (ticks) or 'time_ms'")
-    if not given:
-        return Fraction(0)
-    unit = "ticks" if given == ["time"] else "ms"
-    meaning = Meaning("", unit, min=0) if is_change else Meaning("", unit, above=0)
-    time = Fraction(str(entry[given[0]].typed(float, meaning=meaning)))
-    return time if unit == "ticks" else time / Fraction(str(tick_ms))
-
-
-def _finer(tick_ms: float, times: list[Fraction]) -> int:
-    """Return by how much ticks must be finer for each time to be whole to a millionth of itself.
-
-    Raises:
-        PlacementError: The longest time would be too many of them.
-    """
-    for power in range(_FINEST_POWER + 1):
-        finer: int = 10**power
-        if max(times, default=0) * finer > LARGEST:
-            break
-        if all(abs(round(time * finer) - time * finer) <= time * finer / 1_000_000 for time in times):
+def _finer(tick_ms: Fraction, times: list[Fraction]) -> int:
+    """Return by how much ticks must be finer for each time to be whole to a millionth of itself."""
+    for finer in (int(10**power) for power in range(_FINEST_POWER + 1)):
+        in_ticks = [time * finer for time in times]
+        if max(in_ticks) <= LARGEST and all(abs(round(t) - t) <= t / 1_000_000 for t in in_ticks):
             return finer
     raise PlacementError(
-        f"tick_ms: from the shortest time to the longest is too far for ticks of {tick_ms} ms or finer; "
-        f"give times of up to {LARGEST:g} whole ticks"
+        f"tick_ms: from the shortest time to the longest is too far for ticks of {float(tick_ms)} ms or "
+        f"finer; give times of up to {LARGEST:g} whole ticks"
     )
 
 
-def _block(entry: Field, time: int) -> Block:
-    devices = entry["devices"].value
-    entry = replace(
-        entry, value=entry.value | {"devices": devices if isinstance(devices, list) else [devices]}
-    )
-    read = {name: _read(entry, _BLOCK[name]) for name in _BLOCK if name not in ("time", "memory")}
-    return Block(**read, time=time, memory=_memory(entry, read["devices"]))
-
-
-def _memory(entry: Field, devices: tuple[int, ...]) -> int | tuple[int, ...]:
-    """Return a block's units: one number, or one for each device, 0 where a mapping leaves it out."""
+def _block(entry: Field, finer: int) -> Block:
+    """Return a block in ticks so many times finer than those of the file."""
+    devices = entry["devices"].typed(int | tuple[int, ...], meaning=_BLOCK["devices"].meaning)
+    devices = devices if isinstance(devices, tuple) else (devices,)
     field = entry.get("memory", 0)
-    held = field.typed(int | Mapping[int, int], meaning=_BLOCK["memory"].meaning)
-    if not isinstance(held, dict):
-        return int(held)
-    if others := [device for device in held if device not in devices]:
-        raise field.mistake(f"{others[0]} is not a device of this block; use only its 'devices'")
-    return tuple(held.get(device, 0) for device in devices)
+    memory = field.typed(int | Mapping[int, int], meaning=_BLOCK["memory"].meaning)
+    if isinstance(memory, dict):
+        if wrong := [device for device in memory if device not in devices]:
+            raise field.mistake(f"{wrong[0]} is not a device of this block; use only its 'devices'")
+        memory = tuple(memory.get(device, 0) for device in devices)
+    read = {"devices": devices, "memory": memory, "time": round(Fraction(str(entry.value["time"])) * finer)}
+    others = {name: value for name, value in entry.value.items() if name not in read}
+    return replace(entry, value=others).record(Block, **read)
 
 
-def _choices(decision: Field, unit_mib: float | None) -> dict[str, dict[str, Field]]:
-    """Return by the name of each choice what it changes of which blocks."""
-    choices = decision.only(("choices",))["choices"]
-    found: dict[str, dict[str, Field]] = {}
-    for name, value in choices.mapping(remedy="give modes by name, as in {keep: {}}").items():
-        at = choices.inside(str(name), value)
-        blocks = at.mapping(remedy="give what differs by block, or {} where nothing does")
-        if str(name) in found:
-            raise choices.mistake(f"the name {name!r} is used twice; rename one of the choices")
-        found[str(name)] = {
-            str(block): _given(at.inside(str(block), each).only((), (*_CHANGEABLE, "time_ms")), unit_mib)
-            for block, each in blocks.items()
-        }
-    return found
-
-
-def _changed(written: Block, entry: Field, tick_ms: float, finer: int) -> Block:
-    """Return a block as a mode runs it."""
-    changes = {
-        name: _read(entry, _BLOCK[name]) for name in ("transient", "host_memory") if name in entry.value
-    }
-    if "memory" in entry.value:
-        changes["memory"] = _memory(entry, written.devices)
-    if {"time", "time_ms"} & entry.value.keys():
-        changes["time"] = round(_time(entry, tick_ms, is_change=True) * finer)
-    return replace(written, **changes)
-
-
-def read_capacity(
-    value: object,
-    where: str,
-    num_devices: int,
-    rounded: Callable[[float], int] = math.floor,
-    *,
-    unit_mib: float | None = None,
+def by_device(
+    name: str, value: object, where: str, num_devices: int, unit_mib: float | None = None
 ) -> tuple[int, ...] | None:
-    """Return whole units per device from one number, a list, or None for no limit, of a file or an option.
+    """Return what each device has, from one number, a list, or None for nothing said, of a file or an option.
 
-    Args:
-        value: The value, called `where` in messages.
-        where: See `value`.
-        num_devices: How many are needed.
-        rounded: What makes a fraction whole: down for what there is, up for what is taken.
-        unit_mib: MiB of a unit, for values such as ``24GiB``; None where only the user knows it.
+    Fractions are rounded down, those of `static_memory` up. Messages call the value `where`. A value such as
+    ``24GiB`` needs the MiB of a unit.
 
     Raises:
-        PlacementError: It is none of these, or the list has the wrong length.
+        PlacementError: It is none of these, or the list has another length than `num_devices`.
     """
     if value is None:
         return None
-    field = _given(Field({"memory": value}, "", PlacementError), unit_mib)["memory"]
-    found = _by_device(replace(field, where=where), num_devices, "memory", float | tuple[float, ...])
-    for given in found:
-        if given and not rounded(given):
-            remedy = "and blocks hold whole units; give 1 or more, or all memory in a smaller unit"
-            raise PlacementError(f"{where}: {given:g} is less than 1, {remedy}")
-    return tuple(map(rounded, found))
 
+    def in_units(each: object) -> object:
+        mib = in_mib(each)
+        return mib / unit_mib if isinstance(each, str) and isinstance(mib, float) and unit_mib else each
 
-def read_num_gpus(value: object, where: str, num_devices: int) -> tuple[int, ...]:
-    """Return the GPUs that each device stands for, from one number, a list, or None for one each.
-
-    Raises:
-        PlacementError: It is none of these, or the list has the wrong length.
-    """
-    if value is None:
-        return ()
-    field = Field(value, where, PlacementError)
-    return _by_device(field, num_devices, "num_gpus", int | tuple[int, ...])
-
-
-def _by_device(field: Field, num_devices: int, name: str, kind: Any) -> tuple[Any, ...]:
-    """Return a number for each device, from one for all or a list."""
-    found = field.typed(kind, meaning=_PLACEMENT[name].meaning)
-    if not isinstance(found, tuple):
-        return (found,) * num_devices
-    if len(found) != num_devices:
-        has = f"has {len(found)} entries for {num_devices} devices"
-        raise field.mistake(f"{has}; give one for each, or one number")
-    return found
+    units = [*map(in_units, value)] if isinstance(value, list) else in_units(value)
+    kind: Any = int | tuple[int, ...] if name == "num_gpus" else float | tuple[float, ...]
+    found = Field(units, where, PlacementError).typed(kind, meaning=_PLACEMENT[name].meaning)
+    numbers = found if isinstance(found, tuple) else (found,) * num_devices
+    if len(numbers) != num_devices:
+        has = f"has {len(numbers)} entries for {num_devices} devices"
+        raise PlacementError(f"{where}: {has}; give one for each, or one number")
+    if name == "static_memory":
+        return tuple(map(math.ceil, numbers))
+    if less := [number for number in numbers if 0 < number < 1]:
+        remedy = "and blocks hold whole units; give 1 or more, or all memory in a smaller unit"
+        raise PlacementError(f"{where}: {less[0]:g} is less than 1, {remedy}")
+    return tuple(map(math.floor, numbers))
 
 
 def placement_to_dict(placement: Placement) -> dict[str, Any]:
     """Return the file form as plain data; `transfer` as ``{from, to, time}``."""
     data = {"schema_version": SCHEMA_VERSION, "tick_ms": placement.tick_ms} | plain(placement, defaults=False)
-    data["blocks"] = [_block_to_dict(block) for block in placement.blocks]
+    written = {block.name: _to_dict(block) for block in placement.blocks}
+    data["blocks"] = [
+        {key: value for key, value in block.items() if key in _ALWAYS or value != _BLOCK[key].default}
+        for block in written.values()
+    ]
     if placement.decisions:
-        data["modes"] = [_decision_to_dict(placement, decision) for decision in placement.decisions]
+        data["modes"] = [
+            {"choices": {choice.name: _changes(choice, written) for choice in decision.choices}}
+            for decision in placement.decisions
+        ]
     if placement.transfer:
         data["transfer"] = [{"from": a, "to": b, "time": ticks} for a, b, ticks in placement.transfer]
     return {key: data[key] for key in _ORDER if key in data}
 
 
-def _block_to_dict(block: Block) -> dict[str, Any]:
-    always = ("name", "kind", "devices", "time", "memory", "after")
-    data = plain(block, defaults=False) | {"memory": _memory_to_plain(block), "after": list(block.after)}
-    return {key: data[key] for key in dict.fromkeys((*always, *data))}
+def _changes(choice: Choice, written: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {
+        block.name: {
+            key: value for key, value in _to_dict(block).items() if value != written[block.name][key]
+        }
+        for block in choice.blocks
+    }
 
 
-def _decision_to_dict(placement: Placement, decision: Decision) -> dict[str, Any]:
-    """Return for each choice what it changes."""
-
-    def changeable(block: Block) -> dict[str, Any]:
-        return {name: getattr(block, name) for name in _CHANGEABLE} | {"memory": _memory_to_plain(block)}
-
-    choices: dict[str, dict[str, Any]] = {}
-    for choice in decision.choices:
-        choices[choice.name] = {}
-        for block in choice.blocks:
-            written = changeable(placement.by_name[block.name])
-            changes = {name: value for name, value in changeable(block).items() if value != written[name]}
-            choices[choice.name][block.name] = changes
-    return {"choices": choices}
-
-
-def _memory_to_plain(block: Block) -> int | dict[int, int]:
-    """Return one number, or a mapping from each device that it changes to units."""
-    if not isinstance(block.memory, tuple):
-        return block.memory
-    return {device: units for device in block.devices if (units := block.memory_on(device))}
+def _to_dict(block: Block) -> dict[str, Any]:
+    """Return all fields of a block, its memory as one number, or by each device that it changes."""
+    is_one = not isinstance(block.memory, tuple)
+    units = block.memory if is_one else {device: held for device, held in block.units.items() if held}
+    return {**plain(block), "memory": units}
 
 
 def placement_to_yaml(placement: Placement, costs: Mapping[str, object] | None = None) -> str:

@@ -3,60 +3,50 @@
 Each function's docstring holds the picture of one micro-batch of four devices, one column a tick. The times
 default to the paper's: a backward of three forwards, because activations are recomputed (Tessel, Sec. VI-B).
 V- and X-shape, wave and loop take the options of `StageTicks`; or, in ms and MiB, those of
-`placements.stages.stage_file.stages_of`, ``split_backward`` (default: whether input gradients are given) and
-``num_chunks``.
+`placements.stages.stage_file.stages_of` and ``split_backward`` (default: whether input gradients are given).
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Annotated, Any
 
-from placements.block import Block, Kind, PlacementError
+from placements.block import Block, Kind, PlacementError, check_limits
+from placements.forms.meaning import DeclaredField, Meaning, declared_fields
 from placements.pieces import PIPELINES, Piece, blocks_of, pieces_on
 from placements.spec import Placement
 from placements.stages.stage_chain import place
 from placements.stages.stage_file import stages_of
+
+_Ticks = Annotated[int, Meaning("ticks")]
+_Inference = Annotated[bool, Meaning("true: forward blocks only")]
 
 
 @dataclass(frozen=True)
 class StageTicks:
     """Times and memory of every stage of a shape, in ticks and units of memory.
 
-    Attributes:
-        forward_time: Ticks of a forward block.
-        backward_time: Ticks of a whole backward block.
-        split_backward: Split each backward block in two: ``I``, the gradient of its input, which the stage
-            before waits for, and ``W``, that of its weights, which nothing waits for.
-        input_time: Ticks of ``I``.
-        weight_time: Ticks of ``W``.
-        stage_memory: Units that a forward block holds until its backward.
-        input_release: Units of these that ``I`` releases; ``W`` releases the rest.
-        inference: Forward blocks only, which hold nothing.
-
-    Raises:
-        PlacementError: The memory is negative, or more of it is released than held.
+    Of a split backward the stage before waits for ``I``, and nothing for ``W``. Inference holds nothing.
     """
 
-    forward_time: int = 1
-    backward_time: int = 3
-    split_backward: bool = False
-    input_time: int = 1
-    weight_time: int = 1
-    stage_memory: int = 1
-    input_release: int = 0
-    inference: bool = False
+    forward_time: _Ticks = 1
+    backward_time: _Ticks = 3
+    split_backward: Annotated[bool, Meaning("true: I (input gradient) and W (weights') instead of B")] = False
+    input_time: Annotated[int, Meaning("ticks of I; without effect where the backward is whole")] = 1
+    weight_time: Annotated[int, Meaning("ticks of W; without effect where the backward is whole")] = 1
+    stage_memory: Annotated[int, Meaning("memory held from a stage's forward until its backward", min=0)] = 1
+    input_release: Annotated[int, Meaning("part of stage_memory that I releases; W releases the rest")] = 0
+    inference: _Inference = False
 
     def __post_init__(self) -> None:
         """Check the memory."""
-        _check_held("stage_memory", self.stage_memory)
+        check_limits(self)
         if self.split_backward and not 0 <= self.input_release <= self.stage_memory:
-            raise PlacementError(
-                f"input_release: {self.input_release} is not at least 0 and at most stage_memory, "
-                f"{self.stage_memory}"
-            )
+            limits = f"at least 0 and at most stage_memory, {self.stage_memory}"
+            raise PlacementError(f"input_release: {self.input_release} is not {limits}")
 
     def piece(self, name: str, device: int, _index: int = 0) -> Piece:
         """Return a stage on a device by the name of its forward block."""
@@ -68,49 +58,23 @@ class StageTicks:
 
 
 @dataclass(frozen=True)
-class EmbeddedTicks:
-    """Times and memory of a V-shape with embeddings on all devices, likewise.
+class SharedTicks:
+    """Times of stages, which hold a unit of memory each, and of blocks that all devices share, likewise."""
 
-    Attributes:
-        forward_time: Ticks of a stage's forward block.
-        backward_time: Ticks of a stage's backward block.
-        embedding_forward_time: Ticks of an embedding's forward block.
-        embedding_backward_time: Ticks of an embedding's backward block.
-        embedding_memory: Units that an embedding's output holds on the device of the stage after it; at most
-            `stage_memory`. It is that stage's input, which is part of what any stage keeps for its backward:
-            the embedding takes it, the stage's forward only the rest, and its backward gives all back. Where
-            it is 0, as in the paper, a schedule may run any number of embeddings ahead.
-        stage_memory: Units that a stage holds from its forward block until its backward; raise it to make
-            `embedding_memory` a fraction of a stage's.
-        inference: Forward blocks only, which hold nothing.
-    """
+    forward_time: _Ticks = 1
+    backward_time: _Ticks = 3
+    shared_forward_time: _Ticks = 1
+    shared_backward_time: _Ticks = 1
+    inference: _Inference = False
 
-    forward_time: int = 1
-    backward_time: int = 3
-    embedding_forward_time: int = 1
-    embedding_backward_time: int = 1
-    embedding_memory: int = 0
-    stage_memory: int = 1
-    inference: bool = False
+    def stages(self, num_devices: int) -> list[Piece]:
+        """Return a stage on each device."""
+        stage = StageTicks(self.forward_time, self.backward_time)
+        return [stage.piece(f"F{device}", device) for device in range(num_devices)]
 
-    def placed(self, name: str, num_devices: int, embeddings: dict[str, int]) -> Placement:
-        """Return a stage on each device, and embeddings before those of some devices."""
-        units, everywhere = self.embedding_memory, tuple(range(num_devices))
-        stage = StageTicks(self.forward_time, self.backward_time, stage_memory=self.stage_memory)
-        _check_held("embedding_memory", units)
-        if units > self.stage_memory:
-            raise PlacementError(
-                f"embedding_memory: {units} is more than stage_memory, {self.stage_memory}, which includes "
-                "it; raise stage_memory"
-            )
-        pieces, times = [], (self.embedding_forward_time, self.embedding_backward_time)
-        for device in everywhere:
-            before = [embedding for embedding, first in embeddings.items() if first == device]
-            held = tuple(units * (each == device) for each in everywhere)
-            pieces += [Piece(embedding, everywhere, times, (held, 0)) for embedding in before]
-            memory = self.stage_memory - len(before) * units, -self.stage_memory
-            pieces.append(replace(stage.piece(f"F{device}", device), memory=memory))
-        return _placement(name, num_devices, blocks_of(pieces), self.inference)
+    def shared(self, name: str, num_devices: int) -> Piece:
+        """Return a piece on all devices, which holds nothing."""
+        return Piece(name, tuple(range(num_devices)), (self.shared_forward_time, self.shared_backward_time))
 
 
 def v_shape(num_devices: int = 4, *ticks: Any, **options: Any) -> Placement:
@@ -192,7 +156,9 @@ def m_shape(num_devices: int = 4, *ticks: Any, **options: Any) -> Placement:
         2 | E  .  .  F2 .  .  .  .  B2 B2 B2 .  .  .  .  .  .  EB
         3 | E  .  .  .  F3 B3 B3 B3 .  .  .  .  .  .  .  .  .  EB
     """
-    return EmbeddedTicks(*ticks, **options).placed("m_shape", num_devices, {"E": 0})
+    own = SharedTicks(*ticks, **options)
+    pieces = [own.shared("E", num_devices), *own.stages(num_devices)]
+    return _placement("m_shape", num_devices, blocks_of(pieces), own.inference)
 
 
 def nn_shape(num_devices: int = 4, *ticks: Any, **options: Any) -> Placement:
@@ -208,18 +174,14 @@ def nn_shape(num_devices: int = 4, *ticks: Any, **options: Any) -> Placement:
         2 | E0  .   .   E1  F2  .   .   .   .   B2  B2  B2  EB1 .   .   .   .   .   .   EB0
         3 | E0  .   .   E1  .   F3  B3  B3  B3  .   .   .   EB1 .   .   .   .   .   .   EB0
     """
-    embeddings = {"E0": 0, "E1": num_devices // 2}
-    return EmbeddedTicks(*ticks, **options).placed("nn_shape", num_devices, embeddings)
+    own, half = SharedTicks(*ticks, **options), num_devices // 2
+    first, second = (own.shared(name, num_devices) for name in ("E0", "E1"))
+    stages = own.stages(num_devices)
+    blocks = blocks_of([first, *stages[:half], second, *stages[half:]])
+    return _placement("nn_shape", num_devices, blocks, own.inference)
 
 
-def k_shape(
-    num_devices: int = 4,
-    forward_time: int = 1,
-    backward_time: int = 3,
-    join_forward_time: int = 1,
-    join_backward_time: int = 1,
-    inference: bool = False,
-) -> Placement:
+def k_shape(num_devices: int = 4, *ticks: Any, **options: Any) -> Placement:
     """Return two branches on the two halves of the devices, joined on all: Flava (Tessel, Fig. 1d, 8g).
 
     ::
@@ -231,29 +193,31 @@ def k_shape(
     """
     if num_devices < 2:
         raise PlacementError(f"num_devices: a K-shape needs at least 2 devices, not {num_devices}")
-    half, stage = num_devices // 2, StageTicks(forward_time, backward_time)
-    pieces = [stage.piece(f"F{device}", device) for device in range(num_devices)]
+    own, half = SharedTicks(*ticks, **options), num_devices // 2
+    pieces = own.stages(num_devices)
     pieces[half] = replace(pieces[half], after=())
-    times, ends = (join_forward_time, join_backward_time), (half - 1, num_devices - 1)
-    join = Piece("J", tuple(range(num_devices)), times, (1, -1), after=ends)
+    join = replace(own.shared("J", num_devices), memory=(1, -1), after=(half - 1, num_devices - 1))
     blocks = blocks_of([*pieces, join])
     until_join, second, first = blocks[: num_devices + 2], blocks[num_devices + 2 : -half], blocks[-half:]
-    return _placement("k_shape", num_devices, [*until_join, *first, *second], inference)
+    return _placement("k_shape", num_devices, [*until_join, *first, *second], own.inference)
 
 
-_SHAPES = (v_shape, x_shape, m_shape, nn_shape, k_shape, wave_shape, loop_shape)
-SHAPES: dict[str, Callable[..., Placement]] = {shape.__name__: shape for shape in _SHAPES}
+SHAPES: dict[str, Callable[..., Placement]] = {
+    shape.__name__: shape for shape in (v_shape, x_shape, m_shape, nn_shape, k_shape, wave_shape, loop_shape)
+}
 """The shapes by the name that the command line uses."""
 
+_TICKS = dict.fromkeys(PIPELINES, StageTicks) | dict.fromkeys(("m_shape", "nn_shape", "k_shape"), SharedTicks)
 
-def options_of(shape: Callable[..., Placement]) -> dict[str, Any]:
-    """Return the options of a shape in ticks, with their defaults."""
+
+def options_of(shape: Callable[..., Placement]) -> dict[str, DeclaredField]:
+    """Return the options of a shape: its own arguments, and those in ticks."""
     named = inspect.signature(shape).parameters.items()
-    found = {name: each.default for name, each in named if each.default is not each.empty}
-    if shape is k_shape:
-        return found
-    ticks = EmbeddedTicks if shape in (m_shape, nn_shape) else StageTicks
-    return found | {each.name: each.default for each in fields(ticks)}
+    own = [
+        DeclaredField(n, n, type(p.default), None, p.default) for n, p in named if p.default is not p.empty
+    ]
+    ticks = declared_fields(_TICKS[shape.__name__]) if shape.__name__ in _TICKS else ()
+    return {each.name: each for each in (*own, *ticks)}
 
 
 def _of_stages(
@@ -264,29 +228,17 @@ def _of_stages(
         raise PlacementError(f"num_chunks: {num_chunks} is not at least 1")
     if any(name.endswith(("_ms", "_mib")) for name in options):
         is_split = options.pop("split_backward", "input_gradient_ms" in options)
-        num_chunks = options.pop("num_chunks", num_chunks)
         columns = options.keys() - {"memory_mib", "transfer_ms"}
         are_numbers = all(isinstance(options[name], int | float | str) for name in columns)
         stages = stages_of(num_devices if are_numbers else None, num_devices=num_devices, **options)
         return place(stages, shape, is_split, num_chunks).placement
     stage = StageTicks(*ticks, **options)
     pipelines = pieces_on(PIPELINES[shape](num_devices, num_chunks), stage.piece)
-    blocks = [
-        block
-        for pieces in pipelines
-        for block in sorted(blocks_of(pieces), key=lambda block: block.kind is Kind.W)
-    ]
-    return _placement(shape, num_devices, blocks, stage.inference)
+    made = (sorted(blocks_of(pieces), key=lambda block: block.kind is Kind.W) for pieces in pipelines)
+    return _placement(shape, num_devices, chain.from_iterable(made), stage.inference)
 
 
-def _check_held(name: str, units: int) -> None:
-    if units < 0:
-        raise PlacementError(f"{name}: {units} is negative; give 0 or more")
-
-
-def _placement(name: str, num_devices: int, blocks: list[Block], inference: bool) -> Placement:
-    if num_devices < 1:
-        raise PlacementError(f"num_devices: {num_devices} is not at least 1")
+def _placement(name: str, num_devices: int, blocks: Iterable[Block], inference: bool) -> Placement:
     if inference:
         blocks = [replace(block, memory=0) for block in blocks if block.kind is Kind.F]
     return Placement(f"{name}_inference" if inference else name, num_devices, tuple(blocks))

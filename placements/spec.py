@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -17,8 +17,10 @@ from typing import Annotated, Any
 
 from placements.block import COMPUTE, LARGEST, Block, Kind, PlacementError, check_limits
 from placements.forms.meaning import Meaning
-from placements.modes import Choice, Chosen, Decision, as_chosen, mistakes_of_modes
+from placements.modes import Choice, Chosen, Decision, as_chosen, left_over, mistakes_of_modes
 from placements.streams import Lane, SharedStream, Slowdown, mistakes_of_streams
+
+_NOTHING: dict[str, Any] = {"memory": 0, "transient": 0, "host_memory": 0}
 
 
 @dataclass(frozen=True)
@@ -41,18 +43,13 @@ class Placement:
         tuple[tuple[str, str, int], ...], Meaning("times between a block and another after it")
     ] = ()
     memory: Annotated[
-        tuple[int, ...] | None,
-        Meaning("capacity of each device: one number or a list", "units", min=0),
+        tuple[int, ...] | None, Meaning("capacity of each device: one number or a list", "units", min=0)
     ] = None
     static_memory: Annotated[
-        tuple[int, ...],
-        Meaning("held by each device all the time, likewise", "units", min=0),
+        tuple[int, ...], Meaning("held by each device all the time, likewise", "units", min=0)
     ] = ()
     num_gpus: Annotated[
-        tuple[int, ...],
-        Meaning(
-            "GPUs that each device stands for, likewise; a run has a process for each", min=1, max=1_000_000
-        ),
+        tuple[int, ...], Meaning("GPUs of each device, each a process, likewise", min=1, max=1_000_000)
     ] = ()
     memory_unit_mib: Annotated[float | None, Meaning("one unit of memory", "MiB", above=0)] = None
     nodes: Annotated[
@@ -63,8 +60,7 @@ class Placement:
         tuple[Decision, ...], Meaning("list of decisions on how blocks run", key="modes")
     ] = ()
     host_memory: Annotated[
-        tuple[int, ...] | None,
-        Meaning("what each device may hold on its host, likewise", "units", min=0),
+        tuple[int, ...] | None, Meaning("what each device may hold on its host, likewise", "units", min=0)
     ] = None
     slowdown: Annotated[tuple[Slowdown, ...], Meaning("list of streams that slow each other down")] = ()
     shared_streams: Annotated[
@@ -72,8 +68,7 @@ class Placement:
     ] = ()
 
     def __post_init__(self) -> None:
-        """Check every rule, cheap ones first."""
-        check_limits(self)
+        """Check every rule."""
         for mistake in _mistakes(self):
             raise PlacementError(mistake)
         if set(self.num_gpus) == {1}:
@@ -81,12 +76,6 @@ class Placement:
         if self.nodes is not None and not any(self.nodes):
             object.__setattr__(self, "nodes", None)
         self.topological_order  # noqa: B018 - raises on a cycle
-        for mistake in itertools.chain(
-            _mistakes_of_micro_batches(self),
-            mistakes_of_modes(self.by_name, self.decisions),
-            mistakes_of_streams(self.slowdown, self.shared_streams, self.num_devices),
-        ):
-            raise PlacementError(mistake)
 
     @cached_property
     def by_name(self) -> Mapping[str, Block]:
@@ -101,14 +90,11 @@ class Placement:
     @cached_property
     def per_micro_batch(self) -> Placement:
         """The placement without its optimizer blocks: what repeats with every micro-batch."""
-        optimizer = {block.name for block in self.optimizer_blocks}
-        if not optimizer:
+        kept = {block.name: block for block in self.blocks if block.kind is not Kind.O}
+        if len(kept) == len(self.blocks):
             return self
-        return replace(
-            self,
-            blocks=tuple(block for block in self.blocks if block.name not in optimizer),
-            transfer=tuple(triple for triple in self.transfer if triple[1] not in optimizer),
-        )
+        transfer = tuple(triple for triple in self.transfer if triple[1] in kept)
+        return replace(self, blocks=tuple(kept.values()), transfer=transfer)
 
     @cached_property
     def optimizer_blocks(self) -> tuple[Block, ...]:
@@ -157,11 +143,11 @@ class Placement:
 
     @cached_property
     def _slowdown(self) -> Mapping[tuple[str, str], Fraction]:
-        found = {}
-        for (one, other), (of_one, of_other) in ((each.streams, each.factors) for each in self.slowdown):
-            found[one, other] = Fraction(str(of_one))
-            found[other, one] = Fraction(str(of_other))
-        return found
+        return {
+            pair: Fraction(str(factor))
+            for each in self.slowdown
+            for pair, factor in zip((each.streams, each.streams[::-1]), each.factors, strict=True)
+        }
 
     def slowdown_of(self, stream: str, other: str) -> Fraction:
         """Return how many times as long a stream takes while another of its device runs a block."""
@@ -239,22 +225,22 @@ class Placement:
             for device, stream in self.lanes
         ]
 
-        def each(values: tuple[int, ...] | None) -> Any:
-            return values and tuple(values[d] * own for d, own in zip(devices, holds, strict=True))
+        held = {
+            name: tuple(values[device] * own for device, own in zip(devices, holds, strict=True))
+            for name in ("memory", "static_memory")
+            if (values := getattr(self, name))
+        }
+        blocks = (replace(block, devices=self.lanes_of(block), stream=COMPUTE) for block in self.blocks)
+        return self._on(devices, blocks, nodes=None, host_memory=None, shared_streams=(), **held)
 
-        return replace(
-            self,
-            num_devices=len(self.lanes),
-            blocks=tuple(
-                replace(block, devices=self.lanes_of(block), stream=COMPUTE) for block in self.blocks
-            ),
-            memory=each(self.memory),
-            static_memory=each(self.static_memory),
-            num_gpus=tuple(self.gpus[device] for device in devices) if self.num_gpus else (),
-            nodes=None,
-            host_memory=None,
-            shared_streams=(),
-        )
+    def _on(self, owners: Sequence[int], blocks: Iterable[Block], **changed: Any) -> Placement:
+        """Return the placement on other devices, each of which has what one of its own has."""
+        numbers = {
+            name: tuple(values[device] for device in owners)
+            for name in ("memory", "static_memory", "num_gpus", "host_memory")
+            if (values := getattr(self, name))
+        }
+        return replace(self, num_devices=len(owners), blocks=tuple(blocks), **numbers | changed)
 
     @cached_property
     def relaxed(self) -> Placement:
@@ -265,12 +251,10 @@ class Placement:
         """
         if self.is_plain:
             return self
-        if self.slowdown:
-            return replace(self, slowdown=()).relaxed
-        best = self.at_best
+        best = replace(self, slowdown=()).at_best
         if best.by_lane is not None:
             return best.by_lane
-        free = tuple(replace(block, memory=0, transient=0, host_memory=0) for block in best.blocks)
+        free = tuple(replace(block, **_NOTHING) for block in best.blocks)
         found = replace(best, blocks=free, memory=None, static_memory=(), host_memory=None).by_lane
         assert found is not None, "nothing holds memory"
         return found
@@ -295,26 +279,17 @@ class Placement:
     def at_best_but(self, decision: int | None, choice: int) -> Placement:
         """Return likewise a placement in which one decision is taken, and no mode of the others beats it."""
         best = [
-            replace(
-                self.by_name[name],
-                time=min(block.time for block in self.alternatives(name)),
-                memory=0,
-                transient=0,
-                host_memory=0,
-            )
+            replace(self.by_name[name], time=min(run.time for run in self.alternatives(name)), **_NOTHING)
             for name, owner in self.decision_of.items()
             if owner != decision
         ]
         if decision is not None:
             best += self.decisions[decision].choices[choice].blocks
-        blocks, transfer = as_chosen(
-            self.topological_order, self.transfer, (Decision((Choice("best", tuple(best)),)),), (0,)
-        )
+        decided = (Decision((Choice("best", tuple(best)),)),)
+        blocks, transfer = as_chosen(self.topological_order, self.transfer, decided, (0,))
         if not blocks:
-            raise PlacementError(
-                f"{self.name}: some mode leaves out each of its blocks, as where every stage has copies, so "
-                "that no bound is known; use schedule=pipedream"
-            )
+            what = "some mode leaves out all of its blocks, as where every stage has copies, and no bound"
+            raise PlacementError(f"{self.name}: {what} is known; use schedule=pipedream")
         return replace(self, blocks=blocks, transfer=transfer, decisions=())
 
     @cached_property
@@ -334,8 +309,7 @@ class Placement:
     @cached_property
     def gpus_of_nodes(self) -> tuple[int, ...]:
         """How many GPUs each node has; shape ``(number of nodes,)``."""
-        counts = Counter(self.nodes or (0,) * sum(self.gpus))
-        return tuple(counts[node] for node in sorted(counts))
+        return tuple(Counter(self.nodes or (0,) * sum(self.gpus)).values())
 
     @cached_property
     def by_gpu(self) -> Placement:
@@ -343,32 +317,23 @@ class Placement:
         if not self.num_gpus:
             return self
         owners = [device for device, count in enumerate(self.gpus) for _ in range(count)]
-        gpus: dict[int, list[int]] = {}
-        for gpu, device in enumerate(owners):
-            gpus.setdefault(device, []).append(gpu)
+        firsts = [0, *itertools.accumulate(self.gpus)]
 
         def on_gpus(devices: Iterable[int]) -> tuple[int, ...]:
-            return tuple(gpu for device in devices for gpu in gpus[device])
-
-        def each(values: tuple[int, ...] | None) -> Any:
-            return values and tuple(values[device] for device in owners)
+            return tuple(gpu for device in devices for gpu in range(firsts[device], firsts[device + 1]))
 
         def spread(block: Block) -> Block:
             devices = on_gpus(block.devices)
             memory = tuple(block.memory_on(owners[gpu]) for gpu in devices)
             return replace(block, devices=devices, memory=memory)
 
-        return replace(
-            self,
-            num_devices=len(owners),
-            blocks=tuple(map(spread, self.blocks)),
-            memory=each(self.memory),
-            static_memory=each(self.static_memory),
+        return self._on(
+            owners,
+            map(spread, self.blocks),
             num_gpus=(),
             decisions=tuple(decision.mapped(spread) for decision in self.decisions),
-            host_memory=each(self.host_memory),
             shared_streams=tuple(
-                replace(shared, devices=on_gpus(shared.devices)) for shared in self.shared_streams
+                replace(each, devices=on_gpus(each.devices)) for each in self.shared_streams
             ),
         )
 
@@ -414,10 +379,8 @@ class Placement:
         try:
             return tuple(self.by_name[name] for name in sorter.static_order())
         except CycleError as error:
-            cycle = ", ".join(error.args[1][1:7])
-            raise PlacementError(
-                f"blocks: {cycle} wait for each other in a cycle; remove one of their 'after'"
-            ) from None
+            what = f"{', '.join(error.args[1][1:7])} wait for each other in a cycle"
+            raise PlacementError(f"blocks: {what}; remove one of their 'after'") from None
 
     @cached_property
     def _transfer_time(self) -> Mapping[tuple[str, str], int]:
@@ -442,9 +405,8 @@ class Placement:
 
     def with_memory(self, memory: int | Iterable[int] | None) -> Placement:
         """Return the same placement with another capacity: one number for all devices, or one each."""
-        if memory is None or isinstance(memory, int):
-            return replace(self, memory=None if memory is None else (memory,) * self.num_devices)
-        return replace(self, memory=tuple(memory))
+        each = (memory,) * self.num_devices if isinstance(memory, int) else memory
+        return replace(self, memory=None if each is None else tuple(each))
 
 
 def some(names: Iterable[str]) -> str:
@@ -453,15 +415,14 @@ def some(names: Iterable[str]) -> str:
     return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
 
 
-def _mistakes(placement: Placement) -> Iterator[str]:
-    """Yield what is wrong with a placement's lists, blocks and transfers, each field whose place is named."""
-    own, count = placement, placement.num_devices
+def _mistakes(own: Placement) -> Iterator[str]:
+    """Yield what is wrong with a placement, each field whose place is named."""
+    check_limits(own)
     if not own.blocks:
         yield "blocks: is empty; give at least one block"
-    lists = {"static_memory": own.static_memory or None, "num_gpus": own.num_gpus or None}
-    lists |= {"memory": own.memory, "host_memory": own.host_memory}
-    for name, values in lists.items():
-        if values is not None and len(values) != count:
+    count = own.num_devices
+    for name in ("static_memory", "num_gpus", "memory", "host_memory"):
+        if (values := getattr(own, name)) and len(values) != count:
             yield f"{name}: has {len(values)} entries for {count} devices; give one for each, or one number"
     if own.nodes is not None and len(own.nodes) != sum(own.gpus):
         yield f"nodes: has {len(own.nodes)} entries for {sum(own.gpus)} GPUs; give one for each"
@@ -469,63 +430,52 @@ def _mistakes(placement: Placement) -> Iterator[str]:
         if node not in (before, before + min(gpu, 1)):
             rule = "number the nodes from 0 on, and give the GPUs of each in a row"
             yield f"nodes[{gpu}]: {node} does not follow {before}; {rule}"
-    names: set[str] = set()
+    names = Counter(block.name for block in own.blocks)
+    optimizer = {block.name for block in own.blocks if block.kind is Kind.O}
     for i, block in enumerate(own.blocks):
-        where, devices, after = f"blocks[{i}] ({block.name})", block.devices, block.after
+        where = f"blocks[{i}] ({block.name})"
         check_limits(block, f"{where}.")
-        if block.name in names:
+        if names[block.name] > 1:
             yield f"{where}.name: is used twice; rename one of the blocks"
-        names.add(block.name)
-        if not devices:
-            yield f"{where}.devices: is empty; name at least one device"
-        if len(set(devices)) < len(devices):
-            yield f"{where}.devices: {[*devices]} names a device twice; name each once"
-        for device in devices:
-            if not 0 <= device < count:
-                yield f"{where}.devices: {device} is out of range; use 0 to {count - 1} or raise num_devices"
-        if isinstance(block.memory, tuple) and len(block.memory) != len(devices):
-            has = f"{[*block.memory]} has {len(block.memory)} entries for {len(devices)} devices"
-            yield f"{where}.memory: {has}; give one for each, or one number"
-        if max(block.time, block.transient, *map(abs, (block.host_memory, *block.units.values()))) > LARGEST:
-            yield f"{where}: has a number above {LARGEST:g}; use a coarser unit"
-        if (gpus := own.gpus_of(block)) % block.data_parallel:
-            what = f"{block.data_parallel} does not divide its {gpus} GPUs"
-            yield f"{where}.data_parallel: {what}; give a divisor"
-        for name in after:
-            if name not in own.by_name:
-                yield f"{where}.after: there is no block {name!r}; the blocks are {some(own.by_name)}"
-        if len(set(after)) < len(after):
-            yield f"{where}.after: {[*after]} names a block twice; name each once"
+        yield from (f"{where}{what}" for what in _mistakes_of_block(own, block, optimizer))
     times = Counter(triple[:2] for triple in own.transfer)
-    for i, (source, target, ticks) in enumerate(own.transfer):
+    for i, (source, target, _) in enumerate(own.transfer):
         if target not in own.by_name or source not in own.by_name[target].after:
             yield f"transfer[{i}]: {target!r} is not after {source!r}; add it to its 'after'"
-        if ticks < 0:
-            yield f"transfer[{i}].time: {ticks} is negative; give 0 ticks or more"
         if times[source, target] > 1:
             yield f"transfer[{i}]: {source!r} to {target!r} is given twice"
-
-
-def _mistakes_of_micro_batches(placement: Placement) -> Iterator[str]:
-    """Yield what is wrong with optimizer blocks, and with memory over the blocks of a micro-batch."""
-    optimizer = {block.name for block in placement.optimizer_blocks}
-    if len(optimizer) == len(placement.blocks):
+    if len(optimizer) == len(own.blocks):
         yield "blocks: are all optimizer blocks; give blocks that run in every micro-batch"
-    held, on_hosts = Counter[int](), Counter[int]()
-    for block in placement.blocks:
-        where = f"blocks ({block.name})"
-        if block.name in optimizer and block.memory:
-            what = f"{block.memory} would be held by an optimizer block, which runs once"
-            yield f"{where}.memory: {what}; give what it needs as 'transient'"
-        if block.name not in optimizer and (first := next((n for n in block.after if n in optimizer), None)):
-            what = f"{first!r} is an optimizer block, which runs after the last micro-batch"
-            yield f"{where}.after: {what}; only optimizer blocks can be after it"
-        for device in block.devices:
-            held[device] += block.memory_on(device)
-            on_hosts[device] += block.host_memory
-    for where, name, sums in (("device", "memory", held), ("the host of device", "host_memory", on_hosts)):
-        for device, units in sorted(sums.items()):
-            if units:
-                what = "never releases" if units > 0 else "releases more than it holds, by"
-                what = f"one micro-batch {what} {abs(units)} of memory on {where} {device}"
-                yield f"blocks: {what}; make the {name} of the device's blocks sum to 0"
+    for name, device, units in left_over(own.blocks):
+        what = f"one micro-batch holds {units} of {name} on device {device} in the end"
+        yield f"blocks: {what}; make that of the device's blocks sum to 0"
+    yield from mistakes_of_modes(own.by_name, own.decisions)
+    yield from mistakes_of_streams(own.slowdown, own.shared_streams, count)
+
+
+def _mistakes_of_block(own: Placement, block: Block, optimizer: Collection[str]) -> Iterator[str]:
+    devices, after = block.devices, block.after
+    if not devices:
+        yield ".devices: is empty; name at least one device"
+    if len(set(devices)) < len(devices):
+        yield f".devices: {[*devices]} names a device twice; name each once"
+    for device in devices:
+        if not 0 <= device < own.num_devices:
+            yield f".devices: {device} is out of range; use 0 to {own.num_devices - 1} or raise num_devices"
+    if isinstance(block.memory, tuple) and len(block.memory) != len(devices):
+        has = f"{[*block.memory]} has {len(block.memory)} entries for {len(devices)} devices"
+        yield f".memory: {has}; give one for each, or one number"
+    if max(block.time, block.transient, *map(abs, (block.host_memory, *block.units.values()))) > LARGEST:
+        yield f": has a number above {LARGEST:g}; use a coarser unit"
+    if (gpus := own.gpus_of(block)) % block.data_parallel:
+        yield f".data_parallel: {block.data_parallel} does not divide its {gpus} GPUs; give a divisor"
+    for name in after:
+        if name not in own.by_name:
+            yield f".after: there is no block {name!r}; the blocks are {some(own.by_name)}"
+        if name in optimizer and block.kind is not Kind.O:
+            yield f".after: {name!r} is an optimizer block; only others can be after it, which run once, too"
+    if len(set(after)) < len(after):
+        yield f".after: {[*after]} names a block twice; name each once"
+    if block.kind is Kind.O and block.memory:
+        what = f"{block.memory} would be held by an optimizer block, which runs once"
+        yield f".memory: {what}; give what it needs as 'transient'"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -38,8 +39,7 @@ class Slowdown:
 
     streams: Annotated[tuple[str, str], Meaning("list: the two streams, as in `[compute, communication]`")]
     factors: Annotated[
-        tuple[float, float],
-        Meaning("list: how many times as long each then takes, as in `[1.05, 1.02]`", min=1),
+        tuple[float, float], Meaning("list: how many times as long each then takes", min=1, below=1000)
     ]
 
 
@@ -55,18 +55,13 @@ def mistakes_of_streams(
     slowdown: tuple[Slowdown, ...], shared: tuple[SharedStream, ...], num_devices: int
 ) -> Iterator[str]:
     """Yield what is wrong with streams that slow each other down, and with those that devices share."""
-    pairs: set[frozenset[str]] = set()
     for i, slowed in enumerate(slowdown):
-        pair, where = frozenset(slowed.streams), f"slowdown[{i}]"
-        if len(pair) < 2:
-            yield f"{where}.streams: {list(slowed.streams)} names one stream; give two"
-        if pair in pairs:
-            yield f"{where}.streams: {list(slowed.streams)} are there twice; give one"
-        pairs.add(pair)
-        for factor in slowed.factors:
-            if not 1 <= factor < 1000:
-                yield f"{where}.factors: {factor} is not at least 1 and below 1000"
-    seen: set[Lane] = set()
+        where = f"slowdown[{i}].streams: {list(slowed.streams)}"
+        if len(set(slowed.streams)) < 2:
+            yield f"{where} names one stream; give two"
+        if any(set(slowed.streams) == set(each.streams) for each in slowdown[:i]):
+            yield f"{where} are there twice; give one"
+    times = Counter((device, each.stream) for each in shared for device in each.devices)
     for i, each in enumerate(shared):
         where = f"shared_streams[{i}]"
         if each.stream == COMPUTE:
@@ -76,6 +71,5 @@ def mistakes_of_streams(
         for device in each.devices:
             if not 0 <= device < num_devices:
                 yield f"{where}.devices: {device} is out of range; use 0 to {num_devices - 1}"
-            if (device, each.stream) in seen:
+            if times[device, each.stream] > 1:
                 yield f"{where}.devices: {device} shares its stream {each.stream} twice; name it once"
-            seen.add((device, each.stream))

@@ -19,7 +19,7 @@ from experiments.search.profile_reading import (
 from placements import BlockingPower, Placement, Profile, ProfileError
 from placements.block import COMPUTE
 from placements.hardware import Gpu
-from placements.placement_file import read_capacity
+from placements.placement_file import by_device
 from placements.profiles.mode_costs import with_modes
 from schedsearch.proof.memory_need import require_capacity
 from schedsearch.unequal.micro_batches import UnequalBatch, read_micro_batches
@@ -96,7 +96,7 @@ def read_problem(options: SearchCommandOptions) -> SearchProblem:
     placement, unit = built.placement, unit_in_words(built.memory_unit_mib)
     if options.search.memory is not None:
         where = "search.memory", placement.num_devices
-        capacity = read_capacity(options.search.memory, *where, unit_mib=built.memory_unit_mib)
+        capacity = by_device("memory", options.search.memory, *where, unit_mib=built.memory_unit_mib)
         placement = replace(placement, memory=capacity)
     if profile is not None:
         placement, profile = _timed(placement, profile, chosen, "" if built.placeholder else path)

@@ -6,11 +6,11 @@ an option of a command by `option`. The module does not know any form.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
-from functools import cache
+from functools import cache, cached_property
+from math import inf
 from types import NoneType
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -31,10 +31,10 @@ class Meaning:
 
     text: str
     unit: str = ""
-    min: float = -math.inf
-    max: float = math.inf
-    above: float = -math.inf
-    below: float = math.inf
+    min: float = -inf
+    max: float = inf
+    above: float = -inf
+    below: float = inf
     key: str = ""
     may_be_empty: bool = False
     choices: tuple[str, ...] = ()
@@ -43,6 +43,16 @@ class Meaning:
         """Return whether a number is within the limits."""
         return self.min <= value <= self.max and self.above < value < self.below
 
+    @cached_property
+    def limits(self) -> str:
+        """The limits in words, as what a number must be; empty where there are none.
+
+        >>> Meaning("", min=1).limits, Meaning("", above=0, below=1).limits
+        ('at least 1', 'above 0 and below 1')
+        """
+        words = (("at least", self.min), ("above", self.above), ("at most", self.max), ("below", self.below))
+        return " and ".join(f"{word} {limit:g}" for word, limit in words if abs(limit) < inf)
+
     @property
     def range(self) -> str:
         """The limits in words; empty where there are none.
@@ -50,22 +60,10 @@ class Meaning:
         >>> Meaning("", min=1).range, Meaning("", above=0, max=1).range, Meaning("", min=0, max=3).range
         ('1 or more', 'above 0, at most 1', '0 to 3')
         """
-        if self.min > -math.inf:
-            below = f" and below {self.below:g}" if self.below < math.inf else ""
-            least = f"{self.min:g} to {self.max:g}" if self.max < math.inf else f"{self.min:g} or more"
-            return least + below
-        limits = (("above", self.above), ("below", self.below), ("at most", self.max))
-        return ", ".join(f"{word} {limit:g}" for word, limit in limits if math.isfinite(limit))
-
-    @property
-    def limits(self) -> str:
-        """The limits in words, as what a number must be; empty where there are none.
-
-        >>> Meaning("", min=1).limits, Meaning("", above=0, below=1).limits, Meaning("", min=0, max=3).limits
-        ('at least 1', 'above 0 and below 1', 'at least 0 and at most 3')
-        """
-        words = (("at least", self.min), ("above", self.above), ("at most", self.max), ("below", self.below))
-        return " and ".join(f"{word} {limit:g}" for word, limit in words if math.isfinite(limit))
+        if self.min > -inf:
+            below = f" and below {self.below:g}" if self.below < inf else ""
+            return (f"{self.min:g} to {self.max:g}" if self.max < inf else f"{self.min:g} or more") + below
+        return self.limits.replace(" and ", ", ")
 
     @property
     def with_unit(self) -> str:
@@ -75,9 +73,8 @@ class Meaning:
     def wanted(self, kind: Any) -> str:
         """Return in words which values a field of a type may have."""
         noun = "a whole number" if kind is int else "a number"
-        if self.min > -math.inf:
-            return f"{noun} {'from' if self.max < math.inf else 'of'} {self.range}"
-        return f"{noun} {self.range}".strip()
+        link = "" if self.min == -inf else "from " if self.max < inf else "of "
+        return f"{noun} {link}{self.range}".strip()
 
     @property
     def remedy(self) -> str:
@@ -109,12 +106,11 @@ def option(
     A default that is a list or a mapping is copied; `REQUIRED` is for none. `hash` is False for an option
     that cannot be hashed, such as a mapping, in a record that is.
     """
-    metadata = {"meaning": Meaning(text, unit, choices=choices, **limits)}  # type: ignore[arg-type]
-    if default == REQUIRED:
-        return field(metadata=metadata, hash=hash)
+    given: dict[str, Any] = {"default": default}
     if isinstance(default, list | dict):
-        return field(default_factory=lambda: deepcopy(default), metadata=metadata, hash=hash)
-    return field(default=default, metadata=metadata, hash=hash)
+        given = {"default_factory": lambda: deepcopy(default)}
+    meaning = Meaning(text, unit, choices=choices, **limits)  # type: ignore[arg-type]
+    return field(**{} if default == REQUIRED else given, metadata={"meaning": meaning}, hash=hash)
 
 
 def inherited(record: Any, name: str, default: Any, **changed: Any) -> Any:
@@ -130,13 +126,10 @@ def group(
     read: Callable[[Any], Any] | None = None,
     headline: str = "",
 ) -> Any:
-    """Declare a group of options of a command.
+    """Declare a group of options of a command, of the kind `choice` unless another of `kinds` is chosen.
 
-    Args:
-        choice: The kind of the group that a command has unless another is chosen.
-        kinds: The options of each kind; None where there is one, the record that is the field's type.
-        read: Makes the field's value of the group's plain data; None for what its type says.
-        headline: Subject of its options; `--help` shows it above them.
+    The options are those of each kind; without kinds those of the record that is the field's type. Its value
+    is what `read` makes of the group's plain data, or what its type says. `--help` shows the headline.
     """
     return field(metadata={"group": choice, "kinds": kinds, "read": read, "headline": headline})
 
@@ -144,12 +137,7 @@ def group(
 class DeclaredField(NamedTuple):
     """A field of a record as it stands in a file.
 
-    Attributes:
-        name: Name in Python.
-        key: Name in the file.
-        kind: Its type, without `Meaning`.
-        meaning: What is declared of it; None for nothing.
-        default: Value where the file has none; ``MISSING`` for a field that is required.
+    Its `kind` is its type without `Meaning`; its `default` is ``MISSING`` where it is required.
     """
 
     name: str

@@ -6,13 +6,13 @@ not know what the fields mean, nor where the data comes from.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, is_dataclass, replace
 from enum import Enum
 from fractions import Fraction
+from math import inf
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
@@ -25,6 +25,9 @@ LARGEST = 1e18
 
 _LONGEST = 60
 """Characters of a value that a message shows."""
+
+_ANY = Meaning("")
+_COUNT = Meaning("", min=0, max=LARGEST)
 
 Record = TypeVar("Record")
 
@@ -162,22 +165,14 @@ class Field:
         return self.value
 
     def number(
-        self,
-        wanted: str = "a number",
-        remedy: str = "give one",
-        min: float = -math.inf,
-        max: float = math.inf,
+        self, wanted: str = "a number", remedy: str = "give one", min: float = -inf, max: float = inf
     ) -> float:
         """Return a number within limits, which are included."""
         number = self._figure(float, Meaning("", min=min, max=max), wanted, remedy)
         return float(number) if isinstance(self.value, str) else number
 
     def whole(
-        self,
-        wanted: str = "a whole number",
-        remedy: str = "give one",
-        min: float = -math.inf,
-        max: float = math.inf,
+        self, wanted: str = "a whole number", remedy: str = "give one", min: float = -inf, max: float = inf
     ) -> int:
         """Return a whole number within limits; it may be written with a point, as 2.0."""
         return int(self._figure(int, Meaning("", min=min, max=max), wanted, remedy))
@@ -196,19 +191,12 @@ class Field:
         return number
 
     def record(
-        self,
-        kind: type[Record],
-        others: Sequence[str] = (),
-        named: Named | None = None,
-        **given: Any,
+        self, kind: type[Record], others: Sequence[str] = (), named: Named | None = None, **given: Any
     ) -> Record:
         """Return a dataclass or named tuple: its fields stand under their keys, read as their types say.
 
-        Args:
-            kind: The record, whose own checks say what else is wrong.
-            others: Names of required fields that are read elsewhere.
-            named: Records that a name may stand for.
-            given: Fields of the record that are not read here.
+        The names of fields that are read elsewhere are `others`, all of them required; those in `given` are
+        not read. The record's own checks say what else is wrong. A name may stand for a record in `named`.
         """
         known = [each for each in declared_fields(kind) if each.name not in given]  # type: ignore[arg-type]
         required = [each.key for each in known if each.default is MISSING]
@@ -229,31 +217,30 @@ class Field:
         Of the type `Field` the field itself is returned, to be read elsewhere. Of several types, a mapping or
         a list is read as the one that is such, all else as the first.
         """
-        if meaning is not None and wanted in (int, float):
-            number = self._figure(wanted, meaning)
-            if number and not 1 / LARGEST <= abs(number) <= LARGEST:
-                raise self.wrong("in a possible range", "check its unit")
-            return number if wanted is int else float(number)
         wanted, own = without_meaning(wanted)
-        if own is not None:
-            return self.typed(wanted, named, own)
+        meaning = own or meaning
         kinds, origin = get_args(wanted), get_origin(wanted)
         if origin in (Union, UnionType):
             if self.value is None and NoneType in kinds and Field not in kinds:
                 return None
             shapes = (Mapping,) if isinstance(self.value, dict) else (tuple, Sequence)
             is_one = not isinstance(self.value, (dict, list, tuple))
-            plain = [without_meaning(each)[0] for each in kinds]
-            origins = [get_origin(each) or each for each in plain]
+            origins = [get_origin(each) or each for each, _ in map(without_meaning, kinds)]
             wanted_ones = (type(self.value),) if is_one else shapes
-            fitting = [each for each, own in zip(plain, origins, strict=True) if own in wanted_ones]
+            fitting = [each for each, own in zip(kinds, origins, strict=True) if own in wanted_ones]
             if not is_one and not fitting and _WORDS.keys() >= {*origins}:
-                raise self.wrong(" or ".join(_WORDS[own] for own in origins))
+                remedy = "give one" if meaning is None else meaning.remedy
+                raise self.wrong(" or ".join(_WORDS[own] for own in origins), remedy)
             return self.typed([*fitting, kinds[0]][0], named, meaning)
         if wanted is Field:
             return self
         if wanted is Any:
             return self.value
+        if wanted in (int, float):
+            number = self._figure(wanted, meaning or (_COUNT if wanted is int else _ANY))
+            if meaning and number and not 1 / LARGEST <= abs(number) <= LARGEST:
+                raise self.wrong("in a possible range", "check its unit")
+            return float(number) if wanted is float and (meaning or isinstance(self.value, str)) else number
         if origin is Literal:
             return self.choice(kinds)
         if origin is Mapping and kinds[0] is Any:
@@ -263,9 +250,7 @@ class Field:
         if origin is Sequence or (origin is tuple and kinds[-1] is Ellipsis):
             return tuple(each.typed(kinds[0], named, meaning) for each in self.items())
         if origin is tuple:
-            return tuple(
-                self._in_order([DeclaredField("", "", kind, meaning, None) for kind in kinds], named)
-            )
+            return self._in_order([DeclaredField("", "", kind, meaning, None) for kind in kinds], named)
         if named and wanted in named and isinstance(self.value, str):
             return named[wanted][self.choice(tuple(named[wanted]))]
         if issubclass(wanted, Enum):
@@ -275,31 +260,27 @@ class Field:
         if issubclass(wanted, tuple):
             return wanted(*self._in_order(declared_fields(wanted), named))
         if wanted is Fraction:
-            pair = self.typed(tuple[int, ...])
-            if len(pair) != 2 or not pair[1]:
+            numerator, denominator = self.typed(tuple[int, int])
+            if not denominator:
                 raise self.wrong("[numerator, denominator]", "give a denominator of 1 or more")
-            return Fraction(*pair)
+            return Fraction(numerator, denominator)
         if wanted is bool:
             if not isinstance(self.parsed, bool):
                 raise self.wrong("true or false", "give one of them")
             return self.parsed
-        if wanted is int:
-            return self.whole(f"a whole number from 0 to {LARGEST:.0f}", min=0, max=LARGEST)
-        if wanted is float:
-            return self.number()
         if wanted is Path:
             return Path(self.text("a path"))
         if meaning is not None and meaning.choices:
             return self.choice(meaning.choices)
         return self.value if self.value == "" else self.text()
 
-    def _in_order(self, kinds: Sequence[DeclaredField], named: Named | None) -> list[Any]:
+    def _in_order(self, kinds: Sequence[DeclaredField], named: Named | None) -> tuple[Any, ...]:
         """Return the entries of a list that has one for each field of a record, in their order."""
         wanted = f"[{', '.join(each.key or ('text' if each.kind is str else 'number') for each in kinds)}]"
         items = self.items(wanted)
         if len(items) != len(kinds):
             raise self.wrong(wanted, f"give {len(kinds)} entries")
-        return [item.typed(each.kind, named, each.meaning) for item, each in zip(items, kinds, strict=True)]
+        return tuple(item.typed(own.kind, named, own.meaning) for item, own in zip(items, kinds, strict=True))
 
     def _by_key(self, key: Any, wanted: Any, named: Named | None, meaning: Meaning | None) -> dict[Any, Any]:
         """Return a mapping of names, or of whole numbers, which JSON has as text, to values of a type."""
@@ -325,8 +306,8 @@ def plain(value: Any, named: Named | None = None, *, defaults: bool = True) -> A
         for name, known in (named or {}).get(type(value), {}).items():
             if known == value:
                 return name
-        return {
-            each.key: plain(found, named, defaults=defaults)
+        value = {
+            each.key: found
             for each in declared_fields(type(value))  # type: ignore[arg-type]
             if (found := getattr(value, each.name)) != each.default or defaults
         }

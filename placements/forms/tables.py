@@ -1,13 +1,7 @@
 """Tables in CSV, row by row, for all rooms: what people and programs write is read alike everywhere.
 
-A table is UTF-8 text with or without a byte-order mark, lines that end in any way, and a header that names
-the columns in any order, in capital or small letters. Cells are apart by commas (or by semicolons or tabs,
-where the header has no comma), may be quoted, and may have spaces around. Lines of spaces and separators
-alone are left out, and so are empty cells beyond the header. 1.0 is a whole number. A file packed by gzip
-is unpacked. What is wrong is one line with the line of the file, column, value and remedy.
-
-Columns are the fields of a record, declared once (see `placements.forms.meaning`), or names alone. The module
-does not know what they mean.
+``docs/files.md`` says which forms of header, cells, lines and numbers a table may have. What is wrong is one
+line with the line of the file, column, value and remedy.
 """
 
 from __future__ import annotations
@@ -29,7 +23,6 @@ from placements.forms.reading import Field, Record, in_file
 
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _WHOLE = re.compile(r"[+-]?[0-9]+")
-_WITH_COMMA = re.compile(r"[+-]?[0-9.]+(,[0-9]+)+")
 _AFTER_QUOTE = re.compile(r'" +(?=[,;\t\r\n]|\Z)')
 
 
@@ -49,11 +42,6 @@ class Cell(Field):
         if _WHOLE.fullmatch(text):
             return int(text)
         return float(text) if _NUMBER.fullmatch(text) and math.isfinite(float(text)) else None
-
-    def wrong(self, wanted: str, remedy: str = "give one") -> ValueError:
-        """Return the error of a value that is not what is wanted."""
-        has_comma = _WITH_COMMA.fullmatch(str(self.value))
-        return super().wrong(wanted, "write it with a point, and without commas" if has_comma else remedy)
 
 
 @dataclass(frozen=True)
@@ -107,9 +95,6 @@ def read_csv(path: str | Path, error: type[ValueError], wanted: str = "the path 
 def csv_lines(text: str, error: type[ValueError]) -> Iterator[tuple[int, list[str]]]:
     """Yield the lines of CSV text with their numbers, cells without the spaces around them."""
     text = text.removeprefix("\ufeff")
-    if "\0" in text:
-        line = 1 + text.count("\n", 0, text.index("\0"))
-        raise error(f"line {line}: has a NUL character; save the file as comma-separated UTF-8")
     header = re.split(r"[\r\n]", text.lstrip("\r\n"), maxsplit=1)[0]
     separator = next((mark for mark in ";\t" if mark in header and "," not in header), ",")
     file = io.StringIO(_AFTER_QUOTE.sub('"', text), newline="")
@@ -124,8 +109,8 @@ def csv_lines(text: str, error: type[ValueError]) -> Iterator[tuple[int, list[st
         raise error(f"line {line}: is not CSV ({cause}); {remedy}") from None
 
 
-_Columns = tuple[Sequence[str], Sequence[str]]
-"""Columns that a table must have, and those that it may have."""
+_Columns = Mapping[str, bool]
+"""Columns that a table may have, and whether it must."""
 
 
 def _read(
@@ -139,17 +124,18 @@ def _read(
         raise error(f"is empty; give a header, and a row for each {row_for_each}")
     while not header[-1]:
         header.pop()
-    known = {name.casefold(): name for form in forms for names in form for name in names}
+    known = {name.casefold(): name for form in forms for name in form}
     header = [known.get(name.casefold(), name) for name in header]
     wrong = []
-    for required, optional in forms:
-        missing = [f"lacks the column {name!r}" for name in required if name not in header]
-        others = [name for name in header if name not in (*required, *optional) and not is_open]
-        wrong.append([*missing, *(f"has an unknown column {name!r}" for name in others)])
+    for form in forms:
+        missing = [name for name, is_needed in form.items() if is_needed and name not in header]
+        others = [name for name in header if name not in form and not is_open]
+        wrong.append([f"lacks the column {name!r}" for name in missing])
+        wrong[-1] += [f"has an unknown column {name!r}" for name in others]
     if [] not in wrong:
-        likely = max(range(len(forms)), key=lambda i: len({*forms[i][0], *forms[i][1]} & {*header}))
-        columns = " or ".join(",".join(form[0] if is_open else (*form[0], *form[1])) for form in forms)
-        raise error(f"line {line}: {wrong[likely][0]}; the columns are {columns}")
+        likely = max(range(len(forms)), key=lambda i: len(forms[i].keys() & {*header}))
+        columns = (",".join(name for name in form if form[name] or not is_open) for form in forms)
+        raise error(f"line {line}: {wrong[likely][0]}; the columns are {' or '.join(columns)}")
     if twice := [name for name in header if name and header.count(name) > 1]:
         raise error(f"line {line}: has the column {twice[0]!r} twice; keep one")
     yield wrong.index([])
@@ -170,17 +156,13 @@ def csv_rows(
     required: Sequence[str] = (),
     optional: Sequence[str] = (),
 ) -> Iterator[Row]:
-    """Yield the rows of a table, which may have any other columns besides.
+    """Yield the rows of a table by its text or its path, whose columns may be others besides.
 
-    Args:
-        table: Its text, or the path of its file, with which messages begin then.
-        row_for_each: What a row is for.
-        error: What is raised where it is wrong.
-        required: Columns that must be there.
-        optional: Columns that may be there.
+    `row_for_each` says what a row is for; messages begin with the path.
     """
+    columns = dict.fromkeys(optional, False) | dict.fromkeys(required, True)
     with in_file(table, error) if isinstance(table, Path) else nullcontext():
-        rows = _read(table, row_for_each, error, [(required, optional)], True)
+        rows = _read(table, row_for_each, error, [columns], True)
         next(rows)
         yield from rows
 
@@ -194,26 +176,14 @@ def csv_records(
     only: Mapping[str, Collection[str]] | None = None,
     once: Sequence[str] = (),
 ) -> list[tuple[int, Record]]:
-    """Return the rows of a table as records, with the numbers of their lines.
+    """Return the rows of a table as records, with the numbers of their lines; see `csv_rows`.
 
-    Args:
-        table: See `csv_rows`, as for the rest.
-        row_for_each: What a row is for.
-        error: What is raised where it is wrong.
-        kinds: The records of each form that the table can have; where a field has a default, its cells may be
-            empty, and the column may be missing.
-        others: Whether there may be other columns.
-        only: For some columns what their cells are in the rows that are read; all others are left out.
-        once: Fields that no two rows have alike.
+    Its form is that of one of the records: where a field has a default, its cells may be empty, and its
+    column may be missing. There may be other columns with `others`. Rows are left out whose cells are not, by
+    column, among those of `only`. No two rows have all fields of `once` alike.
     """
     declared = [declared_fields(kind) for kind in kinds]  # type: ignore[arg-type]
-    forms = [
-        (
-            [each.key for each in fields if each.default is MISSING],
-            [each.key for each in fields if each.default is not MISSING],
-        )
-        for fields in declared
-    ]
+    forms = [{each.key: each.default is MISSING for each in fields} for fields in declared]
     with in_file(table, error) if isinstance(table, Path) else nullcontext():
         rows = _read(table, row_for_each, error, forms, others)
         place = next(rows)
@@ -248,10 +218,9 @@ def csv_files(folder: Path, kind: type, error: type[ValueError]) -> list[Path]:
         if path.is_file() and path.name.lower().endswith((".csv", ".csv.gz")):
             with in_file(path, error):
                 lines = csv_lines(read_csv(path, error), error)
-                if {
-                    name.casefold() for name in next((each for _, each in lines if any(each)), [])
-                } >= columns:
-                    found.append(path)
+                header = next((each for _, each in lines if any(each)), [])
+            if {name.casefold() for name in header} >= columns:
+                found.append(path)
     return found
 
 

@@ -102,16 +102,17 @@ def markdown_table(heads: Collection[str], rows: Iterable[Iterable[object]]) -> 
 def to_json(data: Any, indent: int = 0, width: int = 110) -> str:
     """Return JSON in which what fits on a line stays on one, so that people can read and diff it."""
     flat = json.dumps(data, allow_nan=False)
-    is_nested = isinstance(data, dict) or (
-        isinstance(data, (list, tuple)) and any(isinstance(each, (dict, list, tuple)) for each in data)
-    )
+    is_nested = isinstance(data, dict)
+    if isinstance(data, (list, tuple)):
+        is_nested = any(isinstance(each, (dict, list, tuple)) for each in data)
     if not is_nested or len(flat) + indent <= width:
         return flat
-    inner, outer = "\n" + " " * (indent + 2), "\n" + " " * indent
     if isinstance(data, dict):
-        rows = [f"{inner}{json.dumps(str(key))}: {to_json(value, indent + 2)}" for key, value in data.items()]
-        return "{" + ",".join(rows) + outer + "}"
-    return "[" + ",".join(inner + to_json(each, indent + 2) for each in data) + outer + "]"
+        rows = [f"{json.dumps(str(key))}: {to_json(value, indent + 2)}" for key, value in data.items()]
+    else:
+        rows = [to_json(each, indent + 2) for each in data]
+    lines = ",".join(f"\n{' ' * (indent + 2)}{row}" for row in rows) + "\n" + " " * indent
+    return f"{{{lines}}}" if isinstance(data, dict) else f"[{lines}]"
 
 
 def _text_of(path: str | Path, wanted: str, error: type[ValueError]) -> str:
@@ -177,10 +178,6 @@ class _Loader(SafeLoader):
                 return read(text)
         raise _mistake(f"{text!r} is not of the type {kind}", node)
 
-    def construct_unknown(self, node: yaml.Node) -> Any:
-        """Refuse a type that is not known."""
-        raise _mistake(f"the type {node.tag.replace(_TAG, '!!')!r} is not known", node)
-
 
 class _Dumper(yaml.SafeDumper):
     """YAML in which text is quoted that is a number in either version."""
@@ -195,8 +192,8 @@ _Loader.yaml_implicit_resolvers = {
     for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.yaml_constructors = {
-    f"{_TAG}{kind}": yaml.SafeLoader.yaml_constructors[f"{_TAG}{kind}"] for kind in ("map", "seq", "str")
-} | {None: _Loader.construct_unknown}
+    tag: yaml.SafeLoader.yaml_constructors[tag] for tag in (f"{_TAG}map", f"{_TAG}seq", f"{_TAG}str", None)
+}
 for _kind, _form, _ in _SCALARS:
     for _each in (_Loader, _Dumper):
         _each.add_implicit_resolver(f"{_TAG}{_kind}", re.compile(f"(?:{_form})$"), None)
@@ -212,7 +209,7 @@ def read_yaml(path: str | Path, error: type[ValueError]) -> object:
     text = _text_of(path, "the path of a YAML file", error)
     try:
         if text.lstrip()[:1] in ("{", "["):
-            with suppress(ValueError, RecursionError):  # it is YAML, or YAML says on which line it is wrong
+            with suppress(ValueError, RecursionError):  # YAML says on which line it is wrong
                 return json.loads(text, object_pairs_hook=_without_doubles)
         depth = 0
         for event in yaml.parse(text, Loader=SafeLoader):

@@ -5,10 +5,9 @@ import pytest
 
 from placements import Kind, Placement, PlacementError
 from placements.placement_file import placement_to_yaml, read_placement
-from placements.shapes import SHAPES, loop_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
+from placements.shapes import SHAPES, loop_shape, m_shape, v_shape, wave_shape, x_shape
 from schedsearch.baselines import gpipe
 from schedsearch.core.answer import Status
-from schedsearch.metrics import peak_memory
 from schedsearch.picture import picture
 from schedsearch.procedures.search import search
 from schedsearch.validate import validate
@@ -75,43 +74,13 @@ def test_memory_that_the_input_half_gives_back_serves_sooner() -> None:
         assert (result.status, result.repetend.period) == (Status.OPTIMAL, period)
 
 
-@pytest.mark.parametrize(("shape", "holders"), [(m_shape, {"E": 0}), (nn_shape, {"E0": 0, "E1": 2})])
-def test_an_embedding_holds_its_output_where_the_stage_after_it_stands(
-    shape: Callable[..., Placement], holders: dict[str, int]
-) -> None:
-    """That stage's input is part of what it holds for its backward, as any stage's is."""
-    placement = shape(4, embedding_memory=1, stage_memory=8)
-    for name in ("E", "E0", "E1", "EB", "EB0", "EB1"):
-        if name in placement.by_name:
-            held = [placement.by_name[name].memory_on(device) for device in range(4)]
-            assert held == [int(holders.get(name) == device) for device in range(4)]
-    for device in range(4):
-        assert placement.by_name[f"F{device}"].memory == 8 - (device in holders.values())
-        assert placement.by_name[f"B{device}"].memory == -8
-    assert peak_memory(gpipe(placement, 3)).tolist() == [3 * 8] * 4
-
-
-@pytest.mark.parametrize(("devices", "memory", "period"), [(4, 40, 7), (4, 41, 6), (8, 88, 7)])
-def test_embeddings_that_hold_an_eighth_of_a_stage_cost_an_m_shape_an_eighth(
-    devices: int, memory: int, period: int
-) -> None:
-    """Values proved by another solver: without a bubble it holds 5.125 stages on 4 devices, 11.125 on 8.
-
-    An embedding must run while all that fits in 5 or 11 stages is held.
-    """
-    placement = m_shape(devices, embedding_memory=1, stage_memory=8).with_memory(memory)
-    result = search(placement, devices, micro_batches_per_repetend=1, objectives=["period"])
-    assert (result.status, result.repetend.period) == (Status.OPTIMAL, period)
-
-
 @pytest.mark.parametrize(
     ("shape", "wrong", "message"),
     [
         (wave_shape, {"num_chunks": 0}, "num_chunks: 0 is not at least 1"),
-        (wave_shape, {"stage_memory": -1}, "stage_memory: -1 is negative"),
+        (wave_shape, {"stage_memory": -1}, "stage_memory: -1 is not at least 0; give one"),
         (wave_shape, {"split_backward": True, "input_release": 2}, "input_release: 2 is not at least 0 and"),
-        (m_shape, {"embedding_memory": -1}, "embedding_memory: -1 is negative; give 0 or more"),
-        (nn_shape, {"embedding_memory": 2}, "embedding_memory: 2 is more than stage_memory, 1, .*; raise"),
+        (m_shape, {"num_devices": 0}, "num_devices: 0 is not at least 1"),
         (SHAPES["k_shape"], {"num_devices": 1}, "K-shape needs at least 2"),
     ],
 )

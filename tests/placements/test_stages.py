@@ -12,6 +12,7 @@ from told import told
 
 from experiments.config.options import OptionError, read_fields
 from placements.block import PlacementError
+from placements.forms.meaning import option
 from placements.placement_file import placement_from_dict
 from placements.profiles.operating_point import OperatingPoint
 from placements.profiles.profile import Profile
@@ -154,8 +155,8 @@ PLACEMENT: dict[str, Any] = {
     "memory": "1GiB",
     "static_memory": ["0.5g"],
     "blocks": [
-        {"name": "F0", "kind": "F", "devices": [0], "time": 1, "memory": "64MiB", "transient": "2MiB"},
-        {"name": "B0", "kind": "B", "devices": 0, "time": 2, "memory": {0: -64}, "after": ["F0"]},
+        {"name": "F0", "kind": "F", "devices": [0], "time": 1, "memory": 32, "transient": 1},
+        {"name": "B0", "kind": "B", "devices": 0, "time": 2, "memory": {0: -32}, "after": ["F0"]},
     ],
 }
 
@@ -164,10 +165,8 @@ WITHOUT = {"name": "F0", "kind": "F", "devices": [0], "time": 1, "memory": 1}
 
 
 def test_memory_of_a_placement_may_have_a_unit_where_its_own_is_known() -> None:
-    blocks = [PLACEMENT["blocks"][0], PLACEMENT["blocks"][1] | {"memory": {0: -32}}]
-    placement = placement_from_dict(PLACEMENT | {"memory_unit_mib": "2MiB", "blocks": blocks})
+    placement = placement_from_dict(PLACEMENT | {"memory_unit_mib": "2MiB"})
     assert (placement.memory, placement.static_memory, placement.memory_unit_mib) == ((512,), (256,), 2)
-    assert (placement.blocks[0].memory, placement.blocks[0].transient) == (32, 1)
     with pytest.raises(PlacementError, match="^memory: '1GiB' is not a number .* 'memory_unit_mib'"):
         placement_from_dict(PLACEMENT | {"static_memory": [0], "blocks": [WITHOUT]})
 

@@ -13,7 +13,7 @@ from experiments.benchmarks.instances.random_dag import random_dag
 from placements import Placement, PlacementError
 from placements.forms.reading import Field, in_file
 from placements.forms.texts import read_yaml
-from placements.placement_file import placement_from_dict, read_capacity
+from placements.placement_file import by_device, placement_from_dict
 from placements.shapes import SHAPES, options_of
 
 FOLDER = Path(__file__).parent
@@ -139,8 +139,8 @@ def _of_shape(entry: Field) -> Placement:
     entry.only(_REQUIRED, (*_OPTIONAL, "shape", "times", *known))
     given = {name: entry[name] for name in known if name in entry.value}
     for name, option in given.items():
-        if type(option.value) is not type(known[name]):
-            raise option.wrong("true or false" if type(known[name]) is bool else "a whole number")
+        if type(option.value) is not known[name].kind:
+            raise option.wrong("true or false" if known[name].kind is bool else "a whole number")
     placement = shape(**{name: option.value for name, option in given.items()})
     times = {
         f"{letter}{i}": ticks.whole("a time", "give whole ticks of 1 or more", 1)
@@ -157,5 +157,5 @@ def _of_shape(entry: Field) -> Placement:
         blocks=tuple(replace(block, time=times.get(block.name, block.time)) for block in placement.blocks),
         tick_ms=float(entry.get("tick_ms", 1.0).number("a number of milliseconds")),
         transfer=tuple((first.name, then.name, ticks) for first, then in apart) if ticks else (),
-        memory=read_capacity(entry.get("memory").value, "memory", placement.num_devices),
+        memory=by_device("memory", entry.get("memory").value, "memory", placement.num_devices),
     )

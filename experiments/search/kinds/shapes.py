@@ -14,33 +14,18 @@ from experiments.search.kinds.data_parallel import with_data_parallel
 from experiments.search.kinds.kind import Built, PlacementKind, power_model
 from placements import Placement, PlacementError, Profile
 from placements.hardware import Gpu
-from placements.placement_file import read_num_gpus
+from placements.placement_file import by_device
 from placements.shapes import SHAPES, options_of
 
 SHAPE_MEANINGS = {
     "kind": "the function of placements.shapes; set by placement=",
     "num_devices": "devices of the pipeline; null: as many as the profile has stages, else 4",
     "num_chunks": "stages per device",
-    "forward_time": "ticks",
-    "backward_time": "ticks",
-    "embedding_forward_time": "ticks",
-    "embedding_backward_time": "ticks",
-    "join_forward_time": "ticks",
-    "join_backward_time": "ticks",
-    "split_backward": "true: the backward is two blocks: I, the gradient of the input, and W, the "
-    "gradient of the weights",
-    "input_time": "ticks of I; without effect where the backward is whole",
-    "weight_time": "ticks of W; without effect where the backward is whole",
-    "embedding_memory": "memory held from the embeddings on, by the device of the next stage; part of its "
-    "stage_memory",
-    "stage_memory": "memory held from a stage's forward until its backward",
-    "input_release": "part of stage_memory that I releases; W releases the rest",
-    "inference": "true: forward blocks only",
     "tick_ms": "duration of a tick, in ms",
     "num_gpus": "GPUs that each device stands for, one number or a list; a run has a process for each",
     "data_parallel": "groups of a block's GPUs that share the samples: one number, or as in {F0: 2}; null: 1",
 }
-"""Meanings of the options of shapes; which a shape has, and their defaults, say its function's arguments."""
+"""Meanings of the options that all shapes have; others are declared by `placements.shapes`."""
 
 OF_CHUNKS = {
     "num_devices": "devices of the pipeline; null: the profile's stages divided by num_chunks, else 4",
@@ -52,9 +37,11 @@ OF_CHUNKS = {
 def options_of_shape(name: str) -> tuple[Option, ...]:
     """Return the options of a shape: the arguments of its function in ticks, and what all shapes have."""
     own = options_of(SHAPES[name])
-    meanings = SHAPE_MEANINGS | (OF_CHUNKS if "num_chunks" in own else {})
+    meanings = SHAPE_MEANINGS | {each.name: each.meaning.text for each in own.values() if each.meaning}
+    meanings |= OF_CHUNKS if "num_chunks" in own else {}
     of_all = {"tick_ms": 10.0, "num_gpus": 1, "data_parallel": None}
-    defaults = {"kind": name} | own | {"num_devices": None} | of_all
+    defaults = {"kind": name} | {each.name: each.default for each in own.values()}
+    defaults |= {"num_devices": None} | of_all
     return tuple(Option(each, default, meanings[each]) for each, default in defaults.items())
 
 
@@ -87,7 +74,7 @@ class Shape(PlacementKind):
         if arguments.get("num_devices") is None:
             arguments.pop("num_devices", None)  # the profile's, or the shape's default
         for key, value in arguments.items():
-            where, wanted = f"placement.{key}", type(defaults[key])
+            where, wanted = f"placement.{key}", defaults[key].kind
             if key.endswith("_time") and isinstance(value, int):
                 require(value > 0, where, value, "at least 1 tick", "give a whole number of ticks")
             require(
@@ -104,7 +91,7 @@ class Shape(PlacementKind):
             placement = self._placed(profile)
         except PlacementError as error:
             raise OptionError(f"placement.{error}") from None
-        num_gpus = read_num_gpus(self.num_gpus, "placement.num_gpus", placement.num_devices)
+        num_gpus = by_device("num_gpus", self.num_gpus, "placement.num_gpus", placement.num_devices) or ()
         placement = with_data_parallel(replace(placement, num_gpus=num_gpus), self.data_parallel)
         times = f"placeholders, the ticks of {self.kind}"
         return Built(placement, times, power_model(gpu), True, placement.memory_unit_mib)

@@ -136,7 +136,7 @@ def test_the_table_is_of_the_instances_and_answers_of_random_graphs_still_hold(
         (
             "memory: -1",
             "memory: 0",
-            r"instances\[2\] \(one_device\).blocks: one micro-batch never releases 1",
+            r"instances\[2\] \(one_device\).blocks: one micro-batch holds 1 of memory",
         ),
         ("source: our own", "", r"\(v_2\).source: '' is not a source; say where the times come from"),
         ("name: v_3_split", "name: v_2", "the name 'v_2' is used in tiny too; rename one"),

@@ -111,7 +111,7 @@ def test_help_says_what_an_option_means(command) -> None:
     done = command("search", "placement=v_shape", "--help")
     assert done.returncode == 0, done.stderr
     assert "placement.split_backward=false " in done.stdout
-    meaning = " true: the backward is two blocks: I, the gradient of the input, and W, the"
+    meaning = " true: I (input gradient) and W (weights') instead of B"
     assert meaning in " ".join(done.stdout.split())
     assert "energy.slowdown" not in done.stdout
 

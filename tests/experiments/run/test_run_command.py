@@ -207,7 +207,7 @@ memory: [9, 9]
 static_memory: [2, 1.5]
 blocks:
 - {name: F0, kind: F, devices: [0], time: 1.37, memory: 2, transient: 1, after: []}
-- {name: F1, kind: F, devices: [1], time_ms: 1.111, memory: 2, after: [F0]}
+- {name: F1, kind: F, devices: [1], time: 1.111, memory: 2, after: [F0]}
 - {name: I1, kind: I, devices: [1], time: 1.2, memory: 0, transient: 1, after: [F1]}
 - {name: I0, kind: I, devices: [0], time: 1.5, memory: 0, after: [I1, F0]}
 - {name: W1, kind: W, devices: [1], time: 0.9, memory: -2, after: [I1, F1]}

@@ -43,7 +43,7 @@ def test_what_is_written_reads_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: 1\nb: !!timestamp x", "the type '!!timestamp' is not known, line 2"),
+        ("a: 1\nb: !x y", "could not determine a constructor for the tag '!x', line 2"),
         ("a: !!int 1.5", "'1.5' is not of the type int, line 1"),
         ("a: !!map x", "expected a mapping node, but found scalar, line 1"),
         ("010: 1\n10: 2", "'10' is given twice, line 2"),

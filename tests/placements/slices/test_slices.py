@@ -91,6 +91,6 @@ def test_what_cannot_be_cut_is_refused():
 
 
 def test_blocks_on_several_devices_are_cut_on_all():
-    cut = sliced(m_shape(2, embedding_memory=1), 2)
+    cut = sliced(m_shape(2), 2)
     assert cut.by_name["Es1"].devices == (0, 1)
     assert sum(block.memory_on(0) for block in cut.blocks) == 0

@@ -64,8 +64,6 @@ def test_most_in_flight_comes_from_the_memory() -> None:
     assert max_in_flight(v_shape().with_memory([4, 3, 2, 1]), 20) == 4
     assert max_in_flight(v_shape(), 20) == 8 == len(v_shape().blocks)
     assert max_in_flight(v_shape(inference=True).with_memory(0), 2) == 2
-    embedded = nn_shape(2, embedding_memory=1, stage_memory=2)
-    assert max_in_flight(embedded.with_memory(5), 20) == 3, "two units, with the embedding's, on each device"
     blocks = (Block("A", Kind.F, (0, 1), 1, (0, 3)), Block("B", Kind.B, (0, 1), 1, (0, -3), ("A",)))
     assert max_in_flight(Placement("uneven", 2, blocks, memory=(0, 3)), 2) == 1
     assert memory_at_entry(Placement("uneven", 2, blocks), {"A": 2, "B": 1}) == [0, 3]
