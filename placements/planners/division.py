@@ -1,8 +1,8 @@
 """A chain of layers divided into stages: exact, for any values of stages and one of several goals.
 
 `divided` is the search; what is asked of it: the greatest stage least, stages most alike, or the shortest
-iteration where what a stage costs is known when it is asked for. Or another number of layers, in the
-proportions of a division that there is. The module does not know what a layer is, or a cost.
+iteration where what a stage costs is known when it is asked for. The module does not know what a layer is,
+or a cost.
 """
 
 from __future__ import annotations
@@ -188,13 +188,12 @@ def shortest_iteration(
     bounds_ms: tuple[Floats, Floats],
     contents: NDArray[np.int64],
     cutoff_ms: float = math.inf,
-    on_better: Callable[[tuple[int, ...]], None] = lambda _: None,
-) -> tuple[int, ...] | None:
-    """Return how many layers each stage has in the division of the shortest iteration.
+) -> Iterator[tuple[int, ...]]:
+    """Yield ever better divisions, as how many layers each stage has; the last has the shortest iteration.
 
     The slowest stage counts for every micro-batch, so divisions are compared among those whose stages all
-    take at most a limit, for ever lower limits. A bound stands in for a stage that was not asked for yet;
-    only stages of the best division at a time are.
+    take at most a limit, for ever lower limits; first comes the one whose slowest stage is the fastest. A
+    bound stands in for a stage that was not asked for yet; only stages of the best division at a time are.
 
     Args:
         costs: Costs of a stage; asked for once each at most.
@@ -205,53 +204,35 @@ def shortest_iteration(
         contents: Equal numbers for layers that cost the same wherever a stage has them; of the shape of a
             stage's bounds.
         cutoff_ms: Only what is shorter is looked for.
-        on_better: Called with each division that is shorter than all before, so that the best is known when
-            costs raise something.
-
-    Returns:
-        None where no division fits, or none is shorter.
     """
     times_ms, once_ms = (np.array(each) for each in bounds_ms)
     is_known = np.zeros(times_ms.shape, dtype=np.bool_)
-    others = num_micro_batches - 1
-
-    def best_under(limit_ms: float, below_ms: float, joined: np.ufunc) -> tuple[int, ...] | None:
-        """Return the best division of stages that take at most a limit; None where none is below."""
-        while True:
-            whole_ms = times_ms + once_ms if joined is np.add else times_ms
+    others, joined = num_micro_batches - 1, np.maximum
+    limit_ms = below_ms = math.inf
+    while True:
+        if others:  # whatever the division, its sum is at least this
+            rest_ms = cutoff_ms - divided(times_ms + once_ms, np.add)[1]
+            limit_ms = min(limit_ms, rest_ms / others * (1 + ROUNDING))
+        new: list[tuple[int, ...]] | None = None
+        while new is None or new:
+            whole_ms = times_ms if joined is np.maximum else times_ms + once_ms
             found, found_ms = divided(np.where(times_ms <= limit_ms, whole_ms, math.inf), joined)
             if not found_ms < below_ms:
-                return None
-            new = [each for each in spans(found) if not is_known[each[0], each[2], each[2] - each[1]]]
-            if not new:
-                return found
-            for stage, first, end in new:
-                cost = costs(stage, first, end) or (math.inf, math.inf, 0.0)
-                alike = contents[:, end - first] == contents[end, end - first]
-                alike &= np.isfinite(times_ms[stage, :, end - first])
-                times_ms[stage, alike, end - first], once_ms[stage, alike, end - first] = cost[:2]
-                is_known[stage, alike, end - first] = True
-
-    def limit() -> float:
-        """Return how long the stages of a shorter iteration may take, by the least sum of any division."""
-        rest_ms = cutoff_ms - divided(times_ms + once_ms, np.add)[1]
-        return rest_ms / others * (1 + ROUNDING) if others else math.inf
-
-    best = None
-    limit_ms = limit()
-    found = best_under(limit_ms, math.inf, np.maximum)
-    min_others_ms = None
-    while found is not None:
-        cells = tuple(zip(*((stage, end, end - first) for stage, first, end in spans(found)), strict=True))
-        own_ms = times_ms[cells].tolist()
-        if min_others_ms is None:
-            min_others_ms = others * max(own_ms)
+                return
+            cells = [(stage, end, end - first) for stage, first, end in spans(found)]
+            new = [cell for cell in cells if not is_known[cell]]
+            for stage, end, number in new:
+                cost = costs(stage, end - number, end) or (math.inf, math.inf, 0.0)
+                alike = contents[:, number] == contents[end, number]
+                alike &= np.isfinite(times_ms[stage, :, number])
+                times_ms[stage, alike, number], once_ms[stage, alike, number] = cost[:2]
+                is_known[stage, alike, number] = True
+        own_ms, own_once_ms = ([float(values[cell]) for cell in cells] for values in (times_ms, once_ms))
+        if joined is np.maximum:
+            min_others_ms, joined = others * max(own_ms), np.add
         else:
             limit_ms = math.nextafter(max(own_ms), -math.inf)
-        time_ms = iteration_ms(own_ms, once_ms[cells].tolist(), num_micro_batches)
-        if time_ms < cutoff_ms:
-            best, cutoff_ms = found, time_ms
-            on_better(found)
-        limit_ms = min(limit_ms, limit())
-        found = best_under(limit_ms, cutoff_ms - min_others_ms, np.add)
-    return best
+        if (time_ms := iteration_ms(own_ms, own_once_ms, num_micro_batches)) < cutoff_ms:
+            cutoff_ms = time_ms
+            yield found
+        below_ms = cutoff_ms - min_others_ms

@@ -267,7 +267,7 @@ def _worthwhile(problem: StageProblem, options: StrategyCosts) -> _Options:
     """Return the options that no other one is better than in all respects."""
     cost, kept, transient = options.cost_ms, options.kept_mib, options.transient_mib
     weight = options.weight_mib(problem.in_flight)
-    which = _undominated([cost, weight, weight - kept, transient], options.piece)
+    which = undominated([cost, weight, weight - kept, transient], options.piece)
     own = (np.arange(len(cost)), cost, weight, kept, transient, options.piece)
     return _Options(*(each[which] for each in own))
 
@@ -299,7 +299,7 @@ def _search(
         if not len(alive[0]):
             return None, dropped
         labels = _Labels(*(each[alive] for each in extended))
-        which = _undominated(_needs(labels, *stage.max_transient), labels.piece)
+        which = undominated(_needs(labels, *stage.max_transient), labels.piece)
         labels = _Labels(*(each[which] for each in labels))
         history.append(labels)
     best = int(np.lexsort((labels.weight + labels.above, labels.cost))[0])
@@ -341,7 +341,7 @@ def _needs(labels: _Labels, plain: float, recomputed: float) -> list[Floats]:
     return [labels.cost, held, *(each for each in needs if not np.array_equal(each, held))]
 
 
-def _undominated(values: Sequence[Figures], group: Ints) -> Ints:
+def undominated(values: Sequence[Figures], group: Ints) -> Ints:
     """Return the indices at which no other one of the same group has no greater values; one of equal ones."""
     order = np.lexsort((*reversed(values), group))
     columns = np.stack(values, axis=1)[order]

@@ -87,17 +87,13 @@ class Trial(NamedTuple):
     """Numbers that were looked at, and what came of them.
 
     Attributes:
-        bound_ms: No iteration with these numbers is shorter.
-        time_ms: Time of the best iteration; None where there is no plan.
-        reason: Why there is none; empty where there is one.
+        reason: Why there is no plan; empty where there is one.
     """
 
     num_stages: int
     gpus_per_stage: int
     num_micro_batches: int
-    bound_ms: float
-    time_ms: float | None
-    reason: str = ""
+    reason: str
 
 
 class StageEstimate(NamedTuple):
