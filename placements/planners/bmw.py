@@ -7,19 +7,12 @@ memory toward balanced times (Alg. 2). The exact searches find results at least 
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
 
 from placements.planners.division import Floats, StageCost, StageCosts, divided, iteration_ms, spans, windows
-from placements.planners.stage_solver import (
-    Check,
-    Ints,
-    StageProblem,
-    StageSolution,
-    weigh,
-)
+from placements.planners.stage_solver import Check, Ints, StageProblem, StageSolution, weigh
 
 
 def memory_balanced(
@@ -38,38 +31,24 @@ def memory_balanced(
 
 
 def bi_objective_partition(
-    costs: StageCosts,
-    memory_start: Sequence[int],
-    time_start: Sequence[int],
-    num_micro_batches: int,
+    costs: StageCosts, memory_start: Sequence[int], time_start: Sequence[int], num_micro_batches: int
 ) -> tuple[int, ...] | None:
     """Return the best division on the way from balanced memory to balanced times (Galvatron-BMW, Alg. 2).
 
     The slowest stage gives a layer to one of its neighbors as long as no stage then takes longer than the
     slowest did (1), all fit (2), and none holds more than a stage of the division of balanced times (3). That
-    last limit is left out where that division does not fit.
-
-    Args:
-        costs: Costs of stages.
-        memory_start: Layers of each stage with balanced memory; see `memory_balanced`.
-        time_start: With balanced times, of as many layers and stages.
-        num_micro_batches: Micro-batches of an iteration.
-
-    Returns:
-        None where the first does not fit.
+    last limit is left out where that division does not fit. There is none where the first does not fit.
     """
 
-    def fitting(division: Sequence[int]) -> list[StageCost] | None:
-        stages = [costs(*stage) for stage in spans(division)]
-        found = [stage for stage in stages if stage is not None]
-        return found if len(found) == len(stages) else None
+    def fitting(division: Sequence[int]) -> list[StageCost]:
+        """Return the costs of all stages; nothing where one does not fit."""
+        found = [cost for stage in spans(division) if (cost := costs(*stage)) is not None]
+        return found if len(found) == len(division) else []
 
-    max_mib = max((mib for *_, mib in fitting(time_start) or ()), default=math.inf)
-    best, best_ms = None, math.inf
-    queue, seen = deque([tuple(memory_start)]), {tuple(memory_start)}
-    while queue:
-        division = queue.popleft()
-        if (stages := fitting(division)) is None:
+    max_mib = max((mib for *_, mib in fitting(time_start)), default=math.inf)
+    best, best_ms, queue = None, math.inf, [tuple(memory_start)]
+    for division in queue:
+        if not (stages := fitting(division)):
             continue
         times_ms, once_ms, _ = zip(*stages, strict=True)
         if (time_ms := iteration_ms(times_ms, once_ms, num_micro_batches)) < best_ms:
@@ -77,14 +56,12 @@ def bi_objective_partition(
         whole_ms = [time + once for time, once, _ in stages]
         slowest = whole_ms.index(max(whole_ms))
         for neighbor in (slowest - 1, slowest + 1):
-            if not 0 <= neighbor < len(division) or division[slowest] == 1:
-                continue
-            changed = {slowest: -1, neighbor: 1}
-            moved = tuple(number + changed.get(i, 0) for i, number in enumerate(division))
-            after = fitting(moved) if moved not in seen else None
-            seen.add(moved)
-            if after and all(time + once <= max(whole_ms) and mib <= max_mib for time, once, mib in after):
-                queue.append(moved)
+            if 0 <= neighbor < len(division) and division[slowest] > 1:
+                changed = {slowest: -1, neighbor: 1}
+                moved = tuple(number + changed.get(i, 0) for i, number in enumerate(division))
+                after = fitting(moved) if moved not in queue else []
+                limits = (time + once <= max(whole_ms) and mib <= max_mib for time, once, mib in after)
+                queue += [moved] if after and all(limits) else []
     return best
 
 

@@ -42,15 +42,10 @@ def stage_times(times_ms: Sequence[float], stage_layers: Sequence[int]) -> list[
 
 
 def windows(values: NDArray[Any], max_layers: int | None = None) -> Floats:
-    """Return values of consecutive layers by the layer after the last and by how many they are.
+    """Return values of consecutive layers by the layer after the last and by how many they are, at most.
 
-    Args:
-        values: By the first layer and the one after the last; or for sums over them the sums over all layers
-            before each, and over all layers.
-        max_layers: Most layers that are together; None for all.
-
-    Returns:
-        Shape ``(num_layers + 1, max_layers + 1)``; infinite of no layers, and of more than there are.
+    Values are given by the first layer and the one after the last; or for sums over them as the sums over all
+    layers before each, and over all layers. Those of no layers, and of more than there are, are infinite.
     """
     end, number = np.ogrid[: len(values), : (len(values) if max_layers is None else max_layers + 1)]
     first = np.maximum(end - number, 0)
@@ -63,14 +58,12 @@ def divided(
 ) -> tuple[tuple[int, ...], float]:
     """Return how many layers each stage has in the division of the least whole, and that whole.
 
+    There are no layers, and infinity, where there is no division.
+
     Args:
-        stages: For each, its value by the layer after its last and its number of layers, as `windows`;
-            infinite for none.
+        stages: Value of each by the layer after its last and its number of layers, as `windows`.
         joined: Makes a whole of two values: `numpy.add`, or `numpy.maximum`.
         longest_last: Of equally good numbers of layers of a stage, from the last on, the most; or the least.
-
-    Returns:
-        No layers, and infinity, where there is no division.
     """
     num_ends, num_numbers = stages[0].shape
     first = np.maximum(np.arange(num_ends)[:, None] - np.arange(num_numbers), 0)
@@ -94,7 +87,7 @@ def min_largest(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]:
     """Return how many layers each stage has where the largest stage takes the least time.
 
     That is the least period of a pipeline with room for all its micro-batches. Of several such divisions it
-    is one whose shortest stage is the longest. Each layer takes more than 0 ms, and each stage has one.
+    is one whose shortest stage is the longest. Each layer takes more than 0 ms.
 
     Raises:
         PlanError: There are fewer layers than stages.
@@ -103,22 +96,15 @@ def min_largest(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]:
     (3, 1, 1)
     """
     every = _ever_longer(times_ms, num_stages)
-    best, min_ms, _ = next(every)
-    for found, largest_ms, _ in every:
-        if largest_ms > min_ms:
-            break
-        best = found
-    return best
+    _, equal = next(itertools.groupby(every, key=lambda each: each[1]))
+    return list(equal)[-1][0]
 
 
 def min_imbalance(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]:
     """Return how many layers each stage has where the longest is the least multiple of the shortest.
 
-    That is the minimum imbalance of Perseus (Sec. 2.2, App. B.1), which tries every division. See
-    `min_largest`.
-
-    Raises:
-        PlanError: There are fewer layers than stages.
+    That is the minimum imbalance of Perseus (Sec. 2.2, App. B.1), which tries every division; for the rest
+    see `min_largest`.
 
     >>> min_imbalance([1, 1, 2, 4, 1], 3)
     (2, 1, 2)
@@ -166,19 +152,14 @@ def in_proportion(stage_layers: Sequence[int], num_layers: int) -> tuple[int, ..
             f"num_layers: {num_layers} is fewer than the {len(stage_layers)} parts that share them; give at "
             f"least {len(stage_layers)}"
         )
-    whole, found = sum(stage_layers), [1] * len(stage_layers)
+    exact, found = np.array(stage_layers) * num_layers, np.ones(len(stage_layers), dtype=int)
     for _ in range(num_layers - len(found)):
-        lacks = [share * num_layers - each * whole for share, each in zip(stage_layers, found, strict=True)]
-        found[lacks.index(max(lacks))] += 1
-    return tuple(found)
+        found[np.argmax(exact - found * sum(stage_layers))] += 1
+    return tuple(found.tolist())
 
 
 def iteration_ms(times_ms: Sequence[float], once_ms: Sequence[float], num_micro_batches: int) -> float:
-    """Return how long an iteration takes (Galvatron-BMW, App. C, Eq. 9).
-
-    One micro-batch goes through all stages, and each other one takes as long as the slowest stage. What
-    stages take once comes on top.
-    """
+    """Return how long an iteration takes (Galvatron-BMW, App. C, Eq. 9), with what stages take once."""
     return (num_micro_batches - 1) * max(times_ms) + math.fsum(times_ms) + math.fsum(once_ms)
 
 
@@ -197,7 +178,7 @@ def shortest_iteration(
 
     Args:
         costs: Costs of a stage; asked for once each at most.
-        num_micro_batches: Micro-batches of an iteration.
+        num_micro_batches: Those of an iteration.
         bounds_ms: Least time of stages, and what they take once at least, by stage, the layer after its last
             and its number of layers; shape ``(num_stages, num_layers + 1, max_layers + 1)`` each. No stage
             has more layers. Infinite where a stage cannot be.
@@ -207,7 +188,8 @@ def shortest_iteration(
     """
     times_ms, once_ms = (np.array(each) for each in bounds_ms)
     is_known = np.zeros(times_ms.shape, dtype=np.bool_)
-    others, joined = num_micro_batches - 1, np.maximum
+    joined: np.ufunc = np.maximum
+    others = num_micro_batches - 1
     limit_ms = below_ms = math.inf
     while True:
         if others:  # whatever the division, its sum is at least this

@@ -278,9 +278,9 @@ class _Planning:
                 f"time_limit_s: {options.time_limit_s:g} s were over before a plan of {of_model} was found"
             )
             return f"{limit}; give more, or fewer numbers to try"
-        trials = [trial for found in self.searches.values() for trial in found.trials]
-        if not any(trial.reason.startswith(OUT_OF_MEMORY) for trial in trials):
-            reason = trials[0].reason if trials else "nothing was tried"
+        reasons = [reason for found in self.searches.values() for reason in found.trials.values()]
+        if not any(reason.startswith(OUT_OF_MEMORY) for reason in reasons):
+            reason = reasons[0] if reasons else "nothing was tried"
             return f"{self.model.name}: nothing can be planned: {reason}"
         own_gib = self.cluster.group(0, 1).memory_gib if options.memory_gib is None else options.memory_gib
         return (

@@ -74,14 +74,9 @@ class StageTable:
 
 
 def stage_table(
-    costs: LayerCosts,
-    kinds: Sequence[Layer],
-    trees: TreeOptions,
-    samples: int,
-    num_micro_batches: int,
-    group: DeviceGroup,
+    costs: LayerCosts, kinds: Sequence[Layer], trees: TreeOptions, samples: int, m: int, group: DeviceGroup
 ) -> StageTable:
-    """Return the table of some kinds of layers.
+    """Return the table of some kinds of layers, with m micro-batches of so many samples.
 
     Strategies are left out where another one of the same layout costs, holds and recomputes no more.
 
@@ -91,8 +86,8 @@ def stage_table(
     layouts: dict[object, LayerStrategy] = {}
     strategies, options = [], []
     for layer in kinds:
-        found = layer_costs(costs, layer, trees, samples, num_micro_batches, group)
-        every, ways = strategy_costs(found, num_micro_batches, layouts), list(found)
+        found = layer_costs(costs, layer, trees, samples, m, group)
+        every, ways = strategy_costs(found, m, layouts), list(found)
         held = every.static_mib, every.kept_mib, every.transient_mib
         best = np.sort(undominated([every.cost_ms, *held, every.piece % 2], every.piece // 2))
         strategies.append(tuple(ways[i] for i in best.tolist()))
@@ -102,12 +97,7 @@ def stage_table(
 
 
 def layer_costs(
-    costs: LayerCosts,
-    layer: Layer,
-    trees: TreeOptions,
-    samples: int,
-    num_micro_batches: int,
-    group: DeviceGroup,
+    costs: LayerCosts, layer: Layer, trees: TreeOptions, samples: int, m: int, group: DeviceGroup
 ) -> dict[LayerStrategy, Cost]:
     """Return what each strategy that can share a layer costs; see `LayerCosts.cost`.
 
@@ -118,7 +108,7 @@ def layer_costs(
     refused = []
     for strategy in layer_strategies(group.count, trees, getattr(layer, "num_experts", 1)):
         try:
-            found[strategy] = costs.cost(layer, strategy, samples, num_micro_batches, group)
+            found[strategy] = costs.cost(layer, strategy, samples, m, group)
         except PlacementError as error:
             refused.append(str(error))
     if not found:

@@ -47,9 +47,6 @@ class LayoutOptions:
         memory_gib: Memory of each GPU; None for its own.
         reserve_gib: Memory of each GPU that stays free: for the CUDA context and fragments.
         num_stages: Numbers of stages; None for all, as for the next three.
-        gpus_per_stage: GPUs of each stage.
-        num_micro_batches: Micro-batches of an iteration.
-        expert_parallel: Degrees of expert parallelism.
     """
 
     micro_batch_sizes: tuple[int, ...] = (1, 2, 4)
@@ -88,14 +85,12 @@ class _LayerSums(NamedTuple):
     Attributes:
         sums: Sums over the layers before each, in ms and bytes: forward and backward, states, kept of one
             micro-batch, update, exchanges; shape ``(num_layers + 1, 5)``.
-        buffer_bytes: Held once.
-        temporary_bytes: Most that the backward of a layer holds besides what is kept.
+        once_bytes: Held once: buffers, and the most that a layer's backward holds besides what is kept.
         transfer_ms: Transfer from a stage to the next.
     """
 
     sums: NDArray[np.float64]
-    buffer_bytes: float
-    temporary_bytes: float
+    once_bytes: float
     transfer_ms: float
 
 
@@ -129,6 +124,8 @@ class LayoutSearch:
         tokens = max(getattr(layer, "sequence_length", 1) for layer in layers)
         keeps_scores = any(layer.scores_bytes(self.costs.precision, 1) for layer in layers)
         recompute = [each for each in options.recompute if keeps_scores or each != "selective"]
+        precision = self.costs.precision
+        held = self.model.num_parameters * (precision.weight_bytes + precision.gradient_bytes)
         degrees = (
             (tensor, pipeline, context, whole)
             for tensor in _divisors(num_gpus, min(options.max_tensor or in_node, in_node))
@@ -151,27 +148,13 @@ class LayoutSearch:
                 is_whole = left == experts % expert == 0 and number >= pipeline
                 if not is_whole or any(known is not None and own not in known for own, known in pairs):
                     continue
-                if not self._may_fit(tensor, expert if whole else expert * tensor, pipeline):
+                shared = pipeline * max(tensor, expert if whole else expert * tensor)
+                if held / shared > self.limit_gib * _GIB and (pipeline > 1 or max(options.zero) < 3):
                     continue
                 for again, zero in product(recompute, options.zero):
                     for chunks in self._chunks(pipeline) if zero <= 1 or pipeline == 1 else ():
                         how = Degrees(tensor, pipeline, data, context, expert, chunks, whole)
                         yield Layout(how, size, number, zero, again)
-
-    def _may_fit(self, tensor: int, expert: int, pipeline: int) -> bool:
-        """Return whether an equal share of weights and gradients fits; with ZeRO-3 it may."""
-        parameters = self._parameters @ [1 / tensor, 1 / expert] / pipeline
-        num_bytes = self.costs.precision.weight_bytes + self.costs.precision.gradient_bytes
-        is_shared = pipeline == 1 and max(self.options.zero) == 3
-        return is_shared or bool(parameters * num_bytes <= self.limit_gib * _GIB)
-
-    @cached_property
-    def _parameters(self) -> NDArray[np.float64]:
-        """Parameters of all layers, without experts and of experts."""
-        runs = [(count, layer) for count, layer in self.model.runs if layer.owns_parameters]
-        rows = [(count * layer.parameters(1), count * layer.expert_parameters(1)) for count, layer in runs]
-        whole: NDArray[np.float64] = np.sum(rows, axis=0)
-        return whole
 
     def _chunks(self, pipeline: int) -> list[int]:
         """Return numbers of chunks: 1, and with a pipeline those by which the layers divide evenly.
@@ -269,20 +252,20 @@ class LayoutSearch:
         p, v = degrees.pipeline, degrees.chunks
         ends = self._ends(p * v)
         costs = self._costs(layout.strategy, size, min(m, 2))
-        temporary_bytes, sums = costs.temporary_bytes, np.diff(costs.sums[ends], axis=0)
+        once_bytes, sums = costs.once_bytes, np.diff(costs.sums[ends], axis=0)
         if layout.recomputed_layers is not None:
             kept = self._costs(degrees.strategy(layout.zero), size, min(m, 2))
             first, end = ends[:-1], ends[1:]
             before = np.where(first == 0, num_before(self.model), 0)
             middle = np.minimum(first + before + layout.recomputed_layers, end)
             sums = costs.sums[middle] - costs.sums[first] + kept.sums[end] - kept.sums[middle]
-            temporary_bytes = max(temporary_bytes, kept.temporary_bytes)
+            once_bytes = max(once_bytes, kept.once_bytes)
         # Sums over the layers of each chunk; shape (chunks, stages, figures).
         chunks = sums.reshape(v, p, -1)
         load, static, kept_bytes, update, exchanged = chunks.sum(axis=0).T
         after = np.arange(p)[::-1]
         in_flight = np.minimum(after + 1, m) if v == 1 else np.minimum(2 * after + (v - 1) * p + 1, m * v)
-        held = static + costs.buffer_bytes + in_flight * kept_bytes / v + temporary_bytes
+        held = static + in_flight * kept_bytes / v + once_bytes
         seen_ms = float(chunks[0, :, -1].max())
         hidden_ms = max(float(exchanged.max()) - seen_ms, 0.0)
         tail_ms = float(update.max()) + seen_ms + (self.costs.overlap_slowdown - 1) * hidden_ms
@@ -347,12 +330,8 @@ class LayoutSearch:
                 numbers = size * strategy.data_parallel * self.model.layers[len(which) // 2].output_elements()
                 num_bytes = self.costs.precision.number_bytes * numbers / group.count
                 transfer_ms = group.next_transfer_ms(self.cluster.group(group.count, group.count), num_bytes)
-            return _LayerSums(
-                sums,
-                sum(each.num_bytes for each in buffers),
-                max(max(each.backward_bytes, each.backward_peak_bytes - each.kept_bytes) for each in found),
-                transfer_ms,
-            )
+            more = max(max(each.backward_bytes, each.backward_peak_bytes - each.kept_bytes) for each in found)
+            return _LayerSums(sums, sum(each.num_bytes for each in buffers) + more, transfer_ms)
 
         return costs
 

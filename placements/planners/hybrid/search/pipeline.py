@@ -26,13 +26,18 @@ from placements.planners.division import (
 from placements.planners.hybrid.plan import Plan, StagePlan, layers_of_stage
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan, StageEstimate
 from placements.planners.hybrid.stage_tables import LayerCosts, StageTable, stage_table
-from placements.planners.stage_solver import Check, Ints, StageProblem, StageSolution, grouped, solve
+from placements.planners.stage_solver import (
+    Check,
+    Ints,
+    StageProblem,
+    StageSolution,
+    grouped,
+    memory_prices,
+    solve,
+)
 
 _BOUND_ROUNDING = 1e-12
 """Relative difference of bounds that sums of floats may have."""
-
-_NUM_PRICES = 20
-"""Prices of memory that bounds try: more make them hardly tighter."""
 
 _ROUNDED_PIECES = 6
 """Pieces of a stage for whose memory, rounded up to MiB as blocks, room is left."""
@@ -77,19 +82,12 @@ class PlanProblem:
         Those with the same kinds in order have one, those of fewer layers the lower ones; -1 where there are
         none.
         """
-        kinds, known = self.in_order, dict[tuple[int, ...], int]()
-        which = np.full((len(kinds) + 1, len(kinds) + 1), -1)
-        for number in range(1, len(kinds) + 1):
-            for end in range(number, len(kinds) + 1):
+        kinds, size, known = self.in_order, len(self.in_order) + 1, dict[tuple[int, ...], int]()
+        which = np.full((size, size), -1)
+        for number in range(1, size):
+            for end in range(number, size):
                 which[end, number] = known.setdefault(kinds[end - number : end], len(known))
         return which
-
-    @cached_property
-    def unequal(self) -> tuple[Ints, Ints]:
-        """The layer after the last and the number of layers of each of `contents`."""
-        _, first = np.unique(self.contents, return_index=True)
-        end, number = np.unravel_index(first[1:], self.contents.shape)
-        return end, number
 
     def of_stage(self, first: int, end: int) -> tuple[int, ...]:
         """Return the kinds of layers as one stage has them."""
@@ -107,13 +105,9 @@ class PlanProblem:
         """Return the GPUs of each stage."""
         return [self.cluster.group(stage * num_gpus, num_gpus) for stage in range(num_stages)]
 
-    def pipeline(self, num_stages: int, num_gpus: int, m: int) -> Pipeline:
-        """Return the stages of a pipeline; raises as `table` does."""
-        return Pipeline(self, self.groups(num_stages, num_gpus), m)
-
 
 class Pipeline:
-    """The stages of a pipeline, each solved for the layers that are asked for.
+    """The stages of a pipeline, each solved for the layers that are asked for; raises as its tables do.
 
     Attributes:
         groups: The GPUs of each stage.
@@ -123,15 +117,15 @@ class Pipeline:
         capacities_mib: What each GPU of a stage has for states and activations, less what rounding up adds.
     """
 
-    def __init__(self, problem: PlanProblem, groups: Sequence[DeviceGroup], m: int) -> None:
-        self._problem, self.groups, self.num_micro_batches = problem, groups, m
-        self.tables = [problem.table(group, m) for group in groups]
-        options, count = problem.options, len(groups)
+    def __init__(self, problem: PlanProblem, count: int, num_gpus: int, m: int) -> None:
+        self._problem, self.groups, self.num_micro_batches = problem, problem.groups(count, num_gpus), m
+        self.tables = [problem.table(group, m) for group in self.groups]
+        options = problem.options
         self.in_flight = [min(count - i, m) if options.pipeline == "1f1b" else m for i in range(count)]
         self.capacities_mib = [
             1024 * ((options.memory_gib or group.memory_gib) - options.reserve_gib)
             - _ROUNDED_PIECES * (held + 2)
-            for group, held in zip(groups, self.in_flight, strict=True)
+            for group, held in zip(self.groups, self.in_flight, strict=True)
         ]
         # With a layer left for each other stage.
         self._contents = problem.contents[:, : len(problem.in_order) - count + 2]
@@ -172,9 +166,8 @@ class Pipeline:
         least = np.min([table.min_ms for table in self.tables], axis=0)
         in_time = min_largest([float(least[kind]) for kind in self._problem.in_order], count)
         options = [self.tables[0].options[kind] for kind in self._problem.in_order]
-        fastest = [(each, int(each.cost_ms.argmin())) for each in options]
-        static = [float(each.static_mib[i]) for each, i in fastest]
-        kept = [float(each.kept_mib[i]) for each, i in fastest]
+        fastest = [(each.static_mib, each.kept_mib, each.cost_ms.argmin()) for each in options]
+        static, kept = zip(*((float(static[i]), float(kept[i])) for static, kept, i in fastest), strict=True)
         in_memory = memory_balanced(static, kept, self.in_flight)
         even = in_memory if method == "memory" else in_time
         if all(self.solution(*stage) for stage in spans(even)):
@@ -213,8 +206,9 @@ class Pipeline:
         layers do not fit with the least memory of each.
         """
         own, place = np.unique(self._problem.in_order, return_inverse=True)
-        end, number = (each[: self._contents.max() + 1] for each in self._problem.unequal)
-        prices = self._prices(own.tolist())
+        _, unequal = np.unique(self._contents, return_index=True)
+        end, number = np.unravel_index(unequal[1:], self._contents.shape)  # without those that are none
+        prices = memory_prices([self.tables[0].options[kind] for kind in own], self.in_flight[0])
 
         @cache
         def bounds(table: StageTable, held: int, capacity: float) -> Floats:
@@ -232,16 +226,6 @@ class Pipeline:
             return found
 
         return np.array([*map(bounds, self.tables, self.in_flight, self.capacities_mib)])
-
-    def _prices(self, kinds: Sequence[int]) -> Floats:
-        """Return prices of a MiB in ms from nothing on, around what strategies of a layer trade it for."""
-        options = [self.tables[0].options[kind] for kind in kinds]
-        spreads = np.array([np.ptp(each.weight_mib(self.in_flight[0])) for each in options])
-        costs = np.array([max(np.ptp(each.cost_ms), 1e-9 * each.cost_ms.max()) for each in options])
-        rates = costs[spreads > 0] / spreads[spreads > 0]
-        if not len(rates):
-            return np.zeros(1)
-        return np.append(0.0, np.geomspace(rates.min() * 1e-3, rates.max() * 1e3, _NUM_PRICES))
 
     def _transfer_ms(self, stage: int, end: int) -> float:
         """Return the time to send what is between two layers to the next stage, and the gradient back."""

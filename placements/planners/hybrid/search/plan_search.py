@@ -24,14 +24,8 @@ import numpy as np
 from placements.cluster import Cluster
 from placements.planners.division import Floats
 from placements.planners.hybrid.plan import PlanError
-from placements.planners.hybrid.plan_options import (
-    OUT_OF_MEMORY,
-    PlanOptions,
-    PlanSearchResult,
-    RatedPlan,
-    Trial,
-)
-from placements.planners.hybrid.search.pipeline import PlanProblem
+from placements.planners.hybrid.plan_options import OUT_OF_MEMORY, PlanOptions, PlanSearchResult, RatedPlan
+from placements.planners.hybrid.search.pipeline import Pipeline, PlanProblem
 from placements.planners.hybrid.stage_tables import LayerCosts
 
 PlannerReport = Callable[[int, int, float | None, float], None]
@@ -56,15 +50,8 @@ def search_plans(
 ) -> PlanSearchResult:
     """Return the best plans of a model on a cluster whose GPUs are shared by consecutive groups of one size.
 
-    Args:
-        costs: Costs of the model's layers.
-        cluster: The GPUs.
-        global_batch_size: Samples of an iteration.
-        options: What is allowed.
-        on_progress: See `PlannerReport`.
-        clock: In seconds, for the time limit.
-        below_ms: Time of a plan that is known otherwise: only shorter iterations are of interest, and the
-            bound is at most this.
+    Only iterations shorter than `below_ms`, the time of a plan that is known otherwise, are of interest, and
+    the bound is at most this. The clock is in seconds.
 
     Returns:
         The plans that were found until an interrupt or until the time was over, and what is proved of them.
@@ -115,7 +102,7 @@ def _numbers_to_try(problem: PlanProblem) -> list[_Numbers]:
     """
     options, total = problem.options, problem.cluster.num_gpus
     node = math.gcd(*(nodes.gpus_per_node for nodes in problem.cluster.nodes))
-    sizes = [*(n for n in range(1, node + 1) if node % n == 0), *range(2 * node, total + 1, node)]
+    sizes = [size for size in range(1, total + 1) if 0 in (size % node, node % size)]
     counts = [m for m in range(1, problem.batch + 1) if problem.batch % m == 0]
     counts = [m for m in counts if m in (options.num_micro_batches or (m,))]
     found, is_exact = list[_Numbers](), options.method == "exact"
@@ -143,7 +130,7 @@ class _Search:
     def __init__(self, problem: PlanProblem, report: PlannerReport, below_ms: float) -> None:
         self.problem, self.options, self.report, self.below_ms = problem, problem.options, report, below_ms
         self.found: dict[tuple[int, ...], RatedPlan] = {}
-        self.trials: list[Trial] = []
+        self.trials: dict[tuple[int, ...], str] = {}
         self.min_done_ms = math.inf
         self.queue = _numbers_to_try(problem)
         self.min_ms = cache(self._min_ms)
@@ -174,7 +161,7 @@ class _Search:
         except KeyboardInterrupt:
             interrupted = True
         figures = self._bound_ms(), len(self.problem.solved), interrupted, out_of_time, len(self.queue)
-        return PlanSearchResult(tuple(self.plans), tuple(self.trials), *figures)
+        return PlanSearchResult(tuple(self.plans), self.trials, *figures)
 
     def _step(self) -> None:
         """Take the numbers of the least bound: give them a tighter one, or solve them."""
@@ -185,14 +172,14 @@ class _Search:
             for each in sorted(self.queue):
                 better = "no better than the plans found so far, by its bound"
                 reason = _FITS_NOWHERE if math.isinf(each.bound_ms) else better
-                self.trials.append(Trial(*each[1:4], reason))
+                self.trials[each[1:4]] = reason
             self.queue.clear()
             return
         try:
             is_likely = numbers.bound_ms < 0 and not self.found
             if numbers.num_bounds < 2 and not is_likely:
                 is_loose, key = numbers.num_bounds == 0, numbers[1:4]
-                bound_ms = self._loose_ms(*key) if is_loose else self.problem.pipeline(*key).min_ms
+                bound_ms = self._loose_ms(*key) if is_loose else Pipeline(self.problem, *key).min_ms
                 tighter = _Numbers(max(bound_ms, numbers.bound_ms), *key, numbers.num_bounds + 1)
                 heapq.heapreplace(self.queue, tighter)
                 return
@@ -200,7 +187,7 @@ class _Search:
         except PlanError as error:
             reason = str(error)
         heapq.heappop(self.queue)
-        self.trials.append(Trial(*numbers[1:4], reason))
+        self.trials[numbers[1:4]] = reason
 
     def _bound_ms(self) -> float:
         """Return what no iteration is shorter than: of the numbers left, and of those that are done.
@@ -218,7 +205,8 @@ class _Search:
         """Return the least cost of a layer of each kind on any stage of so many GPUs."""
         most = min(self.problem.cluster.num_gpus // num_gpus, len(self.problem.in_order))
         groups = {group.pattern: group for group in self.problem.groups(most, num_gpus)}
-        return np.min([self.problem.table(group, m).min_ms for group in groups.values()], axis=0)
+        found: Floats = np.min([self.problem.table(group, m).min_ms for group in groups.values()], axis=0)
+        return found
 
     def _loose_ms(self, num_stages: int, num_gpus: int, m: int) -> float:
         """Return a time that no iteration is below, memory aside."""
@@ -228,7 +216,7 @@ class _Search:
 
     def _solve(self, numbers: _Numbers, limit_ms: float) -> str:
         """Find the best plan with these numbers, or return why there is none that helps."""
-        pipeline, key = self.problem.pipeline(*numbers[1:4]), numbers[1:4]
+        pipeline, key = Pipeline(self.problem, *numbers[1:4]), numbers[1:4]
         bound_ms = numbers.bound_ms if numbers.num_bounds else pipeline.min_ms
         self.min_done_ms = min(self.min_done_ms, bound_ms)
         for division in pipeline.divisions(limit_ms):
