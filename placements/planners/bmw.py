@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from placements.planners.division import Floats, StageCost, StageCosts, divided, iteration_ms, spans, windows
+from placements.planners.division import StageCost, StageCosts, divided, iteration_ms, spans, windows
 from placements.planners.stage_solver import Check, Ints, StageProblem, StageSolution, weigh
 
 
@@ -78,40 +78,32 @@ def solve_as_paper(problem: StageProblem, check: Check = lambda: None) -> StageS
         return None
     weights = [each.weight_mib(problem.in_flight) for each in problem.layers]
     units = [np.ceil(np.round(each, 9)).astype(np.int64) for each in weights]
-    costs, steps = _table(problem, units, most, check)
+    # Least costs by memory and option of the layer, at first of no layer; and the option of the layer before.
+    transition, layouts_before = np.pad(problem.transition_ms, (0, 1)), np.full(1, -1)
+    costs, steps = np.zeros((most + 1, 1)), list[Ints]()
+    for options, own_units in zip(problem.layers, units, strict=True):
+        check()
+        layouts = options.piece // 2
+        through = np.empty((most + 1, len(layouts)))
+        steps.append(np.empty(through.shape, np.int64))
+        for layout in np.unique(layouts).tolist():
+            whole = costs + transition[layouts_before, layout]
+            steps[-1][:, layouts == layout] = whole.argmin(axis=1)[:, None]
+            through[:, layouts == layout] = whole.min(axis=1)[:, None]
+        costs, layouts_before = np.full(through.shape, np.inf), layouts
+        for option, (number, own) in enumerate(zip(own_units, options.cost_ms, strict=True)):
+            costs[number:, option] = through[: max(most + 1 - number, 0), option] + own
     transient = max(float(each.transient_mib.max()) for each in problem.layers)
     best: StageSolution | None = None
     for room in range(max(math.floor(problem.capacity_mib - transient), 0), most + 1):
         if math.isinf(costs[room].min()):
             continue
         choice, left = [int(costs[room].argmin())], room
-        for own, came_from in zip(reversed(units[1:]), reversed(steps), strict=True):
-            left -= int(own[choice[-1]])
+        for own_units, came_from in zip(reversed(units), reversed(steps), strict=True):
+            left -= int(own_units[choice[-1]])
             choice.append(int(came_from[left, choice[-1]]))
-        found = weigh(problem, choice[::-1])
+        found = weigh(problem, choice[-2::-1])
         if found.peak_mib > problem.room_mib:
             break
         best = found
     return best
-
-
-def _table(
-    problem: StageProblem, units: Sequence[Ints], most: int, check: Check
-) -> tuple[Floats, list[Ints]]:
-    """Return the least costs of all layers by memory and last option, and the option before of each layer."""
-    steps: list[Ints] = []
-    costs = np.zeros((most + 1, 0))
-    for i, (options, own_units) in enumerate(zip(problem.layers, units, strict=True)):
-        check()
-        through = np.zeros((most + 1, len(own_units)))
-        if i:
-            steps.append(np.empty(through.shape, np.int64))
-            before, layouts = problem.layers[i - 1].piece // 2, options.piece // 2
-            for layout in np.unique(layouts).tolist():
-                whole = costs + problem.transition_ms[before, layout]
-                steps[-1][:, layouts == layout] = whole.argmin(axis=1)[:, None]
-                through[:, layouts == layout] = whole.min(axis=1)[:, None]
-        costs = np.full(through.shape, np.inf)
-        for option, (number, own) in enumerate(zip(own_units, options.cost_ms, strict=True)):
-            costs[number:, option] = through[: max(most + 1 - number, 0), option] + own
-    return costs, steps

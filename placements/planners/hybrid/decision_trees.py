@@ -71,11 +71,8 @@ class TreeOptions:
         for name in ("paradigms", "recompute", "expert_parallel"):
             if not getattr(self, name):
                 raise PlanError(f"{name}: is empty; allow at least one")
-        least = {
-            "max_tensor_parallel": self.max_tensor_parallel,
-            "expert_parallel": min(self.expert_parallel),
-        }
-        for name, degree in least.items():
+        most, experts = self.max_tensor_parallel, min(self.expert_parallel)
+        for name, degree in (("max_tensor_parallel", most), ("expert_parallel", experts)):
             if degree is not None and degree < 1:
                 raise PlanError(f"{name}: {degree} is not at least 1; give 1 or more")
 

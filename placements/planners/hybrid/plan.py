@@ -42,12 +42,9 @@ class LayerPiece(NamedTuple):
 
 @dataclass(frozen=True)
 class StagePlan:
-    """One stage of a plan.
+    """One stage of a plan: consecutive GPUs and layers, and how the GPUs share each layer.
 
-    Attributes:
-        gpus: Consecutive GPUs of the cluster.
-        layers: Consecutive layers of the model, the embedding and the output layer among them.
-        strategies: How the GPUs share each of these layers.
+    The embedding and the output layer are among the layers.
     """
 
     gpus: range

@@ -100,15 +100,7 @@ _NUM_BEST = 20
 
 @dataclass(frozen=True)
 class LayoutSearch:
-    """The layouts of a model on a cluster.
-
-    Attributes:
-        model: Its layers.
-        cluster: Its GPUs, all of which are used.
-        batch: Samples of an iteration.
-        costs: What GPUs reach, and the framework.
-        options: The layouts that are tried.
-    """
+    """The layouts of a model on all GPUs of a cluster; costs say what these reach, and the framework."""
 
     model: ModelShape
     cluster: Cluster
@@ -166,17 +158,11 @@ class LayoutSearch:
         even = (v for v in range(2, most + 1) if 0 in (count % (pipeline * v), (count + 2) % (pipeline * v)))
         return [1, *even]
 
-    def estimates(self) -> list[LayoutEstimate]:
-        """Return the estimates of all layouts in the order of `ranked`."""
-        return self.ranked(filter(None, self.rated(self.layouts())))
-
     def rated(self, layouts: Iterable[Layout]) -> Iterator[LayoutEstimate | None]:
         """Yield the estimate of each layout; None where a degree does not divide, or layers are too few.
 
-        Nor has one whose load alone takes longer than the best, or that computes again what fits without.
-
-        Args:
-            layouts: Those that differ in recomputation or chunks alone stand together, in this order.
+        Nor has one whose load alone takes longer than the best, or that computes again what fits without;
+        therefore layouts without recomputation come before others.
         """
         limit, best_ms = self.limit_gib, [inf] * _NUM_BEST
         plain = dict[tuple[object, ...], LayoutEstimate | None]()

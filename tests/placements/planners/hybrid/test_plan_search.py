@@ -102,12 +102,6 @@ def fastest(costs: LayerCosts, cluster: str, batch: int, **options: object) -> f
     return found.plans[0].samples_per_s if found.plans else 0.0
 
 
-def test_more_gpus_are_never_worse() -> None:
-    costs = ShapeCosts(read_model("bert_base"))
-    rates = [fastest(costs, f"a100_{count}", 8) for count in (2, 8, 16, 24, 48, 64)]
-    assert rates == sorted(rates)
-
-
 @pytest.mark.parametrize(("model", "gib"), [("bert_huge_32", 4.5), ("t5_512_4_32", 3.0)])
 def test_the_papers_methods_are_never_better(model: str, gib: float) -> None:
     costs = ShapeCosts(read_model(model, num_layers=10))
