@@ -202,6 +202,11 @@ class Plan:
             yield range(piece[0], piece[-1] + 1)
 
     @property
+    def stage_layers(self) -> tuple[int, ...]:
+        """Transformer layers of each stage."""
+        return tuple(len(self.inner_layers(stage.layers)) for stage in self.stages)
+
+    @property
     def block_layers(self) -> dict[str, int]:
         """Transformer layers of each piece, by the name of its forward block, in order."""
         return {f"F{i}": len(self.inner_layers(piece.layers)) for i, piece in enumerate(self.pieces)}

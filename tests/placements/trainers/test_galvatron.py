@@ -132,7 +132,7 @@ def test_times_by_hand() -> None:
 def test_stages_of_one_gpu_are_those_of_the_v_shape() -> None:
     model = gpt_model(8, 2048, 16, 50_304, 1024)
     expected = place_gpt(model, A100, 2, "v_shape", micro_batch_size=4, tick_ms=0.01)
-    first, last = (len(expected.plan.inner_layers(stage.layers)) for stage in expected.plan.stages)
+    first, last = expected.plan.stage_layers
     fields = {"pp_deg": 2, "world_size": 2, "pp_division": f"{first},{last}", "chunks": 2}
     ones = {"tp_sizes_enc": "1,1,1,1,1,1,1,1", "dp_types_enc": "0,0,0,0,0,0,0,0", "global_bsz": 8}
     plan = galvatron_plan(fields | ones, lambda _: model, lambda number: one_node(A100, number))
