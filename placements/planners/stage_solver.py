@@ -143,10 +143,8 @@ def peak_mib(problem: StageProblem, choice: Sequence[int]) -> float:
     Eq. 2, by pieces). A piece without recomputation is given its transient above all kept memory, so that
     a schedule may run it at any time; recomputation is what Eq. 2 gives back memory for.
     """
-    # Static, kept and transient memory, and the piece, of each layer.
-    rows = [
-        [float(each[i]) for each in options[3:]] for options, i in zip(problem.layers, choice, strict=True)
-    ]
+    layers = zip(problem.layers, choice, strict=True)
+    rows = [[float(each[i]) for each in options[3:]] for options, i in layers]  # from static memory on
     static, kept = (math.fsum(row[column] for row in rows) for column in (0, 1))
     held = so_far = 0.0
     for piece, equal in itertools.groupby(rows, key=lambda row: row[3]):
