@@ -262,7 +262,7 @@ class RecipePrices:
         key = recipe.known_model, recipe.system, recipe.precision, sizes, recipe.is_frozen, recipe.graphs
         if key not in self._searches:
             search = search_of(recipe, self.framework)
-            found = search.estimates()
+            found = search.ranked(filter(None, search.rated(search.layouts())))
             best = found[0] if found and found[0].gib <= search.limit_gib else None
             self._searches[key] = search, best
         return self._searches[key]

@@ -7,19 +7,12 @@ memory toward balanced times (Alg. 2). The exact searches find results at least 
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
 
-from placements.planners.division import Floats, StageCost, StageCosts, divided, iteration_ms, spans, windows
-from placements.planners.stage_solver import (
-    Check,
-    Ints,
-    StageProblem,
-    StageSolution,
-    weigh,
-)
+from placements.planners.division import StageCost, StageCosts, divided, iteration_ms, spans, windows
+from placements.planners.stage_solver import Check, Ints, StageProblem, StageSolution, weigh
 
 
 def memory_balanced(
@@ -38,38 +31,24 @@ def memory_balanced(
 
 
 def bi_objective_partition(
-    costs: StageCosts,
-    memory_start: Sequence[int],
-    time_start: Sequence[int],
-    num_micro_batches: int,
+    costs: StageCosts, memory_start: Sequence[int], time_start: Sequence[int], num_micro_batches: int
 ) -> tuple[int, ...] | None:
     """Return the best division on the way from balanced memory to balanced times (Galvatron-BMW, Alg. 2).
 
     The slowest stage gives a layer to one of its neighbors as long as no stage then takes longer than the
     slowest did (1), all fit (2), and none holds more than a stage of the division of balanced times (3). That
-    last limit is left out where that division does not fit.
-
-    Args:
-        costs: Costs of stages.
-        memory_start: Layers of each stage with balanced memory; see `memory_balanced`.
-        time_start: With balanced times, of as many layers and stages.
-        num_micro_batches: Micro-batches of an iteration.
-
-    Returns:
-        None where the first does not fit.
+    last limit is left out where that division does not fit. There is none where the first does not fit.
     """
 
-    def fitting(division: Sequence[int]) -> list[StageCost] | None:
-        stages = [costs(*stage) for stage in spans(division)]
-        found = [stage for stage in stages if stage is not None]
-        return found if len(found) == len(stages) else None
+    def fitting(division: Sequence[int]) -> list[StageCost]:
+        """Return the costs of all stages; nothing where one does not fit."""
+        found = [cost for stage in spans(division) if (cost := costs(*stage)) is not None]
+        return found if len(found) == len(division) else []
 
-    max_mib = max((mib for *_, mib in fitting(time_start) or ()), default=math.inf)
-    best, best_ms = None, math.inf
-    queue, seen = deque([tuple(memory_start)]), {tuple(memory_start)}
-    while queue:
-        division = queue.popleft()
-        if (stages := fitting(division)) is None:
+    max_mib = max((mib for *_, mib in fitting(time_start)), default=math.inf)
+    best, best_ms, queue = None, math.inf, [tuple(memory_start)]
+    for division in queue:
+        if not (stages := fitting(division)):
             continue
         times_ms, once_ms, _ = zip(*stages, strict=True)
         if (time_ms := iteration_ms(times_ms, once_ms, num_micro_batches)) < best_ms:
@@ -77,14 +56,12 @@ def bi_objective_partition(
         whole_ms = [time + once for time, once, _ in stages]
         slowest = whole_ms.index(max(whole_ms))
         for neighbor in (slowest - 1, slowest + 1):
-            if not 0 <= neighbor < len(division) or division[slowest] == 1:
-                continue
-            changed = {slowest: -1, neighbor: 1}
-            moved = tuple(number + changed.get(i, 0) for i, number in enumerate(division))
-            after = fitting(moved) if moved not in seen else None
-            seen.add(moved)
-            if after and all(time + once <= max(whole_ms) and mib <= max_mib for time, once, mib in after):
-                queue.append(moved)
+            if 0 <= neighbor < len(division) and division[slowest] > 1:
+                changed = {slowest: -1, neighbor: 1}
+                moved = tuple(number + changed.get(i, 0) for i, number in enumerate(division))
+                after = fitting(moved) if moved not in queue else []
+                limits = (time + once <= max(whole_ms) and mib <= max_mib for time, once, mib in after)
+                queue += [moved] if after and all(limits) else []
     return best
 
 
@@ -101,40 +78,32 @@ def solve_as_paper(problem: StageProblem, check: Check = lambda: None) -> StageS
         return None
     weights = [each.weight_mib(problem.in_flight) for each in problem.layers]
     units = [np.ceil(np.round(each, 9)).astype(np.int64) for each in weights]
-    costs, steps = _table(problem, units, most, check)
+    # Least costs by memory and option of the layer, at first of no layer; and the option of the layer before.
+    transition, layouts_before = np.pad(problem.transition_ms, (0, 1)), np.full(1, -1)
+    costs, steps = np.zeros((most + 1, 1)), list[Ints]()
+    for options, own_units in zip(problem.layers, units, strict=True):
+        check()
+        layouts = options.piece // 2
+        through = np.empty((most + 1, len(layouts)))
+        steps.append(np.empty(through.shape, np.int64))
+        for layout in np.unique(layouts).tolist():
+            whole = costs + transition[layouts_before, layout]
+            steps[-1][:, layouts == layout] = whole.argmin(axis=1)[:, None]
+            through[:, layouts == layout] = whole.min(axis=1)[:, None]
+        costs, layouts_before = np.full(through.shape, np.inf), layouts
+        for option, (number, own) in enumerate(zip(own_units, options.cost_ms, strict=True)):
+            costs[number:, option] = through[: max(most + 1 - number, 0), option] + own
     transient = max(float(each.transient_mib.max()) for each in problem.layers)
     best: StageSolution | None = None
     for room in range(max(math.floor(problem.capacity_mib - transient), 0), most + 1):
         if math.isinf(costs[room].min()):
             continue
         choice, left = [int(costs[room].argmin())], room
-        for own, came_from in zip(reversed(units[1:]), reversed(steps), strict=True):
-            left -= int(own[choice[-1]])
+        for own_units, came_from in zip(reversed(units), reversed(steps), strict=True):
+            left -= int(own_units[choice[-1]])
             choice.append(int(came_from[left, choice[-1]]))
-        found = weigh(problem, choice[::-1])
+        found = weigh(problem, choice[-2::-1])
         if found.peak_mib > problem.room_mib:
             break
         best = found
     return best
-
-
-def _table(
-    problem: StageProblem, units: Sequence[Ints], most: int, check: Check
-) -> tuple[Floats, list[Ints]]:
-    """Return the least costs of all layers by memory and last option, and the option before of each layer."""
-    steps: list[Ints] = []
-    costs = np.zeros((most + 1, 0))
-    for i, (options, own_units) in enumerate(zip(problem.layers, units, strict=True)):
-        check()
-        through = np.zeros((most + 1, len(own_units)))
-        if i:
-            steps.append(np.empty(through.shape, np.int64))
-            before, layouts = problem.layers[i - 1].piece // 2, options.piece // 2
-            for layout in np.unique(layouts).tolist():
-                whole = costs + problem.transition_ms[before, layout]
-                steps[-1][:, layouts == layout] = whole.argmin(axis=1)[:, None]
-                through[:, layouts == layout] = whole.min(axis=1)[:, None]
-        costs = np.full(through.shape, np.inf)
-        for option, (number, own) in enumerate(zip(own_units, options.cost_ms, strict=True)):
-            costs[number:, option] = through[: max(most + 1 - number, 0), option] + own
-    return costs, steps

@@ -1,8 +1,8 @@
 """A chain of layers divided into stages: exact, for any values of stages and one of several goals.
 
 `divided` is the search; what is asked of it: the greatest stage least, stages most alike, or the shortest
-iteration where what a stage costs is known when it is asked for. Or another number of layers, in the
-proportions of a division that there is. The module does not know what a layer is, or a cost.
+iteration where what a stage costs is known when it is asked for. The module does not know what a layer is,
+or a cost.
 """
 
 from __future__ import annotations
@@ -42,15 +42,10 @@ def stage_times(times_ms: Sequence[float], stage_layers: Sequence[int]) -> list[
 
 
 def windows(values: NDArray[Any], max_layers: int | None = None) -> Floats:
-    """Return values of consecutive layers by the layer after the last and by how many they are.
+    """Return values of consecutive layers by the layer after the last and by how many they are, at most.
 
-    Args:
-        values: By the first layer and the one after the last; or for sums over them the sums over all layers
-            before each, and over all layers.
-        max_layers: Most layers that are together; None for all.
-
-    Returns:
-        Shape ``(num_layers + 1, max_layers + 1)``; infinite of no layers, and of more than there are.
+    Values are given by the first layer and the one after the last; or for sums over them as the sums over all
+    layers before each, and over all layers. Those of no layers, and of more than there are, are infinite.
     """
     end, number = np.ogrid[: len(values), : (len(values) if max_layers is None else max_layers + 1)]
     first = np.maximum(end - number, 0)
@@ -63,14 +58,12 @@ def divided(
 ) -> tuple[tuple[int, ...], float]:
     """Return how many layers each stage has in the division of the least whole, and that whole.
 
+    There are no layers, and infinity, where there is no division.
+
     Args:
-        stages: For each, its value by the layer after its last and its number of layers, as `windows`;
-            infinite for none.
+        stages: Value of each by the layer after its last and its number of layers, as `windows`.
         joined: Makes a whole of two values: `numpy.add`, or `numpy.maximum`.
         longest_last: Of equally good numbers of layers of a stage, from the last on, the most; or the least.
-
-    Returns:
-        No layers, and infinity, where there is no division.
     """
     num_ends, num_numbers = stages[0].shape
     first = np.maximum(np.arange(num_ends)[:, None] - np.arange(num_numbers), 0)
@@ -94,7 +87,7 @@ def min_largest(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]:
     """Return how many layers each stage has where the largest stage takes the least time.
 
     That is the least period of a pipeline with room for all its micro-batches. Of several such divisions it
-    is one whose shortest stage is the longest. Each layer takes more than 0 ms, and each stage has one.
+    is one whose shortest stage is the longest. Each layer takes more than 0 ms.
 
     Raises:
         PlanError: There are fewer layers than stages.
@@ -103,22 +96,15 @@ def min_largest(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]:
     (3, 1, 1)
     """
     every = _ever_longer(times_ms, num_stages)
-    best, min_ms, _ = next(every)
-    for found, largest_ms, _ in every:
-        if largest_ms > min_ms:
-            break
-        best = found
-    return best
+    _, equal = next(itertools.groupby(every, key=lambda each: each[1]))
+    return list(equal)[-1][0]
 
 
 def min_imbalance(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]:
     """Return how many layers each stage has where the longest is the least multiple of the shortest.
 
-    That is the minimum imbalance of Perseus (Sec. 2.2, App. B.1), which tries every division. See
-    `min_largest`.
-
-    Raises:
-        PlanError: There are fewer layers than stages.
+    That is the minimum imbalance of Perseus (Sec. 2.2, App. B.1), which tries every division; for the rest
+    see `min_largest`.
 
     >>> min_imbalance([1, 1, 2, 4, 1], 3)
     (2, 1, 2)
@@ -166,19 +152,14 @@ def in_proportion(stage_layers: Sequence[int], num_layers: int) -> tuple[int, ..
             f"num_layers: {num_layers} is fewer than the {len(stage_layers)} parts that share them; give at "
             f"least {len(stage_layers)}"
         )
-    whole, found = sum(stage_layers), [1] * len(stage_layers)
+    exact, found = np.array(stage_layers) * num_layers, np.ones(len(stage_layers), dtype=int)
     for _ in range(num_layers - len(found)):
-        lacks = [share * num_layers - each * whole for share, each in zip(stage_layers, found, strict=True)]
-        found[lacks.index(max(lacks))] += 1
-    return tuple(found)
+        found[np.argmax(exact - found * sum(stage_layers))] += 1
+    return tuple(found.tolist())
 
 
 def iteration_ms(times_ms: Sequence[float], once_ms: Sequence[float], num_micro_batches: int) -> float:
-    """Return how long an iteration takes (Galvatron-BMW, App. C, Eq. 9).
-
-    One micro-batch goes through all stages, and each other one takes as long as the slowest stage. What
-    stages take once comes on top.
-    """
+    """Return how long an iteration takes (Galvatron-BMW, App. C, Eq. 9), with what stages take once."""
     return (num_micro_batches - 1) * max(times_ms) + math.fsum(times_ms) + math.fsum(once_ms)
 
 
@@ -188,70 +169,52 @@ def shortest_iteration(
     bounds_ms: tuple[Floats, Floats],
     contents: NDArray[np.int64],
     cutoff_ms: float = math.inf,
-    on_better: Callable[[tuple[int, ...]], None] = lambda _: None,
-) -> tuple[int, ...] | None:
-    """Return how many layers each stage has in the division of the shortest iteration.
+) -> Iterator[tuple[int, ...]]:
+    """Yield ever better divisions, as how many layers each stage has; the last has the shortest iteration.
 
     The slowest stage counts for every micro-batch, so divisions are compared among those whose stages all
-    take at most a limit, for ever lower limits. A bound stands in for a stage that was not asked for yet;
-    only stages of the best division at a time are.
+    take at most a limit, for ever lower limits; first comes the one whose slowest stage is the fastest. A
+    bound stands in for a stage that was not asked for yet; only stages of the best division at a time are.
 
     Args:
         costs: Costs of a stage; asked for once each at most.
-        num_micro_batches: Micro-batches of an iteration.
+        num_micro_batches: Those of an iteration.
         bounds_ms: Least time of stages, and what they take once at least, by stage, the layer after its last
             and its number of layers; shape ``(num_stages, num_layers + 1, max_layers + 1)`` each. No stage
             has more layers. Infinite where a stage cannot be.
         contents: Equal numbers for layers that cost the same wherever a stage has them; of the shape of a
             stage's bounds.
         cutoff_ms: Only what is shorter is looked for.
-        on_better: Called with each division that is shorter than all before, so that the best is known when
-            costs raise something.
-
-    Returns:
-        None where no division fits, or none is shorter.
     """
     times_ms, once_ms = (np.array(each) for each in bounds_ms)
     is_known = np.zeros(times_ms.shape, dtype=np.bool_)
+    joined: np.ufunc = np.maximum
     others = num_micro_batches - 1
-
-    def best_under(limit_ms: float, below_ms: float, joined: np.ufunc) -> tuple[int, ...] | None:
-        """Return the best division of stages that take at most a limit; None where none is below."""
-        while True:
-            whole_ms = times_ms + once_ms if joined is np.add else times_ms
+    limit_ms = below_ms = math.inf
+    while True:
+        if others:  # whatever the division, its sum is at least this
+            rest_ms = cutoff_ms - divided(times_ms + once_ms, np.add)[1]
+            limit_ms = min(limit_ms, rest_ms / others * (1 + ROUNDING))
+        new: list[tuple[int, ...]] | None = None
+        while new is None or new:
+            whole_ms = times_ms if joined is np.maximum else times_ms + once_ms
             found, found_ms = divided(np.where(times_ms <= limit_ms, whole_ms, math.inf), joined)
             if not found_ms < below_ms:
-                return None
-            new = [each for each in spans(found) if not is_known[each[0], each[2], each[2] - each[1]]]
-            if not new:
-                return found
-            for stage, first, end in new:
-                cost = costs(stage, first, end) or (math.inf, math.inf, 0.0)
-                alike = contents[:, end - first] == contents[end, end - first]
-                alike &= np.isfinite(times_ms[stage, :, end - first])
-                times_ms[stage, alike, end - first], once_ms[stage, alike, end - first] = cost[:2]
-                is_known[stage, alike, end - first] = True
-
-    def limit() -> float:
-        """Return how long the stages of a shorter iteration may take, by the least sum of any division."""
-        rest_ms = cutoff_ms - divided(times_ms + once_ms, np.add)[1]
-        return rest_ms / others * (1 + ROUNDING) if others else math.inf
-
-    best = None
-    limit_ms = limit()
-    found = best_under(limit_ms, math.inf, np.maximum)
-    min_others_ms = None
-    while found is not None:
-        cells = tuple(zip(*((stage, end, end - first) for stage, first, end in spans(found)), strict=True))
-        own_ms = times_ms[cells].tolist()
-        if min_others_ms is None:
-            min_others_ms = others * max(own_ms)
+                return
+            cells = [(stage, end, end - first) for stage, first, end in spans(found)]
+            new = [cell for cell in cells if not is_known[cell]]
+            for stage, end, number in new:
+                cost = costs(stage, end - number, end) or (math.inf, math.inf, 0.0)
+                alike = contents[:, number] == contents[end, number]
+                alike &= np.isfinite(times_ms[stage, :, number])
+                times_ms[stage, alike, number], once_ms[stage, alike, number] = cost[:2]
+                is_known[stage, alike, number] = True
+        own_ms, own_once_ms = ([float(values[cell]) for cell in cells] for values in (times_ms, once_ms))
+        if joined is np.maximum:
+            min_others_ms, joined = others * max(own_ms), np.add
         else:
             limit_ms = math.nextafter(max(own_ms), -math.inf)
-        time_ms = iteration_ms(own_ms, once_ms[cells].tolist(), num_micro_batches)
-        if time_ms < cutoff_ms:
-            best, cutoff_ms = found, time_ms
-            on_better(found)
-        limit_ms = min(limit_ms, limit())
-        found = best_under(limit_ms, cutoff_ms - min_others_ms, np.add)
-    return best
+        if (time_ms := iteration_ms(own_ms, own_once_ms, num_micro_batches)) < cutoff_ms:
+            cutoff_ms = time_ms
+            yield found
+        below_ms = cutoff_ms - min_others_ms

@@ -12,7 +12,6 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +25,7 @@ Figures = NDArray[Any]
 Check = Callable[[], None]
 """Ends a search by what it raises, as when the time is over."""
 
-MAX_LABELS = 100, 5_000
+MAX_LABELS = 100, 2_000
 """Labels of a layer that the first pass keeps, to find a good choice, and the second, to prove it."""
 
 _PRICES = np.concatenate([[0.0], np.geomspace(1e-4, 1e4, 32)])
@@ -34,9 +33,6 @@ _PRICES = np.concatenate([[0.0], np.geomspace(1e-4, 1e4, 32)])
 
 _AROUND = np.array([0.0, 0.2, 0.5, 0.8, 0.9, 1.0, 1.1, 1.25, 2.0, 5.0])
 """Prices at which labels are bounded, of the best one for the whole stage."""
-
-_BLOCK = 256
-"""Rows compared with others at a time."""
 
 
 class StrategyCosts(NamedTuple):
@@ -147,42 +143,29 @@ def peak_mib(problem: StageProblem, choice: Sequence[int]) -> float:
     Eq. 2, by pieces). A piece without recomputation is given its transient above all kept memory, so that
     a schedule may run it at any time; recomputation is what Eq. 2 gives back memory for.
     """
-    layers = list(zip(problem.layers, choice, strict=True))
-    static = math.fsum(float(options.static_mib[i]) for options, i in layers)
-    kept = math.fsum(float(options.kept_mib[i]) for options, i in layers)
+    layers = zip(problem.layers, choice, strict=True)
+    rows = [[float(each[i]) for each in options[3:]] for options, i in layers]  # from static memory on
+    static, kept = (math.fsum(row[column] for row in rows) for column in (0, 1))
     held = so_far = 0.0
-    for piece, equal in itertools.groupby(layers, key=lambda each: int(each[0].piece[each[1]])):
-        members = list(equal)
-        so_far += math.fsum(float(options.kept_mib[i]) for options, i in members)
-        transient = max(float(options.transient_mib[i]) for options, i in members)
+    for piece, equal in itertools.groupby(rows, key=lambda row: row[3]):
+        _, own_kept, transient, _ = zip(*equal, strict=True)
+        so_far += math.fsum(own_kept)
         own = so_far if piece % 2 else kept
-        held = max(held, static + (problem.in_flight - 1) * kept + own + transient)
+        held = max(held, static + (problem.in_flight - 1) * kept + own + max(transient))
     return held
-
-
-class _Options(NamedTuple):
-    """Options of a layer that may be in a best choice, by their place in the problem; see `StrategyCosts`."""
-
-    place: Figures
-    cost: Figures
-    weight: Figures
-    kept: Figures
-    transient: Figures
-    piece: Figures
 
 
 class _Labels(NamedTuple):
     """Choices for the layers from some layer on; one entry each in all arrays.
 
     Attributes:
-        cost: So far.
         weight: Static memory and what all micro-batches keep.
         kept: What one micro-batch keeps.
         kept_after: What it keeps in the pieces after the first piece.
         above: Transient memory above the weight.
         piece: Piece of the first layer; -1 before there is one.
         parent: Index among the labels of the layer after.
-        option: Option of the first layer, as its index in `_Options`.
+        option: Option of the first layer.
     """
 
     cost: Figures
@@ -194,176 +177,148 @@ class _Labels(NamedTuple):
     parent: Figures
     option: Figures
 
+    def where(self, index: Any) -> _Labels:
+        """Return some of them."""
+        return _Labels(*(each[index] for each in self))
+
 
 def solve(problem: StageProblem, check: Check = lambda: None) -> StageSolution | None:
-    """Return the cheapest choice that fits; None where nothing does.
+    """Return the cheapest choice that fits; None where nothing does. The check is called at each layer.
 
     Where more labels would be needed than are kept, which takes many different layers, the choice may not be
     the best, and the solution's `min_cost` says by how much at most.
-
-    Args:
-        problem: The stage.
-        check: Called at each layer.
     """
-    stage = _Stage(problem)
-    prices = stage.usual_price * _PRICES
-    whole = stage.before(prices)[-1][:, 0] - prices * stage.room
-    prices = np.unique(prices[whole.argmax()] * _AROUND)
-    best: tuple[float, list[int]] | None = None
-    cutoff = dropped = math.inf
+    search = _Search(problem, check)
+    best, cutoff, dropped = None, math.inf, math.inf
     for max_labels in MAX_LABELS:
-        found, dropped = _search(stage, prices, cutoff, max_labels, check)
+        found, dropped = search.cheapest(cutoff, max_labels)
         if found is not None:
             best, cutoff = found, found[0] * (1 - 1e-2 * ROUNDING)
         if dropped >= cutoff:
             break
     if best is not None:
         return weigh(problem, best[1], min(best[0], dropped))
-    weights = [each.weight_mib(problem.in_flight) for each in problem.layers]
-    lightest = weigh(problem, [int(each.argmin()) for each in weights], dropped)
-    return lightest if lightest.peak_mib <= stage.room else None
+    lightest = weigh(problem, [int(each.argmin()) for each in search.weights], dropped)
+    return lightest if lightest.peak_mib <= problem.room_mib else None
 
 
-class _Stage:
-    """A stage's problem, ready for a search.
+class _Search:
+    """A search in a stage.
 
     Attributes:
+        weights: What each option of each layer holds between two blocks.
         transition: Cost of a layout (row) before another (column); 0 beside no layer (the last).
-        room: Capacity in MiB, with what rounding may add.
-        usual_price: Cost of a MiB where options differ the most in both.
         max_transient: Of layers that are not recomputed, and of those that are.
+        prices: Of a MiB; labels are bounded at them, by `before` of all layers before each.
     """
 
-    def __init__(self, problem: StageProblem) -> None:
+    def __init__(self, problem: StageProblem, check: Check) -> None:
+        self.layers, self.room, self.check = problem.layers, problem.room_mib, check
         unequal = {id(options): options for options in problem.layers}
-        known = {key: _worthwhile(problem, options) for key, options in unequal.items()}
-        every = list(known.values())
-        self.layers = [known[id(options)] for options in problem.layers]
+        known = {key: options.weight_mib(problem.in_flight) for key, options in unequal.items()}
+        self.weights = [known[id(options)] for options in problem.layers]
         self.transition = np.pad(problem.transition_ms, (0, 1))
-        self.room = problem.room_mib
-        spread = max(float(np.ptp(each.weight)) for each in every)
-        costly = max(float(np.ptp(each.cost)) for each in every) + float(self.transition.max())
-        self.usual_price = costly / spread if spread else 0.0
         self.max_transient = [
-            max(float(each.transient[each.piece % 2 == i].max(initial=0.0)) for each in every) for i in (0, 1)
+            max(float(each.transient_mib[each.piece % 2 == i].max(initial=0.0)) for each in unequal.values())
+            for i in (0, 1)
         ]
+        prices = memory_prices(list(unequal.values()), problem.in_flight)
+        whole = self._bounds(prices)[-1][:, 0] - prices * self.room
+        self.prices = np.unique(prices[whole.argmax()] * _AROUND)
+        self.before = self._bounds(self.prices)
 
-    def before(self, prices: Floats) -> list[Floats]:
+    def _bounds(self, prices: Floats) -> list[Floats]:
         """Return bounds on what the layers before each layer cost with memory at a price (Lagrangian).
 
         For each layer an array by price of a MiB and the layer's option: the least cost of all layers before
         it, their memory and the transition to it. At last the same of all layers, in one column.
         """
-        found = [np.zeros((len(prices), len(self.layers[0].cost)))]
+        found = [np.zeros((len(prices), len(self.layers[0].cost_ms)))]
         after = [*(layer.piece // 2 for layer in self.layers[1:]), np.full(1, -1)]
-        for layer, layouts in zip(self.layers, after, strict=True):
-            through = found[-1] + layer.cost + prices[:, None] * layer.weight
+        for layer, weight, layouts in zip(self.layers, self.weights, after, strict=True):
+            through = found[-1] + layer.cost_ms + prices[:, None] * weight
             steps = self.transition[layer.piece[:, None] // 2, layouts]
             found.append((through[:, :, None] + steps).min(axis=1))
         return found
 
+    def cheapest(self, cutoff: float, max_labels: int) -> tuple[tuple[float, list[int]] | None, float]:
+        """Return the cost and the choice that is the cheapest that fits, of those below a cutoff.
 
-def _worthwhile(problem: StageProblem, options: StrategyCosts) -> _Options:
-    """Return the options that no other one is better than in all respects."""
-    cost, kept, transient = options.cost_ms, options.kept_mib, options.transient_mib
-    weight = options.weight_mib(problem.in_flight)
-    which = _undominated([cost, weight, weight - kept, transient], options.piece)
-    own = (np.arange(len(cost)), cost, weight, kept, transient, options.piece)
-    return _Options(*(each[which] for each in own))
+        Where there are too many labels those of the least bounds are kept; also returned is the least bound
+        of all that were dropped for that.
+        """
+        lightest = np.cumsum([0.0, *(float(weight.min()) for weight in self.weights)])
+        none, no = np.zeros(1), np.full(1, -1)
+        labels, history = _Labels(none, none, none, none, none, no, no, no), list[_Labels]()
+        dropped = math.inf
+        for i in reversed(range(len(self.layers))):
+            self.check()
+            extended = self._extended(i, labels)
+            over = extended.weight + extended.above - self.room
+            bound = extended.cost + (np.multiply.outer(self.prices, over) + self.before[i][:, None]).max(
+                axis=0
+            )
+            alive = np.nonzero((over + lightest[i] <= 0) & (bound < cutoff))
+            if len(alive[0]) > max_labels:
+                order = np.argpartition(bound[alive], max_labels)
+                dropped = min(dropped, float(bound[alive][order[max_labels:]].min()))
+                alive = alive[0][order[:max_labels]], alive[1][order[:max_labels]]
+            if not len(alive[0]):
+                return None, dropped
+            labels = extended.where(alive)
+            labels = labels.where(undominated(self._needs(labels), labels.piece))
+            history.append(labels)
+        best = int(np.lexsort((labels.weight + labels.above, labels.cost))[0])
+        cost, choice = float(labels.cost[best]), list[int]()
+        for known in reversed(history):
+            choice.append(int(known.option[best]))
+            best = int(known.parent[best])
+        return (cost, choice), dropped
 
+    def _extended(self, i: int, labels: _Labels) -> _Labels:
+        """Return each label with each option of the layer before, i; arrays by label and option."""
+        layer, old = self.layers[i], labels.where(np.s_[:, None])
+        kept_after = np.where(old.piece == layer.piece, old.kept_after, old.kept)
+        return _Labels(
+            old.cost + layer.cost_ms + self.transition[layer.piece // 2, old.piece // 2],
+            old.weight + self.weights[i],
+            old.kept + layer.kept_mib,
+            kept_after,
+            np.maximum(old.above, layer.transient_mib - layer.piece % 2 * kept_after),
+            np.broadcast_to(layer.piece, kept_after.shape),
+            *np.indices(kept_after.shape),
+        )
 
-def _search(
-    stage: _Stage, prices: Floats, cutoff: float, max_labels: int, check: Check
-) -> tuple[tuple[float, list[int]] | None, float]:
-    """Return the cost and the choice that is the cheapest that fits, of those below a cutoff.
+    def _needs(self, labels: _Labels) -> list[Floats]:
+        """Return the cost of labels and the memory that they may need, whatever comes before.
 
-    Labels are bounded at some prices of a MiB, and those of the least bounds kept where there are too many;
-    also returned is the least bound of all that were dropped for that.
-    """
-    before = stage.before(prices)
-    lightest = np.cumsum([0.0, *(float(layer.weight.min()) for layer in stage.layers)])
-    none, no = np.zeros(1), np.full(1, -1)
-    labels = _Labels(none, none, none, none, none, no, no, no)
-    history: list[_Labels] = []
-    dropped = math.inf
-    for i in reversed(range(len(stage.layers))):
-        check()
-        extended = _extended(stage, stage.layers[i], labels)
-        over = extended.weight + extended.above - stage.room
-        bound = extended.cost + (np.multiply.outer(prices, over) + before[i][:, None]).max(axis=0)
-        alive = np.nonzero((over + lightest[i] <= 0) & (bound < cutoff))
-        if len(alive[0]) > max_labels:
-            order = np.argpartition(bound[alive], max_labels)
-            dropped = min(dropped, float(bound[alive][order[max_labels:]].min()))
-            alive = alive[0][order[:max_labels]], alive[1][order[:max_labels]]
-        if not len(alive[0]):
-            return None, dropped
-        labels = _Labels(*(each[alive] for each in extended))
-        which = _undominated(_needs(labels, *stage.max_transient), labels.piece)
-        labels = _Labels(*(each[which] for each in labels))
-        history.append(labels)
-    best = int(np.lexsort((labels.weight + labels.above, labels.cost))[0])
-    cost, choice = float(labels.cost[best]), list[int]()
-    for layer, known in zip(stage.layers, reversed(history), strict=True):
-        choice.append(int(layer.place[known.option[best]]))
-        best = int(known.parent[best])
-    return (cost, choice), dropped
-
-
-def _extended(stage: _Stage, layer: _Options, labels: _Labels) -> _Labels:
-    """Return each label with each option of the layer before; arrays by label and option."""
-    old = _Labels(*(each[:, None] for each in labels))
-    kept_after = np.where(old.piece == layer.piece, old.kept_after, old.kept)
-    return _Labels(
-        old.cost + layer.cost + stage.transition[layer.piece // 2, old.piece // 2],
-        old.weight + layer.weight,
-        old.kept + layer.kept,
-        kept_after,
-        np.maximum(old.above, layer.transient - layer.piece % 2 * kept_after),
-        np.broadcast_to(layer.piece, kept_after.shape),
-        *np.indices(kept_after.shape),
-    )
-
-
-def _needs(labels: _Labels, plain: float, recomputed: float) -> list[Floats]:
-    """Return the cost of labels and the memory that they may need, whatever comes before.
-
-    Layers before may hold transient memory above the whole weight (plain), or recompute: above all that is
-    not kept by later pieces. It may be from nothing to the most there is; it is enough to compare both ends.
-    """
-    held = labels.weight + labels.above
-    joined = np.maximum(held, labels.weight - labels.kept_after + recomputed)
-    needs = [
-        np.maximum(held, labels.weight + plain),
-        np.maximum(held, labels.weight - labels.kept + recomputed),
-        np.where(labels.piece % 2 == 1, joined, held),
-    ]
-    return [labels.cost, held, *(each for each in needs if not np.array_equal(each, held))]
+        Layers before may hold transient memory above the whole weight (plain), or recompute: above all that
+        is not kept by later pieces. It may be from nothing to the most there is; it is enough to compare both
+        ends.
+        """
+        plain, recomputed = self.max_transient
+        held = labels.weight + labels.above
+        joined = np.maximum(held, labels.weight - labels.kept_after + recomputed)
+        needs = [
+            np.maximum(held, labels.weight + plain),
+            np.maximum(held, labels.weight - labels.kept + recomputed),
+            np.where(labels.piece % 2 == 1, joined, held),
+        ]
+        return [labels.cost, held, *(each for each in needs if not np.array_equal(each, held))]
 
 
-def _undominated(values: Sequence[Figures], group: Ints) -> Ints:
+def memory_prices(options: Sequence[StrategyCosts], in_flight: int) -> Floats:
+    """Return prices of a MiB in ms, from nothing on, around what the options of a layer trade it for."""
+    spread = max(float(np.ptp(each.weight_mib(in_flight))) for each in options)
+    costly = max(max(float(np.ptp(each.cost_ms)), 1e-9 * float(each.cost_ms.max())) for each in options)
+    return (costly / spread if spread else 0.0) * _PRICES
+
+
+def undominated(values: Sequence[Figures], group: Ints) -> Ints:
     """Return the indices at which no other one of the same group has no greater values; one of equal ones."""
     order = np.lexsort((*reversed(values), group))
-    columns = np.stack(values, axis=1)[order]
-    cuts = np.flatnonzero(np.diff(group[order])) + 1
-    chosen = [own[_minimal(columns[own])] for own in np.split(np.arange(len(order)), cuts)]
-    return order[np.concatenate(chosen)]
-
-
-def _minimal(rows: Floats) -> Ints:
-    """Return which of sorted rows are not at least another row in all columns; the first of equal rows."""
-    if rows.shape[1] == 2:
-        least = np.minimum.accumulate(np.append(np.inf, rows[:, 1]))
-        return np.flatnonzero(rows[:, 1] < least[:-1])
-    kept = np.zeros(0, dtype=np.int64)
-    for first in range(0, len(rows), _BLOCK):
-        new = np.arange(first, min(first + _BLOCK, len(rows)))
-        new = new[~_no_greater(rows[kept], rows[new]).any(axis=0)]
-        kept = np.append(kept, new[~np.triu(_no_greater(rows[new], rows[new]), 1).any(axis=0)])
-    return kept
-
-
-def _no_greater(rows: Floats, others: Floats) -> NDArray[np.bool_]:
-    """Return which row is at most which other one in all columns but the first, by which they are sorted."""
-    columns = zip(rows.T[1:], others.T[1:], strict=True)
-    return reduce(np.logical_and, (np.less_equal.outer(row, other) for row, other in columns))
+    others = [each[order] for each in values[1:]]  # by the first they are sorted
+    no_greater = np.equal.outer(group[order], group[order])
+    for each in others:
+        no_greater &= np.less_equal.outer(each, each)
+    return order[~np.triu(no_greater, 1).any(axis=0)]

@@ -300,7 +300,7 @@ class _Planning:
         if any(found.out_of_time for found in self.searches.values()):
             limit = f"{options.time_limit_s:g} s were over before a plan of {of_model} was found"
             return f"time_limit_s: {limit}; give more, or fewer numbers to try"
-        reasons = [trial.reason for found in self.searches.values() for trial in found.trials]
+        reasons = [reason for found in self.searches.values() for reason in found.trials.values()]
         if not any(reason.startswith(OUT_OF_MEMORY) for reason in reasons):
             return f"{self.model.name}: nothing can be planned: {[*reasons, 'nothing was tried'][0]}"
         own_gib = self.cluster.group(0, 1).memory_gib if options.memory_gib is None else options.memory_gib

@@ -67,28 +67,21 @@ class TreeOptions:
     tensor_parallel: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Check that something is allowed; what is listed is kept as tuples."""
+        """Check that something is allowed."""
         for name in ("paradigms", "recompute", "expert_parallel"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
             if not getattr(self, name):
                 raise PlanError(f"{name}: is empty; allow at least one")
-        for name, degrees in (
-            ("max_tensor_parallel", (self.max_tensor_parallel,)),
-            ("expert_parallel", self.expert_parallel),
-        ):
-            for degree in degrees:
-                if degree is not None and degree < 1:
-                    raise PlanError(f"{name}: {degree} is not at least 1; give 1 or more")
+        most, experts = self.max_tensor_parallel, min(self.expert_parallel)
+        for name, degree in (("max_tensor_parallel", most), ("expert_parallel", experts)):
+            if degree is not None and degree < 1:
+                raise PlanError(f"{name}: {degree} is not at least 1; give 1 or more")
 
 
 @cache
 def layer_strategies(num_gpus: int, options: TreeOptions, num_experts: int = 1) -> tuple[LayerStrategy, ...]:
     """Return the strategies of a layer on the GPUs of a stage, those of each recomputation together.
 
-    Args:
-        num_gpus: GPUs of the stage.
-        options: Which are allowed.
-        num_experts: Experts of the layer; 1 where it has none.
+    A layer without experts has 1.
 
     Raises:
         PlanError: None is allowed on that number of GPUs.
@@ -99,12 +92,11 @@ def layer_strategies(num_gpus: int, options: TreeOptions, num_experts: int = 1) 
     paradigms, divisors = options.paradigms, [n for n in range(1, num_gpus + 1) if num_gpus % n == 0]
     most, degrees = options.max_tensor_parallel or num_gpus, options.tensor_parallel or divisors
     zeros = [zero for paradigm, zero in _ZERO.items() if paradigm in paradigms]
-    alone: list[SequenceSharing] = ["none"]
-    sequences: list[SequenceSharing] = []  # tensor parallelism and Ulysses both share heads: one at most
-    if Paradigm.TP in paradigms:
-        sequences.append("megatron" if options.sequence_parallel else "none")
-    if Paradigm.ULYSSES in paradigms:
-        sequences.append("ulysses")
+    alone: tuple[SequenceSharing, ...] = ("none",)
+    # Tensor parallelism and Ulysses both share heads: one at most.
+    beside: SequenceSharing = "megatron" if options.sequence_parallel else "none"
+    ways: dict[Paradigm, SequenceSharing] = {Paradigm.TP: beside, Paradigm.ULYSSES: "ulysses"}
+    sequences = tuple(way for paradigm, way in ways.items() if paradigm in paradigms)
     found = [
         LayerStrategy(t, d, zero, recompute, sequence, context, experts, innermost)
         for recompute, t, context in product(options.recompute, divisors, divisors)

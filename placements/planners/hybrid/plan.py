@@ -26,11 +26,7 @@ class PlanError(ValueError):
 
 
 class UnsuitableShapeError(PlanError):
-    """A model has no plan of a shape.
-
-    Attributes:
-        reason: What the shape needs, and the remedy, without its name.
-    """
+    """A model has no plan of a shape; the reason is what that needs, and the remedy, without its name."""
 
     def __init__(self, shape: str, reason: str) -> None:
         super().__init__(f"shapes: {shape} {reason}")
@@ -46,12 +42,9 @@ class LayerPiece(NamedTuple):
 
 @dataclass(frozen=True)
 class StagePlan:
-    """One stage of a plan.
+    """One stage of a plan: consecutive GPUs and layers, and how the GPUs share each layer.
 
-    Attributes:
-        gpus: Consecutive GPUs of the cluster.
-        layers: Consecutive layers of the model, the embedding and the output layer among them.
-        strategies: How the GPUs share each of these layers.
+    The embedding and the output layer are among the layers.
     """
 
     gpus: range
@@ -79,8 +72,6 @@ class Plan:
     """A model on a cluster.
 
     Attributes:
-        model: Its layers.
-        cluster: Its GPUs.
         stages: In order of the layers; all layers, and no GPU twice.
         global_batch_size: Samples of an iteration.
         num_micro_batches: Micro-batches of an iteration, all of the same size.
@@ -156,10 +147,8 @@ class Plan:
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
         """The model's; one that is tied to an embedding on other GPUs has a table of its own."""
-        parts = (stage.layers for stage in self.stages)
-        return tuple(
-            layer for part in parts for layer in layers_of_stage(self.model.layers, part.start, part.stop)
-        )
+        layers, parts = self.model.layers, (stage.layers for stage in self.stages)
+        return tuple(itertools.chain(*(layers_of_stage(layers, part.start, part.stop) for part in parts)))
 
     @property
     def common(self) -> LayerStrategy:
@@ -201,12 +190,8 @@ class Plan:
         those before it unless only they are recomputed: its logits would then be held while they are.
         """
         model, strategies = self.model.layers, self.strategies
-        pieces = [
-            list(members)
-            for _, members in itertools.groupby(
-                layers, key=lambda i: (layout_of(strategies[i]), strategies[i].recompute != "none")
-            )
-        ]
+        ways = {i: (layout_of(strategies[i]), strategies[i].recompute != "none") for i in layers}
+        pieces = [list(members) for _, members in itertools.groupby(layers, key=ways.get)]
         if len(pieces) > 1 and all(is_embedding(model[i]) for i in pieces[0]):
             pieces[:2] = [pieces[0] + pieces[1]]
         if len(pieces) > 1 and all(_is_output(model[i]) for i in pieces[-1]):
@@ -235,11 +220,8 @@ class Plan:
     def inner_layers(self, layers: range | None = None) -> list[int]:
         """Return which of some layers, or of all, are transformer layers or were measured as such."""
         model = self.model.layers
-        return [
-            i
-            for i in (range(len(model)) if layers is None else layers)
-            if isinstance(model[i], TransformerLayer) or getattr(model[i], "role", "") == "block"
-        ]
+        inner = [isinstance(each, TransformerLayer) or getattr(each, "role", "") == "block" for each in model]
+        return [i for i in (range(len(model)) if layers is None else layers) if inner[i]]
 
     def runs(self, stage: int) -> Iterator[tuple[Layer, LayerStrategy, int]]:
         """Yield the layers of a stage, equal neighbors with equal strategies together, and how many."""

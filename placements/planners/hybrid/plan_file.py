@@ -33,10 +33,8 @@ _LAYERS: dict[str, type[Layer]] = {
 }
 """Layers by the name of their kind."""
 
-_MAX = 10**18
-_MAX_LAYERS = 10**5
-_MAX_GPUS = 10**6
-"""Greatest size, number of layers of a run, and number of GPUs of a node or a cluster."""
+_MOST = 10**6
+"""Most samples of a batch, layers of a run and GPUs of a cluster."""
 
 
 def plan_to_dict(plan: Plan) -> dict[str, Any]:
@@ -86,12 +84,12 @@ def plan_from_dict(data: object) -> Plan:
     stages, first = list[StagePlan](), 0
     for stage in fields["stages"].items():
         own = stage.only(("gpus", "layers"), ())
-        gpus = [_count(each, 0, _MAX_GPUS) for each in own["gpus"].items()]
+        gpus = [_count(each, 0) for each in own["gpus"].items()]
         if len(gpus) != 2:
             raise own["gpus"].wrong("two numbers", "give the first GPU and the one after the last")
         ways: list[LayerStrategy] = []
         for entry in own["layers"].items():
-            ways += [entry.record(LayerStrategy, ("count",))] * _count(entry["count"], most=_MAX_LAYERS)
+            ways += [entry.record(LayerStrategy, ("count",))] * _count(entry["count"])
         stages.append(StagePlan(range(*gpus), range(first, first + len(ways)), tuple(ways)))
         first += len(ways)
     return Plan(model, cluster, tuple(stages), batch, number)
@@ -117,7 +115,7 @@ def _model(field: Field) -> ModelShape:
     runs = []
     for run in own["runs"].items():
         kind = _LAYERS[run["kind"].choice(tuple(_LAYERS))]
-        runs.append((_count(run["count"], most=_MAX_LAYERS), run.record(kind, ("count", "kind"))))
+        runs.append((_count(run["count"]), run.record(kind, ("count", "kind"))))
     branches = tuple(_model(each) for each in own.get("branches", []).items())
     details = own.get("details", {}).record(ModelDetails)
     try:
@@ -126,5 +124,5 @@ def _model(field: Field) -> ModelShape:
         raise PlanError(f"{field.where}: {error}") from None
 
 
-def _count(field: Field, least: int = 1, most: int = _MAX) -> int:
-    return field.whole(f"a whole number from {least} to {most}", min=least, max=most)
+def _count(field: Field, least: int = 1) -> int:
+    return field.whole(f"a whole number from {least} to {_MOST}", min=least, max=_MOST)

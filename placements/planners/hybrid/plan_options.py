@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -33,9 +34,8 @@ class PlanOptions:
 
     Attributes:
         trees: How GPUs may share a layer.
-        num_stages: Numbers of stages to try; None for all.
-        gpus_per_stage: Likewise.
-        num_micro_batches: Likewise; those that do not divide the batch are left out.
+        num_stages: Numbers of stages to try; None for all, as for the next two.
+        num_micro_batches: Those that do not divide the batch are left out.
         method: One of `METHODS`.
         stage_method: One of `STAGE_METHODS`.
         pipeline: One of `PIPELINES`.
@@ -83,23 +83,6 @@ class PlanOptions:
             )
 
 
-class Trial(NamedTuple):
-    """Numbers that were looked at, and what came of them.
-
-    Attributes:
-        bound_ms: No iteration with these numbers is shorter.
-        time_ms: Time of the best iteration; None where there is no plan.
-        reason: Why there is none; empty where there is one.
-    """
-
-    num_stages: int
-    gpus_per_stage: int
-    num_micro_batches: int
-    bound_ms: float
-    time_ms: float | None
-    reason: str = ""
-
-
 class StageEstimate(NamedTuple):
     """Cost that a stage is taken to have.
 
@@ -117,11 +100,7 @@ class StageEstimate(NamedTuple):
 
 
 class RatedPlan(NamedTuple):
-    """A plan, and what its iteration is taken to be.
-
-    Attributes:
-        time_ms: Time of an iteration, by the formula of the search.
-    """
+    """A plan, and what its iteration and its stages are taken to be by the formula of the search."""
 
     plan: Plan
     time_ms: float
@@ -153,16 +132,17 @@ class PlanSearchResult:
 
     Attributes:
         plans: Plans by increasing time; empty where none fits.
-        trials: All numbers that were looked at, in that order.
+        trials: Why numbers of stages, GPUs of each and micro-batches have no plan, in the order in which they
+            were looked at; empty where there is one.
         bound_ms: No plan of the search has a shorter iteration; infinite where it is proved that none fits.
         num_solved: Stage problems that were solved.
-        interrupted: Whether the search was interrupted from the keyboard; the plans are the best until then.
+        interrupted: There was an interrupt from the keyboard; the plans are the best until then.
         out_of_time: The same after the time limit.
         num_left: Numbers that were not solved then.
     """
 
     plans: tuple[RatedPlan, ...]
-    trials: tuple[Trial, ...]
+    trials: Mapping[tuple[int, ...], str]
     bound_ms: float
     num_solved: int
     interrupted: bool = False

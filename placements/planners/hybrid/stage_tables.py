@@ -6,7 +6,7 @@ The module does not know which layers a stage has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from typing import Protocol
@@ -21,7 +21,7 @@ from placements.models.parallel import Cost, LayerStrategy
 from placements.planners.division import Floats
 from placements.planners.hybrid.decision_trees import TreeOptions, layer_strategies
 from placements.planners.hybrid.plan import PlanError, layout_of
-from placements.planners.stage_solver import StrategyCosts
+from placements.planners.stage_solver import StrategyCosts, undominated
 
 _MIB = 2**20
 
@@ -73,13 +73,31 @@ class StageTable:
         return np.array([each.cost_ms.min() for each in self.options])
 
 
+def stage_table(
+    costs: LayerCosts, kinds: Sequence[Layer], trees: TreeOptions, samples: int, m: int, group: DeviceGroup
+) -> StageTable:
+    """Return the table of some kinds of layers, with m micro-batches of so many samples.
+
+    Strategies are left out where another one of the same layout costs, holds and recomputes no more.
+
+    Raises:
+        PlanError: No strategy can share a layer.
+    """
+    layouts: dict[object, LayerStrategy] = {}
+    strategies, options = [], []
+    for layer in kinds:
+        found = layer_costs(costs, layer, trees, samples, m, group)
+        every, ways = strategy_costs(found, m, layouts), list(found)
+        held = every.static_mib, every.kept_mib, every.transient_mib
+        best = np.sort(undominated([every.cost_ms, *held, every.piece % 2], every.piece // 2))
+        strategies.append(tuple(ways[i] for i in best.tolist()))
+        options.append(StrategyCosts(*(each[best] for each in every)))
+    between = transitions_ms(costs, kinds, layouts.values(), samples, group)
+    return StageTable(tuple(strategies), tuple(options), between)
+
+
 def layer_costs(
-    costs: LayerCosts,
-    layer: Layer,
-    trees: TreeOptions,
-    samples: int,
-    num_micro_batches: int,
-    group: DeviceGroup,
+    costs: LayerCosts, layer: Layer, trees: TreeOptions, samples: int, m: int, group: DeviceGroup
 ) -> dict[LayerStrategy, Cost]:
     """Return what each strategy that can share a layer costs; see `LayerCosts.cost`.
 
@@ -90,7 +108,7 @@ def layer_costs(
     refused = []
     for strategy in layer_strategies(group.count, trees, getattr(layer, "num_experts", 1)):
         try:
-            found[strategy] = costs.cost(layer, strategy, samples, num_micro_batches, group)
+            found[strategy] = costs.cost(layer, strategy, samples, m, group)
         except PlacementError as error:
             refused.append(str(error))
     if not found:

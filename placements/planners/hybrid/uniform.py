@@ -25,9 +25,9 @@ class Degrees:
         context: GPUs that share the tokens of a sample.
         expert: GPUs that share the experts, out of the data- and context-parallel ones.
         chunks: Chunks of each stage (virtual pipeline).
-        whole_experts: See `placements.models.parallel.LayerStrategy`; GPUs that share experts are then out of
-            the tensor-parallel ones too.
-        context_sharing: See `placements.models.parallel.LayerStrategy`.
+        whole_experts: GPUs that share experts are out of the tensor-parallel ones too; for this and the next
+            see `placements.models.parallel.LayerStrategy`.
+        context_sharing: How context-parallel GPUs attend to each other's tokens.
 
     Raises:
         PlanError: A degree is not a whole number of at least 1.
@@ -94,12 +94,6 @@ class Layout:
         """How the GPUs of a stage share a layer."""
         return self.degrees.strategy(self.zero, self.recompute)
 
-    def strategies(self, num_layers: int, num_before: int = 0) -> list[LayerStrategy]:
-        """Return how the layers of a chunk are shared, of which some come before the transformer layers."""
-        most = num_layers if self.recomputed_layers is None else self.recomputed_layers + num_before
-        count = min(most, num_layers)
-        return [self.strategy] * count + [self.degrees.strategy(self.zero)] * (num_layers - count)
-
     @property
     def batch(self) -> int:
         """Samples of an iteration."""
@@ -122,8 +116,12 @@ def uniform_plan(model: ModelShape, cluster: Cluster, layout: Layout) -> Plan:
             f"x {degrees.data} x {degrees.context} need {degrees.num_gpus} GPUs, not {cluster.num_gpus}; "
             "give as many, or smaller degrees"
         )
-    sizes, before = chunk_sizes(model, degrees.pipeline * degrees.chunks), num_before(model)
-    ways = [how for i, size in enumerate(sizes) for how in layout.strategies(size, 0 if i else before)]
+    sizes = chunk_sizes(model, degrees.pipeline * degrees.chunks)
+    ways = list[LayerStrategy]()
+    for size in sizes:
+        most = size if layout.recomputed_layers is None else layout.recomputed_layers
+        count = min(most if ways else most + num_before(model), size)
+        ways += [layout.strategy] * count + [degrees.strategy(layout.zero)] * (size - count)
     shared = [alike(how, layer) for how, layer in zip(ways, model.layers, strict=True)]
     stages = [sum(sizes[i : i + degrees.chunks]) for i in range(0, len(sizes), degrees.chunks)]
     return Plan.of_sizes(model, cluster, stages, shared, layout.batch, layout.num_micro_batches)

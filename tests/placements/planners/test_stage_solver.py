@@ -77,13 +77,6 @@ def test_recomputation_uses_what_later_pieces_gave_back() -> None:
     assert peak_mib(replace(stage, layers=layers[::-1]), [0, 0]) == 3 * 31 + 20
 
 
-def test_costs_are_those_of_a_micro_batch() -> None:
-    layers = (options_of([1], [2], *[[0]] * 5, num_micro_batches=4),) * 3
-    found = solve(StageProblem(layers, np.zeros((1, 1)), 2, 1e6))
-    assert found is not None
-    assert (found.time_ms, found.sync_ms, found.cost) == (3, 6, 3 + 6 / 4)
-
-
 def test_transitions_are_paid_both_ways_as_given() -> None:
     """Two fast layers in layout 1 beside ones that have only layout 0: 2 ms there and 5 ms back."""
     fixed = options_of([1], *[[0]] * 6)

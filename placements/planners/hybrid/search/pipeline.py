@@ -6,13 +6,12 @@ The module does not know which pipelines there are to try.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from functools import cache, cached_property
 
 import numpy as np
 
 from placements.cluster import Cluster, DeviceGroup
-from placements.models.parallel import LayerStrategy
 from placements.planners.bmw import bi_objective_partition, memory_balanced, solve_as_paper
 from placements.planners.division import (
     ROUNDING,
@@ -24,30 +23,21 @@ from placements.planners.division import (
     shortest_iteration,
     spans,
 )
-from placements.planners.hybrid.plan import Plan, PlanError, StagePlan, layers_of_stage
-from placements.planners.hybrid.plan_options import OUT_OF_MEMORY, PlanOptions, RatedPlan, StageEstimate
-from placements.planners.hybrid.stage_tables import (
-    LayerCosts,
-    StageTable,
-    layer_costs,
-    strategy_costs,
-    transitions_ms,
-)
+from placements.planners.hybrid.plan import Plan, StagePlan, layers_of_stage
+from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan, StageEstimate
+from placements.planners.hybrid.stage_tables import LayerCosts, StageTable, stage_table
 from placements.planners.stage_solver import (
     Check,
     Ints,
     StageProblem,
     StageSolution,
-    StrategyCosts,
     grouped,
+    memory_prices,
     solve,
 )
 
 _BOUND_ROUNDING = 1e-12
 """Relative difference of bounds that sums of floats may have."""
-
-_NUM_PRICES = 20
-"""Prices of memory that bounds try: more make them hardly tighter."""
 
 _ROUNDED_PIECES = 6
 """Pieces of a stage for whose memory, rounded up to MiB as blocks, room is left."""
@@ -83,7 +73,7 @@ class PlanProblem:
         self.counts = np.bincount(self.in_order, minlength=len(self.kinds))
         self.solved: dict[tuple[object, ...], StageSolution | None] = {}
         self.proved_share = 1.0
-        self._tables: dict[tuple[object, int], StageTable | str] = {}
+        self._tables: dict[tuple[object, int], StageTable] = {}
 
     @cached_property
     def contents(self) -> Ints:
@@ -92,71 +82,32 @@ class PlanProblem:
         Those with the same kinds in order have one, those of fewer layers the lower ones; -1 where there are
         none.
         """
-        kinds, known = self.in_order, dict[tuple[int, int], int]()
-        which = [[-1] * (len(kinds) + 1) for _ in range(len(kinds) + 1)]
-        for number in range(1, len(kinds) + 1):
-            for end in range(number, len(kinds) + 1):
-                content = which[end - 1][number - 1], kinds[end - 1]
-                which[end][number] = known.setdefault(content, len(known))
-        return np.array(which)
-
-    @cached_property
-    def unequal(self) -> tuple[Ints, Ints]:
-        """The layer after the last and the number of layers of each of `contents`."""
-        _, first = np.unique(self.contents, return_index=True)
-        end, number = np.unravel_index(first[1:], self.contents.shape)
-        return end, number
+        kinds, size, known = self.in_order, len(self.in_order) + 1, dict[tuple[int, ...], int]()
+        which = np.full((size, size), -1)
+        for number in range(1, size):
+            for end in range(number, size):
+                which[end, number] = known.setdefault(kinds[end - number : end], len(known))
+        return which
 
     def of_stage(self, first: int, end: int) -> tuple[int, ...]:
         """Return the kinds of layers as one stage has them."""
         return tuple(self._place[layer] for layer in layers_of_stage(self.costs.model.layers, first, end))
 
     def table(self, group: DeviceGroup, m: int) -> StageTable:
-        """Return the costs of all layers on a group.
-
-        Raises:
-            PlanError: A layer cannot be shared among its GPUs.
-        """
-        if (group.pattern, m) not in self._tables:
-            try:
-                self._tables[group.pattern, m] = self._made_table(group, m)
-            except PlanError as error:
-                self._tables[group.pattern, m] = str(error)
-        found = self._tables[group.pattern, m]
-        if isinstance(found, str):
-            raise PlanError(found)
-        return found
-
-    def _made_table(self, group: DeviceGroup, m: int) -> StageTable:
-        """Return it without strategies that are in nothing better than another one of the same layout.
-
-        Not to be recomputed is one thing to be better in.
-        """
-        layouts, samples = dict[object, LayerStrategy](), self.batch // m
-        strategies, options = [], []
-        for layer in self.kinds:
-            found = layer_costs(self.costs, layer, self.options.trees, samples, m, group)
-            every, shared = strategy_costs(found, m, layouts), list(found)
-            figures, layout = np.stack([*every[1:-1], every.piece % 2], axis=1), every.piece // 2
-            no_better = (figures[:, None] >= figures).all(axis=2) & (layout[:, None] == layout)
-            best = np.flatnonzero(~(no_better & ~no_better.T).any(axis=1))
-            strategies.append(tuple(shared[i] for i in best.tolist()))
-            options.append(StrategyCosts(*(each[best] for each in every)))
-        between = transitions_ms(self.costs, self.kinds, layouts.values(), samples, group)
-        return StageTable(tuple(strategies), tuple(options), between)
+        """Return the costs of all layers on a group; see `stage_table`."""
+        key = group.pattern, m
+        if key not in self._tables:
+            trees, samples = self.options.trees, self.batch // m
+            self._tables[key] = stage_table(self.costs, self.kinds, trees, samples, m, group)
+        return self._tables[key]
 
     def groups(self, num_stages: int, num_gpus: int) -> list[DeviceGroup]:
         """Return the GPUs of each stage."""
         return [self.cluster.group(stage * num_gpus, num_gpus) for stage in range(num_stages)]
 
-    def pipeline(self, num_stages: int, num_gpus: int, m: int) -> Pipeline:
-        """Return the stages of a pipeline; raises as `table` does."""
-        groups = self.groups(num_stages, num_gpus)
-        return Pipeline(self, groups, [self.table(group, m) for group in groups], m)
-
 
 class Pipeline:
-    """The stages of a pipeline, each solved for the layers that are asked for.
+    """The stages of a pipeline, each solved for the layers that are asked for; raises as its tables do.
 
     Attributes:
         groups: The GPUs of each stage.
@@ -166,17 +117,15 @@ class Pipeline:
         capacities_mib: What each GPU of a stage has for states and activations, less what rounding up adds.
     """
 
-    def __init__(
-        self, problem: PlanProblem, groups: Sequence[DeviceGroup], tables: Sequence[StageTable], m: int
-    ) -> None:
-        self._problem, self.groups, self.tables, self.num_micro_batches = problem, groups, tables, m
-        options, count = problem.options, len(groups)
+    def __init__(self, problem: PlanProblem, count: int, num_gpus: int, m: int) -> None:
+        self._problem, self.groups, self.num_micro_batches = problem, problem.groups(count, num_gpus), m
+        self.tables = [problem.table(group, m) for group in self.groups]
+        options = problem.options
         self.in_flight = [min(count - i, m) if options.pipeline == "1f1b" else m for i in range(count)]
         self.capacities_mib = [
-            ((group.memory_gib if options.memory_gib is None else options.memory_gib) - options.reserve_gib)
-            * 1024
+            1024 * ((options.memory_gib or group.memory_gib) - options.reserve_gib)
             - _ROUNDED_PIECES * (held + 2)
-            for group, held in zip(groups, self.in_flight, strict=True)
+            for group, held in zip(self.groups, self.in_flight, strict=True)
         ]
         # With a layer left for each other stage.
         self._contents = problem.contents[:, : len(problem.in_order) - count + 2]
@@ -197,20 +146,19 @@ class Pipeline:
         layers = tuple(table.options[kind] for kind in kinds)
         return StageProblem(layers, table.transition_ms, held, capacity_mib)
 
-    def divided(
-        self, limit_ms: float, on_better: Callable[[tuple[int, ...]], None]
-    ) -> tuple[int, ...] | None:
-        """Return how many layers each stage of the shortest iteration has, by the method asked for.
+    def divisions(self, limit_ms: float) -> Iterator[tuple[int, ...]]:
+        """Yield ever better divisions into stages that fit, as numbers of layers, by the method asked for.
 
-        None where no division fits, or is shorter than the limit.
+        By the exact one all are shorter than the limit, and the last is the shortest iteration.
         """
         if self._problem.options.method != "exact":
-            return min(self._divided_as_paper(), key=self._iteration_ms, default=None)
+            yield from sorted(self._divided_as_paper(), key=self._iteration_ms)[:1]
+            return
         once_ms, ends = np.zeros_like(self.bounds_ms), range(1, len(self._problem.in_order) + 1)
         for stage in range(len(self.groups) - 1):
             once_ms[stage, 1:] = [[self._transfer_ms(stage, end)] for end in ends]
         bounds, m = (self.bounds_ms, once_ms), self.num_micro_batches
-        return shortest_iteration(self._cost, m, bounds, self._contents, limit_ms, on_better)
+        yield from shortest_iteration(self._cost, m, bounds, self._contents, limit_ms)
 
     def _divided_as_paper(self) -> Iterator[tuple[int, ...]]:
         """Yield divisions by Galvatron-BMW's methods that fit."""
@@ -218,9 +166,8 @@ class Pipeline:
         least = np.min([table.min_ms for table in self.tables], axis=0)
         in_time = min_largest([float(least[kind]) for kind in self._problem.in_order], count)
         options = [self.tables[0].options[kind] for kind in self._problem.in_order]
-        fastest = [(each, int(each.cost_ms.argmin())) for each in options]
-        static = [float(each.static_mib[i]) for each, i in fastest]
-        kept = [float(each.kept_mib[i]) for each, i in fastest]
+        fastest = [(each.static_mib, each.kept_mib, each.cost_ms.argmin()) for each in options]
+        static, kept = zip(*((float(static[i]), float(kept[i])) for static, kept, i in fastest), strict=True)
         in_memory = memory_balanced(static, kept, self.in_flight)
         even = in_memory if method == "memory" else in_time
         if all(self.solution(*stage) for stage in spans(even)):
@@ -241,22 +188,12 @@ class Pipeline:
             strategies = tuple(self.tables[i].strategies[kind][option] for kind, option in chosen)
             plans.append(StagePlan(gpus, range(first, end), strategies))
             estimates.append(StageEstimate(best.time_ms, best.sync_ms, best.peak_mib, self.in_flight[i]))
-        model, m = search.costs.model, self.num_micro_batches
-        plan = Plan(model, search.cluster, tuple(plans), search.batch, m)
+        plan = Plan(search.costs.model, search.cluster, tuple(plans), search.batch, self.num_micro_batches)
         return RatedPlan(plan, self._iteration_ms(stage_layers), tuple(estimates))
-
-    def why_memory_is_short(self) -> str:
-        """Return a line if all GPUs together lack the memory for the model, whatever its strategies."""
-        least = [[each.weight_mib(1).min() for each in table.options] for table in self.tables]
-        needed = float(np.min(least, axis=0) @ self._problem.counts)
-        given = sum(self.capacities_mib)
-        if needed <= given:
-            return ""
-        return f"{OUT_OF_MEMORY}all layers need {needed / 1024:.1f} GiB of {given / 1024:.1f} in all stages"
 
     @property
     def min_ms(self) -> float:
-        """Time that an iteration takes at least, by the bounds of its stages."""
+        """Time that an iteration takes at least, by the bounds of its stages; infinite where none fits."""
         slowest_ms, sum_ms = (divided(self.bounds_ms, joined)[1] for joined in (np.maximum, np.add))
         return sum_ms if math.isinf(sum_ms) else (self.num_micro_batches - 1) * slowest_ms + sum_ms
 
@@ -269,13 +206,12 @@ class Pipeline:
         layers do not fit with the least memory of each.
         """
         own, place = np.unique(self._problem.in_order, return_inverse=True)
-        end, number = (each[: self._contents.max() + 1] for each in self._problem.unequal)
-        prices = self._prices(own.tolist())
-        known: dict[tuple[int, int, float], Floats] = {}
-        keys = list(zip(map(id, self.tables), self.in_flight, self.capacities_mib, strict=True))
-        for table, (key, held, capacity) in zip(self.tables, keys, strict=True):
-            if (key, held, capacity) in known:
-                continue
+        _, unequal = np.unique(self._contents, return_index=True)
+        end, number = np.unravel_index(unequal[1:], self._contents.shape)  # without those that are none
+        prices = memory_prices([self.tables[0].options[kind] for kind in own], self.in_flight[0])
+
+        @cache
+        def bounds(table: StageTable, held: int, capacity: float) -> Floats:
             values = []  # of each kind: the least cost with memory at each price, at last the least memory
             for kind in own.tolist():
                 weight = table.options[kind].weight_mib(held)
@@ -286,26 +222,17 @@ class Pipeline:
             whole = (sums[:-1] - (prices * capacity)[:, None]).max(axis=0)
             fits = sums[-1] <= capacity * (1 + ROUNDING)
             min_ms = np.append(np.where(fits, whole, np.inf), np.inf) * (1 - _BOUND_ROUNDING)
-            known[key, held, capacity] = min_ms[self._contents]
-        return np.array([known[key] for key in keys])
+            found: Floats = min_ms[self._contents]
+            return found
 
-    def _prices(self, kinds: Sequence[int]) -> Floats:
-        """Return prices of a MiB in ms from nothing on, around what strategies of a layer trade it for."""
-        options = [self.tables[0].options[kind] for kind in kinds]
-        spreads = np.array([np.ptp(each.weight_mib(self.in_flight[0])) for each in options])
-        costs = np.array([max(np.ptp(each.cost_ms), 1e-9 * each.cost_ms.max()) for each in options])
-        rates = costs[spreads > 0] / spreads[spreads > 0]
-        if not len(rates):
-            return np.zeros(1)
-        return np.append(0.0, np.geomspace(rates.min() * 1e-3, rates.max() * 1e3, _NUM_PRICES))
+        return np.array([*map(bounds, self.tables, self.in_flight, self.capacities_mib)])
 
     def _transfer_ms(self, stage: int, end: int) -> float:
         """Return the time to send what is between two layers to the next stage, and the gradient back."""
         if stage == len(self.groups) - 1:
             return 0.0
         costs, samples = self._problem.costs, self._problem.batch // self.num_micro_batches
-        each_ms = costs.transfer_ms(costs.model.layers[end - 1], samples, *self.groups[stage : stage + 2])
-        return 2 * each_ms
+        return 2 * costs.transfer_ms(costs.model.layers[end - 1], samples, *self.groups[stage : stage + 2])
 
     def _cost(self, stage: int, first: int, end: int) -> StageCost | None:
         """Return what layers cost as a stage; what its output takes to the next one is in the sum alone."""

@@ -16,7 +16,7 @@ import heapq
 import math
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -24,18 +24,15 @@ import numpy as np
 from placements.cluster import Cluster
 from placements.planners.division import Floats
 from placements.planners.hybrid.plan import PlanError
-from placements.planners.hybrid.plan_options import (
-    OUT_OF_MEMORY,
-    PlanOptions,
-    PlanSearchResult,
-    RatedPlan,
-    Trial,
-)
-from placements.planners.hybrid.search.pipeline import PlanProblem
+from placements.planners.hybrid.plan_options import OUT_OF_MEMORY, PlanOptions, PlanSearchResult, RatedPlan
+from placements.planners.hybrid.search.pipeline import Pipeline, PlanProblem
 from placements.planners.hybrid.stage_tables import LayerCosts
 
 PlannerReport = Callable[[int, int, float | None, float], None]
 """Callback told how many numbers are done, of how many, the least time so far and the bound in ms."""
+
+
+_FITS_NOWHERE = f"{OUT_OF_MEMORY}no division of the layers fits every stage"
 
 
 class _OutOfTimeError(Exception):
@@ -53,15 +50,8 @@ def search_plans(
 ) -> PlanSearchResult:
     """Return the best plans of a model on a cluster whose GPUs are shared by consecutive groups of one size.
 
-    Args:
-        costs: Costs of the model's layers.
-        cluster: The GPUs.
-        global_batch_size: Samples of an iteration.
-        options: What is allowed.
-        on_progress: See `PlannerReport`.
-        clock: In seconds, for the time limit.
-        below_ms: Time of a plan that is known otherwise: only shorter iterations are of interest, and the
-            bound is at most this.
+    Only iterations shorter than `below_ms`, the time of a plan that is known otherwise, are of interest, and
+    the bound is at most this. The clock is in seconds.
 
     Returns:
         The plans that were found until an interrupt or until the time was over, and what is proved of them.
@@ -92,7 +82,8 @@ class _Numbers(NamedTuple):
     """Numbers to try; the first field orders them.
 
     Attributes:
-        bound_ms: No iteration is shorter; 0 where nothing is known yet.
+        bound_ms: No iteration is shorter; 0 where nothing is known yet. Below 0 for numbers that are likely
+            to fit, which come first until there is a plan.
         num_bounds: How many of its bounds are counted; each is tighter than the one before.
     """
 
@@ -103,28 +94,28 @@ class _Numbers(NamedTuple):
     num_bounds: int = 0
 
 
-def _node_size(cluster: Cluster) -> int:
-    return math.gcd(*(nodes.gpus_per_node for nodes in cluster.nodes))
-
-
 def _numbers_to_try(problem: PlanProblem) -> list[_Numbers]:
-    """Return all numbers that the options allow."""
+    """Return all numbers that the options allow.
+
+    For the exact division those on all GPUs, in the smallest micro-batches, are likely to fit, and come in
+    order of how near a stage is to a node.
+    """
     options, total = problem.options, problem.cluster.num_gpus
-    node = _node_size(problem.cluster)
-    sizes = [*(n for n in range(1, node + 1) if node % n == 0), *range(2 * node, total + 1, node)]
+    node = math.gcd(*(nodes.gpus_per_node for nodes in problem.cluster.nodes))
+    sizes = [size for size in range(1, total + 1) if 0 in (size % node, node % size)]
     counts = [m for m in range(1, problem.batch + 1) if problem.batch % m == 0]
     counts = [m for m in counts if m in (options.num_micro_batches or (m,))]
-    found = []
+    found, is_exact = list[_Numbers](), options.method == "exact"
     for num_gpus in (size for size in sizes if size in (options.gpus_per_stage or (size,))):
         for num_stages in range(1, min(total // num_gpus, len(problem.in_order)) + 1):
-            if num_stages not in (options.num_stages or (num_stages,)):
-                continue
-            is_wanted = num_stages * num_gpus == total
-            if options.method == "exact":
-                is_wanted |= options.idle_gpus
-            else:
-                is_wanted &= options.num_stages is not None or num_stages.bit_count() == 1
-            found += [_Numbers(0.0, num_stages, num_gpus, m) for m in counts if is_wanted]
+            has_all = num_stages * num_gpus == total
+            is_wanted = is_exact or options.num_stages is not None or num_stages.bit_count() == 1
+            is_wanted &= has_all or (is_exact and options.idle_gpus)
+            if is_wanted and num_stages in (options.num_stages or (num_stages,)):
+                found += [_Numbers(0.0, num_stages, num_gpus, m) for m in counts]
+                if is_exact and has_all and counts:
+                    likely = -1 / (1 + abs(math.log2(num_gpus / node)))
+                    found[-1] = found[-1]._replace(bound_ms=likely)
     if not found:
         raise PlanError(
             "num_stages, gpus_per_stage, num_micro_batches: leave nothing to try for a batch of "
@@ -138,22 +129,16 @@ class _Search:
 
     def __init__(self, problem: PlanProblem, report: PlannerReport, below_ms: float) -> None:
         self.problem, self.options, self.report, self.below_ms = problem, problem.options, report, below_ms
-        self.least: dict[tuple[int, int], Floats | None] = {}
         self.found: dict[tuple[int, ...], RatedPlan] = {}
-        self.trials: list[Trial] = []
+        self.trials: dict[tuple[int, ...], str] = {}
         self.min_done_ms = math.inf
         self.queue = _numbers_to_try(problem)
+        self.min_ms = cache(self._min_ms)
 
     @property
     def plans(self) -> list[RatedPlan]:
         """The best, as many as are wanted."""
         return sorted(self.found.values(), key=lambda each: each.time_ms)[: self.options.num_plans]
-
-    @property
-    def limit_ms(self) -> float:
-        """Time below which a plan is of interest."""
-        plans = self.plans
-        return min(self.below_ms, plans[-1].time_ms if len(plans) == self.options.num_plans else math.inf)
 
     @property
     def found_ms(self) -> float:
@@ -163,71 +148,46 @@ class _Search:
     def run(self) -> PlanSearchResult:
         """Search until nothing is left, the time is over, or there is an interrupt from the keyboard."""
         interrupted = out_of_time = False
+        heapq.heapify(self.queue)
         try:
-            if self.options.method == "exact":
-                self._begin()
-            heapq.heapify(self.queue)
             while self.queue:
                 self.problem.check()
                 self._step()
-                self._report()
+                done, found_ms = len(self.trials), self.found_ms
+                best_ms = found_ms if found_ms < math.inf else None
+                self.report(done, done + len(self.queue), best_ms, self._bound_ms())
         except _OutOfTimeError:
             out_of_time = True
         except KeyboardInterrupt:
             interrupted = True
-        bound_ms, num_solved = self._bound_ms(), len(self.problem.solved)
-        ending = interrupted, out_of_time, len(self.queue)
-        return PlanSearchResult(tuple(self.plans), tuple(self.trials), bound_ms, num_solved, *ending)
-
-    def _report(self) -> None:
-        done, found_ms = len(self.trials), self.found_ms
-        self.report(done, done + len(self.queue), found_ms if found_ms < math.inf else None, self._bound_ms())
-
-    def _begin(self) -> None:
-        """Solve numbers that are likely to fit until there is a first plan.
-
-        Those are on all GPUs, in the smallest micro-batches, in stages that are nearest to a node.
-        """
-        total, node = self.problem.cluster.num_gpus, _node_size(self.problem.cluster)
-        most = max(each.num_micro_batches for each in self.queue)
-        likely = [n for n in self.queue if n.num_micro_batches == most and n.num_stages * n.num_gpus == total]
-        for numbers in sorted(likely, key=lambda each: abs(math.log2(each.num_gpus / node))):
-            self.problem.check()
-            with suppress(PlanError):
-                bounded = numbers._replace(bound_ms=max(self._bound(numbers), self._tight_ms(numbers)))
-                reason = self._solve(bounded)
-                self.queue.remove(numbers)
-                self._tried(bounded, reason)
-            if self.found:
-                return
+        figures = self._bound_ms(), len(self.problem.solved), interrupted, out_of_time, len(self.queue)
+        return PlanSearchResult(tuple(self.plans), self.trials, *figures)
 
     def _step(self) -> None:
         """Take the numbers of the least bound: give them a tighter one, or solve them."""
-        numbers = self.queue[0]
-        if numbers.bound_ms >= self.limit_ms:
+        numbers, plans = self.queue[0], self.plans
+        worst_ms = plans[-1].time_ms if len(plans) == self.options.num_plans else math.inf
+        limit_ms = min(self.below_ms, worst_ms)
+        if numbers.bound_ms >= limit_ms:
             for each in sorted(self.queue):
-                self._tried(each, "no better than the plans found so far, by its bound")
+                better = "no better than the plans found so far, by its bound"
+                reason = _FITS_NOWHERE if math.isinf(each.bound_ms) else better
+                self.trials[each[1:4]] = reason
             self.queue.clear()
-        elif numbers.num_bounds < 2:
-            tighter = self._bound if numbers.num_bounds == 0 else self._tight_ms
-            try:
-                bound_ms = max(tighter(numbers), numbers.bound_ms)
-            except PlanError as error:
-                heapq.heappop(self.queue)
-                self._tried(numbers._replace(bound_ms=math.inf), str(error))
+            return
+        try:
+            is_likely = numbers.bound_ms < 0 and not self.found
+            if numbers.num_bounds < 2 and not is_likely:
+                is_loose, key = numbers.num_bounds == 0, numbers[1:4]
+                bound_ms = self._loose_ms(*key) if is_loose else Pipeline(self.problem, *key).min_ms
+                tighter = _Numbers(max(bound_ms, numbers.bound_ms), *key, numbers.num_bounds + 1)
+                heapq.heapreplace(self.queue, tighter)
                 return
-            tight = numbers._replace(bound_ms=bound_ms, num_bounds=numbers.num_bounds + 1)
-            heapq.heapreplace(self.queue, tight)
-        else:
-            reason = self._solve(numbers)
-            heapq.heappop(self.queue)
-            self._tried(numbers, reason)
-
-    def _tried(self, numbers: _Numbers, reason: str) -> None:
-        """Note what came of numbers; the reason is for where they have no plan."""
-        known = self.found.get(numbers[1:4])
-        self.trials.append(Trial(*numbers[1:4], numbers.bound_ms, known and known.time_ms, reason))
-        self.min_done_ms = min(self.min_done_ms, numbers.bound_ms)
+            reason = self._solve(numbers, limit_ms)
+        except PlanError as error:
+            reason = str(error)
+        heapq.heappop(self.queue)
+        self.trials[numbers[1:4]] = reason
 
     def _bound_ms(self) -> float:
         """Return what no iteration is shorter than: of the numbers left, and of those that are done.
@@ -235,46 +195,34 @@ class _Search:
         With both methods exact, those that are done have nothing shorter than the best plan, but by what the
         searches in stages have not proved. Infinite where all are done and nothing fits.
         """
-        left_ms = self.queue[0].bound_ms if self.queue else math.inf
+        left_ms = max(self.queue[0].bound_ms, 0.0) if self.queue else math.inf
         found_ms, done_ms = self.found_ms, self.min_done_ms
         if self.options.method == self.options.stage_method == "exact":
             done_ms = max(done_ms, self.problem.proved_share * found_ms)
         return min(left_ms, done_ms, found_ms)
 
-    def _bound(self, numbers: _Numbers) -> float:
-        """Return a time that no iteration is below, memory aside; raises `PlanError` where there is none."""
-        _, num_stages, num_gpus, m, _ = numbers
-        counts = self.problem.counts
-        if (num_gpus, m) not in self.least:
-            most = min(self.problem.cluster.num_gpus // num_gpus, len(self.problem.in_order))
-            groups = {group.pattern: group for group in self.problem.groups(most, num_gpus)}
-            known = []
-            for group in groups.values():
-                with suppress(PlanError):
-                    known.append(self.problem.table(group, m).min_ms)
-            self.least[num_gpus, m] = np.min(known, axis=0) if known else None
-        least = self.least[num_gpus, m]
-        if least is None:
-            least = self.problem.table(self.problem.cluster.group(0, num_gpus), m).min_ms  # says why
+    def _min_ms(self, num_gpus: int, m: int) -> Floats:
+        """Return the least cost of a layer of each kind on any stage of so many GPUs."""
+        most = min(self.problem.cluster.num_gpus // num_gpus, len(self.problem.in_order))
+        groups = {group.pattern: group for group in self.problem.groups(most, num_gpus)}
+        found: Floats = np.min([self.problem.table(group, m).min_ms for group in groups.values()], axis=0)
+        return found
+
+    def _loose_ms(self, num_stages: int, num_gpus: int, m: int) -> float:
+        """Return a time that no iteration is below, memory aside."""
+        least, counts = self.min_ms(num_gpus, m), self.problem.counts
         total = float(counts @ least)
         return (m - 1) * max(total / num_stages, float(least[counts > 0].max())) + total
 
-    def _tight_ms(self, numbers: _Numbers) -> float:
-        """Return a bound that counts memory."""
-        return self.problem.pipeline(*numbers[1:4]).min_ms
-
-    def _solve(self, numbers: _Numbers) -> str:
+    def _solve(self, numbers: _Numbers, limit_ms: float) -> str:
         """Find the best plan with these numbers, or return why there is none that helps."""
-        pipeline, limit_ms = self.problem.pipeline(*numbers[1:4]), self.limit_ms
-        if reason := pipeline.why_memory_is_short():
-            return reason
-
-        def keep(divided: tuple[int, ...]) -> None:
-            self.found[numbers[1:4]] = pipeline.rated(divided)
-
-        if (divided := pipeline.divided(limit_ms, keep)) is not None:
-            keep(divided)
+        pipeline, key = Pipeline(self.problem, *numbers[1:4]), numbers[1:4]
+        bound_ms = numbers.bound_ms if numbers.num_bounds else pipeline.min_ms
+        self.min_done_ms = min(self.min_done_ms, bound_ms)
+        for division in pipeline.divisions(limit_ms):
+            self.found[key] = pipeline.rated(division)
+        if key in self.found:
             return ""
         if math.isinf(limit_ms):
-            return f"{OUT_OF_MEMORY}no division of the layers fits every stage"
+            return _FITS_NOWHERE
         return "no division of the layers that fits is shorter than the plans found so far"

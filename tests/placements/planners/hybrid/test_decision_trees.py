@@ -22,13 +22,6 @@ def test_counts_are_those_of_the_paper() -> None:
     assert counts == {True: [44, 74, 112, 158], False: [22, 37, 56, 79]}
 
 
-def test_numbers_that_are_no_powers_of_two() -> None:
-    pairs = {LayerStrategy(t, 6 // t, zero) for t in (2, 3) for zero in (0, 3)}
-    turned = {replace(each, tensor_innermost=False) for each in pairs}
-    alone = {LayerStrategy(1, 6), LayerStrategy(1, 6, 3), LayerStrategy(6)}
-    assert set(layer_strategies(6, PLAIN)) == alone | pairs | turned
-
-
 @pytest.mark.parametrize("num_gpus", [1, 2, 3, 4, 6, 8, 12, 16, 24])
 @pytest.mark.parametrize("paradigms", [tuple(Paradigm), (Paradigm.DP, Paradigm.TP), (Paradigm.SDP,)])
 def test_strategies_are_of_all_gpus_and_different(num_gpus: int, paradigms: tuple[Paradigm, ...]) -> None:
@@ -79,12 +72,6 @@ def test_sequence_parallelism_is_beside_tensor_parallelism_alone() -> None:
         (False, "none"),
         (True, "megatron"),
     }
-
-
-@pytest.mark.parametrize("most", [1, 2, 4])
-def test_most_tensor_parallel(most: int) -> None:
-    found = layer_strategies(8, TreeOptions(tuple(Paradigm), ("none",), max_tensor_parallel=most))
-    assert max(each.tensor_parallel for each in found) == most
 
 
 def test_experts_are_shared_by_copies_of_the_weights() -> None:

@@ -13,7 +13,7 @@ from placements.cluster import read_cluster
 from placements.planners.division import spans
 from placements.planners.hybrid.decision_trees import TreeOptions
 from placements.planners.hybrid.plan_options import PlanOptions
-from placements.planners.hybrid.search.pipeline import PlanProblem
+from placements.planners.hybrid.search.pipeline import Pipeline, PlanProblem
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -24,7 +24,7 @@ def test_bounds_are_never_above_what_stages_cost(seed: int) -> None:
     cluster = read_cluster(rng.choice(["a100_2+v100_4", "a100_6"]))
     gib = rng.choice([100.0, 3.0, 1.5, 1.0])
     options = PlanOptions(TreeOptions(), memory_gib=gib, reserve_gib=0.0)
-    stages, size = PlanProblem(costs, cluster, 4 * m, options).pipeline(count, 2, m), len(costs.model.layers)
+    stages, size = Pipeline(PlanProblem(costs, cluster, 4 * m, options), count, 2, m), len(costs.model.layers)
     bounds_ms = stages.bounds_ms
     assert bounds_ms.shape == (count, size + 1, size - count + 2)
     for stage, end, number in zip(*bounds_ms.nonzero(), strict=True):
@@ -36,15 +36,3 @@ def test_bounds_are_never_above_what_stages_cost(seed: int) -> None:
         times = [math.inf if each is None else each.cost for each in found_all]
         shortest = min(shortest, (m - 1) * max(times) + sum(times))
     assert stages.min_ms <= shortest * (1 + 1e-9)
-
-
-def test_the_bound_counts_memory() -> None:
-    """With less memory an iteration is longer, and so is the bound."""
-    costs, bounds, cluster = MadeUpCosts(3, small_model(random.Random(3))), [], read_cluster("a100_2")
-    for gib in (100.0, 0.4, 0.3):
-        options = PlanOptions(TreeOptions(), memory_gib=gib, reserve_gib=0.0)
-        problem = PlanProblem(costs, cluster, 8, options)
-        pipeline = problem.pipeline(1, 2, 2)
-        bounds.append(pipeline.min_ms)
-    assert bounds[0] == pytest.approx(2 * float(pipeline.tables[0].min_ms @ problem.counts))
-    assert bounds == sorted(bounds) and len(set(bounds)) == 3
