@@ -1,7 +1,7 @@
 """The file form of a placement: ``placement.yaml``.
 
 What is declared of the fields of `Placement` and `Block` is of the file, too. There, times may be fractions
-of a tick, capacities may have a unit, and one number may stand for a list.
+of a tick, or in ms; memory may have a unit, and one number may stand for a list.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ _OTHERS = {"stages": "stages", "layers": "stages", "pp_deg": "galvatron", "place
 _AS_DECLARED = ("name", "num_devices", "tick_ms", "memory_unit_mib", "nodes", "slowdown", "shared_streams")
 """Fields of a placement that are in a file as they are declared."""
 
-_CHANGEABLE = ("time", "memory", "transient", "host_memory")
+_MEMORY = ("memory", "transient", "host_memory")
+"""Fields of a block that may have a unit."""
+
+_CHANGEABLE = ("time", *_MEMORY)
 """What a mode may change of a block."""
 
 _ALWAYS = ("name", "kind", "devices", "time", "memory", "after")
@@ -103,13 +106,16 @@ def placement_from_dict(data: object) -> Placement:
         for name in _AS_DECLARED
         if name in top.value
     }
-    entries = [
-        each.only(("name", "kind", "devices", "time"), tuple(_BLOCK)) for each in top["blocks"].items()
+    num_devices, unit_mib = own["num_devices"], own.get("memory_unit_mib")
+    tick_ms = Fraction(str(own.get("tick_ms", 1.0)))
+    given = [
+        _in_own_units(each, tick_ms, unit_mib, Meaning("", "ms", above=0)) for each in top["blocks"].items()
     ]
+    entries = [each.only(("name", "kind", "devices", "time"), tuple(_BLOCK)) for each in given]
     written = {str(entry.value["name"]): entry.value for entry in entries}
 
     def changed(name: str, change: Field) -> Field:
-        change.only((), _CHANGEABLE)
+        change = _in_own_units(change, tick_ms, unit_mib, Meaning("", "ms", min=0)).only((), _CHANGEABLE)
         if name not in written:
             raise change.mistake(f"there is no block {name!r}; the blocks are {some(written)}")
         return replace(change, value=written[name] | change.value)
@@ -125,7 +131,6 @@ def placement_from_dict(data: object) -> Placement:
     changes = [entry for mode in modes for _, of_choice in mode for entry in of_choice]
     times = [each["time"].typed(float, meaning=_BLOCK["time"].meaning) for each in entries]
     times += [each["time"].typed(float, meaning=Meaning("", "ticks", min=0)) for each in changes]
-    tick_ms = Fraction(str(own.get("tick_ms", 1.0)))
     finer = _finer(tick_ms, [Fraction(str(time)) for time in (0, *times, *(each.time for each in transfer))])
     blocks = tuple(_block(entry, finer) for entry in entries)
     streams = {COMPUTE, *(block.stream for block in blocks)}
@@ -135,7 +140,6 @@ def placement_from_dict(data: object) -> Placement:
                 if stream not in streams:
                     what = f"no block runs on a stream {stream!r}; the streams are {some(streams)}"
                     raise PlacementError(f"{name}[{i}]: {what}")
-    num_devices, unit_mib = own["num_devices"], own.get("memory_unit_mib")
     own |= {
         name: by_device(name, value, name, num_devices, unit_mib)
         for name in ("memory", "static_memory", "host_memory", "num_gpus")
@@ -152,6 +156,29 @@ def placement_from_dict(data: object) -> Placement:
             for mode in modes
         ),
     )
+
+
+def _in_own_units(entry: Field, tick_ms: Fraction, unit_mib: float | None, ms: Meaning) -> Field:
+    """Return what is given of a block, its time in ticks and its memory in units of the placement."""
+    value = {name: each for name, each in entry.mapping().items() if each is not None}
+    value |= {name: _in_units(value[name], unit_mib) for name in _MEMORY if name in value}
+    if "time_ms" in value:
+        if "time" in value:
+            raise entry.mistake("give either 'time' (ticks) or 'time_ms'")
+        time_ms = entry["time_ms"].typed(float, meaning=ms)
+        del value["time_ms"]
+        value["time"] = float(Fraction(str(time_ms)) / tick_ms)
+    return replace(entry, value=value)
+
+
+def _in_units(value: Any, unit_mib: float | None) -> Any:
+    """Return memory with a unit, also in a list or by device, in so many MiB; all else as it is."""
+    if isinstance(value, dict):
+        return {key: _in_units(each, unit_mib) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_in_units(each, unit_mib) for each in value]
+    mib = in_mib(value)
+    return mib / unit_mib if isinstance(value, str) and isinstance(mib, float) and unit_mib else value
 
 
 def _finer(tick_ms: Fraction, times: list[Fraction]) -> int:
@@ -194,14 +221,10 @@ def by_device(
     """
     if value is None:
         return None
-
-    def in_units(each: object) -> object:
-        mib = in_mib(each)
-        return mib / unit_mib if isinstance(each, str) and isinstance(mib, float) and unit_mib else each
-
-    units = [*map(in_units, value)] if isinstance(value, list) else in_units(value)
     kind: Any = int | tuple[int, ...] if name == "num_gpus" else float | tuple[float, ...]
-    found = Field(units, where, PlacementError).typed(kind, meaning=_PLACEMENT[name].meaning)
+    found = Field(_in_units(value, unit_mib), where, PlacementError).typed(
+        kind, meaning=_PLACEMENT[name].meaning
+    )
     numbers = found if isinstance(found, tuple) else (found,) * num_devices
     if len(numbers) != num_devices:
         has = f"has {len(numbers)} entries for {num_devices} devices"

@@ -65,8 +65,7 @@ def task(question: PlanQuestion, planner: TwoBwPlanner) -> dict[str, float | str
     log.info("placement and table of plans in %s", directory)
     log.info("run it with: %s", _run_options(best))
     copies, stages = best.data_parallel, best.num_stages
-    figures = {"samples_per_s": best.samples_per_s, "num_gpus": copies * stages}
-    return {"plan": f"{copies}x{stages}", **figures}
+    return {"plan": f"{copies}x{stages}", "samples_per_s": best.samples_per_s, "num_gpus": copies * stages}
 
 
 def _profile(sizes: Sequence[int], model: ModelShape, cluster: Cluster, costs: CostOptions) -> BlockProfile:

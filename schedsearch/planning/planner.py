@@ -130,16 +130,14 @@ def plan(
     planning = _Planning(model, cluster, costs, options, sizes, shapes, on_progress)
     planning.run(None if why_not else _allowed(layouts or LayoutOptions(), options))
     made = _unique(map(simulated, planning.made))
-    interrupted = planning.interrupted
     if rank_by == "schedule":
         left_s = max(end_s - time.monotonic(), 1e-3)
-        made = _unique(rank(made, left_s, on_progress=on_search, interrupted=interrupted))
-    left_out = [*planning.left_out]
+        made = _unique(rank(made, left_s, on_progress=on_search, interrupted=planning.interrupted))
     if why_not and options.method == "exact":
-        left_out.append(f"layouts: not compared: {why_not}")
+        planning.left_out.append(f"layouts: not compared: {why_not}")
     return Plans(
         *(model, cluster, options, costs, tuple(_in_order(made))),
-        *(planning.searches, planning.layouts, tuple(left_out), interrupted),
+        *(planning.searches, planning.layouts, tuple(planning.left_out), planning.interrupted),
     )
 
 

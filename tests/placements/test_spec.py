@@ -23,7 +23,7 @@ GOOD = {
     "memory": [3, 2],
     "blocks": [
         {"name": "F0", "kind": "F", "devices": [0], "time": 2, "memory": 1, "after": []},
-        {"name": "F1", "kind": "F", "devices": [1], "time": 2.4, "memory": 1, "after": ["F0"]},
+        {"name": "F1", "kind": "F", "devices": [1], "time_ms": 1.2, "memory": 1, "after": ["F0"]},
         {"name": "B1", "kind": "B", "devices": [1], "time": 3, "memory": -1, "after": ["F1"]},
         {"name": "B0", "kind": "B", "devices": [0], "time": 3, "memory": -1, "after": ["B1"]},
     ],
@@ -61,7 +61,7 @@ def test_fractions_are_exact_to_a_millionth() -> None:
     assert first_ms == pytest.approx(0.5 / 3, rel=1e-6)
     assert placement.by_name["B0"].time * placement.tick_ms == pytest.approx(1.5, rel=1e-12)
     assert placement.transfer_time("F0", "F1") * placement.tick_ms == pytest.approx(0.125, rel=1e-12)
-    assert placement_from_dict(changed("blocks.1.time", 3)).tick_ms == 0.5
+    assert placement_from_dict(changed("blocks.1.time_ms", 1.5)).tick_ms == 0.5
 
 
 def test_static_and_transient_memory_and_an_optimizer_block() -> None:
@@ -137,11 +137,12 @@ def test_each_gpu_as_a_device_of_its_own() -> None:
         ("blocks.0.after", ["B0"], "wait for each other in a cycle"),
         ("blocks.1.devices", [2], r"blocks\[1\] \(F1\).devices: 2 is out of range; use 0 to 1"),
         ("blocks.1.devices", [1, 1], "names a device twice"),
+        ("blocks.0.time_ms", 3, "either 'time' .* or 'time_ms'"),
         ("blocks.3.memory", 0, "holds 1 of memory on device 0 in the end"),
         ("blocks.0.time", 0, r"blocks\[0\].time: 0 is not a number above 0; give it in ticks"),
         ("blocks.0.data_parallel", 0, r"blocks\[0\].data_parallel: 0 is not a whole number of 1 or more"),
         ("blocks.0.data_parallel", 2, r"\(F0\).data_parallel: 2 does not divide its 1 GPUs; give a divisor"),
-        ("blocks.1.time", 1e-15, "from the shortest time to the longest is too far"),
+        ("blocks.1.time_ms", 1e-15, "from the shortest time to the longest is too far"),
         ("blocks.0.memory", 10**16, r"blocks\[0\] \(F0\): has a number above 1e\+15; use a coarser unit"),
         (
             "blocks.0.memory",
@@ -149,7 +150,7 @@ def test_each_gpu_as_a_device_of_its_own() -> None:
             r"blocks\[0\].memory: 1 is not a device of this block; use only",
         ),
         ("blocks.0.memory", {0.0: 1}, r"blocks\[0\].memory: 0.0 is not a whole number; name each by its"),
-        ("blocks.0.memory", [1, 0], r"memory: \[1, 0\] is not a whole number; give whole"),
+        ("blocks.0.memory", [1, 0], r"memory: \[1, 0\] is not a whole number or a mapping; give whole"),
         ("blocks.0.kind", "X", "'X' is not known; use one of F, B, I, W, R, O"),
         ("blocks.0.kind", "O", "would be held by an optimizer block"),
         ("blocks.0.time", 10**400, "is not in a possible range; check its unit"),

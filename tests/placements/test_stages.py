@@ -155,7 +155,7 @@ PLACEMENT: dict[str, Any] = {
     "memory": "1GiB",
     "static_memory": ["0.5g"],
     "blocks": [
-        {"name": "F0", "kind": "F", "devices": [0], "time": 1, "memory": 32, "transient": 1},
+        {"name": "F0", "kind": "F", "devices": [0], "time": 1, "memory": "64MiB", "transient": "2MiB"},
         {"name": "B0", "kind": "B", "devices": 0, "time": 2, "memory": {0: -32}, "after": ["F0"]},
     ],
 }
