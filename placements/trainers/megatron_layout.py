@@ -181,8 +181,6 @@ def pipeline_of(words: Sequence[str]) -> MegatronPipeline:
     for name in flags:
         if name in DASHED:
             raise LayoutError(f"{name}: is unknown to Megatron-LM; write {DASHED[name]}")
-        if name in _ENDS:
-            raise LayoutError(f"{name}: is not read; give {LAYOUT}")
     numbers = {name: _number(name, _value(name, flags)) for name in _NUMBERS if name in flags}
     if LAYERS not in numbers:
         sources = (getattr(word, "unknown", "") for word in words)
@@ -190,7 +188,7 @@ def pipeline_of(words: Sequence[str]) -> MegatronPipeline:
         raise LayoutError(f"{LAYERS}: is missing{unknown}; give the number of transformer layers")
     num_layers, num_mtp, ranks = numbers[LAYERS], numbers.get(MTP_LAYERS), numbers.get(RANKS, 1)
     if LAYOUT in flags:
-        others = [name for name in (FIRST, LAST, CHUNK_LAYERS, CHUNKS) if name in flags]
+        others = [name for name in (FIRST, LAST, *_ENDS, CHUNK_LAYERS, CHUNKS) if name in flags]
         if others:
             raise LayoutError(
                 f"{LAYOUT}: Megatron-LM: pipeline_model_parallel_layout cannot be set with other pipeline "
@@ -199,7 +197,7 @@ def pipeline_of(words: Sequence[str]) -> MegatronPipeline:
         layout = read_notation(_value(LAYOUT, flags), ranks, LAYOUT)
         check_megatron(layout, num_layers, num_mtp, LAYOUT)
     else:
-        stages = [LAYER * count for count in _layers_of_stages(numbers)]
+        stages = [LAYER * count for count in _layers_of_stages(numbers, [name in flags for name in _ENDS])]
         stages[0] = EMBEDDING + stages[0]
         stages[-1] += MTP * (num_mtp or 0) + LOSS
         layout = PipelineLayout(ranks, tuple(stages))
@@ -232,11 +230,19 @@ def _number(name: str, text: str) -> int:
     return int(text)
 
 
-def _layers_of_stages(numbers: Mapping[str, int]) -> list[int]:
-    """Return the transformer layers of each virtual stage, where no layout says them."""
+def _layers_of_stages(numbers: Mapping[str, int], counts_ends: Sequence[bool]) -> list[int]:
+    """Return the transformer layers of each virtual stage, where no layout says them.
+
+    The embedding, and the loss, may be counted as a layer.
+    """
     ranks, num_layers = numbers.get(RANKS, 1), numbers[LAYERS]
     known = {rank: numbers[name] for name, rank in ((FIRST, 0), (LAST, ranks - 1)) if name in numbers}
-    left, num_left = num_layers - sum(known.values()), ranks - len(known)
+    if any(counts_ends) and known:
+        raise LayoutError(
+            f"{FIRST}: Megatron-LM: num_layers_in_first_pipeline_stage and num_layers_in_last_pipeline_stage "
+            f"cannot be set at the same time with {' and '.join(_ENDS)}; leave out one kind"
+        )
+    left, num_left = num_layers + sum(counts_ends) - sum(known.values()), ranks - len(known)
     each, over = divmod(left, num_left) if num_left else (0, left)
     if left < 0 or over:
         raise LayoutError(
@@ -254,7 +260,13 @@ def _layers_of_stages(numbers: Mapping[str, int]) -> list[int]:
                 f"{name}: Megatron-LM: num_layers_per_pipeline_rank {count} should be divisible by vp_size "
                 f"{chunks}; change either, or give {LAYOUT}"
             )
-    return [count // chunks for _ in range(chunks) for count in of_rank]
+    layers = [count // chunks for _ in range(chunks) for count in of_rank]
+    layers[0] -= counts_ends[0]
+    layers[-1] -= counts_ends[1]
+    if min(layers) < 0:
+        reason = "Megatron-LM: Not enough layers in the first virtual pipeline stage"
+        raise LayoutError(f"{_ENDS[0]}: {reason}; leave it out")
+    return layers
 
 
 def group_size(num_devices: int, num_micro_batches: int) -> int:

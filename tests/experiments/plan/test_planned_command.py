@@ -60,7 +60,7 @@ def options(*overrides: str) -> RunCommandOptions:
 def test_what_a_plan_decides_is_its_own_unless_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     planned = options(*PLANNED)
-    assert (planned.search.num_micro_batches, planned.runtime.recompute) == (8, ["F0"])
+    assert (planned.search.num_micro_batches, planned.runtime.recompute) == (8, ("F0",))
     assert planned.runtime.micro_batch_size == 2
     given = options(*PLANNED, "search.num_micro_batches=3", "runtime.recompute=[]")
     assert (given.search.num_micro_batches, given.runtime.recompute) == (3, [])
@@ -170,7 +170,7 @@ WRONG_LAYERS = [
         [*V_SHAPE, "runtime.layers_per_block={F0: 0, F1: 3}"],
         "whole numbers of at least 1; do so as in {F0: 3",
     ),
-    ([*V_SHAPE, "runtime.layers_per_block=4"], "runtime.layers_per_block: 4 is not a mapping or null"),
+    ([*V_SHAPE, "runtime.layers_per_block=4"], "runtime.layers_per_block: 4 is not a mapping"),
     (
         [*V_SHAPE, "runtime.layers_per_block={F0: 1, F1: 3}", "runtime.model=synthetic"],
         "runtime.layers_per_block: synthetic has no transformer layers to share; leave it out (null)",

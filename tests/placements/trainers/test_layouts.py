@@ -110,6 +110,8 @@ SHORT = {
     "-l": "--num-layers-per-virtual-pipeline-stage",
     "-first": "--decoder-first-pipeline-num-layers",
     "-last": "--decoder-last-pipeline-num-layers",
+    "-e": "--account-for-embedding-in-pipeline-split",
+    "-s": "--account-for-loss-in-pipeline-split",
     "-m": "--mtp-num-layers",
     "-layout": "--pipeline-model-parallel-layout",
 }
@@ -127,7 +129,7 @@ def stages_of(words: str) -> tuple[str, ...]:
         ("-n 8 -p 2 -c 2", ("Ett", "tt", "tt", "ttL")),
         ("-n 8 -p 2 -l 2", ("Ett", "tt", "tt", "ttL")),
         ("-n 5 -p 3 -first 1 -last 2", ("Et", "tt", "ttL")),
-        ("-n 6 -p 3 -m 1", ("Ett", "tt", "ttmL")),
+        ("-n 4 -p 3 -e -s -m 1", ("Et", "tt", "tmL")),
         ("-n 2", ("EttL",)),
     ],
 )
@@ -148,6 +150,7 @@ def test_arguments_without_a_layout(words: str, stages: tuple[str, ...]) -> None
             "-n 2 -layout EttL -first 1",
             "with other pipeline layout arguments; leave out --decoder-first-",
         ),
+        ("-n 3 -p 2 -first 1 -s", "cannot be set at the same time with --account-for-embedding-in-"),
     ],
 )
 def test_arguments_that_are_refused(words: str, message: str) -> None:
@@ -189,10 +192,6 @@ def test_a_script_is_read_as_the_shell_reads_it(script: str, tmp_path: Path) -> 
     ("script", "message"),
     [
         (RUN.replace("s 4", "s\xa04"), "--num-layers: is missing; give the number"),
-        (
-            f"{RUN} --account-for-loss-in-pipeline-split",
-            "--account-for-loss-in-pipeline-split: is not read; give",
-        ),
         ("--num-layers '4", "is no command line (No closing quotation); close the quotes"),
         ("\nx.py --num-layers $LAYERS", "--num-layers: $LAYERS of line 2 is not known before a run; write"),
         (f"{RUN}\nif [ $A ]; then\n{RUN} --num-layers 8; fi", "the commands of line 1 and line 3 have other"),
