@@ -50,6 +50,8 @@ class GeneratorOptions:
         require(is_number, "trace.num_jobs", num_jobs, "a number of jobs; give 1 or more")
         wanted = "possible for jobs without end; give trace.num_jobs, or seconds above 0"
         require(num_jobs is not None or lam_s > 0, "trace.lam_s", 0, wanted)
+        are_right = all(0 < hours < math.inf for hours in self.durations_h or ())
+        require(are_right, "trace.durations_h", self.durations_h, "numbers of hours above 0; correct them")
 
 
 def generated(

@@ -71,7 +71,7 @@ def test_options_do_not_change_what_others_draw() -> None:
 
 
 def test_the_cost_studys_durations() -> None:
-    jobs = drawn(num_jobs=500, lam_s=0.0, slos=True, durations_h=[12, 24, 48, 96, 192])
+    jobs = drawn(num_jobs=500, lam_s=0.0, slos=True, durations_h=(12, 24, 48, 96, 192))
     days = Counter(round(duration_s(job) / 86400, 9) for job in jobs)
     assert {*days} == {0.5, 1.0, 2.0, 4.0, 8.0}
     assert len(jobs) == 500
@@ -81,7 +81,7 @@ def test_the_cost_studys_durations() -> None:
     ("options", "message"),
     [
         ({"lam_s": -1.0}, "lam_s: -1.0 is not a time"),
-        ({"durations_h": [1.0, -2.0]}, "not numbers of hours above 0"),
+        ({"durations_h": (1.0, -2.0)}, "not numbers of hours above 0"),
         ({"reference": "a100"}, "'one' is not a type with a throughput on 1 a100"),
     ],
 )

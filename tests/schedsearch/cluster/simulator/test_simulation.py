@@ -183,7 +183,7 @@ def test_finish_time_ratio_by_hand() -> None:
 
 
 def test_a_window_ends_the_run_and_bounds_the_averages() -> None:
-    endless = generated({"a": False}, RATE_1, GeneratorOptions(lam_s=100.0, durations_h=[50 / 3600]))
+    endless = generated({"a": False}, RATE_1, GeneratorOptions(lam_s=100.0, durations_h=(50 / 3600,)))
     outcome = simulate_cluster(endless, ONE, RATE_1, OnFirstType(), replace(KEPT, window=(5, 8), reset_s=0.0))
     assert len(outcome.measured) == 3
     assert outcome.figures["average_jct_s"] == pytest.approx(
