@@ -361,7 +361,7 @@ WRONG = [
     (["profile.clock_latency=none.json"], "none.json: cannot be read (No such file or directory); give"),
     (
         ["energy.slowdown=10%"],
-        "energy.slowdown: '10%' is not a number or null; write 10% more as 1.1, a share",
+        "energy.slowdown: '10%' is not a number of 1 or more; write 10% more as 1.1, a share",
     ),
     (["energy.device_power_cap_w=80"], "energy.device_power_cap_w: 80 is not above 83.64 W, all waiting"),
     (

@@ -63,9 +63,9 @@ def test_what_a_plan_decides_is_its_own_unless_it_is_given(monkeypatch: pytest.M
     assert (planned.search.num_micro_batches, planned.runtime.recompute) == (8, ("F0",))
     assert planned.runtime.micro_batch_size == 2
     given = options(*PLANNED, "search.num_micro_batches=3", "runtime.recompute=[]")
-    assert (given.search.num_micro_batches, given.runtime.recompute) == (3, [])
+    assert (given.search.num_micro_batches, given.runtime.recompute) == (3, ())
     other = options("placement=v_shape")
-    assert (other.search.num_micro_batches, other.runtime.recompute) == (NUM_MICRO_BATCHES, [])
+    assert (other.search.num_micro_batches, other.runtime.recompute) == (NUM_MICRO_BATCHES, ())
 
 
 PLAN = {
