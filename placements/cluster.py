@@ -325,12 +325,10 @@ def _nodes(part: str, text: str, gpus_per_node: int | None) -> Nodes:
     gpus, own = gpus_of(name)
     if own not in gpus or not re.fullmatch("0*[1-9][0-9]{0,5}", count):
         near = [part] if part in gpus else difflib.get_close_matches((own or part).lower(), gpus, n=1)
-        remedy, inside = (
-            f"did you mean {near[0]}_8? " if near else "",
-            "" if part == text else f" in {text!r}",
-        )
+        remedy = f"did you mean {near[0]}_{count if count.isdecimal() else 8}? " if near else ""
+        inside = "" if part == text else f" in {text!r}"
         raise GpusError(
-            f"cluster: {part!r}{inside} is not a known GPU, _ and a number; {remedy}GPUs are "
+            f"cluster: {part!r}{inside} is not a known GPU and a number, as in a100_8; {remedy}GPUs are "
             f"{', '.join(gpus)}; others have a file, as cluster=mine.json"
         )
     asked = gpus[own].gpus_per_node if gpus_per_node is None else gpus_per_node

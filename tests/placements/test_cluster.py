@@ -106,9 +106,9 @@ def test_names() -> None:
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("zzz_8", {}, "cluster: 'zzz_8' is not a known GPU, _ and a number; GPUs are a100,"),
+        ("zzz_8", {}, "cluster: 'zzz_8' is not a known GPU and a number, as in a100_8; GPUs are a100,"),
         ("h100_8+h800_64", {}, "cluster: 'h800_64' in 'h100_8+h800_64' is not a known"),
-        ("a100", {}, "cluster: 'a100' is not a known GPU, _ and a number; did you mean a100_8?"),
+        ("a100", {}, "cluster: 'a100' is not a known GPU and a number, as in a100_8; did you mean a100_8?"),
         ("a100_12", {}, "cluster: 12 GPUs of a100_12 are not whole nodes of 8; give a multiple"),
         ("a100_8", {"gpus_per_node": 0}, "gpus_per_node: 0 is not a number of GPUs; give one"),
         ("a40_16", {}, "node_bandwidth_gb_s: is not known between nodes of a40_16; give it"),
