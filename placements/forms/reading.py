@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, is_dataclass, replace
 from enum import Enum
 from fractions import Fraction
+from functools import cache
 from math import inf
 from pathlib import Path
 from types import NoneType, UnionType
@@ -217,15 +218,13 @@ class Field:
         Of the type `Field` the field itself is returned, to be read elsewhere. Of several types, a mapping or
         a list is read as the one that is such, all else as the first.
         """
-        wanted, own = without_meaning(wanted)
+        wanted, own, kinds, origin, origins = _parts(wanted)
         meaning = own or meaning
-        kinds, origin = get_args(wanted), get_origin(wanted)
         if origin in (Union, UnionType):
             if self.value is None and NoneType in kinds and Field not in kinds:
                 return None
             shapes = (Mapping,) if isinstance(self.value, dict) else (tuple, Sequence)
             is_one = not isinstance(self.value, (dict, list, tuple))
-            origins = [get_origin(each) or each for each, _ in map(without_meaning, kinds)]
             wanted_ones = (type(self.value),) if is_one else shapes
             fitting = [each for each, own in zip(kinds, origins, strict=True) if own in wanted_ones]
             if not is_one and not fitting and _WORDS.keys() >= {*origins}:
@@ -295,6 +294,21 @@ class Field:
                 raise self.mistake(f"{key(name)!r} is given twice; give it once")
             found[key(name)] = self.inside(name, value).typed(wanted, named, meaning)
         return found
+
+
+@cache
+def _parts(wanted: Any) -> tuple[Any, Meaning | None, tuple[Any, ...], Any, tuple[Any, ...]]:
+    """Return a type, what is declared of it, its arguments, its origin, and the origins of several types."""
+    inner, own = without_meaning(wanted)
+    kinds, origin = get_args(inner), get_origin(inner)
+    several = kinds if origin in (Union, UnionType) else ()
+    return (
+        inner,
+        own,
+        kinds,
+        origin,
+        tuple(get_origin(each) or each for each, _ in map(without_meaning, several)),
+    )
 
 
 def plain(value: Any, named: Named | None = None, *, defaults: bool = True) -> Any:
