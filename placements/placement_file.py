@@ -175,7 +175,7 @@ def _in_units(value: Any, unit_mib: float | None) -> Any:
     """Return memory with a unit, also in a list or by device, in so many MiB; all else as it is."""
     if isinstance(value, dict):
         return {key: _in_units(each, unit_mib) for key, each in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_in_units(each, unit_mib) for each in value]
     mib = in_mib(value)
     return mib / unit_mib if isinstance(value, str) and isinstance(mib, float) and unit_mib else value

@@ -90,13 +90,13 @@ class OptionField(Field):
         return self.value
 
     def only(self, required: Sequence[str], optional: Sequence[str] = ()) -> Field:
-        """Return itself, a group of options with the required ones, and with no others than the optional."""
+        """Return itself, a group of all of its options, as Hydra composes it and a record keeps it."""
         known = [*required, *optional]
         found = self.mapping("a group of options", f"give them as in {self.where}.NAME=VALUE")
         for name in found:
             if name not in known:
                 raise self.inside(name, None).mistake(f"is not an option; {did_you_mean(str(name), known)}")
-        for name in required:
+        for name in known:
             if name not in found:
                 own = self.inside(name, None)
                 raise own.mistake(f"has no value; give one, as in {own.where}=VALUE")

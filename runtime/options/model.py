@@ -71,7 +71,7 @@ class UserModelOptions:
         None, "further options of that class, as in {betas: [0.9, 0.95]}", hash=False
     )
     parameter_groups: Sequence[Any] = option(
-        [],
+        (),
         "as in [{match: 'norm|bias', options: {weight_decay: 0}}]; match: part of a name",
         hash=False,
     )

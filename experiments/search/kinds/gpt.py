@@ -101,8 +101,9 @@ def _one_number(name: str, value: object) -> int:
     if value is None:
         return 1
     if not isinstance(value, int) or value < 1:
+        shown = [*value] if isinstance(value, tuple) else repr(value)
         raise OptionError(
-            f"placement.{name}: {value!r} is not one number of at least 1, and in placement=gpt all devices "
+            f"placement.{name}: {shown} is not one number of at least 1, and in placement=gpt all devices "
             "share their layers alike; give one number, or a plan (placement=galvatron) or times of your own "
             "(placement=file)"
         )

@@ -131,6 +131,7 @@ def place_gpt(
         PlacementError: An argument is out of its range.
     """
     num_layers, layer = model.runs[1]
+    num_heads = getattr(layer, "num_heads", 1)
     groups, is_m = data_parallel, arrangement == "m_shape"
     for holds, message in (
         (
@@ -146,6 +147,11 @@ def place_gpt(
             num_gpus % groups == micro_batch_size % groups == 0,
             f"data_parallel: {groups} does not divide the {num_gpus} GPUs of a device and the "
             f"{micro_batch_size} samples of a micro-batch; give a divisor",
+        ),
+        (
+            num_heads % max(1, num_gpus // groups) == 0,
+            f"num_gpus: {num_gpus} in {groups} data-parallel groups are {num_gpus // groups} GPUs that share "
+            f"a layer, which does not divide num_heads {num_heads}; change one of them",
         ),
         (
             {*modes} <= {"selective", "full"},

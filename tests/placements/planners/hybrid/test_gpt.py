@@ -143,7 +143,7 @@ def test_groups_share_the_samples_and_exchange_their_gradients() -> None:
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"arrangement": "m_shape", "num_gpus": 2, "data_parallel": 2}, "data_parallel: 2 is not 1, and"),
     ({"num_gpus": 3, "data_parallel": 2}, "data_parallel: 2 does not divide the 3 GPUs of a"),
-    ({"num_gpus": 3}, "tensor_parallel: 3"),
+    ({"num_gpus": 3}, "num_gpus: 3"),
     ({"num_devices": 0}, "num_devices: 0 is not from 1 to num_layers 24; give such a number"),
     ({"tick_ms": 1000.0}, "tick_ms: 1000.0 is not above 0"),
     ({"reserve_gib": 80.0}, "reserve_gib: 80.0 is not from 0"),
