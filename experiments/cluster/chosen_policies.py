@@ -22,7 +22,6 @@ def names_of(given: str | Sequence[str]) -> list[str]:
     names = [given] if isinstance(given, str) else list(given)
     require(bool(names), "policy", given, "a name of a policy, or a list of names", "give one, as in las")
     for name in names:
-        require(isinstance(name, str), "policy", name, "the name of a policy", "give one, as in las")
         require(names.count(name) == 1, "policy", name, "named once", "leave the other out")
     return names
 

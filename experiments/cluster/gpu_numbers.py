@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from experiments.cluster.options import GpuClusterOptions
 from experiments.config.options import OptionError, require
@@ -33,21 +32,18 @@ def gpu_cluster(options: GpuClusterOptions) -> GpuCluster:
     return GpuCluster(whole, prices, sizes, power_cap_w=cap_w, idle_power_w=idle_w)
 
 
-def _whole(where: str, given: str | Mapping[Any, Any] | None, example: str) -> dict[str, int]:
+def _whole(where: str, given: str | Mapping[str, float] | None, example: str) -> dict[str, int]:
     found = _by_type(where, given, example)
     for gpu_type, count in found.items():
         require(count == int(count), f"{where}.{gpu_type}", count, "a whole number", "give one")
     return {gpu_type: int(count) for gpu_type, count in found.items()}
 
 
-def _by_type(where: str, given: str | Mapping[Any, Any] | None, example: str) -> Mapping[str, float]:
+def _by_type(where: str, given: str | Mapping[str, float] | None, example: str) -> Mapping[str, float]:
     if given is None:
         return {}
     if not isinstance(given, str):
-        for gpu_type, number in given.items():
-            is_number = isinstance(number, int | float) and not isinstance(number, bool)
-            require(is_number, f"{where}.{gpu_type}", number, "a number", "give one")
-        return {str(gpu_type): number for gpu_type, number in given.items()}
+        return given
     parts = given.split(":")
     try:
         return dict(zip(TYPES, map(float, parts), strict=True))

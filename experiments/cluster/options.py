@@ -15,16 +15,16 @@ from schedsearch.cluster.generator import GeneratorOptions
 class GpuClusterOptions:
     """The `cluster` group; see `schedsearch.cluster.gpu_cluster`."""
 
-    workers: str | Mapping[Any, Any] = option(
+    workers: str | Mapping[str, float] = option(
         "36:36:36", "GPUs of each type: v100:p100:k80, or by name as in {a100: 8, h100: 16}"
     )
-    dollars_per_hour: str | Mapping[Any, Any] | None = option(
+    dollars_per_hour: str | Mapping[str, float] | None = option(
         "0.74:0.43:0.135", "price of one GPU, in the same form; preemptible GPUs of GCP in 2020"
     )
-    gpus_per_server: str | Mapping[Any, Any] | None = option(
+    gpus_per_server: str | Mapping[str, float] | None = option(
         None, "GPUs of each type in one server, in the same form; null: 1"
     )
-    idle_power_w: str | Mapping[Any, Any] | None = option(
+    idle_power_w: str | Mapping[str, float] | None = option(
         None, "power of one idle GPU of each type, in W, in the same form; null: 0"
     )
     power_cap_w: float | None = option(
@@ -135,9 +135,7 @@ class ClusterCommandOptions:
         None, "jobs that are measured, [4000, 5000] for 4000 to 4999; null: all of the trace"
     )
     loads: tuple[int | float, ...] | None = option(
-        None,
-        "list of jobs per hour: one simulation each, and a figure of the completion time by load",
-        above=0,
+        None, "jobs per hour: one simulation each, and a figure of the completion time by load", above=0
     )
     seeds: tuple[int, ...] | None = option(
         None,

@@ -32,8 +32,6 @@ def task(options: CompareOptions) -> dict[str, float]:
     """Compare, print the table, and save it with the figure; return the makespan of each schedule."""
     stages, own = read_model(options)
     costs = stages_cost_source(options.stages, stages.power_w)
-    are_names = all(isinstance(name, str) for name in options.schedules)
-    require(are_names, "schedules", options.schedules, "a list of names")
     for name in commands()["compare"].refused:
         given, usual = (getattr(of, name.removeprefix("search.")) for of in (options.search, SearchOptions()))
         require(given == usual, name, given, "for a comparison", "leave it out")

@@ -24,10 +24,7 @@ def task(options: RatesCommandOptions) -> dict[str, float]:
     """Measure every different operator of a model, and write what is known after each."""
     require_known("gpu", options.gpu, GPUS)
     degrees = options.tensor_parallel
-    require(
-        bool(degrees) and all(type(each) is int and each > 0 for each in degrees),
-        *("tensor_parallel", degrees, "a list of whole numbers above 0", "give some, as [1,2,4,8]"),
-    )
+    require(bool(degrees), "tensor_parallel", [], "a list of whole numbers", "give some, as [1,2,4,8]")
     sizes = {} if options.sequence_length is None else {"sequence_length": options.sequence_length}
     model = read_model(options.model, **sizes)
     how = rates_options(options.device, options.repeats)

@@ -27,6 +27,5 @@ def check_numbers(option: str, values: Sequence[int], least: int = 1) -> None:
     """
     require(bool(values), option, [], "a list of at least one", f"give whole numbers of at least {least}")
     for value in values:
-        require(type(value) is int, option, value, "a whole number")
         require_least(option, value, least)
     require_once(option, list(values))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from omegaconf import DictConfig
 
@@ -12,7 +12,7 @@ from experiments.config.declaring import Command
 from experiments.config.options import OptionError, plain, read_fields, require_known
 from experiments.search.kinds.kind import PlacementKind, PlannedRun
 from experiments.search.kinds.kinds import PLACEMENTS, read_placement_kind
-from placements.forms.meaning import Verbatim, group, option
+from placements.forms.meaning import Meaning, Verbatim, group, option
 from placements.forms.reading import json_file
 from placements.gpus import GPUS, gpus_of
 from placements.hardware import Gpu
@@ -129,8 +129,10 @@ class ProfileOptions:
     )
     time_scale: float = option(1.0, "multiplies the CSV's times", above=0)
     energy_scale: float = option(1.0, "multiplies the CSV's energies", above=0)
-    blocking_power_w: float | Mapping[Any, Any] | None = option(
-        None, "power of a waiting GPU, in W, or by clock, as in {705: 60.0, 1410: 84.0}; null: the GPU's"
+    blocking_power_w: float | Mapping[Annotated[int, Meaning("clock", min=1)], float] | None = option(
+        None,
+        "power of a waiting GPU, in W, or by clock, as in {705: 60.0, 1410: 84.0}; null: the GPU's",
+        min=0,
     )
     clock_latency: Verbatim | None = option(
         None, "file of runtime.clock latency: how long changes of clock take; null: the GPU's"

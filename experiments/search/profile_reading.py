@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from experiments.config.options import OptionError, require, require_path
+from experiments.config.options import require, require_path
 from experiments.search.kinds.kind import Measured
 from experiments.search.options import ProfileOptions
 from placements import BlockingPower, Profile
@@ -151,15 +150,9 @@ def given_blocking_power(profile: ProfileOptions) -> BlockingPower | None:
     Raises:
         OptionError: It is no power, or a clock of it is none.
     """
-    chosen, where = profile.blocking_power_w, "profile.blocking_power_w"
+    chosen = profile.blocking_power_w
     if not isinstance(chosen, Mapping):
-        require(chosen is None or 0 <= chosen < math.inf, where, chosen, "a power", "give 0 W or more")
         return chosen
-    if not chosen:
-        raise OptionError(f"{where}: is an empty mapping; give W by MHz as in {{705: 60.0, 1410: 84.0}}")
-    for clock, watts in chosen.items():
-        is_clock = type(clock) is int and clock > 0
-        require(is_clock, where, clock, "a clock", "give whole MHz above 0, without quotes")
-        if isinstance(watts, bool) or not isinstance(watts, (int, float)) or not 0 <= watts < math.inf:
-            raise OptionError(f"{where}: {watts!r} at {clock} MHz is not a power; give 0 W or more")
-    return tuple(sorted((clock, float(watts)) for clock, watts in chosen.items()))
+    wanted = "W by MHz", "give some as in {705: 60.0, 1410: 84.0}"
+    require(bool(chosen), "profile.blocking_power_w", {}, *wanted)
+    return tuple(sorted(chosen.items()))

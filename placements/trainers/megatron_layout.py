@@ -231,10 +231,7 @@ def _number(name: str, text: str) -> int:
 
 
 def _layers_of_stages(numbers: Mapping[str, int], counts_ends: Sequence[bool]) -> list[int]:
-    """Return the transformer layers of each virtual stage, where no layout says them.
-
-    The embedding, and the loss, may be counted as a layer.
-    """
+    """Return the layers of each virtual stage without a layout; embedding and loss may count as layers."""
     ranks, num_layers = numbers.get(RANKS, 1), numbers[LAYERS]
     known = {rank: numbers[name] for name, rank in ((FIRST, 0), (LAST, ranks - 1)) if name in numbers}
     if any(counts_ends) and known:

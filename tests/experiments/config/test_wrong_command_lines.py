@@ -52,11 +52,6 @@ WRONG = [
     ("search", ["placement:v_shape"], "placement:v_shape: is not NAME=VALUE; write placement=v_shape"),
     (
         "search",
-        ["--placemnt", "v_shape"],
-        "--placemnt: is not a flag of search; did you mean placement=",
-    ),
-    (
-        "search",
         [V_SHAPE, "--config-dir=.", "search.sead=1"],  # a flag may stand among options
         "search.sead: is not an option of schedsearch search; did you mean search.seed?",
     ),

@@ -371,11 +371,11 @@ WRONG = [
     (["placement=m_shape"], "profile: lacks E, EB of m_shape"),
     (
         ["profile.blocking_power_w={}"],
-        "profile.blocking_power_w: is an empty mapping; give W by MHz as in {705",
+        "profile.blocking_power_w: {} is not W by MHz; give some as in {705",
     ),
     (
         ["profile.blocking_power_w={fast: 3}"],
-        "profile.blocking_power_w: 'fast' is not a clock; give whole MHz",
+        "profile.blocking_power_w: 'fast' is not a clock, a whole number of 1 or more",
     ),
     (["placement.num_gpus=[1,2]"], "placement.num_gpus: has 2 entries for 5 devices; give one for each"),
     (
