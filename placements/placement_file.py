@@ -39,7 +39,7 @@ _CHANGEABLE = ("time", *_MEMORY)
 """What a mode may change of a block."""
 
 _ALWAYS = ("name", "kind", "devices", "time", "memory", "after")
-"""What is written of each block."""
+"""Fields that each block in a file has."""
 
 _ORDER = (
     *("schema_version", "name", "num_devices", "tick_ms", "memory", "static_memory", "num_gpus"),
@@ -51,7 +51,7 @@ _BLOCK = {each.name: each for each in declared_fields(Block)}
 _PLACEMENT = {each.name: each for each in declared_fields(Placement)}
 
 _Choices = Mapping[str, Mapping[str, Field]]
-"""By the name of each choice what it changes, by block."""
+"""The changed blocks of each choice, by their names."""
 
 
 class Transfer(NamedTuple):

@@ -38,9 +38,9 @@ def place_measured(
     are of as many micro-batches as each of its replicas gets at a time.
 
     Args:
-        plan: What was run.
+        plan: The plan that was run.
         model: Layers and links as measured.
-        context_mib: What a process holds on its GPU besides tensors: CUDA's context, libraries, kernels.
+        context_mib: Memory of a process on its GPU besides tensors: CUDA's context, libraries, kernels.
         compute_slowdown: How many times as long as in the profile layers take in a run; 1 for as long.
 
     Returns:

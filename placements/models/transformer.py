@@ -42,7 +42,7 @@ class TransformerLayer(Layer):
         window: Tokens that each attends to; None for all.
         dropout: Masks are kept, of attention, feed-forward part and scores.
         biases: Whether matrices and norms have biases; without, norms have a scale alone (RMSNorm).
-        attention: What it keeps of the scores; `parts` are those that the layer has.
+        attention: Kind of attention, which says how scores are kept; `parts` are the layer's.
         num_experts: Feed-forward parts of which a router chooses `experts_per_token`; 1 for no router.
         shared_expert_size: Width of the experts that all tokens take, together; 0 for none.
         imbalance: Tokens of the busiest GPU's experts as a multiple of an equal share.

@@ -133,7 +133,7 @@ def search_trunks(
         cluster: The GPUs.
         global_batch_size: Samples of an iteration.
         shape: A key of `SHARED_VOCABULARY`.
-        options: What is allowed; numbers that it gives restrict those that are tried.
+        options: Strategies and numbers that are allowed.
         on_progress: Told about these ways.
 
     Raises:

@@ -26,7 +26,7 @@ MIN_MS = 1e-3
 
 @dataclass(frozen=True)
 class MeasuredCosts(ABC):
-    """What layers of a profile cost, as `placements.planners.hybrid.stage_tables.LayerCosts` asks.
+    """Costs of the layers of a profile, as `placements.planners.hybrid.stage_tables.LayerCosts` asks.
 
     Attributes:
         options: Options, of which the slowdown of products beside transfers counts.

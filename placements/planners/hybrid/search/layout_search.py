@@ -80,7 +80,7 @@ class LayoutEstimate(NamedTuple):
 
 
 class _LayerSums(NamedTuple):
-    """What the layers of a model cost when they are shared in one way.
+    """Costs of the layers of a model that are all shared in one way.
 
     Attributes:
         sums: Sums over the layers before each, in ms and bytes: forward and backward, states, kept of one
