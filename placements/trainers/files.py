@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 
-from placements.forms.reading import in_file
+from placements.forms.reading import Field, in_file, json_file
 from placements.forms.texts import write_text
 from placements.planners.hybrid.plan import PlanError
 from placements.trainers import megatron, torchtitan
 from placements.trainers.as_run import PlanExport, Planned
 from placements.trainers.galvatron import to_galvatron
 from placements.trainers.job import TrainerJob
-from placements.trainers.layout import LayoutError, PipelineLayout
+from placements.trainers.layout import LayoutError, PipelineLayout, layout_of_sizes
 from placements.trainers.megatron_layout import DASHED, MegatronPipeline, pipeline_of
 from placements.trainers.words import argument_words, given
 
@@ -29,9 +29,14 @@ _SYSTEMS: Mapping[str, tuple[str, Callable[[Planned], PlanExport]]] = {
 def read_any(path: str | Path) -> MegatronPipeline:
     """Return the pipeline that a file of Megatron-LM's arguments or torchtitan's flags says, or a script's.
 
+    DeepSpeed has no file for it; we write and read its bounds as JSON.
+
     Raises:
         LayoutError: It cannot be read, or the framework would refuse it; the message begins with the path.
     """
+    if str(path).endswith(".json"):
+        with json_file(path, "the path of a deepspeed.json", LayoutError) as whole:
+            return MegatronPipeline(read_bounds(whole))
     with in_file(path, LayoutError):
         words = argument_words(path, (torchtitan.SECTION, *DASHED, *DASHED.values()))
         if any(word.startswith(torchtitan.SECTION) for word in words):
@@ -122,5 +127,23 @@ def write_bounds(layout: PipelineLayout) -> list[int]:
     return list(accumulate(layout.sizes, initial=0))
 
 
+def read_bounds(whole: Field) -> PipelineLayout:
+    """Return the layout of ``deepspeed.json``: bounds of stages, and the parts of the model as letters.
+
+    Raises:
+        LayoutError: The bounds do not go from 0 to the number of parts without a step back.
+    """
+    whole.only(("num_stages", "parts", "layers"))
+    bounds, layers = whole["parts"].typed(tuple[int, ...]), whole["layers"].text()
+    sizes = tuple(end - first for first, end in pairwise(bounds))
+    if len(sizes) != whole["num_stages"].value or sum(sizes) != len(layers) or min(bounds[0], *sizes) < 0:
+        raise whole["parts"].wrong(
+            f"0 to {len(layers)} without a step back",
+            "give the first part of each stage, and the number of all",
+        )
+    return layout_of_sizes(len(sizes), layers, sizes)
+
+
 def _bounds_text(layout: PipelineLayout) -> str:
-    return json.dumps({"num_stages": layout.num_devices, "parts": write_bounds(layout)}, indent=2) + "\n"
+    said = {"num_stages": layout.num_devices, "parts": write_bounds(layout), "layers": layout.parts}
+    return json.dumps(said, indent=2) + "\n"

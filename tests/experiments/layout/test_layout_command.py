@@ -51,9 +51,7 @@ def test_the_table_and_the_files_of_each_framework(command, layers: Path, tmp_pa
         placement = schedule.placement
         assert placement.ms(schedule.makespan) == float(row["iteration_ms"])
         assert placement.mib(int(peak_memory(schedule).max())) == float(row["peak_memory_mib"]) <= 8000
-    bounds = json.loads((out / "one_f_one_b_1/deepspeed.json").read_text())
-    assert bounds["num_stages"] == 4
-    assert bounds["parts"][-1] == 14
+    assert read_any(out / "one_f_one_b_1/deepspeed.json").layout == read_notation(once["layout"], 4)
     assert "interleaved_one_f_one_b_2: no deepspeed.json: DeepSpeed: has one stage on each" in done.stdout
     assert f"    {once['layout']}" in done.stdout.splitlines()
     figures = json.loads((out / "result.json").read_text())["figures"]

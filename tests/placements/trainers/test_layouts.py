@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 from published_layouts import PUBLISHED
 from told import told
 
-from placements.trainers.files import read_any, write_bounds
+from placements.forms.reading import Field
+from placements.trainers.files import layout_files, read_any, read_bounds, write_bounds
 from placements.trainers.layers import read_layers
 from placements.trainers.layout import LayoutError, PipelineLayout
 from placements.trainers.megatron_layout import (
@@ -57,6 +59,12 @@ def test_megatrons_notation_is_read_back(layout: PipelineLayout) -> None:
 @given(layouts(with_mtp=False, empty=False))
 def test_torchtitans_lists_are_read_back(layout: PipelineLayout) -> None:
     assert read_parts(write_parts(layout), layout.num_devices) == layout
+
+
+@given(layouts(max_chunks=1))
+def test_deepspeeds_bounds_are_read_back(layout: PipelineLayout) -> None:
+    texts, _ = layout_files(layout, layout.num_devices)
+    assert read_bounds(Field(json.loads(texts["deepspeed.json"]), "", LayoutError)) == layout
 
 
 @pytest.mark.parametrize(("text", "num_devices", "num_layers", "num_mtp"), PUBLISHED)
@@ -218,6 +226,13 @@ def test_what_a_script_does_not_tell_is_named(script: str, message: str, tmp_pat
     (tmp_path / "train.sh").write_text(script)
     with told(LayoutError, f"{tmp_path / 'train.sh'}: ", has=message):
         read_any(str(tmp_path / "train.sh"))
+    for bounds in ([0], [1, 4], [0, 3, 2, 4], [0, 3]):
+        data = {"num_stages": len(bounds) - 1, "parts": bounds, "layers": "EttL"}
+        (tmp_path / "a.json").write_text(json.dumps(data))
+        with told(
+            LayoutError, f"{tmp_path / 'a.json'}: parts: ", has="is not 0 to 4 without a step back; give"
+        ):
+            read_any(tmp_path / "a.json")
     with pytest.raises(LayoutError, match=r"none.txt: cannot be read; give a text file of Megatron-LM"):
         read_any(str(tmp_path / "none.txt"))
 
