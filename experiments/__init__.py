@@ -5,8 +5,8 @@ what the command of its name does. ``python -m experiments.search`` is ``schedse
 order in which to read them; each imports only those above it:
 
     conf           where output goes
+    report         what a command has found, written and printed: tables, pages, and the drawings in them
     config         the border to Hydra: commands and options as records, errors as lines
-    report         HTML pages, and the drawings in them
     search         a placement and a schedule for it; what the rooms below begin with
     compare        schedules of one model side by side
     check          each claim of a schedule file

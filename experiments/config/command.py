@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from experiments.config.declaring import Command
+    from experiments.report.result import Result
 
-Task = Callable[[], Mapping[str, float | str] | None]
-"""The work of a command with its options; it returns the figures of its record."""
+Task = Callable[[], "Result | Mapping[str, float | str] | None"]
+"""The work of a command with its options; it returns what it has found, or the figures of its record."""
 
 log = logging.getLogger(__name__)
 
@@ -249,7 +250,7 @@ def _run_and_record(name: str, task: Task, config: DictConfig) -> float | None:
     try:
         if record.status == REJECTED:
             raise ValueError(record.message)
-        record = replace(record, status=DONE, message="", figures=task() or {})
+        record = replace(record, status=DONE, message="", figures=_carried_out(task))
         record.save()
         return record.number(objective)
     except (Exception, KeyboardInterrupt) as error:
@@ -265,6 +266,25 @@ def _run_and_record(name: str, task: Task, config: DictConfig) -> float | None:
             _exit(f"{name}: {'error: ' if code == USER_ERROR else ''}{line}", code)
         log.error("%s", line, exc_info=is_bug)
         return math.inf if objective else None
+
+
+def _carried_out(task: Task) -> Mapping[str, float | str]:
+    """Run a task, write and print what it has found, and return its figures.
+
+    Raises:
+        Interrupted: Ctrl-C ended the task before all was found.
+    """
+    from experiments.config.run_record import output_directory
+    from experiments.report.result import Result
+
+    found, directory = task(), output_directory()
+    if not isinstance(found, Result):
+        return found or {}
+    found.write(directory)
+    found.show(directory)
+    if found.interrupted:
+        raise Interrupted(f"interrupted; {found.interrupted} {directory}")
+    return found.figures
 
 
 def _end_of(error: BaseException) -> tuple[str, str, int]:

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable
-from pathlib import Path
-
-from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require_path
-from experiments.config.run_record import output_directory
 from experiments.layout.options import LayoutCommandOptions
-from placements.forms.texts import csv_text, write_json, write_text
+from experiments.report.result import Result, Table
 from placements.trainers.files import layout_files, read_any
 from placements.trainers.layers import read_measured
 from schedsearch.layouts.layouts import COLUMNS, NOT_APPLICABLE, BestLayouts, LayoutRow, layout
 from schedsearch.schedule_file import schedule_to_dict
 
-log = logging.getLogger(__name__)
 
-
-def task(options: LayoutCommandOptions) -> dict[str, float | str]:
-    """Find the layouts, print and write them; return the figures of the best."""
+def task(options: LayoutCommandOptions) -> Result:
+    """Find the layouts; the figures are those of the best."""
     measured = read_measured(require_path("layers", options.layers), options.measured_layout)
     given = {path: read_any(require_path("given", path)) for path in options.given}
     found = layout(
@@ -37,44 +29,33 @@ def task(options: LayoutCommandOptions) -> dict[str, float | str]:
     if best is None:
         nearest = [row.note for row in found.rows if row.status != NOT_APPLICABLE]
         raise OptionError("; ".join(dict.fromkeys(nearest or [row.note for row in found.rows])))
-    directory = output_directory()
-    lines = [f"{options.layers}: {line}" for line in measured.assumptions] + save(found, directory)
-    if measured.assumptions:
-        write_text(directory / "layers.csv", measured.to_csv())
-    log.info("%s", "\n".join(_shown(found)))
-    for line in lines:
-        log.info("%s", line)
-    log.info("table, schedules and files of each framework: %s", directory)
-    if found.interrupted:
-        raise Interrupted(f"interrupted; the best layouts found so far are in {directory}")
     assert best.iteration_ms is not None and best.bound_ms is not None, "it is timed"
-    return {
-        "layout": best.layout,
-        "num_chunks": best.num_chunks,
-        "iteration_ms": best.iteration_ms,
-        "bound_ms": best.bound_ms,
-    }
-
-
-def save(found: BestLayouts, directory: Path) -> list[str]:
-    """Write the table, and the schedule and the files of each layout; return what cannot be said in them."""
-    rows: Iterable[LayoutRow] = (*found.rows, *found.given.values())
-    write_text(directory / "layout.csv", csv_text(COLUMNS, (row.to_dict().values() for row in rows)))
-    lines: list[str] = []
+    files: dict[str, object] = {"layers.csv": measured.to_csv()} if measured.assumptions else {}
+    lines = [*_shown(found), *(f"{options.layers}: {line}" for line in measured.assumptions)]
     for row in found.rows:
         if row.found is None or row.schedule_found is None:
             continue
-        folder = directory / f"{row.schedule}_{row.num_chunks}"
+        folder = f"{row.schedule}_{row.num_chunks}"
         texts, others = layout_files(row.found, found.num_micro_batches, row.group)
-        for name, text in texts.items():
-            write_text(folder / name, text)
-        write_json(folder / "schedule.json", schedule_to_dict(row.schedule_found))
-        lines += [f"{folder.name}: {line}" for line in others]
-    return lines
+        files |= {f"{folder}/{name}": text for name, text in texts.items()}
+        files[f"{folder}/schedule.json"] = schedule_to_dict(row.schedule_found)
+        lines += [f"{folder}: {line}" for line in others]
+    return Result(
+        figures={
+            "layout": best.layout,
+            "num_chunks": best.num_chunks,
+            "iteration_ms": best.iteration_ms,
+            "bound_ms": best.bound_ms,
+        },
+        tables={"layout": Table(LayoutRow, (*found.rows, *found.given.values()), COLUMNS)},
+        files=files,
+        sentences=lines,
+        interrupted="the best layouts found so far are in" * found.interrupted,
+    )
 
 
 def _shown(found: BestLayouts) -> list[str]:
-    """Return two lines for each layout: what it takes, and the layout."""
+    """Return two lines for each layout: its time, and the layout."""
     lines = []
     for name, row in found.named_rows:
         if row.iteration_ms is None:

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import logging
-from pathlib import Path
-
-from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require_known, require_path
-from experiments.config.run_record import output_directory
 from experiments.replan.options import ReplanCommandOptions
+from experiments.report.result import Result, Table
 from experiments.search.problem import read_problem
-from placements.forms.texts import csv_text, write_json, write_text
 from schedsearch.baselines import HAND_MADE
 from schedsearch.core.answer import Answer
-from schedsearch.replanning.replan import COLUMNS, Replan, replan
+from schedsearch.replanning.replan import Replan, ReplanRow, replan
 from schedsearch.replanning.replicated_job import ReplanError, ReplicatedJob, copies_of, slow_of
 from schedsearch.schedule_file import read_found, schedule_to_dict
 
-log = logging.getLogger(__name__)
 
-
-def task(options: ReplanCommandOptions) -> dict[str, float | str]:
-    """Try the ways, print and write them; return the figures of the best."""
+def task(options: ReplanCommandOptions) -> Result:
+    """Try the ways; there is the schedule of each that keeps the stages, and the best of these."""
     require_known("schedule", options.schedule, ["searched", *HAND_MADE])
     search = options.search
     if search.micro_batches is not None:
@@ -49,28 +42,19 @@ def task(options: ReplanCommandOptions) -> dict[str, float | str]:
         seed=search.seed,
         before=before,
     )
-    directory = output_directory()
-    save(found, directory)
-    log.info("%s", "\n".join(_shown(found)))
-    log.info("table and schedules: %s", directory)
-    if found.interrupted:
-        raise Interrupted(f"interrupted; the best ways found so far are in {directory}")
-    best = found.best
-    assert best.iteration_ms is not None and best.throughput is not None, "it is possible"
-    return {
-        "way": best.way,
-        "iteration_ms": best.iteration_ms,
-        "throughput": best.throughput,
-        "bound_ms": found.bound_ms,
-    }
-
-
-def save(found: Replan, directory: Path) -> None:
-    """Write the table, the schedule of each way that keeps the stages, and the best of these."""
-    rows = ([getattr(row, name) for name in COLUMNS] for row in found.rows)
-    write_text(directory / "replan.csv", csv_text(COLUMNS, rows))
-    for way, schedule in found.schedules.items():
-        write_json(directory / f"{way}.json", schedule_to_dict(schedule))
+    figures: dict[str, float | str] = {}
+    if not found.interrupted:
+        best = found.best
+        assert best.iteration_ms is not None and best.throughput is not None, "it is possible"
+        figures = {"way": best.way, "iteration_ms": best.iteration_ms, "throughput": best.throughput}
+        figures["bound_ms"] = found.bound_ms
+    return Result(
+        figures=figures,
+        tables={"replan": Table(ReplanRow, found.rows)},
+        files={f"{way}.json": schedule_to_dict(schedule) for way, schedule in found.schedules.items()},
+        sentences=_shown(found),
+        interrupted="the best ways found so far are in" * found.interrupted,
+    )
 
 
 def _shown(found: Replan) -> list[str]:

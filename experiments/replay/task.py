@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import astuple, fields
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from experiments.config.command import Interrupted
 from experiments.config.options import require_path
 from experiments.config.run_record import output_directory
 from experiments.replay.options import ReplayCommandOptions
-from placements.forms.texts import csv_text, write_json, write_text
+from experiments.report.result import Result, Table
 from placements.placement_file import placement_to_yaml
 from schedsearch.core.progress import StepBar
 from schedsearch.replay.pipeline import measured_placement
@@ -23,57 +20,47 @@ from schedsearch.solver.interrupts import INTERRUPTS
 log = logging.getLogger(__name__)
 
 
-def task(options: ReplayCommandOptions) -> dict[str, float | str]:
-    """Replay the jobs, print and write what was found; return the mean times over all iterations.
-
-    Raises:
-        Interrupted: From the keyboard; the tables have what is done.
-    """
+def task(options: ReplayCommandOptions) -> Result:
+    """Replay the jobs; the tables have each iteration as soon as it is done."""
     traces = [read_job_trace(path) for path in read_job_traces(require_path("data", options.data))]
-    directory, total = output_directory(), sum(len(each.steps) for each in traces)
+    total, files = sum(len(each.steps) for each in traces), dict[str, object]()
     done: list[ReplayedIteration] = []
     with StepBar("replay") as bar, INTERRUPTS.answered() as ending:
 
         def keep(iteration: ReplayedIteration) -> None:
             done.append(iteration)
-            save(done, directory)
+            found_until_now(done, files).write(output_directory())
             bar(f"{iteration.job}, step {iteration.step}", len(done), total)
 
         for trace in traces:
             for line in trace.lines:
                 log.info("%s", line)
             placement, times = measured_placement(trace)
-            write_text(directory / f"placement-{trace.job}.yaml", placement_to_yaml(placement))
             scenario = {"name": f"as measured in {trace.job}", "measured_ms": times}
-            write_json(directory / f"scenarios-{trace.job}.yaml", [scenario])
+            files[f"placement-{trace.job}.yaml"] = placement_to_yaml(placement)
+            files[f"scenarios-{trace.job}.yaml"] = [scenario]
             replay(trace, options.work_limit * len(trace.steps) / total, options.seed, keep)
-    for job in jobs_of(done):
-        log.info("%s", _in_words(job, [each for each in done if each.job == job.job]))
-    log.info("means and iterations: %s and iterations.csv in %s", "replay.csv", directory)
-    if ending.interrupted:
-        raise Interrupted(f"interrupted; {len(done)} of {total} iterations are in {directory}")
+    return found_until_now(done, files, f"{len(done)} of {total} iterations are in" * ending.interrupted)
+
+
+def found_until_now(
+    done: Sequence[ReplayedIteration], files: Mapping[str, object], interrupted: str = ""
+) -> Result:
+    """Return the iterations with the means of each job, and as figures the means over all iterations."""
+    jobs = {each.job: [other for other in done if other.job == each.job] for each in done}
+    means = [mean_of(iterations) for iterations in jobs.values()]
     columns = ("measured_ms", "simulated_ms", "reordered_ms", "reassigned_ms", "bound_ms")
-    return {name: fmean(getattr(each, name) for each in done) for name in columns}
-
-
-def jobs_of(done: Sequence[ReplayedIteration]) -> list[ReplayedJob]:
-    """Return the means of each job."""
-    names = dict.fromkeys(each.job for each in done)
-    return [mean_of([each for each in done if each.job == name]) for name in names]
-
-
-def save(done: Sequence[ReplayedIteration], directory: Path) -> None:
-    """Write the means of each job, and all iterations."""
-    for name, kind, rows in (
-        ("replay.csv", ReplayedJob, jobs_of(done)),
-        ("iterations.csv", ReplayedIteration, done),
-    ):
-        columns = [field.name for field in fields(kind)]
-        write_text(directory / name, csv_text(columns, map(astuple, rows)))
+    return Result(
+        figures={name: fmean(getattr(each, name) for each in done) for name in columns if done},
+        tables={"replay": Table(ReplayedJob, means), "iterations": Table(ReplayedIteration, done)},
+        files=files,
+        sentences=[_in_words(job, jobs[job.job]) for job in means],
+        interrupted=interrupted,
+    )
 
 
 def _in_words(job: ReplayedJob, iterations: Sequence[ReplayedIteration]) -> str:
-    """Return what was found in a line."""
+    """Return the means of a job in a line."""
 
     def beside(ms: float) -> str:
         return f"{ms:,.6g} ms ({ms / job.measured_ms - 1:+.2%})"

@@ -1,5 +1,6 @@
-"""HTML pages and the drawings in them; what is on a page says the room of its subject.
+"""Results of commands: tables, facts, files, and HTML pages with the drawings in them.
 
+- `result`: everything that a command has found, written and printed by one frame
 - `program`: a page's scripts, which are in the folder ``browser``; `html_report`: the page
 - `page_data`: schedules, plans and progress as plain arrays; `drawings`: their figures, which scripts fill
 """

@@ -28,9 +28,6 @@ from schedsearch.unequal.starts import dispatched, executed
 from schedsearch.unequal.unequal_search import unequal_search
 from schedsearch.validate import validate
 
-COLUMNS = ("way", "iteration_ms", "throughput", "bound_ms", "status")
-"""Columns of the table of all ways."""
-
 _PIPELINE_WORK = 1.0
 """The most units of work for the schedule of one pipeline."""
 
