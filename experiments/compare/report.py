@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.report.html_report import Fact, Section, write_report
+from experiments.report.html_report import Fact, Section, html_report
 from experiments.report.page_data import PageData
 from experiments.search.profile_reading import CostSource
 from schedsearch.comparison.course import SEARCHED
@@ -12,14 +12,12 @@ from schedsearch.comparison.rows import ComparedRow, Comparison, compared
 from schedsearch.core.answer import proved_text
 
 
-def save_comparison_report(found: Comparison, stages: Path, costs: CostSource, directory: Path) -> Path:
-    """Write ``report.html`` of a comparison in which some schedule fits; return its path."""
+def comparison_page(found: Comparison, stages: Path, costs: CostSource) -> str:
+    """Return the page of a comparison in which some schedule fits."""
     from experiments.report.drawings import page_program  # takes half a second to load
 
     number = found.num_micro_batches
-    data = PageData(found.by_title, "MiB")
-    return write_report(
-        directory / "report.html",
+    return html_report(
         f"Schedules of {stages.name}, {number} micro-batch{'es' if number != 1 else ''}",
         [
             Section("Timelines", panel="timeline"),
@@ -27,7 +25,7 @@ def save_comparison_report(found: Comparison, stages: Path, costs: CostSource, d
             Section("Files", tuple(_files(found))),
         ],
         introduction=f"{_in_words(found)}\n{costs.in_sentences}",
-        program=page_program(data),
+        program=page_program(PageData(found.by_title, "MiB")),
     )
 
 

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-import logging
 import textwrap
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from experiments.compare.model import read_model, read_unequal
 from experiments.compare.options import CompareOptions
-from experiments.compare.report import save_comparison_report
-from experiments.config.command import Interrupted
+from experiments.compare.report import comparison_page
 from experiments.config.commands import commands
 from experiments.config.options import OptionError, require
-from experiments.config.run_record import output_directory
+from experiments.report.result import Result, Table
 from experiments.search.options import SearchOptions
 from experiments.search.profile_reading import CostSource, stages_cost_source
 from experiments.search.schedule_finding import search_limits
-from placements.forms.texts import csv_text, text_columns, write_json, write_text
+from placements.forms.texts import text_columns
 from schedsearch.comparison.compare import compare
-from schedsearch.comparison.rows import COLUMNS, ComparedRow, Comparison
+from schedsearch.comparison.rows import ComparedRow, Comparison
 from schedsearch.core.progress import PlanProgress
 from schedsearch.figures.canvas import COLUMN_INCHES, save_widths
 from schedsearch.figures.comparison import draw_timelines
+from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import schedule_to_dict
 
-log = logging.getLogger(__name__)
 
-
-def task(options: CompareOptions) -> dict[str, float]:
-    """Compare, print the table, and save it with the figure; return the makespan of each schedule."""
+def task(options: CompareOptions) -> Result:
+    """Compare; the figures are the makespans of the schedules."""
     stages, own = read_model(options)
     costs = stages_cost_source(options.stages, stages.power_w)
     for name in commands()["compare"].refused:
@@ -47,36 +45,38 @@ def task(options: CompareOptions) -> dict[str, float]:
             on_progress=lambda row, on, event: show.search(f"{row}, {on.name}", on.tick_ms, event),
             **search_limits(options.search),
         )
-    directory = output_directory()
-    save(found, Path(options.stages), directory, costs)
-    log.info("%s\n%s", to_table(found.rows), costs)
-    log.info("table, figure, report and schedules: %s", directory)
-    if found.interrupted:
-        raise Interrupted(f"interrupted; what was found so far is in {directory}")
-    if all(row.found is None for row in found.rows):
-        why = f"{found.rows[0].schedule}: {found.rows[0].note}"
-        raise OptionError(f"schedules: none fits ({why}); all reasons are in {directory / 'compare.csv'}")
-    return {
-        f"{row.schedule}_makespan_ms": row.makespan_ms for row in found.rows if row.makespan_ms is not None
+    if not found.by_title and not found.interrupted:
+        why = "; ".join(f"{row.schedule}: {row.note}" for row in found.rows)
+        raise OptionError(f"schedules: none fits ({why})")
+    return Result(
+        figures={
+            f"{row.schedule}_makespan_ms": row.makespan_ms
+            for row in found.rows
+            if row.makespan_ms is not None
+        },
+        tables={"compare": Table(ComparedRow, found.rows)},
+        files=files_of(found, Path(options.stages), costs),
+        pictures={"compare": partial(draw, found.by_title)} if found.by_title else {},
+        sentences=[to_table(found.rows), str(costs)],
+        interrupted="what was found so far is in" * found.interrupted,
+    )
+
+
+def files_of(found: Comparison, stages: Path, costs: CostSource) -> dict[str, object]:
+    """Return the comparison, each schedule and the page as files."""
+    schedules = {
+        f"schedules/{row.schedule}.json": schedule_to_dict(row.found) | costs.to_dict()
+        for row in found.rows
+        if row.found is not None
     }
+    whole = found.to_dict() | {"stages": str(stages)} | costs.to_dict()
+    page = {"report.html": comparison_page(found, stages, costs)} if schedules else {}
+    return {"compare.json": whole, **schedules, **page}
 
 
-def save(found: Comparison, stages: Path, directory: Path, costs: CostSource) -> None:
-    """Write the table as CSV and JSON, each schedule, and the timelines."""
-    write_text(directory / "compare.csv", to_csv(found.rows))
-    write_json(directory / "compare.json", found.to_dict() | {"stages": str(stages)} | costs.to_dict())
-    schedules = {row.schedule: row.found for row in found.rows if row.found is not None}
-    for name, schedule in schedules.items():
-        write_json(directory / f"schedules/{name}.json", schedule_to_dict(schedule) | costs.to_dict())
-    if schedules:
-        titled = found.by_title
-        save_widths(draw_timelines(titled), draw_timelines(titled, COLUMN_INCHES), directory / "compare")
-        save_comparison_report(found, stages, costs, directory)
-
-
-def to_csv(rows: Sequence[ComparedRow]) -> str:
-    """Return the table as CSV; empty where a figure does not apply."""
-    return csv_text(COLUMNS, (row.to_dict().values() for row in rows))
+def draw(titled: Mapping[str, Schedule], path: Path) -> None:
+    """Draw the timelines of all schedules on one axis."""
+    save_widths(draw_timelines(titled), draw_timelines(titled, COLUMN_INCHES), path)
 
 
 _SHOWN: Mapping[str, tuple[str, str]] = {

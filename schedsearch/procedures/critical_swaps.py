@@ -19,6 +19,10 @@ from schedsearch.graph.kernel import FOREVER
 Ints = NDArray[np.int64]
 
 
+_GO_ON = 0.3
+"""Chance that a block that went past its neighbour goes past the next one, too, in the same step."""
+
+
 class PeriodOrders(NamedTuple):
     """What every device runs in one period, in order, as arrays.
 
@@ -93,7 +97,8 @@ def take_steps(
 ) -> tuple[int, int]:
     """Take some steps of simulated annealing, and keep the best orders seen.
 
-    A step exchanges the ends of an edge of the critical cycle. It is taken back if a device would hold too
+    A step exchanges the ends of an edge of the critical cycle, and often one of them with those behind it, as
+    a block may have to go past several before the period is less. It is taken back if a device would hold too
     much, or with a chance that grows with the ticks that the period grows by.
 
     Args:
@@ -121,8 +126,12 @@ def take_steps(
         if period <= least:
             break
         _save(orders, scratch.course)
-        now = FOREVER
-        if _exchange_everywhere(orders, _any_place_of_cycle(orders)):
+        place, way, now = _any_place_of_cycle(orders), 1 if np.random.random() < 0.5 else -1, FOREVER
+        is_possible = _exchange_everywhere(orders, place)
+        while is_possible and np.random.random() < _GO_ON:
+            place = _beside(orders, place, way)
+            is_possible = _exchange_everywhere(orders, place)
+        if is_possible:
             most = int(period - heat * math.log(max(1e-12, np.random.random())))
             _connect(orders)
             now = _critical_cycle(orders, scratch, least, most)
