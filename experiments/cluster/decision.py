@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from experiments.cluster.chosen_policies import chosen_policy
 from experiments.cluster.options import PolicyOptions
-from placements.forms.texts import text_columns, write_json
+from experiments.report.result import Result
+from placements.forms.texts import text_columns
 from schedsearch.cluster.allocation import Allocation, check_allocation
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.inputs.decision_file import read_decision
 from schedsearch.cluster.policies.registry import policy_entry
+
+log = logging.getLogger(__name__)
 
 FILE = "allocation.json"
 
@@ -25,8 +28,8 @@ _MOST_ROWS = 40
 """Jobs of the printed table."""
 
 
-def decide(path: str, name: str, options: PolicyOptions, directory: Path) -> dict[str, Any]:
-    """Ask a policy what a file asks, check the answer and write it; return what is written.
+def decide(path: str, name: str, options: PolicyOptions) -> Result:
+    """Ask a policy what a file asks, and check the answer.
 
     Raises:
         ClusterError: The file is wrong, or the policy is not known or has no such option.
@@ -39,14 +42,17 @@ def decide(path: str, name: str, options: PolicyOptions, directory: Path) -> dic
         raise ClusterError(f"{path}: a job has no steps, which policy {name} looks at; give each its steps")
     allocation = policy.allocate(asked.demand)
     check_allocation(allocation)
-    decided = {
-        "schema_version": 1,
-        "policy": policy.name,
-        "objective_is": entry.description,
-        **allocation_to_dict(allocation),
-    }
-    write_json(directory / FILE, decided)
-    return decided
+    shares = allocation_to_dict(allocation)
+    told = {"schema_version": 1, "policy": policy.name, "objective_is": entry.description}
+    for note in allocation.notes:
+        log.warning("%s", note)
+    lines = [decision_table(shares), f"objective {allocation.objective:.8g}: {entry.description}"]
+    if allocation.dollars_per_hour:
+        lines.append(f"{allocation.dollars_per_hour:.5g} dollars per hour for the GPUs in use")
+    figures: dict[str, float | str] = {"policy": policy.name}
+    if math.isfinite(allocation.objective):
+        figures["objective"] = allocation.objective
+    return Result(figures=figures, files={FILE: told | shares}, sentences=lines)
 
 
 def allocation_to_dict(allocation: Allocation) -> dict[str, Any]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from experiments.cluster.running import SimulationPoint
 
@@ -16,39 +15,31 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class LoadRow:
-    """What a policy gave at one load.
+    """Completion times of a policy at one load, in seconds; None where they are not known.
 
     Attributes:
         policy: Its name.
         jobs_per_hour: The load; None where jobs do not come at random times.
-        averages_s: The average completion time for each seed, in seconds; of seeds without any done job nan.
+        seeds: How many seeds it was simulated with.
+        average_jct_s: Mean over the seeds; None where no job of a seed is done.
+        low_s, high_s: Confidence interval of the mean; None of fewer than two seeds.
         baseline: The first policy, with which the others are compared.
-        ratio: The baseline's average at this load, divided by this one: above 1 this one is faster.
+        speedup: The baseline's average at this load divided by this one: above 1 this one is faster.
     """
 
     policy: str
     jobs_per_hour: float | None
-    averages_s: tuple[float, ...]
-    baseline: str = ""
-    ratio: float | None = None
+    seeds: int
+    average_jct_s: float | None
+    low_s: float | None
+    high_s: float | None
+    baseline: str
+    speedup: float | None
 
     @property
     def name(self) -> str:
-        """Return the policy and the load."""
+        """The policy and the load."""
         return str(SimulationPoint(self.policy, self.jobs_per_hour))
-
-    @property
-    def average_jct_s(self) -> float | None:
-        """Return the mean over the seeds; None where a seed has no done job."""
-        return statistics.fmean(self.averages_s) if all(map(math.isfinite, self.averages_s)) else None
-
-    @property
-    def interval_s(self) -> tuple[float, float] | None:
-        """Return the confidence interval of the mean; None of fewer than two seeds."""
-        mean = self.average_jct_s
-        if mean is None or len(self.averages_s) < 2:
-            return None
-        return interval(self.averages_s)
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
@@ -66,10 +57,6 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     return mean - half, mean + half
 
 
-COLUMNS = ("policy", "jobs_per_hour", "seeds", "average_jct_s", "low_s", "high_s", "baseline", "speedup")
-"""Of the table of a comparison."""
-
-
 def load_rows(jcts_s: Mapping[SimulationPoint, Sequence[float]]) -> list[LoadRow]:
     """Return a row for each policy and load, beside the first policy at the same load.
 
@@ -80,28 +67,14 @@ def load_rows(jcts_s: Mapping[SimulationPoint, Sequence[float]]) -> list[LoadRow
     for point, values in jcts_s.items():
         average = statistics.fmean(values) if values else math.nan
         averages.setdefault((point.policy, point.jobs_per_hour), []).append(average)
-    rows = {key: LoadRow(*key, tuple(values)) for key, values in averages.items()}
-    return [replace(row, **_beside(row, rows)) for row in rows.values()]
-
-
-def _beside(row: LoadRow, rows: Mapping[tuple[str, float | None], LoadRow]) -> dict[str, Any]:
-    baseline = next(iter(rows))[0]
-    first = rows[baseline, row.jobs_per_hour].average_jct_s
-    own = row.average_jct_s
-    return {"baseline": baseline, "ratio": first / own if first is not None and own else None}
-
-
-def cells(row: LoadRow) -> list[object]:
-    """Return a row of the table, by `COLUMNS`; None where something is not known."""
-    low_s, high_s = row.interval_s or (None, None)
-    average = row.average_jct_s
-    return [
-        row.policy,
-        row.jobs_per_hour,
-        len(row.averages_s),
-        average,
-        low_s,
-        high_s,
-        row.baseline,
-        row.ratio,
-    ]
+    means = {key: statistics.fmean(values) for key, values in averages.items()}
+    rows = []
+    for (policy, load), values in averages.items():
+        mean, baseline = means[policy, load], next(iter(averages))[0]
+        is_known, first = math.isfinite(mean), means[baseline, load]
+        low_s, high_s = interval(values) if is_known and len(values) > 1 else (None, None)
+        speedup = first / mean if is_known and mean and math.isfinite(first) else None
+        rows.append(
+            LoadRow(policy, load, len(values), mean if is_known else None, low_s, high_s, baseline, speedup)
+        )
+    return rows

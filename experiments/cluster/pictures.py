@@ -56,8 +56,8 @@ def save_load_pictures(
     curves: dict[str, list[LoadPoint]] = {}
     for row in rows:
         if row.jobs_per_hour is not None and row.average_jct_s is not None:
-            ends = row.interval_s or (row.average_jct_s, row.average_jct_s)
-            in_hours = (value / _HOUR_S for value in (row.average_jct_s, *ends))
+            mean, low, high = row.average_jct_s, row.low_s, row.high_s
+            in_hours = ((mean if value is None else value) / _HOUR_S for value in (mean, low, high))
             curves.setdefault(row.policy, []).append(LoadPoint(row.jobs_per_hour, *in_hours))
     if curves:
         pictures["loads"] = _save(draw_loads, curves, directory / "loads")

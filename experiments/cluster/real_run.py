@@ -7,16 +7,19 @@ import math
 import re
 import shlex
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from experiments.cluster.chosen_policies import chosen_policy
 from experiments.cluster.running import Setting, SimulationPoint
 from experiments.cluster.workload import simulation_options, work_of
-from experiments.config.command import Failed, Interrupted
+from experiments.config.command import Failed
 from experiments.config.options import OptionError, require
-from placements.forms.texts import csv_text, write_text
+from experiments.report.result import Result, Table
+from placements.forms.texts import text_columns
 from runtime.leases.engine import LocalProcesses
 from runtime.leases.leased_run import JobStart, LeasedRun, LeasedSteps, start_of, steps_of_rounds
 from schedsearch.cluster.jobs import Job
@@ -26,14 +29,29 @@ from schedsearch.solver.interrupts import INTERRUPTS
 
 log = logging.getLogger(__name__)
 
-ROUNDS, SHARES = "rounds.csv", "shares.csv"
-"""Tables of the steps of each job in each round, and of its time by GPU type, simulated and run."""
+
+class LeaseRow(NamedTuple):
+    """Steps of a job in one lease, simulated and run; None where there was no such lease."""
+
+    round: int
+    job: str
+    gpu_type: str
+    gpus: str
+    simulated_steps: int | None
+    steps: int | None
 
 
-def run_jobs(
-    points: Sequence[SimulationPoint], setting: Setting, directory: Callable[[], Path]
-) -> dict[str, float | str]:
-    """Run the jobs of a simulation as well; return its figures.
+class ShareRow(NamedTuple):
+    """Share of its time that a job spent on a GPU type, simulated and run."""
+
+    job: str
+    gpu_type: str
+    simulated_share: float
+    share: float
+
+
+def run_jobs(points: Sequence[SimulationPoint], setting: Setting, directory: Callable[[], Path]) -> Result:
+    """Run the jobs of a simulation as well.
 
     Args:
         points: The one simulation.
@@ -42,7 +60,6 @@ def run_jobs(
 
     Raises:
         OptionError: An option does not fit a real run.
-        Interrupted: From the keyboard; all jobs have written their checkpoints.
         Failed: A job is given up; all others are done.
     """
     jobs, options = _jobs(points, setting)
@@ -61,21 +78,30 @@ def run_jobs(
         raise OptionError(f"hydra.run.dir: all jobs of {folder} are done; give another folder")
     simulated = _simulated(points[0], setting, left, options)
     run = _run(points[0], setting, left, options, starts)
-    _save(simulated, run.steps_done, folder)
-    log.info("%s", "\n".join(_lines(simulated, run.steps_done, folder)))
+    shares = _shares(simulated, run.steps_done)
+    found = Result(
+        figures={
+            "policy": points[0].policy,
+            "jobs": len(left),
+            "rounds": len(run.recorded),
+            "moves": _moves(run.steps_done),
+        },
+        tables={
+            "rounds": Table(LeaseRow, _leases(simulated, run.steps_done)),
+            "shares": Table(ShareRow, shares),
+        },
+        sentences=[_as_table(shares), _agreement(simulated, run.steps_done)],
+    )
     if run.stopped_at:
         at = ", ".join(f"{name} at step {steps}" for name, steps in run.stopped_at.items())
-        raise Interrupted(f"stopped after a checkpoint: {at}; go on with hydra.run.dir={folder}")
-    if run.given_up:
+        return replace(found, interrupted=f"each job has a checkpoint ({at}); go on with hydra.run.dir =")
+    if run.given_up or run.reason:
+        found.write(folder)
+        found.show(folder)
         logs = f"see log.txt in {folder / 'jobs'}"
-        raise Failed(
-            f"{len(run.given_up)} of {len(left)} jobs are given up: {', '.join(run.given_up)}; {logs}"
-        )
-    if run.reason:
-        raise Failed(run.reason)
-    moves = _moves(run.steps_done)
-    figures = {"jobs": len(left), "rounds": len(run.recorded), "moves": moves}
-    return {"policy": points[0].policy, **figures}
+        given_up = f"{len(run.given_up)} of {len(left)} jobs are given up: {', '.join(run.given_up)}; {logs}"
+        raise Failed(given_up if run.given_up else run.reason)
+    return found
 
 
 def _jobs(points: Sequence[SimulationPoint], setting: Setting) -> tuple[list[Job], SimulationOptions]:
@@ -167,35 +193,30 @@ def _by_key(steps: Iterable[LeasedSteps]) -> dict[_Key, LeasedSteps]:
     return {each[:4]: each for each in steps}
 
 
-def _save(simulated: Sequence[LeasedSteps], real: Sequence[LeasedSteps], directory: Path) -> None:
-    """Write the tables of rounds and shares."""
+def _leases(simulated: Sequence[LeasedSteps], real: Sequence[LeasedSteps]) -> list[LeaseRow]:
+    """Return a row for each lease, simulated or run."""
     planned, done = _by_key(simulated), _by_key(real)
-    rows = [
-        (
+    return [
+        LeaseRow(
             *key[:3],
             " ".join(map(str, key[3])),
             *(side[key].steps if key in side else None for side in (planned, done)),
         )
         for key in sorted({**planned, **done})
     ]
-    header = ("round", "job", "gpu_type", "gpus", "simulated_steps", "steps")
-    write_text(directory / ROUNDS, csv_text(header, rows))
-    shares = [_shares(simulated), _shares(real)]
-    cells = [
-        (*key, *(f"{side.get(key, 0.0):.6f}" for side in shares))
-        for key in sorted({**shares[0], **shares[1]})
-    ]
-    write_text(directory / SHARES, csv_text(("job", "gpu_type", "simulated_share", "share"), cells))
 
 
-def _shares(steps: Iterable[LeasedSteps]) -> dict[tuple[str, str], float]:
-    """Return the share of the time of a job that it spends on each type."""
-    by_type: dict[tuple[str, str], float] = {}
-    by_job: dict[str, float] = {}
-    for each in steps:
-        by_type[each.job, each.gpu_type] = by_type.get((each.job, each.gpu_type), 0.0) + each.duration_s
-        by_job[each.job] = by_job.get(each.job, 0.0) + each.duration_s
-    return {key: seconds / by_job[key[0]] if by_job[key[0]] else 0.0 for key, seconds in by_type.items()}
+def _shares(simulated: Sequence[LeasedSteps], real: Sequence[LeasedSteps]) -> list[ShareRow]:
+    """Return the share of the time of each job that it spends on each type."""
+    sides = []
+    for steps in (simulated, real):
+        by_type, by_job = Counter[tuple[str, str]](), Counter[str]()
+        for each in steps:
+            by_type[each.job, each.gpu_type] += each.duration_s
+            by_job[each.job] += each.duration_s
+        sides.append({key: s / by_job[key[0]] if by_job[key[0]] else 0.0 for key, s in by_type.items()})
+    keys = sorted({**sides[0], **sides[1]})
+    return [ShareRow(*key, *(round(side.get(key, 0.0), 6) for side in sides)) for key in keys]
 
 
 def _moves(steps: Iterable[LeasedSteps]) -> int:
@@ -209,19 +230,14 @@ def _moves(steps: Iterable[LeasedSteps]) -> int:
     return moves
 
 
-def _lines(simulated: Sequence[LeasedSteps], real: Sequence[LeasedSteps], directory: Path) -> list[str]:
-    """Return for a terminal the share of its time of each job by GPU type, and how many leases agree."""
-    shares = [_shares(simulated), _shares(real)]
-    keys = sorted({**shares[0], **shares[1]})
-    width = max([3, *(len(job) for job, _ in keys)])
-    lines = [f"{'job':<{width}}  {'GPU type':<10} {'simulated':>10} {'run':>10}"]
-    lines += [
-        f"{job:<{width}}  {gpu_type:<10} "
-        + " ".join(f"{side.get((job, gpu_type), 0.0):>10.2%}" for side in shares)
-        for job, gpu_type in keys
-    ]
+def _as_table(shares: Sequence[ShareRow]) -> str:
+    """Return for a terminal the share of its time of each job by GPU type."""
+    rows = [[row.job, row.gpu_type, f"{row.simulated_share:.2%}", f"{row.share:.2%}"] for row in shares]
+    return "\n".join(text_columns([["job", "GPU type", "simulated", "run"], *rows]))
+
+
+def _agreement(simulated: Sequence[LeasedSteps], real: Sequence[LeasedSteps]) -> str:
     planned, done = _by_key(simulated), _by_key(real)
     same = sum(key in done and done[key].steps == each.steps for key, each in planned.items())
     total = sum(each.steps for each in real)
-    lines.append(f"{same} of {len(planned)} leases as simulated, {total} steps, {_moves(real)} moves")
-    return [*lines, f"rounds and shares in {directory / ROUNDS} and {SHARES}"]
+    return f"{same} of {len(planned)} leases as simulated, {total} steps, {_moves(real)} moves"

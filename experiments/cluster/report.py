@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from experiments.cluster.loads import CONFIDENCE, LoadRow
-from experiments.report.html_report import Fact, Picture, Section, write_report
+from experiments.report.html_report import Fact, Picture, Section, html_report
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.simulator.outcome import PERCENTILES, Outcome
 
@@ -30,17 +29,14 @@ FILES = {
 }
 
 
-def save_cluster_report(
-    found: Outcome, skipped: str, command: str, pictures: Mapping[str, bytes], directory: Path
-) -> Path:
-    """Write ``report.html`` of one simulation; return its path."""
-    return write_report(
-        directory / "report.html",
+def cluster_page(found: Outcome, skipped: str, command: str, pictures: Mapping[str, bytes]) -> str:
+    """Return the page of one simulation."""
+    return html_report(
         f"{found.policy} on {cluster_in_words(found.cluster)}",
         [
             *_picture_sections(pictures),
             Section("All figures", tuple(_facts(found, skipped))),
-            Section("Files", _files(directory)),
+            Section("Files", _files("cluster.json", "jobs.csv", "series.csv")),
             Section("Command", text=command),
         ],
         summary=_summary(found),
@@ -48,21 +44,19 @@ def save_cluster_report(
     )
 
 
-def save_loads_report(
+def loads_page(
     rows: Sequence[LoadRow],
     cluster: GpuCluster,
     command: str,
     pictures: Mapping[str, bytes],
-    directory: Path,
-) -> Path:
-    """Write ``report.html`` of policies side by side; return its path."""
-    return write_report(
-        directory / "report.html",
+) -> str:
+    """Return the page of policies side by side."""
+    return html_report(
         f"{', '.join(dict.fromkeys(row.policy for row in rows))} on {cluster_in_words(cluster)}",
         [
             *_picture_sections(pictures),
             Section("Average job completion time", tuple(map(load_fact, rows))),
-            Section("Files", _files(directory)),
+            Section("Files", _files("loads.csv")),
             Section("Command", text=command),
         ],
         introduction=f"Simulations. Intervals: {CONFIDENCE:.0%} confidence over the seeds (Student's t).",
@@ -90,34 +84,19 @@ def hours(seconds: float) -> str:
 
 def load_fact(row: LoadRow) -> Fact:
     """Return the average of a policy at one load, beside the first policy."""
-    seeds = f"{len(row.averages_s)} seed{'s' if len(row.averages_s) > 1 else ''}"
+    seeds = f"{row.seeds} seed{'s' if row.seeds > 1 else ''}"
     if row.average_jct_s is None:
         return Fact(row.name, "not known", f"{seeds}; with one of them no job is done")
-    interval = row.interval_s
-    within = "" if interval is None else f", {hours(interval[0])} to {hours(interval[1])}"
-    ratio = (
-        ""
-        if row.ratio is None or row.baseline == row.policy
-        else f"; {row.baseline} takes {row.ratio:.3g} times as long"
-    )
-    return Fact(row.name, hours(row.average_jct_s), f"{seeds}{within}{ratio}")
+    if row.low_s is not None and row.high_s is not None:
+        seeds += f", {hours(row.low_s)} to {hours(row.high_s)}"
+    if row.speedup is not None and row.baseline != row.policy:
+        seeds += f"; {row.baseline} takes {row.speedup:.3g} times as long"
+    return Fact(row.name, hours(row.average_jct_s), seeds)
 
 
-def load_lines(rows: Sequence[LoadRow]) -> list[str]:
-    """Return the averages of a comparison for a terminal."""
-    return _lines([load_fact(row) for row in rows])
-
-
-def outcome_lines(found: Outcome) -> list[str]:
-    """Return the figures of a simulation for a terminal."""
-    return _lines([*_summary(found), *_facts(found, "")])
-
-
-def _lines(facts: Sequence[Fact]) -> list[str]:
-    width = max(len(fact.label) for fact in facts)
-    return [
-        f"{fact.label:<{width}}  {fact.value}" + (f" ({fact.note})" if fact.note else "") for fact in facts
-    ]
+def outcome_facts(found: Outcome) -> list[Fact]:
+    """Return the figures of a simulation for people."""
+    return [*_summary(found), *_facts(found, "")]
 
 
 def _summary(found: Outcome) -> list[Fact]:
@@ -174,7 +153,5 @@ def _picture_sections(pictures: Mapping[str, bytes]) -> list[Section]:
     ]
 
 
-def _files(directory: Path) -> tuple[Fact, ...]:
-    return tuple(
-        Fact(name, meaning, link=name) for name, meaning in FILES.items() if (directory / name).exists()
-    )
+def _files(*names: str) -> tuple[Fact, ...]:
+    return tuple(Fact(name, FILES[name], link=name) for name in names)

@@ -5,22 +5,22 @@ from __future__ import annotations
 import logging
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from experiments.cluster.chosen_policies import names_of
-from experiments.cluster.decision import FILE, decide, decision_table
+from experiments.cluster.decision import decide
 from experiments.cluster.gpu_numbers import gpu_cluster
-from experiments.cluster.loads import COLUMNS, cells, load_rows
+from experiments.cluster.loads import LoadRow, load_rows
 from experiments.cluster.options import ClusterCommandOptions
 from experiments.cluster.outcome_files import figures_of
 from experiments.cluster.real_run import run_jobs
 from experiments.cluster.report import (
     cluster_in_words,
-    load_lines,
-    outcome_lines,
-    save_cluster_report,
-    save_loads_report,
+    cluster_page,
+    load_fact,
+    loads_page,
+    outcome_facts,
 )
 from experiments.cluster.running import (
     Setting,
@@ -31,10 +31,9 @@ from experiments.cluster.running import (
     run_point,
 )
 from experiments.cluster.workload import read_data, rounds_of, trace_options
-from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require
 from experiments.config.run_record import given_names, given_words, output_directory
-from placements.forms.texts import csv_text, write_text
+from experiments.report.result import Result, Table
 from schedsearch.cluster.simulator.simulation import FROM_KEYBOARD
 
 log = logging.getLogger(__name__)
@@ -43,13 +42,12 @@ _OF_DECISIONS = ("allocate", "policy", "policy_options")
 """The options of one decision, whose file says all else."""
 
 
-def task(options: ClusterCommandOptions) -> dict[str, float | str]:
-    """Simulate or decide, write what was found, and return its figures.
+def task(options: ClusterCommandOptions) -> Result:
+    """Simulate or decide; after a Ctrl-C the same command goes on in the same folder.
 
     Raises:
         OptionError: An option is wrong.
         ClusterError: A file is wrong, or a policy cannot do what is asked.
-        Interrupted: From the keyboard; the same command goes on in the same folder.
     """
     if options.allocate is not None:
         return _decide(options)
@@ -71,47 +69,35 @@ def task(options: ClusterCommandOptions) -> dict[str, float | str]:
     return _simulate_all(points, setting) if len(points) > 1 else _simulate(points[0], setting)
 
 
-def _decide(options: ClusterCommandOptions) -> dict[str, float | str]:
+def _decide(options: ClusterCommandOptions) -> Result:
     for name in given_names():
         if name.partition(".")[0] not in _OF_DECISIONS:
             raise OptionError(f"{name}: is not of a decision, for which allocate names a file; leave it out")
     names = names_of(options.policy)
     require(len(names) == 1, "policy", options.policy, "one policy", "give one for each decision")
-    directory = output_directory()
-    decided = decide(str(options.allocate), names[0], options.policy_options, directory)
-    log.info("%s", decision_table(decided))
-    objective = float("nan") if decided["objective"] is None else decided["objective"]
-    log.info("objective %.8g: %s", objective, decided["objective_is"])
-    for note in decided["notes"]:
-        log.warning("%s", note)
-    if decided["dollars_per_hour"]:
-        log.info("%.5g dollars per hour for the GPUs in use", decided["dollars_per_hour"])
-    log.info("shares and objective in %s", directory / FILE)
-    figures: dict[str, float | str] = {"policy": decided["policy"]}
-    return figures if decided["objective"] is None else figures | {"objective": decided["objective"]}
+    return decide(str(options.allocate), names[0], options.policy_options)
 
 
-def _simulate(point: SimulationPoint, setting: Setting) -> dict[str, float | str]:
+def _simulate(point: SimulationPoint, setting: Setting) -> Result:
     directory = output_directory()
     found, skipped = run_point(point, setting, directory)
     from experiments.cluster.pictures import save_pictures  # loads matplotlib
 
     pictures = save_pictures(found, directory)
-    save_cluster_report(found, skipped, _command_line(), pictures, directory)
     if skipped:
         log.warning("%s", skipped)
     rounds = rounds_of(setting.options, point.policy)
     log.info("%s on %s, rounds=%s", found.policy, cluster_in_words(found.cluster), rounds)
-    log.info("%s", "\n".join(outcome_lines(found)))
-    log.info("figures, jobs, series and report in %s", directory)
-    if found.reason == FROM_KEYBOARD:
-        raise Interrupted(
-            f"interrupted after {found.end_s / 3600:,.1f} h of the trace; figures are until then"
-        )
-    return {"policy": found.policy, **figures_of(found)}
+    return Result(
+        figures={"policy": found.policy, **figures_of(found)},
+        files={"report.html": cluster_page(found, skipped, _command_line(), pictures)},
+        facts=outcome_facts(found),
+        interrupted=f"figures until {found.end_s / 3600:,.1f} h of the trace are in"
+        * (found.reason == FROM_KEYBOARD),
+    )
 
 
-def _simulate_all(points: list[SimulationPoint], setting: Setting) -> dict[str, float | str]:
+def _simulate_all(points: list[SimulationPoint], setting: Setting) -> Result:
     directory = output_directory()
     jcts: dict[SimulationPoint, list[float]] = {}
     for number, point in enumerate(points, 1):
@@ -127,29 +113,32 @@ def _simulate_all(points: list[SimulationPoint], setting: Setting) -> dict[str, 
         except KeyboardInterrupt:  # while files were written
             is_cut = True
         if is_cut:
-            _save_comparison(jcts, setting, directory)
-            said = f"interrupted; the same command with hydra.run.dir={directory} goes on there"
-            raise Interrupted(said)
+            return replace(
+                _comparison(jcts, setting, directory),
+                interrupted="the same command goes on in hydra.run.dir =",
+            )
         if skipped and number == 1:
             log.warning("%s", skipped)
         jcts[point] = found.jcts_s.tolist()
-    return _save_comparison(jcts, setting, directory)
+    return _comparison(jcts, setting, directory)
 
 
-def _save_comparison(
+def _comparison(
     jcts_s: Mapping[SimulationPoint, Sequence[float]], setting: Setting, directory: Path
-) -> dict[str, float | str]:
-    """Write the table, figures and page of the simulations that are done; return the averages."""
+) -> Result:
+    """Return the table, figures and page of the simulations that are done; the figures are the averages."""
     rows = load_rows(jcts_s)
-    write_text(directory / "loads.csv", csv_text(COLUMNS, [cells(row) for row in rows]))
     from experiments.cluster.pictures import save_load_pictures  # loads matplotlib
 
     pictures = save_load_pictures(rows, jcts_s, directory)
-    save_loads_report(rows, setting.cluster, _command_line(), pictures, directory)
-    if rows:
-        log.info("%s", "\n".join(load_lines(rows)))
-    log.info("table, figures and report in %s", directory)
-    return {f"{row.name}_average_jct_s": row.average_jct_s for row in rows if row.average_jct_s is not None}
+    return Result(
+        figures={
+            f"{row.name}_average_jct_s": row.average_jct_s for row in rows if row.average_jct_s is not None
+        },
+        tables={"loads": Table(LoadRow, rows)},
+        files={"report.html": loads_page(rows, setting.cluster, _command_line(), pictures)},
+        facts=[load_fact(row) for row in rows],
+    )
 
 
 def _command_line() -> str:

@@ -188,7 +188,7 @@ def test_after_ctrl_c_the_same_command_goes_on_with_the_next_simulation(data: st
     process.send_signal(signal.SIGINT)
     error = process.communicate(timeout=120)[1]
     assert process.returncode == 130, error
-    assert "goes on there" in error.splitlines()[-1]
+    assert "goes on in hydra.run.dir" in error.splitlines()[-1]
 
 
 @needs_chromium

@@ -14,10 +14,11 @@ import pytest
 
 from experiments.cluster import pictures
 from experiments.cluster.decision import allocation_to_dict
-from experiments.cluster.loads import COLUMNS, cells, load_rows
+from experiments.cluster.loads import LoadRow, load_rows
 from experiments.cluster.outcome_files import figures_of, save_outcome
-from experiments.cluster.report import load_lines, outcome_lines
+from experiments.cluster.report import load_fact, outcome_facts
 from experiments.cluster.running import SimulationPoint
+from experiments.report.result import Table, fact_lines
 from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Configuration, Demand
 from schedsearch.cluster.gpu_cluster import GpuCluster
@@ -61,7 +62,7 @@ OUTCOME = Outcome(
 
 def test_lines_of_an_outcome_tell_hours_shares_and_counts() -> None:
     """Busy are 32400 + 5400 of 4 times 21600 GPU seconds; fairness is 7200 / 3600 and 14400 / 28800."""
-    lines = [" ".join(line.split()) for line in outcome_lines(OUTCOME)]
+    lines = [" ".join(line.split()) for line in fact_lines(outcome_facts(OUTCOME))]
     for expected in (
         "Average job completion time 3 h (2 of 2 jobs are done)",
         f"Utilisation {37800 / 86400:.1%}",
@@ -131,7 +132,7 @@ def test_rows_of_loads_have_low_and_high_and_the_speedup_in_their_columns() -> N
             SimulationPoint("isolated", 1.5, 0): [],
         }
     )
-    first, second, none = (dict(zip(COLUMNS, cells(row), strict=True)) for row in rows)
+    first, second, none = Table(LoadRow, rows).data
     assert first["average_jct_s"] == 10800.0 and second["average_jct_s"] == 5400.0
     assert (second["policy"], second["jobs_per_hour"], second["seeds"]) == ("las", 1.5, 2)
     assert (second["baseline"], second["speedup"]) == ("fifo", 2.0)
@@ -139,7 +140,7 @@ def test_rows_of_loads_have_low_and_high_and_the_speedup_in_their_columns() -> N
     half_s = 12.706204736 * 900  # t of one degree of freedom; 4500 and 6300 s are 900 from their mean
     assert second["low_s"] == pytest.approx(5400 - half_s)
     assert second["high_s"] == pytest.approx(5400 + half_s)
-    assert [" ".join(line.split()) for line in load_lines(rows)][1].endswith(
+    assert [" ".join(line.split()) for line in fact_lines(map(load_fact, rows))][1].endswith(
         f"1.5 h (2 seeds, {(5400 - half_s) / 3600:.4g} h to {(5400 + half_s) / 3600:.4g} h; "
         "fifo takes 2 times as long)"
     )
