@@ -7,7 +7,7 @@ import math
 import re
 import shlex
 import shutil
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -210,7 +210,8 @@ def _shares(simulated: Sequence[LeasedSteps], real: Sequence[LeasedSteps]) -> li
     """Return the share of the time of each job that it spends on each type."""
     sides = []
     for steps in (simulated, real):
-        by_type, by_job = Counter[tuple[str, str]](), Counter[str]()
+        by_type: dict[tuple[str, str], float] = defaultdict(float)
+        by_job: dict[str, float] = defaultdict(float)
         for each in steps:
             by_type[each.job, each.gpu_type] += each.duration_s
             by_job[each.job] += each.duration_s

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from experiments.config.options import OptionError
-from experiments.config.run_record import output_directory
 from experiments.plan.inputs import cluster_of, one_batch, refuse_all_but
 from experiments.plan.options import PipeDreamPlanner
 from experiments.plan.question import PlanQuestion
+from experiments.report.result import Result, Table
 from placements.cluster import Cluster
-from placements.forms.texts import csv_text, write_text
 from placements.placement_file import placement_to_yaml
 from placements.planners.hybrid.plan import PlanError
 from placements.planners.pipedream.plan import Level, PipelinePlan, plan_placement
 from placements.planners.pipedream.planner import best_plan
 from placements.planners.pipedream.profile_graph import read_profile_graph
-
-log = logging.getLogger(__name__)
 
 _COLUMNS = (
     *("name", "configuration", "stages", "workers", "batch", "time_ms", "samples_per_s", "bottleneck"),
@@ -33,8 +29,8 @@ _TAKEN = (
 """Options that this planner has."""
 
 
-def task(question: PlanQuestion, planner: PipeDreamPlanner) -> dict[str, float | str]:
-    """Plan a profile of nodes, write the plan and what it is compared with, and return its figures.
+def task(question: PlanQuestion, planner: PipeDreamPlanner) -> Result:
+    """Plan a profile of nodes, and what the plan is compared with; the figures are the plan's.
 
     Raises:
         OptionError: An option is missing or wrong.
@@ -56,19 +52,20 @@ def task(question: PlanQuestion, planner: PipeDreamPlanner) -> dict[str, float |
         rows.append(plan_row("straight", straight, memory_mib, batch))
     except PlanError as error:
         rows.append(dict.fromkeys(_COLUMNS) | {"name": "straight", "batch": batch, "note": str(error)})
-    directory = output_directory()
-    write_text(directory / "plans.csv", csv_text(_COLUMNS, (row.values() for row in rows)))
-    write_text(directory / "placement.yaml", placement_to_yaml(plan_placement(best, memory_mib)))
+    lines = []
     for row in rows:
         time = "" if row["note"] else f"{row['time_ms']:.5g} ms"
         found = f"{row['configuration']}, {time}, bound by {row['bottleneck']}"
-        log.info("%s: %s", row["name"], row["note"] or found)
+        lines.append(f"{row['name']}: {row['note'] or found}")
     for number, stage in enumerate(best.stages):
-        log.info("stage %d on %d workers: %s", number, stage.replicas, ", ".join(stage.nodes))
-    log.info("costs: as measured, of %s", path)
-    log.info("placement and table of plans in %s", directory)
+        lines.append(f"stage {number} on {stage.replicas} workers: {', '.join(stage.nodes)}")
     rate = batch / best.time_ms * 1e3
-    return {"plan": best.configuration, "samples_per_s": rate, "num_gpus": best.num_workers}
+    return Result(
+        figures={"plan": best.configuration, "samples_per_s": rate, "num_gpus": best.num_workers},
+        tables={"plans": Table(dict, rows)},
+        files={"placement.yaml": placement_to_yaml(plan_placement(best, memory_mib))},
+        sentences=[*lines, f"costs: as measured, of {path}"],
+    )
 
 
 def levels_of(cluster: Cluster, *, is_flat: bool = False) -> list[Level]:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from experiments.config.command import Interrupted
 from experiments.config.run_record import output_directory
 from experiments.plan.inputs import inputs_of
 from experiments.plan.options import BmwPlanner, DefaultPlanner
 from experiments.plan.question import PlanQuestion
-from placements.forms.texts import csv_text, text_columns, write_json, write_text
+from experiments.report.result import Result, Table
+from placements.forms.texts import text_columns
 from placements.placement_file import placement_to_yaml
 from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
 from placements.planners.hybrid.placing.shared_layers import PartCosts
@@ -30,18 +29,15 @@ from schedsearch.planning.planner import plan
 from schedsearch.planning.plans import PLAN_COLUMNS, Plans, capacities_gib
 from schedsearch.schedule_file import schedule_to_dict
 
-log = logging.getLogger(__name__)
-
 _MOST_ROWS = 1000
 """Layouts in the table of all, the best ones."""
 
 
-def task(question: PlanQuestion, planner: DefaultPlanner | BmwPlanner) -> dict[str, float | str]:
-    """Plan, write the plans and why they are as they are, and return the figures of the best.
+def task(question: PlanQuestion, planner: DefaultPlanner | BmwPlanner) -> Result:
+    """Plan; the figures are those of the best plan.
 
     Raises:
         OptionError: An option is wrong.
-        Interrupted: There was a Ctrl-C; the best plans so far are written.
     """
     model, cluster, costs, costs_in_words, is_sequence_parallel = inputs_of(question)
     with PlanProgress() as show:
@@ -56,19 +52,32 @@ def task(question: PlanQuestion, planner: DefaultPlanner | BmwPlanner) -> dict[s
             on_search=show.search,
             **_of_layouts(planner),
         )
-    directory = output_directory()
     proved = [*_proved(found), *_lines_of_layouts(found)]
-    exports = save(found, directory, costs_in_words, proved)
-    log.info("%s on %s", model.name, in_words(cluster))
-    lines = [*text_columns(ranking(found)), legend(found), *proved]
-    lines += [*(f"left out: {line}" for line in found.left_out), costs_in_words]
-    for line in (*lines, f"plan, placement and reasons: {directory}", *exports):
-        log.info("%s", line)
-    if found.interrupted:
-        raise Interrupted(f"interrupted; the best plans found so far are in {directory}")
-    best = found.best
-    rate = {} if best.samples_per_s is None else {"samples_per_s": best.samples_per_s}
-    return {"plan": best.name, **rate, "num_gpus": best.plan.num_gpus, "gib": max(best.peaks_mib) / 1024}
+    tables, files = tables_of(found), files_of(found, costs_in_words, proved)
+    figures: dict[str, float | str] = {}
+    exports: list[str] = []
+    if found.proposed:
+        exports = export_best(found, output_directory() / "export")
+        best = found.best
+        rate = {} if best.samples_per_s is None else {"samples_per_s": best.samples_per_s}
+        figures = {"plan": best.name, **rate, "num_gpus": best.plan.num_gpus}
+        figures["gib"] = max(best.peaks_mib) / 1024
+    return Result(
+        figures=figures,
+        tables=tables,
+        files=files,
+        pictures={"plan": lambda path: save_figure(found.plot(), path)} if found.proposed else {},
+        sentences=[
+            f"{model.name} on {in_words(cluster)}",
+            *text_columns(ranking(found)),
+            legend(found),
+            *proved,
+            *(f"left out: {line}" for line in found.left_out),
+            costs_in_words,
+            *exports,
+        ],
+        interrupted="the best plans found so far are in" * found.interrupted,
+    )
 
 
 def _plan_options(
@@ -104,36 +113,33 @@ def _of_layouts(planner: DefaultPlanner | BmwPlanner) -> dict[str, Any]:
     return {"uniform": planner.uniform, "layouts": layouts, "shapes": planner.shapes}
 
 
-def save(plans: Plans, directory: Path, costs_in_words: str, proved: list[str]) -> list[str]:
-    """Write the plans, the placement of the best, why it is as it is, and the forms of other systems.
-
-    Returns:
-        A line of the systems that it was exported to, and one of each other with the reason.
-    """
+def files_of(plans: Plans, costs_in_words: str, proved: list[str]) -> dict[str, object]:
+    """Return the plans, why they are as they are, and the placement and schedule of the best as files."""
     text = explain(plans, costs_in_words) + "\n".join(["", "```", *proved, "```", ""])
-    write_text(directory / "plan.md", text)
-    _save_layouts(plans, directory)
-    write_text(directory / "plans.csv", csv_text(PLAN_COLUMNS, (row.values() for row in plans.rows())))
-    write_json(directory / "plans.json", plans.to_dict())
-    if not plans.proposed:
-        return []
+    files: dict[str, object] = {"plan.md": text, "plans.json": plans.to_dict()}
+    if plans.proposed:
+        best = plans.best
+        files["plan.json"] = plan_to_dict(best.plan)
+        files["placement.yaml"] = placement_to_yaml(best.placement)
+        if best.schedule is not None:
+            files["schedule.json"] = schedule_to_dict(best.schedule)
+    return files
+
+
+def export_best(plans: Plans, directory: Path) -> list[str]:
+    """Write the best plan for other systems; return a line of these, and of each other the reason."""
     best, plan = plans.best, plans.best.plan
-    write_json(directory / "plan.json", plan_to_dict(plan))
-    write_text(directory / "placement.yaml", placement_to_yaml(best.placement))
-    if best.schedule is not None:
-        write_json(directory / "schedule.json", schedule_to_dict(best.schedule))
-    save_figure(plans.plot(), directory / "plan")
     if best.run is not None:
         limit_gib = plans.layouts[plan.global_batch_size].limit_gib
-        return export(planned_layout(best.run, limit_gib), directory / "export")
+        return export(planned_layout(best.run, limit_gib), directory)
     if best.shape != "v_shape":
         return [f"not exported: other systems have no {best.shape} of layers each in its own strategy"]
     costs, capacities = PartCosts(plan.model, plans.costs), capacities_gib(plan, plans.options)
-    return export(planned_by(best.rated, costs, capacities), directory / "export")
+    return export(planned_by(best.rated, costs, capacities), directory)
 
 
-def _save_layouts(plans: Plans, directory: Path) -> None:
-    """Write the best layouts by the formula."""
+def tables_of(plans: Plans) -> dict[str, Table]:
+    """Return the plans, and the best layouts by the formula where there are any."""
     rows = []
     for found in plans.layouts.values():
         for each in found.estimates[:_MOST_ROWS]:
@@ -141,8 +147,8 @@ def _save_layouts(plans: Plans, directory: Path) -> None:
             del row["degrees"]
             figures = {"formula_ms": f"{each.time_ms:.1f}", "load_ms": f"{each.load_ms:.1f}"}
             rows.append(row | figures | {"gib": f"{each.gib:.2f}", "fits": each.gib <= found.limit_gib})
-    if rows:
-        write_text(directory / "layouts.csv", csv_text(rows[0], (row.values() for row in rows)))
+    layouts = {"layouts": Table(dict, rows)} if rows else {}
+    return {"plans": Table(dict, plans.rows(), PLAN_COLUMNS), **layouts}
 
 
 def _lines_of_layouts(plans: Plans) -> Iterator[str]:

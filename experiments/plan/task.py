@@ -5,9 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 
 from experiments.plan.options import PlanCommandOptions
+from experiments.report.result import Result
 
 
-def task(options: PlanCommandOptions) -> dict[str, float | str]:
-    """Plan, write the plans and why they are as they are, and return the figures of the best."""
-    figures: dict[str, float | str] = import_module(options.planner.module).task(options, options.planner)
-    return figures
+def task(options: PlanCommandOptions) -> Result:
+    """Plan with the planner that is chosen; the figures are those of the best plan."""
+    found: Result = import_module(options.planner.module).task(options, options.planner)
+    return found

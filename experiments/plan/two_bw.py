@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Sequence
 
 from experiments.config.options import OptionError
-from experiments.config.run_record import output_directory
 from experiments.plan.inputs import cluster_of, computed_costs, model_of, one_batch, refuse_all_but
 from experiments.plan.options import TwoBwPlanner
 from experiments.plan.pipedream import levels_of
 from experiments.plan.question import PlanQuestion
+from experiments.report.result import Result, Table
 from placements import Placement
 from placements.cluster import Cluster
 from placements.copies.replicas import replicated
-from placements.forms.texts import csv_text, write_text
 from placements.models.chain import ModelShape
 from placements.models.costing.layer_costs import layer_cost
 from placements.models.costing.options import CostOptions
@@ -27,8 +25,6 @@ from placements.placement_file import placement_to_yaml
 from placements.planners.hybrid.plan import PlanError
 from placements.planners.pipedream.two_bw import BlockProfile, EqualServers, TwoBwPlan, two_bw_plans
 
-log = logging.getLogger(__name__)
-
 _COLUMNS = (*(each.name for each in dataclasses.fields(TwoBwPlan)), "batch_size", "samples_per_s")
 
 _TAKEN = (
@@ -39,8 +35,8 @@ _TAKEN = (
 """Options that this planner has."""
 
 
-def task(question: PlanQuestion, planner: TwoBwPlanner) -> dict[str, float | str]:
-    """Plan equal blocks, write the best plan with all that were looked at, and return its figures.
+def task(question: PlanQuestion, planner: TwoBwPlanner) -> Result:
+    """Plan equal blocks; the best plan stands with all that were looked at.
 
     Embedding and output layer are not counted.
 
@@ -57,15 +53,20 @@ def task(question: PlanQuestion, planner: TwoBwPlanner) -> dict[str, float | str
     best = plans[0]
     if best.reason:
         raise PlanError(f"no plan fits: that of {_in_words(best)} {best.reason}; give more memory or GPUs")
-    rows = [{name: getattr(plan, name) for name in _COLUMNS} for plan in plans]
-    directory = output_directory()
-    write_text(directory / "plans.csv", csv_text(_COLUMNS, (row.values() for row in rows)))
-    write_text(directory / "placement.yaml", placement_to_yaml(_placement(best, profile, servers)))
-    log.info("best: %s, %.5g ms for a micro-batch of each pipeline", _in_words(best), best.time_ms)
-    log.info("placement and table of plans in %s", directory)
-    log.info("run it with: %s", _run_options(best))
     copies, stages = best.data_parallel, best.num_stages
-    return {"plan": f"{copies}x{stages}", "samples_per_s": best.samples_per_s, "num_gpus": copies * stages}
+    return Result(
+        figures={
+            "plan": f"{copies}x{stages}",
+            "samples_per_s": best.samples_per_s,
+            "num_gpus": copies * stages,
+        },
+        tables={"plans": Table(TwoBwPlan, plans, _COLUMNS)},
+        files={"placement.yaml": placement_to_yaml(_placement(best, profile, servers))},
+        sentences=[
+            f"best: {_in_words(best)}, {best.time_ms:.5g} ms for a micro-batch of each pipeline",
+            f"run it with: {_run_options(best)}",
+        ],
+    )
 
 
 def _profile(sizes: Sequence[int], model: ModelShape, cluster: Cluster, costs: CostOptions) -> BlockProfile:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ class Table:
     """Rows of a table: its CSV file has a column for each field that is text or a number.
 
     Attributes:
-        kind: Dataclass or named tuple of each row.
+        kind: Dataclass or named tuple of each row; or dict for mappings, by the names of columns.
         rows: Rows in order; None in one leaves a cell empty.
         columns: Names of its columns; empty for all. A property of the rows may be one.
     """
@@ -34,18 +35,21 @@ class Table:
     @property
     def heads(self) -> tuple[str, ...]:
         """Names of the columns, the first row of the file."""
+        if self.columns or self.kind is dict:
+            return self.columns or tuple(self.rows[0])
         own = (each for each in declared_fields(self.kind) if without_none(each.kind)[0] in _PLAIN)
-        return self.columns or tuple(each.name for each in own)
+        return tuple(each.name for each in own)
 
     @property
     def text(self) -> str:
         """Text of the CSV file."""
-        return csv_text(self.heads, ([getattr(row, name) for name in self.heads] for row in self.rows))
+        return csv_text(self.heads, (row.values() for row in self.data))
 
     @property
     def data(self) -> list[dict[str, Any]]:
         """Rows as plain data, for a JSON file."""
-        return [{name: getattr(row, name) for name in self.heads} for row in self.rows]
+        get = getitem if self.kind is dict else getattr
+        return [{name: get(row, name) for name in self.heads} for row in self.rows]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,12 +11,10 @@ from experiments.report.page_data import PageData
 from experiments.search.results import SearchStepResult
 from experiments.search.search_step import (
     beside_best_by_hand,
-    in_ms,
-    micro_batch_word,
     micro_batches_in_words,
+    schedule_facts,
 )
-from schedsearch.core.answer import Answer, Status
-from schedsearch.metrics import bubble_rate, peak_host_memory, peak_memory
+from schedsearch.core.answer import Answer
 from schedsearch.picture import picture, shortened
 
 FILES = {
@@ -91,7 +89,7 @@ def introduction(found: SearchStepResult, brought: str = "") -> str:
 
 
 def schedule_sections(found: SearchStepResult) -> list[Section]:
-    """Return the timeline, what is known of the schedule, and its memory."""
+    """Return the timeline, the facts of the schedule, and how often each mode is chosen."""
     progress = "progress" if found.progress else ""
     facts = _mode_facts(found)
     modes = [Section("Modes", facts)] if facts else []
@@ -99,7 +97,6 @@ def schedule_sections(found: SearchStepResult) -> list[Section]:
         Section("Timeline", panel="timeline"),
         Section("Schedule", _schedule_facts(found), text=_text_picture(found), panel=progress),
         *modes,
-        Section("Memory", _memory_facts(found)),
     ]
 
 
@@ -109,87 +106,20 @@ def file_facts(directory: Path) -> tuple[Fact, ...]:
 
 
 def found_facts(found: SearchStepResult) -> tuple[Fact, ...]:
-    """Return the figures of the schedule that stand at the top."""
-    facts = [
-        _makespan(found),
-        Fact("Bubble rate", f"{bubble_rate(found.schedule):.1%}", "warmup and cooldown included"),
-    ]
-    if found.result is not None and found.result.repetend is not None:
-        result, repetend = found.result, found.result.repetend
-        value = in_ms(found.placement, repetend.period_per_micro_batch)
-        is_least = result.status is Status.OPTIMAL
-        bound = in_ms(found.placement, result.period_bound)
-        note = f"{'proved' if is_least else 'not proved'}: bound {bound}"
-        facts.insert(
-            1, Fact(f"Repetend's period per {micro_batch_word(found.placement)}", value, note, good=is_least)
-        )
-    return tuple(facts)
+    """Return the facts of the schedule that stand at the top."""
+    return tuple(fact for fact in _schedule_facts(found) if fact.label in ("Repetend", "Makespan", "Bubble"))
 
 
 def _schedule_facts(found: SearchStepResult) -> tuple[Fact, ...]:
-    placement, schedule, result = found.placement, found.schedule, found.result
-    facts = [
-        _makespan(found),
-        Fact("Bubble rate", f"{bubble_rate(schedule):.2%}", "idle share of makespan times devices"),
-    ]
+    """Return the facts of the schedule, as in the terminal, behind what is proved."""
+    result = found.result
+    facts = schedule_facts(found.schedule, result, found.memory_unit)
+    shown = tuple(replace(fact, label=fact.label.capitalize()) for fact in facts)
     if result is None:
-        return (Fact("Made by", "hand"), *facts)
-    least = Fact(
-        "Makespan bound", in_ms(placement, result.makespan_bound), "of any schedule, periodic or not"
-    )
-    proved = Fact("Proved", result.proved, f"{result.queries} queries in {result.seconds:.2f} s")
-    if result.is_cut:
-        proved = replace(
-            proved, note=f"{proved.note}; stopped by a time limit; another run may find a better one"
-        )
-    if result.repetend is None:
-        return (proved, *facts, least)
-    repetend = result.repetend
-    return (
-        proved,
-        Fact(
-            f"Repetend's period per {micro_batch_word(placement)}",
-            in_ms(placement, repetend.period_per_micro_batch),
-            f"no repetend of {_sizes(result)} has less than {in_ms(placement, result.period_bound)}",
-        ),
-        Fact("Steady bubble rate", f"{repetend.bubble_rate:.2%}", "of the repetend alone"),
-        Fact("Micro-batches in flight", str(repetend.in_flight)),
-        Fact("Span", in_ms(placement, repetend.span), f"bound {in_ms(placement, result.span_bound)}"),
-        *facts,
-        least,
-    )
-
-
-def _makespan(found: SearchStepResult) -> Fact:
-    value = in_ms(found.placement, found.schedule.makespan)
-    if found.result is None:
-        return Fact("Makespan", value)
-    is_least = found.schedule.makespan <= found.result.makespan_bound
-    bound = in_ms(found.placement, found.result.makespan_bound)
-    return Fact(
-        "Makespan", value, f"{'proved' if is_least else 'not proved'}: bound {bound}", good=is_least or None
-    )
-
-
-def _memory_facts(found: SearchStepResult) -> tuple[Fact, ...]:
-    placement = found.placement
-    facts: list[Fact] = []
-    for title, capacity, peaks in (
-        ("Device", placement.memory, peak_memory(found.schedule).tolist()),
-        ("Host of device", placement.host_memory, peak_host_memory(found.schedule).tolist()),
-    ):
-        facts += [
-            Fact(
-                f"{title} {device}",
-                f"{peak} of {capacity[device]} {found.memory_unit}"
-                if capacity
-                else f"{peak} {found.memory_unit}",
-                f"{peak / capacity[device]:.0%}" if capacity and capacity[device] else "",
-            )
-            for device, peak in enumerate(peaks)
-            if peak or title == "Device"
-        ]
-    return tuple(facts)
+        return (Fact("Made by", "hand"), *shown)
+    queries = f"{result.queries} queries in {result.seconds:.2f} s"
+    of = "" if result.repetend is None else f"; the bound on the period is of {_sizes(result)}"
+    return (Fact("Proved", result.proved, queries + of), *shown)
 
 
 def _mode_facts(found: SearchStepResult) -> tuple[Fact, ...]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError
+from experiments.report.html_report import Fact
 from experiments.search.options import SearchCommandOptions
 from experiments.search.problem import SearchProblem
 from experiments.search.profile_reading import CostSource
@@ -173,39 +174,44 @@ _PROVED = {True: "proved", False: "not proved"}
 
 
 def figures(schedule: Schedule, result: Answer | None, memory_unit: str) -> Iterator[tuple[str, str]]:
-    """Yield name and value of each figure of a schedule, with what is proved of it."""
+    """Yield name and value of each figure of a schedule as text, with what is proved of it."""
+    for fact in schedule_facts(schedule, result, memory_unit):
+        yield fact.label, fact.value + (f": {fact.note}" if fact.note else "")
+
+
+def schedule_facts(schedule: Schedule, result: Answer | None, memory_unit: str) -> Iterator[Fact]:
+    """Yield the facts of a schedule, for a terminal and a page."""
     placement, repetend = schedule.placement, result.repetend if result else None
     if result is not None and repetend is not None:
-        yield (
-            "repetend",
-            f"{in_ms(placement, repetend.period_per_micro_batch)} per "
-            f"{micro_batch_word(placement)}: "
-            f"{_PROVED[result.status is Status.OPTIMAL]} "
-            f"(bound {in_ms(placement, result.period_bound)}), steady bubble {repetend.bubble_rate:.1%}",
-        )
+        is_least = result.status is Status.OPTIMAL
+        bound, steady_bubble = in_ms(placement, result.period_bound), f"{repetend.bubble_rate:.1%}"
+        period = f"{in_ms(placement, repetend.period_per_micro_batch)} per {micro_batch_word(placement)}"
+        note = f"{_PROVED[is_least]} (bound {bound}), steady bubble {steady_bubble}"
+        yield Fact("repetend", period, note, is_least)
         span_bound = in_ms(placement, result.span_bound)
-        yield "span", f"{in_ms(placement, repetend.span)} (bound {span_bound})"
+        yield Fact("span", f"{in_ms(placement, repetend.span)} (bound {span_bound})")
     steady, per = steady_period(schedule), f" per {micro_batch_word(placement)} in its middle"
-    yield "period", "none, as no pattern repeats" if steady is None else in_ms(placement, steady) + per
-    makespan = in_ms(placement, schedule.makespan)
+    yield Fact("period", "none, as no pattern repeats" if steady is None else in_ms(placement, steady) + per)
+    makespan, is_least = Fact("makespan", in_ms(placement, schedule.makespan)), False
     if result is not None:
-        proved = _PROVED[schedule.makespan <= result.makespan_bound]
-        makespan += f": {proved} (bound {in_ms(placement, result.makespan_bound)})"
-    yield "makespan", makespan
+        is_least = schedule.makespan <= result.makespan_bound
+        note = f"{_PROVED[is_least]} (bound {in_ms(placement, result.makespan_bound)})"
+        makespan = replace(makespan, note=note, good=is_least or None)
+    yield makespan
     device_span = in_ms(placement, int(device_spans(schedule).max()))
     if result is not None:
         device_span += f" (bound {in_ms(placement, result.device_span_bound)})"
-    yield "device span", f"{device_span}, from a device's first start to its last end"
-    yield "bubble", f"{bubble_rate(schedule):.1%} of makespan times devices"
+    yield Fact("device span", f"{device_span}, from a device's first start to its last end")
+    yield Fact("bubble", f"{bubble_rate(schedule):.1%} of makespan times devices")
     if not all(decision.is_of_micro_batches for decision in placement.decisions):
-        yield "modes", _modes_in_words(schedule)
-    yield "peak memory", _peaks(peak_memory(schedule).tolist(), placement.memory, memory_unit)
+        yield Fact("modes", _modes_in_words(schedule))
+    yield Fact("peak memory", _peaks(peak_memory(schedule).tolist(), placement.memory, memory_unit))
     if any(hosts := peak_host_memory(schedule).tolist()):
-        yield "host memory", _peaks(hosts, placement.host_memory, memory_unit)
+        yield Fact("host memory", _peaks(hosts, placement.host_memory, memory_unit))
     if result is not None:
-        yield "search", f"{result.seconds:.2f} s"
+        yield Fact("search", f"{result.seconds:.2f} s")
     if result is not None and result.is_cut:
-        yield "cut", "by a time limit: another run may end with another schedule"
+        yield Fact("cut", "by a time limit: another run may end with another schedule")
 
 
 def in_ms(placement: Placement, ticks: float) -> str:

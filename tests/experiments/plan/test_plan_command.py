@@ -17,6 +17,7 @@ from experiments.config.command import run as run_command
 from experiments.plan.options import PLANNERS, PlanCommandOptions, read_planner
 from experiments.plan.question import PlanQuestion
 from experiments.plan.task import task as plan_task
+from experiments.report.result import Result
 from placements.forms.meaning import option
 from placements.placement_file import read_placement
 from placements.planners.hybrid.plan_file import read_plan_file
@@ -238,11 +239,11 @@ def test_a_planner_is_a_file_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(PLANNERS, "data_parallel", DataParallelPlanner)
     planner = read_planner({"kind": "data_parallel", "copies": 4})
     asked = PlanCommandOptions(cluster="a100_4", batch=8, planner=planner)
-    assert plan_task(asked) == {"plan": "DP4 of a100_4"}
+    assert plan_task(asked).figures == {"plan": "DP4 of a100_4"}
     with pytest.raises(ValueError, match="^planner.copies: 0 is not a whole number of 1 or more; give one$"):
         read_planner({"kind": "data_parallel", "copies": 0})
 
 
-def task(question: PlanQuestion, planner: Any) -> dict[str, float | str]:
-    """What plans for the planner of the test above."""
-    return {"plan": f"DP{planner.copies} of {question.cluster}"}
+def task(question: PlanQuestion, planner: Any) -> Result:
+    """Plan for the planner of the test above."""
+    return Result(figures={"plan": f"DP{planner.copies} of {question.cluster}"})
