@@ -36,7 +36,8 @@ def at(programs: Programs, position: ProgramPosition) -> Instruction:
 
 def fault(programs: Programs, message: str, positions: Sequence[ProgramPosition]) -> UnsafeProgramsError:
     """Return the error with the lines of the fault and the programs around it, its places in brackets."""
-    return UnsafeProgramsError(f"{message}{_lines(programs, positions)}\n{grid(programs, positions)}")
+    picture = f"\n{grid(programs, positions)}" if positions else ""
+    return UnsafeProgramsError(f"{message}{_lines(programs, positions)}{picture}")
 
 
 def _lines(programs: Programs, positions: Sequence[ProgramPosition]) -> str:
@@ -75,6 +76,8 @@ def grid(programs: Programs, positions: Sequence[ProgramPosition], around: int =
     1 |          [0>F0.0] F1.0     ...
     (F1.0 runs F1 of micro-batch 0, F1.0>2 sends its tensor to device 2, 0>F0.0 receives from device 0)
     """
+    if programs.cells:
+        return excerpt(programs.cells, positions, around)
     labels = [[_label(instruction) for instruction in program] for program in programs.instructions]
     return f"{excerpt(labels, positions, around)}\n{_LEGEND}"
 

@@ -151,6 +151,7 @@ class Programs:
             micro-batches of a batch and no modes; empty where all are alike.
         lines: For each device the line of its script on which each instruction stands; empty where there are
             no scripts.
+        cells: For each device the cells of another tool's table that its instructions were read from.
     """
 
     placement: Placement
@@ -159,6 +160,7 @@ class Programs:
     specs: tuple[TensorSpecs, ...] = ()
     batch: tuple[int, ...] = ()
     lines: tuple[tuple[int, ...], ...] = field(default=(), compare=False)
+    cells: tuple[tuple[str, ...], ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         """Hold the rule that every look-up relies on; `runtime.program.deadlock.check` proves the others."""

@@ -8,7 +8,7 @@ is `runtime.torch_pipelining.check`'s affair. It does not import torch.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -57,11 +57,6 @@ class Op(StrEnum):
         return self in (Op.SEND_F, Op.SEND_B)
 
     @property
-    def is_receive(self) -> bool:
-        """Whether it receives."""
-        return self in (Op.RECV_F, Op.RECV_B)
-
-    @property
     def is_of_stage(self) -> bool:
         """Whether it is of a stage as a whole, so that no micro-batch is named."""
         return self in (Op.UNSHARD, Op.RESHARD, Op.REDUCE_GRAD)
@@ -108,23 +103,20 @@ _ACTION = re.compile(rf"([0-9]+)({'|'.join(sorted(Op, key=len, reverse=True))})(
 
 @dataclass(frozen=True)
 class TorchOrder:
-    """A table of actions.
-
-    Attributes:
-        cells: For each rank what it does, in order; shape ``(num_ranks, any)``.
-    """
+    """A table: for each rank its cells, in order; shape ``(num_ranks, any)``."""
 
     cells: tuple[tuple[TorchCell, ...], ...]
 
     @cached_property
     def has_transfers(self) -> bool:
         """Whether it is in the form ``compute_comms``: any cell says more than what is computed."""
-        return any(not action.op.is_compute for rank in range(len(self.cells)) for _, action in self.on(rank))
+        return any(not action.op.is_compute for _, action in self.actions())
 
     def on(self, rank: int) -> Iterator[tuple[ProgramPosition, Action]]:
         """Yield a rank's actions with the positions of their cells; those of an overlap one by one."""
         for index, cell in enumerate(self.cells[rank]):
-            for action in actions_of(cell):
+            actions = () if cell is None else cell.actions if isinstance(cell, Overlap) else (cell,)
+            for action in actions:
                 yield (rank, index), action
 
     def actions(self) -> Iterator[tuple[ProgramPosition, Action]]:
@@ -145,13 +137,6 @@ class TorchOrder:
         """Return the CSV's text, as torch reads it."""
         rows = [["" if cell is None else str(cell) for cell in row] for row in self.cells]
         return csv_text(rows[0], rows[1:]) if rows else ""
-
-
-def actions_of(cell: TorchCell) -> Sequence[Action]:
-    """Return the actions of a cell, in the order in which torch carries them out."""
-    if cell is None:
-        return ()
-    return cell.actions if isinstance(cell, Overlap) else (cell,)
 
 
 def parse_cell(text: str) -> TorchCell:
