@@ -29,8 +29,7 @@ from runtime.loops.post_validated import PostValidatedIterations
 from runtime.loops.run_checkpoints import RunCheckpoints, TerminatedError, Termination, termination
 from runtime.models import Model, ParameterShard, save_state_dict_file
 from runtime.orders.ahead import OrderAhead
-from runtime.orders.offered import ProgramFolder, ProgramSource
-from runtime.orders.switching import ProgramSwitch
+from runtime.orders.offered import ProgramFolder, ProgramSource, ProgramSwitch
 from runtime.plans.plan_client import PlanSource
 from runtime.profiling.process_memory import peak_rss_mib
 from runtime.training.post_validation import Validated

@@ -184,6 +184,14 @@ class Programs:
         )
         return replace(self, specs=specs)
 
+    def changed(self, change: Callable[[int, Instruction], Instruction]) -> Programs:
+        """Return the programs with each instruction of each device changed, in order."""
+        instructions = tuple(
+            tuple(change(device, each) for each in program)
+            for device, program in enumerate(self.instructions)
+        )
+        return replace(self, instructions=instructions)
+
     @cached_property
     def chosen(self) -> tuple[Chosen, ...]:
         """For each micro-batch the choice of each decision of the placement; empty where it has none.

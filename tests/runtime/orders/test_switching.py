@@ -25,9 +25,8 @@ from runtime.execution.results import Progress
 from runtime.execution.run_options import RunOptions
 from runtime.launching.launch import LaunchError
 from runtime.models import Blocks, Model, ModelOptions
-from runtime.orders.ahead import OrderAhead
+from runtime.orders.ahead import BatchOrders, KnownLengths, OrderAhead
 from runtime.orders.offered import OfferError, ProgramFolder, fitting, offer
-from runtime.orders.searching import BatchOrders, KnownLengths
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import check
 from runtime.program.instructions import Programs
