@@ -14,6 +14,7 @@ from typing import NamedTuple
 from runtime.program.calls import Message, message_of
 from runtime.program.error_grid import ProgramPosition, UnsafeProgramsError, all_of, at, fault
 from runtime.program.handover import (
+    check_channels,
     check_local_order,
     check_matched,
     check_modes,
@@ -64,6 +65,7 @@ def check(programs: Programs) -> Programs:
     check_needed(programs)
     check_matched(programs)
     check_local_order(programs)
+    check_channels(programs)
     check_shares(programs)
     _check_collectives(programs)
     _check_rendezvous(programs)

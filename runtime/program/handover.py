@@ -123,12 +123,8 @@ def check_weights(programs: Programs) -> None:
 
 
 def check_matched(programs: Programs) -> None:
-    """Ensure that sends and receives match.
-
-    Each send has its receive at the other end and the other way round, those of a channel are in the same
-    order, and both ends know the same shape and type: a wire would take the one for the other.
-    """
-    received = {message_of(here[0], each): here for here, each in all_of(programs, Receive)}
+    """Ensure that every send has its receive at the other end, and the other way round."""
+    received = _messages(programs, Receive)
     sent: dict[Message, ProgramPosition] = {}
     for here, send in all_of(programs, Send):
         message = message_of(here[0], send)
@@ -145,6 +141,11 @@ def check_matched(programs: Programs) -> None:
             there = _mentions(programs, receive.source, receive.producer, receive.micro_batch)
             text += f"{_in_part(receive)}, which does not send it there"
             raise fault(programs, text, [here, *there])
+
+
+def check_channels(programs: Programs) -> None:
+    """Ensure that messages of a channel keep their order, and that both ends know the same shape and type."""
+    sent, received = _messages(programs, Send), _messages(programs, Receive)
     channels: dict[tuple[int, int], tuple[list[Message], list[Message]]] = defaultdict(lambda: ([], []))
     for end, found in enumerate((sent, received)):
         for message in found:
@@ -161,6 +162,10 @@ def check_matched(programs: Programs) -> None:
                 if spec != expected:
                     text += f" as {spec}, which receives it as {expected}"
                     raise fault(programs, text, [here, there])
+
+
+def _messages(programs: Programs, kind: type[Send] | type[Receive]) -> dict[Message, ProgramPosition]:
+    return {message_of(here[0], each): here for here, each in all_of(programs, kind)}
 
 
 def check_shares(programs: Programs) -> None:
