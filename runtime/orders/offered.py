@@ -83,7 +83,7 @@ def offer(
 
 
 def fitting(programs: Programs, script: Script) -> Programs:
-    """Return programs that can run in the place of a script's: proved, and for the same placement and model.
+    """Return programs if they can run in a script's place: proved, and for its placement and model.
 
     Raises:
         OfferError: They cannot.
@@ -114,11 +114,7 @@ def fitting(programs: Programs, script: Script) -> Programs:
 
 
 def check_switchable(script: Script, has_plans: bool) -> None:
-    """Ensure that a run can go over to other programs.
-
-    Raises:
-        ScriptError: It has clocks or weights that its own order alone knows.
-    """
+    """Ensure that a run can go over to other programs: that no clocks or weights are of its own order."""
     if script.calls.asks_for_clocks or has_plans:
         raise ScriptError(
             "programs: have no clocks, and the run has; make scripts without clocks (runtime.clocks=false), "
@@ -171,7 +167,7 @@ class ProgramSwitch:
         """Agree on the program of an iteration; every device must call it at the end of the one before.
 
         Returns:
-            The device's script, and what is to be told in a line: why a program does not run, or that one
+            The device's script, and a line for the user: why a program does not run, or that another one
             runs; empty where nothing has changed.
         """
         if not self.is_used:

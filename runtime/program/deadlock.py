@@ -73,14 +73,10 @@ def check(programs: Programs) -> Programs:
 
 
 def check_updates(programs: Programs, micro_batches_per_update: int) -> None:
-    """Ensure that programs finish although the copies of a stage wait for each other at each update.
+    """Ensure that safe programs finish although the copies of a stage wait for each other at each update.
 
     An update within an iteration begins on each copy when the gradients of so many of its micro-batches are
-    complete, beside what the copy does then. The next block of the stage waits until it has begun on all.
-
-    Args:
-        programs: Safe ones; see `check`.
-        micro_batches_per_update: Micro-batches of each copy that make an update.
+    complete, beside the copy's other work. The next block of the stage waits until it has begun on all.
 
     Raises:
         UnsafeProgramsError: Copies make their updates in other orders, or wait for each other in a cycle.

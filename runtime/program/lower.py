@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from placements import Kind, Placement
 from placements.copies.replicas import copies_in
-from runtime.program.data_parallel import Part, coordinate, crosses_nodes, holders, part_for
+from runtime.program.data_parallel import coordinate, crosses_nodes, holders, part_for
 from runtime.program.error_grid import all_of
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
 from runtime.program.tensor_flow import (
@@ -36,14 +36,7 @@ SCATTER = ("auto", "always", "never")
 
 
 class Route(NamedTuple):
-    """The way of a tensor from one device to another, the same for every micro-batch.
-
-    Attributes:
-        producer: The block whose output or gradient it is.
-        consumer: The block that takes it.
-        source: The device that sends it, one of the producer's.
-        target: The device that receives it, one of the consumer's.
-    """
+    """The way of a producer's output or gradient to a consumer, the same for every micro-batch."""
 
     producer: str
     consumer: str
@@ -65,12 +58,11 @@ def messages(placement: Placement) -> tuple[Route, ...]:
     Raises:
         UnrunnablePlacementError: See `runtime.program.tensor_flow.pair_backward`.
     """
-    found = []
+    found, by_name = [], placement.by_name
     for consumer, producers in tensor_inputs(placement).items():
         for producer in producers:
-            receiver = placement.by_name[consumer]
-            for i, target in enumerate(receiver.devices):
-                sources = holders(placement.by_name[producer], receiver, target)
+            for i, target in enumerate(by_name[consumer].devices):
+                sources = holders(by_name[producer], by_name[consumer], target)
                 if target not in sources:
                     found.append(Route(producer, consumer, sources[i % len(sources)], target))
     return tuple(found)
@@ -154,10 +146,8 @@ _Place = tuple[int, bool, tuple[int, ...], int, str, str]
 def check_batch(placement: Placement) -> None:
     """Ensure that every micro-batch of a batch can do without the blocks that it leaves out.
 
-    A forward and its backward are left out together. What runs has an input and is used, and each loss runs.
-
-    Raises:
-        UnrunnablePlacementError: One cannot.
+    A forward and its backward are left out together. A block that runs has an input and is used, and each
+    loss runs.
     """
     plain = replace(placement, decisions=())
     pairs = pair_backward(plain)
@@ -165,25 +155,21 @@ def check_batch(placement: Placement) -> None:
         gone = {block.name for block in choice.blocks if not block.time}
         for name in [block.name for block in placement.topological_order if block.kind is not Kind.O]:
             forward = pairs.get(name, name)
+            inputs, consumers = forward_inputs(plain, name), forward_consumers(plain, name)
+            lacks, why = "", ""
             if (name in gone) != (forward in gone):
-                alone = name if name in gone else forward
-                raise _lacking(alone, choice.name, f"{forward} and {name} go together")
-            if name not in gone and name == forward:
-                for others, what in (
-                    (forward_inputs(plain, name), "has no input"),
-                    (forward_consumers(plain, name), "is of no use"),
-                ):
-                    if others and gone.issuperset(others):
-                        raise _lacking(others[0], choice.name, f"{name} then {what}")
-            elif computes_loss(plain, name):
-                raise _lacking(name, choice.name, "it computes the loss")
-
-
-def _lacking(block: str, micro_batch: str, why: str) -> UnrunnablePlacementError:
-    return UnrunnablePlacementError(
-        f"search.micro_batches: {block} does not run {micro_batch}, where its time is 0, but {why}; give it "
-        "a time above 0"
-    )
+                lacks, why = (name if name in gone else forward), f"{forward} and {name} go together"
+            elif name not in gone and name == forward and inputs and gone.issuperset(inputs):
+                lacks, why = inputs[0], f"{name} then has no input"
+            elif name not in gone and name == forward and consumers and gone.issuperset(consumers):
+                lacks, why = consumers[0], f"{name} then is of no use"
+            elif name in gone and computes_loss(plain, name):
+                lacks, why = name, "it computes the loss"
+            if lacks:
+                raise UnrunnablePlacementError(
+                    f"search.micro_batches: {lacks} does not run {choice.name}, where its time is 0, but "
+                    f"{why}; give it a time above 0"
+                )
 
 
 class CopiesUpdate(NamedTuple):
@@ -192,8 +178,8 @@ class CopiesUpdate(NamedTuple):
     Attributes:
         stage: Name of the stage's forward block.
         number: Number of the update, from 1 on.
-        last: (block, micro-batch) whose gradients are the last that the copy adds.
-        next: The next of the stage that the copy runs, which waits for the update.
+        last: Block and micro-batch whose gradients the copy adds last.
+        next: Block and micro-batch of the stage that the copy runs next; it waits for the update.
     """
 
     stage: str
@@ -205,10 +191,7 @@ class CopiesUpdate(NamedTuple):
 def updates_of(placement: Placement, order: Iterable[Instance], each: int) -> Iterator[CopiesUpdate]:
     """Yield the updates that a device makes together with other copies, but for the last of an iteration.
 
-    Args:
-        placement: Placement with copies.
-        order: Blocks of the device, in order.
-        each: Micro-batches of each copy that make an update.
+    `each` is the micro-batches of each copy that make an update.
     """
     copies, pairs = copies_in(placement), pair_backward(placement)
     alone = Counter(copy.stage for copy in copies.values())
@@ -228,10 +211,6 @@ def updates_of(placement: Placement, order: Iterable[Instance], each: int) -> It
 
 def with_updates(schedule: Schedule, micro_batches_per_update: int) -> Schedule:
     """Return a schedule in the same orders, in which copies of a stage wait for each other at each update.
-
-    Args:
-        schedule: A valid schedule, one GPU for each device.
-        micro_batches_per_update: Micro-batches of each copy that make an update.
 
     Raises:
         CyclicOrderError: They wait for each other in a cycle.
@@ -280,12 +259,7 @@ def scattered(programs: Programs, scatter: str) -> Programs:
 
 def scattered_in_words(programs: Programs) -> str:
     """Return which tensors go in parts, and which whole; empty if none goes in parts."""
-    ways: dict[tuple[str, str], Part | None] = {
-        (each.producer, each.consumer): each.part
-        for program in programs.instructions
-        for each in program
-        if isinstance(each, Receive)
-    }
+    ways = {(each.producer, each.consumer): each.part for _, each in all_of(programs, Receive)}
     parts = [f"{producer} -> {consumer} in {part[1]}" for (producer, consumer), part in ways.items() if part]
     whole = [f"{producer} -> {consumer}" for (producer, consumer), part in ways.items() if not part]
     if not parts:
@@ -331,11 +305,7 @@ def recomputed(programs: Programs, recompute: str | Sequence[object]) -> Program
 
 
 def blocks_to_recompute(placement: Placement, recompute: str | Sequence[object]) -> tuple[str, ...]:
-    """Return the forward blocks that are to be computed again in every micro-batch.
-
-    Args:
-        placement: What runs where.
-        recompute: Their names, or ``all``.
+    """Return the forward blocks to compute again in every micro-batch, given their names, or ``all``.
 
     Raises:
         RecomputeError: There is no such forward block, or the schedule decides on its mode.
@@ -376,21 +346,13 @@ def by_lane(placement: Placement, orders: Sequence[Sequence[Instance]]) -> list[
 
 
 def schedule_of(programs: Programs) -> Schedule:
-    """Return the schedule that programs are of: every block as soon as its order and its inputs allow.
-
-    Args:
-        programs: Safe ones; see `runtime.program.deadlock.check`.
-    """
+    """Return the schedule of safe programs: every block as soon as its order and its inputs allow."""
     number, orders = programs.num_micro_batches, by_lane(programs.placement, orders_of(programs))
     return as_soon_as_possible(programs.placement, number, orders, programs.chosen)
 
 
 def overfull(programs: Programs) -> tuple[int, int, int] | None:
-    """Return the first device that holds more than its memory, how much, and what it has; None if all fit.
-
-    Args:
-        programs: Safe ones.
-    """
+    """Return the first device that holds more than its memory, with both numbers; None if all fit."""
     peaks = peak_memory(schedule_of(programs)).tolist()
     rows = zip(peaks, programs.placement.memory or peaks, strict=True)
     return next(((device, held, has) for device, (held, has) in enumerate(rows) if held > has), None)

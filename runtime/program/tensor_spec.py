@@ -94,32 +94,23 @@ def _sizes(shape: tuple[int, ...]) -> tuple[int | str, ...]:
 
 
 def specs_from_plain(data: object, where: str) -> dict[TensorEdge, TensorSpec]:
-    """Return the specs of plain data.
-
-    Args:
-        data: Plain data as `specs_to_plain` returns it; lists may stand for tuples.
-        where: What to call the data in an error.
+    """Return the specs of plain data as of `specs_to_plain`; `where` names them in an error.
 
     Raises:
         TensorSpecError: They are something else, or name an edge twice.
     """
     specs: dict[TensorEdge, TensorSpec] = {}
     for row in Field(data, where, TensorSpecError).items("a list of forms"):
-        spec, edges = _row(row)
-        for edge in edges:
+        row.only(("dtype", "shape", "edges"))
+        dtype = row["dtype"].text("the name of a type", "give one such as 'float64'")
+        spec = TensorSpec(dtype, tuple(map(_size, row["shape"].items("a list of sizes"))))
+        for edge in row["edges"].typed(tuple[tuple[str, str], ...]):
             if edge in specs:
                 raise TensorSpecError(
                     f"{row.where}: {edge[0]} -> {edge[1]} has a form already; give one only"
                 )
             specs[edge] = spec
     return specs
-
-
-def _row(row: Field) -> tuple[TensorSpec, list[TensorEdge]]:
-    row.only(("dtype", "shape", "edges"))
-    dtype = row["dtype"].text("the name of a type", "give one such as 'float64'")
-    sizes = row["shape"].items("a list of sizes")
-    return TensorSpec(dtype, tuple(map(_size, sizes))), [*row["edges"].typed(tuple[tuple[str, str], ...])]
 
 
 def _size(field: Field) -> int:

@@ -33,7 +33,7 @@ from runtime.torch_pipelining.table import (
     TorchOrder,
     read_torch_csv,
 )
-from schedsearch.schedule import CyclicOrderError, Instance, Schedule, ScheduledBlock, as_soon_as_possible
+from schedsearch.schedule import CyclicOrderError, Schedule, ScheduledBlock, as_soon_as_possible
 from schedsearch.schedule_file import ScheduleFileError, read_schedule, schedule_to_dict
 from schedsearch.validate import validate
 
@@ -56,27 +56,25 @@ def stage_of(placement: Placement) -> dict[str, int]:
                 placement, f"{block.name} runs on several devices and a stage of torch on one rank"
             )
         if not all(each.time for each in placement.alternatives(block.name)):
-            raise NoTorchFormError(
-                f"{placement.name} has no form in torch, because a mode leaves {block.name} out and torch "
-                "runs every stage; use search.export=streams"
-            )
+            reason = f"a mode leaves {block.name} out and torch runs every stage"
+            raise _no_form(placement, reason, "use search.export=streams")
     try:
         pairs, inputs = pair_backward(placement), tensor_inputs(placement)
     except UnrunnablePlacementError as error:
         raise NoTorchFormError(f"{placement.name} has no form in torch: {error}") from None
-    forward = [block for block in placement.topological_order if block.kind is Kind.F]
-    if lacking := [block.name for block in forward if block.name not in pairs.values()]:
-        raise _no_form(placement, f"torch differentiates all stages, and {lacking[0]} has no backward block")
+    forward = [block.name for block in placement.topological_order if block.kind is Kind.F]
     expected: tuple[str, ...] = ()
-    for block in forward:
-        if inputs[block.name] != expected:
-            taken = " and ".join(inputs[block.name]) or "no other block"
-            raise _no_form(placement, f"its stages are no chain: {block.name} takes the output of {taken}")
-        expected = (block.name,)
+    for name in forward:
+        if name not in pairs.values():
+            raise _no_form(placement, f"torch differentiates all stages, and {name} has no backward block")
+        if inputs[name] != expected:
+            taken = " and ".join(inputs[name]) or "no other block"
+            raise _no_form(placement, f"its stages are no chain: {name} takes the output of {taken}")
+        expected = (name,)
     for device in range(placement.num_devices):
         if not placement.on(device):
             raise _no_form(placement, f"device {device} runs no block, and each rank of torch runs a stage")
-    stages = {block.name: stage for stage, block in enumerate(forward)}
+    stages = {name: stage for stage, name in enumerate(forward)}
     return stages | {name: stages[partner] for name, partner in pairs.items()}
 
 
@@ -123,20 +121,16 @@ def torch_order(schedule: Schedule) -> TorchOrder:
     rows = []
     for device in range(schedule.placement.num_devices):
         row: list[TorchCell] = []
-        previous: Instance | None = None
+        end = 0
         for each in schedule.order(device):
             name, n = each
             action, before = Action(stages[name], kinds[name], n), row[-1] if row else None
-            if (
-                previous is not None
-                and schedule.start_of[each] < schedule.end_of[previous]
-                and isinstance(before, Action)
-                and {before.op, action.op} == {Op.FORWARD, Op.BACKWARD}
-            ):
+            ops = {action.op, before.op if isinstance(before, Action) else action.op}
+            if isinstance(before, Action) and schedule.start_of[each] < end and ops == set("FB"):
                 row[-1] = Overlap(tuple(sorted((before, action), key=lambda one: one.op is Op.BACKWARD)))
             else:
                 row.append(action)
-            previous = each
+            end = schedule.end_of[each]
         rows.append(tuple(row))
     return TorchOrder(tuple(rows))
 
@@ -166,11 +160,12 @@ def schedule_of(order: TorchOrder, name: str = "torch_csv") -> Schedule:
         raise UnsafeProgramsError(str(error)) from None
 
 
-def _no_form(placement: Placement, reason: str) -> NoTorchFormError:
-    return NoTorchFormError(
-        f"{placement.name} has no form in torch, because {reason}; "
-        "run it with schedsearch run, or use a chain such as placement=v_shape"
-    )
+def _no_form(
+    placement: Placement,
+    reason: str,
+    remedy: str = "run it with schedsearch run, or use a chain such as placement=v_shape",
+) -> NoTorchFormError:
+    return NoTorchFormError(f"{placement.name} has no form in torch, because {reason}; {remedy}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

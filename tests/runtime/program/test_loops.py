@@ -65,12 +65,6 @@ def test_gpipe_loops_over_both_of_its_halves() -> None:
     assert looped.straight == ()
 
 
-def test_two_micro_batches_a_round() -> None:
-    program = [Run(block, n + own) for n in range(0, 8, 2) for block in ("F0", "B0") for own in (0, 1)]
-    (loop,) = find_loops(program, shift=2).loops
-    assert (len(loop.body), loop.rounds, loop.first_micro_batch) == (4, 4, 0)
-
-
 @pytest.mark.parametrize(
     ("schedule", "shift"),
     [

@@ -24,8 +24,6 @@ from runtime.program.lower import lower
 from runtime.program.program_file import programs_to_dict, read_programs
 from runtime.program.tensor_flow import UnrunnablePlacementError, stage_decisions
 from runtime.verify.saved_programs import check_file
-from runtime.virtual.play import play
-from runtime.virtual.rules import Communication
 from schedsearch.baselines import gpipe, one_f_one_b
 
 
@@ -72,11 +70,6 @@ def test_modes_that_repeat_stand_in_the_loop(tmp_path: Path) -> None:
     assert 'device.forward("F0", n + 2, mode="recompute")\n' in loop
     more = programs_of([script.at(10) for script in read_scripts(tmp_path)])
     assert check(more) == lower(in_modes(one_f_one_b(v_shape(2), 10), by_stage_and_micro_batch))
-
-
-def test_time_that_modes_take_is_played() -> None:
-    schedule = in_modes(one_f_one_b(v_shape(3), 5), by_stage_and_micro_batch)
-    assert play(lower(schedule), Communication.DIRECTED).time == schedule.makespan
 
 
 def changed(mode: str, block: str = "F0") -> Programs:

@@ -99,8 +99,7 @@ def test_bytes_bound_what_is_posted() -> None:
     assert prefetch_receives(programs, 9, 99, size) == programs
 
 
-@pytest.mark.parametrize("shape", ["v_shape", "m_shape", "k_shape"])
-@pytest.mark.parametrize("blocking", [False, True])
+@pytest.mark.parametrize(("shape", "blocking"), [("v_shape", True), ("m_shape", False), ("k_shape", True)])
 def test_early_receives_change_no_bit(shape: str, blocking: bool, tmp_path: Path) -> None:
     placement: Placement = SHAPES[shape]()
     programs = prefetch_receives(lower(gpipe(placement, 3)), 2)

@@ -25,18 +25,14 @@ OPTIONS = ModelOptions(
 
 
 TWO_TEAMS = chain_of(((0, 1), 1), ((2, 3), 1))
-FOURS = chain_of(((0, 1, 2, 3), 1), ((4, 5, 6, 7), 1))
 GROUPS = chain_of(((0, 1, 2, 3), 2), ((4, 5, 6, 7), 2))
-TO_FOUR = chain_of(((0, 1), 1), ((2, 3, 4, 5), 1))
 FROM_ONE = chain_of(((0,), 1), ((1, 2, 3), 1))  # 160 elements in three parts
 TO_TENSOR = chain_of(((0, 1), 2), ((2, 3), 1))
 SHARED = chain_of(((0, 1), 1), ((1, 2), 1), ((3, 4), 1))
 FEWER = {
     "two": (TWO_TEAMS, 2),
-    "four": (FOURS, 4),
     "groups": (GROUPS, 2),
     "to_tensor": (TO_TENSOR, None),
-    "to_four": (TO_FOUR, None),
     "from_one": (FROM_ONE, None),
     "shared": (SHARED, None),
 }
@@ -115,10 +111,7 @@ def test_what_goes_whole_is_said() -> None:
 
 
 def changed(programs: Programs, device: int, change: Callable[[Instruction], Instruction]) -> Programs:
-    own = tuple(
-        tuple(map(change, each)) if i == device else each for i, each in enumerate(programs.instructions)
-    )
-    return replace(programs, instructions=own)
+    return programs.changed(lambda at, each: change(each) if at == device else each)
 
 
 def test_wrong_parts_are_refused() -> None:

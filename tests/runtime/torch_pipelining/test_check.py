@@ -149,11 +149,6 @@ def test_errors_show_the_table_around_the_fault(golden: Callable[[str, str], Non
     golden("unsafe_torch_tables.txt", "\n".join(texts))
 
 
-def test_unbroken_tables_pass() -> None:
-    for order in (ONE, LOOP, WAVE, AHEAD):
-        check_order(order)
-
-
 @given(chain_schedules(), st.data())
 def test_no_cell_can_be_lost_doubled_or_of_another_micro_batch(
     schedule: Schedule, data: st.DataObject
@@ -330,9 +325,3 @@ def test_a_wrong_cell_is_refused_with_its_place_and_the_remedy(text: str, tmp_pa
 def test_a_file_without_a_table_is_refused(text: str, message: str) -> None:
     with pytest.raises(TorchCsvError, match=f"^{message}"):
         parse_order(text)
-
-
-def test_bubbles_are_empty_cells() -> None:
-    assert parse_order("0F0,,0B0\n") == TorchOrder(
-        ((Action(0, Op.FORWARD, 0), None, Action(0, Op.BACKWARD, 0)),)
-    )
