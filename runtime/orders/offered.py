@@ -187,7 +187,7 @@ class ProgramSwitch:
         return self._own if decision.is_default else self._other, decision.note
 
     def _asked(self, iteration: int, source: ProgramSource) -> _Decision:
-        """Return what device 0 decides."""
+        """Return the decision of device 0."""
         try:
             programs = source(iteration)
             if programs is None:

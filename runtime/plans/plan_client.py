@@ -83,7 +83,7 @@ class ServerClient:
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def register(self, schedule: Schedule, num_plans: int = 200) -> str:
-        """Register a job with so many evenly spaced deadlines of its frontier, and return its id."""
+        """Register a job with `num_plans` evenly spaced deadlines of its frontier, and return its id."""
         from schedsearch.schedule_file import schedule_to_dict  # loads scipy, which no script needs
 
         body = {"schedule": schedule_to_dict(schedule), "num_plans": num_plans}

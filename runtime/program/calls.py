@@ -1,4 +1,4 @@
-"""What a script asks for, recorded but not carried out, so that it is checked before any process waits."""
+"""Calls of a script, recorded but not carried out, so that it is checked before any process waits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ACTIONS = (*VERBS.values(), "send", "receive", "prefetch")
 
 
 class ScriptError(ValueError):
-    """A script does not run what its placement says, or was started in the wrong way."""
+    """A script does not fit its placement, or was started in the wrong way."""
 
 
 class Transfer(NamedTuple):
@@ -104,7 +104,7 @@ class Verb:
 
 
 class Verbs(ABC):
-    """What a script calls to run blocks, a verb for each kind of `VERBS`."""
+    """The methods of a script's device that run blocks, a verb for each kind of `VERBS`."""
 
     forward, backward, backward_input, backward_weight, recompute = Verb(), Verb(), Verb(), Verb(), Verb()
 
@@ -248,7 +248,7 @@ class OfStages:
 def carry_out(
     instructions: Iterable[Instruction], device: Any, clocks_mhz: Iterable[int | None] = ()
 ) -> None:
-    """Call a device, or what stands for one, with each instruction in turn; blocks at these clocks."""
+    """Call a device, or its stand-in, with each instruction in turn, blocks at these clocks."""
     clocks = iter(clocks_mhz)
     for each in instructions:
         if isinstance(each, Run):

@@ -1,4 +1,4 @@
-"""What is wrong with programs, as text: a row per device around the places, these in brackets."""
+"""Faults of programs as text: a row per device around the places, these in brackets."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def check_runs(programs: Programs) -> None:
 
 
 def check_needed(programs: Programs) -> None:
-    """Ensure that what is received is what the device's blocks need from others, each once."""
+    """Ensure that each device receives the tensors that its blocks need from others, each once."""
     by_name = programs.placement.by_name
     needed = {
         (n, device, (producer, consumer))
@@ -65,7 +65,7 @@ def _check_once(
     found: Iterable[tuple[_Item, ProgramPosition]],
     stray: str,
 ) -> None:
-    """Ensure that what programs do is what is expected, each item once."""
+    """Ensure that programs do each expected item once, and no other."""
     seen: dict[_Item, ProgramPosition] = {}
     for item, position in found:
         text = f"device {position[0]} {verb} {_item_text(item)}"
@@ -81,7 +81,7 @@ def _check_once(
 
 
 def check_modes(programs: Programs) -> None:
-    """Ensure that blocks run on their streams and in modes of the placement, those of a decision alike."""
+    """Ensure that blocks run on their streams and in modes of the placement, alike where one decision is."""
     placement = programs.decided
     decision_of, again = stage_decisions(placement), computed_again(placement)
     first: dict[tuple[str | int, int], tuple[ProgramPosition, Run]] = {}
@@ -108,7 +108,7 @@ def check_modes(programs: Programs) -> None:
 
 
 def check_weights(programs: Programs) -> None:
-    """Ensure that weights stay gathered for a next run alone, and only those of data-parallel groups."""
+    """Ensure that weights stay gathered for a next run alone, and in data-parallel groups alone."""
     stages = pair_backward(programs.placement)
     last: dict[tuple[int, str], tuple[ProgramPosition, Run]] = {}
     for position, run in all_of(programs, Run):
@@ -196,7 +196,7 @@ def check_shares(programs: Programs) -> None:
 
 
 def check_local_order(programs: Programs) -> None:
-    """Ensure that runs and sends come after what they need on their own device.
+    """Ensure that runs and sends come after their inputs on their own device.
 
     A run needs its tensors, its `after` and its partner.
     """

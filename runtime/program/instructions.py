@@ -1,4 +1,4 @@
-"""Programs: what each device runs, sends and receives, in order; and how a schedule becomes programs.
+"""Programs: the runs, sends and receives of each device, in order, and their text.
 
 A program says nothing of clocks and times: it is the same for every frequency plan of a schedule.
 """
@@ -21,7 +21,7 @@ from runtime.program.tensor_spec import TensorSpec, TensorSpecs
 
 
 class ProgramTextError(ValueError):
-    """A line is not the text of an instruction; the message shows the line and what would do."""
+    """A line is not the text of an instruction; the message shows the line and the right forms."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class Programs:
         assert len(self.batch) in (0, self.num_micro_batches)
 
     def with_specs(self, spec_between: Callable[[str, str], TensorSpec]) -> Programs:
-        """Return the programs with the spec of what a block (first name) hands to another at both ends."""
+        """Return the programs with the spec of each message, by producer and consumer, at both ends."""
         specs = tuple(
             {
                 (each.producer, each.consumer): spec_between(each.producer, each.consumer)

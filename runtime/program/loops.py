@@ -46,7 +46,7 @@ Straight = tuple[Instruction, ...]
 
 @dataclass(frozen=True)
 class LoopedProgram:
-    """A program as loops, with what comes before, between and after them.
+    """A program as loops, with straight sections before, between and after them.
 
     Attributes:
         sections: Sections in their order; no straight section is empty or next to another.
@@ -76,7 +76,7 @@ class LoopedProgram:
 
 
 def find_loops(instructions: Sequence[Instruction], shift: int = 1) -> LoopedProgram:
-    """Find the loop that covers most of a program, then in what is left the next one, and so on.
+    """Find the loop that covers most of a program, then in the rest the next one, and so on.
 
     Each block and each message is in one loop only: whatever of them is left over beside it is warmup or
     cooldown. Of loops that cover the same, one with the smallest body comes first, then one that does not
@@ -126,7 +126,7 @@ def best_loops(programs: Programs) -> tuple[int, tuple[LoopedProgram, ...]]:
 
 
 def loops_of_each(programs: Programs, shift: int) -> tuple[LoopedProgram, ...]:
-    """Return what `find_loops` finds in the program of each device."""
+    """Return the looped program of each device; see `find_loops`."""
     return tuple(find_loops(program, shift) for program in programs.instructions)
 
 
@@ -156,7 +156,7 @@ class _Found(NamedTuple):
 
 
 def _loops(section: Straight, index: int, shift: int, taken: Container[Instruction]) -> Iterator[_Found]:
-    """Yield the loops of a section that have nothing of what is taken."""
+    """Yield the loops of a section that have no taken instruction."""
     places_of: dict[Instruction, list[int]] = defaultdict(list)
     for place, each in enumerate(section):
         places_of[each].append(place)

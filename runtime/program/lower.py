@@ -291,7 +291,7 @@ def keeping_weights(programs: Programs, sharded: Collection[str], uses: int) -> 
 
 
 class RecomputeError(ValueError):
-    """Blocks cannot be computed again; the message says why, and what would do, in one line."""
+    """Blocks cannot be computed again; the message says why, with the remedy, in one line."""
 
 
 def recomputed(programs: Programs, recompute: str | Sequence[object]) -> Programs:
@@ -338,7 +338,7 @@ def orders_of(programs: Programs) -> list[list[Instance]]:
 
 
 def by_lane(placement: Placement, orders: Sequence[Sequence[Instance]]) -> list[list[Instance]]:
-    """Return what each lane of a placement runs, given what each device does, in order."""
+    """Return the order of each lane of a placement, given the order of each device."""
     return [
         [each for each in orders[device] if placement.by_name[each[0]].stream == stream]
         for device, stream in placement.lanes

@@ -28,7 +28,7 @@ def _one(producer: str, consumer: str) -> int:
 def prefetch_receives(
     programs: Programs, blocks_ahead: int, most_bytes: int | None = None, size_bytes: Size = _one
 ) -> Programs:
-    """Return programs that post each receive up to so many blocks of its device earlier.
+    """Return programs that post each receive earlier, by up to `blocks_ahead` blocks of its device.
 
     A receive stays where the operation before it must come before the message is sent. So it passes no
     other receive of its channel, whose message is sent before.
@@ -117,7 +117,7 @@ class _Order:
         return True
 
     def _between(self, earlier: OrderNode, later: OrderNode, device: int) -> set[OrderNode]:
-        """Return what must come before `later`, itself included, and is not before `earlier` already.
+        """Return `later` and all that must precede it but does not precede `earlier` already.
 
         That `earlier` is just before it on the device does not count.
         """

@@ -21,7 +21,7 @@ class ProgramFileError(ValueError):
 
 
 def programs_to_dict(programs: Programs) -> dict[str, Any]:
-    """Return the file form as plain data: each device's program as lines, and what its messages carry."""
+    """Return the file form as plain data: each device's program as lines, and the specs of its messages."""
     batch = {"batch": list(programs.batch)} if programs.batch else {}
     return {
         "schema_version": SCHEMA_VERSION,

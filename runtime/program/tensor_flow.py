@@ -1,4 +1,4 @@
-"""Which forward block a backward block differentiates, which tensors flow, and what decides on modes.
+"""Forward blocks of backward blocks, the tensors that flow, and the decisions on modes.
 
 A placement only says what is after what. This module reads the chain rule out of that structure: the
 backward of f needs the gradient from the backward of everything that f feeds. The mode of a forward block,

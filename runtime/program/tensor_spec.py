@@ -1,4 +1,4 @@
-"""What messages carry: the shape and element type of the tensor that a block hands to another.
+"""Tensor specs of messages: the shape and element type of the tensor that a block hands to another.
 
 On the wire nothing says what a message is. So each device's program does, and both ends are compared
 before anything starts.
@@ -27,7 +27,7 @@ class TensorSpecError(ValueError):
 
 
 class TensorSpec(NamedTuple):
-    """What is known of a tensor before it is there.
+    """Shape and element type of a tensor, known before it is there.
 
     Attributes:
         dtype: Name of its element type, as in torch.
@@ -43,7 +43,7 @@ class TensorSpec(NamedTuple):
         return cls(str(dtype).removeprefix("torch."), tuple(shape))
 
     def with_tokens(self, count: int) -> TensorSpec:
-        """Return the spec of a micro-batch whose samples have so many tokens."""
+        """Return the spec of a micro-batch, given the tokens of its samples."""
         return TensorSpec(self.dtype, tuple(size if size >= 0 else -size * count for size in self.shape))
 
     @property
@@ -60,7 +60,7 @@ class TensorSpec(NamedTuple):
         )
 
     def num_bytes(self, element_bytes: int, tokens: int) -> int:
-        """Return the size of a tensor of so many tokens, in bytes."""
+        """Return the size of a tensor in bytes."""
         return math.prod(self.with_tokens(tokens).shape) * element_bytes
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Schedules as tables of torch.distributed.pipelining and back, and the proof that such tables are safe.
+"""Schedules as tables of torch.distributed.pipelining and back, and the proof that tables are safe.
 
 It does not import torch. Read `table` (a row for each rank, a cell for each action), `streams` (streams and
 modes, which tables leave out), `lowering` (a table as programs of ours), `csv` (from schedules and back) and

@@ -45,7 +45,7 @@ def check_order(order: TorchOrder) -> Programs:
 
 
 def proof_of(order: TorchOrder) -> str:
-    """Return in one line what is proved of a table.
+    """Return the proof of a table in one line.
 
     Raises:
         UnsafeProgramsError: See `check_order`.

@@ -1,4 +1,4 @@
-"""Schedules as tables of torch.distributed.pipelining, and such tables as schedules.
+"""Schedules as tables of torch.distributed.pipelining, and tables as schedules.
 
 torch runs one chain of stages, each on one rank. What a table cannot say is lost: times, memory, clocks,
 modes, streams (see `runtime.torch_pipelining.streams`) and optimizer blocks; torch's user steps the

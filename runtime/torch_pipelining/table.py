@@ -98,11 +98,11 @@ class TorchOrder:
 
     @cached_property
     def has_transfers(self) -> bool:
-        """Whether it is in the form ``compute_comms``: any cell says more than what is computed."""
+        """Whether it is in the form ``compute_comms``: any cell is no computation."""
         return any(not action.op.is_compute for _, action in self.actions())
 
     def on(self, rank: int) -> Iterator[tuple[ProgramPosition, Action]]:
-        """Yield a rank's actions with the positions of their cells; those of an overlap one by one."""
+        """Yield a rank's actions with the positions of their cells, overlapping ones one by one."""
         for index, cell in enumerate(self.cells[rank]):
             actions = () if cell is None else cell.actions if isinstance(cell, Overlap) else (cell,)
             for action in actions:
