@@ -124,7 +124,7 @@ def check_weights(programs: Programs) -> None:
 
 def check_matched(programs: Programs) -> None:
     """Ensure that every send has its receive at the other end, and the other way round."""
-    received = _messages(programs, Receive)
+    received = _messages(all_of(programs, Receive))
     sent: dict[Message, ProgramPosition] = {}
     for here, send in all_of(programs, Send):
         message = message_of(here[0], send)
@@ -145,7 +145,7 @@ def check_matched(programs: Programs) -> None:
 
 def check_channels(programs: Programs) -> None:
     """Ensure that messages of a channel keep their order, and that both ends know the same shape and type."""
-    sent, received = _messages(programs, Send), _messages(programs, Receive)
+    sent, received = _messages(all_of(programs, Send)), _messages(all_of(programs, Receive))
     channels: dict[tuple[int, int], tuple[list[Message], list[Message]]] = defaultdict(lambda: ([], []))
     for end, found in enumerate((sent, received)):
         for message in found:
@@ -164,8 +164,8 @@ def check_channels(programs: Programs) -> None:
                     raise fault(programs, text, [here, there])
 
 
-def _messages(programs: Programs, kind: type[Send] | type[Receive]) -> dict[Message, ProgramPosition]:
-    return {message_of(here[0], each): here for here, each in all_of(programs, kind)}
+def _messages(ends: Iterable[tuple[ProgramPosition, Send | Receive]]) -> dict[Message, ProgramPosition]:
+    return {message_of(here[0], each): here for here, each in ends}
 
 
 def check_shares(programs: Programs) -> None:

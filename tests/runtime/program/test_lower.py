@@ -48,15 +48,8 @@ def test_programs_of_k_shape(golden: Callable[[str, str], None]) -> None:
 
 
 def test_each_device_without_the_output_gets_one_copy_and_senders_take_turns() -> None:
-    wide = Placement(
-        "wide",
-        6,
-        (
-            Block("F0", Kind.F, (0, 1), 1),
-            Block("F1", Kind.F, (1, 2, 3, 4, 5), 1, after=("F0",)),
-        ),
-    )
-    copies = [(message.source, message.target) for message in messages(wide)]
+    blocks = Block("F0", Kind.F, (0, 1), 1), Block("F1", Kind.F, (1, 2, 3, 4, 5), 1, after=("F0",))
+    copies = [(message.source, message.target) for message in messages(Placement("wide", 6, blocks))]
     assert copies == [(1, 2), (0, 3), (1, 4), (0, 5)]
 
 

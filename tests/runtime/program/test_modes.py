@@ -42,12 +42,8 @@ def test_runs_carry_the_mode_of_their_micro_batch() -> None:
     programs = check(lower(schedule))
     lines = str(programs).splitlines()
     assert sum("run F1" in line and line.endswith("recompute") for line in lines) == 4
-    assert [line.strip() for line in lines if "run F0" in line] == [
-        "run F0 #0 recompute",
-        "run F0 #1",
-        "run F0 #2 recompute",
-        "run F0 #3",
-    ]
+    runs = ["run F0 #0 recompute", "run F0 #1", "run F0 #2 recompute", "run F0 #3"]
+    assert [line.strip() for line in lines if "run F0" in line] == runs
     assert not [line for line in lines if "run B" in line and line.endswith("recompute")]
     assert programs.chosen == schedule.chosen
     for start, n, name in schedule.blocks:
@@ -91,12 +87,8 @@ def test_modes_that_do_not_fit_are_unsafe() -> None:
 
 
 def test_devices_of_a_block_run_it_in_one_mode() -> None:
-    wide = Placement(
-        "wide",
-        2,
-        (Block("F0", Kind.F, (0, 1), 1, 1), Block("B0", Kind.B, (0, 1), 2, -1, after=("F0",))),
-    )
-    programs = lower(in_modes(gpipe(wide, 2), lambda _, n: n))
+    blocks = Block("F0", Kind.F, (0, 1), 1, 1), Block("B0", Kind.B, (0, 1), 2, -1, after=("F0",))
+    programs = lower(in_modes(gpipe(Placement("wide", 2, blocks), 2), lambda _, n: n))
     assert check(programs).chosen == ((0,), (1,))
     apart = edited(programs, 1, lambda program: program.__setitem__(0, Run("F0", 0, "recompute")))
     with pytest.raises(UnsafeProgramsError, match=r"mode 'recompute', but device 0 .* mode 'keep', and one"):

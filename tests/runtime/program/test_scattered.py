@@ -15,7 +15,7 @@ from runtime.models import ModelOptions
 from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
 from runtime.program.lower import lower, scattered, scattered_in_words
-from runtime.program.prefetch import peak_posted, prefetch_receives
+from runtime.program.prefetch import prefetch_receives
 from runtime.transport.in_memory import Network
 from schedsearch.baselines import gpipe
 
@@ -84,13 +84,6 @@ def test_processes_gather_what_they_receive(tmp_path: Path) -> None:
     found = comparison_of(run(programs, tmp_path / "a", launcher="fork"))
     assert found.bitwise_equal and found.is_equal
     assert comparison_of(run(programs, tmp_path / "b", launcher="fork", exact=False)).is_equal
-
-
-def test_buffers_of_receives_are_those_of_parts() -> None:
-    programs = lower(gpipe(TWO_TEAMS, 3))
-    size: Callable[[str, str], int] = lambda producer, consumer: 8  # noqa: E731
-    assert peak_posted(programs, size) == (8, 8, 8, 8)
-    assert peak_posted(scattered(programs, "always"), size) == (4, 4, 4, 4)
 
 
 def test_by_itself_tensors_go_in_parts_from_node_to_node_alone() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from placements import Block, Kind, Placement
@@ -38,19 +36,6 @@ def backward(name: str, device: int, *after: str, kind: Kind = Kind.B) -> Block:
 def test_shapes(shape: str) -> None:
     assert pair_backward(SHAPES[shape](4)) == EXPECTED[shape]
     assert pair_backward(SHAPES[shape](4, inference=True)) == {}
-
-
-def test_blocks_may_be_given_in_any_order() -> None:
-    shape = k_shape(4)
-    assert pair_backward(replace(shape, blocks=shape.blocks[::-1])) == EXPECTED["k_shape"]
-
-
-def test_chunks_of_one_device_pair_back_in_reverse() -> None:
-    looped = placement(
-        *(forward(f"F{i}", i % 2, *([f"F{i - 1}"] if i else [])) for i in range(4)),
-        *(backward(f"B{i}", i % 2, f"F{i}", *([f"B{i + 1}"] if i < 3 else [])) for i in range(3, -1, -1)),
-    )
-    assert pair_backward(looped) == {f"B{i}": f"F{i}" for i in range(4)}
 
 
 def test_skip_connection_pairs_by_who_has_all_its_gradients_even_without_numbers() -> None:

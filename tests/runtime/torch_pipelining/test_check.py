@@ -150,21 +150,6 @@ def test_errors_show_the_table_around_the_fault(golden: Callable[[str, str], Non
 
 
 @given(chain_schedules(), st.data())
-def test_no_cell_can_be_lost_doubled_or_of_another_micro_batch(
-    schedule: Schedule, data: st.DataObject
-) -> None:
-    order = with_transfers(torch_order(schedule))
-    rank = data.draw(st.integers(0, len(order.cells) - 1))
-    index = data.draw(st.integers(0, len(order.cells[rank]) - 1))
-    cell = order.cells[rank][index]
-    assert isinstance(cell, Action) and cell.micro_batch is not None
-    later = str(cell._replace(micro_batch=cell.micro_batch + 1))
-    for instead in ([], [str(cell)] * 2, [later]):
-        with pytest.raises(UnsafeProgramsError):
-            check_order(changed(order, rank, index, *instead))
-
-
-@given(chain_schedules(), st.data())
 def test_the_verdict_is_that_of_a_naive_run(schedule: Schedule, data: st.DataObject) -> None:
     """Some cells are moved; then a table passes just where a run step by step ends with the right data."""
     rows = [list(row) for row in with_transfers(torch_order(schedule)).cells]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import given, settings
-from modes_and_streams import communicated, communicating, offloaded, offloading, recomputed, recomputing
+from modes_and_streams import communicated, offloaded, offloading, recomputed, recomputing
 from torch_tables import chain_schedules, gradients_of_one_process, gradients_of_torch, shipped, table
 
 from placements import Block, Kind, Placement
@@ -97,6 +97,7 @@ REFUSED = {
         Placement("idle", 2, (Block("F0", Kind.F, (0,), 1), Block("B0", Kind.B, (0,), 1, 0, ("F0",)))),
         "device 1 runs no block, and each rank of torch runs a stage",
     ),
+    "left out": (offloading(), "a mode leaves O0 out and torch runs every stage; use search.export=streams"),
     "no way for a gradient": (
         Placement("cut", 1, (Block("F0", Kind.F, (0,), 1), Block("B1", Kind.B, (0,), 1))),
         "has no form in torch: B1: no forward block",
@@ -270,10 +271,3 @@ def test_modes_are_left_out_and_go_with_their_micro_batches() -> None:
     assert renamed.chosen == ((1, 0), (0, 0)) and renamed.makespan == schedule.makespan
     assert left_out(schedule, torch_order(schedule)).endswith("modes, no block has its mode")
     assert left_out(gpipe(v_shape(3), 4), torch_order(gpipe(v_shape(3), 4))) == ""
-
-
-def test_a_block_that_a_mode_leaves_out_has_no_form() -> None:
-    with pytest.raises(NoTorchFormError, match="a mode leaves O0 out .* use search.export=streams"):
-        stage_of(offloading())
-    with pytest.raises(NoTorchFormError, match="torch differentiates all stages, and attention"):
-        stage_of(communicating())
