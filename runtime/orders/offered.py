@@ -180,10 +180,10 @@ class ProgramSwitch:
             copies = {} if self._own.copies is None else copies_in(self._own.copies)
             stages = {name: copy.stage for name, copy in copies.items()}
 
-            def iteration(device: object, num_micro_batches: int) -> None:
+            def run(device: object, num_micro_batches: int) -> None:
                 carry_out(own, OfStages(device, stages) if stages else device)
 
-            self._other = replace(self._own, iteration=iteration, path=None)
+            self._other = replace(self._own, iteration=run, path=None)
         return self._own if decision.is_default else self._other, decision.note
 
     def _asked(self, iteration: int, source: ProgramSource) -> _Decision:

@@ -68,11 +68,10 @@ def _check_once(
     """Ensure that programs do each expected item once, and no other."""
     seen: dict[_Item, ProgramPosition] = {}
     for item, position in found:
-        text = f"device {position[0]} {verb} {_item_text(item)}"
-        if item not in expected:
-            raise fault(programs, f"{text}, {stray}", [position])
-        if item in seen:
-            raise fault(programs, f"{text} twice", [seen[item], position])
+        if item not in expected or item in seen:
+            text = f"device {position[0]} {verb} {_item_text(item)}"
+            text += " twice" if item in seen else f", {stray}"
+            raise fault(programs, text, [seen[item], position] if item in seen else [position])
         seen[item] = position
     if missing := expected - seen.keys():
         n, device, names = min(missing)
@@ -122,10 +121,13 @@ def check_weights(programs: Programs) -> None:
             raise fault(programs, text, [position])
 
 
-def check_matched(programs: Programs) -> None:
-    """Ensure that every send has its receive at the other end, and the other way round."""
-    received = _messages(all_of(programs, Receive))
-    sent: dict[Message, ProgramPosition] = {}
+_Messages = dict[Message, ProgramPosition]
+
+
+def check_matched(programs: Programs) -> tuple[_Messages, _Messages]:
+    """Return the sends and the receives if each has the other at its other end."""
+    received = {message_of(here[0], each): here for here, each in all_of(programs, Receive)}
+    sent: _Messages = {}
     for here, send in all_of(programs, Send):
         message = message_of(here[0], send)
         text = f"device {here[0]} sends {_message_text(send)} to device {send.target}{_in_part(send)}"
@@ -135,17 +137,19 @@ def check_matched(programs: Programs) -> None:
             there = _mentions(programs, send.target, send.consumer, send.micro_batch)
             raise fault(programs, f"{text}, which does not receive it from there", [here, *there])
         sent[message] = here
-    for here, receive in all_of(programs, Receive):
-        if message_of(here[0], receive) not in sent:
+    for message, here in received.items():
+        if message not in sent:
+            receive = at(programs, here)
+            assert isinstance(receive, Receive)
             text = f"device {here[0]} receives {_message_text(receive)} from device {receive.source}"
             there = _mentions(programs, receive.source, receive.producer, receive.micro_batch)
             text += f"{_in_part(receive)}, which does not send it there"
             raise fault(programs, text, [here, *there])
+    return sent, received
 
 
-def check_channels(programs: Programs) -> None:
+def check_channels(programs: Programs, sent: _Messages, received: _Messages) -> None:
     """Ensure that messages of a channel keep their order, and that both ends know the same shape and type."""
-    sent, received = _messages(all_of(programs, Send)), _messages(all_of(programs, Receive))
     channels: dict[tuple[int, int], tuple[list[Message], list[Message]]] = defaultdict(lambda: ([], []))
     for end, found in enumerate((sent, received)):
         for message in found:
@@ -153,19 +157,16 @@ def check_channels(programs: Programs) -> None:
     for (source, target), ends in sorted(channels.items()):
         for message, other in zip(*ends, strict=True):
             here, there = sent[message], received[other]
-            text = f"device {source} sends {_message_text(at(programs, here))} to device {target}"
+            problem = ""
             if message != other:
-                text += f", which there receives {_message_text(at(programs, there))}"
+                problem = f", which there receives {_message_text(at(programs, there))}"
+            elif programs.specs and (spec := _spec(programs, here)) != (theirs := _spec(programs, there)):
+                problem = f" as {spec}, which receives it as {theirs}"
+            if problem:
+                text = (
+                    f"device {source} sends {_message_text(at(programs, here))} to device {target}{problem}"
+                )
                 raise fault(programs, text, [here, there])
-            if programs.specs:
-                spec, expected = (_spec(programs, position) for position in (here, there))
-                if spec != expected:
-                    text += f" as {spec}, which receives it as {expected}"
-                    raise fault(programs, text, [here, there])
-
-
-def _messages(ends: Iterable[tuple[ProgramPosition, Send | Receive]]) -> dict[Message, ProgramPosition]:
-    return {message_of(here[0], each): here for here, each in ends}
 
 
 def check_shares(programs: Programs) -> None:
